@@ -1,0 +1,99 @@
+# Everything a developer runs. Needs make, bash and Python 3.10 to 3.13; the rest is fetched by `make setup`.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+# uv lives outside the checkout, keyed by version, so that every checkout shares it and none installs it twice.
+UV_VERSION := 0.13.8
+CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/distributed-input
+UV := $(CACHE)/uv-$(UV_VERSION)/bin/uv
+# The first that TensorFlow has wheels for; override with `make PYTHON=...`.
+PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3 python3.10; do $$p -c \
+	'import sys; (3, 10) <= sys.version_info < (3, 14) or sys.exit(1); print(sys._base_executable)' 2>/dev/null && break; done)
+SYNCED := .venv/.synced
+
+export PATH := $(CURDIR)/.venv/bin:$(PATH)
+export UV_PYTHON_DOWNLOADS := never
+export TF_CPP_MIN_LOG_LEVEL ?= 2
+unexport PYTHONPATH VIRTUAL_ENV UV_PYTHON
+
+# The low version is deliberate: its stubs run on every protobuf runtime from 4.25 to 7.
+PROTOC = $(UV) run --quiet --isolated --no-project --no-config --python '>=3.10,<3.13' \
+	--with grpcio-tools==1.62.3 --with 'setuptools<80' python -m grpc_tools.protoc -I.
+PROTOS = distributed_input/proto/*.proto
+
+# What `make test` runs, in this order: the quick ones first.
+PARTS := lint types contracts protos-check unit integration
+
+.PHONY: help setup run test lint format types contracts unit integration faults chaos bench protos protos-check clean
+
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(SYNCED) ## Make .venv: both packages (editable) and the tools, at the locked versions
+
+run: $(SYNCED) ## Train the digits example here, with its input pipeline in processes beside it
+	distributed-input run examples/digits/input.yaml -- python examples/digits/train.py
+
+test: $(SYNCED) ## All checks and tests; the time of each part at the end
+	@failed=0; report=; \
+	for part in $(PARTS); do \
+		echo "==> $$part"; start=$$(date +%s%N); \
+		if $(MAKE) --no-print-directory $$part; then result=ok; else result=FAILED; failed=1; fi; \
+		ms=$$(( ($$(date +%s%N) - start) / 1000000 )); \
+		report+=$$(printf '%-14s %6d.%d s  %s' "$$part" $$((ms / 1000)) $$((ms % 1000 / 100)) "$$result")$$'\n'; \
+	done; \
+	printf '\n%s' "$$report"; exit $$failed
+
+lint: $(SYNCED) ## ruff: rules and format; and that uv.lock is what the projects ask for
+	$(UV) lock --check --quiet
+	ruff check .
+	ruff format --check .
+
+format: $(SYNCED) ## Let ruff mend what it can
+	ruff check --fix-only .
+	ruff format .
+
+types: $(SYNCED) ## mypy: strict on both source trees
+	mypy
+
+contracts: $(SYNCED) ## import-linter: which part may import what
+	lint-imports
+
+unit: $(SYNCED) ## Tests of one piece at a time
+	pytest tests/unit
+
+integration: $(SYNCED) ## Tests of real processes on this machine
+	pytest tests/integration
+
+faults: $(SYNCED) ## Seeded schedules of faults against real processes, and what shows that each guard is needed
+	pytest tests/chaos
+
+chaos: $(SYNCED) ## More of them: make chaos N=100 SEED=0
+	python -m tests.chaos --n $(or $(N),100) --seed $(or $(SEED),0)
+
+bench: $(SYNCED) ## Measure throughput on this machine
+	python -m tests.bench
+
+protos: $(UV) ## Generate the stubs from the .proto files anew
+	cd sidecar/src && $(PROTOC) --python_out=. --pyi_out=. $(PROTOS)
+
+protos-check: $(UV) ## Fail where the stubs are not what the .proto files give
+	@fresh=$$(mktemp -d) && trap 'rm -rf "$$fresh"' EXIT && cd sidecar/src && \
+	$(PROTOC) --python_out="$$fresh" --pyi_out="$$fresh" $(PROTOS) && \
+	diff -r -x '*.proto' -x '__*__*' -x py.typed "$$fresh/distributed_input/proto" distributed_input/proto || \
+	{ echo 'The stubs differ from the .proto files: run `make protos` and commit what it writes.'; exit 1; }
+
+clean: ## Remove what the targets made in the checkout
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(SYNCED): $(UV) pyproject.toml operator/pyproject.toml sidecar/pyproject.toml uv.lock
+	$(UV) sync --quiet --frozen --all-packages --python '$(PYTHON)'
+	@touch $@
+
+$(UV):
+	@[ -n '$(PYTHON)' ] || { echo 'No Python 3.10 to 3.13 found: install one, or name it: make PYTHON=/path/to/python3.11'; exit 2; }
+	@dir=$$(mktemp -d) && trap 'rm -rf "$$dir"' EXIT && '$(PYTHON)' -m venv "$$dir/uv" && \
+	"$$dir/uv/bin/pip" install --quiet --disable-pip-version-check uv==$(UV_VERSION) && \
+	mkdir -p '$(@D)' && cp "$$dir/uv/bin/uv" '$@.new' && mv '$@.new' '$@'

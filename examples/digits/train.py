@@ -1,0 +1,144 @@
+"""Train a small classifier on two replicas, and count what it was fed.
+
+    distributed-input run examples/digits/input.yaml -- python examples/digits/train.py
+
+or the same code in a pod to which the operator gave a sidecar.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Hide what TensorFlow's libraries write to stderr as they load; exceptions still show."""
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    stderr = os.dup(2)
+    with open(os.devnull, "wb") as nowhere:
+        os.dup2(nowhere.fileno(), 2)
+    try:
+        yield
+    finally:
+        os.dup2(stderr, 2)
+        os.close(stderr)
+
+
+with quiet():
+    import numpy as np
+    import tensorflow as tf
+
+    import digits
+    import distributed_input as di
+
+LEAST_ACCURACY = 0.95
+
+
+def two_replicas() -> tf.distribute.MirroredStrategy:
+    """A strategy over the GPUs; without any, over the CPU cut in two, to have two replicas."""
+    tf.get_logger().setLevel("ERROR")
+    if tf.config.list_physical_devices("GPU"):
+        return tf.distribute.MirroredStrategy()
+    cpu = tf.config.list_physical_devices("CPU")[0]
+    tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
+    return tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+
+
+def build_model() -> tf.keras.Model:
+    """Logits of ten classes from images [b, 8, 8, 1]; b may be 0 in an epoch's last step.
+
+    Dense layers, because TensorFlow's convolution on CPUs fails on a batch without rows.
+    """
+    return tf.keras.Sequential(
+        [
+            tf.keras.layers.Input([8, 8, 1]),
+            tf.keras.layers.Flatten(),
+            tf.keras.layers.Dense(256, activation="relu"),
+            tf.keras.layers.Dense(256, activation="relu"),
+            tf.keras.layers.Dense(10),
+        ]
+    )
+
+
+def build_step(strategy: tf.distribute.Strategy, model: tf.keras.Model) -> Callable[[Any], Any]:
+    """A function that trains on one step's batches and returns the sum of their rows' losses."""
+    with strategy.scope():
+        optimizer = tf.keras.optimizers.Adam(3e-3)
+        optimizer.build(model.trainable_variables)
+
+    def on_replica(batch: dict[str, tf.Tensor]) -> tf.Tensor:
+        with tf.GradientTape() as tape:
+            losses = tf.nn.sparse_softmax_cross_entropy_with_logits(
+                batch["label"], model(batch["image"], training=True)
+            )
+            loss = tf.reduce_sum(losses) / digits.BATCH
+        optimizer.apply(tape.gradient(loss, model.trainable_variables), model.trainable_variables)
+        return tf.reduce_sum(losses)
+
+    @tf.function
+    def step(batch: dict[str, Any]) -> tf.Tensor:
+        return strategy.reduce("SUM", strategy.run(on_replica, args=(batch,)), axis=None)
+
+    return step
+
+
+def account(seen: Counter[int], wanted: set[int]) -> str:
+    """What an epoch delivered, in words. Exits where that is not every row exactly once."""
+    if seen != Counter(wanted):
+        sys.exit(
+            f"{seen.total()} rows, {len(seen)} different: {len(wanted - set(seen))} rows are "
+            f"missing and {sum(n > 1 for n in seen.values())} came more than once"
+        )
+    return f"{seen.total()} rows, each exactly once"
+
+
+def accuracy(model: tf.keras.Model) -> float:
+    """On the test part, read in this process by the very same dataset_fn."""
+    right = total = 0
+    for batch in digits.dataset_fn(tf.distribute.InputContext(), part="test"):
+        guess = tf.argmax(model(batch["image"], training=False), axis=1)
+        right += int(tf.reduce_sum(tf.cast(guess == batch["label"], tf.int32)))
+        total += len(guess)
+    return right / total
+
+
+def main() -> None:
+    """Train, then test. Exits with 1 where rows are lost or repeated, or nothing was learned."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--epochs", type=int, default=12)
+    epochs = parser.parse_args().epochs
+
+    tf.keras.utils.set_random_seed(0)
+    strategy = two_replicas()
+    with strategy.scope():
+        model = build_model()
+    step = build_step(strategy, model)
+
+    with di.connect() as train:
+        dataset = train.distribute(strategy)
+        for epoch in range(1, epochs + 1):
+            start, loss, seen = time.perf_counter(), 0.0, Counter[int]()
+            for batch in dataset:
+                loss += float(step(batch))
+                for ids in strategy.experimental_local_results(batch["id"]):
+                    seen.update(np.asarray(ids).tolist())
+            delivered = account(seen, digits.ids("train"))
+            seconds = time.perf_counter() - start
+            print(f"epoch {epoch:2}  loss {loss / len(seen):.4f}  {delivered}  {seconds:.1f} s")
+
+    result = accuracy(model)
+    print(f"test accuracy {result:.3f}")
+    if result < LEAST_ACCURACY:
+        sys.exit(f"test accuracy {result:.3f} is below {LEAST_ACCURACY}: train longer (--epochs)")
+
+
+if __name__ == "__main__":
+    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+    main()

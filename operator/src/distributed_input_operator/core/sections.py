@@ -1,0 +1,215 @@
+"""The sections of a DistributedInput's spec: what each field means, its bounds and default."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationInfo,
+    WithJsonSchema,
+    field_validator,
+    model_validator,
+)
+from pydantic.alias_generators import to_camel
+
+from distributed_input_operator.core.scalars import (
+    Buffer,
+    ConfigMapName,
+    EntryPoint,
+    Path,
+    problem,
+)
+
+# Mappings of any content: a CRD must say so, or the API server prunes what is in them.
+Anything = Annotated[
+    dict[str, Any],
+    WithJsonSchema({"type": "object", "x-kubernetes-preserve-unknown-fields": True}),
+]
+
+
+class Section(BaseModel):
+    """A part of the resource: frozen, camelCase in YAML, with no field but those written here."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, alias_generator=to_camel)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _null_means_left_out(cls, data: Any) -> Any:
+        """As in Kubernetes: `workers:` with nothing behind it gets the default."""
+        if not isinstance(data, Mapping):
+            return data
+        known = {field.alias for field in cls.model_fields.values()}
+        return {key: data[key] for key in data if data[key] is not None or key not in known}
+
+
+class Source(Section):
+    """Where the entry point's code comes from: one of the three."""
+
+    path: Path | None = Field(
+        default=None,
+        description="A folder on this machine, relative to the YAML file; for "
+        "`distributed-input run` only.",
+        examples=["."],
+    )
+    config_map: ConfigMapName | None = Field(
+        default=None, description="A ConfigMap in the same namespace whose keys are Python files."
+    )
+    image: Literal[True] | None = Field(
+        default=None, description="The worker's image has it already. The default."
+    )
+
+    @field_validator("path")
+    @classmethod
+    def _from_the_files_folder(cls, path: str | None, info: ValidationInfo) -> str | None:
+        folder = (info.context or {}).get("folder")
+        return os.path.abspath(os.path.join(folder, path)) if folder and path else path
+
+    @model_validator(mode="after")
+    def _at_most_one(self) -> Source:
+        given = sorted(to_camel(name) for name, value in self if value is not None)
+        if len(given) > 1:
+            raise problem(f"{' and '.join(given)} exclude each other: keep one of them")
+        return self
+
+
+class Dataset(Section):
+    """What is read: a function that the workers import, or a dataset that the trainer sends."""
+
+    entry_point: EntryPoint | None = Field(
+        default=None,
+        description="The dataset function, package.module:function. Workers import it and call "
+        "it with an input context and `args`.",
+    )
+    args: Anything = Field(
+        default={}, description="Keyword arguments of the entry point: any JSON."
+    )
+    source: Source = Field(default=Source(), description="Where the entry point's code comes from.")
+    from_trainer: bool | None = Field(
+        default=None,
+        description="The trainer sends the dataset: `distribute(strategy, dataset_fn)`. The "
+        "default where there is no entry point.",
+    )
+
+    @property
+    def traced(self) -> bool:
+        """Whether the trainer sends the dataset, said or by default."""
+        return self.entry_point is None
+
+    @field_validator("args")
+    @classmethod
+    def _json_keywords(cls, args: dict[str, Any]) -> dict[str, Any]:
+        for key, value in args.items():
+            if not key.isidentifier():
+                raise problem(f"{key!r} cannot be the name of a function's argument", key)
+            try:
+                json.dumps(value, allow_nan=False)
+            except (TypeError, ValueError):
+                raise problem(
+                    "is not JSON: use text, finite numbers, true, false, null, lists and "
+                    "mappings of them",
+                    key,
+                ) from None
+        return args
+
+    @model_validator(mode="after")
+    def _one_of_two(self) -> Dataset:
+        entry = "entryPoint: package.module:function"
+        if self.entry_point is not None:
+            if self.from_trainer:
+                raise problem(
+                    "excludes entryPoint: keep one of them, as a dataset comes either from the "
+                    "trainer or from the entry point",
+                    "fromTrainer",
+                )
+            return self
+        if self.from_trainer is False:
+            raise problem(f"false needs an entry point: add `{entry}`", "fromTrainer")
+        for name, given in (("args", self.args), ("source", self.source != Source())):
+            if given:
+                raise problem(
+                    f"belongs to an entry point, and there is none: add `{entry}`, or take "
+                    f"{name} away for a dataset from the trainer",
+                    name,
+                )
+        return self
+
+
+class Batching(Section):
+    """How rows become batches."""
+
+    global_batch_size: Annotated[int, Field(ge=1, le=2**31 - 1)] | None = Field(
+        default=None,
+        description="Rows of a step over all trainers. Left out: what dataset_fn asks the "
+        "context for, or the call, or the dataset's own batch says.",
+        examples=[256],
+    )
+    remainder: Literal["keep", "drop", "pad"] = Field(
+        default="keep",
+        description="What becomes of the rows that do not fill an epoch's last batch: a smaller "
+        "batch, none, or one filled up with zeros. drop and pad give static shapes.",
+    )
+
+
+class Autoscaling(Section):
+    """Bounds within which the number of workers follows what the trainers can take."""
+
+    min_replicas: int = Field(default=1, ge=1, le=1000, description="The fewest workers.")
+    max_replicas: int = Field(ge=1, le=1000, description="The most workers.", examples=[8])
+
+    @model_validator(mode="after")
+    def _least_is_not_above_most(self) -> Autoscaling:
+        if self.min_replicas > self.max_replicas:
+            raise problem(
+                f"{self.min_replicas} is more than maxReplicas {self.max_replicas}: lower "
+                "minReplicas or raise maxReplicas",
+                "minReplicas",
+            )
+        return self
+
+
+class Workers(Section):
+    """The processes that run the input pipeline."""
+
+    replicas: int = Field(
+        default=1, ge=0, le=1000, description="How many; 0 pauses the input.", examples=[2]
+    )
+    autoscaling: Autoscaling | None = Field(
+        default=None, description="Left out: the number stays at `replicas`."
+    )
+    parallelism: Annotated[int, Field(ge=1, le=1024)] | None = Field(
+        default=None,
+        description="Rows that one worker computes at once. Left out: the number of its cores.",
+        examples=[4],
+    )
+
+
+class Dispatcher(Section):
+    """The process that knows which workers and trainers are there."""
+
+    port: Annotated[int, Field(ge=1, le=65535)] | None = Field(
+        default=None, description="Where it listens. Left out: any port.", examples=[7070]
+    )
+
+
+class Sidecar(Section):
+    """The process beside each trainer that fetches its share."""
+
+    buffer: Buffer = Field(
+        default="256Mi",
+        description="Memory shared with the trainer for batches that are ready, 1Mi to 1Ti.",
+    )
+    read_ahead: int = Field(
+        default=1, ge=0, le=8, description="Splits that each partition opens ahead of need."
+    )
+    timeout_seconds: int = Field(
+        default=600,
+        ge=1,
+        le=86400,
+        description="How long the trainer waits for rows before an error that can be retried.",
+    )

@@ -1,0 +1,1 @@
+"""What trainers import. TensorFlow is imported only by what needs it."""

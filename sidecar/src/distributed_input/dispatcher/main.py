@@ -1,0 +1,97 @@
+"""The dispatcher's process: serve until SIGTERM."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import uuid
+from collections.abc import Sequence
+
+from distributed_input.dispatcher.clock import TICK_SECONDS, RunningClock
+from distributed_input.dispatcher.limits import Limits
+from distributed_input.dispatcher.service import DESCRIPTOR, THREADS, DispatcherService
+from distributed_input.dispatcher.state import State
+from distributed_input.errors import ConfigError
+from distributed_input.runtime import args as common
+from distributed_input.runtime import logs, ready, shutdown
+from distributed_input.runtime.credentials import Credentials
+from distributed_input.runtime.exposition import Exposition
+from distributed_input.runtime.serving import make_server
+from distributed_input.runtime.stubs import service_handler
+
+_MESSAGE_BYTES = 16 << 20  # the largest is a chunk of 1 MiB, or a job with a wide row spec
+_log = logs.get("dispatcher.main")
+
+
+def _parser() -> argparse.ArgumentParser:
+    defaults = Limits()
+    made = common.parser("dispatcher", "Knows the workers, jobs and datasets of one input.")
+    common.add_listen(made)
+    made.add_argument(
+        "--heartbeat-seconds",
+        type=common.positive_seconds,
+        default=defaults.heartbeat,
+        help=f"how often the others report (default: {defaults.heartbeat:g})",
+    )
+    made.add_argument(
+        "--expiry-seconds",
+        type=common.positive_seconds,
+        default=defaults.expiry,
+        help=f"silent for so long, a worker or consumer is gone (default: {defaults.expiry:g})",
+    )
+    made.add_argument(
+        "--max-dataset-bytes",
+        type=int,
+        default=defaults.dataset_bytes,
+        help=f"of all traced datasets together (default: {defaults.dataset_bytes})",
+    )
+    return made
+
+
+def _limits(args: argparse.Namespace) -> Limits:
+    if args.expiry_seconds < 2 * args.heartbeat_seconds:
+        raise ConfigError(
+            f"--expiry-seconds {args.expiry_seconds:g} is below twice --heartbeat-seconds "
+            f"{args.heartbeat_seconds:g}: one late heartbeat would count as a death"
+        )
+    return Limits(
+        heartbeat=args.heartbeat_seconds,
+        expiry=args.expiry_seconds,
+        hold=2 * args.expiry_seconds,
+        dataset_bytes=args.max_dataset_bytes,
+    )
+
+
+def _body(argv: Sequence[str] | None) -> int:
+    args = _parser().parse_args(argv)
+    logs.setup("dispatcher", args.log_level)
+    shutdown.die_with_parent(os.environ)
+    stopping = shutdown.Shutdown(args.grace_seconds)
+    stopping.install()
+    limits = _limits(args)
+    clock = RunningClock()
+    state = State(uuid.uuid4().hex, clock.now(), limits)
+    service = DispatcherService(state, clock)
+    server = make_server(
+        [service_handler(DESCRIPTOR, service)],
+        args.listen,
+        Credentials.from_args(args.token_file, os.environ),
+        max_workers=THREADS,
+        max_message_bytes=_MESSAGE_BYTES,
+    )
+    exposed = Exposition()
+    exposed.add_source(service.samples)
+    scraped = exposed.serve(args.metrics_listen, lambda: server.healthy)
+    server.start()
+    ready.write(args.ready_file, server.address, scraped.address if scraped else None)
+    _log.info("serving", address=server.address, dispatcher_id=state.dispatcher_id)
+    while not stopping.wait(TICK_SECONDS):
+        service.expire()
+    _log.info("stopping")
+    server.stop(args.grace_seconds)
+    return 0
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a dispatcher until SIGTERM; the exit status."""
+    return common.exit_code("dispatcher", _body, argv)

@@ -1,0 +1,161 @@
+"""All that the dispatcher knows. Pure: the time is passed in; not thread-safe: see `service`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from distributed_input.dispatcher import consumers
+from distributed_input.dispatcher.datasets import Datasets
+from distributed_input.dispatcher.jobs import Entry, Jobs
+from distributed_input.dispatcher.limits import Limits
+from distributed_input.dispatcher.workers import Workers
+from distributed_input.proto import types_pb2
+from distributed_input.proto.dispatcher_pb2 import (
+    ConsumerHeartbeatRequest,
+    ConsumerHeartbeatResponse,
+    ConsumerInfo,
+    StatusResponse,
+    WorkerHeartbeatRequest,
+    WorkerHeartbeatResponse,
+)
+from distributed_input.runtime import metrics, protocol
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a consumer is told, and what people should be told."""
+
+    response: ConsumerHeartbeatResponse
+    conflicts: list[str]
+
+
+class State:
+    """Workers, jobs with their consumers and facts, and datasets. Times in seconds.
+
+    Args:
+        dispatcher_id: unique to this life.
+        started: the time now.
+        limits: see there.
+    """
+
+    def __init__(self, dispatcher_id: str, started: float, limits: Limits) -> None:
+        self.dispatcher_id = dispatcher_id
+        self.limits = limits
+        self.workers = Workers(limits)
+        self.jobs = Jobs(limits)
+        self.datasets = Datasets(limits.dataset_bytes)
+        self._started = started
+        self._joined: dict[str, str] = {}  # incarnation -> job, of those that hold an index
+
+    def worker_beat(self, now: float, beat: WorkerHeartbeatRequest) -> WorkerHeartbeatResponse:
+        """Note a worker. Raises as `Workers.beat`, and ProtocolError."""
+        protocol.check_protocol(beat.protocol, f"worker {beat.worker_id} at {beat.address}")
+        self.workers.beat(now, beat)
+        return WorkerHeartbeatResponse(
+            dispatcher_id=self.dispatcher_id, interval_seconds=self.limits.heartbeat
+        )
+
+    def consumer_beat(self, now: float, beat: ConsumerHeartbeatRequest) -> Answer:
+        """Note a consumer, or only tell it of the workers where it names no job yet.
+
+        Raises as `Consumers.beat` and `Facts.learn`, and ProtocolError.
+        """
+        who = f"the sidecar of consumer {beat.index} of job {beat.job}"
+        protocol.check_protocol(beat.protocol, who)
+        consumers.check(beat)
+        response = ConsumerHeartbeatResponse(
+            dispatcher_id=self.dispatcher_id,
+            workers=self.workers.live(now),
+            interval_seconds=self.limits.heartbeat,
+        )
+        self._leave_other(beat)
+        entry = self.jobs.entry(beat.job)
+        if entry is None:
+            response.job_unknown = bool(beat.job)
+            return Answer(response, [])
+        return Answer(response, self._join(now, entry, beat, response))
+
+    def status(self, now: float) -> StatusResponse:
+        """Everyone that is alive, and the jobs in use."""
+        response = StatusResponse(
+            dispatcher_id=self.dispatcher_id,
+            uptime_seconds=now - self._started,
+            workers=self.workers.live(now),
+        )
+        for entry in self.jobs.entries():
+            live = entry.consumers.live(now)
+            if live or self.jobs.in_use(now, entry):
+                response.jobs.append(entry.job)
+            response.consumers.extend(
+                ConsumerInfo(last=consumer.last, age_seconds=now - consumer.heard)
+                for consumer in live
+            )
+        return response
+
+    def datasets_in_use(self, now: float) -> set[str]:
+        """The ids of the datasets of jobs in use."""
+        entries = self.jobs.entries()
+        return {entry.job.dataset_id for entry in entries if self.jobs.in_use(now, entry)}
+
+    def expire(self, now: float) -> None:
+        """Drop what has been silent or unused for too long; to be called now and then."""
+        self.workers.expire(now)
+        self.jobs.forget(now)
+        live = {c.last.incarnation for e in self.jobs.entries() for c in e.consumers.live(now)}
+        self._joined = {key: job for key, job in self._joined.items() if key in live}
+
+    def samples(self, now: float) -> Iterator[metrics.Sample]:
+        """The metrics."""
+        live = self.workers.live(now)
+        draining = sum(worker.draining for worker in live)
+        for state, count in (("serving", len(live) - draining), ("draining", draining)):
+            yield metrics.sample(metrics.DISPATCHER_WORKERS, count, state=state)
+        yield metrics.sample(metrics.DISPATCHER_WORKER_LOSSES, self.workers.losses)
+        age = self.workers.oldest_heartbeat(now)
+        yield metrics.sample(metrics.DISPATCHER_HEARTBEAT_AGE_SECONDS, age, kind="worker")
+        yield metrics.sample(metrics.DISPATCHER_DATASETS, self.datasets.count)
+        yield metrics.sample(metrics.DISPATCHER_DATASET_BYTES, self.datasets.size)
+        entries = self.jobs.entries()
+        yield metrics.sample(metrics.DISPATCHER_JOBS, len(entries))
+        for entry in entries:
+            yield from _job_samples(now, entry)
+
+    def _leave_other(self, beat: ConsumerHeartbeatRequest) -> None:
+        before = self._joined.get(beat.incarnation)
+        if before is not None and before != beat.job:
+            del self._joined[beat.incarnation]
+            entry = self.jobs.entry(before)
+            if entry is not None:
+                entry.consumers.release(beat.incarnation)
+
+    def _join(
+        self,
+        now: float,
+        entry: Entry,
+        beat: ConsumerHeartbeatRequest,
+        response: ConsumerHeartbeatResponse,
+    ) -> list[str]:
+        reason = entry.consumers.beat(now, beat)
+        if reason is not None:
+            response.fenced, response.fenced_by = True, reason
+            return []
+        self._joined[beat.incarnation] = beat.job
+        entry.used = now
+        if entry.job.mode == types_pb2.PARALLEL_EPOCHS:
+            return []  # each consumer has an order of its own: nothing to share
+        lowest, highest = entry.consumers.epochs()
+        oldest = lowest - 1  # a consumer may still be at the end of the epoch before
+        conflicts = entry.facts.learn(beat.facts, oldest, highest + 1)
+        entry.facts.forget(oldest)
+        others = entry.facts.known(beat.epoch - 1, lambda p: p % beat.count != beat.index)
+        response.facts.extend(others)
+        return conflicts
+
+
+def _job_samples(now: float, entry: Entry) -> Iterator[metrics.Sample]:
+    name = entry.job.name
+    yield metrics.sample(metrics.DISPATCHER_CONSUMERS, len(entry.consumers.live(now)), job=name)
+    yield metrics.sample(metrics.DISPATCHER_CONSUMER_LOSSES, entry.consumers.losses, job=name)
+    yield metrics.sample(metrics.DISPATCHER_FENCED, entry.consumers.fenced, job=name)
+    yield metrics.sample(metrics.DISPATCHER_FACT_CONFLICTS, entry.facts.conflicts, job=name)

@@ -1,0 +1,55 @@
+"""The resource file -> inputs. The only module here that knows the operator's typed model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from distributed_input.errors import ConfigError
+from distributed_input.local.plan import Input
+
+
+def load(file: Path, workers: int | None = None, parallelism: int | None = None) -> list[Input]:
+    """The inputs that `file` defines, in its order.
+
+    `workers` and `parallelism`, where given, are used instead of the resource's. Raises
+    ConfigError with one line that names file, field and remedy.
+    """
+    try:
+        from distributed_input_operator.core import load as loader
+    except ImportError as error:
+        raise ConfigError(
+            f"reading {file} needs the resource's definition ({error}): "
+            "pip install 'distributed-input[run]'"
+        ) from error
+    try:
+        resources = loader.load_all(file)
+    except (OSError, ValueError) as error:
+        raise ConfigError(str(error)) from error
+    inputs = [_input(one, loader.data_plane_config(one), workers, parallelism) for one in resources]
+    names = [one.name for one in inputs]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:  # in two namespaces, which this machine does not have
+        raise ConfigError(f"{file}: two inputs are named {twice[0]}: rename one of them")
+    return inputs
+
+
+def _input(
+    resource: Any, config: dict[str, Any], workers: int | None, parallelism: int | None
+) -> Input:
+    name, spec = resource.metadata.name, resource.spec
+    scaling = spec.workers.autoscaling
+    wanted = workers or (scaling.min_replicas if scaling else spec.workers.replicas)
+    if not wanted:
+        raise ConfigError(
+            f"{name}: spec.workers.replicas is 0, which pauses the input: give --workers N"
+        )
+    return Input(
+        name=name,
+        config=config,
+        workers=wanted,
+        parallelism=parallelism or spec.workers.parallelism,
+        port=spec.dispatcher.port or 0,
+        path=spec.dataset.source.path,
+        relaxed=spec.determinism == "relaxed",
+    )

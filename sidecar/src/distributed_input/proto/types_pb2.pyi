@@ -1,0 +1,90 @@
+from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Mapping, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class ProcessingMode(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    DISTRIBUTED_EPOCH: _ClassVar[ProcessingMode]
+    PARALLEL_EPOCHS: _ClassVar[ProcessingMode]
+
+class Remainder(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    KEEP: _ClassVar[Remainder]
+    DROP: _ClassVar[Remainder]
+    PAD: _ClassVar[Remainder]
+
+class Order(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    STRICT: _ClassVar[Order]
+    ANY: _ClassVar[Order]
+DISTRIBUTED_EPOCH: ProcessingMode
+PARALLEL_EPOCHS: ProcessingMode
+KEEP: Remainder
+DROP: Remainder
+PAD: Remainder
+STRICT: Order
+ANY: Order
+
+class EntryPoint(_message.Message):
+    __slots__ = ("target", "args_json", "path")
+    TARGET_FIELD_NUMBER: _ClassVar[int]
+    ARGS_JSON_FIELD_NUMBER: _ClassVar[int]
+    PATH_FIELD_NUMBER: _ClassVar[int]
+    target: str
+    args_json: str
+    path: str
+    def __init__(self, target: _Optional[str] = ..., args_json: _Optional[str] = ..., path: _Optional[str] = ...) -> None: ...
+
+class GraphDataset(_message.Message):
+    __slots__ = ("tf_version", "graphs", "shard_policy", "constants")
+    TF_VERSION_FIELD_NUMBER: _ClassVar[int]
+    GRAPHS_FIELD_NUMBER: _ClassVar[int]
+    SHARD_POLICY_FIELD_NUMBER: _ClassVar[int]
+    CONSTANTS_FIELD_NUMBER: _ClassVar[int]
+    tf_version: str
+    graphs: _containers.RepeatedScalarFieldContainer[bytes]
+    shard_policy: str
+    constants: _containers.RepeatedScalarFieldContainer[bytes]
+    def __init__(self, tf_version: _Optional[str] = ..., graphs: _Optional[_Iterable[bytes]] = ..., shard_policy: _Optional[str] = ..., constants: _Optional[_Iterable[bytes]] = ...) -> None: ...
+
+class Job(_message.Message):
+    __slots__ = ("name", "dataset_id", "entry_point", "seed", "mode", "num_splits", "partitions", "global_batch_size", "remainder", "order", "batched", "row_spec", "epochs", "strict", "infinite", "warnings", "element_spec")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    DATASET_ID_FIELD_NUMBER: _ClassVar[int]
+    ENTRY_POINT_FIELD_NUMBER: _ClassVar[int]
+    SEED_FIELD_NUMBER: _ClassVar[int]
+    MODE_FIELD_NUMBER: _ClassVar[int]
+    NUM_SPLITS_FIELD_NUMBER: _ClassVar[int]
+    PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    GLOBAL_BATCH_SIZE_FIELD_NUMBER: _ClassVar[int]
+    REMAINDER_FIELD_NUMBER: _ClassVar[int]
+    ORDER_FIELD_NUMBER: _ClassVar[int]
+    BATCHED_FIELD_NUMBER: _ClassVar[int]
+    ROW_SPEC_FIELD_NUMBER: _ClassVar[int]
+    EPOCHS_FIELD_NUMBER: _ClassVar[int]
+    STRICT_FIELD_NUMBER: _ClassVar[int]
+    INFINITE_FIELD_NUMBER: _ClassVar[int]
+    WARNINGS_FIELD_NUMBER: _ClassVar[int]
+    ELEMENT_SPEC_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    dataset_id: str
+    entry_point: EntryPoint
+    seed: int
+    mode: ProcessingMode
+    num_splits: int
+    partitions: int
+    global_batch_size: int
+    remainder: Remainder
+    order: Order
+    batched: bool
+    row_spec: str
+    epochs: int
+    strict: bool
+    infinite: bool
+    warnings: _containers.RepeatedScalarFieldContainer[str]
+    element_spec: str
+    def __init__(self, name: _Optional[str] = ..., dataset_id: _Optional[str] = ..., entry_point: _Optional[_Union[EntryPoint, _Mapping]] = ..., seed: _Optional[int] = ..., mode: _Optional[_Union[ProcessingMode, str]] = ..., num_splits: _Optional[int] = ..., partitions: _Optional[int] = ..., global_batch_size: _Optional[int] = ..., remainder: _Optional[_Union[Remainder, str]] = ..., order: _Optional[_Union[Order, str]] = ..., batched: bool = ..., row_spec: _Optional[str] = ..., epochs: _Optional[int] = ..., strict: bool = ..., infinite: bool = ..., warnings: _Optional[_Iterable[str]] = ..., element_spec: _Optional[str] = ...) -> None: ...

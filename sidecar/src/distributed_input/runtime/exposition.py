@@ -1,0 +1,133 @@
+"""The metrics of a process in Prometheus' text format, over HTTP.
+
+exposed = Exposition()
+exposed.add_source(source)
+server = exposed.serve("0.0.0.0:9090", healthy)
+"""
+
+from __future__ import annotations
+
+import http.server
+import math
+import threading
+from collections.abc import Callable, Iterable, Iterator
+
+from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from distributed_input.errors import ConfigError
+from distributed_input.runtime import addresses, logs, metrics
+
+OFF = "off"
+_log = logs.get("runtime.exposition")
+
+Source = Callable[[], Iterable[metrics.Sample]]
+
+
+class Exposition:
+    """The metrics of one process: the samples of its sources, and CPU time and memory."""
+
+    def __init__(self) -> None:
+        self._sources: tuple[Source, ...] = ()
+        self._lock = threading.Lock()
+        self._registry = CollectorRegistry(auto_describe=False)
+        # distributed_input_process_resident_memory_bytes, ..._cpu_seconds_total, ..._open_fds
+        ProcessCollector(namespace=metrics.PREFIX.rstrip("_"), registry=self._registry)
+        self._registry.register(_SourceCollector(self._samples))
+
+    def add_source(self, source: Source) -> None:
+        """Ask `source` for samples at every scrape. It is called from another thread."""
+        with self._lock:
+            self._sources = (*self._sources, source)
+
+    def render(self) -> bytes:
+        """All metrics in Prometheus' text format."""
+        return generate_latest(self._registry)
+
+    def serve(self, listen: str, healthy: Callable[[], bool]) -> MetricsServer | None:
+        """Serve /metrics and /healthz on `listen`, None where it is "off". Raises ConfigError."""
+        return None if listen == OFF else MetricsServer(listen, self.render, healthy)
+
+    def _samples(self) -> Iterator[metrics.Sample]:
+        for source in self._sources:
+            try:
+                yield from source()
+            except Exception:  # noqa: BLE001 - must not hide the metrics that would show why
+                _log.exception("a source of metrics failed")
+
+
+class _SourceCollector(Collector):
+    def __init__(self, samples: Callable[[], Iterable[metrics.Sample]]) -> None:
+        self._samples = samples
+
+    def collect(self) -> Iterator[Metric]:
+        families: dict[str, CounterMetricFamily | GaugeMetricFamily] = {}
+        for definition, value, labels in self._samples():
+            family = families.get(definition.name)
+            if family is None:
+                kind = CounterMetricFamily if definition.kind == "counter" else GaugeMetricFamily
+                family = kind(definition.name, definition.help, labels=definition.labels)
+                families[definition.name] = family
+            if not math.isnan(value):
+                family.add_metric(labels, value)
+        yield from families.values()
+
+
+class MetricsServer:
+    """HTTP: /metrics, and /healthz with 200 or 503. Serves from the moment it is made."""
+
+    def __init__(
+        self, listen: str, render: Callable[[], bytes], healthy: Callable[[], bool]
+    ) -> None:
+        host, port = addresses.parse(listen, "--metrics-listen")
+        try:
+            self._server = _HttpServer((host, port), _handler(render, healthy))
+        except OSError as error:
+            raise ConfigError(
+                f"--metrics-listen {listen}: cannot bind ({error.strerror or error}): choose "
+                "another port, port 0 for any, or off"
+            ) from error
+        self.port: int = self._server.server_address[1]
+        self.address = addresses.join(host, self.port)
+        """host:port as bound."""
+        threading.Thread(target=self._server.serve_forever, name="metrics", daemon=True).start()
+
+    def close(self) -> None:
+        """Stop serving and free the port."""
+        self._server.shutdown()
+        self._server.server_close()
+
+
+class _HttpServer(http.server.ThreadingHTTPServer):
+    daemon_threads = True
+
+
+def _handler(
+    render: Callable[[], bytes], healthy: Callable[[], bool]
+) -> type[http.server.BaseHTTPRequestHandler]:
+    class Handler(http.server.BaseHTTPRequestHandler):
+        timeout = 10.0  # of a client that sends nothing
+
+        def do_GET(self) -> None:
+            path = self.path.partition("?")[0]
+            if path == "/metrics":
+                self._answer(200, render(), CONTENT_TYPE_LATEST)
+            elif path == "/healthz":
+                well = healthy()
+                self._answer(200 if well else 503, b"ok\n" if well else b"not serving\n")
+            else:
+                self._answer(404, b"/metrics or /healthz\n")
+
+        def _answer(self, status: int, body: bytes, kind: str = "text/plain") -> None:
+            self.send_response(status)
+            self.send_header("Content-Type", kind)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base's name
+            """Say nothing: a probe every few seconds is no news."""
+
+    return Handler

@@ -1,0 +1,176 @@
+"""gRPC servers and channels with the options that measured best for 1 MiB messages.
+
+serving = make_server([service_handler(...)], listen, credentials)
+serving.start()
+...
+serving.stop(grace=20)
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Sequence
+from concurrent import futures
+from typing import Any
+
+import grpc
+import grpc.experimental
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+
+from distributed_input.errors import ConfigError
+from distributed_input.runtime import addresses
+from distributed_input.runtime.credentials import Credentials, Options
+from distributed_input.runtime.stubs import Handler
+
+_MIB = 1 << 20
+_NAMED = grpc.ServiceRpcHandler
+
+# One data frame a message, and a window of two messages: more was no faster, and a stream that
+# nobody reads keeps that much in memory. The estimate of the bandwidth-delay product only costs.
+_TRANSPORT: Options = (
+    ("grpc.max_receive_message_length", -1),
+    ("grpc.max_send_message_length", -1),
+    ("grpc.http2.max_frame_size", 16777215),
+    ("grpc.http2.lookahead_bytes", 2 * _MIB),
+    ("grpc.http2.bdp_probe", 0),
+    # A peer that is stopped, or cut off, answers no ping: noticed after about 8 s. (A peer that is
+    # only slow answers: gRPC's own threads do, without the GIL.) Newer versions of gRPC go by the
+    # ping timeout, a minute by default, older ones by that of keepalive.
+    ("grpc.keepalive_time_ms", 4000),
+    ("grpc.keepalive_timeout_ms", 4000),
+    ("grpc.http2.ping_timeout_ms", 4000),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.max_pings_without_data", 0),
+)
+_SERVER: Options = (
+    # Or two servers on one machine would share a port, and calls go to either.
+    ("grpc.so_reuseport", 0),
+    ("grpc.http2.min_ping_interval_without_data_ms", 1000),
+    ("grpc.http2.max_ping_strikes", 0),
+)
+_CHANNEL: Options = (
+    (grpc.experimental.ChannelOptions.SingleThreadedUnaryStream, 1),
+    # Pods reach each other directly; a proxy in the environment is for the outside.
+    ("grpc.enable_http_proxy", 0),
+    ("grpc.initial_reconnect_backoff_ms", 200),
+    ("grpc.min_reconnect_backoff_ms", 3000),
+    ("grpc.max_reconnect_backoff_ms", 3000),
+)
+
+
+class Server:
+    """A gRPC server with health and reflection, bound to a port; `make_server` makes it."""
+
+    def __init__(
+        self,
+        server: grpc.Server,
+        servicer: health.HealthServicer,
+        names: Sequence[str],
+        address: str,
+    ) -> None:
+        self._server = server
+        self._servicer = servicer
+        self._names = ("", *names)
+        self._healthy = False
+        self.address = address
+        """host:port as bound: the real port where 0 was asked for."""
+        self.port = addresses.parse(address)[1]
+        self.set_healthy(False)
+
+    @property
+    def healthy(self) -> bool:
+        """What the health service answers."""
+        return self._healthy
+
+    def set_healthy(self, healthy: bool) -> None:
+        """What the health service answers from now on, for the server and each of its services."""
+        self._healthy = healthy
+        answers = health_pb2.HealthCheckResponse
+        for name in self._names:
+            self._servicer.set(name, answers.SERVING if healthy else answers.NOT_SERVING)
+
+    def start(self) -> None:
+        """Serve, and say so in the health service."""
+        self._server.start()
+        self.set_healthy(True)
+
+    def stop(self, grace: float) -> None:
+        """Refuse new calls, give running ones `grace` seconds, cancel the rest; then returns."""
+        self.set_healthy(False)
+        self._servicer.enter_graceful_shutdown()
+        self._server.stop(grace).wait(grace + 5)
+
+
+def make_server(
+    handlers: Sequence[Handler],
+    listen: str,
+    credentials: Credentials,
+    *,
+    max_workers: int = 32,
+    max_message_bytes: int = -1,
+    options: Options = (),
+) -> Server:
+    """A server of `handlers` bound to `listen` ("host:port", port 0 for any), not yet started.
+
+    Each running call holds one of `max_workers` threads: streams count for as long as they are
+    open. Raises ConfigError where the port is taken, or `listen` needs a token and none is set.
+    """
+    host, port = addresses.parse(listen, "--listen")
+    credentials.check_listen(listen)
+    limit = (("grpc.max_receive_message_length", max_message_bytes),)
+    server = grpc.server(
+        futures.ThreadPoolExecutor(max_workers, thread_name_prefix="grpc"),
+        handlers=list(handlers),
+        interceptors=credentials.server_interceptors(),
+        options=_merged(_TRANSPORT, _SERVER, limit, options),
+    )
+    try:
+        _try_to_bind(host, port)
+        port = credentials.add_port(server, listen if host else f"[::]:{port}")
+    except (OSError, RuntimeError) as error:
+        cause = getattr(error, "strerror", None) or "another process holds the port"
+        raise ConfigError(
+            f"--listen {listen}: cannot bind ({cause}): choose another, or port 0 for any"
+        ) from error
+    names = [handler.service_name() for handler in handlers if isinstance(handler, _NAMED)]
+    servicer = health.HealthServicer()
+    health_pb2_grpc.add_HealthServicer_to_server(servicer, server)
+    reflected = (*names, health.SERVICE_NAME, reflection.SERVICE_NAME)
+    reflection.enable_server_reflection(reflected, server)
+    return Server(server, servicer, names, addresses.join(host, port))
+
+
+def open_channel(
+    address: str,
+    credentials: Credentials,
+    *,
+    private: bool = False,
+    options: Options = (),
+) -> grpc.Channel:
+    """A channel to `address`, with the token and the measured options.
+
+    Channels to one address share a TCP connection unless `private`: a receiver that is to
+    have a connection of its own asks for it.
+    """
+    own = (("grpc.use_local_subchannel_pool", 1),) if private else ()
+    return credentials.channel(address, _merged(_TRANSPORT, _CHANNEL, own, options))
+
+
+def _try_to_bind(host: str, port: int) -> None:
+    """Raise the OSError that says why, where gRPC would write to stderr and raise what does not."""
+    found = socket.getaddrinfo(
+        host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE | socket.AI_ADDRCONFIG
+    )
+    family, kind, protocol, _, address = found[0]
+    with socket.socket(family, kind, protocol) as trial:
+        trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        trial.bind(address)
+
+
+def _merged(*groups: Options) -> list[tuple[str, Any]]:
+    """The options of all groups, the later ones before the earlier ones of the same name."""
+    merged: dict[str, Any] = {}
+    for group in groups:
+        merged.update(group)
+    return list(merged.items())

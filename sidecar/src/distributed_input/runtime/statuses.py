@@ -1,0 +1,114 @@
+"""Errors across the wire: exceptions to gRPC statuses, and back to the same family.
+
+The status code is for any gRPC client; the class of our own errors travels beside it
+in the trailing metadata, so that a stub of ours raises what the server meant.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+import grpc
+
+from distributed_input import errors
+from distributed_input.errors import (
+    DistributedInputError,
+    RetryableError,
+    TerminalError,
+)
+from distributed_input.runtime import logs
+
+_KIND = "distributed-input-error"
+_MESSAGE_CHARACTERS = 4000  # a status travels in HTTP/2 headers, 8 KiB by default
+_log = logs.get("runtime.statuses")
+
+
+class NotFoundError(RetryableError):
+    """Nobody has registered it yet, or the dispatcher restarted and forgot it."""
+
+
+class InvalidRequestError(TerminalError):
+    """A field of a message does not fit; the message names it."""
+
+
+_CODES: tuple[tuple[type[BaseException], grpc.StatusCode], ...] = (
+    (NotFoundError, grpc.StatusCode.NOT_FOUND),
+    (InvalidRequestError, grpc.StatusCode.INVALID_ARGUMENT),
+    (errors.ConfigError, grpc.StatusCode.INVALID_ARGUMENT),
+    (RetryableError, grpc.StatusCode.UNAVAILABLE),
+    (TerminalError, grpc.StatusCode.FAILED_PRECONDITION),
+)
+_RETRYABLE = frozenset(
+    {
+        grpc.StatusCode.UNAVAILABLE,
+        grpc.StatusCode.DEADLINE_EXCEEDED,
+        grpc.StatusCode.RESOURCE_EXHAUSTED,
+        grpc.StatusCode.ABORTED,
+        grpc.StatusCode.CANCELLED,
+        # gRPC itself says INTERNAL and UNKNOWN of broken connections; an exception of a server
+        # of ours carries its class and is not taken for one.
+        grpc.StatusCode.INTERNAL,
+        grpc.StatusCode.UNKNOWN,
+    }
+)
+
+
+def abort(context: grpc.ServicerContext, error: Exception, method: str) -> NoReturn:
+    """End the call with the status of `error`; what nobody expected is logged with its traceback.
+
+    To be called while `error` is being handled. Passes on an abort that the method made itself.
+    """
+    if _aborted(context):
+        raise error
+    if isinstance(error, DistributedInputError):
+        code = next((c for kind, c in _CODES if isinstance(error, kind)), grpc.StatusCode.UNKNOWN)
+        kind, text = type(error).__name__, str(error)
+    else:
+        # The caller may be gone: then it is mostly its going that broke the method.
+        (_log.exception if context.is_active() else _log.debug)(
+            "unexpected error in a call", method=method, error=repr(error)
+        )
+        code, kind = grpc.StatusCode.INTERNAL, TerminalError.__name__
+        text = f"{type(error).__name__}: {error} (a bug, or the user's code: see this server's log)"
+    context.set_trailing_metadata(((_KIND, kind),))
+    context.abort(code, text[:_MESSAGE_CHARACTERS])
+    raise AssertionError("abort returned")
+
+
+def _aborted(context: grpc.ServicerContext) -> bool:
+    code = getattr(context, "code", None)  # not in the abstract class of older versions
+    return code is not None and code() is not None
+
+
+def from_rpc_error(error: grpc.RpcError, doing: str) -> DistributedInputError:
+    """The error of our families that a failed call means; raise it `from error`.
+
+    `doing` starts the message: "registering job train at dispatcher:5000".
+    """
+    code: Any = error.code() if isinstance(error, grpc.Call) else None
+    detail = (error.details() if isinstance(error, grpc.Call) else None) or str(error)
+    kind = _kind_of(error)
+    message = f"{doing}: {detail}"
+    if kind == NotFoundError.__name__ or code is grpc.StatusCode.NOT_FOUND:
+        return NotFoundError(message)
+    if kind is not None:
+        return errors.from_kind(kind, message)
+    name = code.name if code is not None else "no status"
+    if code in _RETRYABLE or code is None:
+        return errors.UnavailableError(f"{doing}: {name}: {detail}")
+    if code is grpc.StatusCode.UNIMPLEMENTED:
+        return errors.ProtocolError(f"{message} (the other side is another version: upgrade it)")
+    return TerminalError(f"{doing}: {name}: {detail}")
+
+
+def is_explained(error: grpc.RpcError) -> bool:
+    """Whether a server of ours ended the call, and said why; else the connection broke."""
+    return _kind_of(error) is not None
+
+
+def _kind_of(error: grpc.RpcError) -> str | None:
+    metadata: Any = error.trailing_metadata() if isinstance(error, grpc.Call) else ()
+    for key, value in metadata or ():
+        if key == _KIND and isinstance(value, str):
+            return value
+    return None

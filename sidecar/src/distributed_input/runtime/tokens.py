@@ -1,0 +1,115 @@
+"""Where a token comes from, and how one token follows another without a gap.
+
+When the file changes, other processes see the new token earlier or later (a kubelet
+takes a minute or two). So callers present both for a while, and servers accept the
+previous one for a while.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol
+
+from distributed_input.errors import ConfigError
+from distributed_input.runtime import logs
+
+PREVIOUS_ACCEPTED_SECONDS = 600.0
+PREVIOUS_PRESENTED_SECONDS = 300.0
+_CHECK_SECONDS = 1.0
+_log = logs.get("runtime.tokens")
+
+
+class Source(Protocol):
+    """Gives tokens, the newest first."""
+
+    def accepted(self) -> tuple[str, ...]:
+        """The tokens that a caller may present."""
+        ...
+
+    def presented(self) -> tuple[str, ...]:
+        """The tokens that our own calls present."""
+        ...
+
+
+def validated(text: str, what: str) -> str:
+    """The token in `text` without surrounding space; ConfigError naming `what`, never the token."""
+    token = text.strip()
+    if not token:
+        raise ConfigError(f"{what} holds no token: write a random string into it")
+    if not all("!" <= character <= "~" for character in token):
+        raise ConfigError(f"{what}: a token is one word of printable ASCII characters")
+    logs.redact(token)
+    return token
+
+
+class FixedToken:
+    """A token that stays for the life of the process."""
+
+    def __init__(self, token: str) -> None:
+        self._tokens = (token,)
+
+    def accepted(self) -> tuple[str, ...]:
+        """The one token."""
+        return self._tokens
+
+    presented = accepted
+
+
+class FileToken:
+    """The token in a file, looked at again at most once a second.
+
+    A file that vanishes or turns unusable keeps the last good token, with a warning: a
+    running job must not die of a half-written Secret.
+    """
+
+    def __init__(self, path: Path, clock: Callable[[], float] = time.monotonic) -> None:
+        self._path = path
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._previous: str | None = None
+        self._changed = self._checked = clock()
+        self._seen = ""
+        try:
+            self._seen = self._read()
+        except OSError as error:
+            raise ConfigError(f"token file {path}: {error.strerror}") from error
+        self._current = validated(self._seen, f"token file {path}")
+
+    def accepted(self) -> tuple[str, ...]:
+        """The current token, and the previous one for PREVIOUS_ACCEPTED_SECONDS."""
+        return self._tokens(PREVIOUS_ACCEPTED_SECONDS)
+
+    def presented(self) -> tuple[str, ...]:
+        """The current token, and the previous one for PREVIOUS_PRESENTED_SECONDS."""
+        return self._tokens(PREVIOUS_PRESENTED_SECONDS)
+
+    def _tokens(self, overlap: float) -> tuple[str, ...]:
+        with self._lock:
+            now = self._clock()
+            if now - self._checked >= _CHECK_SECONDS:
+                self._checked = now
+                self._refresh(now)
+            if self._previous is not None and now - self._changed < overlap:
+                return self._current, self._previous
+            return (self._current,)
+
+    def _read(self) -> str:
+        # The whole file, not its time stamps: a Secret's file is a link that is swapped.
+        return self._path.read_text(encoding="utf-8", errors="replace")
+
+    def _refresh(self, now: float) -> None:
+        try:
+            text = self._read()
+            if text == self._seen:
+                return
+            self._seen = text
+            token = validated(text, f"token file {self._path}")
+        except (OSError, ConfigError) as error:
+            _log.warning("token file not usable: the last token stays", error=str(error))
+            return
+        if token != self._current:
+            self._previous, self._current, self._changed = self._current, token, now
+            _log.info("token rotated", file=str(self._path))

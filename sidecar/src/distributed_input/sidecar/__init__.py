@@ -1,0 +1,1 @@
+"""The sidecar's process: fetches a trainer's rows into shared memory. Imports no TensorFlow."""

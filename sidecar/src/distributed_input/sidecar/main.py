@@ -1,0 +1,203 @@
+"""The sidecar's process: one socket for the trainers, one link per input."""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import gc
+import json
+import os
+import socket
+import struct
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from distributed_input.errors import ConfigError
+from distributed_input.runtime import args as common
+from distributed_input.runtime import logs, ready, shutdown
+from distributed_input.runtime.credentials import Credentials
+from distributed_input.runtime.exposition import Exposition
+from distributed_input.runtime.metrics import Sample
+from distributed_input.sidecar.connection import Connection
+from distributed_input.sidecar.inputs import Input
+from distributed_input.sidecar.samples import samples
+
+_log = logs.get("sidecar.main")
+SOCKET_NAME = "sidecar.sock"
+_M_ARENA_MAX = -8  # of mallopt(3)
+
+
+class Sidecar:
+    """Accepts trainers on `folder`/sidecar.sock and serves `inputs` to them."""
+
+    def __init__(
+        self, inputs: Mapping[str, Input], folder: Path, consumer: int, consumers: int
+    ) -> None:
+        self._inputs = dict(inputs)
+        self._consumer, self._consumers = consumer, consumers
+        path = folder / SOCKET_NAME
+        path.unlink(missing_ok=True)  # of an earlier life in the same volume
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._socket.bind(str(path))
+        os.chmod(path, 0o660)
+        self._socket.listen(16)
+        self._path = path
+        self._thread = threading.Thread(target=self._accept, name="accept", daemon=True)
+
+    def start(self) -> None:
+        """Begin to serve."""
+        for made in self._inputs.values():
+            made.link.start()
+        self._thread.start()
+
+    @property
+    def healthy(self) -> bool:
+        """Whether it takes connections."""
+        return self._thread.is_alive()
+
+    def samples(self) -> list[Sample]:
+        """The metrics."""
+        return [sample for made in self._inputs.values() for sample in samples(made)]
+
+    def close(self) -> None:
+        """Stop serving; trainers get a retryable error."""
+        self._path.unlink(missing_ok=True)
+        self._socket.close()
+        for made in self._inputs.values():
+            made.close()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                sock, _ = self._socket.accept()
+            except OSError:
+                return  # closed
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 21)
+            # A send that waits looks at its cancelled event this often; reads end with the peer.
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _timeval(0.2))
+            connection = Connection(sock, self._find, self._consumer, self._consumers)
+            threading.Thread(target=connection.serve, name="connection", daemon=True).start()
+
+    def _find(self, name: str) -> Input:
+        if not name and len(self._inputs) == 1:
+            return next(iter(self._inputs.values()))
+        if name in self._inputs:
+            return self._inputs[name]
+        known = ", ".join(sorted(self._inputs))
+        if not name:
+            raise ConfigError(f"this sidecar serves {known}: connect() needs the name of one")
+        raise ConfigError(f"this sidecar serves no input {name!r}; it serves {known}")
+
+
+def _timeval(seconds: float) -> bytes:
+    return struct.pack("ll", int(seconds), int(seconds % 1 * 1e6))
+
+
+def _parser() -> argparse.ArgumentParser:
+    made = common.parser("sidecar", "Fetches a trainer's share of its inputs into shared memory.")
+    made.add_argument(
+        "--dispatcher",
+        action="append",
+        required=True,
+        metavar="[INPUT=]HOST:PORT",
+        help="dispatcher of an input; once for each input where there are several",
+    )
+    made.add_argument("--config", required=True, help='JSON file: {"inputs": {NAME: SPEC}}')
+    made.add_argument("--dir", default="/run/distributed-input", help="folder shared with trainers")
+    made.add_argument("--consumer-index", type=int, default=0)
+    made.add_argument("--consumer-count", type=int, default=1)
+    return made
+
+
+def _config(path: str) -> dict[str, Any]:
+    try:
+        inputs = json.loads(Path(path).read_text())["inputs"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ConfigError(
+            f'--config {path}: not a file like {{"inputs": {{...}}}}: {error}'
+        ) from error
+    if not isinstance(inputs, dict) or not inputs:
+        raise ConfigError(f"--config {path}: names no inputs")
+    return inputs
+
+
+def _dispatchers(given: Sequence[str], names: Sequence[str]) -> dict[str, str]:
+    out = {}
+    for item in given:
+        name, _, address = item.rpartition("=")
+        if not name and len(names) > 1:
+            raise ConfigError(f"--dispatcher {item}: with several inputs say INPUT=HOST:PORT")
+        out[name or names[0]] = address
+    missing = [name for name in names if name not in out]
+    if missing:
+        raise ConfigError(f"--dispatcher: none given for input {', '.join(missing)}")
+    return out
+
+
+def _credentials(token_file: str | None, name: str) -> Credentials:
+    """An input's token: from the file, or from the file of its name in the folder."""
+    if token_file and Path(token_file).is_dir():
+        token_file = str(Path(token_file) / name)
+    return Credentials.from_args(token_file, os.environ)
+
+
+def _inputs(args: argparse.Namespace, folder: Path) -> dict[str, Input]:
+    consumer, consumers = args.consumer_index, args.consumer_count
+    if not 0 <= consumer < consumers:
+        raise ConfigError(f"--consumer-index {consumer}: must be from 0 to {consumers - 1}")
+    specs = _config(args.config)
+    dispatchers = _dispatchers(args.dispatcher, list(specs))
+    for stale in folder.glob("ring-*"):
+        stale.unlink(missing_ok=True)
+    return {
+        name: Input(
+            name,
+            spec,
+            dispatchers[name],
+            _credentials(args.token_file, name),
+            folder,
+            consumer,
+            consumers,
+        )
+        for name, spec in specs.items()
+    }
+
+
+def _limit_arenas() -> None:
+    """Let all threads share two heaps: one for each of dozens of streams took 50 MB more."""
+    try:
+        ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 2)
+    except (OSError, AttributeError):
+        pass  # not glibc
+
+
+def _body(argv: Sequence[str] | None) -> int:
+    args = _parser().parse_args(argv)
+    logs.setup("sidecar", args.log_level)
+    _limit_arenas()
+    shutdown.die_with_parent(os.environ)
+    stopping = shutdown.Shutdown(args.grace_seconds)
+    stopping.install()
+    folder = Path(args.dir)
+    folder.mkdir(parents=True, exist_ok=True)
+    inputs = _inputs(args, folder)
+    sidecar = Sidecar(inputs, folder, args.consumer_index, args.consumer_count)
+    exposed = Exposition()
+    exposed.add_source(sidecar.samples)
+    scraped = exposed.serve(args.metrics_listen, lambda: sidecar.healthy)
+    sidecar.start()
+    gc.collect()
+    gc.freeze()  # what is there now stays: no use in looking through it again
+    address = scraped.address if scraped else None
+    ready.write(args.ready_file, str(folder / SOCKET_NAME), address)
+    _log.info("serving", folder=str(folder), inputs=sorted(inputs))
+    stopping.wait()
+    sidecar.close()
+    return 0
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the sidecar until SIGTERM; the exit status."""
+    return common.exit_code("sidecar", _body, argv)

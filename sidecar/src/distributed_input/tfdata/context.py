@@ -1,0 +1,65 @@
+"""The input context that a dataset_fn is called with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import tensorflow as tf
+
+from distributed_input.errors import DatasetFnError
+
+
+class Context(tf.distribute.InputContext):
+    """A split as an input pipeline: `num_input_pipelines` splits, `input_pipeline_id` this one.
+
+    `num_replicas_in_sync` is always 1: a dataset must not depend on who trains.
+
+    Attributes:
+      seed: of the job.
+      epoch: from 0.
+      global_batch_size: what `get_per_replica_batch_size` has been asked for; None: nothing.
+    """
+
+    def __init__(
+        self,
+        num_splits: int,
+        split: int,
+        partitions: int | Callable[[int], int],
+        seed: int = 0,
+        epoch: int = 0,
+    ) -> None:
+        """A context for one split.
+
+        Args:
+          num_splits: how many there are.
+          split: its number.
+          partitions: of the job, or a function that chooses their number by the global batch size.
+          seed: of the job.
+          epoch: from 0.
+        """
+        super().__init__(num_splits, split, 1)
+        self._partitions = partitions
+        self.seed = seed
+        self.epoch = epoch
+        self.global_batch_size: int | None = None
+
+    def get_per_replica_batch_size(self, global_batch_size: int) -> int:
+        """Rows that a partition gives to one step: global_batch_size // partitions.
+
+        Raises:
+          DatasetFnError: the partitions do not divide it, or it differs from an earlier call's.
+        """
+        size = int(global_batch_size)
+        partitions = self._partitions(size) if callable(self._partitions) else self._partitions
+        if self.global_batch_size not in (None, size):
+            raise DatasetFnError(
+                f"dataset_fn asks for global batch sizes {self.global_batch_size} and {size}: a"
+                " dataset has one"
+            )
+        if size < 1 or size % partitions:
+            raise DatasetFnError(
+                f"global batch size {size} is not divisible by the {partitions} partitions of the"
+                " job: change either"
+            )
+        self.global_batch_size = size
+        return size // partitions

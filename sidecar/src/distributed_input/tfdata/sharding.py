@@ -1,0 +1,194 @@
+"""One split of a plain dataset: by files, by elements, or not at all.
+
+FILE sharding is prepared once, where the dataset was made: TensorFlow finds the readers and puts
+a shard before each. Those shards are marked in the graph, so that each split sets its own number
+on them, and never on a shard of the user's. Unlike TensorFlow's, they may be empty.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.python.data.experimental.ops import distribute
+
+from distributed_input.errors import ConfigError, DatasetFnError
+from distributed_input.tfdata import graph as graphs
+from distributed_input.tfdata.canonical import canonical, serialize
+from distributed_input.tfdata.facts import analyse
+from distributed_input.tfdata.graph import GraphDef, NodeDef
+
+_MARK = "_distributed_input_shard"
+# Numbers that no user shards by: they tell TensorFlow's new shards from the user's.
+_NUM, _INDEX = 1_597_463_007, 1_597_463_001
+_COUNT_LIMIT = 1_000_000
+_UNSHARDABLE = (
+    "In AUTO-mode, and switching to DATA-based sharding, instead of FILE-based sharding as we"
+    " cannot find appropriate reader dataset op(s) to shard. Consider either turning off"
+    " auto-sharding or switching the auto_shard_policy to DATA to shard this dataset. You can do"
+    " this by creating a new `tf.data.Options()` object then setting"
+    " `options.experimental_distribute.auto_shard_policy = AutoShardPolicy.DATA` before applying"
+    " the options object to the dataset via `dataset.with_options(options)`."
+)
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A plain dataset, ready for `shard`.
+
+    Attributes:
+      graph_def: canonical.
+      policy: as it will be applied: FILE, DATA or OFF.
+      files: how many FILE sharding deals out, where known.
+      warnings: for the user.
+    """
+
+    graph_def: GraphDef
+    policy: str
+    files: int | None = None
+    warnings: tuple[str, ...] = ()
+
+
+def prepare(dataset: tf.data.Dataset, partitions_of: Callable[[int | None], int]) -> Prepared:
+    """The graph of a plain dataset by the auto-shard policy in its options.
+
+    Args:
+      dataset: any.
+      partitions_of: the job's partitions, by the dataset's batch size: each needs a file.
+
+    Raises:
+      ConfigError: the policy is HINT; or FILE, and there are no files to shard.
+    """
+    policy = dataset.options().experimental_distribute.auto_shard_policy.name
+    if policy in ("DATA", "OFF"):
+        return Prepared(serialize(dataset), policy)
+    if policy == "HINT":
+        raise ConfigError(
+            "auto_shard_policy HINT works with the stock tf.data service endpoint only: set"
+            " options.experimental_distribute.auto_shard_policy to FILE, DATA or OFF, or pass a"
+            " dataset_fn that shards by its input context"
+        )
+    try:
+        graph_def = prepare_file_sharding(dataset)
+    except ConfigError:
+        if policy == "FILE":
+            raise
+        return Prepared(serialize(dataset), "DATA", None, (_UNSHARDABLE,))
+    files = count_files(graph_def)
+    partitions = partitions_of(analyse(graph_def).batch_size)
+    if files is None or files >= partitions:
+        return Prepared(graph_def, "FILE", files)
+    few = f"the dataset has {files} files for {partitions} partitions"
+    if policy == "FILE":
+        remedy = "write more files, or set auto_shard_policy to DATA"
+        return Prepared(graph_def, "FILE", files, (f"{few}: some get no rows; {remedy}",))
+    return Prepared(serialize(dataset), "DATA", None, (f"{few}: AUTO sharding goes by DATA",))
+
+
+def prepare_file_sharding(dataset: tf.data.Dataset) -> GraphDef:
+    """The canonical graph with marked shards before its readers.
+
+    Raises:
+      ConfigError: TensorFlow finds no files to shard.
+    """
+    options = tf.data.Options()
+    options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.FILE
+    try:
+        # What MultiWorkerMirroredStrategy uses; there is no public name for it.
+        auto_shard = distribute._AutoShardDataset  # noqa: SLF001
+        rewritten = auto_shard(dataset.with_options(options), _NUM, _INDEX)
+        graph_def = serialize(rewritten)
+    except tf.errors.NotFoundError as error:
+        raise ConfigError(
+            "auto_shard_policy FILE, but no reader of files was found to shard: set"
+            " options.experimental_distribute.auto_shard_policy to DATA or OFF"
+        ) from error
+    except tf.errors.OpError as error:
+        raise DatasetFnError(f"the dataset cannot be sharded by files: {error.message}") from error
+    nodes = graphs.by_name(graph_def.node)
+    for node in graph_def.node:
+        if node.op == "ShardDataset" and graphs.input_value(nodes, node, 1) == _NUM:
+            node.attr[_MARK].b = True
+            node.attr["require_non_empty"].b = False
+    return graph_def
+
+
+def shard(graph_def: GraphDef, policy: str, num_splits: int, split: int) -> GraphDef:
+    """The graph of one split, as a new graph.
+
+    Args:
+      graph_def: of `prepare`.
+      policy: FILE, DATA, or OFF and "": the graph as it is.
+      num_splits: how many splits there are.
+      split: which of them.
+    """
+    out = graphs.copy_of(graph_def)
+    if policy == "DATA":
+        end = graphs.retval(out)
+        whole = graphs.by_name(out.node)[graphs.source_of(end.input[0])]
+        node = tf.compat.v1.NodeDef(name="split", op="ShardDataset", input=[end.input[0], "", ""])
+        for key in ("output_types", "output_shapes"):
+            node.attr[key].CopyFrom(_output_attr(out, whole, key))
+        out.node.append(node)
+        _set_shard(out, out.node[-1], num_splits, split)
+        end.input[0] = node.name
+    elif policy == "FILE":
+        for node in list(out.node):
+            if _MARK in node.attr:
+                _set_shard(out, node, num_splits, split)
+    elif policy not in ("OFF", ""):
+        raise ConfigError(f"shard policy {policy!r}: one of FILE, DATA, OFF")
+    return out
+
+
+def _set_shard(graph_def: GraphDef, node: NodeDef, num_splits: int, split: int) -> None:
+    node.input[1] = graphs.add_const(graph_def.node, f"{node.name}/num", num_splits).name
+    node.input[2] = graphs.add_const(graph_def.node, f"{node.name}/index", split).name
+    node.attr["require_non_empty"].b = False
+
+
+def _output_attr(graph_def: GraphDef, node: NodeDef, key: str) -> Any:
+    """The types or shapes of a dataset node's elements; some nodes name them `Toutput_types`."""
+    nodes = graphs.by_name(graph_def.node)
+    while True:
+        for name in (key, "Toutput_types" if key == "output_types" else key):
+            if name in node.attr:
+                return node.attr[name]
+        node = nodes[graphs.source_of(graphs.data_inputs(node)[0])]
+
+
+def count_files(graph_def: GraphDef) -> int | None:
+    """Files that a FILE-sharded graph reads: more splits than these would be empty.
+
+    Returns:
+      The least number over the graph's readers, or None where there are no marked shards or
+      their number has no bounds.
+    """
+    counts = []
+    for node in graph_def.node:
+        if _MARK in node.attr:
+            counts.append(_count(graph_def, node))
+    known = [count for count in counts if count is not None]
+    return min(known) if known else None
+
+
+def _count(graph_def: GraphDef, node: NodeDef) -> int | None:
+    part = graphs.copy_of(graph_def)
+    graphs.retval(part).input[0] = node.input[0]
+    types = _output_attr(part, node, "output_types").list.type
+    shapes = _output_attr(part, node, "output_shapes").list.shape
+    spec = tuple(
+        tf.TensorSpec(tf.TensorShape(shape), tf.dtypes.as_dtype(kind))
+        for kind, shape in zip(types, shapes, strict=True)
+    )
+    names = graphs.instantiate(canonical(part), spec[0] if len(spec) == 1 else spec)
+    known = int(names.cardinality())
+    if known >= 0:
+        return known
+    if known == tf.data.INFINITE_CARDINALITY:
+        return None
+    one_by_one = names.take(_COUNT_LIMIT)
+    count = int(one_by_one.reduce(tf.constant(0, tf.int64), lambda total, *_: total + 1))
+    return count if count < _COUNT_LIMIT else None

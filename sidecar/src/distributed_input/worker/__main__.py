@@ -1,0 +1,7 @@
+"""`python -m distributed_input.worker`."""
+
+import sys
+
+from distributed_input.worker.main import main
+
+sys.exit(main())

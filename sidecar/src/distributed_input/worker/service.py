@@ -1,0 +1,192 @@
+"""The worker's gRPC service: describe a dataset, stream a split."""
+
+from __future__ import annotations
+
+import os
+import platform
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+from distributed_input.elements import ElementSpec
+from distributed_input.errors import UnavailableError
+from distributed_input.proto import types_pb2, worker_pb2
+from distributed_input.runtime import logs, metrics
+from distributed_input.runtime.protocol import check_protocol
+from distributed_input.tfdata.batching import can_batch
+from distributed_input.worker import sources
+from distributed_input.worker.stream import BLOCK_BYTES, Work, split_blocks
+from distributed_input.worker.turns import Turns
+
+_log = logs.get("worker.service")
+_FILL_SECONDS = 0.02  # rows that batch well come in batches that take about so long
+
+
+class WorkerService:
+    """Serves proto/worker.proto.
+
+    Args:
+        made: builds the splits' sources.
+        parallelism: elements made at once, over all streams.
+        max_streams: open at once; more are refused, and go to another worker.
+    """
+
+    def __init__(self, made: sources.Sources, parallelism: int, max_streams: int) -> None:
+        self._sources = made
+        self._working = Turns(parallelism)
+        self._max_streams = max_streams
+        self._lock = threading.Lock()
+        self._open: dict[int, Work] = {}
+        self._closed = Work()
+        self._streams = 0
+        self._rates: dict[str, float] = {}
+        self._failures: Counter[str] = Counter()
+        self.draining = threading.Event()  # no new streams
+        self.handing_back = threading.Event()  # open ones end at their next block
+        self.idle = threading.Event()
+        self.idle.set()
+
+    # RPCs.
+
+    def Describe(self, request: worker_pb2.DescribeRequest, _context: Any) -> Any:  # noqa: N802
+        """See the proto."""
+        job = sources.describe(request.job)
+        _log.info(
+            "described",
+            job=job.name,
+            rows=job.global_batch_size,
+            partitions=job.partitions,
+            splits=job.num_splits,
+            warnings=list(job.warnings),
+        )
+        return worker_pb2.DescribeResponse(job=job)
+
+    def Stream(  # noqa: N802
+        self, request: worker_pb2.StreamRequest, _context: Any
+    ) -> Iterator[bytes]:
+        """See the proto. Messages are sent as they are encoded: see `blocks`."""
+        check_protocol(request.protocol, "the sidecar")
+        key, work = self._enter()
+        try:
+            # Building a dataset is work too: shuffles fill, files are listed.
+            with self._working:
+                source = self._sources.open(
+                    request.job,
+                    request.seed,
+                    request.epoch,
+                    request.split,
+                    self._rows_at_once(request.job),
+                )
+            for data in split_blocks(request, source, self._working, _NODE, work):
+                if self.handing_back.is_set():
+                    raise UnavailableError("the worker is leaving: go on elsewhere")
+                made = time.perf_counter()
+                yield data
+                work.stall_seconds += time.perf_counter() - made
+            self._learn_rate(request.job, work)
+        except Exception as error:
+            if not self.handing_back.is_set():
+                with self._lock:
+                    self._failures[type(error).__name__] += 1
+            raise
+        finally:
+            self._leave(key, work)
+
+    # Load.
+
+    def totals(self) -> Work:
+        """Of all streams since the start."""
+        with self._lock:
+            return _sum([self._closed, *self._open.values()])
+
+    @property
+    def open_streams(self) -> int:
+        """Streams that run now."""
+        with self._lock:
+            return len(self._open)
+
+    def samples(self) -> list[metrics.Sample]:
+        """The metrics."""
+        work = self.totals()
+        with self._lock:
+            failures = dict(self._failures)
+        return [
+            metrics.sample(metrics.WORKER_ROWS, work.rows),
+            metrics.sample(metrics.WORKER_BYTES, work.bytes),
+            metrics.sample(metrics.WORKER_BUSY_SECONDS, work.busy_seconds),
+            metrics.sample(metrics.WORKER_STALL_SECONDS, work.stall_seconds),
+            metrics.sample(metrics.WORKER_REPLAYED_ROWS, work.replayed_rows),
+            metrics.sample(metrics.WORKER_OPEN_STREAMS, self.open_streams),
+            metrics.sample(metrics.WORKER_DRAINING, self.draining.is_set()),
+            *(
+                metrics.sample(metrics.WORKER_FAILURES, count, error=name)
+                for name, count in failures.items()
+            ),
+        ]
+
+    def _enter(self) -> tuple[int, Work]:
+        with self._lock:
+            if self.draining.is_set() or len(self._open) >= self._max_streams:
+                raise UnavailableError(
+                    "the worker is draining"
+                    if self.draining.is_set()
+                    else f"the worker has {self._max_streams} streams open (--max-streams)"
+                )
+            self._streams += 1
+            work = self._open[self._streams] = Work()
+            self.idle.clear()
+            return self._streams, work
+
+    def _leave(self, key: int, work: Work) -> None:
+        with self._lock:
+            del self._open[key]
+            self._closed = _sum([self._closed, work])
+            if not self._open:
+                self.idle.set()
+
+    # Batches for datasets of single rows.
+
+    def _rows_at_once(self, job: types_pb2.Job) -> int:
+        """Rows to batch into one element: few at first, then as many as the source is quick."""
+        row = ElementSpec.from_json(job.row_spec)
+        if job.batched or not job.global_batch_size or not can_batch(row):
+            return 0
+        turn = max(1, job.global_batch_size // job.partitions)
+        width = max(1, sum(column.row_bytes or 64 for column in row.columns))
+        quick = int(self._rates.get(job.dataset_id, 0.0) * _FILL_SECONDS)
+        return max(1, min(max(turn, quick), BLOCK_BYTES // width))
+
+    def _learn_rate(self, job: types_pb2.Job, work: Work) -> None:
+        if work.busy_seconds > 0:
+            self._rates[job.dataset_id] = work.rows / work.busy_seconds
+            while len(self._rates) > 1000:
+                self._rates.pop(next(iter(self._rates)))
+
+
+def _sum(parts: list[Work]) -> Work:
+    return Work(
+        sum(part.rows for part in parts),
+        sum(part.bytes for part in parts),
+        sum(part.busy_seconds for part in parts),
+        sum(part.replayed_rows for part in parts),
+        sum(part.stall_seconds for part in parts),
+    )
+
+
+def _node() -> str:
+    """The kind of this node, as far as it may change what floating point comes to."""
+    model = platform.processor() or platform.machine()
+    try:
+        with open("/proc/cpuinfo") as file:
+            for line in file:
+                if line.startswith("model name"):
+                    model = line.split(":", 1)[1].strip()
+                    break
+    except OSError:
+        pass
+    return f"{model} ({os.uname().sysname})"
+
+
+_NODE = _node()

@@ -1,0 +1,117 @@
+"""A TCP proxy between sidecars and a worker that cuts connections, or holds them up."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Coroutine
+from typing import Any
+
+_CHUNK_BYTES = 1 << 16
+
+
+class Loop:
+    """An event loop in a thread of its own, for all proxies of a schedule."""
+
+    def __init__(self) -> None:
+        self.loop = asyncio.new_event_loop()
+        self.servers: list[asyncio.Server] = []
+        self._thread = threading.Thread(target=self.loop.run_forever, name="proxies", daemon=True)
+        self._thread.start()
+
+    def call(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
+        """Run it there; its result."""
+        return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result(10)
+
+    def close(self) -> None:
+        """End the loop and all its connections."""
+        self.call(self._cancel_all())
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self._thread.join(10)
+        self.loop.close()
+
+    async def _cancel_all(self) -> None:
+        for server in self.servers:
+            server.close()
+        mine = asyncio.current_task()
+        tasks = [task for task in asyncio.all_tasks() if task is not mine]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+class Proxy:
+    """Listens on a port of its own and passes bytes to and from `upstream` (host:port)."""
+
+    def __init__(self, loop: Loop) -> None:
+        self.upstream = ""
+        self.cuts = 0
+        self._loop = loop
+        self._writers: set[asyncio.StreamWriter] = set()
+        self._cut_after: int | None = None
+        self._flowing = asyncio.Event()
+        self._flowing.set()
+        server: asyncio.Server = loop.call(asyncio.start_server(self._serve, "127.0.0.1", 0))
+        loop.servers.append(server)
+        self.address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+
+    def cut_after(self, bytes_more: int) -> None:
+        """Cut all connections once so many more bytes have come from the worker; 0: now."""
+        self._loop.call(self._set_cut(bytes_more))
+
+    def hold(self) -> None:
+        """Pass nothing on, as a network that loses everything."""
+        self._loop.loop.call_soon_threadsafe(self._flowing.clear)
+
+    def flow(self) -> None:
+        """Pass on again, what was held up first."""
+        self._loop.loop.call_soon_threadsafe(self._flowing.set)
+
+    async def _set_cut(self, bytes_more: int) -> None:
+        if bytes_more:
+            self._cut_after = bytes_more
+        else:
+            self._cut()
+
+    def _cut(self) -> None:
+        self._cut_after = None
+        self.cuts += 1
+        for writer in self._writers:
+            writer.transport.abort()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        host, _, port = self.upstream.rpartition(":")
+        try:
+            theirs, to_them = await asyncio.open_connection(host, int(port))
+        except (OSError, ValueError):
+            writer.transport.abort()
+            return
+        self._writers |= {writer, to_them}
+        try:
+            await asyncio.gather(
+                self._pump(reader, to_them, counted=False), self._pump(theirs, writer, counted=True)
+            )
+        finally:
+            for each in (writer, to_them):
+                self._writers.discard(each)
+                each.transport.abort()
+
+    async def _pump(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, counted: bool
+    ) -> None:
+        with contextlib.suppress(OSError):
+            while data := await reader.read(_CHUNK_BYTES):
+                await self._flowing.wait()
+                if counted and self._cut_after is not None:
+                    part = data[: self._cut_after]
+                    self._cut_after -= len(part)
+                    if not self._cut_after:
+                        writer.write(part)  # so that the cut is within a message
+                        with contextlib.suppress(OSError):
+                            await asyncio.wait_for(writer.drain(), 1)
+                        self._cut()
+                        return
+                writer.write(data)
+                await writer.drain()
+        writer.transport.abort()  # the other side is gone: so is this one

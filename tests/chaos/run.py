@@ -1,0 +1,253 @@
+"""One schedule from start to verdict."""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from tests.chaos.consumers import Consumers, Hung, Rows, Saved
+from tests.chaos.faults import Applied, Injector
+from tests.chaos.fleet import Fleet
+from tests.chaos.forks import Forks, ProcessError
+from tests.chaos.ledger import Ledger, Verdict
+from tests.chaos.logcheck import Replay, replays, suspicious
+from tests.chaos.schedule import Fault, Schedule
+
+_RING_SECONDS = 6.0
+_SILENT_SECONDS = 1.0
+
+
+@dataclass
+class Outcome:
+    """What became of a schedule.
+
+    Attributes:
+        problems: all that went wrong, in words; empty: it held.
+        steps: (when the step was complete, seconds since the one before) by time.monotonic().
+        folder: logs, kept where something went wrong.
+    """
+
+    schedule: Schedule
+    verdict: Verdict
+    problems: list[str] = field(default_factory=list)
+    applied: list[Applied] = field(default_factory=list)
+    steps: list[tuple[float, float]] = field(default_factory=list)
+    replays: list[Replay] = field(default_factory=list)
+    seconds: float = 0.0
+    folder: str = ""
+
+    @property
+    def good(self) -> bool:
+        """Nothing went wrong."""
+        return self.verdict.good and not self.problems
+
+
+class _Loop:
+    """The training loop of a schedule over all its lives."""
+
+    def __init__(self, schedule: Schedule, fleet: Fleet, outcome: Outcome, end: float) -> None:
+        self.ledger = Ledger(schedule)
+        outcome.verdict = self.ledger.verdict
+        self.injector = Injector(fleet)
+        self._schedule, self._topology, self._fleet = schedule, schedule.topology, fleet
+        self._outcome, self._end = outcome, end
+        self._pending = sorted(schedule.faults, key=lambda f: f.step)
+        self._taken = 0  # steps of all lives
+        self._saved: Saved | None = None
+        self._pause = threading.Event()
+        self.consumers = self._new_consumers()
+
+    def run(self) -> None:
+        """All epochs; returns when the last has ended."""
+        self.consumers.connect(None)
+        self._save(ended=False)
+        while self.ledger_epochs() < self._topology.epochs:
+            self.consumers.begin()
+            self.ledger.begin_epoch()
+            ended = False
+            while not ended:
+                crash = self._due()
+                if crash is not None:
+                    (self._crash if crash.kind == "crash_trainer" else self._rewind)(crash)
+                    self.consumers.begin()
+                    self.ledger.begin_epoch()
+                else:
+                    ended = self._step()
+            self._save(ended=True)
+
+    def ledger_epochs(self) -> int:
+        """Epochs that have ended on the lineage that counts."""
+        saved = self._saved
+        return 0 if saved is None or not saved.ended else saved.epoch + 1
+
+    def _step(self) -> bool:
+        """One step of all; whether the epoch has ended."""
+        began = time.monotonic()
+        units = self.consumers.step()
+        now = time.monotonic()
+        self._outcome.steps.append((now, now - began))
+        ends = [each is None for each in units]
+        if all(ends):
+            self.ledger.end_epoch(len(units))
+            return True
+        if any(ends) and not self._topology.whole:
+            at = f"epoch {self.ledger.epoch} step {self.ledger.steps}"
+            raise Uneven(f"{at}: consumers {_where(ends)} saw the end, the others got a batch")
+        self.ledger.commit(units)
+        self._taken += 1
+        if not ends[0] and self.ledger.steps % self._schedule.save_every == 0:
+            self._save(ended=False)
+        if self._schedule.step_ms:
+            self._pause.wait(self._schedule.step_ms / 1000)
+        return False
+
+    def _save(self, ended: bool) -> None:
+        at = (self.ledger.epoch, self.ledger.steps)
+        self._saved = Saved(self.consumers.positions(), *at, ended)
+
+    def _due(self) -> Fault | None:
+        """Inject what is due; what the trainer does itself is returned."""
+        while self._pending and self._pending[0].step <= self._taken:
+            fault = self._pending.pop(0)
+            if fault.kind in {"crash_trainer", "rewind_trainer"}:
+                return fault
+            self.injector.inject(fault)
+        return None
+
+    def _crash(self, fault: Fault) -> None:
+        saved = self._saved
+        assert saved is not None
+        before = len(self.consumers)
+        self.consumers.crash()
+        after = fault.consumers or before
+        note = f"{before} -> {after} consumers, sidecars {fault.sidecars}"
+        self.injector.applied.append(Applied("crash_trainer", time.monotonic(), note))
+        if after != before or fault.sidecars != "stay":
+            with self._fleet.lock:
+                if fault.sidecars != "linger":
+                    for process in self._fleet.sidecars:
+                        self._fleet.kill(process)
+                self._fleet.start_sidecars(after)
+        self.consumers = self._new_consumers()
+        self.consumers.connect(self._restored(saved, after))
+        self.ledger.restore(saved.epoch, saved.steps, saved.ended)
+
+    def _rewind(self, _: Fault) -> None:
+        """The loop goes back to its last checkpoint, in the same processes."""
+        saved = self._saved
+        assert saved is not None
+        self.consumers.rewind(self._restored(saved, len(self.consumers)))
+        note = f"to epoch {saved.epoch} step {saved.steps}"
+        self.injector.applied.append(Applied("rewind_trainer", time.monotonic(), note))
+        self.ledger.restore(saved.epoch, saved.steps, saved.ended)
+
+    def _restored(self, saved: Saved, consumers: int) -> Sequence[bytes]:
+        """Any one's position restores all, but where each stands in an order of its own."""
+        alone = self._topology.parallel or self._topology.order == "any"
+        if alone and len(saved.positions) > 1:
+            return saved.positions
+        saver = 0 if self._topology.whole else self._schedule.saver
+        return [saved.positions[saver % len(saved.positions)]] * consumers
+
+    def _new_consumers(self) -> Consumers:
+        folders = [self._fleet.folder_of(c) for c in range(len(self._fleet.sidecars))]
+        return Consumers(folders, self._schedule, self._end)
+
+    def check_rings(self) -> None:
+        """All slots are given back once nobody holds a batch.
+
+        A sidecar that came when the trainer had all its batches has no reader and tells nothing.
+        """
+        began = time.monotonic()
+        fills: list[float] = []
+        while (since := time.monotonic() - began) < _RING_SECONDS:
+            told = self._fleet.status().consumers
+            fills = [c.last.buffer_fill for c in told]
+            current = all(c.age_seconds < since for c in told) and (
+                fills or since > _SILENT_SECONDS
+            )
+            if current and not any(fills):
+                return
+            self._pause.wait(0.1)
+        self._outcome.problems.append(f"rings are not empty after the end: {fills}")
+
+
+class Uneven(Exception):
+    """Consumers saw another number of steps."""
+
+
+def run(schedule: Schedule, forks: Forks, mutants: Mapping[str, str] | None = None) -> Outcome:
+    """Run a schedule; never raises for what the product does wrong."""
+    began = time.monotonic()
+    outcome = Outcome(schedule, Verdict())
+    fleet: Fleet | None = None
+    try:
+        fleet = Fleet(forks, schedule, mutants)
+        outcome.folder = str(fleet.folder)
+        with _stacks_on_hang(schedule.deadline, outcome):
+            _run(schedule, fleet, outcome, began + schedule.deadline)
+    except ProcessError as error:
+        outcome.problems.append(f"{type(error).__name__}: {error}")
+    if fleet is not None:
+        outcome.problems += fleet.close()
+        logs = fleet.logs()
+        outcome.problems += suspicious(logs)
+        outcome.replays = replays(logs)
+        if outcome.good:
+            fleet.remove()
+    outcome.seconds = time.monotonic() - began
+    return outcome
+
+
+def _run(schedule: Schedule, fleet: Fleet, outcome: Outcome, end: float) -> None:
+    loop = _Loop(schedule, fleet, outcome, end)
+    try:
+        loop.run()
+        loop.injector.finish()
+        loop.consumers.close()
+        loop.check_rings()
+    except Exception as error:  # noqa: BLE001 - whatever the product raised is the outcome
+        outcome.problems.append(f"{type(error).__name__}: {error}")
+    finally:
+        loop.injector.finish()
+        outcome.applied = loop.injector.applied
+        outcome.problems += [f"fault: {type(e).__name__}: {e}" for e in loop.injector.errors]
+        loop.consumers.end()
+        outcome.problems += [f"thread {name} is stuck" for name in loop.consumers.stuck()]
+        outcome.verdict = loop.ledger.close()
+        for text in outcome.verdict.complaints:
+            outcome.problems.append(text)
+
+
+@contextmanager
+def _stacks_on_hang(seconds: float, outcome: Outcome) -> Iterator[None]:
+    """Note where all threads of this process are, should it take longer."""
+    with tempfile.TemporaryFile("w+") as file:
+
+        def dump() -> None:
+            faulthandler.dump_traceback(file, all_threads=True)
+
+        timer = threading.Timer(seconds, dump)
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+            os.lseek(file.fileno(), 0, os.SEEK_SET)
+            stacks = file.read()
+            if stacks:
+                outcome.problems.append(f"hung; stacks:\n{stacks}")
+
+
+def _where(flags: Sequence[bool]) -> list[int]:
+    return [i for i, flag in enumerate(flags) if flag]
+
+
+__all__ = ["Hung", "Outcome", "Rows", "Uneven", "run"]

@@ -1,0 +1,32 @@
+"""One dispatcher and two workers serve all tests that break nothing; sidecars come and go."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.integration.cluster import Cluster
+
+
+@pytest.fixture(scope="session")
+def _shared() -> Iterator[Cluster]:
+    with Cluster() as cluster:
+        cluster.add_workers(2)
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def shared(_shared: Cluster) -> Iterator[Cluster]:
+    """The cluster, for a module's own fixtures; its sidecars go with the module."""
+    yield _shared
+    _shared.remove(_shared.sidecars)
+    _shared.sidecars.clear()
+
+
+@pytest.fixture
+def cluster(shared: Cluster) -> Iterator[Cluster]:
+    """The cluster, for a test; what its processes logged meanwhile is shown if the test fails."""
+    shared.news()
+    yield shared
+    print(shared.news())

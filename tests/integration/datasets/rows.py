@@ -1,0 +1,73 @@
+"""Rows that carry their number, so that a test can count them. `id` is unique in an epoch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+
+def _sharded(dataset: tf.data.Dataset, ctx: Any) -> tf.data.Dataset:
+    return dataset.shard(ctx.num_input_pipelines, ctx.input_pipeline_id)
+
+
+def _with_values(dataset: tf.data.Dataset) -> tf.data.Dataset:
+    return dataset.map(lambda row: {"id": row, "square": tf.cast(row * row, tf.int32)})
+
+
+def numbered(ctx: Any, rows: int = 100, batch: int = 0) -> tf.data.Dataset:
+    """Row r in split r mod n; in batches of `batch`, where given."""
+    dataset = _with_values(_sharded(tf.data.Dataset.range(rows), ctx))
+    return dataset.batch(batch) if batch else dataset
+
+
+def uneven(ctx: Any, sizes: Sequence[int], batch: int = 0) -> tf.data.Dataset:
+    """Split s has sizes[s] rows: none, fewer than a batch, or many batches."""
+    before = sum(sizes[: ctx.input_pipeline_id])
+    dataset = tf.data.Dataset.range(before, before + sizes[ctx.input_pipeline_id])
+    dataset = _with_values(dataset)
+    return dataset.batch(batch) if batch else dataset
+
+
+def shuffled(ctx: Any, rows: int = 100, global_batch: int = 32) -> tf.data.Dataset:
+    """Shuffled without a seed, then sharded: right only if all splits shuffle alike."""
+    dataset = _sharded(tf.data.Dataset.range(rows).shuffle(rows), ctx)
+    return _with_values(dataset).batch(ctx.get_per_replica_batch_size(global_batch))
+
+
+def augmented(ctx: Any, rows: int = 100, global_batch: int = 32) -> tf.data.Dataset:
+    """Shuffled, and with random values made in parallel."""
+
+    def augment(row: Any) -> dict[str, Any]:
+        noise = tf.random.uniform([3]) + tf.random.normal([3])
+        flip = tf.random.stateless_uniform([], seed=[1, tf.cast(row, tf.int32)])
+        return {"id": row, "noise": noise, "flip": flip}
+
+    dataset = _sharded(tf.data.Dataset.range(rows).shuffle(rows // 2), ctx)
+    dataset = dataset.map(augment, num_parallel_calls=4).shuffle(7)
+    return dataset.batch(ctx.get_per_replica_batch_size(global_batch))
+
+
+def endless(ctx: Any, rows: int = 12) -> tf.data.Dataset:
+    """Each split's rows again and again."""
+    return _with_values(_sharded(tf.data.Dataset.range(rows), ctx).repeat())
+
+
+def listed(ctx: Any, pattern: str) -> tf.data.Dataset:
+    """TFRecord files of eight-byte numbers: listed in shuffled order, then sharded."""
+    files = _sharded(tf.data.Dataset.list_files(pattern), ctx)
+    return files.interleave(tf.data.TFRecordDataset, cycle_length=2).map(
+        lambda record: {"id": tf.io.decode_raw(record, tf.int64)[0]}
+    )
+
+
+def write_files(folder: Any, sizes: Sequence[int]) -> str:
+    """Files for `listed`, of so many rows each; the pattern that matches them."""
+    row = 0
+    for number, size in enumerate(sizes):
+        with tf.io.TFRecordWriter(f"{folder}/part-{number:03d}.tfrecord") as writer:
+            for _ in range(size):
+                writer.write(row.to_bytes(8, "little"))
+                row += 1
+    return f"{folder}/part-*.tfrecord"

@@ -1,0 +1,17 @@
+"""`distributed-input run` with stand-ins for our own processes."""
+
+import sys
+from pathlib import Path
+
+from distributed_input.local import command, plan
+
+_STANDIN = str(Path(__file__).with_name("standin.py"))
+
+
+def _program(kind: str) -> tuple[str, ...]:
+    return (sys.executable, "-S", _STANDIN, kind)
+
+
+if __name__ == "__main__":
+    programs = plan.Programs(_program("dispatcher"), _program("worker"), _program("sidecar"))
+    sys.exit(command.main(sys.argv[1:], programs))

@@ -1,0 +1,61 @@
+"""A part that only takes part in starting, living and dying: `standin.py KIND FLAGS...`.
+
+The variable STANDIN_<KIND> tells it to misbehave:
+    exit:STATUS   print a traceback's last line and end with STATUS before being ready
+    never         never become ready
+    die:SECONDS   become ready, and die of SIGSEGV a little later
+    deaf          ignore SIGTERM
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import socket
+import sys
+import threading
+from pathlib import Path
+
+
+def main() -> int:
+    kind = sys.argv[1]
+    parser = argparse.ArgumentParser()
+    for flag in ("--listen", "--ready-file", "--token-file", "--dir", "--config"):
+        parser.add_argument(flag)
+    options, _ = parser.parse_known_args(sys.argv[2:])
+    behaviour, _, value = os.environ.get(f"STANDIN_{kind.upper()}", "").partition(":")
+    stop = threading.Event()
+    if behaviour == "deaf":
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    else:
+        signal.signal(signal.SIGTERM, lambda *_: stop.set())
+    if behaviour == "exit":
+        print("ModuleNotFoundError: No module named 'digits'", file=sys.stderr, flush=True)
+        return int(value)
+    assert Path(options.token_file).stat().st_mode & 0o777 == 0o600
+    server = socket.socket()
+    if options.listen:
+        host, port = options.listen.rsplit(":", 1)
+        server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        server.bind((host, int(port)))
+        address = f"{host}:{server.getsockname()[1]}"
+    else:
+        assert json.loads(Path(options.config).read_text())["inputs"]
+        (Path(options.dir) / "ring").write_bytes(b"\0" * 4096)
+        address = options.dir
+    if behaviour != "never":
+        part = Path(f"{options.ready_file}.part")
+        part.write_text(json.dumps({"address": address, "metrics": None, "pid": os.getpid()}))
+        part.rename(options.ready_file)
+    print(f'{{"level": "info", "message": "{kind} serves"}}', file=sys.stderr, flush=True)
+    if behaviour == "die":
+        stop.wait(float(value))
+        os.kill(os.getpid(), signal.SIGSEGV)
+    stop.wait()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

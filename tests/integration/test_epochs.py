@@ -1,0 +1,50 @@
+"""Epoch after epoch on one connection, whole ones, broken-off ones, gone on with."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+from tests.integration import reading
+from tests.integration.cluster import Cluster, spec
+
+ROWS = 300
+INPUT: dict[str, Any] = {
+    "entry_point": "wide:wide",
+    "args": {"rows": ROWS, "width": 64},
+    "partitions": 4,
+    "numSplits": 8,
+    "globalBatchSize": 32,
+}
+
+
+def test_an_epoch_begun_ahead_of_time_is_delivered_once(cluster: Cluster) -> None:
+    """The sidecar begins the next epoch before it is asked for: its units must not come twice."""
+    (sidecar,) = cluster.add_sidecars({"epochs": spec(**INPUT)})
+    dice = random.Random(7)
+    with reading.connect(sidecar) as data:
+        for _ in range(30):
+            batches = data.numpy()
+            if dice.random() < 0.3:  # break it off
+                for _, _ in zip(range(dice.randrange(4)), batches, strict=False):
+                    pass
+                continue
+            ids = [int(i) for batch in batches for i in batch["id"]]
+            assert sorted(ids) == list(range(ROWS))
+
+
+def test_an_epoch_broken_off_goes_on_from_its_position(cluster: Cluster) -> None:
+    (sidecar,) = cluster.add_sidecars({"resumed": spec(**INPUT)})
+    dice = random.Random(8)
+    with reading.connect(sidecar) as data:
+        for _ in range(10):
+            ids: list[int] = []
+            cut = dice.randrange(10)
+            for step, batch in enumerate(data.numpy()):
+                ids += [int(i) for i in batch["id"]]
+                if step == cut:
+                    data.restore(data.position())
+                    break
+            if step == cut:
+                ids += [int(i) for batch in data.numpy() for i in batch["id"]]
+            assert sorted(ids) == list(range(ROWS))

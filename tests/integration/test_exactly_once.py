@@ -1,0 +1,155 @@
+"""Every row once an epoch, counted by its number, for 1, 2 and 4 trainers."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from tests.integration import reading
+from tests.integration.cluster import Cluster, Sidecar, spec
+from tests.integration.datasets import rows as datasets
+from tests.integration.reading import epoch, global_steps, ids
+
+# Eleven splits for four partitions: empty ones, smaller than a batch, and of several batches.
+SIZES = [3, 0, 50, 7, 1, 20, 0, 0, 33, 2, 9]
+FILES = [5, 0, 17, 1, 30, 8, 2]
+ALL = list(range(sum(SIZES)))
+CASES: dict[str, tuple[int, dict[str, Any]]] = {
+    "uneven": (sum(SIZES), {"partitions": 4, "globalBatchSize": 8}),
+    "uneven-in-batches": (sum(SIZES), {"partitions": 4, "globalBatchSize": 8}),
+    "few-splits": (101, {"numSplits": 3, "partitions": 4, "globalBatchSize": 12}),
+    "shuffled-before-shard": (103, {}),
+    "listed-before-shard": (sum(FILES), {"numSplits": 5, "globalBatchSize": 8}),
+    "any-order": (sum(SIZES), {"order": "any", "partitions": 6, "globalBatchSize": 8}),
+}
+TRAINERS = (1, 2, 4)
+
+
+def _inputs(pattern: str) -> dict[str, Any]:
+    entries: dict[str, tuple[str, dict[str, Any]]] = {
+        "uneven": ("rows:uneven", {"sizes": SIZES}),
+        "uneven-in-batches": ("rows:uneven", {"sizes": SIZES, "batch": 6}),
+        "few-splits": ("rows:numbered", {"rows": 101}),
+        "shuffled-before-shard": ("rows:shuffled", {"rows": 103, "global_batch": 16}),
+        "listed-before-shard": ("rows:listed", {"pattern": pattern}),
+        "any-order": ("rows:uneven", {"sizes": SIZES}),
+    }
+    fields = {case: dict(more) for case, (_, more) in CASES.items()}
+    for case in ("uneven", "uneven-in-batches", "any-order"):
+        fields[case]["numSplits"] = len(SIZES)
+    return {case: spec(*entry, **fields[case]) for case, entry in entries.items()}
+
+
+@pytest.fixture(scope="module")
+def trainers(shared: Cluster, tmp_path_factory: pytest.TempPathFactory) -> dict[int, list[Sidecar]]:
+    """The sidecars of a run on so many trainers; inputs are called CASE-TRAINERS."""
+    inputs = _inputs(datasets.write_files(tmp_path_factory.mktemp("files"), FILES))
+    return {
+        n: shared.add_sidecars({f"{case}-{n}": one for case, one in inputs.items()}, n)
+        for n in TRAINERS
+    }
+
+
+@pytest.mark.parametrize("consumers", TRAINERS)
+@pytest.mark.parametrize("case", CASES)
+def test_every_row_comes_once(
+    cluster: Cluster, trainers: dict[int, list[Sidecar]], case: str, consumers: int
+) -> None:
+    count, fields = CASES[case]
+    read = reading.read(trainers[consumers], f"{case}-{consumers}", epochs=2)
+    first, second = (global_steps(epoch(read, number)) for number in (0, 1))
+    for steps in (first, second):
+        assert sorted(itertools.chain(*steps)) == list(range(count))
+    if case != "few-splits":  # three splits may be dealt alike
+        assert first != second
+    batch = fields.get("globalBatchSize", 16) // consumers
+    for epochs in read:
+        for batches in epochs:
+            sizes = [len(one["id"]) for one in batches]
+            assert_only_the_last_is_partial(sizes, batch)
+
+
+def assert_only_the_last_is_partial(sizes: list[int], batch: int) -> None:
+    """Full batches, then at most one smaller one, then none but empty ones."""
+    filled = [size for size in sizes if size]
+    assert sizes == filled + [0] * (len(sizes) - len(filled))
+    assert all(size == batch for size in filled[:-1])
+    assert not filled or filled[-1] <= batch
+
+
+def test_a_trainer_without_rows_gets_empty_batches(cluster: Cluster) -> None:
+    # Split 1 alone has rows, so one of the two trainers has none.
+    inputs = {"lopsided": spec("rows:uneven", {"sizes": [0, 21]}, numSplits=2, globalBatchSize=8)}
+    read = reading.read(cluster.add_sidecars(inputs, 2), epochs=1)
+    steps = epoch(read)
+    sizes = sorted([len(batch["id"]) for batch in batches] for batches in steps)
+    assert sizes == [[0] * 6, [4, 4, 4, 4, 4, 1]]
+    empty = next(batches[0] for batches in steps if not len(batches[0]["id"]))
+    assert empty["square"].shape == (0,)
+    assert empty["square"].dtype == "int32"
+
+
+@pytest.mark.parametrize("consumers", [1, 2])
+def test_drop_leaves_out_what_fills_no_batch(cluster: Cluster, consumers: int) -> None:
+    name = f"drop-{consumers}"
+    one = spec("rows:uneven", {"sizes": SIZES}, numSplits=len(SIZES), partitions=4,
+               globalBatchSize=8, remainder="drop")  # fmt: skip
+    steps = epoch(reading.read(cluster.add_sidecars({name: one}, consumers)))
+    assert {len(batch["id"]) for batches in steps for batch in batches} == {8 // consumers}
+    found = list(itertools.chain(*global_steps(steps)))
+    assert len(found) == len(set(found))
+    assert set(found) <= set(ALL)
+    if consumers == 1:
+        assert len(found) == len(ALL) // 8 * 8
+
+
+@pytest.mark.parametrize("consumers", [1, 2])
+def test_pad_fills_up_with_zeros(cluster: Cluster, consumers: int) -> None:
+    name = f"pad-{consumers}"
+    one = spec("rows:uneven", {"sizes": SIZES}, numSplits=len(SIZES), partitions=4,
+               globalBatchSize=8, remainder="pad")  # fmt: skip
+    steps = epoch(reading.read(cluster.add_sidecars({name: one}, consumers)))
+    assert {len(batch["id"]) for batches in steps for batch in batches} == {8 // consumers}
+    padding = len(steps[0]) * 8 - len(ALL)
+    # Row 0 is one more zero.
+    counts = Counter(itertools.chain(*global_steps(steps)))
+    assert counts == Counter(ALL) + Counter({0: padding})
+
+
+def test_parallel_epochs_give_everything_to_each_in_its_own_order(cluster: Cluster) -> None:
+    one = spec("rows:shuffled", {"rows": 103}, processingMode="parallel_epochs")
+    read = reading.read(cluster.add_sidecars({"parallel": one}, 2), epochs=2)
+    orders = [ids(batches) for epochs in read for batches in epochs]
+    assert all(sorted(order) == list(range(103)) for order in orders)
+    assert len({tuple(order) for order in orders}) == 4
+
+
+@pytest.mark.parametrize("consumers", [1, 2])
+def test_whole_elements_pass_as_they_are(cluster: Cluster, consumers: int) -> None:
+    # Batches of 6 of the user's own, the last of a split smaller; nobody names a global batch.
+    name = f"whole-{consumers}"
+    one = spec("rows:uneven", {"sizes": SIZES, "batch": 6}, numSplits=len(SIZES), partitions=4)
+    steps = epoch(reading.read(cluster.add_sidecars({name: one}, consumers)))
+    elements = [ids([element]) for batches in steps for element in batches]
+    assert sorted(itertools.chain(*elements)) == ALL
+    before = 0
+    for size in SIZES:
+        split = list(range(before, before + size))
+        before += size
+        for start in range(0, size, 6):
+            assert split[start : start + 6] in elements
+    assert len(elements) == sum(-(-size // 6) for size in SIZES)
+
+
+@pytest.mark.parametrize("consumers", [1, 2])
+def test_an_endless_dataset_goes_on(cluster: Cluster, consumers: int) -> None:
+    name = f"endless-{consumers}"
+    one = spec("rows:endless", {"rows": 12}, partitions=4, globalBatchSize=4)
+    sidecars = cluster.add_sidecars({name: one}, consumers)
+    steps = global_steps(epoch(reading.read(sidecars, epochs=1, steps=30)))
+    # Each of the four partitions goes round its three rows, one row a step.
+    assert Counter(itertools.chain(*steps)) == dict.fromkeys(range(12), 10)
+    assert steps[:3] == steps[3:6]

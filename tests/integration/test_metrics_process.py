@@ -1,0 +1,96 @@
+"""Workers and sidecars serve their metrics, and say where."""
+
+from __future__ import annotations
+
+import json
+import time
+import urllib.request
+from collections.abc import Iterator
+
+import pytest
+
+from distributed_input.runtime import metrics
+from tests.integration import reading
+from tests.integration.cluster import Cluster, Part, Sidecar, spec
+
+SCRAPED = ["--metrics-listen", "127.0.0.1:0"]
+ROWS, BATCH = 96, 16
+
+
+@pytest.fixture(scope="module")
+def worker(cluster_of_its_own: Cluster) -> Part:
+    return cluster_of_its_own.add_workers(1, *SCRAPED)[0]
+
+
+@pytest.fixture(scope="module")
+def cluster_of_its_own() -> Iterator[Cluster]:
+    with Cluster() as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def sidecar(cluster_of_its_own: Cluster, worker: Part) -> Sidecar:
+    """One that has delivered an epoch."""
+    cluster = cluster_of_its_own
+    config, shared = cluster.folder / "metrics.json", cluster.folder / "metrics"
+    inputs = {"counted": spec("rows:numbered", {"rows": ROWS}, globalBatchSize=BATCH)}
+    config.write_text(json.dumps({"inputs": inputs}))
+    flags = ["--config", str(config), "--dir", str(shared), "--dispatcher", cluster.address]
+    part = cluster._add("sidecar", [*flags, *SCRAPED])
+    assert isinstance(part, Sidecar)
+    part.shared = shared
+    part.wait_ready()
+    assert len(reading.epoch(reading.read([part]))[0]) == ROWS // BATCH
+    deadline = time.monotonic() + 10
+    while not scrape(part)['distributed_input_sidecar_rows_total{input="counted"}'] >= ROWS:
+        assert time.monotonic() < deadline, "the sidecar has not heard of the last rows"
+        time.sleep(0.05)
+    return part
+
+
+def scrape(part: Part) -> dict[str, float]:
+    """The values by name and labels, as Prometheus' text has them."""
+    address = part.wait_ready()["metrics"]
+    with urllib.request.urlopen(f"http://{address}/metrics", timeout=10) as answer:
+        lines = answer.read().decode().splitlines()
+    values = (line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
+    return {name: float(value) for name, value in values}
+
+
+def assert_all_of(part: str, found: dict[str, float], but: set[metrics.Definition]) -> None:
+    """Every metric of a part is there, but those whose labels nothing has happened for."""
+    served = {name.partition("{")[0] for name in found}
+    for definition in metrics.definitions():
+        if definition.name.startswith(f"{metrics.PREFIX}{part}_") and definition not in but:
+            assert definition.name in served
+
+
+def test_a_worker_counts_what_it_made(worker: Part, sidecar: Sidecar) -> None:
+    found = scrape(worker)
+    assert_all_of("worker", found, but={metrics.WORKER_FAILURES})
+    # The next epoch is made ahead of time.
+    assert found["distributed_input_worker_rows_total"] >= ROWS
+    assert found["distributed_input_worker_bytes_total"] >= ROWS * 12
+    assert found["distributed_input_worker_busy_seconds_total"] > 0
+    assert found["distributed_input_worker_stall_seconds_total"] > 0
+    assert found["distributed_input_worker_draining"] == 0
+    assert found["distributed_input_process_resident_memory_bytes"] > 1 << 20
+
+
+def test_a_sidecar_counts_what_the_trainer_got(sidecar: Sidecar) -> None:
+    found = scrape(sidecar)
+    assert_all_of("sidecar", found, but={metrics.SIDECAR_RECONNECTS})
+    assert found['distributed_input_sidecar_rows_total{input="counted"}'] == ROWS
+    assert found['distributed_input_sidecar_batches_total{input="counted"}'] == ROWS // BATCH
+    assert found['distributed_input_sidecar_bytes_total{input="counted"}'] == ROWS * 12
+    assert found['distributed_input_sidecar_epoch{input="counted"}'] == 0
+    assert found['distributed_input_sidecar_ring_bytes{input="counted"}'] == 16 << 20
+    assert found['distributed_input_sidecar_heartbeat_age_seconds{input="counted"}'] < 10
+    assert found["distributed_input_process_resident_memory_bytes"] > 1 << 20
+
+
+def test_both_answer_probes(worker: Part, sidecar: Sidecar) -> None:
+    for part in (worker, sidecar):
+        address = part.wait_ready()["metrics"]
+        with urllib.request.urlopen(f"http://{address}/healthz", timeout=10) as answer:
+            assert answer.status == 200

@@ -1,0 +1,238 @@
+"""What a user may get wrong: one clear message each, naming field and remedy, and no hang."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tensorflow as tf
+
+import distributed_input
+from distributed_input import errors
+from distributed_input.runtime.protocol import PROTOCOL
+from tests.integration import reading
+from tests.integration.cluster import Cluster, Sidecar, spec
+from tests.integration.datasets import broken
+from tests.integration.devices import CPUS
+
+pytestmark = pytest.mark.timeout(100)
+SECONDS = 15.0
+"""Much more than any message takes, and less than the timeouts of what would hang."""
+ENTRY_POINTS: dict[str, tuple[type[Exception], str]] = {
+    "no_such_module:function": (
+        errors.ConfigError,
+        r"spec\.dataset\.entryPoint: no module 'no_such_module' .* check the name",
+    ),
+    "rows:no_such_function": (
+        errors.ConfigError,
+        r"spec\.dataset\.entryPoint: module rows has no 'no_such_function'; it has .*numbered",
+    ),
+    "broken:raises": (
+        errors.DatasetFnError,
+        r"(?s)entry point broken:raises failed: AttributeError: .*"
+        r'File "[^"]*broken\.py", line \d+, in raises\n *return folder\.joinpath\("rows"\)',
+    ),
+    "broken:raises_slowly": (errors.DatasetFnError, "OSError: the bucket is gone"),
+    "broken:imports_what_is_not_there": (
+        errors.DatasetFnError,
+        r"(?s)No module named 'no_such_package'.*line \d+, in imports_what_is_not_there",
+    ),
+    "broken:no_dataset": (
+        errors.SpecError,
+        r"entry point broken:no_dataset returned int: return a tf\.data\.Dataset",
+    ),
+}
+LATE: dict[str, tuple[type[Exception], str]] = {
+    "broken:raises_late": (errors.DatasetFnError, r"(?s)the dataset failed: .*assert.*30"),
+    "broken:raises_in_python": (
+        errors.DatasetFnError,
+        r"(?s)the dataset failed: OSError: row 30 cannot be read\n"
+        r'.*broken\.py", line \d+, in raises_in_python\n *raise OSError',
+    ),
+    "broken:differing": (
+        errors.SpecError,
+        r"split 3 are not those of the job: component 'value' is dense float32 .* int64",
+    ),
+    "broken:mixed_widths": (
+        errors.SpecError,
+        r"component 'value'.*(pad|ragged_batch)",
+    ),
+}
+
+
+@contextlib.contextmanager
+def refused(kind: type[Exception], message: str) -> Iterator[None]:
+    """The block raises one error of this kind, soon."""
+    began = time.monotonic()
+    with pytest.raises(kind, match=message):
+        yield
+    assert time.monotonic() - began < SECONDS
+
+
+def inputs_of(entry_points: Any, **fields: Any) -> dict[str, Any]:
+    """An input for each entry point, called by its second half."""
+    return {one.replace(":", "-").replace("_", "-"): spec(one, **fields) for one in entry_points}
+
+
+def name_of(entry_point: str) -> str:
+    return entry_point.replace(":", "-").replace("_", "-")
+
+
+@pytest.fixture(scope="module")
+def sidecar(shared: Cluster) -> Sidecar:
+    inputs = inputs_of([*ENTRY_POINTS, *LATE, "broken:nothing"], globalBatchSize=8, numSplits=4)
+    inputs["good"] = spec("rows:numbered", globalBatchSize=8, numSplits=4)
+    inputs["asks"] = spec("rows:shuffled", {"global_batch": 16}, globalBatchSize=8)
+    inputs["twice"] = spec("rows:numbered", globalBatchSize=8, numSplits=4, epochs=2)
+    inputs["traced"] = spec(numSplits=4)
+    inputs["four"] = spec(partitions=4)
+    return shared.add_sidecars(inputs)[0]
+
+
+@pytest.mark.parametrize("entry_point", [*ENTRY_POINTS, *LATE])
+def test_entry_points(cluster: Cluster, sidecar: Sidecar, entry_point: str) -> None:
+    kind, message = {**ENTRY_POINTS, **LATE}[entry_point]
+    with reading.connect(sidecar, name_of(entry_point)) as data:
+        with refused(kind, message):
+            for _ in data.numpy():
+                pass
+
+
+def test_no_rows_are_no_mistake(cluster: Cluster, sidecar: Sidecar) -> None:
+    with reading.connect(sidecar, "broken-nothing") as data:
+        assert [list(data.numpy()) for _ in range(2)] == [[], []]
+
+
+@pytest.mark.parametrize(
+    ("function", "kind", "message"),
+    [
+        (
+            broken.raises,
+            errors.DatasetFnError,
+            r"(?s)dataset_fn for split 0 of 4 failed: AttributeError.*in raises\n *return folder",
+        ),
+        (
+            broken.differing,
+            errors.DatasetFnError,
+            r"component 'value' as dense float32 of shape \(\) for split 3, .* int64 .* split 0",
+        ),
+        (broken.no_dataset, errors.DatasetFnError, r"returned a int .* must return a tf\.data"),
+    ],
+)
+def test_functions_of_the_trainer(
+    cluster: Cluster, sidecar: Sidecar, function: Callable[..., Any], kind: Any, message: str
+) -> None:
+    with reading.connect(sidecar, "traced") as data, refused(kind, message):
+        data.dataset(function)
+
+
+def test_a_batch_larger_than_the_ring(cluster: Cluster) -> None:
+    one = spec("wide:wide", {"width": 300_000}, globalBatchSize=4, buffer="1Mi", numSplits=2)
+    (sidecar,) = cluster.add_sidecars({"too-wide": one})
+    with reading.connect(sidecar) as data:
+        with refused(errors.ConfigError, r"1,200,\d+ bytes .* set spec\.sidecar\.buffer to .*Mi"):
+            next(data.numpy())
+
+
+def test_no_sidecar(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DISTRIBUTED_INPUT_DIR", str(tmp_path))
+    with refused(errors.UnavailableError, rf"no sidecar at {tmp_path} for 1 s .*`distributed-inp"):
+        distributed_input.connect(timeout=1)
+
+
+@pytest.mark.parametrize(("away", "remedy"), [(2, "upgrade this side"), (-1, "upgrade the train")])
+def test_a_trainer_two_protocol_versions_away(
+    cluster: Cluster, sidecar: Sidecar, monkeypatch: pytest.MonkeyPatch, away: int, remedy: str
+) -> None:
+    monkeypatch.setattr("distributed_input.client.reader.PROTOCOL", PROTOCOL + away)
+    with refused(errors.ProtocolError, rf"the trainer's .* package speaks .*{remedy}"):
+        reading.connect(sidecar, "good")
+
+
+def test_names_of_inputs(cluster: Cluster, sidecar: Sidecar) -> None:
+    with refused(errors.ConfigError, r"serves no input 'bad'; it serves .*good"):
+        reading.connect(sidecar, "bad")
+    with refused(errors.ConfigError, r"serves .*good.*connect\(\) needs the name of one"):
+        reading.connect(sidecar)
+
+
+def test_batch_sizes_that_do_not_fit(cluster: Cluster, sidecar: Sidecar) -> None:
+    rows = tf.data.Dataset.range(20).map(lambda row: {"id": row})
+    with reading.connect(sidecar, "four") as data:
+        with refused(errors.ConfigError, r"spec\.partitions: 4 does not divide .* 10 rows; choo"):
+            data.dataset(lambda ctx: rows, global_batch_size=10)
+        strategy = tf.distribute.MirroredStrategy(CPUS * 1)
+    with reading.connect(sidecar, "asks") as data:
+        with refused(errors.ConfigError, r"16 rows .*globalBatchSize is 8: make them equal"):
+            next(data.numpy())
+    (odd,) = cluster.add_sidecars({"odd": spec("rows:numbered", globalBatchSize=9, partitions=3)})
+    with reading.connect(odd) as data:
+        with refused(errors.ConfigError, r"9 rows does not divide evenly among 2 replicas"):
+            data.distribute(strategy)
+
+
+@pytest.mark.parametrize(
+    ("consumers", "message"),
+    [
+        (3, r"3 trainers do not divide the job's 2 partitions|3 trainers share 2 partitions"),
+        (4, r"4 trainers share 2 partitions: .* set spec\.partitions to 4 or more"),
+    ],
+)
+def test_more_trainers_than_partitions(cluster: Cluster, consumers: int, message: str) -> None:
+    one = spec("rows:numbered", globalBatchSize=8, partitions=2)
+    (sidecar,) = cluster.add_sidecars({f"crowd-{consumers}": one}, consumers, only=1)
+    with reading.connect(sidecar) as data, refused(errors.ConfigError, message):
+        next(data.numpy())
+
+
+def test_datasets_from_both_sides_or_none(cluster: Cluster, sidecar: Sidecar) -> None:
+    with reading.connect(sidecar, "good") as data:
+        with refused(errors.ConfigError, r"names its dataset \(rows:numbered\) .*entryPoint"):
+            data.dataset(tf.data.Dataset.range(3))
+    with reading.connect(sidecar, "traced") as data:
+        with refused(errors.ConfigError, r"names no dataset.*entryPoint, or pass dataset_fn"):
+            data.dataset()
+
+
+def test_two_readers_of_one_input(cluster: Cluster, sidecar: Sidecar) -> None:
+    with reading.connect(sidecar, "good") as older:
+        batches = older.numpy()
+        next(batches)
+        with reading.connect(sidecar, "good") as newer:
+            found = newer.numpy()
+            next(found)
+            with refused(errors.FencedError, r"input good was opened again: .*input of its own"):
+                for _ in batches:
+                    pass
+            assert len(list(found)) == 12
+
+
+def test_a_trainer_that_holds_the_whole_ring(cluster: Cluster) -> None:
+    one = spec("wide:wide", {"rows": 32}, globalBatchSize=2, buffer="1Mi", timeoutSeconds=3)
+    (sidecar,) = cluster.add_sidecars({"hoarded": one})
+    with reading.connect(sidecar) as data:
+        held: list[Any] = []
+        with refused(errors.UnavailableError, r"holds all 3 batches .* raise spec\.sidecar\.buff"):
+            held.extend(data.numpy())
+        assert len(held) == 3
+
+
+def test_more_epochs_than_the_resource_has(cluster: Cluster, sidecar: Sidecar) -> None:
+    with reading.connect(sidecar, "twice") as data:
+        assert [len(list(data.numpy())) for _ in range(2)] == [13, 13]
+        with refused(errors.ConfigError, r"has 2 epochs \(spec\.epochs\).* raise spec\.epochs"):
+            next(data.numpy())
+
+
+def test_a_wrong_token(cluster: Cluster, tmp_path: Path) -> None:
+    wrong = tmp_path / "token"
+    wrong.write_text("not-the-token-of-this-cluster")
+    one = spec("rows:numbered", globalBatchSize=8)
+    (sidecar,) = cluster.add_sidecars({"intruder": one}, token=wrong)
+    with reading.connect(sidecar) as data:
+        with refused(errors.TerminalError, r"missing or wrong token: give .* --token-file"):
+            next(data.numpy())

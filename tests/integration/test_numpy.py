@@ -1,0 +1,66 @@
+"""Numpy batches, in a trainer that has never heard of TensorFlow."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.integration import reading
+from tests.integration.cluster import Cluster, spec
+
+TRAINER = Path(__file__).parent / "numpy_only.py"
+
+
+def test_a_trainer_without_tensorflow(cluster: Cluster) -> None:
+    (sidecar,) = cluster.add_sidecars(
+        {"numpy": spec("rows:shuffled", {"rows": 50}, partitions=2, numSplits=3)}
+    )
+    env = {**os.environ, "DISTRIBUTED_INPUT_DIR": str(sidecar.shared)}
+    done = subprocess.run(
+        [sys.executable, str(TRAINER)], env=env, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    assert sorted(json.loads(done.stdout)) == list(range(50))
+
+
+def test_batches_are_views_that_nobody_can_write(cluster: Cluster) -> None:
+    (sidecar,) = cluster.add_sidecars({"views": spec("rows:numbered", globalBatchSize=10)})
+    with reading.connect(sidecar) as data:
+        batch = next(data.numpy())
+        assert not batch["id"].flags.writeable
+        assert not batch["id"].flags.owndata
+        with pytest.raises(ValueError, match="read-only"):
+            batch["id"][0] = 1
+    assert np.all(batch["square"] == batch["id"] ** 2)  # still there
+
+
+def test_a_new_iterator_is_the_next_epoch(cluster: Cluster) -> None:
+    (sidecar,) = cluster.add_sidecars(
+        {"epochs": spec("rows:shuffled", {"rows": 50}, partitions=2, numSplits=3)}
+    )
+    (whole,) = reading.read([sidecar], epochs=3)
+    (some,) = reading.read([sidecar], epochs=2, steps=1)
+    with reading.connect(sidecar) as data:
+        for number in range(3):
+            iterator = data.numpy()
+            first = reading.copied(next(iterator))
+            assert reading.ids([first]) == reading.ids(whole[number][:1])
+    assert [reading.ids(one) for one in some] == [reading.ids(one[:1]) for one in whole[:2]]
+
+
+def test_an_older_iterator_ends_with_an_error(cluster: Cluster) -> None:
+    (sidecar,) = cluster.add_sidecars({"iterators": spec("rows:numbered", globalBatchSize=10)})
+    with reading.connect(sidecar) as data:
+        older = data.numpy()
+        next(older)
+        newer = data.numpy()
+        next(newer)
+        with pytest.raises(Exception, match="another iterator of this input has begun"):
+            next(older)
+        assert len(list(newer)) == 9

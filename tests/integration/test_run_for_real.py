@@ -1,0 +1,153 @@
+"""`distributed-input run` as a user meets it: on a terminal, and with the real processes."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import pty
+import signal
+import struct
+import subprocess
+import sys
+import termios
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.integration.run_supervision.harness import (
+    REAL,
+    Run,
+    starting,
+    tell,
+    wait_readable,
+    wait_until,
+)
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="watches processes in /proc")
+
+Start = Callable[..., Run]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    yield from starting(tmp_path)
+
+
+# On a terminal.
+
+
+def test_a_terminal_gets_live_lines_and_is_given_back(start: Start) -> None:
+    master, slave = pty.openpty()
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+    run = start(["sh", "-c", "test -t 1 && echo tty; read x"], terminal=slave, TERM="xterm")
+    os.close(slave)
+    screen = read_until(master, b"train: waiting for: ")
+    tell(run, "end")
+    assert run.wait() == 0
+    rest = read_until(master, None)
+    os.close(master)
+    assert b"tty\r\n" in screen
+    assert b"\033[1;23r" in screen  # the last row does not scroll
+    given_back = rest.index(b"\033[r\033[24;1H\033[2K")
+    assert b";23r" not in rest[given_back:]
+    assert b"the trainer ran for" in rest[given_back:]
+
+
+def read_until(descriptor: int, words: bytes | None) -> bytes:
+    """What comes from a terminal, up to `words`; None: up to its end."""
+    found = b""
+    while words is None or words not in found:
+        assert wait_readable(os.dup(descriptor)), found
+        try:
+            data = os.read(descriptor, 65536)
+        except OSError:  # Linux: the last process that had it open has ended
+            data = b""
+        if not data:
+            assert words is None, found
+            break
+        found += data
+    return found
+
+
+# For real.
+
+REAL_INPUT = """\
+apiVersion: distributed-input.dev/v1alpha1
+kind: DistributedInput
+metadata: {name: train}
+spec:
+  dataset: {entryPoint: "numbers_of:dataset_fn", source: {path: .}}
+  batching: {globalBatchSize: 8}
+  workers: {replicas: 2}
+  sidecar: {buffer: 1Mi}
+"""
+REAL_DATASET = """
+import tensorflow as tf
+
+def dataset_fn(ctx):
+    return tf.data.Dataset.range(20000).shard(ctx.num_input_pipelines, ctx.input_pipeline_id)
+"""
+REAL_TRAINER = """
+import distributed_input as di
+
+seen = []
+with di.connect("train", timeout=60) as train:
+    for epoch in range(2):
+        rows = []
+        for batch in train.numpy():
+            rows.extend(batch.tolist())
+            if len(seen) == epoch == 0 and len(rows) == 8000:
+                print("go on?", flush=True)
+                input()
+        assert sorted(rows) == list(range(20000)), len(rows)
+        seen.append(rows)
+    print("read", flush=True)
+    input()
+print("every row once in each of", len(seen), "epochs")
+"""
+
+
+def test_every_row_comes_once_whatever_crashes(start: Start, tmp_path: Path) -> None:
+    pytest.importorskip("tensorflow")
+    (tmp_path / "numbers_of.py").write_text(REAL_DATASET)
+    run = start([sys.executable, "-c", REAL_TRAINER], file=REAL_INPUT, program=REAL)
+    run.out.wait_for("go on")
+    for part in ("worker-0", "dispatcher"):
+        os.kill(run.pid(part), signal.SIGKILL)
+        run.err.wait_for(rf"{part} was killed by SIGKILL .*restart 1")
+    tell(run, "yes")
+    run.out.wait_for("read")
+    told = [0]
+
+    def all_are_told() -> bool:
+        told.append(rows_in_status(run))
+        return told[-1] >= 40000
+
+    wait_until(all_are_told, told)
+    tell(run, "end")
+    assert run.wait() == 0
+    assert run.out.rest().endswith("every row once in each of 2 epochs")
+    report = run.report()
+    train = report["inputs"]["train"]
+    assert train["rows"] >= told[-1]  # some may be of the next epoch: the sidecar reads ahead
+    assert train["replay_mismatches"] == 0
+    assert {n: p["restarts"] for n, p in report["processes"].items()} == {
+        "dispatcher": 1,
+        "worker-0": 1,
+        "worker-1": 0,
+        "sidecar-0": 0,
+        "trainer-0": 0,
+    }
+    assert all(p["peak_rss_bytes"] > 1 << 20 for p in report["processes"].values())
+
+
+def rows_in_status(run: Run) -> int:
+    """The rows that `distributed-input status` tells of the only consumer; -1: it tells nothing."""
+    flags = ["--dispatcher", str(run.ready("dispatcher")["address"])]
+    flags += ["--token-file", str(run.folder / "token"), "--json"]
+    command = [sys.executable, "-m", "distributed_input.cli", "status", *flags]
+    asked = subprocess.run(command, capture_output=True, text=True)
+    consumers = json.loads(asked.stdout)["consumers"] if asked.returncode == 0 else []
+    return int(consumers[0]["rows"]) if consumers else -1

@@ -1,0 +1,51 @@
+"""Messages for the dispatcher's tests, of which a test names only what matters to it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import Any
+
+from distributed_input.dispatcher.limits import Limits
+from distributed_input.dispatcher.state import State
+from distributed_input.proto.dispatcher_pb2 import (
+    ConsumerHeartbeatRequest,
+    PartitionFact,
+    WorkerHeartbeatRequest,
+)
+from distributed_input.proto.types_pb2 import Job
+from distributed_input.runtime.protocol import PROTOCOL
+
+PARTITIONS, SPLITS = 4, 16
+
+
+def state(**limits: Any) -> State:
+    """A dispatcher's state at time 0."""
+    return State("d", 0.0, Limits(**limits))
+
+
+def job(name: str = "train", data: bytes = b"data", **fields: Any) -> Job:
+    """A complete job whose dataset is `data`."""
+    fields = {"partitions": PARTITIONS, "num_splits": SPLITS, **fields}
+    return Job(name=name, dataset_id=hashlib.sha256(data).hexdigest(), **fields)
+
+
+def worker(worker_id: str = "w", address: str = "h:1", **fields: Any) -> WorkerHeartbeatRequest:
+    """A worker's heartbeat."""
+    fields = {"protocol": PROTOCOL, **fields}
+    return WorkerHeartbeatRequest(worker_id=worker_id, address=address, **fields)
+
+
+def consumer(
+    index: int = 0, count: int = 2, incarnation: str = "1", name: str = "train", **fields: Any
+) -> ConsumerHeartbeatRequest:
+    """A consumer's heartbeat."""
+    fields = {"protocol": PROTOCOL, **fields}
+    return ConsumerHeartbeatRequest(
+        job=name, index=index, count=count, incarnation=incarnation, **fields
+    )
+
+
+def fact(partition: int = 0, split_rows: Sequence[int] = (), **fields: Any) -> PartitionFact:
+    """What is known of a partition."""
+    return PartitionFact(partition=partition, split_rows=split_rows, **fields)

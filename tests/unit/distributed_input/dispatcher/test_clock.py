@@ -1,0 +1,36 @@
+"""The clock does not count time in which the process did not run."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from distributed_input.dispatcher.clock import TICK_SECONDS, RunningClock
+
+
+def test_it_runs_with_the_time_and_leaves_stops_out():
+    now = 100.0
+    clock = RunningClock(lambda: now)
+    start = clock.now()
+    for _ in range(20):
+        now += TICK_SECONDS
+        clock.now()
+    assert clock.now() - start == 20 * TICK_SECONDS
+    before = clock.now()
+    now += 60.0
+    assert clock.now() - before == TICK_SECONDS
+    now += TICK_SECONDS
+    assert clock.now() - before == 2 * TICK_SECONDS
+
+
+@given(st.lists(st.floats(0, 100)))
+def test_it_never_goes_back_nor_ahead_of_the_time(steps):
+    now = 0.0
+    clock = RunningClock(lambda: now)
+    last = clock.now()
+    for step in steps:
+        now += step
+        seen = clock.now()
+        assert last <= seen + 1e-9
+        assert seen <= now + 1e-9
+        last = seen

@@ -1,0 +1,173 @@
+"""Consumers of a job: who holds an index."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from distributed_input.dispatcher.consumers import Consumers
+from distributed_input.dispatcher.limits import Limits
+from distributed_input.errors import TerminalError
+from distributed_input.runtime.statuses import InvalidRequestError
+from tests.unit.distributed_input.dispatcher.builders import consumer, fact
+
+LIMITS = Limits(expiry=5.0)
+
+
+def holders(consumers: Consumers, now: float) -> list[tuple[int, int, str]]:
+    return [(c.last.index, c.last.count, c.last.incarnation) for c in consumers.live(now)]
+
+
+def test_the_consumers_of_a_run_live_side_by_side():
+    consumers = Consumers(LIMITS)
+    for index in (1, 0):
+        assert consumers.beat(0.0, consumer(index, 2, f"i{index}")) is None
+    assert holders(consumers, 0.0) == [(0, 2, "i0"), (1, 2, "i1")]
+
+
+def test_the_newer_incarnation_fences_the_older_with_both_named():
+    consumers = Consumers(LIMITS)
+    assert consumers.beat(0.0, consumer(0, 2, "1")) is None
+    assert consumers.beat(1.0, consumer(0, 2, "2")) is None
+    reason = consumers.beat(1.0, consumer(0, 2, "1"))
+    assert reason is not None
+    assert "consumer 0 of 2 (incarnation 2)" in reason
+    assert "same index" in reason
+    assert holders(consumers, 1.0) == [(0, 2, "2")]
+    assert consumers.fenced == 1
+
+
+def test_an_older_incarnation_is_fenced_even_where_it_comes_later():
+    consumers = Consumers(LIMITS)
+    consumers.beat(0.0, consumer(0, 2, "2"))
+    assert consumers.beat(1.0, consumer(0, 2, "1")) is not None
+
+
+def test_a_fence_lasts_as_long_as_its_holder_lives():
+    """A clock that ran ahead does not keep the next consumer out for ever."""
+    consumers = Consumers(LIMITS)
+    consumers.beat(0.0, consumer(0, 2, "9"))
+    assert consumers.beat(4.9, consumer(0, 2, "1")) is not None
+    assert consumers.beat(5.1, consumer(0, 2, "1")) is None
+
+
+def test_a_run_of_another_number_of_trainers_takes_over():
+    consumers = Consumers(LIMITS)
+    for index in range(4):
+        consumers.beat(0.0, consumer(index, 4, f"1-{index}"))
+    for index in range(2):
+        assert consumers.beat(1.0, consumer(index, 2, f"2-{index}")) is None
+    assert holders(consumers, 1.0) == [(0, 2, "2-0"), (1, 2, "2-1")]
+    for index in range(4):
+        reason = consumers.beat(2.0, consumer(index, 4, f"1-{index}"))
+        assert reason is not None
+        assert "a count of 2, not 4" in reason
+    assert holders(consumers, 2.0) == [(0, 2, "2-0"), (1, 2, "2-1")]
+
+
+def test_a_trainer_with_a_wrong_count_is_told_both_counts():
+    consumers = Consumers(LIMITS)
+    consumers.beat(0.0, consumer(1, 4, "2"))
+    reason = consumers.beat(0.0, consumer(0, 2, "1"))
+    assert reason is not None
+    assert "a count of 4, not 2" in reason
+    assert "same consumer count" in reason
+
+
+def test_a_consumer_that_finished_is_no_loss():
+    consumers = Consumers(LIMITS)
+    consumers.beat(0.0, consumer(0, 2, "1", finished=True))
+    consumers.beat(0.0, consumer(1, 2, "2"))
+    assert consumers.last_held(1.0) == 0.0
+    consumers.expire(9.0)
+    assert consumers.losses == 1
+    assert consumers.last_held(9.0) is None
+
+
+def test_a_run_is_over_once_all_have_finished_or_left():
+    consumers = Consumers(LIMITS)
+    assert not consumers.over
+    consumers.beat(0.0, consumer(0, 2, "1", finished=True))
+    consumers.beat(0.0, consumer(1, 2, "2"))
+    assert not consumers.over
+    consumers.release("2")
+    assert consumers.over
+    consumers.expire(60.0)
+    assert consumers.over
+    consumers.beat(60.0, consumer(1, 2, "3"))
+    assert not consumers.over
+
+
+def test_a_run_of_another_count_is_another_run():
+    consumers = Consumers(LIMITS)
+    consumers.beat(0.0, consumer(0, 1, "1", finished=True))
+    consumers.beat(1.0, consumer(0, 2, "2", finished=True))
+    assert not consumers.over
+
+
+def test_silence_is_no_end():
+    consumers = Consumers(LIMITS)
+    consumers.beat(0.0, consumer(0, 1, "1"))
+    consumers.expire(60.0)
+    assert not consumers.over
+
+
+def test_facts_are_not_kept_with_the_heartbeat():
+    consumers = Consumers(LIMITS)
+    beat = consumer(0, 2, "1", facts=[fact(0, [3])])
+    consumers.beat(0.0, beat)
+    assert not consumers.live(0.0)[0].last.facts
+    assert beat.facts
+
+
+@pytest.mark.parametrize(
+    ("field", "beat"),
+    [
+        ("incarnation", consumer(incarnation="")),
+        ("index: 2 is not below count 2", consumer(2, 2)),
+        ("index: 0 is not below count 0", consumer(0, 0)),
+    ],
+)
+def test_fields_that_cannot_be_are_named(field, beat):
+    with pytest.raises(InvalidRequestError, match=field):
+        Consumers(LIMITS).beat(0.0, beat)
+
+
+def test_their_number_is_bounded():
+    consumers = Consumers(Limits(consumers=1))
+    consumers.beat(0.0, consumer(0, 2, "1"))
+    with pytest.raises(TerminalError, match="more than 1 consumers"):
+        consumers.beat(0.0, consumer(1, 2, "2"))
+
+
+# An incarnation keeps its index and count for life, as processes do.
+LIVES = st.lists(
+    st.integers(1, 3).flatmap(lambda count: st.tuples(st.integers(0, count - 1), st.just(count))),
+    min_size=1,
+    max_size=8,
+)
+
+
+@given(lives=LIVES, data=st.data())
+def test_at_most_one_holder_of_an_index_and_the_newest_of_those_that_beat(lives, data):
+    """Any interleaving of heartbeats and silences."""
+    consumers, now = Consumers(LIMITS), 0.0
+    heard: dict[str, float] = {}
+    beats = data.draw(st.lists(st.tuples(st.floats(0, 3), st.integers(0, len(lives) - 1))))
+    for wait, number in beats:
+        now += wait
+        index, count = lives[number]
+        reason = consumers.beat(now, consumer(index, count, str(number)))
+        held = holders(consumers, now)
+        assert len({(i, n) for i, n, _ in held}) == len(held)
+        assert len({n for _, n, _ in held}) <= 1
+        assert ((index, count, str(number)) in held) == (reason is None)
+        if reason is None:
+            heard[str(number)] = now
+            for other in [k for k in heard if k not in {k for _, _, k in held}]:
+                del heard[other]
+        else:
+            # Never for a ghost: whoever fences is newer, and was itself heard within the expiry.
+            assert any(int(k) > number and now - heard[k] <= LIMITS.expiry for _, _, k in held)
+        assert {k for _, _, k in held} <= heard.keys()

@@ -1,0 +1,188 @@
+"""Facts: merged in any order to the same, never less, never contradictory."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from distributed_input.dispatcher.facts import Facts
+from distributed_input.proto.dispatcher_pb2 import PartitionFact
+from distributed_input.runtime.statuses import InvalidRequestError
+from tests.unit.distributed_input.dispatcher.builders import PARTITIONS, SPLITS, fact
+
+
+def facts(most_epochs: int = 64) -> Facts:
+    return Facts(PARTITIONS, SPLITS, most_epochs)
+
+
+def all_of(known: Facts) -> list[PartitionFact]:
+    return known.known(0, lambda partition: True)
+
+
+def test_the_longest_prefix_and_the_most_rows_stay():
+    known = facts()
+    assert known.learn([fact(0, [5, 6], rows_seen=12)], 0, 0) == []
+    assert known.learn([fact(0, [5], rows_seen=7)], 0, 0) == []
+    assert known.learn([fact(0, [5, 6, 7], rows_seen=18)], 0, 0) == []
+    assert all_of(known) == [fact(0, [5, 6, 7], rows_seen=18)]
+
+
+def test_the_end_stays():
+    known = facts()
+    known.learn([fact(0, [5], rows_seen=5, ended=True)], 0, 0)
+    known.learn([fact(0, [5], rows_seen=5)], 0, 0)
+    assert all_of(known) == [fact(0, [5], rows_seen=5, ended=True)]
+
+
+def test_stretches_join_once_what_lies_between_is_known():
+    known = facts()
+    known.learn([fact(0, [1, 2], rows_seen=3)], 0, 0)
+    known.learn([fact(0, [5], first_ordinal=4, first_rows=10, rows_seen=20)], 0, 0)
+    assert all_of(known) == [
+        fact(0, [1, 2], rows_seen=20),
+        fact(0, [5], first_ordinal=4, first_rows=10, rows_seen=20),
+    ]
+    known.learn([fact(0, [3, 4], first_ordinal=2, first_rows=3)], 0, 0)
+    assert all_of(known) == [fact(0, [1, 2, 3, 4, 5], rows_seen=20)]
+
+
+@pytest.mark.parametrize(
+    ("second", "problem"),
+    [
+        (fact(0, [5, 7]), "length"),
+        (fact(0, [5, 6, 1], first_rows=1), "length"),
+        (fact(0, [], first_ordinal=4, first_rows=10), "order"),
+        (fact(0, [5, 6], rows_seen=11, ended=True), "number of rows"),
+    ],
+)
+def test_a_contradiction_is_kept_out_as_a_whole_and_reported(second, problem):
+    known = facts()
+    known.learn([fact(0, [5, 6], rows_seen=12)], 0, 0)
+    (reported,) = known.learn([second], 0, 0)
+    assert problem in reported
+    assert "epoch 0, partition 0" in reported
+    assert known.conflicts == 1
+    assert all_of(known) == [fact(0, [5, 6], rows_seen=12)]
+
+
+@pytest.mark.parametrize(
+    "second",
+    [
+        fact(0, [5], rows_seen=6),
+        fact(0, [5], rows_seen=4, ended=True),
+        fact(0, [5], rows_seen=9, ended=True),
+        fact(0, [5, 1]),
+    ],
+)
+def test_no_rows_come_after_the_end(second):
+    known = facts()
+    known.learn([fact(0, [5], rows_seen=5, ended=True)], 0, 0)
+    assert len(known.learn([second], 0, 0)) == 1
+    assert all_of(known) == [fact(0, [5], rows_seen=5, ended=True)]
+
+
+@pytest.mark.parametrize(
+    ("bad", "field"),
+    [
+        (fact(PARTITIONS), "facts.partition: 4"),
+        (fact(0, [1] * (SPLITS + 1)), "facts.split_rows"),
+        (fact(0, [1], first_ordinal=SPLITS), "facts.split_rows"),
+        (fact(0, [1 << 63]), "2\\*\\*62"),
+        (fact(0, rows_seen=1 << 63), "2\\*\\*62"),
+    ],
+)
+def test_what_cannot_be_is_named_and_nothing_is_learnt(bad, field):
+    known = facts()
+    with pytest.raises(InvalidRequestError, match=field):
+        known.learn([fact(1, [3]), bad], 0, 0)
+    assert all_of(known) == []
+
+
+def test_only_the_epochs_asked_for_are_learnt_and_kept():
+    known = facts()
+    known.learn([fact(0, [e + 1], epoch=e) for e in range(10)], 3, 7)
+    assert [f.epoch for f in all_of(known)] == [3, 4, 5, 6, 7]
+    known.forget(5)
+    assert [f.epoch for f in all_of(known)] == [5, 6, 7]
+    assert [f.epoch for f in known.known(6, lambda p: True)] == [6, 7]
+    assert known.known(6, lambda p: p != 0) == []
+
+
+def test_epochs_are_bounded_even_where_one_consumer_lags_for_ever():
+    known = facts(most_epochs=3)
+    for epoch in range(100):
+        known.learn([fact(0, [1], epoch=epoch)], 0, 1000)
+        known.forget(-1)
+    assert [f.epoch for f in all_of(known)] == [97, 98, 99]
+
+
+@st.composite
+def true_reports(draw: st.DrawFn) -> tuple[list[int], list[PartitionFact]]:
+    """Lengths of a partition's splits, and reports on it that are all true."""
+    lengths = draw(st.lists(st.integers(0, 9), max_size=SPLITS))
+    total = sum(lengths)
+    reports = []
+    for _ in range(draw(st.integers(0, 12))):
+        first = draw(st.integers(0, len(lengths)))
+        last = draw(st.integers(first, len(lengths)))
+        ended = draw(st.booleans()) and last == len(lengths)
+        before = sum(lengths[:last])
+        reports.append(
+            PartitionFact(
+                first_ordinal=first,
+                first_rows=sum(lengths[:first]),
+                split_rows=lengths[first:last],
+                rows_seen=total if ended else draw(st.integers(0, total)),
+                ended=ended,
+            )
+        )
+        assert before <= total
+    return lengths, reports
+
+
+@given(true_reports(), st.randoms(use_true_random=False))
+def test_true_reports_give_the_same_in_any_order_and_never_less(drawn, random):
+    lengths, reports = drawn
+    known, shuffled = facts(), facts()
+    borders: set[tuple[int, int]] = set()
+    rows, ended = 0, False
+    for report in reports:
+        assert known.learn([report], 0, 0) == []
+        told = all_of(known)
+        now = {
+            (f.first_ordinal + i, f.first_rows + sum(f.split_rows[:i]))
+            for f in told
+            for i in range(len(f.split_rows) + 1)
+        }
+        assert now >= borders
+        assert now <= {(i, sum(lengths[:i])) for i in range(len(lengths) + 1)}
+        assert all(f.rows_seen >= rows and (f.ended or not ended) for f in told)
+        borders, rows, ended = now, told[0].rows_seen, told[0].ended
+    for report in random.sample(reports * 2, len(reports) * 2):
+        assert shuffled.learn([report], 0, 0) == []
+    assert all_of(shuffled) == all_of(known)
+
+
+@given(
+    st.lists(
+        st.builds(
+            PartitionFact,
+            partition=st.integers(0, PARTITIONS - 1),
+            epoch=st.integers(0, 5),
+            first_ordinal=st.integers(0, 4),
+            first_rows=st.integers(0, 20),
+            split_rows=st.lists(st.integers(0, 9), max_size=4),
+            rows_seen=st.integers(0, 40),
+            ended=st.booleans(),
+        )
+    )
+)
+def test_whatever_is_sent_what_is_told_is_consistent(reports):
+    """Others can learn all that is told without ever meeting a contradiction."""
+    known, other = facts(), facts()
+    for report in reports:
+        known.learn([report], 1, 4)
+        assert other.learn(all_of(known), 0, 9) == []
+    assert {f.epoch for f in all_of(known)} <= {1, 2, 3, 4}
+    assert all_of(other) == all_of(known)

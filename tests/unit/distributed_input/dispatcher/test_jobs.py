@@ -1,0 +1,185 @@
+"""The registry of jobs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from distributed_input.dispatcher.jobs import Jobs, differences
+from distributed_input.dispatcher.limits import Limits
+from distributed_input.errors import JobConflictError, RetryableError, TerminalError
+from distributed_input.proto import types_pb2
+from distributed_input.runtime.statuses import InvalidRequestError, NotFoundError
+from tests.unit.distributed_input.dispatcher.builders import consumer, fact, job
+
+LIMITS = Limits(heartbeat=1.0, expiry=5.0, hold=10.0, forget=100.0, jobs=2)
+
+
+@pytest.fixture
+def jobs():
+    return Jobs(LIMITS)
+
+
+def beat(jobs: Jobs, now: float, **fields: Any) -> None:
+    entry = jobs.entry("train")
+    assert entry is not None
+    assert entry.consumers.beat(now, consumer(0, 1, "1", **fields)) is None
+    entry.used = now
+
+
+def test_the_first_registration_is_returned_to_all(jobs):
+    first = job(warnings=["slow"])
+    assert jobs.register(0.0, first) == first
+    assert jobs.register(1.0, job(warnings=["else"])) == first
+    assert jobs.get(1.0, "train") == first
+
+
+def test_the_registry_keeps_a_copy(jobs):
+    mine = job()
+    jobs.register(0.0, mine)
+    mine.seed = 7
+    assert jobs.get(0.0, "train").seed == 0
+
+
+def test_a_different_job_is_refused_for_good_while_consumers_report(jobs):
+    jobs.register(0.0, job())
+    other = job(data=b"other", global_batch_size=8, remainder=types_pb2.DROP)
+    for now in (1.0, 2.0, 3.0):
+        beat(jobs, now)
+        with pytest.raises(RetryableError, match="Waiting for those trainers to go"):
+            jobs.register(now, other)
+    beat(jobs, 4.0)
+    with pytest.raises(JobConflictError) as caught:
+        jobs.register(4.0, other)
+    text = str(caught.value)
+    for part in ("global_batch_size: 0 -> 8", "remainder: KEEP -> DROP", "dataset_id: "):
+        assert part in text
+    assert "seed" not in text
+    assert jobs.get(4.0, "train") == job()
+
+
+def test_the_next_run_may_bring_another_job_once_the_last_one_is_silent(jobs):
+    jobs.register(0.0, job())
+    beat(jobs, 20.0)
+    other = job(data=b"other")
+    for now in (21.0, 24.0):
+        with pytest.raises(RetryableError):
+            jobs.register(now, other)
+    assert jobs.register(25.1, other) == other
+    assert jobs.get(25.1, "train") == other
+
+
+def test_or_has_finished(jobs):
+    jobs.register(0.0, job())
+    beat(jobs, 20.0, finished=True)
+    jobs.register(20.1, job(data=b"other"))
+
+
+def test_a_short_run_holds_its_job_no_longer_than_it_lasts(jobs):
+    jobs.register(0.0, job())
+    beat(jobs, 1.0)
+    beat(jobs, 2.0, finished=True)
+    with pytest.raises(NotFoundError):
+        jobs.get(2.0, "train")
+    other = job(data=b"other")
+    assert jobs.register(2.0, other) == other
+    assert jobs.get(2.0, "train") == other
+
+
+def test_but_one_consumer_that_is_early_does_not_end_it_for_the_others(jobs):
+    jobs.register(0.0, job())
+    consumers = jobs.entry("train").consumers
+    consumers.beat(1.0, consumer(0, 2, "1", finished=True))
+    assert jobs.get(1.0, "train") == job()
+    consumers.beat(2.0, consumer(1, 2, "2"))
+    consumers.beat(3.0, consumer(1, 2, "2", finished=True))
+    with pytest.raises(NotFoundError):
+        jobs.get(3.0, "train")
+    jobs.register(4.0, job())  # the next run, of which nobody has reported yet
+    assert jobs.get(5.0, "train") == job()
+
+
+def test_two_registrations_at_once_are_no_lasting_conflict_without_consumers(jobs):
+    jobs.register(0.0, job())
+    with pytest.raises(RetryableError):
+        jobs.register(5.0, job(seed=1))
+    jobs.register(10.0, job(seed=1))
+
+
+def test_a_challenge_of_long_ago_does_not_count(jobs):
+    jobs.register(0.0, job())
+    beat(jobs, 1.0)
+    with pytest.raises(RetryableError):
+        jobs.register(1.0, job(seed=1))
+    beat(jobs, 60.0)
+    with pytest.raises(RetryableError):
+        jobs.register(60.0, job(seed=1))
+
+
+def test_a_job_that_nobody_uses_is_hidden_but_continues_when_registered_again(jobs):
+    jobs.register(0.0, job())
+    entry = jobs.entry("train")
+    entry.facts.learn([fact(0, [3])], 0, 0)
+    assert jobs.get(9.9, "train") == job()
+    with pytest.raises(NotFoundError, match="train is not registered"):
+        jobs.get(10.0, "train")
+    jobs.register(50.0, job())
+    assert jobs.get(50.0, "train") == job()
+    assert jobs.entry("train").facts is entry.facts
+
+
+def test_a_replaced_job_leaves_nothing_behind(jobs):
+    jobs.register(0.0, job())
+    before = jobs.entry("train")
+    jobs.register(50.0, job(seed=1))
+    assert jobs.entry("train").facts is not before.facts
+    assert jobs.entry("train").consumers is not before.consumers
+
+
+def test_a_consumer_that_reports_revives_its_job(jobs):
+    jobs.register(0.0, job())
+    beat(jobs, 50.0)
+    assert jobs.get(50.0, "train") == job()
+
+
+def test_jobs_are_forgotten_after_long(jobs):
+    jobs.register(0.0, job())
+    jobs.forget(100.0)
+    assert jobs.entry("train") is not None
+    jobs.forget(100.1)
+    assert jobs.entry("train") is None
+
+
+def test_their_number_is_bounded_by_dropping_idle_ones(jobs):
+    jobs.register(0.0, job("a"))
+    jobs.register(1.0, job("b"))
+    with pytest.raises(TerminalError, match="more than 2 jobs"):
+        jobs.register(2.0, job("c"))
+    jobs.register(11.0, job("b"))
+    jobs.register(11.0, job("c"))
+    assert [jobs.entry(name) is None for name in "abc"] == [True, False, False]
+
+
+@pytest.mark.parametrize(
+    ("field", "bad"),
+    [
+        ("job.name", job("")),
+        ("job.partitions", job(partitions=0)),
+        ("job.num_splits", job(num_splits=0)),
+        ("job.dataset_id", types_pb2.Job(name="x", partitions=1, num_splits=1)),
+    ],
+)
+def test_an_incomplete_job_is_refused_naming_the_field(jobs, field, bad):
+    with pytest.raises(InvalidRequestError, match=field):
+        jobs.register(0.0, bad)
+
+
+def test_differences_name_every_field_but_warnings_and_are_short():
+    plain = job(row_spec="x" * 1000)
+    assert differences(plain, job(row_spec="x" * 1000, warnings=["w"])) == []
+    other = job(row_spec="y" * 1000, entry_point={"target": "a:b"})
+    changed = differences(plain, other)
+    assert [text.split(":")[0] for text in changed] == ["entry_point", "row_spec"]
+    assert all(len(text) < 250 for text in changed)
+    assert "(empty) -> target" in changed[0]

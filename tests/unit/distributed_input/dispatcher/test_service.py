@@ -1,0 +1,189 @@
+"""The dispatcher's service on a real server."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Iterator
+
+import grpc
+import pytest
+
+from distributed_input.dispatcher import service as served
+from distributed_input.dispatcher.clock import RunningClock
+from distributed_input.proto import dispatcher_pb2 as wire
+from distributed_input.runtime import serving, stubs
+from distributed_input.runtime.credentials import Credentials
+from tests.unit.distributed_input.dispatcher.builders import consumer, job, state, worker
+
+MIB = 1 << 20
+
+
+@pytest.fixture
+def known():
+    return state(dataset_bytes=8 * MIB)
+
+
+@pytest.fixture
+def service(known):
+    return served.DispatcherService(known, RunningClock())
+
+
+@pytest.fixture
+def stub(service):
+    handler = stubs.service_handler(served.DESCRIPTOR, service)
+    server = serving.make_server([handler], "127.0.0.1:0", Credentials())
+    server.start()
+    with serving.open_channel(server.address, Credentials(), private=True) as channel:
+        yield stubs.Stub(channel, served.DESCRIPTOR)
+    server.stop(0)
+
+
+def chunks(data: bytes, name: str | None = None, size: int = MIB) -> Iterator[wire.DatasetChunk]:
+    name = hashlib.sha256(data).hexdigest() if name is None else name
+    for start in range(0, len(data), size):
+        yield wire.DatasetChunk(dataset_id="" if start else name, data=data[start : start + size])
+
+
+def get(stub: stubs.Stub, name: str) -> bytes:
+    request = wire.GetDatasetRequest(dataset_id=name)
+    return b"".join(chunk.data for chunk in stub.GetDataset(request, timeout=20))
+
+
+def code_of(error: pytest.ExceptionInfo[grpc.RpcError]) -> grpc.StatusCode:
+    return error.value.code()
+
+
+def test_a_day_in_the_life(stub):
+    assert stub.WorkerHeartbeat(worker(), timeout=5).interval_seconds == 1.0
+    assert stub.ConsumerHeartbeat(consumer(), timeout=5).job_unknown
+    with pytest.raises(grpc.RpcError) as caught:
+        stub.GetJob(wire.GetJobRequest(name="train"), timeout=5)
+    assert code_of(caught) is grpc.StatusCode.NOT_FOUND
+    assert stub.RegisterJob(wire.RegisterJobRequest(job=job()), timeout=5).job == job()
+    assert stub.GetJob(wire.GetJobRequest(name="train"), timeout=5).job == job()
+    answer = stub.ConsumerHeartbeat(consumer(), timeout=5)
+    assert [info.worker_id for info in answer.workers] == ["w"]
+    shown = stub.Status(wire.StatusRequest(), timeout=5)
+    assert (len(shown.workers), len(shown.consumers), len(shown.jobs)) == (1, 1, 1)
+
+
+def test_a_dataset_goes_in_and_comes_out(stub):
+    data = bytes(range(256)) * 10_000
+    name = hashlib.sha256(data).hexdigest()
+    stub.PutDataset(chunks(data, size=300_000), timeout=20)
+    assert get(stub, name) == data
+
+
+def test_one_that_is_there_is_not_sent_again(stub):
+    data = b"x" * (4 * MIB)
+    stub.PutDataset(chunks(data), timeout=20)
+    sent = []
+
+    def counted() -> Iterator[wire.DatasetChunk]:
+        for chunk in chunks(data, size=64):
+            sent.append(1)
+            yield chunk
+
+    stub.PutDataset(counted(), timeout=20)
+    assert len(sent) < 4 * MIB // 64
+
+
+@pytest.mark.parametrize(
+    ("sent", "code", "said"),
+    [
+        ([], grpc.StatusCode.INVALID_ARGUMENT, "at least one chunk"),
+        (list(chunks(b"data", "no-id")), grpc.StatusCode.INVALID_ARGUMENT, "dataset_id"),
+        (list(chunks(b"data", "0" * 64)), grpc.StatusCode.INVALID_ARGUMENT, "SHA-256"),
+        (list(chunks(b"x" * (9 * MIB))), grpc.StatusCode.FAILED_PRECONDITION, "--max-dataset"),
+    ],
+)
+def test_bad_datasets_are_refused_and_leave_no_trace(stub, known, sent, code, said):
+    with pytest.raises(grpc.RpcError, match=said) as caught:
+        stub.PutDataset(iter(sent), timeout=20)
+    assert code_of(caught) is code
+    assert (known.datasets.size, known.datasets.count) == (0, 0)
+
+
+def test_an_upload_that_breaks_off_gives_its_room_back(stub, known):
+    started, leave = threading.Event(), threading.Event()
+
+    def broken() -> Iterator[wire.DatasetChunk]:
+        yield from chunks(b"x" * (2 * MIB))
+        started.set()
+        leave.wait(10)
+
+    call = stub.PutDataset.future(broken())
+    assert started.wait(10)
+    wait_until(lambda: known.datasets.size == 2 * MIB)
+    call.cancel()
+    leave.set()
+    wait_until(lambda: known.datasets.size == 0)
+
+
+def test_downloads_of_what_is_not_there(stub):
+    for name, code in (
+        ("0" * 64, grpc.StatusCode.NOT_FOUND),
+        ("../etc", grpc.StatusCode.INVALID_ARGUMENT),
+    ):
+        with pytest.raises(grpc.RpcError) as caught:
+            get(stub, name)
+        assert code_of(caught) is code
+
+
+def test_too_many_transfers_are_told_to_come_again_and_heartbeats_go_on(stub, service):
+    taken = 0
+    while service._transfers.acquire(blocking=False):
+        taken += 1
+    assert taken < served.THREADS
+    with pytest.raises(grpc.RpcError) as caught:
+        get(stub, "0" * 64)
+    assert code_of(caught) is grpc.StatusCode.UNAVAILABLE
+    assert stub.WorkerHeartbeat(worker(), timeout=5)
+    service._transfers.release()
+    with pytest.raises(grpc.RpcError) as caught:
+        get(stub, "0" * 64)
+    assert code_of(caught) is grpc.StatusCode.NOT_FOUND
+
+
+def test_a_transfer_that_takes_for_ever_is_ended(stub, service, monkeypatch):
+    monkeypatch.setattr(served, "_TRANSFER_SECONDS", 0.3)
+    leave = threading.Event()
+
+    def stalled() -> Iterator[wire.DatasetChunk]:
+        yield from chunks(b"x")
+        leave.wait(20)
+
+    with pytest.raises(grpc.RpcError) as caught:
+        stub.PutDataset(stalled(), timeout=15)
+    leave.set()
+    assert code_of(caught) is grpc.StatusCode.CANCELLED
+    wait_until(lambda: service._transfers._value == served._TRANSFERS)
+
+
+def test_nonsense_is_refused_and_the_service_goes_on(stub):
+    bad = (
+        (stub.WorkerHeartbeat, worker("", "")),
+        (stub.WorkerHeartbeat, worker(protocol=99)),
+        (stub.ConsumerHeartbeat, consumer(7, 2)),
+        (stub.RegisterJob, wire.RegisterJobRequest()),
+        (stub.GetJob, wire.GetJobRequest()),
+    )
+    for call, request in bad:
+        with pytest.raises(grpc.RpcError) as caught:
+            call(request, timeout=5)
+        assert code_of(caught) in (
+            grpc.StatusCode.INVALID_ARGUMENT,
+            grpc.StatusCode.FAILED_PRECONDITION,
+            grpc.StatusCode.NOT_FOUND,
+        )
+    assert stub.Status(wire.StatusRequest(), timeout=5).dispatcher_id == "d"
+
+
+def wait_until(holds) -> None:
+    """Wait, at most 10 s, until `holds()`."""
+    for _ in range(1000):
+        if holds():
+            return
+        threading.Event().wait(0.01)
+    raise AssertionError("did not come to hold")

@@ -1,0 +1,256 @@
+"""All of the dispatcher's knowledge together."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from typing import Any
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from distributed_input.dispatcher.state import State
+from distributed_input.errors import DistributedInputError, ProtocolError
+from distributed_input.proto import types_pb2
+from distributed_input.proto.dispatcher_pb2 import ConsumerHeartbeatResponse
+from distributed_input.runtime.statuses import NotFoundError
+from tests.unit.distributed_input.dispatcher.builders import (
+    PARTITIONS,
+    SPLITS,
+    consumer,
+    fact,
+    job,
+    state,
+    worker,
+)
+
+
+def beat(known: State, now: float, *args: Any, **fields: Any) -> ConsumerHeartbeatResponse:
+    return known.consumer_beat(now, consumer(*args, **fields)).response
+
+
+def test_a_worker_learns_the_interval_and_who_answers():
+    answer = state(heartbeat=0.5).worker_beat(0.0, worker())
+    assert (answer.dispatcher_id, answer.interval_seconds) == ("d", 0.5)
+
+
+def test_versions_too_far_apart_are_refused():
+    known = state()
+    with pytest.raises(ProtocolError, match="worker w at h:1 speaks protocol 9"):
+        known.worker_beat(0.0, worker(protocol=9))
+    with pytest.raises(ProtocolError, match="consumer 1 of job train speaks no protocol"):
+        known.consumer_beat(0.0, consumer(1, 2, "1", protocol=0))
+    assert not known.status(0.0).workers
+
+
+def test_a_consumer_without_a_job_yet_learns_the_workers():
+    known = state()
+    known.worker_beat(0.0, worker("w", "h:1"))
+    answer = beat(known, 0.0, name="")
+    assert [info.address for info in answer.workers] == ["h:1"]
+    assert not answer.job_unknown
+    assert not known.status(0.0).consumers
+
+
+def test_an_unknown_job_is_said_to_be_and_nothing_is_kept():
+    known = state()
+    answer = beat(known, 0.0, facts=[fact(0, [3])])
+    assert answer.job_unknown
+    assert not known.status(0.0).consumers
+
+
+def test_facts_reach_the_other_consumers():
+    known = state()
+    known.jobs.register(0.0, job())
+    own = [fact(0, [3, 4], rows_seen=9), fact(2, [5])]
+    assert not beat(known, 0.0, 0, 2, "a", facts=own).facts
+    answer = beat(known, 0.0, 1, 2, "b", facts=[fact(1, [6], rows_seen=6, ended=True)])
+    assert list(answer.facts) == [own[0], fact(2, [5], rows_seen=5)]
+    assert [f.partition for f in beat(known, 0.1, 0, 2, "a").facts] == [1]
+
+
+def test_contradictions_are_told():
+    known = state()
+    known.jobs.register(0.0, job())
+    known.consumer_beat(0.0, consumer(0, 1, "a", facts=[fact(0, [3, 1])]))
+    answer = known.consumer_beat(0.1, consumer(0, 1, "a", facts=[fact(0, [4])]))
+    assert "epoch 0, partition 0" in answer.conflicts[0]
+
+
+def test_facts_of_epochs_that_everyone_has_left_are_dropped():
+    known = state()
+    known.jobs.register(0.0, job())
+    entry = known.jobs.entry("train")
+    assert entry is not None
+    for epoch in range(5):
+        for index in range(2):
+            own = [fact(p, [epoch + 1], epoch=epoch) for p in (index, index + 2)]
+            beat(known, epoch / 10, index, 2, f"i{index}", epoch=epoch, facts=own)
+    everything = entry.facts.known(0, lambda p: True)
+    assert sorted({f.epoch for f in everything}) == [3, 4]
+
+
+def test_in_parallel_epochs_facts_are_each_consumers_own():
+    known = state()
+    known.jobs.register(0.0, job(mode=types_pb2.PARALLEL_EPOCHS))
+    beat(known, 0.0, 0, 2, "a", facts=[fact(1, [3, 4])])
+    assert not beat(known, 0.0, 1, 2, "b", facts=[fact(1, [9])]).facts
+
+
+def test_a_fenced_consumer_is_told_by_whom_and_teaches_nothing():
+    known = state()
+    known.jobs.register(0.0, job())
+    beat(known, 0.0, 0, 1, "2")
+    answer = beat(known, 0.0, 0, 1, "1", facts=[fact(0, [3])])
+    assert answer.fenced
+    assert "incarnation 2" in answer.fenced_by
+    entry = known.jobs.entry("train")
+    assert entry is not None
+    assert entry.facts.known(0, lambda p: True) == []
+
+
+def test_a_consumer_that_goes_to_another_job_leaves_the_first():
+    known = state()
+    known.jobs.register(0.0, job("a"))
+    known.jobs.register(0.0, job("b"))
+    beat(known, 0.0, 0, 1, "1", name="a")
+    beat(known, 0.1, 0, 1, "1", name="b")
+    assert [c.last.job for c in known.status(0.1).consumers] == ["b"]
+    beat(known, 0.2, 0, 1, "1", name="")
+    assert not known.status(0.2).consumers
+
+
+def test_status_shows_who_is_alive_and_which_jobs_are_used():
+    known = state(expiry=5.0, hold=10.0)
+    known.worker_beat(0.0, worker(rows=3))
+    known.jobs.register(0.0, job())
+    beat(known, 1.0, 0, 1, "1", rows=7, wait_seconds=0.5)
+    shown = known.status(3.0)
+    assert shown.uptime_seconds == 3.0
+    assert [w.rows for w in shown.workers] == [3]
+    assert [(c.last.rows, c.age_seconds) for c in shown.consumers] == [(7, 2.0)]
+    assert [j.name for j in shown.jobs] == ["train"]
+    later = known.status(60.0)
+    assert not later.workers
+    assert not later.consumers
+    assert not later.jobs
+
+
+def test_datasets_of_jobs_in_use_are_pinned():
+    known = state(dataset_bytes=4)
+    data = b"data"
+    known.datasets.reserve(4, ())
+    known.datasets.add(hashlib.sha256(data).hexdigest(), (data,))
+    known.jobs.register(0.0, job(data=data))
+    assert known.datasets_in_use(0.0) == {hashlib.sha256(data).hexdigest()}
+    assert known.datasets_in_use(60.0) == set()
+
+
+def test_metrics_tell_of_workers_consumers_and_losses():
+    known = state()
+    known.jobs.register(0.0, job())
+    known.worker_beat(0.0, worker())
+    known.worker_beat(0.0, worker("x", "h:2", draining=True))
+    beat(known, 0.0, 0, 1, "1")
+
+    def values(now: float) -> dict[tuple[str, ...], float]:
+        return {(s.definition.name, *s.labels): s.value for s in known.samples(now)}
+
+    prefix = "distributed_input_dispatcher_"
+    assert values(1.0)[f"{prefix}workers", "serving"] == 1
+    assert values(1.0)[f"{prefix}workers", "draining"] == 1
+    assert values(1.0)[f"{prefix}consumers", "train"] == 1
+    assert values(1.0)[f"{prefix}heartbeat_age_seconds", "worker"] == 1.0
+    assert values(9.0)[f"{prefix}worker_losses_total",] == 1
+    assert values(9.0)[f"{prefix}consumer_losses_total", "train"] == 1
+
+
+TRUE_ROWS = [3, 1, 4, 1, 5]
+EPOCHS = st.integers(0, 40)
+
+
+class AnyClients(RuleBasedStateMachine):
+    """Any clients, in any order, for any time: the dispatcher stays within its bounds."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = 0.0
+        self.known = state(workers=3, consumers=4, jobs=2, fact_epochs=3, forget=30.0)
+        self.told: dict[tuple[str, int], Counter[int]] = {}
+
+    @rule(seconds=st.sampled_from([0.1, 1.0, 4.0, 6.0, 60.0]))
+    def wait(self, seconds: float) -> None:
+        self.now += seconds
+        self.known.expire(self.now)
+
+    @rule(name=st.sampled_from("abcd"), address=st.sampled_from(["", "h:1", "h:2"]))
+    def worker(self, name: str, address: str) -> None:
+        try:
+            self.known.worker_beat(self.now, worker(name, address))
+        except DistributedInputError:
+            pass
+
+    @rule(name=st.sampled_from("xyz"), seed=st.integers(0, 1))
+    def register(self, name: str, seed: int) -> None:
+        try:
+            self.known.jobs.register(self.now, job(name, seed=seed))
+        except DistributedInputError:
+            pass
+
+    @rule(name=st.sampled_from("xyz"))
+    def get(self, name: str) -> None:
+        try:
+            self.known.jobs.get(self.now, name)
+        except NotFoundError:
+            pass
+
+    @rule(
+        name=st.sampled_from(["", "x", "y", "z"]),
+        index=st.integers(0, 3),
+        count=st.integers(0, 3),
+        incarnation=st.sampled_from("123456"),
+        epoch=EPOCHS,
+        told=st.lists(st.tuples(st.integers(0, PARTITIONS), EPOCHS, st.integers(0, 5)), max_size=4),
+        finished=st.booleans(),
+    )
+    def consumer(self, name, index, count, incarnation, epoch, told, finished) -> None:
+        facts = [fact(p, TRUE_ROWS[:known], epoch=e) for p, e, known in told]
+        sent = consumer(
+            index, count, incarnation, name, epoch=epoch, facts=facts, finished=finished
+        )
+        try:
+            answer = self.known.consumer_beat(self.now, sent)
+        except DistributedInputError:
+            return
+        assert answer.conflicts == []
+        for got in answer.response.facts:
+            assert list(got.split_rows) == TRUE_ROWS[: len(got.split_rows)]
+            assert got.partition % count != index
+            assert got.epoch + 1 >= epoch
+        entry = self.known.jobs.entry(name)
+        if entry is not None and not answer.response.fenced:
+            lowest = min(c.last.epoch for c in entry.consumers.live(self.now))
+            kept = entry.facts.known(0, lambda p: True)
+            assert all(f.epoch >= lowest - 1 for f in kept)
+
+    @invariant()
+    def bounded(self) -> None:
+        shown = self.known.status(self.now)
+        assert len(shown.workers) <= 3
+        assert len(self.known.jobs.entries()) <= 2
+        for entry in self.known.jobs.entries():
+            live = [c.last for c in entry.consumers.live(self.now)]
+            assert len(live) <= 4
+            assert max(Counter(last.index for last in live).values(), default=0) <= 1
+            kept = entry.facts.known(0, lambda p: True)
+            assert len({f.epoch for f in kept}) <= 3
+            assert sum(len(f.split_rows) for f in kept) <= 3 * SPLITS * PARTITIONS
+        self.known.expire(self.now)
+        assert len(self.known._joined) <= 8
+        assert list(self.known.samples(self.now))
+
+
+TestAnyClients = AnyClients.TestCase
+TestAnyClients.settings = settings(max_examples=60, stateful_step_count=40)

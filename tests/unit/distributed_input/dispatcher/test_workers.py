@@ -1,0 +1,109 @@
+"""Membership of workers."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from distributed_input.dispatcher.limits import Limits
+from distributed_input.dispatcher.workers import Workers
+from distributed_input.errors import TerminalError
+from distributed_input.runtime.statuses import InvalidRequestError
+from tests.unit.distributed_input.dispatcher.builders import worker
+
+LIMITS = Limits(expiry=5.0)
+
+
+def ids(workers: Workers, now: float) -> list[str]:
+    return [info.worker_id for info in workers.live(now)]
+
+
+def test_a_worker_lives_as_long_as_it_is_heard():
+    workers = Workers(LIMITS)
+    workers.beat(0.0, worker("a", rows=3, draining=True))
+    workers.beat(3.0, worker("b", "h:2"))
+    assert ids(workers, 5.0) == ["a", "b"]
+    assert workers.live(5.0)[0].rows == 3
+    assert workers.live(5.0)[0].draining
+    assert ids(workers, 5.1) == ["b"]
+    assert ids(workers, 8.1) == []
+
+
+def test_only_those_that_did_not_drain_are_losses():
+    workers = Workers(LIMITS)
+    workers.beat(0.0, worker("a", draining=True))
+    workers.beat(0.0, worker("b", "h:2"))
+    workers.expire(9.0)
+    assert workers.losses == 1
+
+
+def test_of_two_at_one_address_the_later_one_serves():
+    workers = Workers(LIMITS)
+    workers.beat(0.0, worker("before", "h:1"))
+    workers.beat(1.0, worker("after", "h:1"))
+    assert ids(workers, 1.0) == ["after"]
+    for now in (1.5, 4.0, 8.0):
+        workers.beat(now, worker("after", "h:1"))
+        with pytest.raises(TerminalError, match=r"before: another worker, after, .*--advertise"):
+            workers.beat(now, worker("before", "h:1"))
+    assert ids(workers, 8.0) == ["after"]
+    assert workers.losses == 0
+
+
+def test_the_earlier_one_serves_again_once_the_later_one_is_gone():
+    workers = Workers(LIMITS)
+    workers.beat(0.0, worker("before", "h:1"))
+    workers.beat(1.0, worker("after", "h:1"))
+    workers.beat(10.0, worker("before", "h:1"))
+    assert ids(workers, 10.0) == ["before"]
+
+
+def test_a_worker_may_move():
+    workers = Workers(LIMITS)
+    workers.beat(0.0, worker("a", "h:1"))
+    workers.beat(1.0, worker("a", "h:2"))
+    workers.beat(1.0, worker("b", "h:1"))
+    assert [(w.worker_id, w.address) for w in workers.live(1.0)] == [("a", "h:2"), ("b", "h:1")]
+
+
+@pytest.mark.parametrize(
+    ("field", "beat"),
+    [("worker_id", worker("")), ("address", worker("a", "")), ("address", worker("a", "x" * 513))],
+)
+def test_fields_that_cannot_be_are_named(field, beat):
+    with pytest.raises(InvalidRequestError, match=field):
+        Workers(LIMITS).beat(0.0, beat)
+
+
+def test_their_number_is_bounded():
+    workers = Workers(Limits(workers=2))
+    for i in range(2):
+        workers.beat(0.0, worker(f"w{i}", f"h:{i}"))
+    with pytest.raises(TerminalError, match="more than 2 workers"):
+        workers.beat(0.0, worker("w2", "h:2"))
+    workers.beat(0.0, worker("w1", "h:1"))
+    workers.beat(9.0, worker("w2", "h:2"))
+
+
+BEATS = st.tuples(
+    st.floats(0.0, 4.0), st.sampled_from("abcdef"), st.sampled_from(["h:1", "h:2", "h:3"])
+)
+
+
+@given(st.lists(BEATS, max_size=60))
+def test_no_two_live_workers_ever_share_an_address(beats):
+    workers, now = Workers(LIMITS), 0.0
+    for wait, worker_id, address in beats:
+        now += wait
+        try:
+            workers.beat(now, worker(worker_id, address))
+            assert worker_id in ids(workers, now)
+        except TerminalError:
+            # Nobody is refused for a ghost: somebody else was heard there, not long ago.
+            assert address in {info.address for info in workers.live(now)}
+            assert worker_id not in ids(workers, now)
+        live = workers.live(now)
+        assert len({info.address for info in live}) == len(live)
+        assert workers._at == {info.address: info.worker_id for info in live}
+        assert len(workers._superseded) <= 6

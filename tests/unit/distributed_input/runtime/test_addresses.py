@@ -1,0 +1,56 @@
+"""Addresses as people write them."""
+
+from __future__ import annotations
+
+import pytest
+
+from distributed_input.errors import ConfigError
+from distributed_input.runtime import addresses
+
+
+@pytest.mark.parametrize(
+    ("text", "host", "port"),
+    [
+        ("a.b:80", "a.b", 80),
+        ("[::1]:0", "::1", 0),
+        (":9", "", 9),
+        ("10.0.0.1:65535", "10.0.0.1", 65535),
+    ],
+)
+def test_parse(text, host, port):
+    assert addresses.parse(text) == (host, port)
+
+
+@pytest.mark.parametrize("text", ["", "host", "host:", "host:x", "host:65536", "host:-1", "host:²"])
+def test_what_is_no_address_is_refused_naming_the_flag(text):
+    with pytest.raises(ConfigError, match=r"--listen: .*host:port"):
+        addresses.parse(text, "--listen")
+
+
+def test_ipv6_without_brackets_is_refused_with_the_remedy():
+    with pytest.raises(ConfigError, match=r"\[host\]:port"):
+        addresses.parse("::1:80")
+
+
+@pytest.mark.parametrize("text", ["a:1", "[fe80::1]:2"])
+def test_join_undoes_parse(text):
+    assert addresses.join(*addresses.parse(text)) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "loopback"),
+    [
+        ("127.0.0.1:0", True),
+        ("127.1.2.3:5", True),
+        ("[::1]:5", True),
+        ("localhost:5", True),
+        ("unix:/tmp/x", True),
+        ("0.0.0.0:5", False),
+        (":5", False),
+        ("[::]:5", False),
+        ("10.0.0.1:5", False),
+        ("localhost.example.com:5", False),
+    ],
+)
+def test_loopback(text, loopback):
+    assert addresses.is_loopback(text) is loopback

@@ -1,0 +1,90 @@
+"""Metrics: their names and how they are served."""
+
+from __future__ import annotations
+
+import re
+import urllib.error
+import urllib.request
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from distributed_input.errors import ConfigError
+from distributed_input.runtime import metrics
+from distributed_input.runtime.exposition import Exposition
+
+
+def get(address: str, path: str) -> tuple[int, str]:
+    try:
+        with urllib.request.urlopen(f"http://{address}{path}", timeout=5) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read().decode()
+
+
+def test_every_name_follows_the_conventions_and_is_unique():
+    found = metrics.definitions()
+    assert len({definition.name for definition in found}) == len(found)
+    for definition in found:
+        assert re.fullmatch(
+            r"distributed_input_(worker|sidecar|dispatcher)_[a-z_]+", definition.name
+        )
+        assert definition.name.endswith("_total") == (definition.kind == "counter")
+        assert definition.help.endswith(".")
+
+
+def test_a_sample_needs_exactly_its_labels():
+    with pytest.raises(ValueError, match="has the labels"):
+        metrics.sample(metrics.SIDECAR_ROWS, 1.0)
+    with pytest.raises(ValueError, match="has the labels"):
+        metrics.sample(metrics.WORKER_ROWS, 1.0, input="train")
+
+
+def broken() -> list[metrics.Sample]:
+    raise ZeroDivisionError
+
+
+def test_samples_are_rendered_and_broken_sources_skipped():
+    exposed = Exposition()
+    exposed.add_source(lambda: [metrics.sample(metrics.SIDECAR_ROWS, 3, input='a"b')])
+    exposed.add_source(broken)
+    exposed.add_source(
+        lambda: [
+            metrics.sample(metrics.SIDECAR_ROWS, 4, input="c"),
+            metrics.sample(metrics.WORKER_OPEN_STREAMS, 2),
+        ]
+    )
+    found = {
+        (sample.name, *sample.labels.values()): sample.value
+        for family in text_string_to_metric_families(exposed.render().decode())
+        for sample in family.samples
+    }
+    assert found["distributed_input_sidecar_rows_total", 'a"b'] == 3
+    assert found["distributed_input_sidecar_rows_total", "c"] == 4
+    assert found["distributed_input_worker_open_streams",] == 2
+    assert found["distributed_input_process_resident_memory_bytes",] > 1e6
+
+
+def test_they_are_served_with_the_health():
+    healthy = True
+    exposed = Exposition()
+    exposed.add_source(lambda: [metrics.sample(metrics.WORKER_ROWS, 7)])
+    server = exposed.serve("127.0.0.1:0", lambda: healthy)
+    assert server is not None
+    try:
+        status, text = get(server.address, "/metrics?x=1")
+        assert status == 200
+        assert "distributed_input_worker_rows_total 7.0" in text
+        assert get(server.address, "/healthz") == (200, "ok\n")
+        healthy = False
+        assert get(server.address, "/healthz")[0] == 503
+        assert get(server.address, "/other")[0] == 404
+        with pytest.raises(ConfigError, match=rf"--metrics-listen {server.address}: cannot bind"):
+            exposed.serve(server.address, lambda: True)
+    finally:
+        server.close()
+
+
+def test_off_serves_nothing():
+    assert Exposition().serve("off", lambda: True) is None

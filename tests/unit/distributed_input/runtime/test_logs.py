@@ -1,0 +1,112 @@
+"""Logs are JSON lines, and never hold a secret."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import re
+import warnings
+
+import pytest
+
+from distributed_input.runtime import logs
+
+
+@pytest.fixture
+def lines():
+    """Logging set up on a buffer; gives a function that reads the lines so far."""
+    logging.captureWarnings(False)
+    root = logging.getLogger()
+    before = root.handlers[:], root.level
+    stream = io.StringIO()
+    logs.setup("worker", "info", stream)
+    yield lambda: [json.loads(line) for line in stream.getvalue().splitlines()]
+    logging.captureWarnings(False)
+    root.handlers[:], _ = before
+    root.setLevel(before[1])
+
+
+def test_a_line_has_time_level_part_message_and_fields(lines):
+    logs.get("worker.streams").info("opened", split=3, address="h:1")
+    (line,) = lines()
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", line.pop("time"))
+    assert line == {
+        "level": "info",
+        "part": "worker",
+        "logger": "worker.streams",
+        "message": "opened",
+        "split": 3,
+        "address": "h:1",
+    }
+
+
+def test_text_with_percent_signs_and_line_breaks_stays_one_line(lines):
+    logs.get("x").warning("100%s of\nit", what="a\nb")
+    (line,) = lines()
+    assert (line["message"], line["what"]) == ("100%s of\nit", "a\nb")
+
+
+def test_a_field_cannot_hide_the_messages_own(lines):
+    logs.get("x").info("true", part="elsewhere", level="none")
+    (line,) = lines()
+    assert (line["part"], line["level"], line["part_"]) == ("worker", "info", "elsewhere")
+
+
+def test_levels_below_the_chosen_one_are_left_out(lines):
+    logs.get("x").debug("no")
+    assert lines() == []
+
+
+def test_an_exception_brings_its_traceback(lines):
+    try:
+        raise KeyError("gone")
+    except KeyError:
+        logs.get("x").exception("failed", job="j")
+    (line,) = lines()
+    assert "KeyError: 'gone'" in line["traceback"]
+
+
+def test_libraries_log_in_the_same_form(lines):
+    logging.getLogger("grpc").warning("odd %d", 3)
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        warnings.warn("outdated", stacklevel=1)
+    odd, outdated = (line["message"] for line in lines())
+    assert odd == "odd 3"
+    assert "UserWarning: outdated" in outdated
+
+
+def test_secrets_are_hidden_wherever_they_turn_up(lines):
+    logs.redact("s3cret-token")
+    log = logs.get("x")
+    log.info("with s3cret-token", value={"a": "s3cret-token"})
+    log.info("metadata", sent=[("authorization", "Bearer other-t0ken")])
+    try:
+        raise ValueError("bad s3cret-token")
+    except ValueError:
+        log.exception("failed")
+    text = json.dumps(lines())
+    assert "s3cret" not in text
+    assert "t0ken" not in text
+    assert text.count("***") == 5  # twice in the traceback
+
+
+def test_a_secret_with_quotes_is_hidden_too(lines):
+    logs.redact('with"quo\\te')
+    logs.get("x").info('it is with"quo\\te')
+    assert lines()[0]["message"] == "it is ***"
+
+
+def test_what_is_too_short_to_be_secret_stays(lines):
+    logs.redact("message")
+    logs.get("x").info("message")
+    assert lines()[0]["message"] == "message"
+
+
+def test_only_the_latest_secrets_are_remembered(lines):
+    for i in range(100):
+        logs.redact(f"rotated-{i:03d}")
+    assert len(logs._secrets._values) == 16
+    logs.get("x").info("now rotated-099")
+    assert lines()[0]["message"] == "now ***"

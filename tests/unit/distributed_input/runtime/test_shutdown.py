@@ -1,0 +1,95 @@
+"""Signals, in real processes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+PROGRAM = """
+import os, sys, time
+from distributed_input.runtime import shutdown
+shutdown.die_with_parent(os.environ)
+stopping = shutdown.Shutdown(float(sys.argv[1]))
+stopping.install()
+shutdown._HARD_STOP_EXTRA_SECONDS = 0.2
+print("ready", flush=True)
+stopping.wait()
+print("draining", flush=True)
+time.sleep(float(sys.argv[2]))
+print("done", flush=True)
+"""
+
+
+def start(grace: float, drain: float) -> subprocess.Popen[str]:
+    process = subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, str(grace), str(drain)], stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    return process
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_the_first_signal_asks(number):
+    with start(grace=20, drain=0.1) as process:
+        process.send_signal(number)
+        assert process.communicate(timeout=10)[0] == "draining\ndone\n"
+    assert process.returncode == 0
+
+
+def test_the_second_signal_exits_at_once():
+    with start(grace=20, drain=60) as process:
+        process.terminate()
+        assert process.stdout is not None
+        assert process.stdout.readline() == "draining\n"
+        process.send_signal(signal.SIGINT)
+        assert process.wait(10) == 128 + signal.SIGINT
+
+
+def test_a_process_that_hangs_is_ended_after_its_grace():
+    with start(grace=0.3, drain=60) as process:
+        process.terminate()
+        assert process.wait(10) == 1
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="prctl is Linux")
+@pytest.mark.parametrize("how", ["1", "pid"])
+def test_a_child_ends_with_its_parent(how):
+    parent_program = f"""
+import os, subprocess, sys, time
+how = str(os.getpid()) if {how!r} == "pid" else "1"
+child = subprocess.Popen(
+    [sys.executable, "-c", {PROGRAM!r}, "0", "0"], stdout=subprocess.PIPE,
+    env=dict(os.environ, DISTRIBUTED_INPUT_DIE_WITH_PARENT=how),
+)
+assert child.stdout.readline() == b"ready\\n"
+print(child.pid, flush=True)
+time.sleep(60)
+"""
+    with subprocess.Popen(
+        [sys.executable, "-c", parent_program], stdout=subprocess.PIPE, text=True
+    ) as parent:
+        assert parent.stdout is not None
+        child = int(parent.stdout.readline())
+        parent.kill()
+    assert gone_within(child, 10)
+
+
+def gone_within(pid: int, seconds: float) -> bool:
+    """Whether the process ended; one that nobody has waited for yet counts as ended."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        try:
+            with open(f"/proc/{pid}/stat") as file:
+                if file.read().rpartition(")")[2].split()[0] == "Z":
+                    return True
+        except OSError:
+            return True
+        time.sleep(0.02)
+    os.kill(pid, signal.SIGKILL)
+    return False

@@ -1,0 +1,113 @@
+"""Errors keep their family over the wire."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+from typing import Any
+
+import grpc
+import pytest
+
+from distributed_input import errors
+from distributed_input.proto import dispatcher_pb2
+from distributed_input.runtime import logs, serving, statuses
+from distributed_input.runtime.credentials import Credentials
+from tests.unit.distributed_input.runtime.served import Echo, served, stub_of
+
+REQUEST = dispatcher_pb2.GetDatasetRequest()
+
+
+def rpc_error(raised: Exception, streaming: bool = False) -> Any:
+    """What a caller gets where the method raises."""
+
+    def unary(request, context):
+        raise raised
+
+    def stream(request, context):
+        yield dispatcher_pb2.DatasetChunk()
+        raise raised
+
+    with served(Echo(Status=unary, GetDataset=stream)) as at, stub_of(at.address) as stub:
+        method = stub.GetDataset if streaming else stub.Status
+        request = REQUEST if streaming else dispatcher_pb2.StatusRequest()
+        with pytest.raises(grpc.RpcError) as caught:
+            list(method(request, timeout=5))
+    return caught.value
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+@pytest.mark.parametrize(
+    ("kind", "code"),
+    [
+        (errors.RetryableError, grpc.StatusCode.UNAVAILABLE),
+        (errors.UnavailableError, grpc.StatusCode.UNAVAILABLE),
+        (errors.TerminalError, grpc.StatusCode.FAILED_PRECONDITION),
+        (errors.ProtocolError, grpc.StatusCode.FAILED_PRECONDITION),
+        (errors.DatasetFnError, grpc.StatusCode.FAILED_PRECONDITION),
+        (errors.ConfigError, grpc.StatusCode.INVALID_ARGUMENT),
+        (statuses.NotFoundError, grpc.StatusCode.NOT_FOUND),
+        (statuses.InvalidRequestError, grpc.StatusCode.INVALID_ARGUMENT),
+    ],
+)
+def test_errors_of_ours_arrive_as_their_class(kind, code, streaming):
+    caught = rpc_error(kind("split 3: do this"), streaming)
+    assert caught.code() is code
+    got = statuses.from_rpc_error(caught, "streaming")
+    assert isinstance(got, errors.RetryableError) == issubclass(kind, errors.RetryableError)
+    if kind is not statuses.InvalidRequestError:
+        assert type(got) is kind
+    assert str(got) == "streaming: split 3: do this"
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+def test_what_nobody_expected_is_internal_and_logged(streaming):
+    log, stream = logging.getLogger("distributed_input"), io.StringIO()
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(logs.JsonFormatter("test"))
+    log.addHandler(handler)
+    try:
+        caught = rpc_error(ZeroDivisionError("by zero"), streaming)
+    finally:
+        log.removeHandler(handler)
+    assert caught.code() is grpc.StatusCode.INTERNAL
+    assert "ZeroDivisionError: by zero" in str(caught.details())
+    line = json.loads(stream.getvalue())
+    assert "Traceback" in line["traceback"]
+    assert line["method"].endswith("GetDataset" if streaming else "Status")
+    assert isinstance(statuses.from_rpc_error(caught, "x"), errors.TerminalError)
+
+
+def test_a_long_message_is_cut_rather_than_lost():
+    caught = rpc_error(errors.DatasetFnError("x" * 100_000))
+    assert caught.code() is grpc.StatusCode.FAILED_PRECONDITION
+    assert set(str(caught.details())) == {"x"}
+
+
+def test_an_abort_of_the_methods_own_passes():
+    def method(request, context):
+        context.abort(grpc.StatusCode.DATA_LOSS, "lost")
+
+    with served(Echo(Status=method)) as at, stub_of(at.address) as stub:
+        with pytest.raises(grpc.RpcError) as caught:
+            stub.Status(dispatcher_pb2.StatusRequest(), timeout=5)
+    assert caught.value.code() is grpc.StatusCode.DATA_LOSS
+
+
+def test_a_server_that_is_not_there_is_retryable():
+    with stub_of("127.0.0.1:1") as stub, pytest.raises(grpc.RpcError) as caught:
+        stub.Status(dispatcher_pb2.StatusRequest(), timeout=5)
+    got = statuses.from_rpc_error(caught.value, "asking 127.0.0.1:1")
+    assert isinstance(got, errors.UnavailableError)
+    assert str(got).startswith("asking 127.0.0.1:1: UNAVAILABLE")
+
+
+def test_a_method_of_a_newer_version_names_the_remedy():
+    with served(Echo()) as at, serving.open_channel(at.address, Credentials()) as channel:
+        call = channel.unary_unary("/distributed_input.v1.Dispatcher/Newer", bytes, bytes)
+        with pytest.raises(grpc.RpcError) as caught:
+            call(b"", timeout=5)
+    got = statuses.from_rpc_error(caught.value, "asking")
+    assert isinstance(got, errors.ProtocolError)
+    assert "upgrade" in str(got)

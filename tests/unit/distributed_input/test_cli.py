@@ -1,0 +1,79 @@
+"""The command with its subcommands."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from distributed_input import cli
+from distributed_input.local import command
+
+INPUT = """\
+apiVersion: distributed-input.dev/v1alpha1
+kind: DistributedInput
+metadata: {name: train}
+"""
+
+
+def test_help_names_every_subcommand(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="0"):
+        cli.main(["--help"])
+    text = capsys.readouterr().out
+    for name in ("run", "status", "dispatcher", "worker", "sidecar", "version", "examples:"):
+        assert name in text
+
+
+@pytest.mark.parametrize("name", ["run", "status"])
+def test_a_subcommands_help_teaches(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="0"):
+        cli.main([name, "--help"])
+    assert f"distributed-input {name} " in capsys.readouterr().out.split("examples:")[1]
+
+
+def test_an_unknown_subcommand_is_status_2(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        cli.main(["runn"])
+    assert "invalid choice: 'runn'" in capsys.readouterr().err
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["version"]) == 0
+    assert capsys.readouterr().out.startswith("distributed-input ")
+
+
+def test_a_subcommand_imports_no_other() -> None:
+    code = (
+        "import sys; from distributed_input import cli; cli.main(['version']); "
+        "print(*(m for m in sys.modules if m.startswith(('grpc', 'tensorflow', "
+        "'distributed_input.local', 'distributed_input.worker'))))"
+    )
+    printed = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout.splitlines()
+    assert printed[1:] == [""]
+
+
+def test_a_dry_run_starts_nothing_and_shows_every_command(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "input.yaml"
+    file.write_text(INPUT)
+    flags = [str(file), "--workers", "2", "--trainers", "2", "--dry-run"]
+    assert command.main([*flags, "--", "no-such-command", "a b"]) == 0
+    text = capsys.readouterr().out
+    names = [line[2:] for line in text.splitlines() if line.startswith("# ")]
+    parts = ["dispatcher", "worker-0", "worker-1", "sidecar-0", "sidecar-1"]
+    assert names[1:] == [*parts, "trainer-0", "trainer-1"]
+    assert text.count("no-such-command 'a b'") == 2
+
+
+@pytest.mark.parametrize("flags", [["--workers", "0"], ["--trainers", "x"], ["--grace-seconds=-1"]])
+def test_a_number_out_of_bounds_is_refused(
+    flags: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        command.main(["input.yaml", *flags, "--", "true"])
+    assert flags[0].partition("=")[0] in capsys.readouterr().err

@@ -1,0 +1,54 @@
+"""Datasets for the tests of graphs, and what running a graph gives."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+
+from distributed_input.tfdata import graph as graphs
+from distributed_input.tfdata.canonical import serialize
+from distributed_input.tfdata.seeds import reseed
+
+
+def random_number() -> tf.Tensor:
+    """An unseeded number below 2**20."""
+    return tf.random.uniform([], 0, 1 << 20, tf.int32)
+
+
+def write_files(folder: Path, sizes: list[int]) -> list[str]:
+    """TFRecord files whose records are "file-record"."""
+    names = []
+    for i, size in enumerate(sizes):
+        names.append(str(folder / f"part{i}.tfrecord"))
+        with tf.io.TFRecordWriter(names[-1]) as writer:
+            for j in range(size):
+                writer.write(f"{i}-{j}".encode())
+    return names
+
+
+def plain(value: Any) -> Any:
+    """Of tensors and structures, lists and numbers."""
+    if isinstance(value, dict):
+        return {key: plain(below) for key, below in value.items()}
+    if isinstance(value, tuple):
+        return tuple(plain(below) for below in value)
+    return value.tolist() if hasattr(value, "tolist") else value
+
+
+def elements(dataset: tf.data.Dataset) -> list[Any]:
+    """All elements."""
+    return [plain(element) for element in dataset.as_numpy_iterator()]
+
+
+def run(graph_def: Any, spec: Any) -> list[Any]:
+    """All elements of a graph."""
+    return elements(graphs.instantiate(graph_def, spec))
+
+
+def epoch_of(
+    dataset: tf.data.Dataset, seed: int = 1, epoch: int = 0, split: int | None = None
+) -> list[Any]:
+    """All elements of an epoch of a dataset."""
+    return run(reseed(serialize(dataset), seed, epoch, split), dataset.element_spec)

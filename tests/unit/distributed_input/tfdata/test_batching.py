@@ -1,0 +1,57 @@
+"""Batches of single rows for the way are the same rows as they come one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+import pytest
+import tensorflow as tf
+
+from distributed_input.elements import ElementSpec
+from distributed_input.tfdata.batching import batch_rows, can_batch
+from distributed_input.tfdata.encode import make_encoder
+from distributed_input.tfdata.spec import from_tf
+from tests.unit.distributed_input.rowcases import concat_runs
+
+Data: TypeAlias = tf.data.Dataset
+ROWS = Data.range(7)
+
+
+def run_of(dataset: Data, spec: ElementSpec, batched: bool) -> list[bytes]:
+    encode = make_encoder(spec, batched)
+    return [buffer.tobytes() for buffer in concat_runs([encode(it)[1] for it in dataset])]
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: ROWS,
+        lambda: ROWS.map(lambda x: {"s": tf.fill([2, 2], tf.strings.as_string(x)), "n": x}),
+        lambda: ROWS.map(tf.range),
+        lambda: ROWS.map(lambda x: tf.strings.as_string(tf.range(x))),
+        lambda: ROWS.map(lambda x: (tf.ones([x, 2, 3]), x)),
+        lambda: ROWS.map(lambda x: tf.RaggedTensor.from_row_lengths(tf.range(x), [0, x])),
+        lambda: Data.from_tensor_slices(tf.ragged.constant([[1], [], [2, 3]])),
+        lambda: Data.from_tensor_slices(tf.ragged.constant([[["a"], []], [], [["b", "c"]]])),
+        lambda: ROWS.map(lambda x: tf.sparse.from_dense(tf.one_hot(x, 5))),
+        lambda: ROWS.map(lambda x: (x, None)),
+    ],
+)
+def test_batched_rows_are_the_same_run(make: Callable[[], Data]) -> None:
+    dataset = make()
+    spec = from_tf(dataset.element_spec)
+    assert can_batch(spec)
+    batches = batch_rows(dataset, spec, 3)
+    assert run_of(batches, spec, True) == run_of(dataset, spec, False)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: ROWS.map(lambda x: tf.ones([2, x])),
+        lambda: ROWS.map(lambda x: tf.sparse.from_dense(tf.ones([x]))),
+    ],
+)
+def test_rows_that_a_batch_would_make_alike_are_not_batched(make: Callable[[], Data]) -> None:
+    assert not can_batch(from_tf(make().element_spec))

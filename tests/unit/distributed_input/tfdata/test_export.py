@@ -1,0 +1,236 @@
+"""Datasets of a trainer as jobs: every row once over the splits that workers open."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from distributed_input.elements import ElementSpec
+from distributed_input.errors import ConfigError, DatasetFnError, SpecError
+from distributed_input.proto import types_pb2
+from distributed_input.tfdata import blob
+from distributed_input.tfdata.export import export_job, open_split
+from tests.unit.distributed_input.tfdata.graphcases import elements, random_number, write_files
+
+Data: TypeAlias = tf.data.Dataset
+
+
+def export(dataset: Any, **draft: Any) -> tuple[types_pb2.Job, types_pb2.GraphDataset, list[str]]:
+    with warnings.catch_warnings(record=True) as given:
+        warnings.simplefilter("always")
+        job, data = export_job(types_pb2.Job(name="job", **draft), dataset)
+    told = [str(warning.message) for warning in given]
+    assert told == list(job.warnings)
+    return job, types_pb2.GraphDataset.FromString(data), told
+
+
+def rows(job: types_pb2.Job, dataset: types_pb2.GraphDataset, epoch: int = 0) -> list[Any]:
+    """Rows of all splits, in their order."""
+    spec = ElementSpec.from_json(job.element_spec)
+    out: list[Any] = []
+    for split in range(job.num_splits):
+        part = open_split(dataset, spec, job.num_splits, split, job.seed, epoch)
+        for element in elements(part):
+            out += element if job.batched else [element]
+    return out
+
+
+def test_a_dataset_fn_becomes_a_job(tmp_path: Path) -> None:
+    files = write_files(tmp_path, [3, 4, 5, 0, 6])
+
+    def dataset_fn(ctx: Any) -> Data:
+        names = Data.list_files(str(tmp_path / "*.tfrecord"))
+        names = names.shard(ctx.num_input_pipelines, ctx.input_pipeline_id)
+        records = names.interleave(tf.data.TFRecordDataset).shuffle(10)
+        return records.batch(ctx.get_per_replica_batch_size(24)).prefetch(1)
+
+    job, dataset, told = export(dataset_fn)
+    assert (job.global_batch_size, job.partitions, job.num_splits) == (24, 8, 32)
+    assert (job.batched, job.infinite, told) == (True, False, [])
+    first = rows(job, dataset)
+    assert sorted(first) == sorted(elements(tf.data.TFRecordDataset(files)))
+    assert rows(job, dataset) == first != rows(job, dataset, epoch=1)
+
+
+def test_the_split_may_be_sliced_and_formatted_in_python() -> None:
+    def dataset_fn(ctx: Any) -> Data:
+        mine = np.random.permutation(40)[ctx.input_pipeline_id :: ctx.num_input_pipelines]
+        return Data.from_tensor_slices(mine).map(
+            lambda x: tf.strings.join([f"{ctx.input_pipeline_id:02d}-", tf.strings.as_string(x)])
+        )
+
+    job, dataset, _ = export(dataset_fn, partitions=2)
+    assert (job.num_splits, job.batched) == (8, False)
+    made = [row.decode().split("-") for row in rows(job, dataset)]
+    assert sorted(int(row) for _, row in made) == list(range(40))
+    assert {int(split) for split, _ in made} == set(range(8))
+
+
+def test_an_endless_dataset_has_a_split_a_partition() -> None:
+    job, _, _ = export(lambda ctx: Data.range(4).repeat().batch(ctx.get_per_replica_batch_size(4)))
+    assert (job.infinite, job.partitions, job.num_splits) == (True, 4, 4)
+
+
+def test_what_the_resource_says_is_taken() -> None:
+    job, dataset, _ = export(
+        lambda ctx: Data.range(40).shard(ctx.num_input_pipelines, ctx.input_pipeline_id).batch(3),
+        partitions=3,
+        num_splits=5,
+        global_batch_size=6,
+    )
+    assert (job.partitions, job.num_splits, len(dataset.graphs)) == (3, 5, 5)
+    assert sorted(rows(job, dataset)) == list(range(40))
+
+
+def test_tables_and_arrays_and_files_travel_with_the_dataset(tmp_path: Path) -> None:
+    words = tmp_path / "words"
+    words.write_text("a\nb\nc\n")
+    table = tf.lookup.StaticVocabularyTable(
+        tf.lookup.TextFileInitializer(
+            str(words), tf.string, 0, tf.int64, tf.lookup.TextFileIndex.LINE_NUMBER
+        ),
+        1,
+    )
+    weights = tf.Variable([10, 20, 30, 40], dtype=tf.int64)
+    dataset = Data.from_tensor_slices(["c", "a", "q"]).map(
+        lambda word: tf.gather(weights, table.lookup(word))
+    )
+    job, made, _ = export(dataset)
+    words.unlink()
+    assert sorted(rows(job, made)) == [10, 30, 40]
+
+
+def test_a_plain_dataset_by_files(tmp_path: Path) -> None:
+    files = write_files(tmp_path, [3] * 6)
+    job, dataset, told = export(tf.data.TFRecordDataset(files).shuffle(5).batch(4))
+    assert (dataset.shard_policy, job.partitions, job.num_splits) == ("FILE", 4, 6)
+    assert (job.global_batch_size, job.batched, told) == (4, True, [])
+    assert sorted(rows(job, dataset)) == sorted(elements(tf.data.TFRecordDataset(files)))
+
+
+def test_a_plain_dataset_by_elements_says_what_it_costs() -> None:
+    job, dataset, told = export(Data.range(40).shuffle(40).batch(4))
+    assert (dataset.shard_policy, job.num_splits, len(dataset.graphs)) == ("DATA", 4, 1)
+    assert "cannot find appropriate reader" in told[0]
+    assert "each of the 4 splits reads and computes the whole dataset" in told[1]
+    assert sorted(rows(job, dataset)) == list(range(40))
+
+
+@pytest.mark.parametrize("plain", [True, False])
+def test_drop_remainder_becomes_the_jobs_and_loses_no_rows(plain: bool) -> None:
+    def dataset_fn(ctx: Any) -> Data:
+        mine = Data.range(50).shard(ctx.num_input_pipelines, ctx.input_pipeline_id)
+        size = ctx.get_per_replica_batch_size(16)
+        return mine.map(lambda x: x).batch(size, drop_remainder=True).prefetch(2)
+
+    whole = Data.range(50).batch(16, drop_remainder=True).prefetch(2)
+    job, dataset, told = export(whole if plain else dataset_fn)
+    assert job.remainder == types_pb2.DROP
+    assert not [warning for warning in told if "drop_remainder" in warning]
+    assert sorted(rows(job, dataset)) == list(range(50))
+
+
+def test_a_drop_remainder_that_something_relies_on_is_warned_of() -> None:
+    dataset = Data.range(50).batch(16, drop_remainder=True).map(lambda x: tf.reshape(x, [4, 4]))
+    job, _, told = export(dataset)
+    assert job.remainder == types_pb2.KEEP
+    assert any("drop_remainder=True: it loses rows" in warning for warning in told)
+
+
+def test_records_sharded_after_reading_are_warned_of(tmp_path: Path) -> None:
+    write_files(tmp_path, [2, 2])
+
+    def dataset_fn(ctx: Any) -> Data:
+        names = Data.list_files(str(tmp_path / "*.tfrecord"), shuffle=False)
+        records = names.flat_map(tf.data.TFRecordDataset)
+        return records.shard(ctx.num_input_pipelines, ctx.input_pipeline_id)
+
+    _, _, told = export(dataset_fn)
+    assert "shards records after reading them: every one of the 32 splits" in told[0]
+
+
+@pytest.mark.parametrize("plain", [True, False])
+def test_python_is_refused_with_the_remedy(plain: bool) -> None:
+    def parse(x: Any) -> Any:
+        return x
+
+    dataset = Data.range(3).map(lambda x: tf.numpy_function(parse, [x], tf.int64))
+    dataset = dataset.map(lambda x: tf.ensure_shape(x, []))
+    with pytest.raises(ConfigError, match=r"calls Python \(PyFunc in .*entry point"):
+        export(dataset if plain else lambda _: dataset)
+
+
+@pytest.mark.parametrize(
+    ("other", "message"),
+    [
+        (lambda: Data.range(3).map(lambda x: {"a": float(x)}), "component 'a' as dense float32"),
+        (lambda: Data.range(3).map(lambda x: {"b": x}), "gives elements {'b'"),
+    ],
+)
+def test_splits_whose_elements_differ_are_named(other: Any, message: str) -> None:
+    def dataset_fn(ctx: Any) -> Data:
+        if ctx.input_pipeline_id == 3:
+            return other()
+        return Data.range(3).map(lambda x: {"a": x})
+
+    with pytest.raises(DatasetFnError, match=message) as caught:
+        export(dataset_fn)
+    assert "split 3" in str(caught.value)
+
+
+def test_two_batch_sizes_are_refused() -> None:
+    with pytest.raises(ConfigError, match="16"):
+        export(
+            lambda ctx: Data.range(9).batch(ctx.get_per_replica_batch_size(16)),
+            global_batch_size=8,
+        )
+
+
+def test_large_constants_are_kept_once_and_open_as_one_mapped_file(tmp_path: Path) -> None:
+    images = np.random.default_rng(0).integers(0, 255, (100, 32, 32), np.uint8)
+    names = np.array([f"{i:0900d}" for i in range(100)], object)
+
+    def dataset_fn(ctx: Any) -> Data:
+        whole = Data.from_tensor_slices({"i": images, "n": names, "x": tf.range(100)})
+        return whole.shard(ctx.num_input_pipelines, ctx.input_pipeline_id)
+
+    job, dataset, _ = export(dataset_fn, partitions=2)
+    assert len(dataset.graphs) == 8
+    assert len(dataset.constants) == 2
+    assert sum(map(len, dataset.graphs)) < 50_000
+    spec = ElementSpec.from_json(job.element_spec)
+    seen = []
+    for split in range(8):
+        part = open_split(dataset, spec, 8, split, 0, 0, folder=tmp_path)
+        for row in part.as_numpy_iterator():
+            seen.append(int(row["x"]))
+            assert (row["i"] == images[row["x"]]).all()
+            assert row["n"].decode() == names[row["x"]]
+    assert sorted(seen) == list(range(100))
+    assert [path.stat().st_size for path in tmp_path.iterdir()] == [images.nbytes]
+
+
+def test_the_same_program_makes_the_same_bytes() -> None:
+    def program() -> bytes:
+        images = np.arange(1 << 15, dtype=np.float32).reshape(8, -1)
+
+        def dataset_fn(ctx: Any) -> Data:
+            mine = Data.from_tensor_slices(images).shuffle(8).shard(4, ctx.input_pipeline_id)
+            return mine.map(lambda x: x * tf.random.uniform([]))
+
+        return export_job(types_pb2.Job(num_splits=4), dataset_fn)[1]
+
+    first = program()
+    random_number()
+    assert program() == first
+
+
+def test_a_split_that_is_not_there_is_refused() -> None:
+    _, dataset, _ = export(lambda _: Data.range(3), num_splits=2)
+    with pytest.raises(SpecError, match="2 graphs and none for split 2"):
+        blob.load_bare(dataset, 2)

@@ -1,0 +1,178 @@
+"""Splits of plain datasets: every row once over all splits, whatever comes before the shard."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import pytest
+import tensorflow as tf
+
+from distributed_input.errors import ConfigError
+from distributed_input.tfdata import sharding
+from distributed_input.tfdata.ordering import keep_order
+from distributed_input.tfdata.seeds import reseed
+from tests.unit.distributed_input.tfdata.graphcases import elements, plain, run, write_files
+
+Data: TypeAlias = tf.data.Dataset
+SIZES = [3, 1, 4, 0, 5]
+RECORDS = sorted(f"{i}-{j}".encode() for i, size in enumerate(SIZES) for j in range(size))
+
+
+def with_policy(dataset: Data, policy: str) -> Data:
+    options = tf.data.Options()
+    options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy[policy]
+    return dataset.with_options(options)
+
+
+def prepared(dataset: Data, partitions: int = 1) -> sharding.Prepared:
+    return sharding.prepare(dataset, lambda _: partitions)
+
+
+def splits(dataset: Data, num_splits: int, epoch: int = 0) -> list[list[Any]]:
+    ready = prepared(dataset)
+    out = []
+    for split in range(num_splits):
+        part = sharding.shard(ready.graph_def, ready.policy, num_splits, split)
+        keep_order(part)
+        out.append(run(reseed(part, 1, epoch, split), dataset.element_spec))
+    return out
+
+
+def flat(parts: list[Any]) -> list[Any]:
+    """Rows of splits of elements, batched or not."""
+    out: list[Any] = []
+    for part in parts:
+        out += flat(part) if isinstance(part, list) else [part]
+    return out
+
+
+def list_files(files: list[str]) -> Data:
+    return Data.list_files(str(Path(files[0]).parent / "*.tfrecord"))
+
+
+READERS = {
+    "names": tf.data.TFRecordDataset,
+    "interleave": lambda files: Data.from_tensor_slices(files).interleave(tf.data.TFRecordDataset),
+    "parallel": lambda files: Data.from_tensor_slices(files).interleave(
+        tf.data.TFRecordDataset, num_parallel_calls=tf.data.AUTOTUNE, deterministic=False
+    ),
+    "list_files": lambda files: list_files(files).flat_map(tf.data.TFRecordDataset),
+    "shuffled list": lambda files: tf.data.TFRecordDataset(
+        Data.from_tensor_slices(files).shuffle(9)
+    ),
+    "shuffled records": lambda files: tf.data.TFRecordDataset(files).shuffle(20),
+    "batches": lambda files: tf.data.TFRecordDataset(files).shuffle(20).batch(4).prefetch(1),
+    "zipped": lambda files: Data.zip((tf.data.TFRecordDataset(files),) * 2).map(lambda a, _: a),
+}
+
+
+@pytest.mark.parametrize("reader", READERS)
+@pytest.mark.parametrize("num_splits", [1, 2, 5, 8])
+def test_files_are_dealt_out_and_every_record_comes_once(
+    reader: str, num_splits: int, tmp_path: Path
+) -> None:
+    dataset = with_policy(READERS[reader](write_files(tmp_path, SIZES)), "FILE")
+    parts = splits(dataset, num_splits)
+    assert sorted(flat(parts)) == RECORDS
+    files_of = [{record[0] for record in flat(part)} for part in parts]
+    assert sum(map(len, files_of)) == len({record[0] for record in RECORDS})
+    assert parts == splits(dataset, num_splits)
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_readers_sharded_by_elements_give_every_record_once(reader: str, tmp_path: Path) -> None:
+    dataset = with_policy(READERS[reader](write_files(tmp_path, SIZES)), "DATA")
+    for epoch in (0, 1):
+        assert sorted(flat(splits(dataset, 3, epoch))) == RECORDS
+
+
+def test_more_splits_than_files_leave_some_empty(tmp_path: Path) -> None:
+    parts = splits(tf.data.TFRecordDataset(write_files(tmp_path, SIZES)), 9)
+    assert [bool(part) for part in parts] == [True, True, True, False, True, *[False] * 4]
+
+
+SOURCES = {
+    "range": lambda: Data.range(28),
+    "unseeded shuffle": lambda: Data.range(28).shuffle(28),
+    "shuffled batches": lambda: Data.range(28).shuffle(28).batch(3),
+    "sampled": lambda: Data.sample_from_datasets([Data.range(14), Data.range(14, 28)]),
+    "random choice": lambda: (
+        Data.range(28).map(lambda x: (x, tf.random.uniform([], 0, 9, tf.int32))).map(lambda x, _: x)
+    ),
+}
+
+
+@pytest.mark.parametrize("source", SOURCES)
+@pytest.mark.parametrize("num_splits", [1, 3, 40])
+def test_elements_are_dealt_out_and_every_one_comes_once(source: str, num_splits: int) -> None:
+    dataset = with_policy(SOURCES[source](), "DATA")
+    for epoch in (0, 1):
+        assert sorted(flat(splits(dataset, num_splits, epoch))) == list(range(28))
+
+
+def test_a_shard_of_the_users_is_left_alone(tmp_path: Path) -> None:
+    files = write_files(tmp_path, SIZES)
+    dataset = Data.from_tensor_slices(files).shard(2, 0).flat_map(tf.data.TFRecordDataset)
+    parts = splits(with_policy(dataset, "FILE"), 2)
+    assert sorted(flat(parts)) == sorted(elements(dataset))
+    assert all(parts)
+
+
+def test_off_gives_everything_to_every_split() -> None:
+    assert splits(with_policy(Data.range(4), "OFF"), 2) == [[0, 1, 2, 3]] * 2
+
+
+def test_auto_goes_by_files_where_there_are_any(tmp_path: Path) -> None:
+    files = write_files(tmp_path, SIZES)
+    ready = prepared(tf.data.TFRecordDataset(files).batch(2), partitions=4)
+    assert (ready.policy, ready.files, ready.warnings) == ("FILE", 5, ())
+
+
+def test_auto_goes_by_elements_and_says_so_where_there_are_no_files() -> None:
+    ready = prepared(Data.range(4).batch(2))
+    assert (ready.policy, ready.files) == ("DATA", None)
+    assert "cannot find appropriate reader dataset op(s) to shard" in ready.warnings[0]
+
+
+def test_auto_goes_by_elements_where_partitions_would_go_without_files(tmp_path: Path) -> None:
+    dataset = tf.data.TFRecordDataset(write_files(tmp_path, SIZES))
+    assert prepared(dataset, partitions=8).policy == "DATA"
+    asked = prepared(with_policy(dataset, "FILE"), partitions=8)
+    assert asked.policy == "FILE"
+    assert "5 files for 8 partitions" in asked.warnings[0]
+
+
+@pytest.mark.parametrize(
+    ("policy", "message"), [("FILE", "no reader of files"), ("HINT", "stock tf.data service")]
+)
+def test_a_policy_that_cannot_be_applied_is_refused(policy: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        prepared(with_policy(Data.range(4), policy))
+
+
+def test_files_are_counted(tmp_path: Path) -> None:
+    files = write_files(tmp_path, SIZES)
+    source = Data.from_tensor_slices(files)
+    counts = {
+        5: tf.data.TFRecordDataset(files),
+        3: source.filter(lambda f: tf.strings.regex_full_match(f, ".*[013].tfrecord")).flat_map(
+            tf.data.TFRecordDataset
+        ),
+        None: source.repeat().flat_map(tf.data.TFRecordDataset),
+    }
+    for count, dataset in counts.items():
+        assert sharding.count_files(sharding.prepare_file_sharding(dataset)) == count
+
+
+def test_a_graph_that_was_not_prepared_has_no_files_to_count() -> None:
+    assert sharding.count_files(prepared(Data.range(3)).graph_def) is None
+
+
+def test_shards_pass_structures_through(tmp_path: Path) -> None:
+    del tmp_path
+    dataset = Data.range(6).map(lambda x: {"a": x, "b": tf.fill([2], x)})
+    ready = prepared(with_policy(dataset, "DATA"))
+    part = run(sharding.shard(ready.graph_def, "DATA", 3, 1), dataset.element_spec)
+    assert part == [{"a": 1, "b": [1, 1]}, {"a": 4, "b": [4, 4]}]
+    assert plain(part[0]["a"]) == 1

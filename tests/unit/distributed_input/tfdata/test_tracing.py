@@ -1,0 +1,107 @@
+"""Calling the user's dataset_fn: the same result every time, and the process as it was."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from distributed_input.errors import DatasetFnError
+from distributed_input.tfdata import graph as graphs
+from distributed_input.tfdata import tracing
+from distributed_input.tfdata.canonical import serialize
+from distributed_input.tfdata.context import Context
+from tests.unit.distributed_input.tfdata.graphcases import elements, random_number
+
+
+def context(split: int = 0) -> Context:
+    return Context(4, split, lambda rows: min(rows, 8))
+
+
+def test_whatever_is_random_in_the_function_is_the_same_for_every_split() -> None:
+    def dataset_fn(_: Any) -> tf.data.Dataset:
+        drawn = [
+            random.random(),
+            np.random.random(),
+            float(random_number()),
+            float(random_number()),
+        ]
+        numbers = tf.data.Dataset.from_tensor_slices(tf.constant(drawn))
+        others = tf.data.Dataset.range(50).map(lambda x: tf.cast(x, tf.float32)).shuffle(50)
+        return numbers.concatenate(others)
+
+    first, second = (tracing.call(dataset_fn, context(split)) for split in (0, 1))
+    assert elements(first) == elements(second)
+    assert graphs.to_bytes(serialize(first)) == graphs.to_bytes(serialize(second))
+    assert len(set(elements(first)[:4])) == 4
+
+
+@pytest.mark.parametrize("seed", [None, 7])
+def test_the_process_goes_on_as_if_nothing_had_happened(seed: int | None) -> None:
+    def draws(between: bool) -> list[Any]:
+        random.seed(1)
+        np.random.seed(1)
+        tf.random.set_seed(5)
+        out = [random.random(), np.random.rand(), float(tf.random.uniform([]))]
+        if between:
+            tracing.call(lambda _: tf.data.Dataset.range(3).shuffle(3), context())
+        return [*out, random.random(), np.random.rand(), float(tf.random.uniform([]))]
+
+    assert draws(True) == draws(False)
+    assert seed is None or draws(True)
+
+
+def test_random_ops_in_functions_stay_unseeded_and_seeded_ones_stay_seeded() -> None:
+    def dataset_fn(_: Any) -> tf.data.Dataset:
+        return tf.data.Dataset.range(3).map(
+            lambda _: (random_number(), tf.random.uniform([], seed=5))
+        )
+
+    function = serialize(tracing.call(dataset_fn, context())).library.function[0]
+    seeds = [n.attr["seed2"].i for n in function.node_def if "seed2" in n.attr]
+    assert sorted(seeds) == [0, 5]
+
+
+def test_an_error_of_the_users_names_the_split_and_the_line() -> None:
+    def dataset_fn(_: Any) -> tf.data.Dataset:
+        raise ValueError("no such luck")
+
+    with pytest.raises(DatasetFnError) as caught:
+        tracing.call(dataset_fn, context(2))
+    message = str(caught.value)
+    assert "dataset_fn for split 2 of 4 failed: ValueError: no such luck" in message
+    assert "test_tracing.py" in message
+    assert 'raise ValueError("no such luck")' in message
+    assert "tfdata/tracing.py" not in message
+    assert isinstance(caught.value.__cause__, ValueError)
+
+
+def test_an_error_of_tensorflows_shows_the_users_lines_only() -> None:
+    def dataset_fn(_: Any) -> tf.data.Dataset:
+        return tf.data.Dataset.from_tensor_slices((tf.zeros([2]), tf.zeros([3])))
+
+    with pytest.raises(DatasetFnError) as caught:
+        tracing.call(dataset_fn, context())
+    assert "test_tracing.py" in str(caught.value)
+    assert "site-packages" not in str(caught.value)
+
+
+def test_what_is_no_dataset_is_refused() -> None:
+    with pytest.raises(DatasetFnError, match="returned a list"):
+        tracing.call(lambda _: [1], context())
+
+
+def test_the_context_shares_out_the_global_batch() -> None:
+    ctx = context(3)
+    assert (ctx.num_input_pipelines, ctx.input_pipeline_id, ctx.num_replicas_in_sync) == (4, 3, 1)
+    assert ctx.get_per_replica_batch_size(16) == 2
+    assert ctx.get_per_replica_batch_size(16) == 2
+    assert ctx.global_batch_size == 16
+    assert (ctx.seed, ctx.epoch) == (0, 0)
+    with pytest.raises(DatasetFnError, match="16 and 8"):
+        ctx.get_per_replica_batch_size(8)
+    with pytest.raises(DatasetFnError, match="10 is not divisible by the 4 partitions"):
+        Context(1, 0, 4).get_per_replica_batch_size(10)

@@ -1,0 +1,111 @@
+"""What the worker's service counts."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from typing import Any, cast
+
+import numpy as np
+import pytest
+
+from distributed_input import blocks
+from distributed_input.elements import ElementSpec, Leaf
+from distributed_input.errors import DatasetFnError
+from distributed_input.proto import types_pb2, worker_pb2
+from distributed_input.runtime import metrics
+from distributed_input.runtime.protocol import PROTOCOL
+from distributed_input.worker.service import WorkerService
+from distributed_input.worker.sources import Source
+
+ROW = ElementSpec({"id": 0}, (Leaf("id", "dense", "int64", ()),))
+ROWS = 10
+
+
+class Numbers:
+    """In the place of `Sources`: rows 0 to 9; with `broken`, the last cannot be made."""
+
+    def __init__(self, broken: bool = False) -> None:
+        self._broken = broken
+
+    def open(self, *_: Any) -> Source:
+        return Source(self._elements(), ROW, False)
+
+    def _elements(self) -> Iterator[Any]:
+        for row in range(ROWS):
+            if self._broken and row == ROWS - 1:
+                raise OSError("the disk is gone")
+            yield {"id": np.int64(row)}
+
+
+def stream_of(service: WorkerService, start_row: int = 0) -> Generator[bytes, None, None]:
+    """A stream, which gRPC closes where the sidecar goes away."""
+    return cast("Generator[bytes, None, None]", service.Stream(request(start_row), None))
+
+
+def service_of(made: Any) -> WorkerService:
+    return WorkerService(made, parallelism=1, max_streams=2)
+
+
+def request(start_row: int = 0) -> worker_pb2.StreamRequest:
+    job = types_pb2.Job(name="train", dataset_id="d", row_spec=ROW.to_json(), partitions=1)
+    return worker_pb2.StreamRequest(job=job, start_row=start_row, protocol=PROTOCOL)
+
+
+def counted(service: WorkerService) -> dict[str, float]:
+    """The samples without labels, by their short names."""
+    return {
+        sample.definition.name.removeprefix(f"{metrics.PREFIX}worker_"): sample.value
+        for sample in service.samples()
+        if not sample.labels
+    }
+
+
+def test_rows_and_replays_are_counted() -> None:
+    service = service_of(Numbers())
+    assert counted(service)["rows_total"] == 0
+    sent = [blocks.decode(data) for data in service.Stream(request(start_row=4), None)]
+    assert sum(block.rows for block in sent) == ROWS - 4
+    found = counted(service)
+    assert found["rows_total"] == ROWS - 4
+    assert found["bytes_total"] == 8 * (ROWS - 4)
+    assert found["replayed_rows_total"] == 4
+    assert found["busy_seconds_total"] > 0
+    assert found["open_streams"] == 0
+    assert found["draining"] == 0
+
+
+def test_while_a_stream_runs_it_counts_already() -> None:
+    service = service_of(Numbers())
+    stream = stream_of(service, start_row=4)
+    next(stream)
+    found = counted(service)
+    assert found["open_streams"] == 1
+    assert found["replayed_rows_total"] == 4
+    stream.close()
+    assert counted(service)["open_streams"] == 0
+
+
+def test_an_error_is_counted_by_its_class() -> None:
+    service = service_of(Numbers(broken=True))
+    for _ in range(2):
+        with pytest.raises(DatasetFnError, match="the disk is gone"):
+            list(service.Stream(request(), None))
+    failures = {s.labels: s.value for s in service.samples() if s.labels}
+    assert failures == {("DatasetFnError",): 2}
+
+
+def test_a_sidecar_that_goes_and_a_worker_that_leaves_are_no_failures() -> None:
+    service = service_of(Numbers())
+    stream = stream_of(service)
+    next(stream)
+    stream.close()
+    service.handing_back.set()
+    with pytest.raises(Exception, match="leaving"):
+        list(service.Stream(request(), None))
+    assert all(not sample.labels for sample in service.samples())
+
+
+def test_draining_shows() -> None:
+    service = service_of(Numbers())
+    service.draining.set()
+    assert counted(service)["draining"] == 1
