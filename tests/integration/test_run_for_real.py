@@ -145,7 +145,10 @@ def test_every_row_comes_once_whatever_crashes(start: Start, tmp_path: Path) -> 
 
 def rows_in_status(run: Run) -> int:
     """The rows that `distributed-input status` tells of the only consumer; -1: it tells nothing."""
-    flags = ["--dispatcher", str(run.ready("dispatcher")["address"])]
+    try:
+        flags = ["--dispatcher", str(run.ready("dispatcher")["address"])]
+    except FileNotFoundError:  # it was killed, and its successor is not ready yet
+        return -1
     flags += ["--token-file", str(run.folder / "token"), "--json"]
     command = [sys.executable, "-m", "distributed_input.cli", "status", *flags]
     asked = subprocess.run(command, capture_output=True, text=True)
