@@ -149,7 +149,7 @@ def rows_in_status(run: Run) -> int:
         flags = ["--dispatcher", str(run.ready("dispatcher")["address"])]
     except FileNotFoundError:  # it was killed, and its successor is not ready yet
         return -1
-    flags += ["--token-file", str(run.folder / "token"), "--json"]
+    flags += ["--token-file", str(run.folder / "tokens" / "train"), "--json"]
     command = [sys.executable, "-m", "distributed_input.cli", "status", *flags]
     asked = subprocess.run(command, capture_output=True, text=True)
     consumers = json.loads(asked.stdout)["consumers"] if asked.returncode == 0 else []

@@ -54,7 +54,9 @@ class Fleet:
         """
         deadline = time.monotonic() + seconds
         plan = self._plan
-        _write_private(self._files.token(), secrets.token_urlsafe(32))
+        self._files.tokens().mkdir(mode=0o700)
+        for one in plan.inputs:
+            _write_private(self._files.token(one), secrets.token_urlsafe(32))
         _write_private(self._files.config(), json.dumps(planning.sidecar_config(plan)))
         dispatchers = [self._dispatcher(one) for one in plan.inputs]
         await self._serve(dispatchers, children, deadline, seconds)

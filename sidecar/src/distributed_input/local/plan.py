@@ -100,9 +100,13 @@ class Files:
 
     folders: Folders
 
-    def token(self) -> Path:
-        """The run's token; one for all inputs, as a sidecar takes one."""
-        return self.folders.path / "token"
+    def tokens(self) -> Path:
+        """A file for each input, by its name: what a sidecar takes."""
+        return self.folders.path / "tokens"
+
+    def token(self, of: Input) -> Path:
+        """The token of one input."""
+        return self.tokens() / of.name
 
     def ready(self, part: str) -> Path:
         """What a part writes once it serves."""
@@ -120,13 +124,15 @@ class Files:
 def dispatcher_command(plan: Plan, files: Files, of: Input, listen: str) -> list[str]:
     """The dispatcher of input `of`, on `listen`: port 0 first, after a crash its old one."""
     part = plan.part("dispatcher", of)
-    return [*plan.programs.dispatcher, "--listen", listen, *_common(files, part)]
+    common = _common(files, part, files.token(of))
+    return [*plan.programs.dispatcher, "--listen", listen, *common]
 
 
 def worker_command(plan: Plan, files: Files, of: Input, index: int, dispatcher: str) -> list[str]:
     """Worker `index` of input `of`, at a new port in every life."""
     command = [*plan.programs.worker, "--listen", "127.0.0.1:0", "--advertise", "auto"]
-    command += ["--dispatcher", dispatcher, *_common(files, plan.part("worker", of, index))]
+    part = plan.part("worker", of, index)
+    command += ["--dispatcher", dispatcher, *_common(files, part, files.token(of))]
     if of.parallelism:
         command += ["--parallelism", str(of.parallelism)]
     if of.path:
@@ -147,12 +153,12 @@ def sidecar_command(
         command += ["--dispatcher", f"{one.name}={address}" if named else address]
     command += ["--config", str(files.config()), "--dir", str(files.shared(consumer))]
     command += ["--consumer-index", str(consumer), "--consumer-count", str(plan.trainers)]
-    return [*command, *_common(files, plan.part("sidecar", index=consumer))]
+    return [*command, *_common(files, plan.part("sidecar", index=consumer), files.tokens())]
 
 
-def _common(files: Files, part: str) -> list[str]:
+def _common(files: Files, part: str, token: Path) -> list[str]:
     return [
-        *("--token-file", str(files.token()), "--ready-file", str(files.ready(part))),
+        *("--token-file", str(token), "--ready-file", str(files.ready(part))),
         *("--metrics-listen", "off", "--grace-seconds", f"{GRACE_SECONDS:g}"),
     ]
 

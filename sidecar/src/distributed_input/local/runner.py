@@ -118,9 +118,10 @@ class Runner:
         return await self._train()
 
     async def _train(self) -> int:
-        credentials = Credentials.from_args(str(Files(self._folders).token()), {})
-        for name, address in self._fleet.addresses.items():
-            self._monitor.dispatchers[name] = Dispatcher(address, credentials)
+        for one in self._plan.inputs:
+            credentials = Credentials.from_args(str(Files(self._folders).token(one)), {})
+            address = self._fleet.addresses[one.name]
+            self._monitor.dispatchers[one.name] = Dispatcher(address, credentials)
         self._monitor.trainers = self._trainers
         began = time.monotonic()
         self._trained = 0.0

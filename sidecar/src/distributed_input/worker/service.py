@@ -79,7 +79,7 @@ class WorkerService:
                     request.split,
                     self._rows_at_once(request.job),
                 )
-            for data in split_blocks(request, source, self._working, _NODE, work):
+            for data in self._taking_turns(split_blocks(request, source, _NODE, work)):
                 if self.handing_back.is_set():
                     raise UnavailableError("the worker is leaving: go on elsewhere")
                 made = time.perf_counter()
@@ -93,6 +93,17 @@ class WorkerService:
             raise
         finally:
             self._leave(key, work)
+
+    def _taking_turns(self, made: Iterator[bytes]) -> Iterator[bytes]:
+        """The same blocks. A turn is a whole block: handing over more often costs more threads'
+        wake-ups than the work between them.
+        """
+        while True:
+            with self._working:
+                data = next(made, None)
+            if data is None:
+                return
+            yield data
 
     # Load.
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,7 +52,6 @@ class _Rows:
 def split_blocks(
     request: worker_pb2.StreamRequest,
     source: Source,
-    working: AbstractContextManager[Any],
     node: str,
     work: Work,
 ) -> Iterator[bytes]:
@@ -66,14 +63,13 @@ def split_blocks(
     Args:
         request: what the sidecar asked for.
         source: elements of the split, from its first.
-        working: held while an element is made, to bound how many are made at once.
         node: kind of this node.
         work: is kept up to date.
     """
     replay = _Replay(request.start_row, request.prefix_rows)
     columns = source.row.columns
     first = True
-    for rows in _merged(replay.rest_of(_made(source, working, work), columns), columns):
+    for rows in _merged(replay.rest_of(_made(source, work), columns), columns):
         block = RowBlock(rows.first_row, rows.rows, (), rows.digests, busy_seconds=rows.seconds)
         work.rows += rows.rows
         work.bytes += rows.nbytes
@@ -93,13 +89,11 @@ def _opening(
     return replace(block, prefix_differs=differs, node=node, prefix_digest=replay.digest)
 
 
-def _made(
-    source: Source, working: AbstractContextManager[Any], work: Work
-) -> Iterator[tuple[int, list[Bytes], float]]:
+def _made(source: Source, work: Work) -> Iterator[tuple[int, list[Bytes], float]]:
     """(rows, buffers, seconds) of each element."""
     encoder = encode.make_encoder(source.row, source.batched)
     while True:
-        with working, tracing.user_errors("the dataset"):
+        with tracing.user_errors("the dataset"):
             began = time.perf_counter()
             try:
                 element = next(source.elements)

@@ -50,6 +50,20 @@ def test_a_sidecar_names_inputs_only_where_there_are_several() -> None:
     assert flags(both, "--dir") == ["/shm/3"]
 
 
+def test_every_input_has_a_token_of_its_own() -> None:
+    both = of(ONE, TWO)
+    tokens = [
+        flags(command, "--token-file")
+        for command in (
+            plan.dispatcher_command(both, FILES, ONE, "h:0"),
+            plan.worker_command(both, FILES, ONE, 0, "h:1"),
+            plan.worker_command(both, FILES, TWO, 0, "h:2"),
+            plan.sidecar_command(both, FILES, 0, {"train": "h:1", "eval": "h:2"}),
+        )
+    ]
+    assert tokens == [["/run/tokens/train"]] * 2 + [["/run/tokens/eval"], ["/run/tokens"]]
+
+
 def test_the_configuration_holds_the_specs() -> None:
     assert plan.sidecar_config(of(ONE, TWO)) == {
         "inputs": {"train": {"seed": 1}, "eval": {"seed": 2}}
