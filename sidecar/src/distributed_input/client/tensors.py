@@ -12,6 +12,7 @@ import tensorflow as tf
 from distributed_input.client.reader import Batch, Reader
 from distributed_input.elements import ElementSpec
 from distributed_input.proto import types_pb2
+from distributed_input.runtime import heap
 from distributed_input.tfdata import decode
 
 _SMALL_BYTES = 256 << 10  # of a unit
@@ -53,6 +54,7 @@ def _large_units(
     """Each unit through Python by itself, its memory read in place."""
 
     def generate() -> Iterator[tuple[Any, ...]]:
+        heap.keep_freed_memory()
         for batch in reader.units():
             values = decode.components(spec, None if whole else batch.rows, batch.buffers)
             del batch  # neither may hold memory while the next one is awaited
@@ -71,6 +73,9 @@ def _small_units(reader: Reader, spec: ElementSpec, rows: int | None) -> tf.data
     """
 
     def generate() -> Iterator[tuple[Any, ...]]:
+        # From 2.21 on TensorFlow's generator sets M_TRIM_THRESHOLD to 128 KiB when it starts, for
+        # the whole process: without this every larger tensor is mapped anew, ours or not.
+        heap.keep_freed_memory()
         for burst in reader.bursts():
             for alike in _runs_of_equal_rows(burst):
                 stacked = [

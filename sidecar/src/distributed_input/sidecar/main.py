@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import ctypes
 import gc
 import json
 import os
@@ -16,7 +15,7 @@ from typing import Any
 
 from distributed_input.errors import ConfigError
 from distributed_input.runtime import args as common
-from distributed_input.runtime import logs, ready, shutdown
+from distributed_input.runtime import heap, logs, ready, shutdown
 from distributed_input.runtime.credentials import Credentials
 from distributed_input.runtime.exposition import Exposition
 from distributed_input.runtime.metrics import Sample
@@ -26,7 +25,6 @@ from distributed_input.sidecar.samples import samples
 
 _log = logs.get("sidecar.main")
 SOCKET_NAME = "sidecar.sock"
-_M_ARENA_MAX = -8  # of mallopt(3)
 
 
 class Sidecar:
@@ -165,18 +163,10 @@ def _inputs(args: argparse.Namespace, folder: Path) -> dict[str, Input]:
     }
 
 
-def _limit_arenas() -> None:
-    """Let all threads share two heaps: one for each of dozens of streams took 50 MB more."""
-    try:
-        ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 2)
-    except (OSError, AttributeError):
-        pass  # not glibc
-
-
 def _body(argv: Sequence[str] | None) -> int:
     args = _parser().parse_args(argv)
     logs.setup("sidecar", args.log_level)
-    _limit_arenas()
+    heap.keep_freed_memory(arenas=2)  # one for each of dozens of streams took 50 MB more
     shutdown.die_with_parent(os.environ)
     stopping = shutdown.Shutdown(args.grace_seconds)
     stopping.install()
