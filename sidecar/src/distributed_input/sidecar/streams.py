@@ -304,6 +304,9 @@ class SplitStream:
                 self._space.wait(5.0)
             if self._closed:
                 return False
+            # Whoever waits for this stream waits for its first answer, for rows where there are
+            # none, or for its end; most blocks come before they are missed and wake nobody.
+            news = not self.opened or not self._queue or block.last
             self.opened = True
             if block.first_row != self.received:
                 # Only an end before the row asked for may come from elsewhere.
@@ -321,7 +324,8 @@ class SplitStream:
                 context.stats.bytes += block.nbytes
             if block.last:
                 self.total = self.received
-            context.arrived.notify_all()
+            if news:
+                context.arrived.notify_all()
         return True
 
 
