@@ -10,18 +10,17 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-from distributed_input.elements import ElementSpec
 from distributed_input.errors import UnavailableError
-from distributed_input.proto import types_pb2, worker_pb2
+from distributed_input.proto import worker_pb2
 from distributed_input.runtime import logs, metrics
 from distributed_input.runtime.protocol import check_protocol
-from distributed_input.tfdata.batching import can_batch
 from distributed_input.worker import sources
-from distributed_input.worker.stream import BLOCK_BYTES, Work, split_blocks
+from distributed_input.worker.pace import Pace, tried
+from distributed_input.worker.sources import Source
+from distributed_input.worker.stream import Work, split_blocks
 from distributed_input.worker.turns import Turns
 
 _log = logs.get("worker.service")
-_FILL_SECONDS = 0.02  # rows that batch well come in batches that take about so long
 
 
 class WorkerService:
@@ -41,7 +40,7 @@ class WorkerService:
         self._open: dict[int, Work] = {}
         self._closed = Work()
         self._streams = 0
-        self._rates: dict[str, float] = {}
+        self._pace = Pace()
         self._failures: Counter[str] = Counter()
         self.draining = threading.Event()  # no new streams
         self.handing_back = threading.Event()  # open ones end at their next block
@@ -72,20 +71,15 @@ class WorkerService:
         try:
             # Building a dataset is work too: shuffles fill, files are listed.
             with self._working:
-                source = self._sources.open(
-                    request.job,
-                    request.seed,
-                    request.epoch,
-                    request.split,
-                    self._rows_at_once(request.job),
-                )
+                source = self._source(request)
             for data in self._taking_turns(split_blocks(request, source, _NODE, work)):
                 if self.handing_back.is_set():
                     raise UnavailableError("the worker is leaving: go on elsewhere")
                 made = time.perf_counter()
                 yield data
                 work.stall_seconds += time.perf_counter() - made
-            self._learn_rate(request.job, work)
+            if work.busy_seconds:
+                self._pace.learn(request.job, work.rows / work.busy_seconds)
         except Exception as error:
             if not self.handing_back.is_set():
                 with self._lock:
@@ -93,6 +87,22 @@ class WorkerService:
             raise
         finally:
             self._leave(key, work)
+
+    def _source(self, request: worker_pb2.StreamRequest) -> Source:
+        """The split's elements, of as many rows as its dataset's pace allows."""
+        rows = self._pace.rows(request.job)
+        source = self._opened(request, rows)
+        if not rows or self._pace.knows(request.job):
+            return source
+        source, rate = tried(source, rows)
+        if rate is not None:
+            self._pace.learn(request.job, rate)
+            better = self._pace.rows(request.job)
+            source = self._opened(request, better) if better != rows else source
+        return source
+
+    def _opened(self, request: worker_pb2.StreamRequest, rows: int) -> Source:
+        return self._sources.open(request.job, request.seed, request.epoch, request.split, rows)
 
     def _taking_turns(self, made: Iterator[bytes]) -> Iterator[bytes]:
         """The same blocks. A turn is a whole block: handing over more often costs more threads'
@@ -156,24 +166,6 @@ class WorkerService:
             self._closed = _sum([self._closed, work])
             if not self._open:
                 self.idle.set()
-
-    # Batches for datasets of single rows.
-
-    def _rows_at_once(self, job: types_pb2.Job) -> int:
-        """Rows to batch into one element: few at first, then as many as the source is quick."""
-        row = ElementSpec.from_json(job.row_spec)
-        if job.batched or not job.global_batch_size or not can_batch(row):
-            return 0
-        turn = max(1, job.global_batch_size // job.partitions)
-        width = max(1, sum(column.row_bytes or 64 for column in row.columns))
-        quick = int(self._rates.get(job.dataset_id, 0.0) * _FILL_SECONDS)
-        return max(1, min(max(turn, quick), BLOCK_BYTES // width))
-
-    def _learn_rate(self, job: types_pb2.Job, work: Work) -> None:
-        if work.busy_seconds > 0:
-            self._rates[job.dataset_id] = work.rows / work.busy_seconds
-            while len(self._rates) > 1000:
-                self._rates.pop(next(iter(self._rates)))
 
 
 def _sum(parts: list[Work]) -> Work:

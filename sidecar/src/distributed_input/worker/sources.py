@@ -81,8 +81,8 @@ class Sources:
             seed: of the epochs' order.
             epoch: which.
             split: of it.
-            batch_rows: where the dataset's elements are single rows that batch well, so many of
-                them come as one element; 0: leave them.
+            batch_rows: come as one element, or more where the dataset's own batches are larger;
+                0: leave the elements as they are. See `Pace`.
 
         Raises:
             ConfigError: the entry point does not exist.
@@ -123,8 +123,8 @@ def _total(graphs: Iterable[types_pb2.GraphDataset]) -> int:
 def _of_dataset(dataset: tf.data.Dataset, row: ElementSpec, batched: bool, rows: int) -> Source:
     options = tf.data.Options()
     options.deterministic = True  # a replay must make the same rows
-    if rows and not batched:
-        dataset = batching.batch_rows(dataset, row, rows)
+    if rows:
+        dataset = batching.batch_rows(dataset, row, batched, rows)
     # The next element is made while this one is sent.
     dataset = dataset.prefetch(1).with_options(options)
     return Source(iter(dataset), row, batched or bool(rows))

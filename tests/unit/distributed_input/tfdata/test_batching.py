@@ -41,8 +41,8 @@ def run_of(dataset: Data, spec: ElementSpec, batched: bool) -> list[bytes]:
 def test_batched_rows_are_the_same_run(make: Callable[[], Data]) -> None:
     dataset = make()
     spec = from_tf(dataset.element_spec)
-    assert can_batch(spec)
-    batches = batch_rows(dataset, spec, 3)
+    assert can_batch(spec, False)
+    batches = batch_rows(dataset, spec, False, 3)
     assert run_of(batches, spec, True) == run_of(dataset, spec, False)
 
 
@@ -54,4 +54,27 @@ def test_batched_rows_are_the_same_run(make: Callable[[], Data]) -> None:
     ],
 )
 def test_rows_that_a_batch_would_make_alike_are_not_batched(make: Callable[[], Data]) -> None:
-    assert not can_batch(from_tf(make().element_spec))
+    assert not can_batch(from_tf(make().element_spec), False)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 5])
+def test_batches_put_together_are_the_same_rows(size: int) -> None:
+    rows = ROWS.map(lambda x: {"s": tf.fill([2], tf.strings.as_string(x)), "n": x})
+    dataset, spec = rows.batch(size), from_tf(rows.element_spec)
+    assert can_batch(spec, True)
+    together = batch_rows(dataset, spec, True, 3)
+    assert run_of(together, spec, True) == run_of(rows, spec, False)
+    sizes = [len(element["n"]) for element in together]
+    assert sizes == [3, 3, 1] or size > 3  # the batch's own size is not known to the dataset
+
+
+def test_batches_that_are_large_enough_stay() -> None:
+    dataset = ROWS.batch(4, drop_remainder=True)
+    spec = from_tf(ROWS.element_spec)
+    assert batch_rows(dataset, spec, True, 4) is dataset
+    assert batch_rows(dataset, spec, True, 5) is not dataset
+
+
+def test_batches_of_rows_of_several_shapes_stay() -> None:
+    padded = ROWS.map(tf.range).padded_batch(2)
+    assert not can_batch(from_tf(padded.element_spec).unbatched(), True)
