@@ -92,8 +92,8 @@ class Fleet:
 
     def restart_dispatcher(self) -> None:
         """An empty dispatcher where the last one was."""
-        self.dispatcher = self._start("dispatcher", ["--listen", self.address, *_TIMES])
-        self.dispatcher.ready()
+        made = self.dispatcher = self._start("dispatcher", ["--listen", self.address, *_TIMES])
+        self._ready_unless_killed(made)
 
     def start_sidecars(self, consumers: int) -> None:
         """Sidecars for so many trainers, each in a folder of its own."""
@@ -108,7 +108,7 @@ class Fleet:
         gone = self.sidecars[consumer]
         folder = int(gone.name.split("-")[1])
         self.sidecars[consumer] = self._start_sidecar(folder, consumer, len(self.sidecars))
-        self.sidecars[consumer].ready()
+        self._ready_unless_killed(self.sidecars[consumer])
 
     def folder_of(self, consumer: int) -> Path:
         """The folder that a trainer shares with its sidecar."""
@@ -185,14 +185,21 @@ class Fleet:
         return []
 
     def _settle(self, worker: Worker) -> None:
-        try:
-            worker.address = str(worker.process.ready()["address"])
-        except ProcessError:
-            if worker.process.pid not in self._killed:
-                raise
-            return  # another fault was quicker
+        found = self._ready_unless_killed(worker.process)
+        if not found:
+            return
+        worker.address = str(found["address"])
         if worker.proxy is not None:
             worker.proxy.upstream = worker.address
+
+    def _ready_unless_killed(self, process: Process) -> dict[str, Any]:
+        """What it wrote when it began to serve; nothing where another fault was quicker."""
+        try:
+            return process.ready()
+        except ProcessError:
+            if process.pid not in self._killed:
+                raise
+            return {}
 
     def _start_worker(self, listen: str, proxy: Proxy | None) -> Process:
         slow = self._topology.slow_worker if not self.workers else 0.0

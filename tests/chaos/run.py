@@ -7,7 +7,7 @@ import os
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -61,13 +61,14 @@ class _Loop:
         self._taken = 0  # steps of all lives
         self._saved: Saved | None = None
         self._pause = threading.Event()
+        self._last_begins = time.monotonic() + schedule.lasting
         self.consumers = self._new_consumers()
 
     def run(self) -> None:
         """All epochs; returns when the last has ended."""
         self.consumers.connect(None)
         self._save(ended=False)
-        while self.ledger_epochs() < self._topology.epochs:
+        while self._goes_on():
             self.consumers.begin()
             self.ledger.begin_epoch()
             ended = False
@@ -81,10 +82,13 @@ class _Loop:
                     ended = self._step()
             self._save(ended=True)
 
-    def ledger_epochs(self) -> int:
-        """Epochs that have ended on the lineage that counts."""
+    def _goes_on(self) -> bool:
+        """Whether there is another epoch on the lineage that counts."""
+        if not self._topology.epochs:
+            return time.monotonic() < self._last_begins
         saved = self._saved
-        return 0 if saved is None or not saved.ended else saved.epoch + 1
+        ended = 0 if saved is None or not saved.ended else saved.epoch + 1
+        return ended < self._topology.epochs
 
     def _step(self) -> bool:
         """One step of all; whether the epoch has ended."""
@@ -182,14 +186,26 @@ class Uneven(Exception):
     """Consumers saw another number of steps."""
 
 
-def run(schedule: Schedule, forks: Forks, mutants: Mapping[str, str] | None = None) -> Outcome:
-    """Run a schedule; never raises for what the product does wrong."""
+def run(
+    schedule: Schedule,
+    forks: Forks,
+    mutants: Mapping[str, str] | None = None,
+    watch: Callable[[Fleet], None] | None = None,
+) -> Outcome:
+    """Run a schedule; never raises for what the product does wrong.
+
+    Args:
+        mutants: see `Fleet`.
+        watch: gets the processes before the first step.
+    """
     began = time.monotonic()
     outcome = Outcome(schedule, Verdict())
     fleet: Fleet | None = None
     try:
         fleet = Fleet(forks, schedule, mutants)
         outcome.folder = str(fleet.folder)
+        if watch is not None:
+            watch(fleet)
         with _stacks_on_hang(schedule.deadline, outcome):
             _run(schedule, fleet, outcome, began + schedule.deadline)
     except ProcessError as error:
