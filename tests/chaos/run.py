@@ -105,7 +105,10 @@ class _Loop:
             raise Uneven(f"{at}: consumers {_where(ends)} saw the end, the others got a batch")
         self.ledger.commit(units)
         self._taken += 1
-        if not ends[0] and self.ledger.steps % self._schedule.save_every == 0:
+        # Whole elements end for one consumer before another, and a position that is an epoch's end
+        # restores to the next: no checkpoint of this one.
+        over = any(ends) if self._each_its_own else ends[0]
+        if not over and self.ledger.steps % self._schedule.save_every == 0:
             self._save(ended=False)
         if self._schedule.step_ms:
             self._pause.wait(self._schedule.step_ms / 1000)
@@ -153,11 +156,15 @@ class _Loop:
 
     def _restored(self, saved: Saved, consumers: int) -> Sequence[bytes]:
         """Any one's position restores all, but where each stands in an order of its own."""
-        alone = self._topology.parallel or self._topology.order == "any"
-        if alone and len(saved.positions) > 1:
+        if self._each_its_own and len(saved.positions) > 1:
             return saved.positions
         saver = 0 if self._topology.whole else self._schedule.saver
         return [saved.positions[saver % len(saved.positions)]] * consumers
+
+    @property
+    def _each_its_own(self) -> bool:
+        """A consumer's position restores that consumer alone."""
+        return self._topology.parallel or self._topology.order == "any"
 
     def _new_consumers(self) -> Consumers:
         folders = [self._fleet.folder_of(c) for c in range(len(self._fleet.sidecars))]
