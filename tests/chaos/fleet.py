@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import secrets
 import shutil
 import signal
@@ -245,9 +246,12 @@ _TIMES = [
 ]
 
 
+_NATIVE = re.compile(r"[IWE]\d{4} |WARNING: All log messages before absl")
+
+
 def _by_native_code(line: str) -> bool:
     """What gRPC's and TensorFlow's C++ write: their own form of log, not ours."""
-    return not line.strip() or line[:5] in {"WARNI", "I0000", "W0000", "E0000"}
+    return not line.strip() or _NATIVE.match(line) is not None
 
 
 def spec(schedule: Schedule) -> dict[str, Any]:
