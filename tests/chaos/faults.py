@@ -30,6 +30,7 @@ class Injector:
         self._fleet = fleet
         self._over = threading.Event()  # do not wait any longer before putting things right
         self._threads: list[threading.Thread] = []
+        self._starting = threading.Lock()  # whoever is in the list can be joined
 
     def inject(self, fault: Fault) -> None:
         """Apply it: at once if it has no delay, else later."""
@@ -41,8 +42,12 @@ class Injector:
     def finish(self) -> None:
         """Put right what is still to be put right, now."""
         self._over.set()
-        while self._threads:
-            self._threads.pop().join(60)
+        while (thread := self._some_thread()) is not None:
+            thread.join(60)
+
+    def _some_thread(self) -> threading.Thread | None:
+        with self._starting:
+            return self._threads.pop() if self._threads else None
 
     def _apply(self, fault: Fault) -> None:
         note = getattr(self, f"_{fault.kind}")(fault)
@@ -58,8 +63,9 @@ class Injector:
                 self.errors.append(error)
 
         thread = threading.Thread(target=run, name="fault", daemon=True)
-        self._threads.append(thread)
-        thread.start()
+        with self._starting:
+            self._threads.append(thread)
+            thread.start()
 
     # The kinds. None: there was nothing to do it to.
 

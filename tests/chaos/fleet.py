@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import secrets
 import shutil
 import signal
@@ -92,8 +93,8 @@ class Fleet:
 
     def restart_dispatcher(self) -> None:
         """An empty dispatcher where the last one was."""
-        self.dispatcher = self._start("dispatcher", ["--listen", self.address, *_TIMES])
-        self.dispatcher.ready()
+        made = self.dispatcher = self._start("dispatcher", ["--listen", self.address, *_TIMES])
+        self._ready_unless_killed(made)
 
     def start_sidecars(self, consumers: int) -> None:
         """Sidecars for so many trainers, each in a folder of its own."""
@@ -108,7 +109,7 @@ class Fleet:
         gone = self.sidecars[consumer]
         folder = int(gone.name.split("-")[1])
         self.sidecars[consumer] = self._start_sidecar(folder, consumer, len(self.sidecars))
-        self.sidecars[consumer].ready()
+        self._ready_unless_killed(self.sidecars[consumer])
 
     def folder_of(self, consumer: int) -> Path:
         """The folder that a trainer shares with its sidecar."""
@@ -185,14 +186,21 @@ class Fleet:
         return []
 
     def _settle(self, worker: Worker) -> None:
-        try:
-            worker.address = str(worker.process.ready()["address"])
-        except ProcessError:
-            if worker.process.pid not in self._killed:
-                raise
-            return  # another fault was quicker
+        found = self._ready_unless_killed(worker.process)
+        if not found:
+            return
+        worker.address = str(found["address"])
         if worker.proxy is not None:
             worker.proxy.upstream = worker.address
+
+    def _ready_unless_killed(self, process: Process) -> dict[str, Any]:
+        """What it wrote when it began to serve; nothing where another fault was quicker."""
+        try:
+            return process.ready()
+        except ProcessError:
+            if process.pid not in self._killed:
+                raise
+            return {}
 
     def _start_worker(self, listen: str, proxy: Proxy | None) -> Process:
         slow = self._topology.slow_worker if not self.workers else 0.0
@@ -238,9 +246,12 @@ _TIMES = [
 ]
 
 
+_NATIVE = re.compile(r"[IWE]\d{4} |WARNING: All log messages before absl")
+
+
 def _by_native_code(line: str) -> bool:
     """What gRPC's and TensorFlow's C++ write: their own form of log, not ours."""
-    return not line.strip() or line[:5] in {"WARNI", "I0000", "W0000", "E0000"}
+    return not line.strip() or _NATIVE.match(line) is not None
 
 
 def spec(schedule: Schedule) -> dict[str, Any]:

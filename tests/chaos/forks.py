@@ -108,16 +108,16 @@ class Zygote:
             },
         )
         theirs.close()
-        self._imported = False
+        self._channel.settimeout(_IMPORT_SECONDS)
+
+    def wait_imported(self) -> None:
+        """Wait until it can fork. Raises ProcessError."""
+        if not self._channel.recv(PACKET_BYTES):
+            raise ProcessError("the zygote ended: see its stderr above")
 
     def ask(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """The answer to one request; the first waits for the imports. Raises ProcessError."""
+        """The answer to one request. Raises ProcessError."""
         with self._lock:
-            self._channel.settimeout(_IMPORT_SECONDS)
-            if not self._imported:
-                if not self._channel.recv(PACKET_BYTES):
-                    raise ProcessError("the zygote ended: see its stderr above")
-                self._imported = True
             self._channel.send(json.dumps(request).encode())
             answer: dict[str, Any] = json.loads(self._channel.recv(PACKET_BYTES) or b"{}")
         if not answer:
@@ -135,6 +135,8 @@ class Forks:
 
     def __init__(self) -> None:
         self._light, self._heavy = Zygote(heavy=False), Zygote(heavy=True)
+        for zygote in (self._light, self._heavy):  # imports are no part of a schedule's time
+            zygote.wait_imported()
 
     def start(
         self,

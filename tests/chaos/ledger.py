@@ -105,15 +105,21 @@ class Ledger:
             self.verdict.complain(f"epoch {self.epoch} ended {self._reference.left} rows early")
         drop = self._schedule.topology.remainder == "drop" and not self._schedule.topology.whole
         self._dropped[self.epoch] = self._reference.left if drop else 0
+        self._settle()  # no checkpoint older than this epoch's end is kept
         self._before[self.epoch] = self._steps
         self._steps = []
 
     def close(self) -> Verdict:
         """Count the rows of all epochs that ended."""
+        self._settle()
+        return self.verdict
+
+    def _settle(self) -> None:
+        """Count the epochs that nothing can take back any more, and forget them."""
         for epoch, steps in sorted(self._before.items()):
             self.verdict.epochs += 1
             self._count(epoch, steps)
-        return self.verdict
+        self._before.clear()
 
     # Inside.
 
@@ -194,4 +200,4 @@ class Ledger:
         self.verdict.delivered += sum(group.total() for group in groups)
         self.verdict.repeated += sum(group.total() - len(group) for group in groups)
         missing = sum(len(wanted - group.keys()) for group in groups)
-        self.verdict.lost += max(0, missing - self._dropped.get(epoch, 0))
+        self.verdict.lost += max(0, missing - self._dropped.pop(epoch, 0))

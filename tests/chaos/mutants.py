@@ -210,12 +210,12 @@ def stale_units(patch: Callable[[Any, str, Any], None]) -> None:
 
     real = Reader._take
 
-    def take(self: Any, channel: Any, message: Any, epoch: Any) -> None:
+    def take(self: Any, channel: Any, message: Any) -> None:
         kind = message.WhichOneof("message")
         units = {"unit": [message.unit], "units": message.units.units}.get(kind, [])
         for unit in units:
-            unit.generation = epoch.generation
-        real(self, channel, message, epoch)
+            unit.generation = self._epoch.generation
+        real(self, channel, message)
 
     patch(Reader, "_take", take)
 

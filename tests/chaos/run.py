@@ -7,7 +7,7 @@ import os
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -61,13 +61,14 @@ class _Loop:
         self._taken = 0  # steps of all lives
         self._saved: Saved | None = None
         self._pause = threading.Event()
+        self._last_begins = time.monotonic() + schedule.lasting
         self.consumers = self._new_consumers()
 
     def run(self) -> None:
         """All epochs; returns when the last has ended."""
         self.consumers.connect(None)
         self._save(ended=False)
-        while self.ledger_epochs() < self._topology.epochs:
+        while self._goes_on():
             self.consumers.begin()
             self.ledger.begin_epoch()
             ended = False
@@ -81,10 +82,13 @@ class _Loop:
                     ended = self._step()
             self._save(ended=True)
 
-    def ledger_epochs(self) -> int:
-        """Epochs that have ended on the lineage that counts."""
+    def _goes_on(self) -> bool:
+        """Whether there is another epoch on the lineage that counts."""
+        if not self._topology.epochs:
+            return time.monotonic() < self._last_begins
         saved = self._saved
-        return 0 if saved is None or not saved.ended else saved.epoch + 1
+        ended = 0 if saved is None or not saved.ended else saved.epoch + 1
+        return ended < self._topology.epochs
 
     def _step(self) -> bool:
         """One step of all; whether the epoch has ended."""
@@ -101,7 +105,10 @@ class _Loop:
             raise Uneven(f"{at}: consumers {_where(ends)} saw the end, the others got a batch")
         self.ledger.commit(units)
         self._taken += 1
-        if not ends[0] and self.ledger.steps % self._schedule.save_every == 0:
+        # Whole elements end for one consumer before another, and a position that is an epoch's end
+        # restores to the next: no checkpoint of this one.
+        over = any(ends) if self._each_its_own else ends[0]
+        if not over and self.ledger.steps % self._schedule.save_every == 0:
             self._save(ended=False)
         if self._schedule.step_ms:
             self._pause.wait(self._schedule.step_ms / 1000)
@@ -149,11 +156,15 @@ class _Loop:
 
     def _restored(self, saved: Saved, consumers: int) -> Sequence[bytes]:
         """Any one's position restores all, but where each stands in an order of its own."""
-        alone = self._topology.parallel or self._topology.order == "any"
-        if alone and len(saved.positions) > 1:
+        if self._each_its_own and len(saved.positions) > 1:
             return saved.positions
         saver = 0 if self._topology.whole else self._schedule.saver
         return [saved.positions[saver % len(saved.positions)]] * consumers
+
+    @property
+    def _each_its_own(self) -> bool:
+        """A consumer's position restores that consumer alone."""
+        return self._topology.parallel or self._topology.order == "any"
 
     def _new_consumers(self) -> Consumers:
         folders = [self._fleet.folder_of(c) for c in range(len(self._fleet.sidecars))]
@@ -182,14 +193,26 @@ class Uneven(Exception):
     """Consumers saw another number of steps."""
 
 
-def run(schedule: Schedule, forks: Forks, mutants: Mapping[str, str] | None = None) -> Outcome:
-    """Run a schedule; never raises for what the product does wrong."""
+def run(
+    schedule: Schedule,
+    forks: Forks,
+    mutants: Mapping[str, str] | None = None,
+    watch: Callable[[Fleet], None] | None = None,
+) -> Outcome:
+    """Run a schedule; never raises for what the product does wrong.
+
+    Args:
+        mutants: see `Fleet`.
+        watch: gets the processes before the first step.
+    """
     began = time.monotonic()
     outcome = Outcome(schedule, Verdict())
     fleet: Fleet | None = None
     try:
         fleet = Fleet(forks, schedule, mutants)
         outcome.folder = str(fleet.folder)
+        if watch is not None:
+            watch(fleet)
         with _stacks_on_hang(schedule.deadline, outcome):
             _run(schedule, fleet, outcome, began + schedule.deadline)
     except ProcessError as error:

@@ -35,6 +35,7 @@ class Topology:
 
     Attributes:
         batch: global batch size; 0: elements pass through whole.
+        epochs: 0: as many as there is time for.
         order: "strict" or "any".
         mode: "distributed_epoch" or "parallel_epochs".
         replicas: units that each consumer's step is cut into.
@@ -124,6 +125,7 @@ class Schedule:
         step_ms: that a training step takes.
         timeout: the input's own, in seconds: a schedule that makes it wait so long has failed.
         deadline: seconds after which the run counts as hung.
+        lasting: seconds after which no more epochs begin, where the topology has no number of them.
     """
 
     seed: int
@@ -135,6 +137,7 @@ class Schedule:
     step_ms: float = 0.0
     timeout: float = 30.0
     deadline: float = 90.0
+    lasting: float = 0.0
     label: str = field(default="", compare=False)
 
     def __str__(self) -> str:

@@ -13,6 +13,7 @@ import mmap
 import os
 import select
 import socket
+import time
 from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
@@ -29,6 +30,8 @@ _PACKET_BYTES = 1 << 18
 # Linux tells of the other side's end by POLLRDHUP, other systems by POLLHUP alone.
 _HANGUP = select.POLLHUP | getattr(select, "POLLRDHUP", 0)
 _RELEASED_SLOTS = 8  # told at the latest
+_SEND_SECONDS = 30.0  # for a sidecar that is starved of CPU
+_RELEASE_SECONDS = 1.0  # the same, for what it can do without
 
 
 class SidecarGone(Exception):
@@ -62,7 +65,8 @@ class Channel:
         self._folder = folder
         self._pid = os.getpid()
         self._released: deque[int] = deque()  # slots that the sidecar does not know of yet
-        self._receiving = self._shut = False
+        self._receiving = False
+        self._idle = False  # nobody is to wait soon
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._socket.settimeout(timeout)
         try:
@@ -72,8 +76,7 @@ class Channel:
             raise UnavailableError(
                 f"no sidecar answers at {path} ({error.strerror or error})"
             ) from error
-        self._releases = self._socket.dup()  # as `send` waits while a time for `recv` is set
-        self._releases.setblocking(False)
+        self._socket.setblocking(False)
         self.address = 0
         self._map: mmap.mmap | None = None
         self._memory: NDArray[np.uint8] | None = None
@@ -103,11 +106,13 @@ class Channel:
         with os.fdopen(fd, "wb") as file:
             file.write(data)
 
+    # Messages.
+
     def send(self, **message: Any) -> None:
         """Send one `FromTrainer` message, given as its field.
 
         Raises:
-            SidecarGone: nobody reads any more.
+            SidecarGone: nobody reads any more, or has for as long as anybody would wait.
         """
         packet = trainer_pb2.FromTrainer(**message).SerializeToString()
         if len(packet) > _PACKET_BYTES // 2:
@@ -115,10 +120,27 @@ class Channel:
                 f"a message of {len(packet):,} bytes to the sidecar is too long: the dataset's "
                 "element_spec has too many components"
             )
-        try:
-            self._socket.send(packet)
-        except OSError as error:
-            raise SidecarGone(str(error)) from error
+        if not self._send_within(_SEND_SECONDS, packet):
+            raise SidecarGone(f"it has read nothing for {_SEND_SECONDS:.0f} s")
+
+    def _send_within(self, seconds: float, packet: bytes) -> bool:
+        """Send; False where the sidecar, which has some hundred packets to read, reads none.
+
+        Raises:
+            SidecarGone: nobody reads any more.
+        """
+        deadline = time.monotonic() + seconds
+        while True:
+            try:
+                self._socket.send(packet)
+                return True
+            except BlockingIOError:
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    return False
+                self._poll(select.POLLOUT, left)
+            except OSError as error:
+                raise SidecarGone(str(error)) from error
 
     def receive(self, seconds: float) -> trainer_pb2.FromSidecar | None:
         """The next message, or None when none came in time.
@@ -127,17 +149,18 @@ class Channel:
             SidecarGone: nobody writes any more.
         """
         self._receiving = True  # before the look at what is released, or one could be missed
+        self._idle = False
         self._send_released()
-        self._socket.settimeout(seconds)
         try:
+            if seconds and not self._poll(select.POLLIN, seconds):
+                return None
             packet = self._receive()
-        except TimeoutError:
+        except BlockingIOError:
             return None
         except OSError as error:
             raise SidecarGone(str(error)) from error
         finally:
             self._receiving = False
-        self._idle = False  # no wait is to come soon
         if not packet:
             raise SidecarGone("it closed the connection")
         return trainer_pb2.FromSidecar.FromString(packet)
@@ -150,40 +173,40 @@ class Channel:
             return self._socket.recv(_PACKET_BYTES)
 
     def rest(self) -> Iterator[trainer_pb2.FromSidecar]:
-        """What a sidecar that is gone has sent before."""
-        self._socket.setblocking(False)
-        while True:
-            try:
-                packet = self._receive()
-            except OSError:
-                return
-            if not packet:
-                return
-            yield trainer_pb2.FromSidecar.FromString(packet)
+        """What a sidecar that is gone, or that does not write any more, has sent before."""
+        try:
+            while (message := self.receive(0)) is not None:
+                yield message
+        except SidecarGone:
+            pass
 
-    def gone_within(self, seconds: float) -> bool:
-        """Wait for the other side, or us, to stop; whether that was within `seconds`."""
+    def ended_within(self, seconds: float) -> bool:
+        """Wait until the other side writes no more, or we do not read any more; whether so."""
+        return self._poll(_HANGUP, seconds)
+
+    def _poll(self, events: int, seconds: float) -> bool:
         waiting = select.poll()
-        waiting.register(self._socket, _HANGUP)
-        return bool(waiting.poll(int(seconds * 1000)))
+        waiting.register(self._socket, events)
+        return bool(waiting.poll(seconds * 1000))
+
+    # Slots.
 
     def release(self, slot: int) -> None:
         """Hand a slot back; from any thread, at any time, without a lock.
 
         At once while somebody waits for the next batch, which may need the room, or where nobody
-        will wait any more; otherwise with the next wait, or when there are some.
+        is to wait soon; otherwise with the next wait, or when there are some.
         """
         if os.getpid() != self._pid:
             return  # a fork of the trainer: the slot is still the parent's
         self._released.append(slot)
-        if self._receiving or self._shut or len(self._released) >= _RELEASED_SLOTS:
+        if self._receiving or self._idle or len(self._released) >= _RELEASED_SLOTS:
             self._send_released()
 
-    def be_idle(self, idle: bool) -> None:
-        """Between epochs no next wait tells what was released: so it is told at once."""
-        self._idle = idle
-        if idle:
-            self._send_released()
+    def be_idle(self) -> None:
+        """No wait is to come soon that would tell what was released: tell it at once till then."""
+        self._idle = True
+        self._send_released()
 
     def _send_released(self) -> None:
         slots = []
@@ -195,36 +218,33 @@ class Channel:
         if not slots:
             return
         message = trainer_pb2.FromTrainer(release=trainer_pb2.Release(slots=slots))
+        # Where no later wait makes good for it, a sidecar that lags behind is waited for.
+        seconds = _RELEASE_SECONDS if self._idle else 0.0
         try:
-            self._releases.send(message.SerializeToString())
-        except BlockingIOError:
-            self._released.extend(slots)  # no room: with the next wait
-        except OSError:
-            pass  # the sidecar is gone, and its ring with it
+            if not self._send_within(seconds, message.SerializeToString()):
+                self._released.extend(slots)  # with the next wait, or when there are more
+                self._idle = False  # once is enough
+        except SidecarGone:
+            pass  # and its ring with it
 
     def shutdown(self) -> None:
         """Stop reading. Batches still held stay readable, and are handed back as before.
 
         Whoever waits in `receive` is woken; it gives what had come, and then `SidecarGone`.
         """
-        self._shut = True
         try:
             self._socket.shutdown(socket.SHUT_RD)
         except OSError:
             pass
-        self._send_released()
+        self.be_idle()
 
     def drop_unread(self) -> None:
         """After `shutdown`: hand back the batches that had come."""
-        try:
-            while (message := self.receive(0.1)) is not None:
-                for unit in [message.unit] if message.HasField("unit") else message.units.units:
-                    self.release(unit.slot)
-        except SidecarGone:
-            pass
+        for message in self.rest():
+            units = [message.unit] if message.HasField("unit") else message.units.units
+            self._released.extend(unit.slot for unit in units)
+        self.be_idle()
 
     def __del__(self) -> None:
         # Nobody reads and every slot is handed back: each of them refers to this channel.
         self._socket.close()
-        if hasattr(self, "_releases"):
-            self._releases.close()

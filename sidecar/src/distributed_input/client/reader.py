@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distributed_input.client.channel import Channel, SidecarGone
+from distributed_input.client.watch import watch
 from distributed_input.errors import (
     DistributedInputError,
     FencedError,
@@ -57,7 +58,7 @@ class _Epoch:
     elsewhere: int = 0  # of those, from sidecars that are gone
     started: bool = False  # an iterator has taken it
     ended: bool = False
-    failed: bool = False  # with an error: the next iterator goes on
+    error: DistributedInputError | None = None  # its last word; the next iterator goes on
 
 
 _current: weakref.WeakValueDictionary[tuple[Path, str], Reader] = weakref.WeakValueDictionary()
@@ -84,8 +85,8 @@ class Reader:
         self._epoch: _Epoch | None = None
         self._restored: trainer_pb2.Position | None = None
         self._positions: deque[tuple[int, trainer_pb2.Position]] = deque(maxlen=_HISTORY)
-        # Units that came and are not taken, with where from; None: the epoch's end.
-        self._pending: deque[tuple[Channel, trainer_pb2.Unit | None]] = deque()
+        # Units and ends that came and are not taken, with where from.
+        self._pending: deque[tuple[Channel, trainer_pb2.Unit | trainer_pb2.EpochEnd]] = deque()
         self._opened_at: Channel | None = None  # where the job is open
         self._closed: DistributedInputError | None = None  # what iterators get
         self._counter: Any = None
@@ -140,10 +141,12 @@ class Reader:
                 channel = Channel(self._folder, 5.0)
                 channel.send(hello=trainer_pb2.Hello(protocol=PROTOCOL, input=self._name))
                 self._channel = channel
+                self._check_open()  # before this, `end` did not know the channel to wake us by
                 message = self._next_message(deadline)
                 welcome = message.welcome
                 check_protocol(welcome.protocol, "the sidecar")
                 channel.map_ring(welcome.ring_file, welcome.ring_bytes)
+                watch(self, channel)
                 return channel, welcome
             except (UnavailableError, SidecarGone, FileNotFoundError) as error:
                 if time.monotonic() > deadline:
@@ -161,9 +164,14 @@ class Reader:
 
         The first epoch after a restore goes on where the checkpoint was made, and one after an
         error where the loop was.
+
+        Raises:
+            DistributedInputError: the reader is closed, or fenced off for good.
         """
         last = self._epoch
-        if last is not None and last.failed and self._restored is None:
+        if last is not None and isinstance(last.error, FencedError):
+            raise _again(last.error)
+        if last is not None and last.error is not None and self._restored is None:
             self._restored = self.position(self.asked_units())
         with self._state:
             self._check_open()
@@ -184,7 +192,6 @@ class Reader:
             if last is not None:
                 self._tell_progress(last)
             start = trainer_pb2.StartEpoch(generation=generation, epoch=epoch, position=position)
-            self._channel.be_idle(False)
             try:
                 # Whoever is on the way to the next sidecar starts there what runs by then.
                 if self._opened_at is self._channel:
@@ -242,35 +249,38 @@ class Reader:
                         return None
                     self._wait_for_units(epoch)
                     continue
-                channel, unit = self._pending.popleft()
-                if unit is None:
-                    epoch.ended = True
-                    self._tell_progress(epoch)
-                    self._channel.be_idle(True)
-                elif unit.generation != epoch.generation:
-                    channel.release(unit.slot)
+                channel, came = self._pending.popleft()
+                if isinstance(came, trainer_pb2.EpochEnd):
+                    if came.generation == epoch.generation:
+                        epoch.ended = True
+                        self._tell_progress(epoch)
+                        self._channel.be_idle()
+                elif came.generation != epoch.generation:
+                    channel.release(came.slot)
                 else:
-                    return self._accept(channel, unit, epoch)
+                    return self._accept(channel, came, epoch)
 
     def _wait_for_units(self, epoch: _Epoch) -> None:
         """Receive one message, or go on with another sidecar."""
+        if epoch.error is not None:
+            raise _again(epoch.error)
         began = time.monotonic()
         deadline = began + self.welcome.timeout_seconds + _GRACE_SECONDS
         try:
             try:
-                self._take(self._channel, self._next_message(deadline), epoch)
+                if self._opened_at is not self._channel:
+                    raise SidecarGone("it does not know the job")
+                self._take(self._channel, self._next_message(deadline))
                 if self._pending:
                     self._count_wait(began, epoch)
             except SidecarGone:
-                if self._first_at is not None:
-                    self._wait, self._first_at = 0.0, began  # the next sidecar counts anew
-                self._go_on_elsewhere(epoch)
-        except DistributedInputError:
-            epoch.failed = True
+                self._go_on_elsewhere()
+        except DistributedInputError as error:
+            epoch.error = _again(error)
             raise
 
-    def _take(self, channel: Channel, message: trainer_pb2.FromSidecar, epoch: _Epoch) -> None:
-        """Take up what a message brings: units, or the epoch's end."""
+    def _take(self, channel: Channel, message: trainer_pb2.FromSidecar) -> None:
+        """Take up what a message brings: units, or an epoch's end."""
         kind = message.WhichOneof("message")
         if kind == "failure":  # the last word of a sidecar that is gone: fenced, or refused
             raise from_kind(message.failure.kind, message.failure.message)
@@ -278,8 +288,8 @@ class Reader:
             self._pending.append((channel, message.unit))
         elif kind == "units":
             self._pending.extend((channel, unit) for unit in message.units.units)
-        elif kind == "end" and message.end.generation == epoch.generation:
-            self._pending.append((channel, None))
+        elif kind == "end":
+            self._pending.append((channel, message.end))
 
     def _accept(self, channel: Channel, unit: trainer_pb2.Unit, epoch: _Epoch) -> Batch:
         epoch.units += 1
@@ -369,35 +379,27 @@ class Reader:
 
     # The wire.
 
-    @property
-    def channel(self) -> Channel | None:
-        """To the sidecar; None once closed."""
-        return self._channel if self._closed is None else None
+    def leave(self, channel: Channel) -> None:
+        """`channel` has ended: have the next sidecar go on, before anybody asks for a batch.
 
-    def leave(self, channel: Channel) -> bool:
-        """`channel` leads nowhere any more: go on elsewhere if an epoch is running.
-
-        Returns:
-            Whether it is not our channel any more.
+        Other trainers may wait for ours, in a collective, and theirs for what only our sidecar can
+        tell them. What goes wrong is for the iterator to raise.
         """
         with self._lock:
             epoch = self._epoch
-            if channel is not self._channel or self._closed is not None:
-                return True
-            if epoch is None or epoch.ended or epoch.failed or (channel, None) in self._pending:
-                return False
+            if channel is not self._channel or epoch is None or epoch.error is not None:
+                return
             try:
-                self._go_on_elsewhere(epoch)
-            except DistributedInputError:
-                pass  # whoever asks for a batch meets it too, and is told
-            return channel is not self._channel
+                self._go_on_elsewhere()
+            except DistributedInputError as error:
+                epoch.error = _again(error)
 
-    def _go_on_elsewhere(self, epoch: _Epoch) -> None:
+    def _go_on_elsewhere(self) -> None:
         """The sidecar is gone: keep what it sent last, find the next one, hand it the position."""
+        if self._first_at is not None:
+            self._wait, self._first_at = 0.0, time.monotonic()  # the next sidecar counts anew
         for message in self._channel.rest():
-            self._take(self._channel, message, epoch)
-        if (self._channel, None) in self._pending:
-            return
+            self._take(self._channel, message)
         timeout = max(self._timeout, self.welcome.timeout_seconds)
         deadline = time.monotonic() + timeout
         while True:
@@ -418,7 +420,8 @@ class Reader:
         """What lets another sidecar go on behind all that has come."""
         epoch = self._epoch
         assert epoch is not None
-        mine = [u for _, u in self._pending if u is not None and u.generation == epoch.generation]
+        units = [came for _, came in self._pending if isinstance(came, trainer_pb2.Unit)]
+        mine = [unit for unit in units if unit.generation == epoch.generation]
         epoch.elsewhere = epoch.units + len(mine)
         position = trainer_pb2.Position()
         position.CopyFrom(self.position())
@@ -489,16 +492,15 @@ class Reader:
             self._tell_progress(self._epoch)
         self._channel.shutdown()
         with self._lock:  # whoever held it was woken
-            for channel, unit in self._pending:
-                if unit is not None:
-                    channel.release(unit.slot)
+            for channel, came in self._pending:
+                if isinstance(came, trainer_pb2.Unit):
+                    channel.release(came.slot)
             self._pending.clear()
             self._channel.drop_unread()
 
     def _check_open(self) -> None:
         if self._closed is not None:
-            # A new one each time: its traceback holds on to batches.
-            raise type(self._closed)(*self._closed.args)
+            raise _again(self._closed)
 
     def _replace_older(self) -> None:
         """End the older reader of this input in this process: the sidecar serves one.
@@ -516,3 +518,8 @@ class Reader:
                     "first, or give the second an input of its own"
                 )
             )
+
+
+def _again(error: DistributedInputError) -> DistributedInputError:
+    """The same error, to be kept or raised once more: a traceback holds on to batches."""
+    return type(error)(*error.args)

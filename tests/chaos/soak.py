@@ -1,0 +1,170 @@
+"""Does anything grow? `python -m tests.chaos.soak`: one long run, a fault every few seconds.
+
+Two trainers (in this process, with the ledger) and three workers. Some processes live through it
+all, others are killed again and again; whoever lives for long enough gets a line.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import os
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from tests.chaos.__main__ import told
+from tests.chaos.document import write_section
+from tests.chaos.fleet import Fleet
+from tests.chaos.forks import Forks
+from tests.chaos.run import run
+from tests.chaos.schedule import Data, Fault, Schedule, Topology
+
+_LOOK_SECONDS = 5.0
+_WARM_SECONDS = 60.0
+"""Imports, buffers and caches: what a process takes once."""
+_LEAST_SECONDS = 120.0
+"""A slope over less says nothing."""
+_STEPS_APART = 200
+_TOPOLOGY = Topology(consumers=2, workers=3, partitions=4, batch=16, epochs=0, proxied=True)
+_DATA = Data(rows=(100,) * 12, row_bytes=10_000, text=True)
+# Targets leave one worker and one sidecar alone.
+_CYCLE = (
+    Fault("kill_worker", 0, target=1, comeback="same", seconds=1.0),
+    Fault("cut_connection", 0, target=0, after_bytes=50_000),
+    Fault("rewind_trainer", 0),
+    Fault("drain_worker", 0, target=2, comeback="new", seconds=0.5),
+    Fault("kill_sidecar", 0, target=1, seconds=0.5),
+    Fault("delay_connection", 0, target=0, seconds=0.5),
+    Fault("stop_worker", 0, target=1, comeback="same", seconds=1.0),
+    Fault("crash_trainer", 0),
+)
+_DISPATCHER = Fault("kill_dispatcher", 0, seconds=1.0)
+_DISPATCHER_EVERY = 5  # cycles
+
+
+@dataclass
+class Memory:
+    """Resident memory of one process: bytes, by seconds since the run began."""
+
+    name: str
+    times: list[float] = field(default_factory=list)
+    sizes: list[int] = field(default_factory=list)
+
+    def slope(self) -> tuple[float, float, float, float] | None:
+        """(seconds, first and last MiB, KiB a minute) once warm; None where it lived briefly."""
+        warm = [i for i, at in enumerate(self.times) if at - self.times[0] >= _WARM_SECONDS]
+        if not warm or self.times[-1] - self.times[warm[0]] < _LEAST_SECONDS:
+            return None
+        times = np.array(self.times)[warm]
+        sizes = np.array(self.sizes)[warm]
+        fit = np.polyfit(times, sizes, 1)[0]
+        return times[-1] - times[0], sizes[0] / 2**20, sizes[-1] / 2**20, fit * 60 / 2**10
+
+
+class Sampler:
+    """Looks at all processes of a fleet now and then, in a thread."""
+
+    def __init__(self) -> None:
+        self.memories: dict[int, Memory] = {os.getpid(): Memory("trainers, with the ledger")}
+        self._over = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def begin(self, fleet: Fleet) -> None:
+        """Look from now on."""
+        self._thread = threading.Thread(target=self._look, args=(fleet,), daemon=True)
+        self._thread.start()
+
+    def end(self) -> list[Memory]:
+        """Look no more; what was seen."""
+        self._over.set()
+        if self._thread is not None:
+            self._thread.join(2 * _LOOK_SECONDS)
+        return list(self.memories.values())
+
+    def _look(self, fleet: Fleet) -> None:
+        began = time.monotonic()
+        while not self._over.wait(_LOOK_SECONDS):
+            for process in list(fleet.processes):
+                if process.alive:
+                    self.memories.setdefault(process.pid, Memory(process.name))
+            for pid, memory in self.memories.items():
+                size = _resident(pid)
+                if size:
+                    memory.times.append(time.monotonic() - began)
+                    memory.sizes.append(size)
+
+
+def _resident(pid: int) -> int:
+    """VmRSS in bytes; 0 where the process is gone."""
+    try:
+        text = Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return 0
+    return next((int(li.split()[1]) << 10 for li in text.splitlines() if "VmRSS" in li), 0)
+
+
+def schedule(minutes: float, step_ms: float) -> Schedule:
+    """A run of so many minutes."""
+    most = int(minutes * 60_000 / step_ms / _STEPS_APART)
+    faults = []
+    for number, fault in zip(range(most), itertools.cycle(_CYCLE), strict=False):
+        every = _DISPATCHER_EVERY * len(_CYCLE)
+        chosen = _DISPATCHER if number % every == every - 1 else fault
+        values = {**vars(chosen), "step": (number + 1) * _STEPS_APART}
+        faults.append(Fault(**values))
+    return Schedule(
+        0, _TOPOLOGY, _DATA, tuple(faults), save_every=10, step_ms=step_ms, label="soak",
+        lasting=60 * minutes, deadline=60 * minutes + 300,
+    )  # fmt: skip
+
+
+def table(memories: Sequence[Memory]) -> str:
+    """A line for each process that lived for long enough."""
+    lines = [
+        "| process | measured for | RSS at first | at last | slope |",
+        "|---|---|---|---|---|",
+    ]
+    for memory in memories:
+        found = memory.slope()
+        if found is not None:
+            seconds, first, last, slope = found
+            lines.append(
+                f"| {memory.name} | {seconds / 60:.1f} min | {first:.1f} MiB | {last:.1f} MiB "
+                f"| {slope:+.1f} KiB a minute |"
+            )
+    return "\n".join(lines)
+
+
+def main() -> int:
+    """Run; 0 where every row was right."""
+    parser = argparse.ArgumentParser(prog="python -m tests.chaos.soak", description=__doc__)
+    parser.add_argument("--minutes", type=float, default=20.0)
+    parser.add_argument("--step-ms", type=float, default=20.0, help="that a training step takes")
+    parser.add_argument("--out", type=Path, help="Markdown file whose section is replaced")
+    args = parser.parse_args()
+    sampler = Sampler()
+    with Forks() as forks:
+        outcome = run(schedule(args.minutes, args.step_ms), forks, watch=sampler.begin)
+    memories = sampler.end()
+    verdict = outcome.verdict
+    text = (
+        f"{outcome.seconds / 60:.0f} minutes, {len(outcome.applied)} faults, {verdict.epochs} "
+        f"epochs, {verdict.delivered} rows: {verdict.lost} lost, {verdict.repeated} repeated, "
+        f"{verdict.damaged} damaged.\n\n{table(memories)}"
+    )
+    print(text)
+    if not outcome.good:
+        print(told(outcome), file=sys.stderr)
+    elif args.out:
+        write_section(args.out, "soak", text)
+    return 0 if outcome.good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

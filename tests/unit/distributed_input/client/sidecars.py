@@ -1,0 +1,125 @@
+"""A sidecar for tests of the client: a real socket and ring; what it says is up to the test."""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import socket
+import threading
+from pathlib import Path
+from typing import Any
+
+from distributed_input.client.channel import SOCKET_NAME
+from distributed_input.proto import trainer_pb2, types_pb2
+from distributed_input.runtime.protocol import PROTOCOL
+
+RING_BYTES = 1 << 12
+SECONDS = 10.0
+"""For what should come at once, on a machine that is busy."""
+
+Message = trainer_pb2.FromTrainer
+
+
+class Trainer:
+    """One trainer's connection. Attributes: `told`, its messages behind Hello and Open."""
+
+    def __init__(self, sock: socket.socket, ring: str, refusal: str) -> None:
+        self._socket, self._ring, self._refusal = sock, ring, refusal
+        self.told: queue.SimpleQueue[Message] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._serve, daemon=True)
+        self._thread.start()
+
+    def say(self, **message: Any) -> None:
+        """Send one `FromSidecar` message, given as its field."""
+        self._socket.send(trainer_pb2.FromSidecar(**message).SerializeToString())
+
+    def unit(self, generation: int, index: int, step: int | None = None) -> None:
+        """Send a unit of one byte, in a slot named after its index."""
+        slot = 64 * index
+        after = trainer_pb2.Position(step=step, epoch=0) if step is not None else None
+        unit = trainer_pb2.Unit(
+            generation=generation, index=index, rows=1, slot=slot, offsets=[slot], sizes=[1],
+            after=after,
+        )  # fmt: skip
+        self.say(unit=unit)
+
+    def start(self) -> trainer_pb2.StartEpoch:
+        """The next epoch that the trainer starts; other messages are left out."""
+        while not (message := self.told.get(timeout=SECONDS)).HasField("start"):
+            pass
+        return message.start
+
+    def end(self) -> None:
+        """Write no more."""
+        self._socket.shutdown(socket.SHUT_WR)
+
+    def close(self) -> None:
+        """As when the process dies."""
+        self._socket.shutdown(socket.SHUT_RDWR)
+        self._thread.join(SECONDS)
+
+    def _serve(self) -> None:
+        with self._socket:
+            self._answer()
+
+    def _answer(self) -> None:
+        while packet := self._receive():
+            message = Message.FromString(packet)
+            if message.HasField("hello"):
+                self.say(
+                    welcome=trainer_pb2.Welcome(
+                        protocol=PROTOCOL, input="train", consumers=1, ring_file=self._ring,
+                        ring_bytes=RING_BYTES, timeout_seconds=SECONDS,
+                    )
+                )  # fmt: skip
+            elif message.HasField("open") and self._refusal:
+                self.say(failure={"kind": self._refusal, "message": "no job"})
+            elif message.HasField("open"):
+                job = types_pb2.Job(name="train", partitions=1, global_batch_size=1)
+                self.say(opened=trainer_pb2.Opened(job=job, unit_rows=1, units_per_step=1))
+            else:
+                self.told.put(message)
+
+    def _receive(self) -> bytes:
+        try:
+            return self._socket.recv(1 << 17)
+        except OSError:
+            return b""
+
+
+class Sidecar:
+    """Listens in `folder`; `trainers` has the connections, in their order.
+
+    Args:
+        number: of this life in the folder.
+        refusal: the kind of error that opening a job gets.
+    """
+
+    def __init__(self, folder: Path, number: int = 0, refusal: str = "") -> None:
+        ring = folder / f"ring-{number}"
+        ring.write_bytes(bytes(RING_BYTES))
+        path = folder / SOCKET_NAME
+        path.unlink(missing_ok=True)
+        self.trainers: queue.SimpleQueue[Trainer] = queue.SimpleQueue()
+        self._ring, self._refusal = ring.name, refusal
+        self._listening = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._listening.bind(str(path))
+        self._listening.listen()
+        self._thread = threading.Thread(target=self._accept, daemon=True)
+        self._thread.start()
+
+    def trainer(self) -> Trainer:
+        """The next that connects."""
+        return self.trainers.get(timeout=SECONDS)
+
+    def close(self) -> None:
+        """Take no more connections."""
+        with contextlib.suppress(OSError):  # closed before
+            self._listening.shutdown(socket.SHUT_RDWR)
+        self._thread.join(SECONDS)
+
+    def _accept(self) -> None:
+        with self._listening, contextlib.suppress(OSError):
+            while True:
+                sock, _ = self._listening.accept()
+                self.trainers.put(Trainer(sock, self._ring, self._refusal))

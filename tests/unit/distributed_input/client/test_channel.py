@@ -1,0 +1,54 @@
+"""What a trainer has to say arrives, however busy the sidecar is."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from pathlib import Path
+
+from distributed_input.client.channel import SOCKET_NAME, Channel
+from distributed_input.proto import trainer_pb2
+
+SECONDS = 10.0
+SLOTS = range(1000)
+"""A packet each is several times what a socket holds."""
+
+
+def connected(folder: Path) -> tuple[Channel, socket.socket]:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listening:
+        listening.bind(str(folder / SOCKET_NAME))
+        listening.listen()
+        channel = Channel(folder, SECONDS)
+        theirs, _ = listening.accept()
+    return channel, theirs
+
+
+def test_slots_that_come_back_after_the_end_reach_a_sidecar_that_lags_behind(
+    tmp_path: Path,
+) -> None:
+    """Nobody waits any more, so no later wait would make good for it."""
+    channel, theirs = connected(tmp_path)
+    channel.shutdown()
+    released: list[int] = []
+
+    def read() -> None:
+        while packet := theirs.recv(1 << 17):
+            released.extend(trainer_pb2.FromTrainer.FromString(packet).release.slots)
+
+    reading = threading.Timer(0.2, read)  # by then the socket is full
+    reading.start()
+    for slot in SLOTS:
+        channel.release(slot)
+    del channel
+    reading.join(SECONDS)
+    assert released == list(SLOTS)
+    theirs.close()
+
+
+def test_between_epochs_slots_come_back_at_once(tmp_path: Path) -> None:
+    channel, theirs = connected(tmp_path)
+    channel.be_idle()
+    channel.release(7)
+    theirs.settimeout(SECONDS)
+    assert trainer_pb2.FromTrainer.FromString(theirs.recv(1 << 17)).release.slots == [7]
+    theirs.close()
