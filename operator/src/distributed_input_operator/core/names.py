@@ -30,6 +30,8 @@ INPUTS_ANNOTATION = f"{PREFIX}inputs"
 """The inputs' names, separated by commas."""
 CONSUMERS_ANNOTATION = f"{PREFIX}consumers"
 """How many trainers there are, where the pod's owner does not tell."""
+CONSUMER_INDEX_ANNOTATION = f"{PREFIX}consumer-index"
+"""Which of them the pod is, where neither its owner nor its environment tells."""
 INJECTED_ANNOTATION = f"{PREFIX}injected"
 """Set by the webhook: what it has done, so that a second call changes nothing."""
 
@@ -41,29 +43,41 @@ CONFIG_HASH_ANNOTATION = f"{PREFIX}config-hash"
 DISPATCHER_CONTAINER = "dispatcher"
 WORKER_CONTAINER = "worker"
 SIDECAR_CONTAINER = "distributed-input"
+USER_ID = 65532
+"""The images' user."""
 
 # Ports.
 DISPATCHER_PORT = 7070
 """Where the input names none."""
 WORKER_PORT = 7071
 METRICS_PORT = 9090
-"""/metrics and /healthz of dispatcher, workers and sidecar."""
+"""/metrics and /healthz of dispatcher, workers and sidecar; of a sidecar the next one that its pod
+leaves free."""
 GRPC_PORT_NAME = "grpc"
 METRICS_PORT_NAME = "metrics"
+SIDECAR_METRICS_PORT_NAME = "input-metrics"
+"""Not the trainers' own: a port of a Service means the first container that has the name."""
 OPERATOR_HEALTH_PORT = 8080
 """/healthz and /metrics of the operator."""
 WEBHOOK_PORT = 9443
+WEBHOOK_PATH = "/inject"
+WEBHOOK_CONFIGURATION = "distributed-input-operator"
+"""The MutatingWebhookConfiguration, whose caBundle the operator keeps; the chart may name another."""
+WEBHOOK_SECRET = "distributed-input-operator-webhook"  # noqa: S105 - the Secret's name
+"""The webhook's certificate, in the operator's namespace: tls.crt, tls.key, ca.crt."""
 
 # Keys and paths.
 CONFIG_KEY = "inputs.json"
 """In an input's ConfigMap: {"inputs": {NAME: SPEC}}, as the sidecar's --config takes it."""
 TOKEN_KEY = "token"  # noqa: S105 - the key's name
+MOUNTS_DIR = "/etc/distributed-input"
 RUN_DIR = "/run/distributed-input"
 """Ring and socket, shared by sidecar and trainer."""
-CONFIG_DIR = "/etc/distributed-input/config"
-TOKENS_DIR = "/etc/distributed-input/tokens"
+CONFIG_DIR = f"{MOUNTS_DIR}/config"
+"""One file an input, NAME.json: its ConfigMap's key."""
+TOKENS_DIR = f"{MOUNTS_DIR}/tokens"
 """One file an input, with its name: what the sidecar's --token-file takes."""
-CODE_DIR = "/etc/distributed-input/code"
+CODE_DIR = f"{MOUNTS_DIR}/code"
 """The ConfigMap with the entry point's code, in workers."""
 
 # The trainer's environment.
