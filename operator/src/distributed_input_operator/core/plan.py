@@ -6,12 +6,18 @@ report  the status, once it is known what became of the plan
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from distributed_input_operator.core import names, times
-from distributed_input_operator.core.conditions import conditions, findings, ready_workers
+from distributed_input_operator.core.conditions import (
+    READY,
+    Finding,
+    conditions,
+    findings,
+    ready_workers,
+)
 from distributed_input_operator.core.dispatcher import dispatcher_objects, dispatcher_port
 from distributed_input_operator.core.matching import contains
 from distributed_input_operator.core.reporting import live_status
@@ -94,6 +100,25 @@ def report(
     }
     status = {key: value for key, value in status.items() if value is not None}
     return None if Status.model_validate(status) == before else status
+
+
+def refusal(
+    before: Mapping[str, Any], generation: int, why: str, now: float
+) -> dict[str, Any] | None:
+    """The status of an input that cannot be used; None where the last one says it already.
+
+    What runs goes on as it is: `why` tells the user what to change.
+    """
+    old = Status.model_validate(before)
+    told = [Finding(READY, False, "InvalidSpec", why)]
+    kept = {key: before[key] for key in ("selector", "workers", "dispatcher") if key in before}
+    found = conditions(told, old.conditions, generation, times.text(now))
+    status = {
+        **kept,
+        "observedGeneration": generation,
+        "conditions": [one.model_dump(by_alias=True) for one in found],
+    }
+    return None if Status.model_validate(status) == old else status
 
 
 def _desired(snapshot: Snapshot, now: float) -> tuple[int, Decision | None]:
