@@ -62,7 +62,7 @@ OPERATOR_HEALTH_PORT = 8080
 WEBHOOK_PORT = 9443
 WEBHOOK_PATH = "/inject"
 WEBHOOK_CONFIGURATION = "distributed-input-operator"
-"""The MutatingWebhookConfiguration, whose caBundle the operator keeps; the chart may name another."""
+"""The MutatingWebhookConfiguration whose caBundle the operator keeps; charts may name another."""
 WEBHOOK_SECRET = "distributed-input-operator-webhook"  # noqa: S105 - the Secret's name
 """The webhook's certificate, in the operator's namespace: tls.crt, tls.key, ca.crt."""
 
