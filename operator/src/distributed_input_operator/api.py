@@ -79,6 +79,7 @@ class Api:
     ) -> Json:
         """Server-side apply; what others set against us is set back. Raises ApiError."""
         kind, meta = BY_NAME[manifest["kind"]], manifest["metadata"]
+        metrics.WRITES.labels(f"{kind.plural}/{subresource}".rstrip("/")).inc()
         return await self.request(
             "PATCH",
             kind.path(meta["namespace"], meta["name"], subresource),
@@ -90,6 +91,7 @@ class Api:
     async def create(self, manifest: Mapping[str, Any]) -> Json:
         """Create, never change. Raises ApiError, with reason AlreadyExists where it is there."""
         kind = BY_NAME[manifest["kind"]]
+        metrics.WRITES.labels(kind.plural).inc()
         return await self.request(
             "POST",
             kind.path(manifest["metadata"]["namespace"]),
@@ -101,6 +103,7 @@ class Api:
         self, kind: Kind, namespace: str, name: str, values: Mapping[str, str]
     ) -> Json:
         """Set annotations of an object that is not ours to apply. Raises ApiError."""
+        metrics.WRITES.labels(kind.plural).inc()
         return await self.request(
             "PATCH",
             kind.path(namespace, name),
@@ -135,8 +138,6 @@ class Api:
         except (aiohttp.ClientError, ApiException, OSError, TimeoutError) as error:
             what = f"{method} {path}: no answer: {str(error) or type(error).__name__}"
             raise ApiError(0, "Unreachable", what) from error
-        if method != "GET":
-            metrics.WRITES.labels(method).inc()
         return _checked(method, path, int(answer.status), data)
 
 

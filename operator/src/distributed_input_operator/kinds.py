@@ -19,7 +19,6 @@ class Kind:
     version: str
     plural: str
     verbs: tuple[str, ...] = ("get", "list", "watch", "create", "patch")
-    watched: bool = True
 
     @property
     def api_version(self) -> str:
@@ -42,7 +41,9 @@ class Kind:
 INPUT = Kind(KIND, GROUP, API_VERSION.partition("/")[2], PLURAL, ("get", "list", "watch"))
 DEPLOYMENT = Kind("Deployment", "apps", "v1", "deployments")
 POD = Kind("Pod", "", "v1", "pods", ("list", "watch", "get", "patch"))
-SECRET = Kind("Secret", "", "v1", "secrets", ("get", "create"), watched=False)
+SECRET = Kind("Secret", "", "v1", "secrets", ("get", "create"))
+LEASE = Kind("Lease", "coordination.k8s.io", "v1", "leases", ("get", "create", "update"))
+"""In the operator's own namespace only."""
 CONFIG_MAP = Kind("ConfigMap", "", "v1", "configmaps")
 WATCHED = (
     INPUT,

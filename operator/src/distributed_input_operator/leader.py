@@ -1,24 +1,28 @@
 """Leader election by a Lease: one replica works, the others stand by.
 
-The library's election, with what it lacks: a deadline on every call, and no exception where the API
-server cannot be reached.
+The election is the library's. The lock is not: the library's cannot create a Lease (it fails its
+own validation), sets no deadline, and lets an unreachable API server end the election.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import os
 import time
 from collections.abc import Awaitable, Callable
+from datetime import datetime, timezone
 from typing import Any
 
-import aiohttp
-from kubernetes.aio.client import ApiClient, ApiException
+from kubernetes.aio.client import ApiException
 from kubernetes.aio.leaderelection.electionconfig import Config
 from kubernetes.aio.leaderelection.leaderelection import LeaderElection
 from kubernetes.aio.leaderelection.leaderelectionrecord import LeaderElectionRecord
-from kubernetes.aio.leaderelection.resourcelock.leaselock import LeaseLock
+from kubernetes.aio.leaderelection.resourcelock.baselock import BaseLock
+
+from distributed_input_operator.api import Api, ApiError, Json
+from distributed_input_operator.kinds import LEASE
 
 _log = logging.getLogger(__name__)
 
@@ -26,14 +30,15 @@ LEASE_SECONDS = 15
 RENEW_SECONDS = 10
 RETRY_SECONDS = 2
 _CALL_SECONDS = 3.0
-_UNREACHABLE = (aiohttp.ClientError, OSError, TimeoutError)
 
 
-class Lock(LeaseLock):
+class Lock(BaseLock):
     """The Lease; knows how old the last renewal is."""
 
-    def __init__(self, name: str, namespace: str, identity: str, client: ApiClient) -> None:
-        super().__init__(name, namespace, identity, client)
+    def __init__(self, api: Api, name: str, namespace: str, identity: str) -> None:
+        super().__init__(name, namespace, identity)
+        self._api = api
+        self._version = ""
         self._renewed = float("-inf")
 
     @property
@@ -42,39 +47,73 @@ class Lock(LeaseLock):
         return time.monotonic() - self._renewed < LEASE_SECONDS
 
     async def get(self, name: str, namespace: str) -> Any:
-        """As the library's; unreachable counts as refused."""
+        """(True, record), or (False, ApiException) whose body has the status as "code"."""
         try:
-            return await asyncio.wait_for(super().get(name, namespace), _CALL_SECONDS)
-        except _UNREACHABLE as error:
-            return False, ApiException(status=0, reason=f"no answer: {error!r}")
+            lease = await self._call("GET", LEASE.path(namespace, name))
+        except ApiError as error:
+            failed = ApiException(status=error.status, reason=str(error))
+            failed.body = json.dumps({"code": error.status})
+            return False, failed
+        self._version = lease["metadata"]["resourceVersion"]
+        spec = lease.get("spec") or {}
+        seconds = spec.get("leaseDurationSeconds")
+        return True, LeaderElectionRecord(
+            spec.get("holderIdentity"),
+            str(seconds) if seconds else None,
+            spec.get("acquireTime"),
+            spec.get("renewTime"),
+        )
 
     async def create(
         self, name: str, namespace: str, election_record: LeaderElectionRecord
     ) -> bool:
-        """As the library's."""
-        return await self._write(super().create(name, namespace, election_record))
+        """Whether the Lease is ours now."""
+        return await self._write("POST", LEASE.path(namespace), {"name": name}, election_record)
 
     async def update(self, name: str, namespace: str, updated_record: LeaderElectionRecord) -> bool:
-        """As the library's."""
-        return await self._write(super().update(name, namespace, updated_record))
-
-    async def _write(self, call: Awaitable[bool]) -> bool:
-        started = time.monotonic()  # the Lease may have been renewed that early
-        try:
-            written = await asyncio.wait_for(call, _CALL_SECONDS)
-        except _UNREACHABLE:
-            return False
-        if written:
-            self._renewed = started
-        return written
+        """Whether the Lease, as it was last read, is as `updated_record` says now."""
+        meta = {"name": name, "resourceVersion": self._version}
+        return await self._write("PUT", LEASE.path(namespace, name), meta, updated_record)
 
     async def release(self) -> None:
         """Let another replica take over at once, where this one leads."""
         held, record = await self.get(self.name, self.namespace)
-        if held and record and record.holder_identity == self.identity:
-            record.lease_duration = "1"
+        if held and record.holder_identity == self.identity:
+            record.holder_identity = ""
             self._renewed = float("-inf")
             await self.update(self.name, self.namespace, record)
+
+    async def _write(
+        self, method: str, path: str, meta: Json, record: LeaderElectionRecord
+    ) -> bool:
+        now = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        spec = {
+            "holderIdentity": record.holder_identity,
+            "leaseDurationSeconds": LEASE_SECONDS,
+            "acquireTime": self._acquired(record, now),
+            "renewTime": now,
+        }
+        body = {"apiVersion": LEASE.api_version, "kind": LEASE.kind, "metadata": meta, "spec": spec}
+        started = time.monotonic()  # the renewal may count from that early
+        try:
+            await self._call(method, path, body)
+        except ApiError as error:
+            _log.warning("the lease could not be written: %s", error)
+            return False
+        if record.holder_identity == self.identity:
+            self._renewed = started
+        return True
+
+    def _acquired(self, record: LeaderElectionRecord, now: str) -> str:
+        """The time since which we lead: the record's, where that is one that we wrote."""
+        kept = record.acquire_time
+        return kept if self.fresh and kept and kept.endswith("Z") else now
+
+    async def _call(self, method: str, path: str, body: Json | None = None) -> Json:
+        try:
+            return await asyncio.wait_for(self._api.request(method, path, body=body), _CALL_SECONDS)
+        except TimeoutError:
+            raise ApiError(0, "Unreachable", f"{method} {path}: no answer in time") from None
 
 
 async def lead(lock: Lock, work: Callable[[], Awaitable[None]]) -> None:
@@ -102,6 +141,9 @@ async def lead(lock: Lock, work: Callable[[], Awaitable[None]]) -> None:
     )
     running = asyncio.create_task(election.run())
     try:
+        await asyncio.wait({running, ended}, return_when=asyncio.FIRST_COMPLETED)
+        if running.done():
+            running.result()
         await ended
     finally:
         running.cancel()

@@ -17,7 +17,7 @@ from pathlib import Path
 from kubernetes.aio import config
 from kubernetes.aio.client import ApiClient
 
-from distributed_input_operator import health, leader, metrics, preconditions
+from distributed_input_operator import health, leader, metrics, preconditions, webhook
 from distributed_input_operator.api import Api
 from distributed_input_operator.controller import Controller
 from distributed_input_operator.core import names
@@ -26,6 +26,7 @@ from distributed_input_operator.dispatchers import Dispatchers
 from distributed_input_operator.observe import Sources
 from distributed_input_operator.store import Store
 from distributed_input_operator.tokens import Tokens
+from distributed_input_operator.webhook import Webhook
 
 _log = logging.getLogger("distributed_input_operator")
 _STOP_SECONDS = 5.0
@@ -61,6 +62,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="[HOST]:PORT",
         help="where to serve /healthz, /readyz and /metrics (default: %(default)s)",
     )
+    webhook.add_flags(made)
     made.add_argument("--log-level", choices=("debug", "info", "warning"), default="info")
     return made
 
@@ -70,29 +72,40 @@ class _Process:
     """What runs, for the health page to look at."""
 
     controllers: list[Controller] = field(default_factory=list)
+    webhook: Webhook | None = None
 
     def trouble(self) -> str:
         """Why to restart; empty where there is no reason."""
         dead = sorted({kind for one in self.controllers for kind in one.dead_watches})
-        return f"no events arrive of {', '.join(dead)}" if dead else ""
+        if dead:
+            return f"no events arrive of {', '.join(dead)}"
+        return self.webhook.trouble if self.webhook else ""
+
+    def ready(self) -> bool:
+        """Whether the API server may ask here."""
+        return self.webhook is None or self.webhook.serving
 
 
 async def _run(args: argparse.Namespace) -> int:
     await _load_config()
     process = _Process()
     host, _, port = args.listen.rpartition(":")
-    page = await health.serve(host, int(port), process.trouble)
+    page = await health.serve(host, int(port), process.trouble, process.ready)
     stopping = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stopping.set)
     async with ApiClient() as client:
-        lock = leader.Lock(names.OPERATOR, _namespace(), _identity(), client)
-        working = asyncio.create_task(leader.lead(lock, lambda: _work(args, client, lock, process)))
+        api = Api(client)
+        process.webhook = await webhook.start(api, _namespace(), args)
+        lock = leader.Lock(api, names.OPERATOR, _namespace(), _identity())
+        working = asyncio.create_task(leader.lead(lock, lambda: _work(args, api, lock, process)))
         waiting = asyncio.create_task(stopping.wait())
         await asyncio.wait({working, waiting}, return_when=asyncio.FIRST_COMPLETED)
         waiting.cancel()
         working.cancel()
         await asyncio.wait({working}, timeout=_STOP_SECONDS)
+        if process.webhook:
+            await process.webhook.stop()
         await lock.release()
     await page.cleanup()
     if working.done() and not working.cancelled() and (error := working.exception()):
@@ -100,12 +113,9 @@ async def _run(args: argparse.Namespace) -> int:
     return 0
 
 
-async def _work(
-    args: argparse.Namespace, client: ApiClient, lock: leader.Lock, process: _Process
-) -> None:
+async def _work(args: argparse.Namespace, api: Api, lock: leader.Lock, process: _Process) -> None:
     _log.info("%s leads", lock.identity)
     metrics.LEADER.set(1)
-    api = Api(client)
     await preconditions.wait(api, args.namespace or [None])
     settings = Settings(args.worker_image, args.sidecar_image, _namespace())
     sources = Sources(api, Store(), Tokens(api), Dispatchers(), settings)

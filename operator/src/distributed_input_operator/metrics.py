@@ -16,7 +16,7 @@ _INPUT = ("namespace", "input")
 
 RECONCILES = Counter(f"{_P}_reconciles_total", "Looks at inputs.", ["result"])
 SECONDS = Histogram(f"{_P}_reconcile_seconds", "How long a look takes.")
-WRITES = Counter(f"{_P}_writes_total", "Requests that change something.", ["method"])
+WRITES = Counter(f"{_P}_writes_total", "Requests that change something.", ["resource"])
 LEADER = Gauge(f"{_P}_leader", "1 where this replica works, 0 where it stands by.")
 INJECTIONS = Counter(f"{_P}_injections_total", "Trainer pods that were looked at.", ["result"])
 INJECTION_SECONDS = Histogram(f"{_P}_injection_seconds", "How long a pod is looked at.")

@@ -110,14 +110,14 @@ def ready_workers(snapshot: Snapshot) -> int:
 def _trouble(snapshot: Snapshot) -> list[Finding]:
     found = []
     pods = [*snapshot.of(names.DISPATCHER), *snapshot.of(names.WORKER)]
-    if waiting := _words(pods, lambda pod: pod.unschedulable):
-        found.append(Finding("Unschedulable", True, "Unschedulable", waiting))
     if refused := _refused(snapshot):
         quota = "exceeded quota" in refused
         kind = "QuotaExceeded" if quota else "PodsRefused"
         found.append(Finding(kind, True, kind, refused))
     if failing := _words(pods, lambda pod: pod.failing):
         found.append(Finding("PodsFailing", True, "PodsFailing", failing))
+    if waiting := _words(pods, lambda pod: pod.unschedulable):
+        found.append(Finding("Unschedulable", True, "Unschedulable", waiting))
     return found
 
 

@@ -117,6 +117,8 @@ def _structural(schema: Schema, defs: dict[str, Schema]) -> Schema:
         made["enum"] = [schema["const"]]
     if made.get("type") == "integer" and made.get("maximum", 0) >= 2**31:
         made["format"] = "int64"
+        if made["maximum"] == 2**63 - 1:
+            del made["maximum"]  # a double there, which would be 2**63, and overflow
     if "description" in made:
         made["description"] = " ".join(made["description"].split())
     if "properties" in schema:

@@ -171,7 +171,16 @@ Buffer = Annotated[
         {
             "anyOf": [{"type": "integer"}, {"type": "string"}],
             "pattern": _QUANTITY,
+            "maxLength": 32,
             "x-kubernetes-int-or-string": True,
+            "x-kubernetes-validations": [
+                {
+                    "rule": "type(self) == int ? 1048576 <= self && self <= 1099511627776 : "
+                    "quantity(self).compareTo(quantity('1Mi')) >= 0 && "
+                    "quantity(self).compareTo(quantity('1Ti')) <= 0",
+                    "message": "is out of bounds: use 1Mi to 1Ti, such as 256Mi",
+                }
+            ],
             "examples": ["256Mi"],
         }
     ),
