@@ -23,9 +23,9 @@ PROTOC = $(UV) run --quiet --isolated --no-project --no-config --python '>=3.10,
 PROTOS = distributed_input/proto/*.proto
 
 # What `make test` runs, in this order: the quick ones first.
-PARTS := lint types contracts protos-check unit integration
+PARTS := lint types contracts protos-check crds-check unit integration
 
-.PHONY: help setup run test lint format types contracts unit integration faults chaos bench protos protos-check clean
+.PHONY: help setup run test lint format types contracts unit integration faults chaos bench protos protos-check crds crds-check clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -83,6 +83,13 @@ protos-check: $(UV) ## Fail where the stubs are not what the .proto files give
 	$(PROTOC) --python_out="$$fresh" --pyi_out="$$fresh" $(PROTOS) && \
 	diff -r -x '*.proto' -x '__*__*' -x py.typed "$$fresh/distributed_input/proto" distributed_input/proto || \
 	{ echo 'The stubs differ from the .proto files: run `make protos` and commit what it writes.'; exit 1; }
+
+crds: $(SYNCED) ## Generate the custom resource definition from the typed model anew
+	python -m distributed_input_operator.core.crd > crds/distributedinputs.yaml
+
+crds-check: $(SYNCED) ## Fail where the definition is not what the model gives
+	@diff crds/distributedinputs.yaml <(python -m distributed_input_operator.core.crd) || \
+	{ echo 'The definition differs from the model: run `make crds` and commit what it writes.'; exit 1; }
 
 clean: ## Remove what the targets made in the checkout
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -9,3 +9,6 @@ settings.register_profile(
     "project", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True
 )
 settings.load_profile("project")
+
+# A real API server, started by the first test that asks for it.
+pytest_plugins = ["tests.cluster.fixtures"]

@@ -16,6 +16,13 @@ from distributed_input_operator.core.yaml_lines import Document, YamlError, docu
 
 __all__ = ["ResourceError", "data_plane_config", "load", "load_all", "loads", "loads_all"]
 
+_NOT_OF_THE_DATA_PLANE: Any = {
+    "workers": True,
+    "dispatcher": True,
+    "suspend": True,
+    "sidecar": {"image", "resources"},
+}
+
 
 def load(path: str | os.PathLike[str]) -> DistributedInput:
     """The one DistributedInput in a YAML file; documents of other kinds are passed over.
@@ -51,13 +58,17 @@ def loads_all(text: str, source: str = "<text>") -> list[DistributedInput]:
 
 
 def data_plane_config(resource: DistributedInput) -> dict[str, Any]:
-    """The spec as the sidecar's `--config` takes it under `inputs[<name>]`: plain JSON.
+    """What the sidecar's `--config` takes under `inputs[<name>]`: plain JSON.
 
-    Every field is there, camelCase, with its default; what has none is null. Three differ from the
-    YAML: `dataset.fromTrainer` is always true or false, `dataset.source` says `image: true` where
-    nothing was said, and `sidecar.bufferBytes` is the number that `buffer` stands for.
+    Every field of the spec that says what is read and how is there, camelCase, with its default;
+    what has none is null. What only says how many processes there are and where is not there.
+    Three differ from the YAML: `dataset.fromTrainer` is always true or false, `dataset.source`
+    says `image: true` where nothing was said, and `sidecar.bufferBytes` is the number that
+    `buffer` stands for.
     """
-    config: dict[str, Any] = resource.spec.model_dump(mode="json", by_alias=True)
+    config: dict[str, Any] = resource.spec.model_dump(
+        mode="json", by_alias=True, exclude=_NOT_OF_THE_DATA_PLANE
+    )
     dataset, sidecar = config["dataset"], config["sidecar"]
     dataset["fromTrainer"] = resource.spec.dataset.traced
     source = {key: value for key, value in dataset["source"].items() if value is not None}

@@ -97,6 +97,8 @@ def _takes(schema: Schema) -> str:
         return f"a whole number {_bounds(schema)}{example}"
     if schema.get("type") == "boolean":
         return "true or false"
+    if schema.get("type") == "array":
+        return "a list of mappings"
     if schema.get("type") == "object":
         names = ", ".join(schema.get("properties", {}))
         return f"a mapping{f' with the fields {names}' if names else ' of names to values'}"

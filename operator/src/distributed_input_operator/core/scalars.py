@@ -20,8 +20,9 @@ _SUBDOMAIN = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$
 _IDENTIFIER = r"[A-Za-z_][A-Za-z0-9_]*"
 _ENTRY_POINT = rf"^{_IDENTIFIER}(\.{_IDENTIFIER})*:{_IDENTIFIER}$"
 _QUANTITY = r"^[0-9]+(\.[0-9]+)?(Ki|Mi|Gi|Ti|k|M|G|T)?$"
-_BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40}
-_DECIMAL = {"k": 3, "M": 6, "G": 9, "T": 12}
+_ANY_QUANTITY = r"^([0-9]+(\.[0-9]+)?|\.[0-9]+)(m|[KMGTPE]i|[kMGTPE])?$"
+_BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
+_DECIMAL = {"m": -3, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 
 
 def problem(text: str, *at: str) -> PydanticCustomError:
@@ -66,6 +67,15 @@ def _check_config_map(value: str) -> str:
     return value
 
 
+def _check_object_name(value: str) -> str:
+    if len(value) > 253 or not re.fullmatch(_SUBDOMAIN, value):
+        raise problem(
+            f"{value!r} is no name of a Kubernetes object: use lower-case letters, digits, '-' "
+            "and '.', such as 'digits-storage'"
+        )
+    return value
+
+
 def _check_entry_point(value: str) -> str:
     module, colon, function = value.partition(":")
     example = "write package.module:function, such as 'digits:dataset_fn'"
@@ -96,12 +106,32 @@ def quantity_bytes(value: str) -> int:
             else "write a number and Ki, Mi, Gi or Ti, such as 256Mi"
         )
         raise ValueError(f"{value!r} is no quantity of bytes: {hint}")
-    suffix = match[2] or ""
-    number = Decimal(value.removesuffix(suffix))
-    size = number * 2 ** _BINARY.get(suffix, 0) * 10 ** _DECIMAL.get(suffix, 0)
+    size = quantity(value)
     if size != size.to_integral_value():
         raise ValueError(f"{value!r} is no whole number of bytes: use a smaller unit")
     return int(size)
+
+
+def quantity(value: str) -> Decimal:
+    """The number that a Kubernetes quantity stands for, of any resource: "500m" is 0.5.
+
+    Raises:
+        ValueError: it is not a quantity.
+    """
+    match = re.fullmatch(_ANY_QUANTITY, value)
+    if not match:
+        raise ValueError(f"{value!r} is no quantity: write a number, such as 2, 500m or 8Gi")
+    suffix = match[3] or ""
+    number = Decimal(value.removesuffix(suffix))
+    return number * Decimal(2) ** _BINARY.get(suffix, 0) * Decimal(10) ** _DECIMAL.get(suffix, 0)
+
+
+def _check_quantity(value: str) -> str:
+    try:
+        quantity(value)
+    except ValueError as error:
+        raise problem(str(error)) from None
+    return value
 
 
 def _digits_as_text(value: Any) -> Any:
@@ -141,9 +171,43 @@ Buffer = Annotated[
         {
             "anyOf": [{"type": "integer"}, {"type": "string"}],
             "pattern": _QUANTITY,
+            "maxLength": 32,
             "x-kubernetes-int-or-string": True,
+            "x-kubernetes-validations": [
+                {
+                    "rule": "type(self) == int ? 1048576 <= self && self <= 1099511627776 : "
+                    "quantity(self).compareTo(quantity('1Mi')) >= 0 && "
+                    "quantity(self).compareTo(quantity('1Ti')) <= 0",
+                    "message": "is out of bounds: use 1Mi to 1Ti, such as 256Mi",
+                }
+            ],
             "examples": ["256Mi"],
         }
     ),
 ]
 Path = Annotated[str, Field(min_length=1)]
+Image = Annotated[
+    str, Field(min_length=1, max_length=512, pattern=r"^\S+$", examples=["registry/digits:1"])
+]
+ObjectName = Annotated[
+    str, AfterValidator(_check_object_name), _text(_SUBDOMAIN, 253, "digits-storage")
+]
+Topology = Annotated[str, Field(pattern=r"^[1-9][0-9]*(x[1-9][0-9]*){1,2}$", examples=["2x2"])]
+Quantity = Annotated[
+    str,
+    BeforeValidator(_digits_as_text),
+    AfterValidator(_check_quantity),
+    WithJsonSchema(
+        {
+            "anyOf": [{"type": "integer"}, {"type": "string"}],
+            "pattern": _ANY_QUANTITY,
+            "x-kubernetes-int-or-string": True,
+            "examples": ["500m"],
+        }
+    ),
+]
+# Mappings of any content: a CRD must say so, or the API server prunes what is in them.
+Anything = Annotated[
+    dict[str, Any],
+    WithJsonSchema({"type": "object", "x-kubernetes-preserve-unknown-fields": True}),
+]

@@ -4,57 +4,46 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import (
-    BaseModel,
     ConfigDict,
     Field,
     ValidationInfo,
-    WithJsonSchema,
     field_validator,
     model_validator,
 )
 from pydantic.alias_generators import to_camel
 
+from distributed_input_operator.core.pods import Resources
 from distributed_input_operator.core.scalars import (
+    Anything,
     Buffer,
     ConfigMapName,
     EntryPoint,
+    Image,
     Path,
     problem,
 )
-
-# Mappings of any content: a CRD must say so, or the API server prunes what is in them.
-Anything = Annotated[
-    dict[str, Any],
-    WithJsonSchema({"type": "object", "x-kubernetes-preserve-unknown-fields": True}),
-]
-
-
-class Section(BaseModel):
-    """A part of the resource: frozen, camelCase in YAML, with no field but those written here."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, alias_generator=to_camel)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _null_means_left_out(cls, data: Any) -> Any:
-        """As in Kubernetes: `workers:` with nothing behind it gets the default."""
-        if not isinstance(data, Mapping):
-            return data
-        known = {field.alias for field in cls.model_fields.values()}
-        return {key: data[key] for key in data if data[key] is not None or key not in known}
+from distributed_input_operator.core.section import Section, cel
 
 
 class Source(Section):
     """Where the entry point's code comes from: one of the three."""
 
+    model_config = ConfigDict(
+        json_schema_extra=cel(
+            (
+                "[has(self.path), has(self.configMap), has(self.image)].filter(x, x).size() <= 1",
+                "path, configMap and image exclude each other: keep one of them",
+            )
+        )
+    )
+
     path: Path | None = Field(
         default=None,
-        description="A folder on this machine, relative to the YAML file; for "
-        "`distributed-input run` only.",
+        description="A folder on this machine, relative to the YAML file, for "
+        "`distributed-input run`; in a cluster the worker's image must have the code.",
         examples=["."],
     )
     config_map: ConfigMapName | None = Field(
@@ -80,6 +69,27 @@ class Source(Section):
 
 class Dataset(Section):
     """What is read: a function that the workers import, or a dataset that the trainer sends."""
+
+    model_config = ConfigDict(
+        json_schema_extra=cel(
+            (
+                "!has(self.entryPoint) || !has(self.fromTrainer) || !self.fromTrainer",
+                "fromTrainer excludes entryPoint: keep one of them, as a dataset comes either from "
+                "the trainer or from the entry point",
+            ),
+            (
+                "has(self.entryPoint) || !has(self.fromTrainer) || self.fromTrainer",
+                "fromTrainer: false needs an entry point: add "
+                "`entryPoint: package.module:function`",
+            ),
+            (
+                "has(self.entryPoint) || !has(self.source) || !(has(self.source.path) || "
+                "has(self.source.configMap) || has(self.source.image))",
+                "source belongs to an entry point, and there is none: add `entryPoint: "
+                "package.module:function`, or take source away for a dataset from the trainer",
+            ),
+        )
+    )
 
     entry_point: EntryPoint | None = Field(
         default=None,
@@ -156,44 +166,16 @@ class Batching(Section):
     )
 
 
-class Autoscaling(Section):
-    """Bounds within which the number of workers follows what the trainers can take."""
-
-    min_replicas: int = Field(default=1, ge=1, le=1000, description="The fewest workers.")
-    max_replicas: int = Field(ge=1, le=1000, description="The most workers.", examples=[8])
-
-    @model_validator(mode="after")
-    def _least_is_not_above_most(self) -> Autoscaling:
-        if self.min_replicas > self.max_replicas:
-            raise problem(
-                f"{self.min_replicas} is more than maxReplicas {self.max_replicas}: lower "
-                "minReplicas or raise maxReplicas",
-                "minReplicas",
-            )
-        return self
-
-
-class Workers(Section):
-    """The processes that run the input pipeline."""
-
-    replicas: int = Field(
-        default=1, ge=0, le=1000, description="How many; 0 pauses the input.", examples=[2]
-    )
-    autoscaling: Autoscaling | None = Field(
-        default=None, description="Left out: the number stays at `replicas`."
-    )
-    parallelism: Annotated[int, Field(ge=1, le=1024)] | None = Field(
-        default=None,
-        description="Rows that one worker computes at once. Left out: the number of its cores.",
-        examples=[4],
-    )
-
-
 class Dispatcher(Section):
     """The process that knows which workers and trainers are there."""
 
     port: Annotated[int, Field(ge=1, le=65535)] | None = Field(
-        default=None, description="Where it listens. Left out: any port.", examples=[7070]
+        default=None,
+        description="Where it listens. Left out: 7070 in a cluster, elsewhere any port.",
+        examples=[7070],
+    )
+    resources: Resources = Field(
+        default=Resources(), description="CPU and memory of its pod. Left out: 100m and 128Mi."
     )
 
 
@@ -212,4 +194,13 @@ class Sidecar(Section):
         ge=1,
         le=86400,
         description="How long the trainer waits for rows before an error that can be retried.",
+    )
+    image: Image | None = Field(
+        default=None,
+        description="Image of sidecars and of the dispatcher. Left out: the operator's own choice.",
+    )
+    resources: Resources = Field(
+        default=Resources(),
+        description="CPU and memory of the sidecar's container. Left out: 250m, and memory for the "
+        "buffer and 128Mi more.",
     )

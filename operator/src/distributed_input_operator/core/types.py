@@ -15,30 +15,31 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import ConfigDict, Field, model_validator
 
-from distributed_input_operator.core.scalars import Name, Namespace, problem
+from distributed_input_operator.core.pods import Accelerator, Resources
+from distributed_input_operator.core.scalars import Anything, Name, Namespace, problem
+from distributed_input_operator.core.section import Section, cel
 from distributed_input_operator.core.sections import (
-    Anything,
-    Autoscaling,
     Batching,
     Dataset,
     Dispatcher,
-    Section,
     Sidecar,
     Source,
-    Workers,
 )
+from distributed_input_operator.core.workers import Autoscaling, Workers
 
 __all__ = [
     "API_VERSION",
     "KIND",
+    "Accelerator",
     "Autoscaling",
     "Batching",
     "Dataset",
     "Dispatcher",
     "DistributedInput",
     "Metadata",
+    "Resources",
     "Section",
     "Sidecar",
     "Source",
@@ -77,8 +78,34 @@ class Metadata(Section):
         return {key: data[key] for key in data if key not in _SERVERS_OWN}
 
 
+def _fixed(*fields: str) -> tuple[tuple[str, str], ...]:
+    """Rules: these fields stay as they were first."""
+    return tuple(
+        (
+            f"has(self.{field}) == has(oldSelf.{field}) && "
+            f"(!has(self.{field}) || self.{field} == oldSelf.{field})",
+            f"{field} is fixed for the life of the input, for the positions of its trainers depend "
+            "on it: make a new input",
+        )
+        for field in fields
+    )
+
+
 class Spec(Section):
     """The input pipeline that is wanted."""
+
+    model_config = ConfigDict(
+        json_schema_extra=cel(
+            (
+                "self.order == 'any' || !has(self.partitions) || "
+                "!has(self.batching.globalBatchSize) || "
+                "self.batching.globalBatchSize % self.partitions == 0",
+                "partitions does not divide batching.globalBatchSize: use a number that does, or "
+                "give up the order with `order: any`",
+            ),
+            *_fixed("processingMode", "numSplits", "partitions", "seed"),
+        )
+    )
 
     dataset: Dataset = Field(default=Dataset(), description="What is read.")
     processing_mode: Literal["distributed_epoch", "parallel_epochs"] = Field(
@@ -118,6 +145,10 @@ class Spec(Section):
     workers: Workers = Field(default=Workers(), description="What runs the input pipeline.")
     dispatcher: Dispatcher = Field(default=Dispatcher(), description="What knows who is there.")
     sidecar: Sidecar = Field(default=Sidecar(), description="What fetches a trainer's share.")
+    suspend: bool = Field(
+        default=False,
+        description="Stop dispatcher and workers; trainers wait, and go on where they were.",
+    )
 
     @model_validator(mode="after")
     def _partitions_divide_the_batch(self) -> Spec:

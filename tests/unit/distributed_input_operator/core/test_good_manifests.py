@@ -31,8 +31,6 @@ DEFAULTS = {
     "batching": {"globalBatchSize": None, "remainder": "keep"},
     "order": "strict",
     "determinism": "warn",
-    "workers": {"replicas": 1, "autoscaling": None, "parallelism": None},
-    "dispatcher": {"port": None},
     "sidecar": {"bufferBytes": 256 * 2**20, "readAhead": 1, "timeoutSeconds": 600},
 }
 
@@ -60,7 +58,7 @@ def test_what_is_left_out_gets_the_default(text: str):
     assert data_plane_config(loads(text)) == DEFAULTS
 
 
-def test_every_field_reaches_the_data_plane():
+def test_every_field_that_the_data_plane_reads_reaches_it():
     text = manifest(
         """\
         dataset: {entryPoint: "a.b:c", args: {x: [1, {y: null}]}, source: {configMap: code}}
@@ -93,12 +91,6 @@ def test_every_field_reaches_the_data_plane():
         "batching": {"globalBatchSize": 64, "remainder": "pad"},
         "order": "any",
         "determinism": "relaxed",
-        "workers": {
-            "replicas": 3,
-            "autoscaling": {"minReplicas": 2, "maxReplicas": 9},
-            "parallelism": 4,
-        },
-        "dispatcher": {"port": 7070},
         "sidecar": {"bufferBytes": 3 * 2**29, "readAhead": 0, "timeoutSeconds": 30},
     }
     assert json.loads(json.dumps(config)) == config

@@ -39,6 +39,7 @@ def test_everything_but_the_name_has_a_default():
     required = {name: part.get("required", []) for name, part in schema["$defs"].items()}
     assert {name: needs for name, needs in required.items() if needs} == {
         "Metadata": ["name"],
+        "Accelerator": ["type"],
         "Autoscaling": ["maxReplicas"],
     }
 

@@ -1,0 +1,5 @@
+import sys
+
+from distributed_input_operator.main import main
+
+sys.exit(main())

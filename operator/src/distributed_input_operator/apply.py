@@ -1,0 +1,99 @@
+"""The executor: a plan's writes, in order; what the API server refused comes back as failures."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+from distributed_input_operator.api import Api, ApiError
+from distributed_input_operator.core import names
+from distributed_input_operator.core.plan import Plan
+from distributed_input_operator.core.snapshot import Failure, Snapshot
+from distributed_input_operator.core.types import API_VERSION, KIND
+from distributed_input_operator.kinds import BY_NAME, POD
+from distributed_input_operator.store import Store
+
+_COST_ANNOTATION = "controller.kubernetes.io/pod-deletion-cost"
+
+
+async def apply(api: Api, store: Store, snapshot: Snapshot, plan: Plan) -> list[Failure]:
+    """Write what the plan says; what could not be written and never will be as it is.
+
+    Raises ApiError, the first that is worth a retry, after all was tried.
+    """
+    namespace = snapshot.resource.metadata.namespace or ""
+    for pod, cost in plan.costs:  # before the number shrinks, or the wrong pods go
+        try:
+            store.put(await api.annotate(POD, namespace, pod, {_COST_ANNOTATION: str(cost)}))
+        except ApiError as error:
+            if error.status != 404:
+                raise
+    results = await asyncio.gather(
+        *(_apply_one(api, store, snapshot, one) for one in plan.objects), return_exceptions=True
+    )
+    failures = []
+    for result in results:
+        if isinstance(result, ApiError) and not result.retryable:
+            failures.append(failure(result))
+    for result in results:
+        if isinstance(result, BaseException) and not (
+            isinstance(result, ApiError) and not result.retryable
+        ):
+            raise result
+    return failures
+
+
+async def _apply_one(
+    api: Api, store: Store, snapshot: Snapshot, manifest: Mapping[str, Any]
+) -> None:
+    kind, meta = BY_NAME[manifest["kind"]], manifest["metadata"]
+    if not snapshot.live(kind.kind, meta["name"]):
+        await _check_free(api, kind.kind, meta)
+    store.put(await api.apply(manifest))
+
+
+async def _check_free(api: Api, kind: str, meta: Mapping[str, Any]) -> None:
+    """What someone else made under our name is not ours to take over."""
+    found = await api.get(BY_NAME[kind], meta["namespace"], meta["name"])
+    if found is None:
+        return
+    owners = [one["uid"] for one in found["metadata"].get("ownerReferences", [])]
+    ours = meta["ownerReferences"][0]["uid"]
+    if ours in owners:
+        return
+    if (found["metadata"].get("labels") or {}).get(names.INPUT_LABEL):
+        # Of an input of the same name that was deleted: the garbage collector is on its way.
+        raise ApiError(409, "Leftover", f"{kind} {meta['name']} of a deleted input is still there")
+    raise ApiError(
+        422,
+        "NameTaken",
+        f"{kind} {meta['name']} exists and belongs to someone else: rename or delete it, or rename "
+        "the input",
+    )
+
+
+async def write_status(
+    api: Api, store: Store, namespace: str, name: str, status: Mapping[str, Any]
+) -> None:
+    """Replace our part of an input's status. Raises ApiError."""
+    manifest = {
+        "apiVersion": API_VERSION,
+        "kind": KIND,
+        "metadata": {"name": name, "namespace": namespace},
+        "status": status,
+    }
+    store.put(await api.apply(manifest, "status"))
+
+
+def failure(error: ApiError) -> Failure:
+    """A refusal for the input's conditions, with the remedy."""
+    if error.status == 403 and "exceeded quota" in str(error):
+        return Failure("QuotaExceeded", str(error))
+    if error.status == 403:
+        return Failure(
+            "Forbidden", f"{error}: the operator's role lacks this: upgrade the chart, or grant it"
+        )
+    if error.reason == "NameTaken":
+        return Failure("NameTaken", str(error))
+    return Failure("Refused", f"{error}: change spec.workers (podTemplate, volumes, env)")

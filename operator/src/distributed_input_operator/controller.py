@@ -1,0 +1,118 @@
+"""Events in, looks at inputs out: the queue between the watches and `reconcile`."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import random
+from collections.abc import Callable, Sequence
+
+from distributed_input_operator import handlers, metrics
+from distributed_input_operator.api import ApiError
+from distributed_input_operator.observe import Sources
+from distributed_input_operator.reconcile import reconcile
+from distributed_input_operator.resync import Resync
+from distributed_input_operator.store import InputKey, Json, input_of
+from distributed_input_operator.workqueue import WorkQueue
+
+_log = logging.getLogger(__name__)
+
+WORKERS = 16
+LOOK_SECONDS = 60.0
+"""A look at one input that takes longer has hung."""
+RESYNC_SECONDS = 120.0
+_FIRST_BACKOFF, _LONGEST_BACKOFF = 0.5, 60.0
+
+
+class Controller:
+    """Works on all inputs of `namespaces` (of all where there are none)."""
+
+    def __init__(
+        self, sources: Sources, namespaces: Sequence[str], may_write: Callable[[], bool]
+    ) -> None:
+        """`may_write` is asked before each look: False ends the process."""
+        self._sources = sources
+        self._namespaces = tuple(namespaces)
+        self._may_write = may_write
+        self._queue: WorkQueue[InputKey] = WorkQueue()
+        self._failures: dict[InputKey, int] = {}
+        self._resync = Resync(
+            sources.api, sources.store, self._namespaces or (None,), self._queue.add
+        )
+
+    @property
+    def dead_watches(self) -> tuple[str, ...]:
+        """Kinds whose watch does not deliver."""
+        return self._resync.dead
+
+    async def run(self) -> None:
+        """Work until SIGTERM, which kopf listens to, or until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(self._work_forever()) for _ in range(WORKERS)]
+            tasks.append(group.create_task(self._resync_forever()))
+            await handlers.watch(self._namespaces, self._listed, self._told)
+            for task in tasks:
+                task.cancel()
+
+    def _listed(self, obj: Json) -> None:
+        self._sources.store.put(obj)
+
+    def _told(self, kind: str | None, obj: Json) -> None:
+        gone = kind == "DELETED"
+        self._resync.told(obj, gone=gone)
+        if gone:
+            self._sources.store.drop(obj)
+        else:
+            self._sources.store.put(obj)
+        if key := input_of(obj):
+            self._queue.add(key)
+
+    async def _resync_forever(self) -> None:
+        while True:
+            await asyncio.sleep(RESYNC_SECONDS * random.uniform(0.9, 1.1))
+            try:
+                await self._resync.check()
+            except ApiError as error:
+                _log.warning("resync failed, will be tried again: %s", error)
+            if self._resync.dead:
+                _log.error("no events of %s arrive: restarting", ", ".join(self._resync.dead))
+
+    async def _work_forever(self) -> None:
+        while True:
+            key = await self._queue.get()
+            if not self._may_write():
+                _log.critical("the lease was not renewed in time: another replica may lead")
+                os._exit(1)
+            try:
+                await self._look(key)
+            finally:
+                self._queue.done(key)
+
+    async def _look(self, key: InputKey) -> None:
+        try:
+            with metrics.SECONDS.time():
+                again = await asyncio.wait_for(reconcile(self._sources, key), LOOK_SECONDS)
+        except Exception as error:  # noqa: BLE001 - one input's trouble is no other's
+            self._failed(key, error)
+            return
+        metrics.RECONCILES.labels("ok").inc()
+        self._failures.pop(key, None)
+        if again is None:
+            self._queue.forget(key)
+        else:
+            self._queue.add_after(key, again * random.uniform(0.9, 1.1))
+
+    def _failed(self, key: InputKey, error: Exception) -> None:
+        metrics.RECONCILES.labels("failed").inc()
+        count = self._failures[key] = self._failures.get(key, 0) + 1
+        delay = min(_FIRST_BACKOFF * 2 ** min(count - 1, 10), _LONGEST_BACKOFF)
+        expected = isinstance(error, ApiError | TimeoutError)
+        _log.warning(
+            "%s/%s: will be tried again in %.1f s: %s",
+            *key,
+            delay,
+            str(error) or type(error).__name__,
+            exc_info=None if expected else error,
+        )
+        self._queue.add_after(key, delay * random.uniform(0.5, 1.0))

@@ -1,0 +1,204 @@
+"""The planner: a snapshot in, what to write out. Pure: the same answer however often it is asked.
+
+plan    what the cluster should have that it has not
+report  the status, once it is known what became of the plan
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from distributed_input_operator.core import names, times
+from distributed_input_operator.core.conditions import (
+    READY,
+    Finding,
+    conditions,
+    findings,
+    ready_workers,
+)
+from distributed_input_operator.core.dispatcher import dispatcher_objects, dispatcher_port
+from distributed_input_operator.core.matching import contains
+from distributed_input_operator.core.reporting import live_status
+from distributed_input_operator.core.scaling import Bounds, Decision, State, decide, recommended
+from distributed_input_operator.core.shared import shared_objects
+from distributed_input_operator.core.snapshot import Failure, Manifest, Pod, Snapshot
+from distributed_input_operator.core.status import Status
+from distributed_input_operator.core.worker import parallelism, worker_objects
+
+QUIET_SECONDS = 300.0
+"""When nothing is expected, an input is looked at again after this long."""
+WATCHED_SECONDS = 30.0
+"""An input whose dispatcher can be asked, or whose pods are awaited."""
+SCALED_SECONDS = 10.0
+"""An input that trainers read."""
+_FIRST_TO_GO = -1000
+"""A pod deletion cost below that of every other pod."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to write, in this order, and when to look again."""
+
+    costs: tuple[tuple[str, int], ...]
+    """Worker pods and the deletion cost that each is to have."""
+    objects: tuple[Manifest, ...]
+    """Children to apply: those that are not as they should be."""
+    desired: int
+    """Workers that there should be."""
+    decision: Decision | None
+    """Autoscaling's; None where the spec has none, or the input is suspended."""
+    again: float
+    """Seconds after which to look again even if nothing is heard."""
+
+
+def plan(snapshot: Snapshot, now: float) -> Plan:
+    """What the cluster lacks of what the input wants. `now`: seconds since 1970."""
+    desired, decision = _desired(snapshot, now)
+    wanted = [
+        *shared_objects(snapshot.resource, snapshot.settings),
+        *dispatcher_objects(snapshot.resource, snapshot.settings),
+        *worker_objects(snapshot.resource, snapshot.settings, desired, snapshot.code),
+    ]
+    objects = tuple(one for one in wanted if not _as_wanted(snapshot, one))
+    return Plan(_costs(snapshot, desired), objects, desired, decision, _again(snapshot))
+
+
+def report(
+    snapshot: Snapshot, made: Plan, failures: Iterable[Failure], now: float
+) -> dict[str, Any] | None:
+    """The status to write, or None where the last one still says it all.
+
+    Rates alone are worth a write every 30 s, not every time.
+    """
+    resource, before = snapshot.resource, snapshot.status
+    generation = resource.metadata.generation or 0
+    told = findings(snapshot, made.desired, made.decision, [*snapshot.missing, *failures])
+    ready = ready_workers(snapshot)
+    name = snapshot.name
+    state = made.decision.state if made.decision else None
+    workers = snapshot.live("Deployment", names.worker(name)).get("status") or {}
+    status: dict[str, Any] = {
+        "observedGeneration": generation,
+        "conditions": [
+            one.model_dump(by_alias=True)
+            for one in conditions(told, before.conditions, generation, times.text(now))
+        ],
+        "selector": ",".join(
+            f"{key}={value}" for key, value in names.selector(name, names.WORKER).items()
+        ),
+        "workers": {
+            "desired": made.desired,
+            "replicas": int(workers.get("replicas", 0)),
+            "ready": ready,
+            "summary": f"{ready}/{made.desired}",
+        },
+        "dispatcher": {"address": names.address(name, dispatcher_port(resource))},
+        "live": live_status(before.live, snapshot.measured, parallelism(resource), now),
+        "autoscaling": _autoscaling(state),
+    }
+    status = {key: value for key, value in status.items() if value is not None}
+    return None if Status.model_validate(status) == before else status
+
+
+def refusal(
+    before: Mapping[str, Any], generation: int, why: str, now: float
+) -> dict[str, Any] | None:
+    """The status of an input that cannot be used; None where the last one says it already.
+
+    What runs goes on as it is: `why` tells the user what to change.
+    """
+    old = Status.model_validate(before)
+    told = [Finding(READY, False, "InvalidSpec", why)]
+    kept = {key: before[key] for key in ("selector", "workers", "dispatcher") if key in before}
+    found = conditions(told, old.conditions, generation, times.text(now))
+    status = {
+        **kept,
+        "observedGeneration": generation,
+        "conditions": [one.model_dump(by_alias=True) for one in found],
+    }
+    return None if Status.model_validate(status) == old else status
+
+
+def _desired(snapshot: Snapshot, now: float) -> tuple[int, Decision | None]:
+    spec = snapshot.resource.spec
+    if spec.suspend:
+        return 0, None
+    scaling = spec.workers.autoscaling
+    if scaling is None:
+        return spec.workers.replicas, None
+    bounds = Bounds(
+        scaling.min_replicas,
+        scaling.max_replicas,
+        scaling.stabilization_window_seconds,
+        scaling.paused,
+    )
+    measured = snapshot.measured
+    decision = decide(
+        _state(snapshot),
+        bounds,
+        recommended(measured, parallelism(snapshot.resource)),
+        measured.useful_workers if measured else 0,
+        ready_workers(snapshot),
+        now,
+    )
+    return decision.state.desired, decision
+
+
+def _state(snapshot: Snapshot) -> State:
+    """As the last decision left it; at first, what there is."""
+    last = snapshot.status.autoscaling
+    if last is None:
+        spec = snapshot.live("Deployment", names.worker(snapshot.name)).get("spec") or {}
+        return State(int(spec.get("replicas", snapshot.resource.spec.workers.replicas)))
+    return State(last.desired, times.seconds(last.fewer_since), last.fewer)
+
+
+def _autoscaling(state: State | None) -> dict[str, Any] | None:
+    if state is None:
+        return None
+    if state.fewer_since is None:
+        return {"desired": state.desired}
+    since = times.text(state.fewer_since)
+    return {"desired": state.desired, "fewerSince": since, "fewer": state.fewer}
+
+
+def _as_wanted(snapshot: Snapshot, wanted: Manifest) -> bool:
+    live = snapshot.live(wanted["kind"], wanted["metadata"]["name"])
+    return bool(live) and contains(live, wanted)
+
+
+def _costs(snapshot: Snapshot, desired: int) -> tuple[tuple[str, int], ...]:
+    """Where workers are to go: those with the fewest open splits, so that little is made twice."""
+    pods = snapshot.of(names.WORKER)
+    deployment = snapshot.live("Deployment", names.worker(snapshot.name)).get("spec") or {}
+    leaving = min(len(pods), int(deployment.get("replicas", 0))) - desired
+    if leaving <= 0 or desired == 0:
+        return ()
+    streams = snapshot.measured.streams if snapshot.measured else {}
+
+    def cost(pod: Pod) -> tuple[bool, int, str, str]:
+        return (pod.ready, streams.get(pod.ip, 0), _reversed(pod.created), pod.name)
+
+    first = sorted(pods, key=cost)[:leaving]
+    return tuple((pod.name, _FIRST_TO_GO) for pod in first if pod.deletion_cost != _FIRST_TO_GO)
+
+
+def _reversed(text: str) -> str:
+    """A key by which later times come first."""
+    return "".join(chr(0x7F - ord(character)) for character in text)
+
+
+def _again(snapshot: Snapshot) -> float:
+    if snapshot.measured and snapshot.measured.consumers:
+        return SCALED_SECONDS
+    ready = snapshot.live("Deployment", names.dispatcher(snapshot.name)).get("status") or {}
+    waiting = any(not pod.ready for pod in snapshot.pods)
+    if (
+        ready.get("availableReplicas")
+        or waiting
+        or snapshot.resource.spec.dataset.source.config_map
+    ):
+        return WATCHED_SECONDS
+    return QUIET_SECONDS

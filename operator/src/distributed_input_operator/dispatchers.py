@@ -1,0 +1,95 @@
+"""Asks the dispatchers how their inputs go."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from dataclasses import dataclass, field
+
+import grpc
+import grpc.aio
+
+from distributed_input.proto import dispatcher_pb2
+from distributed_input_operator.core.rates import Consumer, Measured, Sample, Worker, measure
+
+_METHOD = "/distributed_input.v1.Dispatcher/Status"
+TIMEOUT_SECONDS = 2.0
+_YOUNG_SECONDS = 4.0
+"""Less than that between two questions tells nothing new: the others report every few seconds."""
+_WINDOW_SECONDS = 30.0
+"""Rates are over so long, or they would jump."""
+_AGAIN_SECONDS = 30.0
+"""A dispatcher that did not answer is left alone for so long."""
+
+
+@dataclass
+class _Known:
+    samples: deque[Sample] = field(default_factory=deque)
+    measured: Measured | None = None
+    silent_until: float = 0.0
+
+
+class Dispatchers:
+    """What the dispatchers of all inputs said of late. Measurements, no progress: may be lost."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, _Known] = {}
+
+    async def ask(self, uid: str, address: str, token: str) -> Measured | None:
+        """How input `uid` goes; None where its dispatcher at `address` does not say."""
+        known, now = self._known.setdefault(uid, _Known()), time.monotonic()
+        if known.samples and now - known.samples[-1].time < _YOUNG_SECONDS:
+            return known.measured
+        if now < known.silent_until:
+            return None
+        try:
+            answer = await _status(address, token)
+        except grpc.aio.AioRpcError:
+            known.silent_until = now + _AGAIN_SECONDS
+            known.measured = None
+            return None
+        sample = _sample(answer, now)
+        while len(known.samples) > 1 and known.samples[1].time < now - _WINDOW_SECONDS:
+            known.samples.popleft()
+        known.measured = measure(known.samples[0] if known.samples else None, sample)
+        known.samples.append(sample)
+        return known.measured
+
+    def forget(self, uid: str) -> None:
+        """The input is gone."""
+        self._known.pop(uid, None)
+
+
+async def _status(address: str, token: str) -> dispatcher_pb2.StatusResponse:
+    options = [("grpc.enable_http_proxy", 0)]
+    async with grpc.aio.insecure_channel(address, options=options) as channel:
+        call = channel.unary_unary(
+            _METHOD,
+            request_serializer=dispatcher_pb2.StatusRequest.SerializeToString,
+            response_deserializer=dispatcher_pb2.StatusResponse.FromString,
+        )
+        answer: dispatcher_pb2.StatusResponse = await call(
+            dispatcher_pb2.StatusRequest(),
+            timeout=TIMEOUT_SECONDS,
+            metadata=(("authorization", f"Bearer {token}"),),
+        )
+        return answer
+
+
+def _sample(answer: dispatcher_pb2.StatusResponse, now: float) -> Sample:
+    consumers = {}
+    for info in answer.consumers:
+        one = info.last
+        consumers[f"{one.job}/{one.index}/{one.incarnation}"] = Consumer(
+            rows=one.rows,
+            wait=one.wait_seconds,
+            wall=one.wall_seconds,
+            epoch=one.epoch,
+            useful_workers=one.useful_workers,
+            finished=one.finished,
+        )
+    workers = {
+        one.worker_id: Worker(one.address, one.rows, one.busy_seconds, one.open_streams)
+        for one in answer.workers
+    }
+    return Sample(now, consumers, workers)

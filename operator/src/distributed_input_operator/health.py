@@ -1,0 +1,39 @@
+"""/healthz, /readyz and /metrics of the operator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from aiohttp import web
+
+from distributed_input_operator import metrics
+
+
+async def serve(host: str, port: int, trouble: Callable[[], str]) -> web.AppRunner:
+    """Serve until the runner's `cleanup()`. Raises OSError where the port is taken.
+
+    `trouble`: why this process should be restarted; empty where it should not.
+    """
+
+    async def healthz(_: web.Request) -> web.Response:
+        why = trouble()
+        return web.Response(text=why or "ok", status=503 if why else 200)
+
+    async def readyz(_: web.Request) -> web.Response:
+        return web.Response(text="ok")
+
+    async def exposition(_: web.Request) -> web.Response:
+        return web.Response(body=metrics.rendered(), headers={"Content-Type": "text/plain"})
+
+    app = web.Application()
+    app.add_routes(
+        [
+            web.get("/healthz", healthz),
+            web.get("/readyz", readyz),
+            web.get("/metrics", exposition),
+        ]
+    )
+    runner = web.AppRunner(app, access_log=None, handle_signals=False)
+    await runner.setup()
+    await web.TCPSite(runner, host or None, port).start()
+    return runner

@@ -1,0 +1,64 @@
+"""The kinds of objects that the operator reads and writes, and their places in the API."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from distributed_input_operator.core import names
+from distributed_input_operator.core.crd import PLURAL
+from distributed_input_operator.core.types import API_VERSION, GROUP, KIND
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One kind: where it is, and what the operator must be allowed to do with it."""
+
+    kind: str
+    group: str
+    """Empty for the core group."""
+    version: str
+    plural: str
+    verbs: tuple[str, ...] = ("get", "list", "watch", "create", "patch")
+
+    @property
+    def api_version(self) -> str:
+        """As in an object's apiVersion."""
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    def path(self, namespace: str | None, name: str = "", subresource: str = "") -> str:
+        """The URL's path; of all namespaces where `namespace` is None."""
+        root = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
+        middle = f"/namespaces/{namespace}" if namespace else ""
+        parts = [root + middle, self.plural, name, subresource]
+        return "/".join(part for part in parts if part)
+
+    @property
+    def selector(self) -> str:
+        """The label selector of what the operator looks at; inputs themselves have no label."""
+        return "" if self.kind == KIND else names.INPUT_LABEL
+
+
+INPUT = Kind(KIND, GROUP, API_VERSION.partition("/")[2], PLURAL, ("get", "list", "watch"))
+DEPLOYMENT = Kind("Deployment", "apps", "v1", "deployments")
+POD = Kind("Pod", "", "v1", "pods", ("list", "watch", "get", "patch"))
+SECRET = Kind("Secret", "", "v1", "secrets", ("get", "create"))
+LEASE = Kind("Lease", "coordination.k8s.io", "v1", "leases", ("get", "create", "update"))
+"""In the operator's own namespace only."""
+CONFIG_MAP = Kind("ConfigMap", "", "v1", "configmaps")
+WATCHED = (
+    INPUT,
+    DEPLOYMENT,
+    Kind("Service", "", "v1", "services"),
+    CONFIG_MAP,
+    Kind("ServiceAccount", "", "v1", "serviceaccounts"),
+    Kind("PodDisruptionBudget", "policy", "v1", "poddisruptionbudgets"),
+    Kind("NetworkPolicy", "networking.k8s.io", "v1", "networkpolicies"),
+    POD,
+)
+BY_NAME = {kind.kind: kind for kind in (*WATCHED, SECRET)}
+
+RULES: tuple[tuple[str, str, tuple[str, ...]], ...] = (
+    *((kind.group, kind.plural, kind.verbs) for kind in (*WATCHED, SECRET)),
+    (GROUP, f"{PLURAL}/status", ("patch",)),
+)
+"""(group, resource, verbs) that the controller needs: what the chart's role must grant."""

@@ -1,0 +1,95 @@
+"""The cluster -> a frozen snapshot of one input."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from pydantic import ValidationError
+
+from distributed_input_operator.api import Api, ApiError, Json
+from distributed_input_operator.apply import failure
+from distributed_input_operator.core import names
+from distributed_input_operator.core.children import digest
+from distributed_input_operator.core.dispatcher import dispatcher_port
+from distributed_input_operator.core.podstate import pod
+from distributed_input_operator.core.problems import problems
+from distributed_input_operator.core.snapshot import Failure, Settings, Snapshot
+from distributed_input_operator.core.status import Status
+from distributed_input_operator.core.types import DistributedInput
+from distributed_input_operator.dispatchers import Dispatchers
+from distributed_input_operator.kinds import CONFIG_MAP
+from distributed_input_operator.store import InputKey, Store
+from distributed_input_operator.tokens import Tokens
+
+
+class Unusable(Exception):
+    """The input's spec is one that the API server took and we cannot use."""
+
+
+@dataclass(frozen=True)
+class Sources:
+    """Where the facts about inputs come from."""
+
+    api: Api
+    store: Store
+    tokens: Tokens
+    dispatchers: Dispatchers
+    settings: Settings
+
+
+async def observe(sources: Sources, key: InputKey) -> Snapshot | None:
+    """All that is known of an input; None where it is gone or on its way out.
+
+    Raises Unusable, and ApiError where something could not be read that may be read later.
+    """
+    found = sources.store.input(key)
+    if found is None or "deletionTimestamp" in found["metadata"]:
+        return None
+    resource = parsed(found)
+    children = sources.store.children(key)
+    snapshot = Snapshot(
+        resource=resource,
+        status=Status.model_validate(found.get("status") or {}),
+        settings=sources.settings,
+        objects={place: obj for place, obj in children.items() if place[0] != "Pod"},
+        pods=tuple(pod(obj) for place, obj in children.items() if place[0] == "Pod"),
+    )
+    snapshot = await _with_code(sources.api, snapshot)
+    return await _with_measurements(sources, snapshot)
+
+
+def parsed(found: Json) -> DistributedInput:
+    """The typed resource. Raises Unusable, with what to change."""
+    try:
+        return DistributedInput.model_validate({**found, "status": {}})
+    except ValidationError as error:
+        raise Unusable("; ".join(map(str, problems(error)))) from None
+
+
+async def _with_code(api: Api, snapshot: Snapshot) -> Snapshot:
+    name = snapshot.resource.spec.dataset.source.config_map
+    if name is None:
+        return snapshot
+    found = await api.get(CONFIG_MAP, snapshot.resource.metadata.namespace or "", name)
+    if found is not None:
+        content = {key: found.get(key) for key in ("data", "binaryData")}
+        return replace(snapshot, code=digest(content))
+    text = f"spec.dataset.source.configMap: there is no ConfigMap {name}: create it"
+    return replace(snapshot, missing=(*snapshot.missing, Failure("CodeMissing", text)))
+
+
+async def _with_measurements(sources: Sources, snapshot: Snapshot) -> Snapshot:
+    resource = snapshot.resource
+    try:
+        token = await sources.tokens.token(resource)
+    except ApiError as error:
+        if error.retryable:
+            raise
+        return replace(snapshot, missing=(*snapshot.missing, failure(error)))
+    ready = [one for one in snapshot.of(names.DISPATCHER) if one.ready and one.ip]
+    if not ready:
+        return snapshot
+    host = f"[{ready[0].ip}]" if ":" in ready[0].ip else ready[0].ip
+    address = f"{host}:{dispatcher_port(resource)}"
+    measured = await sources.dispatchers.ask(resource.metadata.uid or "", address, token)
+    return replace(snapshot, measured=measured)

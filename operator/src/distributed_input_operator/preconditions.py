@@ -1,0 +1,86 @@
+"""What must hold before the watches start: the definition is there, the role is whole."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+
+from distributed_input_operator.api import Api, ApiError
+from distributed_input_operator.kinds import INPUT, RULES
+
+_log = logging.getLogger(__name__)
+_AGAIN_SECONDS = 10.0
+_REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+_CANNOT_WATCH = frozenset({"list", "watch"})
+
+
+async def wait(api: Api, namespaces: Sequence[str | None]) -> None:
+    """Return once everything can be watched; until then say every 10 s what is missing.
+
+    A right that only some writes need does not hold anything up: the input that needs it says so.
+    """
+    while True:
+        try:
+            missing = await _missing(api, namespaces)
+            blocking = await _definition(api) + [
+                text for verb, text in missing if verb in _CANNOT_WATCH
+            ]
+            for _, text in missing:
+                _log.error(text)
+            if not blocking:
+                return
+            for text in blocking:
+                _log.error("waiting: %s", text)
+        except ApiError as error:
+            _log.error("waiting for the API server: %s", error)
+        await asyncio.sleep(_AGAIN_SECONDS)
+
+
+async def _definition(api: Api) -> list[str]:
+    try:
+        await api.request("GET", f"/apis/{INPUT.group}/{INPUT.version}")
+    except ApiError as error:
+        if error.status != 404:
+            raise
+        return [
+            f"the CustomResourceDefinition {INPUT.plural}.{INPUT.group} is not installed: install "
+            "the chart with crds.enabled=true, or kubectl apply -f crds/"
+        ]
+    return []
+
+
+async def _missing(api: Api, namespaces: Sequence[str | None]) -> list[tuple[str, str]]:
+    """The rights that this process lacks: (verb, what to do about it)."""
+    asked = [
+        (group, resource, verb, namespace)
+        for group, resource, verbs in RULES
+        for verb in verbs
+        for namespace in namespaces
+    ]
+    allowed = await asyncio.gather(*(_allowed(api, *one) for one in asked))
+    return [
+        (verb, _remedy(group, resource, verb, namespace))
+        for (group, resource, verb, namespace), yes in zip(asked, allowed, strict=True)
+        if not yes
+    ]
+
+
+def _remedy(group: str, resource: str, verb: str, namespace: str | None) -> str:
+    where = f"in namespace {namespace}" if namespace else "in all namespaces"
+    of = f"{resource}.{group}" if group else resource
+    return f"the operator's role lacks {verb!r} on {of} {where}: upgrade the chart, or grant it"
+
+
+async def _allowed(api: Api, group: str, resource: str, verb: str, namespace: str | None) -> bool:
+    name, _, subresource = resource.partition("/")
+    attributes = {"group": group, "resource": name, "subresource": subresource, "verb": verb}
+    if namespace:
+        attributes["namespace"] = namespace
+    review = {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SelfSubjectAccessReview",
+        "spec": {"resourceAttributes": attributes},
+    }
+    answer = await api.request("POST", _REVIEWS, body=review)
+    return bool(answer.get("status", {}).get("allowed"))

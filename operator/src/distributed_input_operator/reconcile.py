@@ -1,0 +1,42 @@
+"""One look at one input: observe, plan, apply, report. The same however often it is done."""
+
+from __future__ import annotations
+
+import time
+
+from distributed_input_operator import metrics
+from distributed_input_operator.apply import apply, write_status
+from distributed_input_operator.core.plan import QUIET_SECONDS, plan, refusal, report
+from distributed_input_operator.observe import Sources, Unusable, observe
+from distributed_input_operator.store import InputKey
+
+
+async def reconcile(sources: Sources, key: InputKey) -> float | None:
+    """Bring the cluster closer to what the input wants.
+
+    Returns: seconds after which to look again, or None where the input is gone.
+    Raises: ApiError, to be tried again.
+    """
+    now = time.time()
+    try:
+        snapshot = await observe(sources, key)
+    except Unusable as error:
+        return await _refuse(sources, key, str(error), now)
+    if snapshot is None:
+        metrics.forget(key)
+        return None
+    made = plan(snapshot, now)
+    failures = await apply(sources.api, sources.store, snapshot, made)
+    status = report(snapshot, made, failures, now)
+    if status is not None:
+        await write_status(sources.api, sources.store, *key, status)
+    metrics.show(key, snapshot, made)
+    return made.again
+
+
+async def _refuse(sources: Sources, key: InputKey, why: str, now: float) -> float:
+    found = sources.store.input(key) or {}
+    status = refusal(found.get("status") or {}, found["metadata"]["generation"], why, now)
+    if status is not None:
+        await write_status(sources.api, sources.store, *key, status)
+    return QUIET_SECONDS

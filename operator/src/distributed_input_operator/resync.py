@@ -1,0 +1,105 @@
+"""Lists everything now and then: repairs what the watches missed, and proves that they deliver.
+
+A watch can die with a green health page. So what the API server lists is held against what the
+watches told; a difference that is still there after a grace period means that a watch is dead.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from distributed_input_operator.api import Api
+from distributed_input_operator.kinds import WATCHED, Kind
+from distributed_input_operator.store import InputKey, Json, Store
+
+GRACE_SECONDS = 20.0
+"""Events may be this late."""
+
+
+@dataclass(frozen=True)
+class _Suspect:
+    """An object of which the watch has told another state than the list."""
+
+    kind: Kind
+    uid: str
+    version: int
+    """Of the API server; 0 where it is gone there."""
+    namespace: str
+    name: str
+
+
+class Resync:
+    """Compares and mends, kind by kind.
+
+    Attributes:
+        dead: kinds whose watch did not deliver, as of the last check.
+    """
+
+    def __init__(
+        self,
+        api: Api,
+        store: Store,
+        namespaces: Iterable[str | None],
+        mended: Callable[[InputKey], None],
+    ) -> None:
+        """`namespaces`: those that are served, or [None] for all; `mended` gets what changed."""
+        self._api = api
+        self._store = store
+        self._namespaces = tuple(namespaces)
+        self._mended = mended
+        self._told: dict[str, int] = {}
+        self.dead: tuple[str, ...] = ()
+
+    def told(self, obj: Json, *, gone: bool = False) -> None:
+        """A watch has told of `obj`."""
+        meta = obj["metadata"]
+        if gone:
+            self._told.pop(meta["uid"], None)
+        else:
+            self._told[meta["uid"]] = int(meta["resourceVersion"])
+
+    async def check(self, grace: float = GRACE_SECONDS) -> None:
+        """Compare; where something differs, wait `grace` seconds, look again, and mend.
+
+        Raises ApiError where the API server does not answer: that says nothing of the watches.
+        """
+        suspects = [one for kind in WATCHED for one in await self._suspects(kind)]
+        if suspects:
+            await asyncio.sleep(grace)
+        missed = [one for one in suspects if await self._still_differs(one)]
+        self.dead = tuple(sorted({one.kind.kind for one in missed}))
+
+    async def _suspects(self, kind: Kind) -> list[_Suspect]:
+        known = self._store.of_kind(kind.kind)
+        listed, suspects = set(), []
+        for namespace in self._namespaces:
+            async for meta in self._api.metadata(kind, namespace):
+                uid, version = meta["uid"], int(meta["resourceVersion"])
+                listed.add(uid)
+                if self._told.get(uid, 0) < version:
+                    suspects.append(_Suspect(kind, uid, version, meta["namespace"], meta["name"]))
+        for uid, obj in known.items():
+            if uid not in listed:
+                meta = obj["metadata"]
+                suspects.append(_Suspect(kind, uid, 0, meta["namespace"], meta["name"]))
+        return suspects
+
+    async def _still_differs(self, one: _Suspect) -> bool:
+        """Whether the watch has not told of it meanwhile; what it did not tell is mended."""
+        if one.version and self._told.get(one.uid, 0) >= one.version:
+            return False
+        known = self._store.of_kind(one.kind.kind).get(one.uid)
+        if not one.version and known is None:
+            return False
+        now = await self._api.get(one.kind, one.namespace, one.name)
+        there = now is not None and now["metadata"]["uid"] == one.uid
+        if now is not None and there:
+            key = self._store.put(now)
+        else:
+            key = self._store.drop(known) if known else None
+        if key:
+            self._mended(key)
+        # Made or deleted while we looked: the watch has nothing to tell of that any more.
+        return there if one.version else not there

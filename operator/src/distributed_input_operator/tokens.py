@@ -1,0 +1,60 @@
+"""The token of each input: made once, kept in a Secret, never changed and never logged."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import secrets
+import time
+
+from distributed_input_operator.api import Api, ApiError, Json
+from distributed_input_operator.core import names
+from distributed_input_operator.core.shared import token_secret
+from distributed_input_operator.core.types import DistributedInput
+from distributed_input_operator.kinds import SECRET
+
+_BYTES = 32
+_SURE_SECONDS = 300.0
+"""A Secret that was there is believed to be there for so long: there is no right to watch them."""
+
+
+class Tokens:
+    """The tokens of the inputs that the operator works on."""
+
+    def __init__(self, api: Api) -> None:
+        self._api = api
+        self._known: dict[str, tuple[str, float]] = {}
+
+    async def token(self, resource: DistributedInput) -> str:
+        """The input's token, after making it where there was none. Raises ApiError."""
+        uid, namespace = resource.metadata.uid or "", resource.metadata.namespace or ""
+        known = self._known.get(uid)
+        if known and time.monotonic() < known[1]:
+            return known[0]
+        secret = await self._api.get(SECRET, namespace, names.shared(resource.metadata.name))
+        if secret is None:
+            made = token_secret(resource, secrets.token_urlsafe(_BYTES))
+            secret = await self._api.create(made)
+        token = _token(secret, resource)
+        self._known[uid] = (token, time.monotonic() + _SURE_SECONDS)
+        return token
+
+    def forget(self, uid: str) -> None:
+        """The input is gone."""
+        self._known.pop(uid, None)
+
+
+def _token(secret: Json, resource: DistributedInput) -> str:
+    owners = [one["uid"] for one in secret["metadata"].get("ownerReferences", [])]
+    name = secret["metadata"]["name"]
+    if owners and resource.metadata.uid not in owners:
+        raise ApiError(409, "Leftover", f"Secret {name} of a deleted input is still there")
+    try:
+        return base64.b64decode(secret["data"][names.TOKEN_KEY]).decode().strip()
+    except (KeyError, TypeError, binascii.Error, UnicodeDecodeError):
+        raise ApiError(
+            422,
+            "TokenUnusable",
+            f"Secret {name} has no usable key {names.TOKEN_KEY!r}: delete the Secret, and the "
+            "operator makes a new one",
+        ) from None

@@ -1,0 +1,96 @@
+"""Certificates of a test cluster: one authority, short-lived, never used again."""
+
+from __future__ import annotations
+
+import datetime
+import ipaddress
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+_VALID = datetime.timedelta(days=30)
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A certificate and its private key, both PEM."""
+
+    certificate: bytes
+    key: bytes
+
+
+class Authority:
+    """Issues certificates that the cluster's parts trust."""
+
+    def __init__(self) -> None:
+        self._key = ec.generate_private_key(ec.SECP256R1())
+        self._name = _name("distributed-input-test-ca")
+        signed = (
+            _builder(self._name, self._name, self._key)
+            .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+            .sign(self._key, hashes.SHA256())
+        )
+        self.certificate = signed.public_bytes(serialization.Encoding.PEM)
+
+    def issue(self, common_name: str, organization: str = "", hosts: Sequence[str] = ()) -> Pair:
+        """A certificate for both ends of TLS.
+
+        common_name: the user, where a client shows it. organization: its group. hosts: names and
+        addresses that a server answers to.
+        """
+        key = ec.generate_private_key(ec.SECP256R1())
+        usages = [ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.SERVER_AUTH]
+        signed = (
+            _builder(_name(common_name, organization), self._name, key)
+            .add_extension(x509.ExtendedKeyUsage(usages), critical=False)
+            .add_extension(
+                x509.SubjectAlternativeName([_host(host) for host in (*hosts, common_name)]),
+                critical=False,
+            )
+            .sign(self._key, hashes.SHA256())
+        )
+        return Pair(signed.public_bytes(serialization.Encoding.PEM), key_pem(key))
+
+
+def key_pem(key: ec.EllipticCurvePrivateKey | None = None) -> bytes:
+    """A private key as PEM: the given one, or a new one."""
+    return (key or ec.generate_private_key(ec.SECP256R1())).private_bytes(
+        serialization.Encoding.PEM,
+        # Where the API server reads public keys, it takes this format of a private one, not PKCS8.
+        serialization.PrivateFormat.TraditionalOpenSSL,
+        serialization.NoEncryption(),
+    )
+
+
+def _builder(
+    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey
+) -> x509.CertificateBuilder:
+    # An hour back: clocks in pods are the node's, but a suspended machine's may lag.
+    begin = datetime.datetime.now(datetime.timezone.utc) - datetime.timedelta(hours=1)
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(begin)
+        .not_valid_after(begin + _VALID)
+    )
+
+
+def _name(common_name: str, organization: str = "") -> x509.Name:
+    parts = [x509.NameAttribute(NameOID.COMMON_NAME, common_name)]
+    if organization:
+        parts.append(x509.NameAttribute(NameOID.ORGANIZATION_NAME, organization))
+    return x509.Name(parts)
+
+
+def _host(host: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(host))
+    except ValueError:
+        return x509.DNSName(host)

@@ -1,0 +1,106 @@
+"""The control plane that other tests stand on does what it says."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from kubernetes import client as kubernetes
+from kubernetes import config, watch
+
+from tests.cluster.binaries import binary, version
+from tests.cluster.control_plane import ControlPlane
+
+_SECONDS = 30
+
+
+def test_it_is_the_version_that_was_asked_for(api):
+    assert kubernetes.VersionApi(api).get_code().git_version == version("kubernetes")
+
+
+def test_a_deployment_gets_a_pod_that_nothing_can_schedule(api, namespace):
+    """All four processes had a part in this."""
+    labels = {"app": "any"}
+    container = {"name": "any", "image": "any"}
+    apps: Any = kubernetes.AppsV1Api(api)
+    apps.create_namespaced_deployment(
+        namespace,
+        {
+            "metadata": {"name": "any"},
+            "spec": {
+                "selector": {"matchLabels": labels},
+                "template": {
+                    "metadata": {"labels": labels},
+                    "spec": {"containers": [container]},
+                },
+            },
+        },
+    )
+    list_pods = kubernetes.CoreV1Api(api).list_namespaced_pod
+    for event in watch.Watch().stream(list_pods, namespace, timeout_seconds=_SECONDS):
+        for condition in event["object"].status.conditions or []:
+            if condition.reason == "Unschedulable":
+                assert "no nodes available" in condition.message
+                return
+    pytest.fail(f"no pod was tried within {_SECONDS} s")
+
+
+def test_a_service_account_has_its_own_rights_only(api, control_plane, namespace):
+    core: Any = kubernetes.CoreV1Api(api)
+    core.create_namespaced_service_account(namespace, {"metadata": {"name": "someone"}})
+    path = control_plane.service_account_kubeconfig(namespace, "someone")
+    assert path.stat().st_mode & 0o077 == 0
+    with config.new_client_from_config(str(path)) as own:
+        reviews: Any = kubernetes.AuthenticationV1Api(own)
+        who = reviews.create_self_subject_review({}).status.user_info
+        assert who.username == f"system:serviceaccount:{namespace}:someone"
+        with pytest.raises(kubernetes.ApiException, match="cannot list resource"):
+            kubernetes.CoreV1Api(own).list_namespaced_pod(namespace)
+
+
+def test_kubectl_reads_the_kubeconfig(control_plane):
+    said = subprocess.run(
+        [binary("kubectl"), f"--kubeconfig={control_plane.kubeconfig}", "get", "ns", "-oyaml"],
+        capture_output=True,
+        check=True,
+        timeout=_SECONDS,
+    )
+    names = [one["metadata"]["name"] for one in yaml.safe_load(said.stdout)["items"]]
+    assert "kube-system" in names
+
+
+def test_what_is_stored_outlives_the_api_server(api, control_plane, namespace):
+    core: Any = kubernetes.CoreV1Api(api)
+    core.create_namespaced_config_map(namespace, {"metadata": {"name": "kept"}})
+    control_plane.api_server.stop(signal.SIGKILL)
+    assert not control_plane.serves()
+    control_plane.api_server.start()
+    control_plane.wait_ready()
+    assert core.read_namespaced_config_map("kept", namespace).metadata.name == "kept"
+
+
+def test_nothing_outlives_a_killed_test_run(tmp_path):
+    """A run that is killed cannot clean up; the kernel does it."""
+    script = (
+        "import pathlib, os, signal\n"
+        "from tests.cluster.control_plane import ControlPlane\n"
+        f"plane = ControlPlane(pathlib.Path({str(tmp_path)!r}))\n"
+        "plane.etcd.start()\n"
+        "os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    root = Path(__file__).parents[2]
+    env = {**os.environ, "PYTHONPATH": str(root)}
+    ended = subprocess.run([sys.executable, "-c", script], env=env, timeout=_SECONDS)
+    assert ended.returncode == -signal.SIGKILL
+    left = ControlPlane(tmp_path).etcd
+    try:
+        assert (tmp_path / "etcd.pid").exists()
+        assert not left.alive()
+    finally:
+        left.stop()

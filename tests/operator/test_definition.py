@@ -1,0 +1,174 @@
+"""What the API server itself refuses, every rule by a good and a bad manifest, and kubectl."""
+
+from __future__ import annotations
+
+import subprocess
+
+import pytest
+
+from tests.cluster.binaries import binary
+from tests.operator.cluster import Refused
+from tests.operator.running import manifest
+
+BATCH = {"batching": {"globalBatchSize": 12}}
+TPU = {"type": "gke-tpu", "product": "tpu-v5-lite-podslice", "topology": "2x2"}
+
+GOOD_AND_BAD = [
+    ({"partitions": 4, **BATCH}, {"partitions": 5, **BATCH}, "spec: .*partitions does not divide"),
+    ({"partitions": 5, "order": "any", **BATCH}, {"partitions": 5, **BATCH}, "order: any"),
+    (
+        {"workers": {"autoscaling": {"minReplicas": 2, "maxReplicas": 2}}},
+        {"workers": {"autoscaling": {"minReplicas": 3, "maxReplicas": 2}}},
+        "spec.workers.autoscaling: .*minReplicas is more than maxReplicas",
+    ),
+    (
+        {"workers": {"autoscaling": {"maxReplicas": 2}}},
+        {"workers": {"autoscaling": {}}},
+        "spec.workers.autoscaling.maxReplicas: Required value",
+    ),
+    (
+        {"dataset": {"entryPoint": "a:b", "fromTrainer": False}},
+        {"dataset": {"entryPoint": "a:b", "fromTrainer": True}},
+        "spec.dataset: .*fromTrainer excludes entryPoint",
+    ),
+    (
+        {"dataset": {"fromTrainer": True}},
+        {"dataset": {"fromTrainer": False}},
+        "spec.dataset: .*needs an entry point",
+    ),
+    (
+        {"dataset": {"entryPoint": "a:b", "source": {"image": True}}},
+        {"dataset": {"source": {"image": True}}},
+        "spec.dataset: .*source belongs to an entry point",
+    ),
+    (
+        {"dataset": {"entryPoint": "a:b", "source": {"configMap": "code"}}},
+        {"dataset": {"entryPoint": "a:b", "source": {"configMap": "code", "image": True}}},
+        "spec.dataset.source: .*exclude each other",
+    ),
+    (
+        {"dataset": {"entryPoint": "a.b:c"}},
+        {"dataset": {"entryPoint": "a.b"}},
+        "spec.dataset.entryPoint",
+    ),
+    (
+        {"workers": {"accelerator": TPU}},
+        {"workers": {"accelerator": {"type": "gke-tpu"}}},
+        "spec.workers.accelerator: .*needs product and topology",
+    ),
+    (
+        {"workers": {"accelerator": {"type": "nvidia"}}},
+        {"workers": {"accelerator": {"type": "nvidia", "topology": "2x2"}}},
+        "spec.workers.accelerator: .*topology is for type gke-tpu only",
+    ),
+    (
+        {"workers": {"placement": "near-trainers"}},
+        {"workers": {"placement": "near"}},
+        'spec.workers.placement: Unsupported value: "near"',
+    ),
+    ({"workers": {"replicas": 0}}, {"workers": {"replicas": -1}}, "spec.workers.replicas"),
+    (
+        {"sidecar": {"buffer": "1Gi"}},
+        {"sidecar": {"buffer": "1GB"}},
+        "spec.sidecar.buffer",
+    ),
+    (
+        {"sidecar": {"buffer": 1048576}},
+        {"sidecar": {"buffer": "512Ki"}},
+        "spec.sidecar.buffer: .*1Mi to 1Ti",
+    ),
+    ({"seed": 2**63 - 1}, {"seed": 2**63}, "spec.seed"),
+    (
+        {"workers": {"resources": {"requests": {"cpu": 4, "memory": "1.5Gi"}}}},
+        {"workers": {"resources": {"requests": {"cpu": "four"}}}},
+        "spec.workers.resources.requests",
+    ),
+    (
+        {"workers": {"podTemplate": {"spec": {"hostname": "x"}}, "env": [{"name": "A"}]}},
+        {"workers": {"env": ["A"]}},
+        "spec.workers.env",
+    ),
+]
+IMMUTABLE = [
+    ("partitions", {"partitions": 4}, {"partitions": 2}),
+    ("partitions", {}, {"partitions": 2}),
+    ("numSplits", {"numSplits": 4}, {"numSplits": 8}),
+    ("seed", {"seed": 1}, {"seed": 2}),
+    ("processingMode", {}, {"processingMode": "parallel_epochs"}),
+]
+
+
+@pytest.mark.parametrize(("good", "bad", "words"), GOOD_AND_BAD)
+def test_a_rule_lets_the_good_pass_and_names_field_and_rule_for_the_bad(cluster, good, bad, words):
+    cluster.create(manifest("rule", **good), dryRun="All")
+    with pytest.raises(Refused, match=words) as refused:
+        cluster.create(manifest("rule", **bad), dryRun="All")
+    assert refused.value.status == 422
+
+
+@pytest.mark.parametrize(
+    ("good", "bad", "words"),
+    [
+        ("a" * 52, "a" * 53, "metadata.name has at most 52 characters"),
+        ("a-1", "1-a", "metadata.name takes lower-case letters"),
+        ("a", "a.b", "metadata.name takes lower-case letters"),
+    ],
+)
+def test_names_leave_room_for_suffixes(cluster, good, bad, words):
+    cluster.create(manifest(good), dryRun="All")
+    with pytest.raises(Refused, match=words):
+        cluster.create(manifest(bad), dryRun="All")
+
+
+@pytest.mark.parametrize(("field", "before", "after"), IMMUTABLE)
+def test_what_positions_depend_on_stays_as_it_was(cluster, field, before, after):
+    cluster.create(manifest("fixed", **before))
+    try:
+        cluster.patch("DistributedInput", "fixed", {"spec": {"epochs": 3}})
+        with pytest.raises(Refused, match=f"spec: .*{field} is fixed for the life of the input"):
+            cluster.patch("DistributedInput", "fixed", {"spec": after})
+    finally:
+        cluster.delete("DistributedInput", "fixed")
+
+
+def test_an_unknown_field_is_refused_by_name(cluster):
+    with pytest.raises(Refused, match=r'unknown field "spec.workers.replica"'):
+        cluster.create(
+            manifest("typo", workers={"replica": 2}), dryRun="All", fieldValidation="Strict"
+        )
+
+
+def test_autoscaling_is_the_one_owner_of_the_number_of_workers(cluster):
+    cluster.create(manifest("owned", workers={"autoscaling": {"maxReplicas": 3}}))
+    try:
+        scale = {"spec": {"replicas": 2}}
+        with pytest.raises(Refused, match="autoscaling owns the number of workers"):
+            cluster.patch("DistributedInput", "owned", scale, "scale")
+        static = {"spec": {"workers": {"autoscaling": None, "replicas": 2}}}
+        cluster.patch("DistributedInput", "owned", static)
+        cluster.patch("DistributedInput", "owned", {"spec": {"replicas": 3}}, "scale")
+    finally:
+        cluster.delete("DistributedInput", "owned")
+
+
+def test_kubectl_explains_and_scales(cluster, control_plane):
+    def kubectl(*words: str) -> str:
+        command = [binary("kubectl"), f"--kubeconfig={control_plane.kubeconfig}"]
+        said = subprocess.run(
+            [*command, "-n", cluster.namespace, *words],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=True,
+        )
+        return said.stdout
+
+    cluster.create(manifest("shown"))
+    explained = kubectl("explain", "dinput.spec.workers")
+    assert "How many; 0 pauses the input." in " ".join(explained.split())
+    kubectl("scale", "dinput/shown", "--replicas=3")
+    found = cluster.get("DistributedInput", "shown")
+    assert found["spec"]["workers"]["replicas"] == 3
+    head = kubectl("get", "ml").splitlines()[0].split()
+    assert head == ["NAME", "READY", "WORKERS", "STALL", "ROWS/S", "REASON", "AGE"]
+    cluster.delete("DistributedInput", "shown")
