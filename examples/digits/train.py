@@ -1,8 +1,9 @@
-"""Train a small classifier on two replicas, and count what it was fed.
+"""Train a small classifier on two replicas, and count what they were fed.
 
     distributed-input run examples/digits/input.yaml -- python examples/digits/train.py
+    distributed-input run examples/digits/input.yaml --trainers 2 -- python examples/digits/train.py
 
-or the same code in a pod to which the operator gave a sidecar.
+or the same code in pods to which the operator gave sidecars: see cluster.yaml.
 """
 
 from __future__ import annotations
@@ -32,7 +33,6 @@ def quiet() -> Iterator[None]:
 
 
 with quiet():
-    import numpy as np
     import tensorflow as tf
 
     import digits
@@ -41,9 +41,13 @@ with quiet():
 LEAST_ACCURACY = 0.95
 
 
-def two_replicas() -> tf.distribute.MirroredStrategy:
-    """A strategy over the GPUs; without any, over the CPU cut in two, to have two replicas."""
+def replicas() -> tf.distribute.Strategy:
+    """Over the trainers that TF_CONFIG names; of a trainer alone over its GPUs, and without any
+    over the CPU cut in two, to have two replicas.
+    """
     tf.get_logger().setLevel("ERROR")
+    if "TF_CONFIG" in os.environ:
+        return tf.distribute.MultiWorkerMirroredStrategy()
     if tf.config.list_physical_devices("GPU"):
         return tf.distribute.MirroredStrategy()
     cpu = tf.config.list_physical_devices("CPU")[0]
@@ -68,7 +72,10 @@ def build_model() -> tf.keras.Model:
 
 
 def build_step(strategy: tf.distribute.Strategy, model: tf.keras.Model) -> Callable[[Any], Any]:
-    """A function that trains on one step's batches and returns the sum of their rows' losses."""
+    """A function that trains on one step's batches: the sum of their rows' losses, and their ids.
+
+    Of all replicas, on whichever trainer they are.
+    """
     with strategy.scope():
         optimizer = tf.keras.optimizers.Adam(3e-3)
         optimizer.build(model.trainable_variables)
@@ -83,8 +90,9 @@ def build_step(strategy: tf.distribute.Strategy, model: tf.keras.Model) -> Calla
         return tf.reduce_sum(losses)
 
     @tf.function
-    def step(batch: dict[str, Any]) -> tf.Tensor:
-        return strategy.reduce("SUM", strategy.run(on_replica, args=(batch,)), axis=None)
+    def step(batch: dict[str, Any]) -> tuple[tf.Tensor, tf.Tensor]:
+        losses = strategy.run(on_replica, args=(batch,))
+        return strategy.reduce("SUM", losses, axis=None), strategy.gather(batch["id"], axis=0)
 
     return step
 
@@ -116,7 +124,7 @@ def main() -> None:
     epochs = parser.parse_args().epochs
 
     tf.keras.utils.set_random_seed(0)
-    strategy = two_replicas()
+    strategy = replicas()
     with strategy.scope():
         model = build_model()
     step = build_step(strategy, model)
@@ -126,9 +134,9 @@ def main() -> None:
         for epoch in range(1, epochs + 1):
             start, loss, seen = time.perf_counter(), 0.0, Counter[int]()
             for batch in dataset:
-                loss += float(step(batch))
-                for ids in strategy.experimental_local_results(batch["id"]):
-                    seen.update(np.asarray(ids).tolist())
+                losses, ids = step(batch)
+                loss += float(losses)
+                seen.update(ids.numpy().tolist())
             delivered = account(seen, digits.ids("train"))
             seconds = time.perf_counter() - start
             print(f"epoch {epoch:2}  loss {loss / len(seen):.4f}  {delivered}  {seconds:.1f} s")
