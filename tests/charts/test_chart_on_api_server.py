@@ -80,7 +80,7 @@ def test_what_it_installs_can_do_what_it_must(control_plane, api, namespace, tmp
     account = f"system:serviceaccount:{namespace}:{NAME}"
     asked = {
         ("list", "distributedinputs.distributed-input.dev", "--all-namespaces"): "yes",
-        ("patch", "distributedinputs.distributed-input.dev/status", "--namespace=other"): "yes",
+        ("patch", "distributedinputs.distributed-input.dev", "--subresource=status"): "yes",
         ("update", "leases.coordination.k8s.io", f"--namespace={namespace}"): "yes",
         ("update", "leases.coordination.k8s.io", "--namespace=other"): "no",
         ("list", "secrets", "--all-namespaces"): "no",

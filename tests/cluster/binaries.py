@@ -1,8 +1,8 @@
 """Binaries of Kubernetes, etcd, Helm, kwok and CoreDNS, built from their Go modules and cached.
 
-`modules/*/go.mod` says which versions; with the linker's flags it makes the cache's key, so a change
-of these builds anew and nothing else does. `KUBEBUILDER_ASSETS` comes first where it has the binary. Cold, on two
-cores: Kubernetes takes about 10 minutes, each other one or two.
+`modules/*/go.mod` says which versions; with the linker's flags it makes the cache's key, so a
+change of these builds anew and nothing else does. `KUBEBUILDER_ASSETS` comes first where it has the
+binary. Cold, on two cores: Kubernetes takes about 10 minutes, each other one or two.
 """
 
 from __future__ import annotations
