@@ -56,10 +56,12 @@ LABEL org.opencontainers.image.version="${VERSION}" \
       org.opencontainers.image.revision="${REVISION}" \
       org.opencontainers.image.licenses="Apache-2.0" \
       org.opencontainers.image.vendor="DistributedInput"
-# The root file system may be read-only; what wants a home gets one that is not.
+# The root file system may be read-only; what wants a home gets one that is not. And what asks for
+# the user's name would look for the number below in vain.
 ENV PATH=/opt/distributed-input/code/bin:/opt/distributed-input/venv/bin:${PATH} \
     PYTHONUNBUFFERED=1 \
-    HOME=/tmp
+    HOME=/tmp \
+    USER=distributed-input
 WORKDIR /tmp
 # A number: Kubernetes' runAsNonRoot cannot look a name up.
 USER 65532:65532
