@@ -103,7 +103,10 @@ class Proxy:
             return _broken(request)
         headers = {k: v for k, v in request.headers.items() if k.lower() not in _HOP | {"host"}}
         async with self._session.request(
-            request.method, self._url + request.path_qs, headers=headers, data=await request.read()
+            request.method,
+            self._url + request.path_qs,
+            headers=headers,
+            data=await request.read() or None,
         ) as answer:
             self._count(request, answer.status)
             if kind == "after":
@@ -123,6 +126,20 @@ class Proxy:
         if "Content-Encoding" in answer.headers:
             kept["Content-Encoding"] = answer.headers["Content-Encoding"]
         response = web.StreamResponse(status=answer.status, headers=kept)
+        try:
+            await self._stream(request, answer, response, watches, fails)
+        except ConnectionError:
+            pass  # the operator has gone
+        return response
+
+    async def _stream(
+        self,
+        request: web.Request,
+        answer: aiohttp.ClientResponse,
+        response: web.StreamResponse,
+        watches: bool,
+        fails: bool,
+    ) -> None:
         await response.prepare(request)
         seen = 0
         async for data in answer.content.iter_any():
@@ -133,7 +150,6 @@ class Proxy:
                 continue  # the stream is open, and says nothing
             await response.write(data)
         await response.write_eof()
-        return response
 
 
 def _status(code: int) -> web.Response:

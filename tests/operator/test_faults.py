@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import time
 from collections import Counter
@@ -83,7 +82,7 @@ def test_killed_after_each_of_its_writes_it_converges(cluster, proxy, tmp_path, 
     try:
         operator.wait_until_leading()
         lives = 0
-        proxy.written = lambda: os.kill(operator.process.pid, signal.SIGKILL)
+        proxy.written = lambda: operator.process.kill()
         inputs("killed")
         while len(cluster.children("killed")) < COUNT:
             operator.process.wait(60)  # each life ends with its first write
