@@ -74,13 +74,18 @@ class Node:
         """Whether all its processes run."""
         return all(daemon.alive() for daemon in self.daemons)
 
-    def load(self, image: Image) -> None:
-        """Bring an image to the node, where it is not there yet."""
-        listed = self._ctr("images", "list", "--quiet", f"name=={image.name}")
-        if image.name not in listed.stdout.split():
-            done = self._ctr("images", "import", str(image.archive))
-            if done.returncode:
-                raise RuntimeError(f"{image.archive} cannot be imported: {done.stderr}")
+    def load(self, *images: Image) -> None:
+        """Bring images to the node where they are not there yet, and take their elders away."""
+        there = set(self._ctr("images", "list", "--quiet").stdout.split())
+        for image in images:
+            if image.name not in there:
+                done = self._ctr("images", "import", str(image.archive))
+                if done.returncode:
+                    raise RuntimeError(f"{image.archive} cannot be imported: {done.stderr}")
+            repository = image.name.rpartition(":")[0]
+            elders = {name for name in there if name.startswith(f"{repository}:")} - {image.name}
+            if elders:
+                self._ctr("images", "remove", *elders)
 
     def _ctr(self, *command: str) -> subprocess.CompletedProcess[str]:
         address = f"--address={self._socket}"
