@@ -2,43 +2,52 @@
 #
 #     docker build --target worker --tag registry.example/distributed-input-worker:0.1.0 .
 #
-# BASE_IMAGE needs Python 3.11 to 3.13 as `python3`, with its venv module, and CA certificates. For
-# workers on GPUs, take one with the CUDA libraries.
+# BASE_IMAGE needs Python 3.11 to 3.13 as `python3`, with its venv module, and CA certificates. Workers
+# on GPUs need one with the CUDA libraries, and --build-arg TENSORFLOW="--package distributed-input
+# --extra worker": the default is TensorFlow without GPU kernels, where there is one.
 ARG BASE_IMAGE=docker.io/library/python:3.12-slim-bookworm
 
+# In each image, what others wrote is one layer and our own code another: a new version of ours moves
+# a megabyte, not a gigabyte.
 FROM ${BASE_IMAGE} AS build
 # The Makefile's UV_VERSION.
 ARG UV_VERSION=0.13.8
-ENV UV_PROJECT_ENVIRONMENT=/opt/distributed-input \
+ENV UV_PROJECT_ENVIRONMENT=/opt/distributed-input/venv \
     UV_PYTHON=python3 \
     UV_PYTHON_DOWNLOADS=never \
     UV_COMPILE_BYTECODE=1 \
-    UV_LINK_MODE=copy
+    UV_LINK_MODE=copy \
+    UV_QUIET=1
 RUN python3 -m venv /opt/uv && /opt/uv/bin/pip install --no-cache-dir --quiet uv==${UV_VERSION}
 WORKDIR /src
 COPY pyproject.toml uv.lock ./
 COPY operator/pyproject.toml operator/
 COPY sidecar/pyproject.toml sidecar/
+ENV SYNC="/opt/uv/bin/uv sync --frozen --inexact --no-dev --no-install-workspace"
+# Every environment finds our own code beside it.
+RUN python3 -m venv --without-pip ${UV_PROJECT_ENVIRONMENT} && \
+    echo /opt/distributed-input/code > \
+        $(${UV_PROJECT_ENVIRONMENT}/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/code.pth
 
-# Each first installs what others wrote, in a layer that a change of our own code leaves alone.
-FROM build AS build-operator
-ARG SYNC="/opt/uv/bin/uv sync --quiet --frozen --no-dev --no-editable --package distributed-input-operator --extra controller"
-RUN --mount=type=cache,target=/root/.cache/uv ${SYNC} --no-install-workspace
+FROM build AS venv-operator
+RUN --mount=type=cache,target=/root/.cache/uv \
+    ${SYNC} --package distributed-input-operator --extra controller
+
+FROM build AS venv-sidecar
+RUN --mount=type=cache,target=/root/.cache/uv ${SYNC} --package distributed-input
+
+FROM venv-sidecar AS venv-worker
+ARG TENSORFLOW="--only-group worker"
+RUN --mount=type=cache,target=/root/.cache/uv ${SYNC} ${TENSORFLOW}
+
+FROM build AS code-sidecar
+ENV INSTALL="/opt/uv/bin/uv pip install --no-deps --python /opt/distributed-input/venv --target /opt/distributed-input/code"
+COPY sidecar sidecar
+RUN --mount=type=cache,target=/root/.cache/uv ${INSTALL} ./sidecar
+
+FROM code-sidecar AS code-operator
 COPY operator operator
-COPY sidecar sidecar
-RUN --mount=type=cache,target=/root/.cache/uv ${SYNC}
-
-FROM build AS build-sidecar
-ARG SYNC="/opt/uv/bin/uv sync --quiet --frozen --no-dev --no-editable --package distributed-input"
-RUN --mount=type=cache,target=/root/.cache/uv ${SYNC} --no-install-workspace
-COPY sidecar sidecar
-RUN --mount=type=cache,target=/root/.cache/uv ${SYNC}
-
-FROM build AS build-worker
-ARG SYNC="/opt/uv/bin/uv sync --quiet --frozen --no-dev --no-editable --package distributed-input --extra worker"
-RUN --mount=type=cache,target=/root/.cache/uv ${SYNC} --no-install-workspace
-COPY sidecar sidecar
-RUN --mount=type=cache,target=/root/.cache/uv ${SYNC}
+RUN --mount=type=cache,target=/root/.cache/uv ${INSTALL} ./operator
 
 FROM ${BASE_IMAGE} AS runtime
 ARG VERSION=0.1.0
@@ -47,10 +56,12 @@ LABEL org.opencontainers.image.version="${VERSION}" \
       org.opencontainers.image.revision="${REVISION}" \
       org.opencontainers.image.licenses="Apache-2.0" \
       org.opencontainers.image.vendor="DistributedInput"
-# The root file system may be read-only; what wants a home gets one that is not.
-ENV PATH=/opt/distributed-input/bin:${PATH} \
+# The root file system may be read-only; what wants a home gets one that is not. And what asks for
+# the user's name would look for the number below in vain.
+ENV PATH=/opt/distributed-input/code/bin:/opt/distributed-input/venv/bin:${PATH} \
     PYTHONUNBUFFERED=1 \
-    HOME=/tmp
+    HOME=/tmp \
+    USER=distributed-input
 WORKDIR /tmp
 # A number: Kubernetes' runAsNonRoot cannot look a name up.
 USER 65532:65532
@@ -58,19 +69,22 @@ USER 65532:65532
 FROM runtime AS operator
 LABEL org.opencontainers.image.title="distributed-input-operator" \
       org.opencontainers.image.description="Reconciles DistributedInputs and injects sidecars"
-COPY --from=build-operator /opt/distributed-input /opt/distributed-input
+COPY --from=venv-operator /opt/distributed-input /opt/distributed-input
+COPY --from=code-operator /opt/distributed-input/code /opt/distributed-input/code
 ENTRYPOINT ["distributed-input-operator"]
 
 FROM runtime AS sidecar
 LABEL org.opencontainers.image.title="distributed-input-sidecar" \
       org.opencontainers.image.description="Sidecar and dispatcher of a DistributedInput"
-COPY --from=build-sidecar /opt/distributed-input /opt/distributed-input
+COPY --from=venv-sidecar /opt/distributed-input /opt/distributed-input
+COPY --from=code-sidecar /opt/distributed-input/code /opt/distributed-input/code
 ENTRYPOINT ["distributed-input"]
 CMD ["--help"]
 
 FROM runtime AS worker
 LABEL org.opencontainers.image.title="distributed-input-worker" \
       org.opencontainers.image.description="Worker of a DistributedInput, with TensorFlow"
-COPY --from=build-worker /opt/distributed-input /opt/distributed-input
+COPY --from=venv-worker /opt/distributed-input /opt/distributed-input
+COPY --from=code-sidecar /opt/distributed-input/code /opt/distributed-input/code
 ENTRYPOINT ["distributed-input"]
 CMD ["--help"]

@@ -23,9 +23,9 @@ PROTOC = $(UV) run --quiet --isolated --no-project --no-config --python '>=3.10,
 PROTOS = distributed_input/proto/*.proto
 
 # What `make test` runs, in this order: the quick ones first.
-PARTS := lint types contracts protos-check crds-check unit integration
+PARTS := lint types contracts protos-check crds-check unit charts integration cluster
 
-.PHONY: help setup run test lint format types contracts unit integration faults chaos bench protos protos-check crds crds-check clean
+.PHONY: help setup run test lint format types contracts unit charts cluster cluster-up cluster-down integration faults chaos bench protos protos-check crds crds-check clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -65,6 +65,18 @@ unit: $(SYNCED) ## Tests of one piece at a time
 
 integration: $(SYNCED) ## Tests of real processes on this machine
 	pytest tests/integration
+
+charts: $(SYNCED) ## helm lint, and the chart's templates before a real API server
+	pytest tests/charts
+
+cluster: $(SYNCED) ## Tests of the test cluster itself, and of the images on it
+	pytest tests/cluster
+
+cluster-up: $(SYNCED) ## A Kubernetes with one node on this machine, with this checkout's images (root)
+	python -m tests.cluster up
+
+cluster-down: $(SYNCED) ## Take it away, also after a crash
+	python -m tests.cluster down
 
 faults: $(SYNCED) ## Seeded schedules of faults against real processes, and what shows that each guard is needed
 	pytest tests/chaos

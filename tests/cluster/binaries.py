@@ -1,8 +1,8 @@
 """Binaries of Kubernetes, etcd, Helm, kwok and CoreDNS, built from their Go modules and cached.
 
-`modules/*/go.mod` says which versions; its hash is in the cache's key, so a change there builds
-anew and nothing else does. `KUBEBUILDER_ASSETS` comes first where it has the binary. Cold, on two
-cores: Kubernetes takes about 10 minutes, each other one or two.
+`modules/*/go.mod` says which versions; with the linker's flags it makes the cache's key, so a
+change of these builds anew and nothing else does. `KUBEBUILDER_ASSETS` comes first where it has the
+binary. Cold, on two cores: Kubernetes takes about 10 minutes, each other one or two.
 """
 
 from __future__ import annotations
@@ -69,7 +69,8 @@ def build(module: str) -> Path:
     Raises subprocess.CalledProcessError where the build fails; Go has said why on stderr.
     """
     source = MODULES / module
-    key = hashlib.sha256((source / "go.mod").read_bytes()).hexdigest()[:12]
+    recipe = (source / "go.mod").read_bytes() + _linked(module).encode()
+    key = hashlib.sha256(recipe).hexdigest()[:12]
     made = cache_dir() / "bin" / f"{module}-{version(module)}-{key}"
     if made.is_dir():
         return made
@@ -113,14 +114,20 @@ def _compile(module: str, target: Path) -> None:
 
 
 def _linked(module: str) -> str:
+    """The linker's flags: what a release's build writes into it."""
     flags = "-s -w"
+    kubernetes = version("kubernetes")
+    major, minor, _ = kubernetes.removeprefix("v").split(".")
     if module == "kubernetes":
         # Components compare their versions: unset, they would say v0.0.0-master.
-        found = version(module)
-        major, minor, _ = found.removeprefix("v").split(".")
         for package in ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version"):
-            flags += f" -X {package}.gitVersion={found} -X {package}.gitTreeState=clean"
+            flags += f" -X {package}.gitVersion={kubernetes} -X {package}.gitTreeState=clean"
             flags += f" -X {package}.gitMajor={major} -X {package}.gitMinor={minor}"
+    if module == "helm":
+        # What templates are rendered for where no cluster is asked: unset, 1.20.
+        for package in ("chartutil", "lint/rules"):
+            flags += f" -X helm.sh/helm/v3/pkg/{package}.k8sVersionMajor={major}"
+            flags += f" -X helm.sh/helm/v3/pkg/{package}.k8sVersionMinor={minor}"
     return flags
 
 

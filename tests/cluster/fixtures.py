@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import uuid
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from kubernetes import client as kubernetes
 
     from tests.cluster.control_plane import ControlPlane
+    from tests.cluster.whole import Cluster
 
 
 @pytest.fixture(scope="session")
@@ -47,3 +49,20 @@ def namespace(api: kubernetes.ApiClient, request: pytest.FixtureRequest) -> Iter
     yield name
     # Its controllers finish that; nobody waits.
     core.delete_namespace(name)
+
+
+@pytest.fixture(scope="session")
+def whole_cluster() -> Cluster:
+    """A cluster with a node that runs pods, and this checkout's images: `tests/cluster/whole.py`.
+
+    It stays up, for the next run is much quicker then; `make cluster-down` takes it away. Where
+    this machine cannot have one, what asks for it is skipped; with CI=true that is a failure.
+    """
+    from tests.cluster import packages, whole
+
+    try:
+        return whole.up()
+    except packages.Missing as missing:
+        if os.environ.get("CI") == "true":
+            pytest.fail(f"no cluster: {missing}")
+        pytest.skip(f"no cluster: {missing}")

@@ -7,6 +7,7 @@ import shutil
 import socket
 import subprocess
 import time
+import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from tests.cluster.pki import Authority
 
 NAME = "node-1"
 _KUBELET_PORT = 10250
+_PROXY_HEALTH_PORT = 10256
 _READY_SECONDS = 120.0
 
 
@@ -59,6 +61,7 @@ class Node:
         for daemon in (self.kubelet, self.kube_proxy, self.dns):
             daemon.start()
         self._wait(self.dns, deadline, _resolves)
+        self._wait(self.kube_proxy, deadline, _routes)
         self._wait(self.kubelet, deadline, self._ready)
 
     def stop(self) -> None:
@@ -71,13 +74,18 @@ class Node:
         """Whether all its processes run."""
         return all(daemon.alive() for daemon in self.daemons)
 
-    def load(self, image: Image) -> None:
-        """Bring an image to the node, where it is not there yet."""
-        listed = self._ctr("images", "list", "--quiet", f"name=={image.name}")
-        if image.name not in listed.stdout.split():
-            done = self._ctr("images", "import", str(image.archive))
-            if done.returncode:
-                raise RuntimeError(f"{image.archive} cannot be imported: {done.stderr}")
+    def load(self, *images: Image) -> None:
+        """Bring images to the node where they are not there yet, and take their elders away."""
+        there = set(self._ctr("images", "list", "--quiet").stdout.split())
+        for image in images:
+            if image.name not in there:
+                done = self._ctr("images", "import", str(image.archive))
+                if done.returncode:
+                    raise RuntimeError(f"{image.archive} cannot be imported: {done.stderr}")
+            repository = image.name.rpartition(":")[0]
+            elders = {name for name in there if name.startswith(f"{repository}:")} - {image.name}
+            if elders:
+                self._ctr("images", "remove", *elders)
 
     def _ctr(self, *command: str) -> subprocess.CompletedProcess[str]:
         address = f"--address={self._socket}"
@@ -217,8 +225,7 @@ runtime_type = "io.containerd.runc.v2"
             "mode": "iptables",
             "clientConnection": {"kubeconfig": str(self._folder / "kube-proxy.kubeconfig")},
             "hostnameOverride": NAME,
-            "healthzBindAddress": f"{network.ADDRESS}:0",
-            "metricsBindAddress": "127.0.0.1:0",
+            "healthzBindAddress": f"{network.ADDRESS}:{_PROXY_HEALTH_PORT}",
             # Every pod is on one bridge: an answer would go straight to the asking pod, under an
             # address that it did not ask.
             "iptables": {"masqueradeAll": True},
@@ -245,6 +252,16 @@ def clean_up(folder: Path, run: Path) -> None:
     subprocess.run([binary("kube-proxy"), "--cleanup"], capture_output=True, timeout=60)
     for left in (folder, run):
         shutil.rmtree(left, ignore_errors=True)
+
+
+def _routes() -> bool:
+    """Whether kube-proxy has written its rules."""
+    url = f"http://{network.ADDRESS}:{_PROXY_HEALTH_PORT}/healthz"
+    try:
+        with urllib.request.urlopen(url, timeout=1):
+            return True
+    except OSError:
+        return False
 
 
 def _resolves() -> bool:

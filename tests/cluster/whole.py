@@ -50,8 +50,7 @@ def up() -> Cluster:
             plane, runs = _parts()
             plane.start()
             runs.start(images.pause())
-        for image in wanted:
-            runs.load(image)
+        runs.load(*wanted)
     names = {target: image.name for target, image in zip(images.TARGETS, wanted, strict=True)}
     return Cluster(plane.kubeconfig, names, plane)
 

@@ -16,7 +16,7 @@ from distributed_input_operator.kinds import SECRET
 from tests.operator.cluster import Cluster, Refused
 from tests.operator.running import Operator, eventually, running
 
-_CONFIGURATIONS = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
+CONFIGURATIONS = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
 WEBHOOK = "inject.distributed-input.dev"
 Json = dict[str, Any]
 
@@ -68,7 +68,7 @@ class Webhook:
     @property
     def path(self) -> str:
         """Of its configuration."""
-        return f"{_CONFIGURATIONS}/{self.name}"
+        return f"{CONFIGURATIONS}/{self.name}"
 
     def bundle(self) -> bytes:
         """The authorities that the API server trusts."""
@@ -116,7 +116,7 @@ class Webhook:
 def webhook(cluster: Cluster, kubeconfig: Path, folder: Path) -> Iterator[Webhook]:
     """An operator with the webhook, serving the cluster's namespace."""
     port, name = free_port(), f"di-{cluster.namespace}"
-    cluster.call("POST", _CONFIGURATIONS, configuration(name, cluster.namespace, port))
+    cluster.call("POST", CONFIGURATIONS, configuration(name, cluster.namespace, port))
     flags = ["--namespace", cluster.namespace, "--webhook-listen", f"127.0.0.1:{port}"]
     flags += ["--webhook-host", "localhost", "--webhook-configuration", name]
     try:
@@ -126,7 +126,7 @@ def webhook(cluster: Cluster, kubeconfig: Path, folder: Path) -> Iterator[Webhoo
             made.wait_until_asked()
             yield made
     finally:
-        cluster.call("DELETE", f"{_CONFIGURATIONS}/{name}")
+        cluster.call("DELETE", f"{CONFIGURATIONS}/{name}")
 
 
 def pod(inputs: str = "train", name: str = "", **spec: Any) -> Json:

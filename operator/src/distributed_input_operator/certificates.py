@@ -8,6 +8,7 @@ authorities are trusted.
 from __future__ import annotations
 
 import os
+import secrets
 import ssl
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -37,11 +38,14 @@ class Certificate:
 def make(hosts: Sequence[str], now: datetime, before: Certificate | None = None) -> Certificate:
     """A new certificate for DNS names `hosts`; `now` is aware. `before`: the one it follows."""
     authority_key, key = (ec.generate_private_key(ec.SECP256R1()) for _ in range(2))
-    issuer = _named("distributed-input webhook authority")
+    # A name of its own: some verifiers look for an authority by its name, and try but one.
+    issuer = _named(f"distributed-input webhook authority {secrets.token_hex(8)}")
+    identifier = x509.SubjectKeyIdentifier.from_public_key(authority_key.public_key())
     authority = (
         _builder(issuer, issuer, authority_key, now)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .add_extension(_usage(signs_certificates=True), critical=True)
+        .add_extension(identifier, critical=False)
         .sign(authority_key, hashes.SHA256())
     )
     names = x509.SubjectAlternativeName([x509.DNSName(host) for host in hosts])
@@ -51,6 +55,10 @@ def make(hosts: Sequence[str], now: datetime, before: Certificate | None = None)
         .add_extension(_usage(signs_certificates=False), critical=True)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
         .add_extension(names, critical=False)
+        .add_extension(
+            x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(identifier),
+            critical=False,
+        )
         .sign(authority_key, hashes.SHA256())
     )
     bundle = _pem(authority)
@@ -78,6 +86,11 @@ def is_good(certificate: Certificate, hosts: Sequence[str], now: datetime) -> bo
         and set(hosts) <= set(names.get_values_for_type(x509.DNSName))
         and leaf.not_valid_before_utc <= now < leaf.not_valid_after_utc - RENEWED_BEFORE
     )
+
+
+def trusts(bundle: bytes, certificate: Certificate) -> bool:
+    """Whether the authority of a certificate that we made is in a bundle."""
+    return bool(set(_parsed(certificate.bundle)[:1]) & set(_parsed(bundle)))
 
 
 def server_context() -> ssl.SSLContext:

@@ -29,9 +29,14 @@ class Controller:
     """Works on all inputs of `namespaces` (of all where there are none)."""
 
     def __init__(
-        self, sources: Sources, namespaces: Sequence[str], may_write: Callable[[], bool]
+        self,
+        sources: Sources,
+        namespaces: Sequence[str],
+        may_write: Callable[[], bool],
+        resync_seconds: float = RESYNC_SECONDS,
     ) -> None:
         """`may_write` is asked before each look: False ends the process."""
+        self._resync_seconds = resync_seconds
         self._sources = sources
         self._namespaces = tuple(namespaces)
         self._may_write = may_write
@@ -70,7 +75,7 @@ class Controller:
 
     async def _resync_forever(self) -> None:
         while True:
-            await asyncio.sleep(RESYNC_SECONDS * random.uniform(0.9, 1.1))
+            await asyncio.sleep(self._resync_seconds * random.uniform(0.9, 1.1))
             try:
                 await self._resync.check()
             except ApiError as error:

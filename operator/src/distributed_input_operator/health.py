@@ -9,10 +9,13 @@ from aiohttp import web
 from distributed_input_operator import metrics
 
 
-async def serve(host: str, port: int, trouble: Callable[[], str]) -> web.AppRunner:
+async def serve(
+    host: str, port: int, trouble: Callable[[], str], ready: Callable[[], bool]
+) -> web.AppRunner:
     """Serve until the runner's `cleanup()`. Raises OSError where the port is taken.
 
-    `trouble`: why this process should be restarted; empty where it should not.
+    `trouble`: why this process should be restarted; empty where it should not. `ready`: whether
+    this replica can be asked.
     """
 
     async def healthz(_: web.Request) -> web.Response:
@@ -20,7 +23,8 @@ async def serve(host: str, port: int, trouble: Callable[[], str]) -> web.AppRunn
         return web.Response(text=why or "ok", status=503 if why else 200)
 
     async def readyz(_: web.Request) -> web.Response:
-        return web.Response(text="ok")
+        there = ready()
+        return web.Response(text="ok" if there else "no certificate", status=200 if there else 503)
 
     async def exposition(_: web.Request) -> web.Response:
         return web.Response(body=metrics.rendered(), headers={"Content-Type": "text/plain"})

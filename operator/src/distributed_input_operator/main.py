@@ -19,7 +19,7 @@ from kubernetes.aio.client import ApiClient
 
 from distributed_input_operator import health, leader, metrics, preconditions, webhook
 from distributed_input_operator.api import Api
-from distributed_input_operator.controller import Controller
+from distributed_input_operator.controller import RESYNC_SECONDS, Controller
 from distributed_input_operator.core import names
 from distributed_input_operator.core.snapshot import Settings
 from distributed_input_operator.dispatchers import Dispatchers
@@ -63,6 +63,12 @@ def _parser() -> argparse.ArgumentParser:
         help="where to serve /healthz, /readyz and /metrics (default: %(default)s)",
     )
     webhook.add_flags(made)
+    made.add_argument(
+        "--resync-seconds",
+        type=float,
+        default=RESYNC_SECONDS,
+        help="how often everything is listed, to prove that watches deliver (default: %(default)g)",
+    )
     made.add_argument("--log-level", choices=("debug", "info", "warning"), default="info")
     return made
 
@@ -119,7 +125,7 @@ async def _work(args: argparse.Namespace, api: Api, lock: leader.Lock, process: 
     await preconditions.wait(api, args.namespace or [None])
     settings = Settings(args.worker_image, args.sidecar_image, _namespace())
     sources = Sources(api, Store(), Tokens(api), Dispatchers(), settings)
-    controller = Controller(sources, args.namespace, lambda: lock.fresh)
+    controller = Controller(sources, args.namespace, lambda: lock.fresh, args.resync_seconds)
     process.controllers.append(controller)
     await controller.run()
 

@@ -61,7 +61,8 @@ async def observe(sources: Sources, key: InputKey) -> Snapshot | None:
 def parsed(found: Json) -> DistributedInput:
     """The typed resource. Raises Unusable, with what to change."""
     try:
-        return DistributedInput.model_validate({**found, "status": {}})
+        # What we do not know is of a newer definition: the API server has checked it.
+        return DistributedInput.model_validate({**found, "status": {}}, extra="ignore")
     except ValidationError as error:
         raise Unusable("; ".join(map(str, problems(error)))) from None
 

@@ -51,7 +51,7 @@ class Keeper:
         self._namespace, self._secret, self._configuration = namespace, secret, configuration
         self._hosts = tuple(hosts)
         self._context = context
-        self._served = b""
+        self._served: Certificate | None = None
 
     async def look(self, now: datetime) -> bool:
         """Renew what is due, tell the API server, serve it; whether there is one that serves.
@@ -59,12 +59,14 @@ class Keeper:
         Raises ApiError.
         """
         wanted = await self._stored(now)
-        told = await self._tell(wanted.bundle)
-        # Who serves another has time: API servers first hear of the new authority.
-        if wanted.chain != self._served and (told or not self._served):
+        known = await self._tell(wanted.bundle)
+        served = self._served
+        # Who serves one that is still trusted waits: API servers first hear of the new authority.
+        waits = served and not known and certificates.trusts(wanted.bundle, served)
+        if wanted != served and not waits:
             certificates.load(self._context, wanted.chain, wanted.key)
-            self._served = wanted.chain
-        return bool(self._served)
+            self._served = wanted
+        return True
 
     async def _stored(self, now: datetime) -> Certificate:
         for attempt in range(_TRIES):

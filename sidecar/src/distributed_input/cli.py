@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 
 _COMMANDS = {
     "run": ("distributed_input.local.command", "an input pipeline and a trainer on this machine"),
+    "inject": ("distributed_input.local.inject", "adds the sidecar to pods in YAML files"),
     "status": ("distributed_input.local.status", "what a dispatcher knows"),
     "dispatcher": ("distributed_input.dispatcher.main", "knows the workers and trainers"),
     "worker": ("distributed_input.worker.main", "runs the input pipeline (needs TensorFlow)"),

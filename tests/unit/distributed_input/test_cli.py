@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 from distributed_input import cli
 from distributed_input.local import command
@@ -22,11 +24,11 @@ def test_help_names_every_subcommand(capsys: pytest.CaptureFixture[str]) -> None
     with pytest.raises(SystemExit, match="0"):
         cli.main(["--help"])
     text = capsys.readouterr().out
-    for name in ("run", "status", "dispatcher", "worker", "sidecar", "version", "examples:"):
+    for name in ("run", "status", "dispatcher", "worker", "sidecar", "inject", "examples:"):
         assert name in text
 
 
-@pytest.mark.parametrize("name", ["run", "status"])
+@pytest.mark.parametrize("name", ["run", "status", "inject"])
 def test_a_subcommands_help_teaches(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="0"):
         cli.main([name, "--help"])
@@ -77,3 +79,37 @@ def test_a_number_out_of_bounds_is_refused(
     with pytest.raises(SystemExit, match="2"):
         command.main(["input.yaml", *flags, "--", "true"])
     assert flags[0].partition("=")[0] in capsys.readouterr().err
+
+
+JOB = """\
+apiVersion: batch/v1
+kind: Job
+metadata: {name: fit}
+spec:
+  template:
+    metadata:
+      labels: {distributed-input.dev/inject: "true"}
+      annotations: {distributed-input.dev/inputs: train}
+    spec: {containers: [{name: trainer, image: "trainer:1"}]}
+"""
+
+
+def test_inject_prints_the_manifests_with_their_sidecar(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "job.yaml").write_text(JOB)
+    monkeypatch.setattr("sys.stdin", io.StringIO(INPUT))
+    assert cli.main(["inject", "-f", str(tmp_path / "job.yaml"), "-f", "-", "--image", "a:1"]) == 0
+    job, resource = yaml.safe_load_all(capsys.readouterr().out)
+    assert job["spec"]["template"]["spec"]["initContainers"][0]["image"] == "a:1"
+    assert resource == yaml.safe_load(INPUT)
+
+
+def test_inject_says_what_does_not_fit(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "job.yaml").write_text(JOB)
+    assert cli.main(["inject", "-f", str(tmp_path / "job.yaml"), "--image", "a:1"]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "Job fit: no DistributedInput 'train'" in err
+    assert cli.main(["inject", "-f", str(tmp_path / "none.yaml")]) == 2
+    assert "none.yaml: cannot be read" in capsys.readouterr().err

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from distributed_input.errors import ConfigError, UnavailableError
 from distributed_input.proto import trainer_pb2
+from distributed_input.runtime import shared_files
 
 SOCKET_NAME = "sidecar.sock"
 _PACKET_BYTES = 1 << 18
@@ -102,8 +103,9 @@ class Channel:
 
     def write_file(self, name: str, data: bytes) -> None:
         """Put a file into the folder that the sidecar shares."""
-        fd = os.open(self._folder / name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o660)
+        fd = os.open(self._folder / name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with os.fdopen(fd, "wb") as file:
+            os.fchmod(fd, shared_files.mode(self._folder))  # whatever the umask says
             file.write(data)
 
     # Messages.

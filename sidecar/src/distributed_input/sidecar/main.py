@@ -15,7 +15,7 @@ from typing import Any
 
 from distributed_input.errors import ConfigError
 from distributed_input.runtime import args as common
-from distributed_input.runtime import heap, logs, ready, shutdown
+from distributed_input.runtime import heap, logs, ready, shared_files, shutdown
 from distributed_input.runtime.credentials import Credentials
 from distributed_input.runtime.exposition import Exposition
 from distributed_input.runtime.metrics import Sample
@@ -39,7 +39,7 @@ class Sidecar:
         path.unlink(missing_ok=True)  # of an earlier life in the same volume
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._socket.bind(str(path))
-        os.chmod(path, 0o660)
+        os.chmod(path, shared_files.mode(folder))
         self._socket.listen(16)
         self._path = path
         self._thread = threading.Thread(target=self._accept, name="accept", daemon=True)
@@ -102,11 +102,28 @@ def _parser() -> argparse.ArgumentParser:
         metavar="[INPUT=]HOST:PORT",
         help="dispatcher of an input; once for each input where there are several",
     )
-    made.add_argument("--config", required=True, help='JSON file: {"inputs": {NAME: SPEC}}')
+    made.add_argument(
+        "--config",
+        action="append",
+        required=True,
+        metavar="FILE",
+        help='JSON: {"inputs": {NAME: SPEC}}; repeatable, for inputs in files of their own',
+    )
     made.add_argument("--dir", default="/run/distributed-input", help="folder shared with trainers")
     made.add_argument("--consumer-index", type=int, default=0)
     made.add_argument("--consumer-count", type=int, default=1)
     return made
+
+
+def _configs(paths: Sequence[str]) -> dict[str, Any]:
+    inputs: dict[str, Any] = {}
+    for path in paths:
+        found = _config(path)
+        twice = sorted(found.keys() & inputs.keys())
+        if twice:
+            raise ConfigError(f"--config {path}: input {twice[0]} is in another file too")
+        inputs |= found
+    return inputs
 
 
 def _config(path: str) -> dict[str, Any]:
@@ -145,7 +162,7 @@ def _inputs(args: argparse.Namespace, folder: Path) -> dict[str, Input]:
     consumer, consumers = args.consumer_index, args.consumer_count
     if not 0 <= consumer < consumers:
         raise ConfigError(f"--consumer-index {consumer}: must be from 0 to {consumers - 1}")
-    specs = _config(args.config)
+    specs = _configs(args.config)
     dispatchers = _dispatchers(args.dispatcher, list(specs))
     for stale in folder.glob("ring-*"):
         stale.unlink(missing_ok=True)

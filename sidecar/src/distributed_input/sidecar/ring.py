@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distributed_input.errors import ConfigError
+from distributed_input.runtime import shared_files
 
 ALIGN = 64  # bytes; TensorFlow reads memory in place only at this alignment
 
@@ -34,6 +35,7 @@ class Ring:
         self.size = size
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
         try:
+            os.fchmod(fd, shared_files.mode(path.parent, writable=False))
             os.ftruncate(fd, size)
             self._map = mmap.mmap(fd, size)
         finally:

@@ -1,0 +1,110 @@
+"""The contract between injection, sidecar and client: a pod runs exactly as it was patched."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from distributed_input_operator.core import names
+from distributed_input_operator.core.injection import injected
+from distributed_input_operator.core.shared import shared_objects
+from distributed_input_operator.core.snapshot import Settings
+from distributed_input_operator.core.types import API_VERSION, KIND, DistributedInput
+from distributed_input_operator.core.workloads import COMPLETION_INDEX
+from tests.integration.cluster import Cluster
+from tests.integration.kubelet import IMAGE_USER, Node, can_run
+
+pytestmark = pytest.mark.skipif(bool(can_run()), reason=can_run())
+
+TRAINER = Path(__file__).parent / "injected_trainer.py"
+ROOT, SOMEONE = 0, 1000  # the trainers' users; root has no rights over others' files
+INPUTS = ("train", "eval")
+
+
+def resource(name: str, cluster: Cluster, **spec: Any) -> DistributedInput:
+    """An input whose dispatcher is the cluster's."""
+    port = int(cluster.address.rpartition(":")[2])
+    spec = {"dispatcher": {"port": port}, "sidecar": {"buffer": "4Mi"}, "partitions": 2, **spec}
+    head = {"apiVersion": API_VERSION, "kind": KIND, "metadata": {"name": name}}
+    return DistributedInput.model_validate({**head, "spec": spec})
+
+
+def inputs_of(cluster: Cluster) -> dict[str, DistributedInput]:
+    dataset = {"entryPoint": "rows:numbered", "args": {"rows": 40}}
+    batching = {"globalBatchSize": 8}
+    return {
+        "train": resource("train", cluster, dataset=dataset, batching=batching),
+        "eval": resource("eval", cluster),
+    }
+
+
+def objects_of(inputs: dict[str, DistributedInput], cluster: Cluster) -> dict[Any, Any]:
+    """The ConfigMaps and Secrets that the operator makes."""
+    made = {}
+    for name, one in inputs.items():
+        objects = shared_objects(one, Settings("worker:1", "sidecar:1"))
+        (config,) = [obj for obj in objects if obj["kind"] == "ConfigMap"]
+        made["configMap", names.shared(name)] = config["data"]
+        made["secret", names.shared(name)] = {names.TOKEN_KEY: cluster.token.read_text()}
+    return made
+
+
+def pods_of(inputs: dict[str, DistributedInput], monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Two pods of an Indexed Job, as the webhook leaves them."""
+    spec = {"completionMode": "Indexed", "completions": 2, "parallelism": 2}
+    job = {"metadata": {"name": "fit"}, "spec": spec}
+    made = []
+    for index in range(2):
+        pod = {
+            "metadata": {
+                "labels": {names.INJECT_LABEL: "true"},
+                "annotations": {
+                    names.INPUTS_ANNOTATION: ",".join(INPUTS),
+                    COMPLETION_INDEX: str(index),
+                },
+            },
+            "spec": {"containers": [{"name": "trainer"}]},
+        }
+        # Two pods share this machine's ports, and others may use the usual ones.
+        monkeypatch.setattr(names, "METRICS_PORT", 21000 + os.getpid() % 20000 + index)
+        made.append(injected(pod, {"Job": job}, inputs.__getitem__, "sidecar:1"))
+    return made
+
+
+@pytest.fixture
+def own() -> Iterator[Cluster]:
+    """A cluster of this file's own: jobs are known by their inputs' names."""
+    with Cluster() as cluster:
+        cluster.add_workers(2)
+        yield cluster
+
+
+def test_trainers_read_through_the_sidecar_of_their_patch(
+    own: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inputs = inputs_of(own)
+    pods, objects = pods_of(inputs, monkeypatch), objects_of(inputs, own)
+    hosts = [names.dispatcher(name) for name in INPUTS]
+    with Node(pods[0], objects, hosts) as first, Node(pods[1], objects, hosts) as second:
+        trainers = []
+        for node, pod, user in ((first, pods[0], SOMEONE), (second, pods[1], ROOT)):
+            (sidecar,) = pod["spec"]["initContainers"]
+            node.probe(node.start(sidecar, IMAGE_USER), sidecar)
+            (trainer,) = pod["spec"]["containers"]
+            command = [sys.executable, str(TRAINER)]
+            trainers.append((node, trainer, node.start(trainer, user, command)))
+        answers = []
+        for node, trainer, process in trainers:
+            text, _ = process.communicate(timeout=120)
+            assert process.returncode == 0, node.log(trainer)
+            answers.append(json.loads(text))
+    for index, answer in enumerate(answers):
+        assert answer["consumers"] == {name: [index, 2] for name in INPUTS}
+    for name, rows in (("train", 40), ("eval", 24)):
+        assert sorted(row for answer in answers for row in answer[name]) == list(range(rows))

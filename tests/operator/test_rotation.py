@@ -1,0 +1,136 @@
+"""The webhook's certificate before a real API server, by a clock that is passed in."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import datetime, timedelta, timezone
+
+import pytest
+from cryptography import x509
+from kubernetes.aio import config
+from kubernetes.aio.client import ApiClient
+
+from distributed_input_operator.api import Api, ApiError
+from distributed_input_operator.certificates import RENEWED_BEFORE, VALID, server_context
+from distributed_input_operator.core.names import WEBHOOK_SECRET
+from distributed_input_operator.kinds import SECRET
+from distributed_input_operator.rotation import Keeper
+from tests.operator.cluster import Cluster
+from tests.operator.injecting import CONFIGURATIONS, configuration
+
+NOW = datetime.now(timezone.utc)
+DUE = VALID - RENEWED_BEFORE + timedelta(hours=1)
+
+
+@pytest.fixture
+def named(cluster: Cluster):
+    """The name of a webhook configuration; the namespace has no certificate yet."""
+    name = f"rotation-{cluster.namespace}"
+    cluster.call("POST", CONFIGURATIONS, configuration(name, cluster.namespace, 1))
+    yield name
+    cluster.call("DELETE", f"{CONFIGURATIONS}/{name}")
+    cluster.delete("Secret", WEBHOOK_SECRET)
+
+
+@pytest.fixture
+def client(control_plane):
+    """Makes a client of the operator's kind."""
+
+    @asynccontextmanager
+    async def connected() -> AsyncIterator[Api]:
+        made = await config.new_client_from_config(str(control_plane.kubeconfig))
+        async with made as inner:
+            assert isinstance(inner, ApiClient)
+            yield Api(inner)
+
+    return connected
+
+
+class Replica:
+    """A keeper, and a server that shows what it serves."""
+
+    def __init__(self, api: Api, cluster: Cluster, name: str) -> None:
+        self.context = server_context()
+        hosts = ["localhost"]
+        place = (api, cluster.namespace, hosts, self.context)
+        self._keeper = Keeper(*place, configuration=name)
+        self._cluster, self._name = cluster, name
+
+    async def look(self, now: datetime) -> None:
+        assert await self._keeper.look(now)
+
+    async def served(self) -> x509.Certificate:
+        """What an API server is shown; fails where it does not trust that."""
+        found = self._cluster.call("GET", f"{CONFIGURATIONS}/{self._name}")
+        bundle = base64.b64decode(found["webhooks"][0]["clientConfig"]["caBundle"])
+        trust = ssl.create_default_context(cadata=bundle.decode())
+        server = await asyncio.start_server(
+            lambda _, w: w.close(), "127.0.0.1", 0, ssl=self.context
+        )
+        port = server.sockets[0].getsockname()[1]
+        try:
+            opened = asyncio.open_connection("localhost", port, ssl=trust)
+            _, writer = await asyncio.wait_for(opened, 10)
+            shown = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
+            writer.close()
+        finally:
+            server.close()
+        return x509.load_der_x509_certificate(shown)
+
+
+def test_one_certificate_follows_the_other_and_each_is_trusted(cluster, named, client):
+    async def scenario() -> None:
+        async with client() as api:
+            replica = Replica(api, cluster, named)
+            await replica.look(NOW - DUE)
+            first = await replica.served()
+            await replica.look(NOW - timedelta(days=31))
+            assert await replica.served() == first  # it is not due yet
+            await replica.look(NOW)  # now the API server hears of the next
+            assert await replica.served() == first
+            await replica.look(NOW)
+            assert await replica.served() != first
+
+    asyncio.run(scenario())
+
+
+def test_two_replicas_agree(cluster, named, client):
+    async def scenario() -> None:
+        async with client() as api:
+            both = [Replica(api, cluster, named) for _ in range(2)]
+            for now in (NOW - DUE, NOW, NOW):
+                await asyncio.gather(*(one.look(now) for one in both), return_exceptions=True)
+                await asyncio.gather(*(one.look(now) for one in both))
+                one, other = [await replica.served() for replica in both]
+                assert one == other
+
+    asyncio.run(scenario())
+
+
+def test_an_empty_secret_of_someone_elses_is_filled(cluster, named, client):
+    head = {"apiVersion": "v1", "kind": "Secret", "type": "Opaque"}
+    cluster.create({**head, "metadata": {"name": WEBHOOK_SECRET, "labels": {"a": "b"}}})
+
+    async def scenario() -> None:
+        async with client() as api:
+            replica = Replica(api, cluster, named)
+            await replica.look(NOW)
+            await replica.served()
+            secret = await api.get(SECRET, cluster.namespace, WEBHOOK_SECRET)
+            assert secret is not None
+            assert secret["metadata"]["labels"] == {"a": "b"}
+
+    asyncio.run(scenario())
+
+
+def test_a_missing_configuration_is_an_error_that_names_it(cluster, named, client):
+    async def scenario() -> None:
+        async with client() as api:
+            with pytest.raises(ApiError, match="no-such-configuration"):
+                await Replica(api, cluster, "no-such-configuration").look(NOW)
+
+    asyncio.run(scenario())

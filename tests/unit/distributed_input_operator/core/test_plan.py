@@ -1,0 +1,177 @@
+"""Laws of the planner: idempotent, converges at once, repairs what drifts, stays within bounds."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import replace
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from distributed_input_operator.core.plan import plan, refusal, report
+from distributed_input_operator.core.rates import Measured
+from distributed_input_operator.core.snapshot import Failure, Pod, Snapshot
+from distributed_input_operator.core.status import LiveStatus, Status
+from tests.unit.distributed_input_operator.snapshots import NOW, after, snapshot
+
+
+def some(**fields: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any]]:
+    return st.fixed_dictionaries({}, optional=fields)
+
+
+workers = some(
+    replicas=st.integers(0, 9),
+    autoscaling=st.builds(
+        lambda low, more: {"minReplicas": low, "maxReplicas": low + more},
+        st.integers(1, 9),
+        st.integers(0, 9),
+    ),
+    accelerator=st.sampled_from(
+        [
+            {"type": "nvidia"},
+            {"type": "gke-nvidia", "product": "nvidia-l4", "count": 2},
+            {"type": "gke-tpu", "product": "tpu-v5-lite-podslice", "topology": "2x2"},
+        ]
+    ),
+    placement=st.sampled_from(["anywhere", "near-trainers", "dedicated"]),
+    spot=st.booleans(),
+    env=st.just([{"name": "BUCKET", "value": ""}]),
+    resources=st.sampled_from([{"requests": {"cpu": "1000m"}}, {"limits": {"memory": "2Gi"}}]),
+    podTemplate=st.sampled_from([{}, {"spec": {"hostNetwork": False, "dnsPolicy": "Default"}}]),
+)
+specs = some(
+    suspend=st.booleans(),
+    workers=workers,
+    dispatcher=some(port=st.integers(1, 65535)),
+    dataset=st.sampled_from(
+        [{}, {"entryPoint": "a:b"}, {"entryPoint": "a:b", "source": {"configMap": "code"}}]
+    ),
+)
+measurements = st.none() | st.builds(
+    Measured,
+    consumers=st.integers(0, 9),
+    demand=st.none() | st.floats(0, 1e6),
+    busy_rate=st.none() | st.floats(0.1, 1e4),
+    useful_workers=st.integers(0, 20),
+)
+
+
+@given(specs, measurements)
+def test_once_applied_there_is_nothing_left_to_apply(spec, measured):
+    young = replace(snapshot(**spec), measured=measured)
+    first = plan(young, NOW)
+    assert len(first.objects) == 8
+    assert plan(after(young, first), NOW).objects == ()
+
+
+@given(specs, st.data())
+def test_whatever_drifts_is_repaired_and_nothing_else_is_written(spec, data):
+    young = snapshot(**spec)
+    settled = after(young, plan(young, NOW))
+    objects = {key: copy.deepcopy(dict(one)) for key, one in settled.objects.items()}
+    key = data.draw(st.sampled_from(sorted(objects)))
+    if data.draw(st.booleans(), "deleted"):
+        del objects[key]
+    else:
+        del objects[key]["metadata"]["ownerReferences"]
+    made = plan(replace(settled, objects=objects), NOW)
+    assert [(one["kind"], one["metadata"]["name"]) for one in made.objects] == [key]
+
+
+@given(specs, measurements)
+def test_the_number_of_workers_is_the_owners(spec, measured):
+    made = plan(replace(snapshot(**spec), measured=measured), NOW)
+    said = spec.get("workers", {})
+    if spec.get("suspend"):
+        assert made.desired == 0
+    elif "autoscaling" in said:
+        bounds = said["autoscaling"]
+        assert bounds["minReplicas"] <= made.desired <= bounds["maxReplicas"]
+    else:
+        assert made.desired == said.get("replicas", 1)
+
+
+@given(specs, measurements, st.floats(0, 1e5))
+def test_a_report_once_written_is_not_written_again(spec, measured, later):
+    young = replace(snapshot(**spec), measured=measured)
+    made = plan(young, NOW)
+    status = report(young, made, [], NOW)
+    assert status is not None
+    told = replace(young, status=Status.model_validate(status))
+    settled = plan(told, NOW)
+    if settled.desired == made.desired and settled.decision == made.decision:
+        assert report(told, settled, [], NOW) is None
+        if measured is None:
+            assert report(told, plan(told, NOW + later), [], NOW + later) is None
+
+
+def test_the_time_of_a_condition_moves_only_with_its_status():
+    young = snapshot()
+    made = plan(young, NOW)
+    first = Status.model_validate(report(young, made, [], NOW))
+    told = replace(young, status=first)
+    refused = Failure("Refused", "no")
+    second = Status.model_validate(report(told, made, [refused], NOW + 60))
+    times = [{one.type: one.last_transition_time for one in s.conditions} for s in (first, second)]
+    assert times[0]["Ready"] == times[1]["Ready"]
+    assert times[1]["Applied"] > times[1]["Ready"]
+    assert {one.type: one.reason for one in second.conditions}["Ready"] == "Refused"
+
+
+def live(rate: float, seconds: float) -> Any:
+    told = LiveStatus.model_validate(
+        {"consumers": 1, "rowsPerSecond": 100, "stall": "0%", "observedAt": "2027-01-15T08:00:00Z"}
+    )
+    young = replace(
+        snapshot(),
+        status=Status(live=told),
+        measured=Measured(consumers=1, rows_per_second=rate),
+    )
+    return report(young, plan(young, NOW), [], NOW + seconds)["live"]
+
+
+def test_rates_alone_are_worth_a_write_every_30_s_and_only_when_two_digits_move():
+    assert live(200, 29)["rowsPerSecond"] == 100
+    assert live(200, 30)["rowsPerSecond"] == 200
+    assert live(100.4, 3000)["observedAt"] == "2027-01-15T08:00:00Z"
+
+
+def test_who_has_the_fewest_open_splits_goes_first():
+    young = snapshot(workers={"replicas": 1})
+    busy = Measured(consumers=1, streams={"10.0.0.1": 5, "10.0.0.2": 0, "10.0.0.3": 3})
+    pods = tuple(
+        Pod(f"w{n}", "worker", ip=f"10.0.0.{n}", ready=True, deletion_cost=cost)
+        for n, cost in ((1, None), (2, -1000), (3, None))
+    )
+    deployment = {"spec": {"replicas": 3}}
+    crowd = replace(
+        young, pods=pods, measured=busy, objects={("Deployment", "digits-worker"): deployment}
+    )
+    assert plan(crowd, NOW).costs == (("w3", -1000),)  # w2 is marked already
+
+
+def test_a_changed_dataset_or_code_replaces_the_workers_and_a_changed_number_does_not():
+    def template(young: Snapshot) -> Any:
+        found = plan(young, NOW).objects
+        (one,) = [
+            o
+            for o in found
+            if o["metadata"]["name"] == "digits-worker" and "apps" in o["apiVersion"]
+        ]
+        return one["spec"]["template"]
+
+    dataset = {"entryPoint": "a:b"}
+    before = template(snapshot(dataset=dataset))
+    assert template(snapshot(dataset=dataset, workers={"replicas": 9})) == before
+    assert template(snapshot(dataset={**dataset, "args": {"x": 1}})) != before
+    assert template(replace(snapshot(dataset=dataset), code="other")) != before
+
+
+def test_a_refusal_is_written_once_and_keeps_what_is_known():
+    before = {"workers": {"ready": 2}, "selector": "a=b"}
+    first = refusal(before, 4, "spec.x: wrong", NOW)
+    assert first is not None
+    assert first["selector"] == "a=b"
+    assert first["conditions"][0]["message"] == "spec.x: wrong"
+    assert refusal(first, 4, "spec.x: wrong", NOW + 99) is None

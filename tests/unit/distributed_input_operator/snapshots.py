@@ -1,0 +1,53 @@
+"""Builders of snapshots, and a cluster that does what a plan says."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import replace
+from typing import Any
+
+from distributed_input_operator.core.plan import Plan
+from distributed_input_operator.core.snapshot import Settings, Snapshot
+from distributed_input_operator.core.status import Status
+from distributed_input_operator.core.types import API_VERSION, KIND, DistributedInput
+
+NOW = 1_800_000_000.0
+SETTINGS = Settings("worker:1", "sidecar:1", "operators")
+
+
+def resource(name: str = "digits", **spec: Any) -> DistributedInput:
+    """A resource as the API server gives it."""
+    meta = {"name": name, "namespace": "team", "uid": "u-1", "generation": 3}
+    whole = {"apiVersion": API_VERSION, "kind": KIND, "metadata": meta, "spec": spec}
+    return DistributedInput.model_validate(whole)
+
+
+def snapshot(**spec: Any) -> Snapshot:
+    """An input that was just created."""
+    return Snapshot(resource(**spec), Status(), SETTINGS, {})
+
+
+def after(before: Snapshot, plan: Plan) -> Snapshot:
+    """What is there once the plan's objects are applied, with what an API server adds."""
+    objects = {key: copy.deepcopy(dict(one)) for key, one in before.objects.items()}
+    for one in plan.objects:
+        live: dict[str, Any] = _stored(copy.deepcopy(dict(one)))
+        live["metadata"]["resourceVersion"] = "1"
+        live["metadata"]["annotations"]["deployment.kubernetes.io/revision"] = "1"
+        live["status"] = objects.get((one["kind"], one["metadata"]["name"]), {}).get("status", {})
+        objects[one["kind"], one["metadata"]["name"]] = live
+    return replace(before, objects=objects)
+
+
+def _stored(value: Any) -> Any:
+    """Empty fields are left out, and containers and ports get their defaults."""
+    if isinstance(value, list):
+        return [_stored(one) for one in value]
+    if not isinstance(value, dict):
+        return value
+    kept = {key: _stored(one) for key, one in value.items() if one not in ("", None, [], False)}
+    if "image" in kept:
+        kept |= {"imagePullPolicy": "Always", "terminationMessagePath": "/dev/termination-log"}
+    if "containerPort" in kept:
+        kept["protocol"] = "TCP"
+    return kept
