@@ -50,11 +50,16 @@ _DISPATCHER_EVERY = 5  # cycles
 
 @dataclass
 class Memory:
-    """Resident memory of one process: bytes, by seconds since the run began."""
+    """Memory of one process, resident and swapped out: bytes, by seconds since the run began."""
 
     name: str
     times: list[float] = field(default_factory=list)
     sizes: list[int] = field(default_factory=list)
+
+    def note(self, at: float, size: int) -> None:
+        """One look."""
+        self.times.append(at)
+        self.sizes.append(size)
 
     def slope(self) -> tuple[float, float, float, float] | None:
         """(seconds, first and last MiB, KiB a minute) once warm; None where it lived briefly."""
@@ -71,7 +76,7 @@ class Sampler:
     """Looks at all processes of a fleet now and then, in a thread."""
 
     def __init__(self) -> None:
-        self.memories: dict[int, Memory] = {os.getpid(): Memory("trainers, with the ledger")}
+        self._memories = [Memory("trainers, with the ledger")]
         self._over = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -85,28 +90,28 @@ class Sampler:
         self._over.set()
         if self._thread is not None:
             self._thread.join(2 * _LOOK_SECONDS)
-        return list(self.memories.values())
+        return self._memories
 
     def _look(self, fleet: Fleet) -> None:
         began = time.monotonic()
         while not self._over.wait(_LOOK_SECONDS):
-            for process in list(fleet.processes):
-                if process.alive:
-                    self.memories.setdefault(process.pid, Memory(process.name))
-            for pid, memory in self.memories.items():
-                size = _resident(pid)
-                if size:
-                    memory.times.append(time.monotonic() - began)
-                    memory.sizes.append(size)
+            now = time.monotonic() - began
+            self._memories[0].note(now, _resident(os.getpid()))
+            for number, process in enumerate(list(fleet.processes), 1):
+                if number == len(self._memories):
+                    self._memories.append(Memory(process.name))
+                size = _resident(process.pid)
+                if process.alive:  # still, so that the id is not another's
+                    self._memories[number].note(now, size)
 
 
 def _resident(pid: int) -> int:
-    """VmRSS in bytes; 0 where the process is gone."""
+    """VmRSS and VmSwap in bytes; 0 where the process is gone. (Idle pages may be swapped out.)"""
     try:
-        text = Path(f"/proc/{pid}/status").read_text()
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     except OSError:
         return 0
-    return next((int(li.split()[1]) << 10 for li in text.splitlines() if "VmRSS" in li), 0)
+    return sum(int(li.split()[1]) << 10 for li in lines if li.startswith(("VmRSS:", "VmSwap:")))
 
 
 def schedule(minutes: float, step_ms: float) -> Schedule:

@@ -172,6 +172,13 @@ class PartitionReader:
         taken = self.rows - self._before
         return self._ordinal, self._before, taken, self._digest if self._digest_known else None
 
+    @property
+    def source(self) -> str:
+        """The split that is read, and where, for people."""
+        if not self._streams:
+            return "no split"
+        return f"split {self._streams[0].split}, asked of worker {self._streams[0].worker or '-'}"
+
     def close(self) -> None:
         """Drop all streams."""
         for stream in self._streams:

@@ -107,7 +107,7 @@ class Reading:
                 runs = reader.take(rows)
                 if runs or reader.ended:
                     return runs
-                self._check(deadline, f"no row of partition {partition} came")
+                self._check(deadline, f"no row of partition {partition} ({reader.source}) came")
                 self._wait(f"rows of partition {partition}")
 
     def take_any(self, rows: int) -> list[Run]:

@@ -35,6 +35,7 @@ _log = logs.get("sidecar.streams")
 
 QUEUE_BYTES = 1 << 20  # received, not yet taken; at least one block
 _BACKOFF_SECONDS = (0.05, 0.1, 0.2, 0.5, 1.0)
+_SILENT_SECONDS = 5.0  # of a worker that has left: some calls, begun as it went, never end
 _DATASET_ATTEMPTS = 3  # a user's error may be the node's: others get a chance to succeed
 
 
@@ -94,6 +95,7 @@ class SplitStream:
         total: rows in the whole split, once its end has been received.
         received: index of the first row not yet received.
         start_digest: of the rows before `start_row`, once a worker has made them.
+        worker: that was asked for its rows last.
     """
 
     def __init__(
@@ -108,6 +110,7 @@ class SplitStream:
         self.ordinal = ordinal
         self.total: int | None = None
         self.received = start_row
+        self.worker = ""
         self.opened = False  # the first answer is here: `received` and `total` are facts
         self._context = context
         self.start_digest = None if start_row else 0
@@ -118,6 +121,7 @@ class SplitStream:
         self._error: DistributedInputError | None = None
         self._closed = False
         self._call: grpc.Call | None = None
+        self._heard = 0.0  # when the call began, or brought a block
         self._space = threading.Condition(context.lock)
         self._thread = threading.Thread(target=self._receive, name=f"split-{split}", daemon=True)
         self._thread.start()
@@ -140,7 +144,14 @@ class SplitStream:
                 self._space.notify()
         if not runs and self._error is not None:
             raise self._error
+        if not runs and self._is_left_alone() and self._call is not None:
+            self._call.cancel()  # and so opened again, elsewhere
         return runs
+
+    def _is_left_alone(self) -> bool:
+        """Its worker takes no new streams, or is gone, and has sent nothing for a while."""
+        silent = time.monotonic() - self._heard > _SILENT_SECONDS
+        return silent and self.total is None and self._context.pool.is_draining(self.worker)
 
     @property
     def exhausted(self) -> bool:
@@ -169,6 +180,7 @@ class SplitStream:
                 self._wait_for_worker(away_since)
                 continue
             worker_id, stub = chosen
+            self.worker = worker_id
             error: DistributedInputError | None = None
             unexplained = False
             try:
@@ -258,7 +270,7 @@ class SplitStream:
         replayed = self.received
         call = stub.Stream(request)
         with context.lock:
-            self._call = call
+            self._call, self._heard = call, time.monotonic()
             if self._closed:
                 call.cancel()
                 return
@@ -307,7 +319,7 @@ class SplitStream:
             # Whoever waits for this stream waits for its first answer, for rows where there are
             # none, or for its end; most blocks come before they are missed and wake nobody.
             news = not self.opened or not self._queue or block.last
-            self.opened = True
+            self.opened, self._heard = True, time.monotonic()
             if block.first_row != self.received:
                 # Only an end before the row asked for may come from elsewhere.
                 if not (block.last and not block.rows and block.first_row < self.received):

@@ -1,0 +1,107 @@
+"""A stream does not wait for ever for a worker that is gone."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from distributed_input.proto import dispatcher_pb2, types_pb2, worker_pb2
+from distributed_input.runtime import serving, stubs
+from distributed_input.runtime.credentials import Credentials
+from distributed_input.sidecar import streams
+from distributed_input.sidecar.pool import WorkerPool
+from distributed_input.sidecar.streams import SplitStream, StreamContext, StreamStats
+from tests.unit.distributed_input.sidecar.system import WORKER, Worker
+
+ROWS = 12
+SECONDS = 10.0
+
+
+class Silent(Worker):
+    """Takes a stream, and never says anything."""
+
+    def __init__(self) -> None:
+        super().__init__(ROWS)
+        self.asked = threading.Event()
+        self.over = threading.Event()
+
+    def Stream(  # noqa: N802
+        self, request: worker_pb2.StreamRequest, _context: Any
+    ) -> Iterator[bytes]:
+        self.asked.set()
+        self.over.wait(3 * SECONDS)
+        yield from super().Stream(request, _context)
+
+
+@pytest.fixture
+def pool() -> Iterator[WorkerPool]:
+    made = WorkerPool(Credentials())
+    yield made
+    made.close()
+
+
+def served(worker: Worker) -> serving.Server:
+    handler = stubs.service_handler(WORKER, worker, {"Stream": (None, stubs.identity)})
+    server = serving.make_server([handler], "127.0.0.1:0", Credentials())
+    server.start()
+    return server
+
+
+def info(name: str, server: serving.Server) -> dispatcher_pb2.WorkerInfo:
+    return dispatcher_pb2.WorkerInfo(worker_id=name, address=server.address)
+
+
+def context(pool: WorkerPool) -> StreamContext:
+    lock = threading.Lock()
+    job = types_pb2.Job(name="train", num_splits=1, partitions=1)
+    arrived = threading.Condition(lock)
+    return StreamContext(job, 0, 0, pool, StreamStats(), lock, arrived, SECONDS)
+
+
+def all_rows(of: StreamContext, stream: SplitStream) -> int:
+    """Take rows to the stream's end, as the assembler does; how many."""
+    rows, deadline = 0, time.monotonic() + SECONDS
+    with of.lock:
+        while not stream.exhausted:
+            rows += sum(run.rows for run in stream.take(100))
+            assert time.monotonic() < deadline, "no row came"
+            of.arrived.wait(0.1)
+    return rows
+
+
+def test_a_silent_stream_of_a_worker_that_has_left_is_opened_elsewhere(
+    pool: WorkerPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(streams, "_SILENT_SECONDS", 0.2)
+    silent = Silent()
+    left, lives = served(silent), served(Worker(ROWS))
+    pool.update([info("left", left)])
+    of = context(pool)
+    stream = SplitStream(of, 0, 0, 0, None)
+    assert silent.asked.wait(SECONDS)
+    pool.update([info("lives", lives)])  # the dispatcher's word; the stream itself hears nothing
+    assert all_rows(of, stream) == ROWS
+    assert of.stats.reconnects == Counter(UnavailableError=1)
+    silent.over.set()
+    left.stop(0)
+    lives.stop(0)
+
+
+def test_a_slow_stream_of_a_member_is_waited_for(
+    pool: WorkerPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(streams, "_SILENT_SECONDS", 0.2)
+    slow = Silent()
+    server = served(slow)
+    pool.update([info("slow", server)])
+    of = context(pool)
+    stream = SplitStream(of, 0, 0, 0, None)
+    threading.Timer(0.8, slow.over.set).start()
+    assert all_rows(of, stream) == ROWS
+    assert not of.stats.reconnects
+    server.stop(0)
