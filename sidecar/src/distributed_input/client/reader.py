@@ -420,8 +420,8 @@ class Reader:
         """What lets another sidecar go on behind all that has come."""
         epoch = self._epoch
         assert epoch is not None
-        units = [came for _, came in self._pending if isinstance(came, trainer_pb2.Unit)]
-        mine = [unit for unit in units if unit.generation == epoch.generation]
+        self._drop_all_but(epoch.generation)
+        mine = [came for _, came in self._pending if isinstance(came, trainer_pb2.Unit)]
         epoch.elsewhere = epoch.units + len(mine)
         position = trainer_pb2.Position()
         position.CopyFrom(self.position())
@@ -434,6 +434,15 @@ class Reader:
         return trainer_pb2.StartEpoch(
             generation=epoch.generation, epoch=epoch.epoch, position=position if begun else None
         )
+
+    def _drop_all_but(self, generation: int) -> None:
+        """Hand back what came of other generations: another sidecar begins the next one anew."""
+        came, self._pending = self._pending, deque()
+        for channel, message in came:
+            if message.generation == generation:
+                self._pending.append((channel, message))
+            elif isinstance(message, trainer_pb2.Unit):
+                channel.release(message.slot)
 
     def _next_message(self, deadline: float) -> trainer_pb2.FromSidecar:
         """The next message; a failure is raised, and a long wait reported."""

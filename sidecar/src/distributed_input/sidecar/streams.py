@@ -8,11 +8,13 @@ the same. The queue's bound is the backpressure: a full one leaves the rest to H
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections import Counter, deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 import grpc
 
@@ -269,11 +271,17 @@ class SplitStream:
         )
         replayed = self.received
         call = stub.Stream(request)
-        with context.lock:
-            self._call, self._heard = call, time.monotonic()
-            if self._closed:
-                call.cancel()
-                return
+        try:
+            with context.lock:
+                self._call, self._heard = call, time.monotonic()
+                if self._closed:
+                    return
+            self._take_blocks(call, replayed)
+        finally:
+            _end(call, finished=self.total is not None)
+
+    def _take_blocks(self, call: Any, replayed: int) -> None:
+        context = self._context
         first = True
         for block in _blocks(call):
             if first:
@@ -291,7 +299,6 @@ class SplitStream:
                 if self.start_digest is None:
                     self.start_digest = block.prefix_digest
             if not self._accept(block):
-                call.cancel()
                 return
             if block.last:
                 return
@@ -339,6 +346,15 @@ class SplitStream:
             if news:
                 context.arrived.notify_all()
         return True
+
+
+def _end(call: Any, finished: bool) -> None:
+    """Read a call to its end: of one that is left before, gRPC keeps some 20 KiB for ever."""
+    if not finished:
+        call.cancel()
+    with contextlib.suppress(grpc.RpcError):
+        for _ in call:
+            pass
 
 
 def _blocks(call: Iterator[bytes]) -> Iterator[RowBlock]:

@@ -88,6 +88,26 @@ def test_a_sidecar_that_comes_behind_the_end_hears_of_it_too(
     later.close()
 
 
+def test_what_a_sidecar_had_read_ahead_is_left_to_the_next(
+    tmp_path: Path, sidecar: Sidecar
+) -> None:
+    reader, trainer, generation = begun(tmp_path, sidecar)
+    trainer.say(end={"generation": generation})
+    assert list(reader.units(generation)) == []
+    trainer.unit(generation + 1, 0)  # most likely it is wanted next
+    sidecar.close()
+    trainer.close()
+    later = Sidecar(tmp_path, 1)
+    after = later.trainer()
+    assert after.start().generation == generation
+    assert reader.begin() == generation + 1
+    after.unit(generation + 1, 0)
+    after.say(end={"generation": generation + 1})
+    assert len(list(reader.units(generation + 1))) == 1
+    reader.close()
+    later.close()
+
+
 def test_who_is_fenced_off_stays_out(tmp_path: Path, sidecar: Sidecar) -> None:
     reader, trainer, generation = begun(tmp_path, sidecar)
     channel = reader._channel

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 import time
 from collections import Counter
@@ -90,6 +91,26 @@ def test_a_silent_stream_of_a_worker_that_has_left_is_opened_elsewhere(
     silent.over.set()
     left.stop(0)
     lives.stop(0)
+
+
+def calls_kept() -> int:
+    """Calls whose end gRPC has not told anybody."""
+    gc.collect()
+    return sum(type(o).__name__ == "ReceiveStatusOnClientOperation" for o in gc.get_objects())
+
+
+def test_nothing_is_kept_of_streams_that_are_over(pool: WorkerPool) -> None:
+    server = served(Worker(ROWS))
+    pool.update([info("lives", server)])
+    of = context(pool)
+    before = calls_kept()
+    for _ in range(20):
+        assert all_rows(of, SplitStream(of, 0, 0, 0, None)) == ROWS
+    deadline = time.monotonic() + SECONDS
+    while calls_kept() > before + 5:  # the last ones may be about to end
+        assert time.monotonic() < deadline, "gRPC keeps them"
+        time.sleep(0.05)
+    server.stop(0)
 
 
 def test_a_slow_stream_of_a_member_is_waited_for(
