@@ -23,9 +23,9 @@ PROTOC = $(UV) run --quiet --isolated --no-project --no-config --python '>=3.10,
 PROTOS = distributed_input/proto/*.proto
 
 # What `make test` runs, in this order: the quick ones first.
-PARTS := lint types contracts protos-check crds-check unit charts integration cluster
+PARTS := lint types contracts protos-check crds-check unit charts operator integration cluster
 
-.PHONY: help setup run test lint format types contracts unit charts cluster cluster-up cluster-down integration faults chaos bench protos protos-check crds crds-check clean
+.PHONY: help setup run test lint format types contracts unit charts operator cluster cluster-up cluster-down integration faults chaos bench protos protos-check crds crds-check clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -68,6 +68,9 @@ integration: $(SYNCED) ## Tests of real processes on this machine
 
 charts: $(SYNCED) ## helm lint, and the chart's templates before a real API server
 	pytest tests/charts
+
+operator: $(SYNCED) ## The operator before a real API server: rules, children, faults, rights
+	pytest tests/operator
 
 cluster: $(SYNCED) ## Tests of the test cluster itself, and of the images on it
 	pytest tests/cluster

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 
@@ -20,7 +21,7 @@ class FakeNodes:
 
     def __init__(self, plane: ControlPlane) -> None:
         self._plane = plane
-        argv = [
+        argv: list[str | Path] = [
             *(binary("kwok"), f"--kubeconfig={plane.kubeconfig}"),
             # Real nodes, where there are any, stay what they are.
             *("--manage-all-nodes=false", f"--manage-nodes-with-annotation-selector={_FAKE}=fake"),

@@ -49,6 +49,17 @@ def tear_down(*folders: Path) -> None:
         with contextlib.suppress(OSError):
             group.rmdir()
     subprocess.run(["ip", "link", "delete", BRIDGE], capture_output=True, timeout=_SECONDS)
+    for family in ("iptables", "ip6tables"):
+        _forget_rules(family)
+
+
+def _forget_rules(family: str) -> None:
+    """Take away what kubelet and kube-proxy wrote: their chains, and the rules that lead there."""
+    saved = subprocess.run([f"{family}-save"], capture_output=True, text=True, timeout=_SECONDS)
+    kept = [line for line in saved.stdout.splitlines() if "KUBE-" not in line]
+    if len(kept) < len(saved.stdout.splitlines()):
+        text = "\n".join([*kept, ""])
+        subprocess.run([f"{family}-restore"], input=text, text=True, check=True, timeout=_SECONDS)
 
 
 def _run(*command: str) -> None:

@@ -249,7 +249,6 @@ runtime_type = "io.containerd.runc.v2"
 def clean_up(folder: Path, run: Path) -> None:
     """Take away what a node left, whether or not it was stopped."""
     network.tear_down(folder, run)
-    subprocess.run([binary("kube-proxy"), "--cleanup"], capture_output=True, timeout=60)
     for left in (folder, run):
         shutil.rmtree(left, ignore_errors=True)
 

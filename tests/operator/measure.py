@@ -1,4 +1,4 @@
-"""Measures the operator against a real API server: `python -m tests.operator.measure [--inputs 500]`.
+"""Measures the operator against a real API server: python -m tests.operator.measure --inputs 500.
 
 - writes over a time in which nothing changes,
 - from a change of the spec to the change of the child, by two watches of this process,

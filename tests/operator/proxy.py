@@ -64,6 +64,16 @@ class Proxy:
         self._loop.run_until_complete(self._end())
         self._loop.close()
 
+    async def _end(self) -> None:
+        await self._runner.cleanup()
+        own = asyncio.current_task()
+        passing = [task for task in asyncio.all_tasks() if task is not own]
+        for task in passing:
+            task.cancel()
+        await asyncio.gather(*passing, return_exceptions=True)
+        await self._session.close()
+        await asyncio.sleep(0.25)  # the connections' own ends, which aiohttp leaves to the loop
+
     async def _start(self) -> None:
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(ssl=self._tls(), limit=0), auto_decompress=False
@@ -75,10 +85,6 @@ class Proxy:
         site = web.TCPSite(self._runner, "127.0.0.1", 0)
         await site.start()
         self.port = self._runner.addresses[0][1]
-
-    async def _end(self) -> None:
-        await self._runner.cleanup()
-        await self._session.close()
 
     def _tls(self) -> ssl.SSLContext:
         cluster, user = self._config["clusters"][0]["cluster"], self._config["users"][0]["user"]

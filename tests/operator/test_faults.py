@@ -82,7 +82,7 @@ def test_killed_after_each_of_its_writes_it_converges(cluster, proxy, tmp_path, 
     try:
         operator.wait_until_leading()
         lives = 0
-        proxy.written = lambda: operator.process.kill()
+        proxy.written = lambda: operator.process.kill()  # noqa: PLW0108 - of the present life
         inputs("killed")
         while len(cluster.children("killed")) < COUNT:
             operator.process.wait(60)  # each life ends with its first write

@@ -63,6 +63,9 @@ def test_a_pod_gets_one_sidecar_for_all_its_inputs(hook):
     assert resolved(made, made["spec"]["containers"][0]) == (0, 1)
     mounts = [m["mountPath"] for m in made["spec"]["containers"][0]["volumeMounts"]]
     assert names.RUN_DIR in mounts
+    assert "/var/run/secrets/kubernetes.io/serviceaccount" in mounts
+    token = next(v["name"] for v in made["spec"]["volumes"] if v["name"].startswith("kube-api"))
+    assert token not in [m["name"] for m in sidecar["volumeMounts"]]
     assert names.MOUNTS_DIR not in mounts
 
 

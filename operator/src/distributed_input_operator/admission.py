@@ -54,8 +54,10 @@ class Injector:
             return _refusal(request, 422, "Invalid", str(error))
         except (ApiError, TimeoutError) as error:
             why = str(error) or f"no answer of the API server within {SECONDS:g} s"
+            forbidden = isinstance(error, ApiError) and error.status == 403
+            why += ": grant this with the chart's role" if forbidden else ": try again"
             _log.warning("%s: pod refused: %s", request["namespace"], why)
-            return _refusal(request, 503, "ServiceUnavailable", f"{why}: try again")
+            return _refusal(request, 503, "ServiceUnavailable", why)
         changes = base64.b64encode(json.dumps(patch(pod, made)).encode()).decode()
         return {
             "uid": request["uid"],
@@ -80,7 +82,8 @@ class Injector:
         if found is None:
             raise RefusedError(await self._missing(name, namespace))
         try:
-            return DistributedInput.model_validate(found)
+            # Fields that are not known here are a newer definition's, as in `observe`.
+            return DistributedInput.model_validate({**found, "status": {}}, extra="ignore")
         except ValidationError as error:
             wrong = "; ".join(map(str, problems(error)))
             raise RefusedError(f"DistributedInput {name} cannot be used: {wrong}") from None

@@ -76,14 +76,18 @@ async def _check_free(api: Api, kind: str, meta: Mapping[str, Any]) -> None:
 async def write_status(
     api: Api, store: Store, namespace: str, name: str, status: Mapping[str, Any]
 ) -> None:
-    """Replace our part of an input's status. Raises ApiError."""
+    """Replace our part of an input's status; nothing where the input is gone. Raises ApiError."""
     manifest = {
         "apiVersion": API_VERSION,
         "kind": KIND,
         "metadata": {"name": name, "namespace": namespace},
         "status": status,
     }
-    store.put(await api.apply(manifest, "status"))
+    try:
+        store.put(await api.apply(manifest, "status"))
+    except ApiError as error:
+        if error.status != 404:
+            raise
 
 
 def failure(error: ApiError) -> Failure:

@@ -22,6 +22,7 @@ WORKERS = 16
 LOOK_SECONDS = 60.0
 """A look at one input that takes longer has hung."""
 RESYNC_SECONDS = 120.0
+_STOP_SECONDS = 5.0
 _FIRST_BACKOFF, _LONGEST_BACKOFF = 0.5, 60.0
 
 
@@ -52,13 +53,18 @@ class Controller:
         return self._resync.dead
 
     async def run(self) -> None:
-        """Work until SIGTERM, which kopf listens to, or until cancelled."""
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(self._work_forever()) for _ in range(WORKERS)]
-            tasks.append(group.create_task(self._resync_forever()))
-            await handlers.watch(self._namespaces, self._listed, self._told)
+        """Work until SIGTERM, which kopf listens to, or until cancelled; raises what goes wrong."""
+        watching = handlers.watch(self._namespaces, self._listed, self._told)
+        working = [self._work_forever() for _ in range(WORKERS)]
+        tasks = [asyncio.create_task(one) for one in (watching, self._resync_forever(), *working)]
+        try:
+            ended, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        finally:
             for task in tasks:
                 task.cancel()
+            await asyncio.wait(tasks, timeout=_STOP_SECONDS)
+        for task in ended:
+            task.result()
 
     def _listed(self, obj: Json) -> None:
         self._sources.store.put(obj)
@@ -96,8 +102,10 @@ class Controller:
 
     async def _look(self, key: InputKey) -> None:
         try:
+            # Not wait_for: in 3.11 that may swallow the cancellation at the end.
             with metrics.SECONDS.time():
-                again = await asyncio.wait_for(reconcile(self._sources, key), LOOK_SECONDS)
+                async with asyncio.timeout(LOOK_SECONDS):
+                    again = await reconcile(self._sources, key)
         except Exception as error:  # noqa: BLE001 - one input's trouble is no other's
             self._failed(key, error)
             return

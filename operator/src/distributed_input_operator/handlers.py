@@ -34,6 +34,8 @@ async def watch(namespaces: Sequence[str], listed: Listed, told: Told) -> None:
     settings.posting.enabled = False
     settings.queueing.idle_timeout = 1.0
     settings.watching.chunk_size = _PAGE
+    # Or it would need the right to watch all definitions and namespaces.
+    settings.scanning.disabled = True
     kopf.on.login(registry=registry)(_login)
     for kind in WATCHED:
         resource = (kind.group, kind.version, kind.plural)

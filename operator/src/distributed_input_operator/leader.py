@@ -111,7 +111,8 @@ class Lock(BaseLock):
 
     async def _call(self, method: str, path: str, body: Json | None = None) -> Json:
         try:
-            return await asyncio.wait_for(self._api.request(method, path, body=body), _CALL_SECONDS)
+            async with asyncio.timeout(_CALL_SECONDS):
+                return await self._api.request(method, path, body=body)
         except TimeoutError:
             raise ApiError(0, "Unreachable", f"{method} {path}: no answer in time") from None
 

@@ -21,7 +21,8 @@ def pod(obj: Mapping[str, Any]) -> Pod:
     """The pod's state; unknown fields of young pods are empty."""
     meta, status = obj["metadata"], obj.get("status") or {}
     conditions = {one["type"]: one for one in status.get("conditions", [])}
-    scheduled = conditions.get("PodScheduled", {})
+    waits = status.get("phase", "Pending") == "Pending"
+    scheduled = conditions.get("PodScheduled", {}) if waits else {}
     cost = (meta.get("annotations") or {}).get("controller.kubernetes.io/pod-deletion-cost")
     return Pod(
         name=meta["name"],

@@ -15,6 +15,8 @@ from distributed_input_operator.core.types import DistributedInput
 
 RUN_VOLUME = "distributed-input"
 MOUNTS_VOLUME = "distributed-input-config"
+_EMPTY_VOLUME = "distributed-input-no-token"
+_TOKEN_DIR = "/var/run/secrets/kubernetes.io/serviceaccount"  # noqa: S105 - the folder's name
 _PROCESS_BYTES = 128 * MIB
 """What the sidecar needs beside an input's ring: 98 MiB were measured."""
 _PEAK_BYTES = 512 * MIB
@@ -64,6 +66,9 @@ def sidecar_container(
         "volumeMounts": [
             RUN_MOUNT,
             {"name": MOUNTS_VOLUME, "mountPath": names.MOUNTS_DIR, "readOnly": True},
+            # In place of the trainer's token for the API server, which is none of ours; and a pod
+            # to which nothing is added need not be asked about again.
+            {"name": _EMPTY_VOLUME, "mountPath": _TOKEN_DIR, "readOnly": True},
         ],
     }
 
@@ -94,6 +99,7 @@ def sidecar_volumes(inputs: Sequence[DistributedInput]) -> list[dict[str, Any]]:
     return [
         {"name": RUN_VOLUME, "emptyDir": shared},
         {"name": MOUNTS_VOLUME, "projected": {"sources": sources}},
+        {"name": _EMPTY_VOLUME, "emptyDir": {}},
     ]
 
 

@@ -31,3 +31,7 @@ def test_what_is_written_is_read_again(values: list[Any]) -> None:
     text = dumped(values)
     assert list(yaml.safe_load_all(text)) == values
     assert [one.value for one in documents(text)] == values
+
+
+def test_words_that_kubectl_takes_for_more_than_text_are_quoted() -> None:
+    assert dumped([["y", "Off", "NULL", "plain"]]) == '---\n- "y"\n- "Off"\n- "NULL"\n- plain\n'
