@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -64,7 +65,8 @@ def down() -> None:
 
 def _down() -> None:
     for pid_file in STATE.glob("*/*.pid"):
-        stop_by_file(pid_file)
+        # Nothing of it is kept: no need to say goodbye.
+        stop_by_file(pid_file, signal.SIGKILL)
     node.clean_up(STATE / "node", RUN)
     shutil.rmtree(STATE, ignore_errors=True)
 

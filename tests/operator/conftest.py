@@ -3,6 +3,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -34,7 +35,7 @@ def install(cluster: Cluster) -> None:
 @pytest.fixture(scope="module")
 def cluster(api: kubernetes.ApiClient) -> Iterator[Cluster]:
     """A namespace of this file's own, and the definition."""
-    core = kubernetes.CoreV1Api(api)
+    core: Any = kubernetes.CoreV1Api(api)
     name = f"op-{uuid.uuid4().hex[:8]}"
     core.create_namespace({"metadata": {"name": name}})
     made = Cluster(api, name)

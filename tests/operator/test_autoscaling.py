@@ -42,8 +42,14 @@ class Told:
         rows = wait = wall = 0.0
         while not self._over.wait(0.5):
             rows, wait, wall = rows + 50, wait + 0.5 * self.waits, wall + 0.5
-            told = {"rows": int(rows), "wait_seconds": wait, "wall_seconds": wall}
-            beat = consumer(count=1, useful_workers=16, epoch=2, **told)
+            beat = consumer(
+                count=1,
+                useful_workers=16,
+                epoch=2,
+                rows=int(rows),
+                wait_seconds=wait,
+                wall_seconds=wall,
+            )
             self._call("ConsumerHeartbeat", beat, "ConsumerHeartbeatResponse")
             made = worker(rows=int(rows), busy_seconds=wall)
             self._call("WorkerHeartbeat", made, "WorkerHeartbeatResponse")

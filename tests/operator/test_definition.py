@@ -153,7 +153,7 @@ def test_autoscaling_is_the_one_owner_of_the_number_of_workers(cluster):
 
 def test_kubectl_explains_and_scales(cluster, control_plane):
     def kubectl(*words: str) -> str:
-        command = [binary("kubectl"), f"--kubeconfig={control_plane.kubeconfig}"]
+        command = [str(binary("kubectl")), f"--kubeconfig={control_plane.kubeconfig}"]
         said = subprocess.run(
             [*command, "-n", cluster.namespace, *words],
             capture_output=True,

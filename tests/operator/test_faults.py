@@ -144,7 +144,7 @@ def test_who_slept_through_its_lease_ends_at_once_and_writes_nothing(
         assert "lease" in sleeper.logged()
     finally:
         sleeper.kill()
-        if other:
+        if other is not None:
             other.stop()
 
 

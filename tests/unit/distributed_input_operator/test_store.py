@@ -10,7 +10,12 @@ from distributed_input_operator.store import Store
 
 def child(version: int, uid: str = "u", **more: object) -> dict:
     labels = {"distributed-input.dev/input": "digits"}
-    meta = {"name": "digits-worker", "namespace": "team", "uid": uid, "labels": labels}
+    meta: dict[str, object] = {
+        "name": "digits-worker",
+        "namespace": "team",
+        "uid": uid,
+        "labels": labels,
+    }
     meta |= {"resourceVersion": str(version), "managedFields": [{}]}
     return {"kind": "Deployment", "metadata": meta, **more}
 

@@ -30,7 +30,7 @@ SPECS = [
         "from 0 to 1000, such as 2, not 1001",
     ),
     ("workers: {replicas: -1}", "5: spec.workers.replicas", "from 0 to 1000"),
-    ("workers: 3", "5: spec.workers", "fields replicas, autoscaling, parallelism, not 3"),
+    ("workers: 3", "5: spec.workers", "fields replicas, autoscaling, parallelism, "),
     ("workers: {parallelism: 0}", "5: spec.workers.parallelism", "from 1 to 1024"),
     (
         "workers:\n  autoscaling:\n    maxReplicas: 3\n    minReplicas: 5",

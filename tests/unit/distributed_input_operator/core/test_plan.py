@@ -128,7 +128,9 @@ def live(rate: float, seconds: float) -> Any:
         status=Status(live=told),
         measured=Measured(consumers=1, rows_per_second=rate),
     )
-    return report(young, plan(young, NOW), [], NOW + seconds)["live"]
+    status = report(young, plan(young, NOW), [], NOW + seconds)
+    assert status is not None
+    return status["live"]
 
 
 def test_rates_alone_are_worth_a_write_every_30_s_and_only_when_two_digits_move():
