@@ -68,7 +68,7 @@ class Api:
             page = await self.request(
                 "GET", kind.path(namespace), query=query, headers={"Accept": _METADATA}
             )
-            for item in page.get("items", []):
+            for item in page.get("items") or []:  # null where there are none
                 yield item["metadata"]
             query["continue"] = page["metadata"].get("continue", "")
             if not query["continue"]:

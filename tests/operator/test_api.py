@@ -1,0 +1,26 @@
+"""Our own calls, to a real API server."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from typing import Any
+
+from kubernetes.aio import config
+from kubernetes.aio.client import ApiClient
+
+from distributed_input_operator.api import Api
+from distributed_input_operator.kinds import INPUT
+from tests.operator.cluster import Cluster
+
+
+def test_a_list_of_nothing_is_empty(cluster: Cluster, control_plane: Any) -> None:
+    """The API server answers null for the metadata of no objects."""
+
+    async def listed() -> list[Any]:
+        await config.load_kube_config(str(control_plane.kubeconfig))
+        async with ApiClient() as client:
+            empty = f"none-{uuid.uuid4().hex[:8]}"
+            return [meta async for meta in Api(client).metadata(INPUT, empty)]
+
+    assert asyncio.run(listed()) == []
