@@ -26,7 +26,8 @@ from distributed_input_operator.kinds import SECRET
 
 _log = logging.getLogger(__name__)
 
-LOOK_SECONDS = 30.0
+LOOK_SECONDS = 10.0
+"""Until a bundle that someone removed is back, no trainer can be made."""
 _RETRY_SECONDS = 5.0
 _CONFIGURATIONS = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
 _KEYS = ("tls.crt", "tls.key", "ca.crt")
@@ -52,6 +53,7 @@ class Keeper:
         self._hosts = tuple(hosts)
         self._context = context
         self._served: Certificate | None = None
+        self._told: Certificate | None = None
 
     async def look(self, now: datetime) -> bool:
         """Renew what is due, tell the API server, serve it; whether there is one that serves.
@@ -59,10 +61,12 @@ class Keeper:
         Raises ApiError.
         """
         wanted = await self._stored(now)
-        known = await self._tell(wanted.bundle)
-        served = self._served
-        # Who serves one that is still trusted waits: API servers first hear of the new authority.
-        waits = served and not known and certificates.trusts(wanted.bundle, served)
+        await self._tell(wanted.bundle)
+        served, told = self._served, self._told
+        self._told = wanted
+        # Who serves one that is still trusted waits until the next look: all API servers have
+        # heard of the new authority by then.
+        waits = served and wanted != told and certificates.trusts(wanted.bundle, served)
         if wanted != served and not waits:
             certificates.load(self._context, wanted.chain, wanted.key)
             self._served = wanted
@@ -96,8 +100,8 @@ class Keeper:
         changed = {**secret, "data": {**(secret.get("data") or {}), **data}}
         await self._api.request("PUT", SECRET.path(self._namespace, self._secret), body=changed)
 
-    async def _tell(self, bundle: bytes) -> bool:
-        """Put the authorities into the webhook configuration; whether they were there before."""
+    async def _tell(self, bundle: bytes) -> None:
+        """Put the authorities into the webhook configuration."""
         path = f"{_CONFIGURATIONS}/{self._configuration}"
         found = await self._api.request("GET", path)
         text = base64.b64encode(bundle).decode()
@@ -107,17 +111,16 @@ class Keeper:
             if webhook["clientConfig"].get("caBundle") != text
         ]
         if not stale:
-            return True
-        version = {"op": "test", "path": "/metadata/resourceVersion"}
-        changes: list[dict[str, Any]] = [{**version, "value": found["metadata"]["resourceVersion"]}]
+            return
+        changes: list[dict[str, Any]] = []
         for place in stale:
-            where = f"/webhooks/{place}/clientConfig/caBundle"
-            changes.append({"op": "add", "path": where, "value": text})
+            where, name = f"/webhooks/{place}", found["webhooks"][place]["name"]
+            changes.append({"op": "test", "path": f"{where}/name", "value": name})
+            changes.append({"op": "add", "path": f"{where}/clientConfig/caBundle", "value": text})
         await self._api.request(
             "PATCH", path, body=changes, headers={"Content-Type": "application/json-patch+json"}
         )
         _log.info("told the API server whom to trust: %s", self._configuration)
-        return False
 
 
 class Mounted:

@@ -13,7 +13,7 @@ from distributed_input_operator.core.plan import plan, refusal, report
 from distributed_input_operator.core.rates import Measured
 from distributed_input_operator.core.snapshot import Failure, Pod, Snapshot
 from distributed_input_operator.core.status import LiveStatus, Status
-from tests.unit.distributed_input_operator.snapshots import NOW, after, snapshot
+from tests.unit.distributed_input_operator.snapshots import NOW, after, resource, snapshot
 
 
 def some(**fields: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any]]:
@@ -151,6 +151,16 @@ def test_who_has_the_fewest_open_splits_goes_first():
         young, pods=pods, measured=busy, objects={("Deployment", "digits-worker"): deployment}
     )
     assert plan(crowd, NOW).costs == (("w3", -1000),)  # w2 is marked already
+    assert plan(replace(crowd, resource=resource(suspend=True)), NOW).costs == ()  # all go
+
+
+def test_what_the_spec_no_longer_says_is_taken_back():
+    before = snapshot(workers={"nodeSelector": {"disk": "fast"}})
+    there = after(before, plan(before, NOW))
+    made = plan(replace(there, resource=resource()), NOW)
+    assert [(one["kind"], one["metadata"]["name"]) for one in made.objects] == [
+        ("Deployment", "digits-worker")
+    ]
 
 
 def test_a_changed_dataset_or_code_replaces_the_workers_and_a_changed_number_does_not():

@@ -66,6 +66,13 @@ def test_the_step_up_is_at_most_twice_what_works():
     assert decide(State(10), limits, 100, 0, 10, 0.0).state.desired == 20
 
 
+def test_the_most_that_was_wanted_meanwhile_stays():
+    limits, state = Bounds(1, 20, 30), State(10)
+    for now, want in enumerate((2, 6, 3, 2)):
+        state = decide(state, limits, want, 0, 10, 10.0 * now).state
+    assert state.desired == 6
+
+
 def test_what_limits_is_told():
     limits = Bounds(1, 8, 300)
     assert decide(State(8), limits, 20, 0, 8, 0.0).reason == "MaxReplicas"
