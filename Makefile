@@ -23,7 +23,7 @@ PROTOC = $(UV) run --quiet --isolated --no-project --no-config --python '>=3.10,
 PROTOS = distributed_input/proto/*.proto
 
 # What `make test` runs, in this order: the quick ones first.
-PARTS := lint types contracts protos-check unit integration
+PARTS := lint types contracts protos-check unit integration faults
 
 .PHONY: help setup run test lint format types contracts unit integration faults chaos bench protos protos-check clean
 
