@@ -23,7 +23,7 @@ PROTOC = $(UV) run --quiet --isolated --no-project --no-config --python '>=3.10,
 PROTOS = distributed_input/proto/*.proto
 
 # What `make test` runs, in this order: the quick ones first.
-PARTS := lint types contracts protos-check crds-check unit charts operator integration cluster
+PARTS := lint types contracts protos-check crds-check unit charts operator integration faults cluster
 
 .PHONY: help setup run test lint format types contracts unit charts operator cluster cluster-up cluster-down integration faults chaos bench protos protos-check crds crds-check clean
 
