@@ -176,10 +176,6 @@ class Injector:
         if comeback == "never" and not self._fleet.live_workers():
             comeback = "new"
         if comeback == "same":
-            self._later(fault.seconds, lambda: self._restart(worker))
+            self._later(fault.seconds, lambda: self._fleet.restart_worker(worker))
         elif comeback == "new":
             self._later(fault.seconds, self._fleet.add_worker)
-
-    def _restart(self, worker: Worker) -> None:
-        self._fleet.restart_worker(worker)
-        worker.busy = False

@@ -38,7 +38,7 @@ class Worker:
     process: Process
     address: str
     proxy: Proxy | None
-    busy: bool = False  # a fault is being applied: others leave it alone
+    busy: bool = True  # it does not serve yet, or a fault is being applied: others leave it alone
 
 
 class Fleet:
@@ -129,7 +129,7 @@ class Fleet:
             process.signal(signal.SIGTERM)
 
     def live_workers(self) -> list[Worker]:
-        """Those that nobody is killing."""
+        """Those that serve and that nobody is killing."""
         return [w for w in self.workers if w.process.alive and not w.busy]
 
     def status(self) -> dispatcher_pb2.StatusResponse:
@@ -192,6 +192,7 @@ class Fleet:
         worker.address = str(found["address"])
         if worker.proxy is not None:
             worker.proxy.upstream = worker.address
+        worker.busy = False
 
     def _ready_unless_killed(self, process: Process) -> dict[str, Any]:
         """What it wrote when it began to serve; nothing where another fault was quicker."""

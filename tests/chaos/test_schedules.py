@@ -14,7 +14,7 @@ from tests.chaos.run import Outcome, run
 from tests.chaos.table import summary, table
 
 SEEDS = range(36)
-FOUND_BUGS = (47, 76, 129, 202, 219, 352, 521, 613)
+FOUND_BUGS = (47, 76, 129, 202, 219, 352, 521, 613, 1155, 1206)
 """Seeds beyond those that once failed for a reason worth keeping."""
 AT_ONCE = max(3, len(os.sched_getaffinity(0)))
 """Most of a schedule is waiting."""
