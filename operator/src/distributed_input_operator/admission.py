@@ -20,6 +20,7 @@ from distributed_input_operator.core.trainers import RefusedError, wanted_inputs
 from distributed_input_operator.core.types import DistributedInput
 from distributed_input_operator.core.workloads import Owner, owners_of
 from distributed_input_operator.kinds import INPUT, Kind
+from distributed_input_operator.recent import Recent
 
 _log = logging.getLogger(__name__)
 
@@ -40,6 +41,7 @@ class Injector:
     def __init__(self, api: Api, image: str) -> None:
         """`image`: of sidecars, where no input names one."""
         self._api = api
+        self._recent = Recent(api)
         self._image = image
 
     async def answer(self, request: Json) -> Json:
@@ -78,7 +80,7 @@ class Injector:
         return injected(pod, by_kind, by_name.__getitem__, self._image)
 
     async def _input(self, name: str, namespace: str) -> DistributedInput:
-        found = await self._api.get(INPUT, namespace, name)
+        found = await self._recent.get(INPUT, namespace, name)
         if found is None:
             raise RefusedError(await self._missing(name, namespace))
         try:
@@ -97,7 +99,7 @@ class Injector:
         )
 
     async def _owner(self, owner: Owner, namespace: str) -> Json:
-        found = await self._api.get(OWNERS[owner.kind], namespace, owner.name)
+        found = await self._recent.get(OWNERS[owner.kind], namespace, owner.name)
         if found is None:
             raise RefusedError(f"{owner.kind} {owner.name}, which runs this pod, is gone")
         return found
