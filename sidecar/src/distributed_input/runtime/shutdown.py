@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import ctypes
+import faulthandler
 import os
+import select
 import signal
 import sys
-import threading
 import time
 from collections.abc import Mapping
 from types import FrameType
@@ -24,21 +25,22 @@ class Shutdown:
     """Asked to stop: SIGTERM or SIGINT once. The second signal exits at once.
 
     `install` belongs in the main thread. From the first signal on the process has `grace`
-    seconds to drain; a process that hangs longer is ended with status 1.
+    seconds to drain; one that hangs longer is ended with status 1, and says where it hung.
+
+    The handler runs in the main thread between any two of its instructions, so it takes no lock
+    that this thread may hold: no event, no thread, no log.
     """
 
     def __init__(self, grace: float) -> None:
         self.grace = grace
-        self._event = threading.Event()
+        self._asked = False
+        self._reader, self._writer = os.pipe()
+        os.set_blocking(self._writer, False)
 
     def install(self) -> None:
         """Take over SIGTERM and SIGINT. Raises ValueError outside the main thread."""
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._on_signal)
-
-    def request(self) -> None:
-        """Ask to stop, as the first signal does."""
-        self._event.set()
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until it is time to stop, at most `timeout` seconds; whether it is.
@@ -47,26 +49,20 @@ class Shutdown:
         and Python would run its handler when the thread wakes, so never.
         """
         end = None if timeout is None else time.monotonic() + timeout
-        while not self._event.is_set():
+        while not self._asked:
             left = _SLICE_SECONDS if end is None else min(_SLICE_SECONDS, end - time.monotonic())
             if left <= 0:
                 break
-            self._event.wait(left)
-        return self._event.is_set()
+            select.select([self._reader], [], [], left)
+        return self._asked
 
     def _on_signal(self, number: int, _frame: FrameType | None) -> None:
-        if self._event.is_set():
+        if self._asked:
             os._exit(128 + number)
-        self._event.set()
-        timer = threading.Timer(self.grace + _HARD_STOP_EXTRA_SECONDS, _hard_stop)
-        timer.daemon = True
-        timer.start()
-
-
-def _hard_stop() -> None:
-    _log.error("did not stop within the grace period: exiting now")
-    sys.stderr.flush()
-    os._exit(1)
+        self._asked = True
+        # In C, so it comes whatever Python's threads wait for.
+        faulthandler.dump_traceback_later(self.grace + _HARD_STOP_EXTRA_SECONDS, exit=True)
+        os.write(self._writer, b"x")
 
 
 def die_with_parent(env: Mapping[str, str]) -> None:

@@ -27,7 +27,10 @@ print("done", flush=True)
 
 def start(grace: float, drain: float) -> subprocess.Popen[str]:
     process = subprocess.Popen(
-        [sys.executable, "-c", PROGRAM, str(grace), str(drain)], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", PROGRAM, str(grace), str(drain)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     )
     assert process.stdout is not None
     assert process.stdout.readline() == "ready\n"
@@ -51,10 +54,45 @@ def test_the_second_signal_exits_at_once():
         assert process.wait(10) == 128 + signal.SIGINT
 
 
-def test_a_process_that_hangs_is_ended_after_its_grace():
+def test_a_process_that_hangs_is_ended_after_its_grace_and_says_where():
     with start(grace=0.3, drain=60) as process:
         process.terminate()
+        assert process.stderr is not None
+        assert "most recent call first" in process.stderr.read()
         assert process.wait(10) == 1
+
+
+SIGNALLED_WITHIN = """
+import os, signal, sys
+from distributed_input.runtime import shutdown
+stopping = shutdown.Shutdown(20)
+stopping.install()
+left = int(sys.argv[1])
+
+def traced(frame, event, arg):
+    global left
+    left -= event == "line"
+    if left == 0:
+        os.kill(os.getpid(), signal.SIGTERM)
+    return traced
+
+sys.settrace(traced)
+stopping.wait()
+"""
+
+
+def test_a_signal_may_come_at_any_line_of_the_wait():
+    """It would find the lock of a threading.Event taken, by the very thread that it interrupts."""
+    programs = [
+        subprocess.Popen([sys.executable, "-c", SIGNALLED_WITHIN, str(line)])
+        for line in range(1, 13)
+    ]
+    try:
+        assert [program.wait(30) for program in programs] == [0] * 12
+    finally:
+        for program in programs:
+            program.kill()
+            program.wait()
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="prctl is Linux")
