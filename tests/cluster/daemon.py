@@ -11,6 +11,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 _STOP_SECONDS = 10.0
+# What is meant to outlive this process: Python warns of a child that it forgets while it runs.
+_left_running: list[subprocess.Popen[bytes]] = []
 
 
 class Daemon:
@@ -35,6 +37,7 @@ class Daemon:
         tie = ("setpriv", "--pdeathsig", "KILL", "--") if tied else ()
         self._argv = [*tie, *(str(part) for part in argv)]
         self._env = env
+        self._tied = tied
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
@@ -49,6 +52,8 @@ class Daemon:
                 # A Ctrl-C in the terminal is for the tests, which stop it in order.
                 start_new_session=True,
             )
+        if not self._tied:
+            _left_running.append(self._process)
         self._pid_file.write_text(f"{self._process.pid} {_started(self._process.pid)}")
 
     def stop(self, number: signal.Signals = signal.SIGTERM) -> None:
