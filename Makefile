@@ -23,12 +23,12 @@ PROTOC = $(UV) run --quiet --isolated --no-project --no-config --python '>=3.10,
 PROTOS = distributed_input/proto/*.proto
 
 # What `make test` runs, in this order: the quick ones first.
-PARTS := lint types contracts protos-check crds-check unit charts operator integration faults cluster
+PARTS := lint types contracts protos-check crds-check unit charts operator integration faults cluster e2e
 
-.PHONY: help setup run test lint format types contracts unit charts operator cluster cluster-up cluster-down integration faults chaos bench protos protos-check crds crds-check clean
+.PHONY: help setup run test lint format types contracts unit charts operator cluster e2e cluster-up cluster-down integration faults chaos bench protos protos-check crds crds-check clean
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(SYNCED) ## Make .venv: both packages (editable) and the tools, at the locked versions
 
@@ -74,6 +74,9 @@ operator: $(SYNCED) ## The operator before a real API server: rules, children, f
 
 cluster: $(SYNCED) ## Tests of the test cluster itself, and of the images on it
 	pytest tests/cluster
+
+e2e: $(SYNCED) ## On a real node: install, apply, train, kill what can die, upgrade (root, or E2E_KUBECONFIG)
+	pytest tests/e2e
 
 cluster-up: $(SYNCED) ## A Kubernetes with one node on this machine, with this checkout's images (root)
 	python -m tests.cluster up
