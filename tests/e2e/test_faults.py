@@ -90,11 +90,10 @@ def test_the_node_of_the_workers_is_drained(training, harmed):
     with harmed("node drained of its workers, and open again 5 s later"):
         gone = {_name(pod) for pod in training.workers()}
         try:
-            # The disruption budget lets them go one after the other; the second has to wait for a
-            # replacement that nothing can schedule, so it is told not to.
+            # The budget would let one go, and the other when that one is replaced: nowhere, here.
             training.kubectl(
                 *("drain", where, f"--pod-selector={labels}", "--disable-eviction"),
-                *("--ignore-daemonsets", "--timeout=60s"),
+                *("--delete-emptydir-data", "--timeout=60s"),
             )
             training.kubectl.wait(_INPUT, "Unschedulable", 30)
             time.sleep(5)  # nobody to read from, and everybody waits

@@ -113,6 +113,8 @@ def _shorter_than_assumed(
         total = reading.locate(p)
         if total is not None and total < wanted[p]:
             learned[p] = total
+    if len(reading.readers) < len(wanted):
+        reading.source.exchange()  # the others wait for these, even where we need nothing of theirs
     for p, rows in wanted.items():
         if p not in reading.readers and totals.get(p) is None:
             total = _await_fact(reading, p, rows)
