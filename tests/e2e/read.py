@@ -34,7 +34,9 @@ def main():
                 batch = next(batches, None)
                 waited = time.time() - asked
                 if waited > STALL_SECONDS:
-                    stalls.append((asked, waited))
+                    # Between two epochs trainers wait for one another, by way of the dispatcher.
+                    between = batch is None or not rows
+                    stalls.append((asked, waited, between))
                 if batch is None:
                     break
                 if not epoch and not rows:

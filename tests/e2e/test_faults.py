@@ -61,8 +61,9 @@ def harmed(training, measured):
         took = time.time() - since
         training.workers_ready(2)
         training.goes_on()
-        stall = training.longest_stall(since)
-        measured(f"{what}: mended after {took:.1f} s, longest wait for a batch {stall:.2f} s")
+        within, between = training.longest_stalls(since)
+        stall = f"{within:.2f} s within an epoch, {between:.2f} s between two"
+        measured(f"{what}: mended after {took:.1f} s; longest wait for a batch {stall}")
         assert {pod["metadata"]["uid"] for pod in training.trainers()} == trainers
         for pod in training.trainers():
             (trainer,) = pod["status"]["containerStatuses"]

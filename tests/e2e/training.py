@@ -32,11 +32,13 @@ _HERE = Path(__file__).parent
 
 @dataclass(frozen=True)
 class Epoch:
-    """What one trainer got in one epoch; times as of `time.time()`, stalls (when, seconds)."""
+    """What one trainer got in one epoch; times as of `time.time()`, stalls (when, seconds, whether
+    between two epochs).
+    """
 
     epoch: int
     rows: tuple[int, ...]
-    stalls: tuple[tuple[float, float], ...]
+    stalls: tuple[tuple[float, float, bool], ...]
     begun: float
     ended: float
 
@@ -68,7 +70,7 @@ class Training:
             self.input(**workers),
             self._job(),
         )
-        eventually(lambda: all("first" in self._log(pod) for pod in self._pods()), SECONDS)
+        eventually(lambda: len(self.first_batches()) == TRAINERS, SECONDS)
 
     def input(self, **workers: Any) -> dict[str, Any]:
         """The DistributedInput."""
@@ -137,7 +139,7 @@ class Training:
                 Epoch(
                     said["epoch"],
                     tuple(said["rows"]),
-                    tuple((when, seconds) for when, seconds in said["stalls"]),
+                    tuple(map(tuple, said["stalls"])),
                     said["begun"],
                     said["ended"],
                 )
@@ -148,8 +150,9 @@ class Training:
         ]
 
     def first_batches(self) -> list[float]:
-        """When each trainer got its first batch."""
-        return [float(json.loads(self._log(pod).splitlines()[0])["first"]) for pod in self._pods()]
+        """When the trainers got their first batches: those that have one."""
+        said = (self._log(pod).partition("\n")[0] for pod in self._pods())
+        return [float(json.loads(line)["first"]) for line in said if line]
 
     def goes_on(self, epochs: int = 2) -> list[list[Epoch]]:
         """Wait until everybody has finished so many epochs more; all of them are exact."""
@@ -171,16 +174,20 @@ class Training:
             assert seen.total() == self._rows
         return trainers
 
-    def longest_stall(self, since: float) -> float:
-        """Seconds that a batch, asked for since then, kept any trainer waiting."""
-        stalls = (
-            seconds
+    def longest_stalls(self, since: float) -> tuple[float, float]:
+        """Seconds that any trainer waited for a batch since then: within an epoch, and between."""
+        stalls = [
+            (seconds, between)
             for trainer in self.epochs()
             for one in trainer
-            for when, seconds in one.stalls
+            for when, seconds, between in one.stalls
             if when + seconds > since
+        ]
+        within, between = (
+            max((seconds for seconds, where in stalls if where == wanted), default=0.0)
+            for wanted in (False, True)
         )
-        return max(stalls, default=0.0)
+        return within, between
 
     # What a test does to it.
 
