@@ -23,9 +23,9 @@ PROTOC = $(UV) run --quiet --isolated --no-project --no-config --python '>=3.10,
 PROTOS = distributed_input/proto/*.proto
 
 # What `make test` runs, in this order: the quick ones first.
-PARTS := lint types contracts protos-check crds-check unit charts operator integration faults cluster e2e
+PARTS := lint types contracts protos-check crds-check unit charts operator integration compat faults cluster e2e
 
-.PHONY: help setup run test lint format types contracts unit charts operator cluster e2e cluster-up cluster-down integration faults chaos bench protos protos-check crds crds-check clean
+.PHONY: help setup run test lint format types contracts unit charts operator cluster e2e cluster-up cluster-down integration compat compat-page faults chaos bench protos protos-check crds crds-check clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -65,6 +65,12 @@ unit: $(SYNCED) ## Tests of one piece at a time
 
 integration: $(SYNCED) ## Tests of real processes on this machine
 	pytest tests/integration
+
+compat: $(SYNCED) ## What the references show, with our input; and that docs/compatibility.md says what came of it
+	python -m tests.compat
+
+compat-page: $(SYNCED) ## Write docs/compatibility.md from them anew
+	python -m tests.compat --write
 
 charts: $(SYNCED) ## helm lint, and the chart's templates before a real API server
 	pytest tests/charts

@@ -79,6 +79,8 @@ class Reading:
             self._lock,
             self._arrived,
             source.timeout_seconds,
+            self.deal,
+            1 + source.read_ahead,
         )
 
     def open(self, partition: int, start: Start) -> None:
