@@ -29,9 +29,13 @@ class Kubectl:
 
     def __call__(self, *command: str | Path, text: str = "") -> str:
         """Run a command; `text` is its stdin. Returns stdout, raises Failed with stderr."""
-        head = [binary("kubectl"), f"--kubeconfig={self.kubeconfig}", f"-n{self.namespace}"]
+        where = (f"--kubeconfig={self.kubeconfig}", f"-n{self.namespace}")
         done = subprocess.run(
-            [*head, *command], input=text, capture_output=True, text=True, timeout=_SECONDS
+            [binary("kubectl"), *where, *command],
+            input=text,
+            capture_output=True,
+            text=True,
+            timeout=_SECONDS,
         )
         if done.returncode:
             raise Failed(f"kubectl {' '.join(map(str, command))}: {done.stderr}{done.stdout}")

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tests.cluster.daemon import end
+from tests.cluster.packages import Missing
 
 BRIDGE = "dinput0"
 POD_RANGE = ipaddress.ip_network("10.244.0.0/24")
@@ -21,7 +22,22 @@ _SECONDS = 30.0
 
 
 def set_up() -> None:
-    """Make the bridge, before there are pods, and the control groups that all pods are in."""
+    """Make the bridge, before there are pods, and the control groups that all pods are in.
+
+    Raises Missing where even root may not: in most containers.
+    """
+    try:
+        _set_up()
+    except (subprocess.CalledProcessError, OSError) as error:
+        said = getattr(error, "stderr", b"") or b""
+        why = said.decode(errors="replace").strip() or str(error)
+        raise Missing(
+            f"this machine lets nobody make a node ({why}): use one with the rights of a virtual "
+            "machine, or set E2E_KUBECONFIG"
+        ) from error
+
+
+def _set_up() -> None:
     if subprocess.run(["ip", "link", "show", BRIDGE], capture_output=True).returncode:
         _run("ip", "link", "add", BRIDGE, "type", "bridge")
     _run("ip", "address", "replace", f"{ADDRESS}/{POD_RANGE.prefixlen}", "dev", BRIDGE)
@@ -63,7 +79,7 @@ def _forget_rules(family: str) -> None:
 
 
 def _run(*command: str) -> None:
-    subprocess.run(command, check=True, timeout=_SECONDS)
+    subprocess.run(command, check=True, capture_output=True, timeout=_SECONDS)
 
 
 def _groups(*, create: bool = False) -> Iterator[Path]:

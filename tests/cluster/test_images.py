@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.cluster import images, packages
+from tests.cluster.fixtures import lacking
 
 MIB = 1 << 20
 # Uncompressed, over the base: what may grow unseen otherwise.
@@ -20,7 +21,7 @@ def archive(request: pytest.FixtureRequest) -> tuple[str, tarfile.TarFile]:
     try:
         made = images.image(request.param)
     except packages.Missing as missing:
-        pytest.skip(f"no images: {missing}")
+        lacking(f"no images: {missing}")
     with tarfile.open(made.archive) as opened:
         yield request.param, opened
 

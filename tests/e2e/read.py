@@ -27,7 +27,9 @@ def main():
     with distributed_input.connect() as source:
         epoch = 0
         while epoch <= told("last", float("inf")):
-            rows, stalls, begun = [], [], time.time()
+            begun = time.time()
+            rows: list[int] = []
+            stalls: list[tuple[float, float, bool]] = []
             batches = source.numpy()
             while True:
                 asked = time.time()

@@ -21,7 +21,11 @@ from distributed_input_operator.core.names import (
     WORKER,
     WORKER_CONTAINER,
 )
-from tests.e2e.release import OPERATOR
+from tests.cluster.fixtures import lacking
+from tests.cluster.kubectl import Failed
+from tests.cluster.node import NAME as NODE
+from tests.cluster.node import Node
+from tests.e2e.release import OPERATOR, Release
 from tests.e2e.training import NAME, Training, container_id, ready, restarts
 from tests.operator.running import eventually
 
@@ -44,7 +48,7 @@ def training(kubectl, whole_cluster) -> Iterator[Training]:
 def node(whole_cluster):
     """The node, for what the API has no verb for."""
     if whole_cluster.node is None:
-        pytest.skip("E2E_KUBECONFIG: its nodes are not ours to harm")
+        lacking("E2E_KUBECONFIG: its nodes are not ours to harm")
     return whole_cluster.node
 
 
@@ -53,9 +57,10 @@ def harmed(training, measured):
     """`with harmed("what"):` around a fault and the wait for its end; two workers at both ends."""
 
     @contextmanager
-    def around(what: str) -> Iterator[None]:
+    def around(what: str, sidecars: int = 0) -> Iterator[None]:
+        """sidecars: how many are meant to restart; nothing else beside trainers is."""
         training.workers_ready(2)
-        trainers = {pod["metadata"]["uid"] for pod in training.trainers()}
+        trainers = _restarts(training)
         since = time.time()
         yield
         took = time.time() - since
@@ -64,12 +69,19 @@ def harmed(training, measured):
         within, between = training.longest_stalls(since)
         stall = f"{within:.2f} s within an epoch, {between:.2f} s between two"
         measured(f"{what}: mended after {took:.1f} s; longest wait for a batch {stall}")
-        assert {pod["metadata"]["uid"] for pod in training.trainers()} == trainers
+        now = _restarts(training)
+        assert now.keys() == trainers.keys()
+        assert sum(now.values()) - sum(trainers.values()) == sidecars
         for pod in training.trainers():
             (trainer,) = pod["status"]["containerStatuses"]
             assert trainer["restartCount"] == 0
 
     return around
+
+
+def _restarts(training: Training) -> dict[str, int]:
+    """By trainer pod."""
+    return {pod["metadata"]["uid"]: restarts(pod) for pod in training.trainers()}
 
 
 def test_a_worker_pod_is_deleted(training, harmed):
@@ -84,29 +96,24 @@ def test_a_worker_is_killed(training, harmed, node):
         _kill(training, node, training.workers()[0], WORKER_CONTAINER)
 
 
-def test_the_node_of_the_workers_is_drained(training, harmed):
-    """There is no other: they wait until it takes pods again."""
-    (where,) = {pod["spec"]["nodeName"] for pod in training.workers()}
+def test_the_node_of_the_workers_is_drained(training, harmed, node):
+    """There is no other. The budget lets one worker go, and who evicts the other has to wait.
+    Then that one is taken, too, and nobody is there to read from until the node takes pods again.
+    """
     labels = f"{INPUT_LABEL}={NAME},{COMPONENT_LABEL}={WORKER}"
+    drain = ("drain", NODE, f"--pod-selector={labels}", "--delete-emptydir-data")
     with harmed("node drained of its workers, and open again 5 s later"):
         gone = {_name(pod) for pod in training.workers()}
         try:
-            # The budget would let one go, and the other when that one is replaced: nowhere, here.
-            training.kubectl(
-                *("drain", where, f"--pod-selector={labels}", "--disable-eviction"),
-                *("--delete-emptydir-data", "--timeout=60s"),
-            )
+            with pytest.raises(Failed, match="disruption budget"):
+                training.kubectl(*drain, "--timeout=10s")
+            assert sum(map(ready, training.workers())) == 1
+            training.kubectl(*drain, "--timeout=60s", "--disable-eviction")
             training.kubectl.wait(_INPUT, "Unschedulable", 30)
-            time.sleep(5)  # nobody to read from, and everybody waits
+            time.sleep(5)
         finally:
-            training.kubectl("uncordon", where)
+            training.kubectl("uncordon", NODE)
         _others_ready(training.workers, gone, 2)
-
-
-def test_the_disruption_budget_keeps_a_worker(training):
-    """What a drain that asks first meets."""
-    (budget,) = training.kubectl.list("pdb", f"{INPUT_LABEL}={NAME}")
-    assert budget["status"]["disruptionsAllowed"] < budget["status"]["currentHealthy"]
 
 
 def test_the_dispatcher_pod_is_deleted(training, harmed):
@@ -128,14 +135,14 @@ def test_the_dispatcher_is_killed(training, harmed, node):
 
 
 def test_a_sidecar_is_killed(training, harmed, node):
-    with harmed("sidecar killed by SIGKILL"):
+    with harmed("sidecar killed by SIGKILL", sidecars=1):
         _kill(training, node, training.trainers()[0], SIDECAR_CONTAINER)
 
 
 def test_the_api_server_is_away(training, harmed, whole_cluster):
     plane = whole_cluster.plane
     if plane is None:
-        pytest.skip("E2E_KUBECONFIG: its API server is not ours to stop")
+        lacking("E2E_KUBECONFIG: its API server is not ours to stop")
     with harmed(f"API server down for {_API_DOWN_SECONDS:.0f} s"):
         plane.api_server.stop()
         time.sleep(_API_DOWN_SECONDS)
@@ -150,10 +157,11 @@ def test_the_operator_is_killed_while_it_rolls_the_workers_to_another_image(
     node.tag(whole_cluster.images["worker"], image)
     with harmed("workers rolled to another image, operators killed meanwhile"):
         gone = {_name(pod) for pod in training.workers()}
+        # Before they have seen the change, and again as soon as it has begun.
+        _kill_operators(release, node)
         training.kubectl("patch", _INPUT, "--type=merge", "-p", _workers(f'"image": "{image}"'))
         eventually(lambda: any(_name(pod) not in gone for pod in training.workers()))
-        for pod in release.kubectl.list("pod", "app.kubernetes.io/component=operator"):
-            node.kill(container_id(pod, "operator"))
+        _kill_operators(release, node)
         _others_ready(training.workers, gone, 2)
         release.kubectl("rollout", "status", OPERATOR, "--timeout=90s")
     assert {pod["spec"]["containers"][0]["image"] for pod in training.workers()} == {image}
@@ -197,7 +205,7 @@ def _name(pod: dict[str, Any]) -> str:
     return str(pod["metadata"]["name"])
 
 
-def _kill(training: Training, node: Any, pod: dict[str, Any], container: str) -> None:
+def _kill(training: Training, node: Node, pod: dict[str, Any], container: str) -> None:
     """SIGKILL to a container; returns when its pod is ready again with another."""
     node.kill(container_id(pod, container))
 
@@ -206,6 +214,11 @@ def _kill(training: Training, node: Any, pod: dict[str, Any], container: str) ->
         return restarts(now) > restarts(pod) and ready(now)
 
     eventually(again, _FULL_SPEED_SECONDS)
+
+
+def _kill_operators(release: Release, node: Node) -> None:
+    for pod in release.kubectl.list("pod", "app.kubernetes.io/component=operator"):
+        node.kill(container_id(pod, "operator"))
 
 
 def _others_ready(look: Callable[[], list[dict[str, Any]]], gone: set[str], count: int) -> None:

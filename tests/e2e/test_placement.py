@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from distributed_input_operator.core.names import COMPONENT_LABEL, INPUT_LABEL, WORKER
+from tests.cluster.fixtures import lacking
 from tests.cluster.kwok import FakeNodes
 from tests.operator.running import eventually
 
@@ -42,7 +43,7 @@ _CASES = {
 def nodes(whole_cluster) -> Iterator[None]:
     """A pretended node of each kind, with eight accelerators and the taint that real ones have."""
     if whole_cluster.plane is None:
-        pytest.skip("E2E_KUBECONFIG: no pretended nodes in a cluster of others")
+        lacking("E2E_KUBECONFIG: no pretended nodes in a cluster of others")
     with FakeNodes(whole_cluster.plane) as made:
         for name, (labels, resource) in _NODES.items():
             taint = {"key": resource, "value": "present", "effect": "NoSchedule"}
@@ -79,7 +80,7 @@ def test_workers_run_on_the_nodes_of_their_accelerator(kubectl, kind):
 def test_where_nothing_fits_the_scheduler_is_quoted(kubectl, measured):
     began = time.monotonic()
     kubectl.apply(_input("nowhere", accelerator={"type": "nvidia", "product": "NVIDIA-B300"}))
-    kubectl.wait("dinput/nowhere", "Unschedulable", 60)
+    kubectl.wait("dinput/nowhere", "Unschedulable", 30)
     measured(
         f"a worker that fits nowhere: the input says so after {time.monotonic() - began:.1f} s"
     )

@@ -6,10 +6,10 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 
 from tests.charts.rendering import CHART
+from tests.cluster.fixtures import lacking
 from tests.e2e.training import Training, restarts
 
 _CRD = "distributedinputs.distributed-input.dev"
@@ -20,7 +20,7 @@ def test_nothing_of_the_data_plane_restarts(
 ):
     node = whole_cluster.node
     if node is None:
-        pytest.skip("E2E_KUBECONFIG: the next version's image is not there")
+        lacking("E2E_KUBECONFIG: the next version's image is not there")
     request.addfinalizer(release.install)  # what other tests stand on
     training = Training(kubectl, whole_cluster.images["worker"])
     training.start()

@@ -25,8 +25,31 @@ def batch_rows(
     """
     if batched:
         first = tf.nest.flatten(dataset.element_spec)[0]
-        return dataset if (first.shape[0] or 0) >= rows else dataset.rebatch(rows)
+        return dataset if (first.shape[0] or 0) >= rows else _rebatch(dataset, rows)
     return dataset.batch(rows) if spec.is_static else dataset.ragged_batch(rows)
+
+
+def _rebatch(dataset: tf.data.Dataset, rows: int) -> tf.data.Dataset:
+    """As `Dataset.rebatch`, without its conversion of what is not dense.
+
+    There is nothing of that kind here, and it would trace a function for each split and call it for
+    each element.
+    """
+    spec = tf.nest.map_structure(
+        lambda part: tf.TensorSpec([None, *part.shape[1:]], part.dtype), dataset.element_spec
+    )
+    parts = tf.nest.flatten(spec)
+    variant = tf.raw_ops.RebatchDatasetV2(
+        input_dataset=tf.data.experimental.to_variant(dataset),
+        batch_sizes=tf.constant([rows], tf.int64),
+        drop_remainder=False,
+        output_types=[part.dtype for part in parts],
+        output_shapes=[part.shape for part in parts],
+    )
+    rebatched = tf.data.experimental.from_variant(variant, spec)
+    # What the dataset's graph needs lives as long as the dataset: Python functions, say.
+    rebatched._of = dataset  # noqa: SLF001  an attribute of ours
+    return rebatched
 
 
 def _can_batch(leaf: Leaf) -> bool:

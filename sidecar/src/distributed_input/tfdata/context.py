@@ -15,8 +15,7 @@ class Context(tf.distribute.InputContext):
     `num_replicas_in_sync` is always 1: a dataset must not depend on who trains.
 
     Attributes:
-      seed: of the job.
-      epoch: from 0.
+      varies: what is made under it may differ from epoch to epoch: its seed or epoch was asked for.
       global_batch_size: what `get_per_replica_batch_size` has been asked for; None: nothing.
     """
 
@@ -39,9 +38,22 @@ class Context(tf.distribute.InputContext):
         """
         super().__init__(num_splits, split, 1)
         self._partitions = partitions
-        self.seed = seed
-        self.epoch = epoch
+        self._seed = seed
+        self._epoch = epoch
+        self.varies = False
         self.global_batch_size: int | None = None
+
+    @property
+    def seed(self) -> int:
+        """Of the job and the epoch, for randomness of one's own."""
+        self.varies = True
+        return self._seed
+
+    @property
+    def epoch(self) -> int:
+        """From 0."""
+        self.varies = True
+        return self._epoch
 
     def get_per_replica_batch_size(self, global_batch_size: int) -> int:
         """Rows that a partition gives to one step: global_batch_size // partitions.

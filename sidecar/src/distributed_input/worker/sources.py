@@ -41,6 +41,7 @@ from distributed_input.tfdata import (
 )
 from distributed_input.tfdata.context import Context
 from distributed_input.worker import iterables
+from distributed_input.worker.definitions import Definition, Definitions
 
 _log = logs.get("worker.sources")
 _CACHE_BYTES = 1 << 30  # of graphs kept for later splits
@@ -68,6 +69,7 @@ class Sources:
 
     def __init__(self, fetch: Callable[[str], bytes]) -> None:
         self._fetch = fetch
+        self._definitions = Definitions()
         self._graphs: OrderedDict[str, types_pb2.GraphDataset] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -95,7 +97,7 @@ class Sources:
             kept = self._graph(job.dataset_id)
             dataset = export.open_split(kept, element, job.num_splits, split, seed, epoch)
             return _of_dataset(dataset, row, job.batched, batch_rows)
-        made = _epoch_of(job, seed, epoch, split)
+        made = _epoch_of(job, seed, epoch, split, self._definitions)
         if not isinstance(made, tf.data.Dataset):
             return Source(iter(made), row, job.batched)
         check_spec(made, element, split)
@@ -178,25 +180,35 @@ def _context(job: types_pb2.Job, seed: int, epoch: int, split: int, splits: int)
     )
 
 
-def _epoch_of(job: types_pb2.Job, seed: int, epoch: int, split: int) -> Any:
+def _epoch_of(
+    job: types_pb2.Job, seed: int, epoch: int, split: int, definitions: Definitions
+) -> Any:
     """The entry point's dataset for a split, with the epoch's seeds.
 
     By way of its graph where it has one: that keeps `reshuffle_each_iteration=False` and gives
     splits augmentations of their own. A generator has none: it is seeded as it is built.
     """
-    context = _context(job, seed, epoch, split, job.num_splits)
-    made = _call(job.entry_point, context, mix(seed))
-    if not isinstance(made, tf.data.Dataset):
-        return made
-    try:
-        defined = canonical.serialize(made)
-    except DatasetFnError as error:
-        _log.debug("dataset has no graph", cause=str(error))
-        return _call(job.entry_point, context, context.seed, functions_seeded=True)
-    ordering.keep_order(defined)
-    again = graph.instantiate(seeds.reseed(defined, seed, epoch, split), made.element_spec)
+    key = definitions.key(job, seed, split)
+    known = definitions.get(key)
+    if known is None:
+        context = _context(job, seed, epoch, split, job.num_splits)
+        made = _call(job.entry_point, context, mix(seed))
+        if not isinstance(made, tf.data.Dataset):
+            return made
+        try:
+            defined = canonical.serialize(made)
+        except DatasetFnError as error:
+            _log.debug("dataset has no graph", cause=str(error))
+            return _call(job.entry_point, context, context.seed, functions_seeded=True)
+        ordering.keep_order(defined)
+        known = Definition(defined, made)
+        if not context.varies:
+            definitions.keep(key, known)
+    again = graph.instantiate(
+        seeds.reseed(known.graph, seed, epoch, split), known.made.element_spec
+    )
     # Python functions in the graph live as long as their dataset.
-    again._functions_of = made  # noqa: SLF001  an attribute of ours
+    again._functions_of = known.made  # noqa: SLF001  an attribute of ours
     return again
 
 
@@ -222,16 +234,25 @@ def _call(
     with _building, tracing.fixed_randomness(seed & _SEED_MASK), hidden:
         random.seed(context.seed)
         np.random.seed(context.seed)
+        drawn = _drawn()
+        context.varies = False  # our own asking aside
         with tracing.user_errors(f"entry point {entry.target}"):
             made = function(context, **arguments)
             if callable(made) and not isinstance(made, tf.data.Dataset):
                 made = made()
+        context.varies = context.varies or _drawn() != drawn
     if isinstance(made, (tf.data.Dataset, Iterable)):
         return made
     raise SpecError(
         f"entry point {entry.target} returned {type(made).__name__}: return a tf.data.Dataset, or "
         "an iterable of (nested) numpy arrays"
     )
+
+
+def _drawn() -> tuple[Any, ...]:
+    """How far Python's and numpy's generators have come."""
+    kind, key, *rest = np.random.get_state(legacy=True)
+    return random.getstate(), kind, bytes(np.asarray(key)), *rest
 
 
 def _load(entry: types_pb2.EntryPoint) -> Callable[..., Any]:
