@@ -205,7 +205,7 @@ def test_two_readers_of_one_input(cluster: Cluster, sidecar: Sidecar) -> None:
         with reading.connect(sidecar, "good") as newer:
             found = newer.numpy()
             next(found)
-            with refused(errors.FencedError, r"input good was opened again: .*input of its own"):
+            with refused(errors.FencedError, r"input good was opened again: .*job of its own"):
                 for _ in batches:
                     pass
             assert len(list(found)) == 12

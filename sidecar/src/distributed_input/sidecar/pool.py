@@ -6,9 +6,10 @@ dataset says the same, so that a worker makes a split once for all of them.
 
 from __future__ import annotations
 
+import functools
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import grpc
@@ -30,6 +31,10 @@ class _Member:
     key: int
     open: int = 0  # streams
     failed_at: float = float("-inf")
+
+
+# All streams of a turn ask the same.
+_placed = functools.lru_cache(maxsize=64)(place)
 
 
 def _stub(channel: grpc.Channel) -> Stub:
@@ -71,7 +76,7 @@ class WorkerPool:
                 self._members[info.worker_id] = _Member(info, channel, _stub(channel), key)
             self._changed.notify_all()
 
-    def acquire(self, turns: Sequence[Sequence[int]], split: int) -> tuple[str, Stub] | None:
+    def acquire(self, turns: tuple[tuple[int, ...], ...], split: int) -> tuple[str, Stub] | None:
         """A worker for a split, counted as loaded until `release`; None where there is none.
 
         Args:
@@ -85,7 +90,7 @@ class WorkerPool:
             candidates = {m.key: m for m in fresh or able}
             if not candidates:
                 return None
-            chosen = candidates[place(turns, sorted(candidates))[split]]
+            chosen = candidates[_placed(turns, tuple(sorted(candidates)))[split]]
             chosen.open += 1
             return chosen.info.worker_id, chosen.stub
 

@@ -103,9 +103,12 @@ class Reading:
     def locate(self, partition: int) -> int | None:
         """Wait until the start of a partition is found; its total where that lies before it."""
         reader = self.readers[partition]
+        deadline = time.monotonic() + self.source.timeout_seconds
         with self._lock:
             while not reader.locate():
-                self._wait(f"the split border before row {reader.rows} of partition {partition}")
+                where = f"the split border before row {reader.rows} of partition {partition}"
+                self._check(deadline, f"{where} ({reader.source}) was not found")
+                self._wait(where)
             return reader.total
 
     def take(self, partition: int, rows: int) -> list[Run]:

@@ -73,13 +73,13 @@ class StreamContext:
         """Of a split of this epoch."""
         return (self.epoch << 32) ^ split
 
-    def turns(self, ordinal: int) -> list[list[int]]:
+    def turns(self, ordinal: int) -> tuple[tuple[int, ...], ...]:
         """Keys of the splits that are read together with those of `ordinal`, up to these."""
         first = ordinal - ordinal % self.together
-        return [
-            [self.key(splits[at]) for splits in self.deal if at < len(splits)]
+        return tuple(
+            tuple(self.key(splits[at]) for splits in self.deal if at < len(splits))
             for at in range(first, ordinal + 1)
-        ]
+        )
 
 
 @dataclass(frozen=True)
