@@ -30,8 +30,8 @@ from distributed_input.worker.turns import Turns
 from distributed_input.worker.window import Made, Window
 
 _SPLIT_BYTES = 8 << 20  # of one split's window, at most
-_PATIENCE_SECONDS = 10.0  # leaders wait for laggards at most, all streams added up,
-_PATIENCE_SHARE = 0.05  # and so much of the time on the whole
+_PATIENCE_SECONDS = 10.0  # that leaders wait for laggards at most, however many wait at once,
+_PATIENCE_SHARE = 0.02  # and so much of the time on the whole
 _MASK = (1 << 64) - 1
 
 Start = Callable[[worker_pb2.StreamRequest, Work], Generator[Made, None, None]]
@@ -70,7 +70,7 @@ class Shared:
         self._busy = 0  # feeds with readers
         self._bytes = 0
         self._done = Work()  # of feeds that are gone
-        self._patience, self._patience_at = _PATIENCE_SECONDS, time.monotonic()
+        self._patience, self._patience_at = _PATIENCE_SECONDS, time.monotonic()  # left, and when
 
     def blocks(self, request: worker_pb2.StreamRequest, work: Work) -> Iterator[bytes]:
         """The encoded blocks that answer a request; `work` counts what is sent.
@@ -237,15 +237,24 @@ class Shared:
         """Wait a moment for those who still want what the next block pushes out; whether it did."""
         if not feed.window.is_full(self._allowance()):
             return False
-        now = time.monotonic()
-        earned = (now - self._patience_at) * _PATIENCE_SHARE
-        self._patience = min(_PATIENCE_SECONDS, self._patience + earned)
-        self._patience_at = now
+        self._wait_out(0.0)
         if self._patience <= 0:
             return False
+        began = time.monotonic()
         feed.changed.wait(min(0.1, self._patience))
-        self._patience -= time.monotonic() - now
+        self._wait_out(time.monotonic() - began)
         return True
+
+    def _wait_out(self, waited: float) -> None:
+        """Bring the patience up to now: `waited` seconds of it are gone, the rest has grown.
+
+        What others have waited at the same time counts once.
+        """
+        now = time.monotonic()
+        since = now - self._patience_at
+        earned = since * _PATIENCE_SHARE - min(waited, since)
+        self._patience = min(_PATIENCE_SECONDS, self._patience + earned)
+        self._patience_at = now
 
     def _make(self, feed: _Feed, reader: Reader) -> Step:
         try:
