@@ -2,16 +2,43 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.integration import devices
+from distributed_input import Input
+from tests.integration import devices, reading
+from tests.integration.cluster import Cluster, Sidecar, spec
 from tests.integration.conftest import _shared, cluster, shared
 
 __all__ = ["_shared", "cluster", "shared"]
 
 assert devices.CPUS  # configured before TensorFlow starts
+
+
+@pytest.fixture(scope="module")
+def own(shared: Cluster) -> Sidecar:
+    """A sidecar whose inputs the tests bring themselves, one after the other.
+
+    Few splits, for the trainer traces each of them.
+    """
+    inputs = {n: spec(partitions=p, numSplits=p) for n, p in (("train", 2), ("in-order", 1))}
+    return shared.add_sidecars(inputs)[0]
+
+
+@pytest.fixture
+def train(cluster: Cluster, own: Sidecar) -> Iterator[Input]:
+    """`distributed_input.connect("train")`; the trainer brings the dataset."""
+    with reading.connect(own, "train") as data:
+        yield data
+
+
+@pytest.fixture
+def in_order(cluster: Cluster, own: Sidecar) -> Iterator[Input]:
+    """As `train`, with one split: its rows come in the dataset's own order."""
+    with reading.connect(own, "in-order") as data:
+        yield data
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

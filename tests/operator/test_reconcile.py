@@ -7,6 +7,7 @@ import time
 import pytest
 import yaml
 
+from tests.operator.cluster import Refused
 from tests.operator.running import eventually, manifest
 
 EIGHT_LINES = """\
@@ -62,6 +63,25 @@ def test_the_input_is_ready_when_its_parts_serve_and_says_what_is_missing_until_
     cluster.all_serve(name, 2)
     assert cluster.condition(name, "DispatcherReady")["status"] == "True"
     assert not cluster.condition(name, "Unschedulable")
+
+
+def test_the_stock_tf_data_service_comes_and_goes(cluster, name):
+    cluster.create(manifest(name, tfDataService={}))
+
+    def address():
+        return cluster.get("DistributedInput", name).get("status", {}).get("tfDataService")
+
+    assert eventually(address)["address"] == f"grpc://{name}-dispatcher:7080"
+    eventually(lambda: cluster.pods(name))
+    found = {one["name"] for pod in cluster.pods(name) for one in pod["spec"]["containers"]}
+    assert found == {"worker", "tf-data-worker"}
+    refused = {"spec": {"tfDataService": {"port": 9090}}}
+    with pytest.raises(Refused, match="taken in the dispatcher's pod"):
+        cluster.patch("DistributedInput", name, refused)
+    cluster.patch("DistributedInput", name, {"spec": {"tfDataService": None}})
+    eventually(lambda: not address())
+    ports = cluster.get("Service", f"{name}-dispatcher")["spec"]["ports"]
+    assert "tf-data" not in {one["name"] for one in ports}
 
 
 def test_scale_suspend_and_resume(cluster, name):

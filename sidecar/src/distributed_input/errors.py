@@ -2,6 +2,9 @@
 
 Every message says what is wrong and what to do. The names travel over the wire
 (`Failure.kind`), so that the trainer raises what the sidecar or a worker met.
+
+Wrong values and wrong elements are a ValueError and a TypeError as well: that is what TensorFlow
+documents for them, and its iterators then tell them apart from what fails for other reasons.
 """
 
 from __future__ import annotations
@@ -23,7 +26,7 @@ class UnavailableError(RetryableError):
     """A part could not be reached before the deadline."""
 
 
-class ConfigError(TerminalError):
+class ConfigError(TerminalError, ValueError):
     """A field of the resource, a flag or an argument does not fit."""
 
 
@@ -31,7 +34,7 @@ class ProtocolError(TerminalError):
     """Two parts are of versions that do not speak with each other."""
 
 
-class SpecError(TerminalError):
+class SpecError(TerminalError, TypeError):
     """A dataset's elements are not what they should be."""
 
 

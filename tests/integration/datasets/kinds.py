@@ -94,6 +94,17 @@ def generated(ctx: Any) -> tf.data.Dataset:
     return tf.data.Dataset.from_generator(generate, output_signature=signature)
 
 
+def generated_for_ever(ctx: Any) -> tf.data.Dataset:
+    """A Python generator without end, of arrays that differ."""
+
+    def generate() -> Iterator[Any]:
+        numbers = np.random.default_rng([ctx.seed, ctx.epoch, ctx.input_pipeline_id])
+        while True:
+            yield numbers.random(4)
+
+    return tf.data.Dataset.from_generator(generate, output_signature=tf.TensorSpec([4], tf.float32))
+
+
 def called(ctx: Any) -> tf.data.Dataset:
     """A Python function inside tf.data."""
 

@@ -17,6 +17,7 @@ from distributed_input_operator.core.children import (
 )
 from distributed_input_operator.core.resources import container_resources
 from distributed_input_operator.core.snapshot import Settings
+from distributed_input_operator.core.stock import add_stock_dispatcher, stock_service_port
 from distributed_input_operator.core.types import DistributedInput
 
 _DEFAULTS = {"cpu": "100m", "memory": "128Mi"}
@@ -52,9 +53,12 @@ def dispatcher_objects(resource: DistributedInput, settings: Settings) -> list[d
         "strategy": {"type": "Recreate"},
         "revisionHistoryLimit": 2,
         "selector": {"matchLabels": selector},
-        "template": pod_template(name, names.DISPATCHER, pod, {}),
+        "template": pod_template(
+            name, names.DISPATCHER, add_stock_dispatcher(resource, settings, pod), {}
+        ),
     }
-    service = {"selector": selector, "ports": service_ports(port)}
+    ports = [*service_ports(port), *stock_service_port(resource)]
+    service = {"selector": selector, "ports": ports}
     own = (names.dispatcher(name), names.DISPATCHER)
     return [
         manifest(resource, "apps/v1", "Deployment", *own, spec=deployment),

@@ -21,6 +21,7 @@ from distributed_input_operator.core.sidecar import (
     sidecar_container,
     sidecar_volumes,
 )
+from distributed_input_operator.core.stock import stock_env
 from distributed_input_operator.core.trainers import Consumer, Manifest, labels_of, wanted_inputs
 from distributed_input_operator.core.types import DistributedInput
 
@@ -101,6 +102,7 @@ def _add_sidecar(
         {"name": names.DIR_ENV, "value": names.RUN_DIR},
         {"name": names.NAMES_ENV, "value": ",".join(one.metadata.name for one in inputs)},
         *consumer_env(reader),
+        *stock_env(inputs),
     ]
     for container in spec["containers"]:
         container["volumeMounts"] = _with(container.get("volumeMounts"), RUN_MOUNT)

@@ -20,6 +20,7 @@ _NOT_OF_THE_DATA_PLANE: Any = {
     "workers": True,
     "dispatcher": True,
     "suspend": True,
+    "tf_data_service": True,
     "sidecar": {"image", "resources"},
 }
 

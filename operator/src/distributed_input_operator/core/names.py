@@ -42,6 +42,8 @@ CONFIG_HASH_ANNOTATION = f"{PREFIX}config-hash"
 # Containers.
 DISPATCHER_CONTAINER = "dispatcher"
 WORKER_CONTAINER = "worker"
+TF_DATA_DISPATCHER_CONTAINER = "tf-data-dispatcher"
+TF_DATA_WORKER_CONTAINER = "tf-data-worker"
 SIDECAR_CONTAINER = "distributed-input"
 USER_ID = 65532
 """The images' user."""
@@ -50,11 +52,13 @@ USER_ID = 65532
 DISPATCHER_PORT = 7070
 """Where the input names none."""
 WORKER_PORT = 7071
+TF_DATA_WORKER_PORT = 7081
 METRICS_PORT = 9090
 """/metrics and /healthz of dispatcher, workers and sidecar; of a sidecar the next one that its pod
 leaves free."""
 GRPC_PORT_NAME = "grpc"
 METRICS_PORT_NAME = "metrics"
+TF_DATA_PORT_NAME = "tf-data"
 SIDECAR_METRICS_PORT_NAME = "input-metrics"
 """Not the trainers' own: a port of a Service means the first container that has the name."""
 OPERATOR_HEALTH_PORT = 8080
@@ -85,6 +89,9 @@ DIR_ENV = "DISTRIBUTED_INPUT_DIR"
 NAMES_ENV = "DISTRIBUTED_INPUT_NAMES"
 CONSUMER_INDEX_ENV = "DISTRIBUTED_INPUT_CONSUMER_INDEX"
 CONSUMER_COUNT_ENV = "DISTRIBUTED_INPUT_CONSUMER_COUNT"
+TF_DATA_SERVICE_ENV = "DISTRIBUTED_INPUT_TF_DATA_SERVICE"
+"""grpc://host:port of the stock tf.data service; with several inputs of one pod that have one,
+NAME=grpc://host:port of each, separated by commas."""
 
 # The operator's environment; the flags of `distributed-input-operator` go before it.
 WORKER_IMAGE_ENV = "DISTRIBUTED_INPUT_WORKER_IMAGE"

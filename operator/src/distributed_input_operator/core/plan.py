@@ -25,6 +25,7 @@ from distributed_input_operator.core.scaling import Bounds, Decision, State, dec
 from distributed_input_operator.core.shared import shared_objects
 from distributed_input_operator.core.snapshot import Failure, Manifest, Pod, Snapshot
 from distributed_input_operator.core.status import Status
+from distributed_input_operator.core.stock import stock_address
 from distributed_input_operator.core.worker import parallelism, worker_objects
 
 QUIET_SECONDS = 300.0
@@ -95,6 +96,7 @@ def report(
             "summary": f"{ready}/{made.desired}",
         },
         "dispatcher": {"address": names.address(name, dispatcher_port(resource))},
+        "tfDataService": {"address": address} if (address := stock_address(resource)) else None,
         "live": live_status(before.live, snapshot.measured, parallelism(resource), now),
         "autoscaling": _autoscaling(state),
     }

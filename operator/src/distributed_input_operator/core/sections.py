@@ -179,6 +179,37 @@ class Dispatcher(Section):
     )
 
 
+class TfDataService(Section):
+    """TensorFlow's own tf.data service beside ours, for programs that know nothing of us.
+
+    `tfDataService: {}` is all that it takes. Its limits stay its own: a worker that dies loses
+    elements, its iterators cannot be checkpointed, and everybody who reaches it may use it, for it
+    knows no token: the input's NetworkPolicy is what keeps others away.
+    """
+
+    port: int = Field(default=7080, ge=1024, le=65535, description="Where its dispatcher listens.")
+    static_sharding: bool = Field(
+        default=False,
+        description="Tell its dispatcher the workers beforehand, as ShardingPolicy FILE, DATA, "
+        "FILE_OR_DATA and HINT ask for. It then starts once all workers.replicas are there, and "
+        "anew when one is replaced; not with autoscaling. OFF and DYNAMIC do not need it.",
+    )
+    journal: Anything = Field(
+        default={},
+        description="The volume of its dispatcher's journal, as in a pod. Left out: an emptyDir, "
+        "which outlives a container that restarts, but not its pod.",
+        examples=[{"persistentVolumeClaim": {"claimName": "journal"}}],
+    )
+    cross_trainer_cache: Buffer = Field(
+        default="256Mi",
+        description="Memory of each cross-trainer cache in a worker, 1Mi to 1Ti.",
+    )
+    resources: Resources = Field(
+        default=Resources(),
+        description="CPU and memory of each of its containers. Left out: 250m and 512Mi.",
+    )
+
+
 class Sidecar(Section):
     """The process beside each trainer that fetches its share."""
 

@@ -55,12 +55,15 @@ def _network_policy(resource: DistributedInput, settings: Settings) -> dict[str,
         {"podSelector": {"matchLabels": {names.INPUT_LABEL: name}}},
         {"podSelector": {"matchLabels": {names.reads_label(name): "true"}}},
     ]
+    ports = [port, names.WORKER_PORT]
+    if resource.spec.tf_data_service is not None:
+        ports += [resource.spec.tf_data_service.port, names.TF_DATA_WORKER_PORT]
     operators = {"matchLabels": {"kubernetes.io/metadata.name": settings.namespace}}
     return {
         "podSelector": {"matchLabels": {names.INPUT_LABEL: name}},
         "policyTypes": ["Ingress"],
         "ingress": [
-            {"from": ours, "ports": [_tcp(port), _tcp(names.WORKER_PORT)]},
+            {"from": ours, "ports": [_tcp(one) for one in ports]},
             {"from": [{"namespaceSelector": operators}], "ports": [_tcp(port)]},
             {"ports": [_tcp(names.METRICS_PORT)]},
         ],

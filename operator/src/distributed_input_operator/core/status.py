@@ -58,6 +58,14 @@ class DispatcherStatus(_Part):
     address: str = Field(default="", description="host:port, within the namespace.")
 
 
+class TfDataServiceStatus(_Part):
+    """Where TensorFlow's own tf.data service is."""
+
+    address: str = Field(
+        default="", description="grpc://host:port, within the namespace: what `distribute` takes."
+    )
+
+
 class Status(_Part):
     """Written by the operator, read by people, `kubectl wait` and autoscalers."""
 
@@ -66,6 +74,9 @@ class Status(_Part):
     selector: str = Field(default="", description="Selects the workers' pods; for `kubectl scale`.")
     workers: WorkersStatus = Field(default=WorkersStatus(), description="What runs.")
     dispatcher: DispatcherStatus = Field(default=DispatcherStatus(), description="Where it is.")
+    tf_data_service: TfDataServiceStatus | None = Field(
+        default=None, description="Where the spec has tfDataService."
+    )
     live: LiveStatus | None = Field(default=None, description="How it goes, while trainers read.")
     autoscaling: AutoscalingStatus | None = Field(
         default=None, description="Where the spec has autoscaling."

@@ -26,6 +26,7 @@ from distributed_input_operator.core.sections import (
     Dispatcher,
     Sidecar,
     Source,
+    TfDataService,
 )
 from distributed_input_operator.core.workers import Autoscaling, Workers
 
@@ -44,6 +45,7 @@ __all__ = [
     "Sidecar",
     "Source",
     "Spec",
+    "TfDataService",
     "Workers",
 ]
 
@@ -103,6 +105,17 @@ class Spec(Section):
                 "partitions does not divide batching.globalBatchSize: use a number that does, or "
                 "give up the order with `order: any`",
             ),
+            (
+                "!has(self.tfDataService) || !self.tfDataService.staticSharding || "
+                "!has(self.workers.autoscaling)",
+                "tfDataService.staticSharding needs a number of workers that stays: take "
+                "workers.autoscaling away, or keep to ShardingPolicy OFF and DYNAMIC",
+            ),
+            (
+                "!has(self.tfDataService) || !(self.tfDataService.port in "
+                "[has(self.dispatcher.port) ? self.dispatcher.port : 7070, 9090])",
+                "tfDataService.port is taken in the dispatcher's pod: choose another, such as 7080",
+            ),
             *_fixed("processingMode", "numSplits", "partitions", "seed"),
         )
     )
@@ -145,10 +158,35 @@ class Spec(Section):
     workers: Workers = Field(default=Workers(), description="What runs the input pipeline.")
     dispatcher: Dispatcher = Field(default=Dispatcher(), description="What knows who is there.")
     sidecar: Sidecar = Field(default=Sidecar(), description="What fetches a trainer's share.")
+    tf_data_service: TfDataService | None = Field(
+        default=None,
+        description="TensorFlow's own tf.data service in the same pods, for programs that call "
+        "tf.data.experimental.service.distribute. Its limits stay its own: a worker that dies "
+        "loses elements, nothing is checkpointed, and it knows no token.",
+        examples=[{}],
+    )
     suspend: bool = Field(
         default=False,
         description="Stop dispatcher and workers; trainers wait, and go on where they were.",
     )
+
+    @model_validator(mode="after")
+    def _stock_service_fits(self) -> Spec:
+        stock = self.tf_data_service
+        if stock is not None and stock.port in (self.dispatcher.port or 7070, 9090):
+            raise problem(
+                f"{stock.port} is taken in the dispatcher's pod: choose another, such as 7080",
+                "tfDataService",
+                "port",
+            )
+        if stock is not None and stock.static_sharding and self.workers.autoscaling is not None:
+            raise problem(
+                "needs a number of workers that stays: take workers.autoscaling away, or keep to "
+                "ShardingPolicy OFF and DYNAMIC",
+                "tfDataService",
+                "staticSharding",
+            )
+        return self
 
     @model_validator(mode="after")
     def _partitions_divide_the_batch(self) -> Spec:

@@ -17,8 +17,10 @@ from distributed_input_operator.core.children import (
 )
 from distributed_input_operator.core.dispatcher import dispatcher_port, service_ports
 from distributed_input_operator.core.resources import container_resources, cpus
+from distributed_input_operator.core.scalars import quantity_bytes
 from distributed_input_operator.core.scheduling import accelerator_resources, scheduling
 from distributed_input_operator.core.snapshot import Settings
+from distributed_input_operator.core.stock import add_stock_worker
 from distributed_input_operator.core.templates import merged
 from distributed_input_operator.core.types import DistributedInput
 
@@ -97,7 +99,14 @@ def _template(resource: DistributedInput, settings: Settings, code: str) -> dict
     }
     # Python imports a module once: other code or another dataset needs new processes.
     hashed = {"dataset": resource.spec.dataset.model_dump(mode="json"), "code": code}
-    return pod_template(name, names.WORKER, pod, hashed)
+    return pod_template(name, names.WORKER, add_stock_worker(resource, settings, pod), hashed)
+
+
+def _share_bytes(resource: DistributedInput) -> int:
+    """Rows kept for other jobs of the same dataset: an eighth of what a worker asks for."""
+    made = container_resources(resource.spec.workers.resources, _DEFAULTS)
+    found = {**made.get("limits", {}), **made.get("requests", {})}
+    return quantity_bytes(found["memory"]) // 8
 
 
 def _args(resource: DistributedInput) -> list[str]:
@@ -108,6 +117,7 @@ def _args(resource: DistributedInput) -> list[str]:
         *("--dispatcher", names.address(name, dispatcher_port(resource))),
         *("--parallelism", str(parallelism(resource))),
         *("--grace-seconds", str(grace)),
+        *("--share-bytes", str(_share_bytes(resource))),
         *(("--path", names.CODE_DIR) if resource.spec.dataset.source.config_map else ()),
         *(("--relaxed",) if resource.spec.determinism == "relaxed" else ()),
         *token_args(name),

@@ -17,12 +17,39 @@ from tensorflow.python.distribute import input_lib
 from tensorflow.python.ops.resource_variable_ops import ResourceVariable
 
 from distributed_input.client.reader import Reader
+from distributed_input.errors import ConfigError
 
 
 def local_replicas(strategy: tf.distribute.Strategy) -> int:
     """Replicas of this process: those that its share of a global batch is cut for."""
     workers = max(1, getattr(strategy.extended, "_num_workers", 1))
     return max(1, strategy.num_replicas_in_sync // workers)
+
+
+def check(strategy: tf.distribute.Strategy, options: tf.distribute.InputOptions | None) -> None:
+    """Raise ConfigError where one iterator in this process is not all that the strategy wants.
+
+    Other processes run no Python of ours, and have no sidecar beside them.
+    """
+    per_replica = tf.distribute.InputReplicationMode.PER_REPLICA
+    if options is not None and options.experimental_replication_mode == per_replica:
+        raise ConfigError(
+            "experimental_replication_mode PER_REPLICA wants an iterator for every replica, and an "
+            "input has one: leave it at PER_WORKER; every replica gets rows of its own"
+        )
+    if isinstance(strategy, tf.distribute.ParameterServerStrategy):
+        raise ConfigError(
+            "the workers of ParameterServerStrategy run none of this package's code: read "
+            "dataset() in the coordinator and schedule() its batches, or let "
+            "create_per_worker_dataset read from the stock tf.data service endpoint"
+        )
+    hosts = getattr(strategy.extended, "num_hosts", 1)
+    if hosts > 1:
+        raise ConfigError(
+            f"{type(strategy).__name__} makes the input of {hosts} hosts, of which only this one "
+            "runs this package's code: take a slice of one host, or distribute a dataset that "
+            "reads from the stock tf.data service endpoint"
+        )
 
 
 def distributed(

@@ -135,9 +135,13 @@ class Input:
             dataset: as for `dataset`.
             global_batch_size: as for `dataset`.
             options: as for `strategy.distribute_datasets_from_function`.
+
+        Raises:
+            ConfigError: the strategy wants more than one iterator in this process.
         """
         from distributed_input.client import distribute, tensors
 
+        distribute.check(strategy, options)
         replicas = distribute.local_replicas(strategy)
         self._open(dataset, replicas, global_batch_size)
         plain = tensors.as_dataset(self._reader, self._spec, self._whole)

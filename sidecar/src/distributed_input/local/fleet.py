@@ -63,6 +63,8 @@ class Fleet:
         for one, part in zip(plan.inputs, dispatchers, strict=True):
             self.addresses[one.name] = str(part.address)
         others = [self._worker(one, i) for one in plan.inputs for i in range(one.workers)]
+        for one in plan.inputs:
+            others += self._stock(one)
         others += [self._sidecar(consumer) for consumer in range(plan.trainers)]
         await self._serve(others, children, deadline, seconds)
 
@@ -146,6 +148,32 @@ class Fleet:
         part.env = planning.worker_env(part.env)
         part.cwd = None  # the user's code may name files relative to the user's folder
         return part
+
+    def _stock(self, one: Input) -> list[Part]:
+        """TensorFlow's own dispatcher and workers, where the input has them."""
+        stock = one.stock
+        if stock is None:
+            return []
+        self._files.journal(one).mkdir(mode=0o700, parents=True)
+        dispatcher = self._part(
+            self._plan.part("tf-data-dispatcher", one),
+            one.name,
+            lambda _: planning.stock_dispatcher_command(self._plan, self._files, one, stock),
+        )
+        workers = [
+            self._part(
+                self._plan.part("tf-data-worker", one, index),
+                one.name,
+                lambda _, index=index: planning.stock_worker_command(  # type: ignore[misc]
+                    self._plan, self._files, one, stock, index
+                ),
+            )
+            for index in range(one.workers)
+        ]
+        for part in (dispatcher, *workers):
+            part.env = planning.worker_env(part.env)
+            part.cwd = None if part is not dispatcher else part.cwd
+        return [dispatcher, *workers]
 
     def _sidecar(self, consumer: int) -> Part:
         self._files.shared(consumer).mkdir(mode=0o700)

@@ -28,6 +28,7 @@ _OURS = frozenset(
         "DISTRIBUTED_INPUT_NAMES",
         "DISTRIBUTED_INPUT_CONSUMER_INDEX",
         "DISTRIBUTED_INPUT_CONSUMER_COUNT",
+        "DISTRIBUTED_INPUT_TF_DATA_SERVICE",
     }
 )
 
@@ -43,6 +44,24 @@ class Programs:
     dispatcher: tuple[str, ...] = field(default_factory=lambda: _module("dispatcher"))
     worker: tuple[str, ...] = field(default_factory=lambda: _module("worker"))
     sidecar: tuple[str, ...] = field(default_factory=lambda: _module("sidecar"))
+    stock: tuple[str, ...] = field(default_factory=lambda: _module("stock"))
+
+
+@dataclass(frozen=True)
+class Stock:
+    """TensorFlow's own tf.data service for one input: ports of this machine, known beforehand."""
+
+    port: int
+    workers: tuple[int, ...]
+    static: bool = False
+    """Its dispatcher is told the workers at its start."""
+    cache_bytes: int = 0
+    """Of cross-trainer caches; 0: TensorFlow's default."""
+
+    @property
+    def address(self) -> str:
+        """What `tf.data.experimental.service.distribute` takes."""
+        return f"grpc://127.0.0.1:{self.port}"
 
 
 @dataclass(frozen=True)
@@ -61,6 +80,8 @@ class Input:
     """A folder that workers put before sys.path."""
     relaxed: bool = False
     """Workers run without op determinism."""
+    stock: Stock | None = None
+    """TensorFlow's own tf.data service, where it is wanted."""
 
     @property
     def buffer(self) -> int:
@@ -112,6 +133,10 @@ class Files:
         """What a part writes once it serves."""
         return self.folders.path / f"{part}.ready"
 
+    def journal(self, of: Input) -> Path:
+        """Of an input's stock dispatcher."""
+        return self.folders.path / "journals" / of.name
+
     def config(self) -> Path:
         """The sidecars' configuration."""
         return self.folders.path / "inputs.json"
@@ -140,6 +165,29 @@ def worker_command(plan: Plan, files: Files, of: Input, index: int, dispatcher: 
     if of.relaxed:
         command += ["--relaxed"]
     return command
+
+
+def stock_dispatcher_command(plan: Plan, files: Files, of: Input, stock: Stock) -> list[str]:
+    """The stock dispatcher of an input; its journal lasts as long as the run."""
+    part = plan.part("tf-data-dispatcher", of)
+    command = [*plan.programs.stock, "dispatcher", "--ready-file", str(files.ready(part))]
+    command += ["--port", str(stock.port), "--work-dir", str(files.journal(of))]
+    if stock.static:
+        workers = ",".join(f"127.0.0.1:{port}" for port in stock.workers)
+        command += ["--static-workers", workers]
+    return command
+
+
+def stock_worker_command(
+    plan: Plan, files: Files, of: Input, stock: Stock, index: int
+) -> list[str]:
+    """A stock worker, at the same port in every life: TensorFlow takes it for the same one."""
+    part = plan.part("tf-data-worker", of, index)
+    command = [*plan.programs.stock, "worker", "--ready-file", str(files.ready(part))]
+    command += ["--dispatcher", f"127.0.0.1:{stock.port}", "--port", str(stock.workers[index])]
+    command += ["--advertise", f"127.0.0.1:{stock.workers[index]}"]
+    command += ["--cache-bytes", str(stock.cache_bytes)]
+    return [*command, *(("--path", of.path) if of.path else ())]
 
 
 def sidecar_command(
@@ -202,6 +250,12 @@ def trainer_env(
     env["DISTRIBUTED_INPUT_NAMES"] = ",".join(plan.names)
     env["DISTRIBUTED_INPUT_CONSUMER_INDEX"] = str(consumer)
     env["DISTRIBUTED_INPUT_CONSUMER_COUNT"] = str(plan.trainers)
+    stock = {one.name: one.stock.address for one in plan.inputs if one.stock is not None}
+    if stock:
+        named = ",".join(f"{name}={address}" for name, address in stock.items())
+        env["DISTRIBUTED_INPUT_TF_DATA_SERVICE"] = (
+            named if len(stock) > 1 else next(iter(stock.values()))
+        )
     if plan.trainers > 1 and "TF_CONFIG" not in base:
         cluster = {"worker": [f"127.0.0.1:{port}" for port in ports]}
         task = {"type": "worker", "index": consumer}

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from distributed_input.errors import ConfigError
-from distributed_input.local.plan import Input
+from distributed_input.local.plan import Input, Stock
+from distributed_input.local.trainers import free_ports
 
 
 def load(file: Path, workers: int | None = None, parallelism: int | None = None) -> list[Input]:
@@ -52,4 +53,21 @@ def _input(
         port=spec.dispatcher.port or 0,
         path=spec.dataset.source.path,
         relaxed=spec.determinism == "relaxed",
+        stock=_stock(spec.tf_data_service, wanted),
+    )
+
+
+def _stock(section: Any, workers: int) -> Stock | None:
+    """At the port that the resource names, where it names one; workers at any."""
+    if section is None:
+        return None
+    from distributed_input_operator.core.scalars import quantity_bytes
+
+    named = "port" in section.model_fields_set
+    ports = free_ports(workers + 1)
+    return Stock(
+        port=section.port if named else ports[0],
+        workers=tuple(ports[1:]),
+        static=section.static_sharding,
+        cache_bytes=quantity_bytes(section.cross_trainer_cache),
     )

@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
-from distributed_input.errors import DatasetFnError
+from distributed_input import assignment
+from distributed_input.errors import ConfigError
 
 
 class Context(tf.distribute.InputContext):
@@ -59,19 +60,22 @@ class Context(tf.distribute.InputContext):
         """Rows that a partition gives to one step: global_batch_size // partitions.
 
         Raises:
-          DatasetFnError: the partitions do not divide it, or it differs from an earlier call's.
+          ConfigError: the partitions do not divide it, or it differs from an earlier call's. (A
+            ValueError, as TensorFlow's.)
         """
         size = int(global_batch_size)
         partitions = self._partitions(size) if callable(self._partitions) else self._partitions
         if self.global_batch_size not in (None, size):
-            raise DatasetFnError(
+            raise ConfigError(
                 f"dataset_fn asks for global batch sizes {self.global_batch_size} and {size}: a"
                 " dataset has one"
             )
-        if size < 1 or size % partitions:
-            raise DatasetFnError(
+        if size < 1:
+            raise ConfigError(f"global batch size {size}: must be 1 or more")
+        if size % partitions:
+            raise ConfigError(
                 f"global batch size {size} is not divisible by the {partitions} partitions of the"
-                " job: change either"
+                f" job: change it, or choose spec.partitions among {assignment.divisors(size)}"
             )
         self.global_batch_size = size
         return size // partitions

@@ -8,86 +8,48 @@ it has come as far. So sharing changes who makes a row, never which rows a strea
 
 A reader that is ahead waits for those behind it before it pushes rows out that they still want,
 but only so long: see `_PATIENCE_SECONDS`. Blocks that all have passed are kept for a job that
-comes a little later, where several jobs read the dataset; a job alone keeps nothing.
+comes a little later: where several jobs read the dataset, and in the first minute, when others may
+be about to start. A job alone keeps nothing after that.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from collections.abc import Callable, Generator, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from distributed_input import blocks
-from distributed_input.blocks import RowBlock, digest_of
-from distributed_input.elements import ElementSpec
+from distributed_input.blocks import digest_of
 from distributed_input.errors import UnavailableError
-from distributed_input.proto import types_pb2, worker_pb2
-from distributed_input.runs import slice_run
-from distributed_input.worker.node import NODE
+from distributed_input.proto import worker_pb2
+from distributed_input.worker.reader import Reader, Step, as_sent, opening_of, rest_of
+from distributed_input.worker.readership import DatasetKey, Readership, SplitKey, keys
 from distributed_input.worker.stream import BLOCK_BYTES, Work, total
 from distributed_input.worker.turns import Turns
 from distributed_input.worker.window import Made, Window
 
 _SPLIT_BYTES = 8 << 20  # of one split's window, at most
-_PATIENCE_SECONDS = 2.0  # leaders wait for laggards at most, over all streams of this worker,
+_PATIENCE_SECONDS = 10.0  # that leaders wait for laggards at most, however many wait at once,
 _PATIENCE_SHARE = 0.02  # and so much of the time on the whole
-_LINGER_SECONDS = 10.0  # a job that has no stream open may be about to open its next
-_NOT_OF_ROWS = ("name", "warnings", "epochs", "strict", "remainder", "order", "mode")
 _MASK = (1 << 64) - 1
 
 Start = Callable[[worker_pb2.StreamRequest, Work], Generator[Made, None, None]]
-
-
-@dataclass
-class _Readership:
-    """The jobs that read one dataset: streams open by job, and when the last one closed."""
-
-    open: Counter[str] = field(default_factory=Counter)
-    closed: dict[str, float] = field(default_factory=dict)
-
-    @property
-    def shared(self) -> bool:
-        """Several jobs read it."""
-        return len(self.open.keys() | self.closed.keys()) > 1
 
 
 @dataclass(eq=False)
 class _Feed:
     """A running source, and what is kept of it."""
 
-    key: bytes
+    key: SplitKey
     source: Generator[Made, None, None]
     window: Window
     work: Work
-    readership: _Readership
+    readership: Readership
     changed: threading.Condition
     making: bool = False
     error: BaseException | None = None
     differs: bool = False  # from what was made before: not for others
-
-
-@dataclass(eq=False)
-class _Reader:
-    """A stream: where it is, and the digest of the rows before that once it has begun."""
-
-    request: worker_pb2.StreamRequest
-    row: int
-    digest: int = 0
-    begun: bool = False
-    prefix: int | None = None  # digest of the rows that the request knows, where it joined
-    leads: bool = False  # its source was opened for it, and checks that itself
-
-
-@dataclass(frozen=True)
-class _Step:
-    """A reader's next block: from which row on, and how it comes by it."""
-
-    made: Made
-    row: int
-    own: bool  # was made now
-    opening: bytes = b""  # what the first block of a stream that joined says besides
 
 
 class Shared:
@@ -102,13 +64,13 @@ class Shared:
     def __init__(self, start: Start, turns: Turns, limit: int) -> None:
         self._start, self._turns, self._limit = start, turns, limit
         self._lock = threading.Lock()
-        self._feeds: dict[bytes, list[_Feed]] = {}  # the oldest first
+        self._feeds: dict[SplitKey, list[_Feed]] = {}  # the oldest first
         self._idle: OrderedDict[_Feed, None] = OrderedDict()  # ended and kept, by age
-        self._readerships: dict[bytes, _Readership] = {}
+        self._readerships: dict[DatasetKey, Readership] = {}
         self._busy = 0  # feeds with readers
         self._bytes = 0
         self._done = Work()  # of feeds that are gone
-        self._patience, self._patience_at = _PATIENCE_SECONDS, time.monotonic()
+        self._patience, self._patience_at = _PATIENCE_SECONDS, time.monotonic()  # left, and when
 
     def blocks(self, request: worker_pb2.StreamRequest, work: Work) -> Iterator[bytes]:
         """The encoded blocks that answer a request; `work` counts what is sent.
@@ -117,11 +79,11 @@ class Shared:
             UnavailableError: rows made again are not those that were sent.
             Exception: what the source raises.
         """
-        reader = _Reader(request, request.start_row)
-        dataset, key = _keys(request)
+        reader = Reader(request, request.start_row)
+        dataset, key = keys(request)
         with self._lock:
-            readership = self._readerships.setdefault(dataset, _Readership())
-            readership.open[request.job.name] += 1
+            readership = self._readerships.setdefault(dataset, Readership())
+            readership.enter(request.job.name)
             feed = self._join(key, readership, reader)
         try:
             while True:
@@ -134,7 +96,7 @@ class Shared:
                 work.rows += rows
                 work.bytes += made.nbytes
                 work.shared_rows += 0 if step.own else rows
-                yield _as_sent(step, request)
+                yield as_sent(step, request)
                 if not made.rows:
                     return
         finally:
@@ -156,7 +118,7 @@ class Shared:
 
     # Joining and leaving; the lock is held.
 
-    def _join(self, key: bytes, readership: _Readership, reader: _Reader) -> _Feed:
+    def _join(self, key: SplitKey, readership: Readership, reader: Reader) -> _Feed:
         """A feed that has the reader's next row, or will have it; a new one where there is none."""
         request = reader.request
         for feed in self._feeds.get(key, ()):
@@ -178,7 +140,7 @@ class Shared:
         self._seat(feed, reader)
         return feed
 
-    def _fits(self, feed: _Feed, reader: _Reader) -> bool:
+    def _fits(self, feed: _Feed, reader: Reader) -> bool:
         """Whether a feed can serve the reader, and prove what the request wants to be proven."""
         window, request = feed.window, reader.request
         if feed.differs or feed.error is not None or not window.covers(reader.row):
@@ -191,12 +153,12 @@ class Shared:
         # Of the rows before its first block the digest is known once that is made.
         return request.prefix_rows == reader.row == window.start
 
-    def _seat(self, feed: _Feed, reader: _Reader) -> None:
+    def _seat(self, feed: _Feed, reader: Reader) -> None:
         self._busy += not feed.window.readers
         self._idle.pop(feed, None)
         feed.window.readers[id(reader)] = reader.row
 
-    def _leave(self, feed: _Feed, reader: _Reader) -> None:
+    def _leave(self, feed: _Feed, reader: Reader) -> None:
         if feed.window.readers.pop(id(reader), None) is None:
             return
         feed.changed.notify_all()  # those ahead may have waited for it
@@ -218,31 +180,25 @@ class Shared:
         if not feeds:
             del self._feeds[feed.key]
 
-    def _close(self, readership: _Readership, job: str) -> None:
-        """A stream of a job is over. What is kept for a job goes when nobody comes for it."""
-        now = time.monotonic()
-        readership.open[job] -= 1
-        readership.closed[job] = now
-        readership.open += Counter()  # drops zeros
-        for key, one in list(self._readerships.items()):
-            for name in [n for n, at in one.closed.items() if now - at > _LINGER_SECONDS]:
-                del one.closed[name]
-            if not one.open and not one.closed:
-                del self._readerships[key]
+    def _close(self, readership: Readership, job: str) -> None:
+        """A stream of a job is over. What is kept for others goes when nobody comes for it."""
+        readership.leave(job)
+        for key in [key for key, one in self._readerships.items() if one.is_over()]:
+            del self._readerships[key]
         for feed in [feed for feed in self._idle if not feed.readership.shared]:
             self._drop(feed)
 
     # Reading.
 
-    def _elsewhere(self, feed: _Feed, reader: _Reader) -> _Feed:
+    def _elsewhere(self, feed: _Feed, reader: Reader) -> _Feed:
         """Where a reader goes on whose next row its feed has let go, or that another has ready."""
         with self._lock:
             self._leave(feed, reader)
             if reader.begun:
-                reader.request = _rest(reader)
+                reader.request = rest_of(reader)
             return self._join(feed.key, feed.readership, reader)
 
-    def _next(self, feed: _Feed, reader: _Reader) -> _Step | None:
+    def _next(self, feed: _Feed, reader: Reader) -> Step | None:
         """The reader's next block; None: it is to go on elsewhere."""
         window = feed.window
         with self._lock:
@@ -263,7 +219,7 @@ class Shared:
                     break
         return self._make(feed, reader)
 
-    def _is_ahead(self, feed: _Feed, reader: _Reader) -> bool:
+    def _is_ahead(self, feed: _Feed, reader: Reader) -> bool:
         """Whether an older feed has come as far: `_join` finds that one first."""
         feeds = self._feeds[feed.key]
         return (
@@ -281,17 +237,26 @@ class Shared:
         """Wait a moment for those who still want what the next block pushes out; whether it did."""
         if not feed.window.is_full(self._allowance()):
             return False
-        now = time.monotonic()
-        earned = (now - self._patience_at) * _PATIENCE_SHARE
-        self._patience = min(_PATIENCE_SECONDS, self._patience + earned)
-        self._patience_at = now
+        self._wait_out(0.0)
         if self._patience <= 0:
             return False
+        began = time.monotonic()
         feed.changed.wait(min(0.1, self._patience))
-        self._patience -= time.monotonic() - now
+        self._wait_out(time.monotonic() - began)
         return True
 
-    def _make(self, feed: _Feed, reader: _Reader) -> _Step:
+    def _wait_out(self, waited: float) -> None:
+        """Bring the patience up to now: `waited` seconds of it are gone, the rest has grown.
+
+        What others have waited at the same time counts once.
+        """
+        now = time.monotonic()
+        since = now - self._patience_at
+        earned = since * _PATIENCE_SHARE - min(waited, since)
+        self._patience = min(_PATIENCE_SECONDS, self._patience + earned)
+        self._patience_at = now
+
+    def _make(self, feed: _Feed, reader: Reader) -> Step:
         try:
             with self._turns:
                 made = next(feed.source)
@@ -309,7 +274,7 @@ class Shared:
             feed.changed.notify_all()
             return self._taken(feed, reader, made, own=True)
 
-    def _taken(self, feed: _Feed, reader: _Reader, made: Made, own: bool) -> _Step:
+    def _taken(self, feed: _Feed, reader: Reader, made: Made, own: bool) -> Step:
         """Note that the reader has a block, and let go what nobody needs."""
         row, window, opening = reader.row, feed.window, b""
         if reader.begun and made.differs:
@@ -318,14 +283,14 @@ class Shared:
             before = window.digest(row)
             reader.begun, reader.digest = True, made.before if before is None else before
             if not reader.leads:
-                opening = _opening(reader)
+                opening = opening_of(reader)
         reader.digest = (reader.digest + digest_of(made.digests[row - made.first_row :])) & _MASK
         reader.row = max(row, made.first_row + made.rows)
         window.readers[id(reader)] = reader.row
         self._fit(feed)
         if len(window.readers) > 1:
             feed.changed.notify_all()
-        return _Step(made, row, own, opening)
+        return Step(made, row, own, opening)
 
     def _fit(self, feed: _Feed) -> None:
         """Keep to the limits."""
@@ -340,46 +305,3 @@ class Shared:
     def _allowance(self) -> int:
         """Bytes that one window may keep."""
         return max(BLOCK_BYTES, min(_SPLIT_BYTES, self._limit // max(1, self._busy)))
-
-
-def _keys(request: worker_pb2.StreamRequest) -> tuple[bytes, bytes]:
-    """What is the same for all splits of a dataset that are made alike, and for one of them."""
-    job = types_pb2.Job()
-    job.CopyFrom(request.job)
-    for name in _NOT_OF_ROWS:
-        job.ClearField(name)
-    dataset = job.SerializeToString(deterministic=True) + b"%d" % request.seed
-    return dataset, dataset + b"/%d/%d" % (request.epoch, request.split)
-
-
-def _rest(reader: _Reader) -> worker_pb2.StreamRequest:
-    """A request for what a reader has not got yet, which checks what it has."""
-    request = worker_pb2.StreamRequest()
-    request.CopyFrom(reader.request)
-    request.start_row = request.prefix_rows = reader.row
-    request.prefix_digest, request.check_prefix = reader.digest, reader.row > 0
-    return request
-
-
-def _opening(reader: _Reader) -> bytes:
-    """The fields that `stream.split_blocks` has on a first block; later ones win where merged."""
-    request = reader.request
-    prefix = reader.digest if reader.prefix is None else reader.prefix
-    return worker_pb2.Block(
-        prefix_differs=request.check_prefix and prefix != request.prefix_digest,
-        node=NODE,
-        prefix_digest=reader.digest,
-    ).SerializeToString()
-
-
-def _as_sent(step: _Step, request: worker_pb2.StreamRequest) -> bytes:
-    """The block's bytes from the reader's row on."""
-    made, data = step.made, step.made.data
-    if made.first_row < step.row < made.first_row + made.rows:
-        block, skip = blocks.decode(data), step.row - made.first_row
-        columns = ElementSpec.from_json(request.job.row_spec).columns
-        rest = slice_run(columns, block.buffers, skip, made.rows)
-        data = blocks.encode(
-            RowBlock(step.row, made.rows - skip, tuple(rest), made.digests[skip:], node=block.node)
-        )
-    return data + step.opening if step.opening else data

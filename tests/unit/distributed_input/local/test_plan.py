@@ -5,11 +5,12 @@ from __future__ import annotations
 import itertools
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 
 from distributed_input.local import plan
 from distributed_input.local.folders import Folders
-from distributed_input.local.plan import Files, Input, Plan, Programs
+from distributed_input.local.plan import Files, Input, Plan, Programs, Stock
 
 FILES = Files(Folders("r", Path("/run"), Path("/shm")))
 ONE = Input("train", {"seed": 1}, workers=2, parallelism=3, path="/code", relaxed=True)
@@ -106,3 +107,33 @@ def test_several_trainers_get_a_cluster_unless_they_have_one() -> None:
     }
     own = plan.trainer_env({"TF_CONFIG": "mine"}, several, FILES, 1, [5000, 5001])
     assert own["TF_CONFIG"] == "mine"
+
+
+STOCK = Input("train", {}, workers=2, path="/code", stock=Stock(7080, (1, 2), cache_bytes=9))
+
+
+def test_the_stock_service_has_ports_that_trainers_know_beforehand() -> None:
+    what = of(STOCK)
+    assert STOCK.stock is not None
+    dispatcher = plan.stock_dispatcher_command(what, FILES, STOCK, STOCK.stock)
+    assert flags(dispatcher, "--port") == ["7080"]
+    assert flags(dispatcher, "--work-dir") == ["/run/journals/train"]
+    assert not flags(dispatcher, "--static-workers")
+    worker = plan.stock_worker_command(what, FILES, STOCK, STOCK.stock, 1)
+    assert flags(worker, "--dispatcher") == ["127.0.0.1:7080"]
+    assert flags(worker, "--advertise") == ["127.0.0.1:2"]
+    assert flags(worker, "--cache-bytes") == ["9"]
+    assert flags(worker, "--path") == ["/code"]
+    fixed = replace(STOCK.stock, static=True)
+    told = plan.stock_dispatcher_command(what, FILES, STOCK, fixed)
+    assert flags(told, "--static-workers") == ["127.0.0.1:1,127.0.0.1:2"]
+
+
+def test_trainers_get_the_stock_services_address() -> None:
+    name = "DISTRIBUTED_INPUT_TF_DATA_SERVICE"
+    assert name not in plan.trainer_env({name: "an outer run's"}, of(ONE), FILES, 0, [])
+    env = plan.trainer_env({}, of(STOCK), FILES, 0, [])
+    assert env[name] == "grpc://127.0.0.1:7080"
+    other = replace(STOCK, name="eval", stock=Stock(7090, (3,)))
+    both = plan.trainer_env({}, of(STOCK, other, ONE), FILES, 0, [])
+    assert both[name] == "train=grpc://127.0.0.1:7080,eval=grpc://127.0.0.1:7090"

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from distributed_input.errors import DatasetFnError
+from distributed_input.errors import ConfigError, DatasetFnError
 from distributed_input.tfdata import graph as graphs
 from distributed_input.tfdata import tracing
 from distributed_input.tfdata.canonical import serialize
@@ -101,7 +101,9 @@ def test_the_context_shares_out_the_global_batch() -> None:
     assert ctx.get_per_replica_batch_size(16) == 2
     assert ctx.global_batch_size == 16
     assert (ctx.seed, ctx.epoch) == (0, 0)
-    with pytest.raises(DatasetFnError, match="16 and 8"):
+    with pytest.raises(ConfigError, match="16 and 8"):
         ctx.get_per_replica_batch_size(8)
-    with pytest.raises(DatasetFnError, match="10 is not divisible by the 4 partitions"):
+    with pytest.raises(ConfigError, match=r"10 is not divisible by the 4 .*\[1, 2, 5, 10\]"):
         Context(1, 0, 4).get_per_replica_batch_size(10)
+    with pytest.raises(ValueError, match="must be 1 or more"):
+        Context(1, 0, 4).get_per_replica_batch_size(0)

@@ -14,6 +14,7 @@ from distributed_input import blocks
 from distributed_input.blocks import RowBlock, digest_of
 from distributed_input.elements import ElementSpec, Leaf
 from distributed_input.proto import types_pb2, worker_pb2
+from distributed_input.worker import readership
 from distributed_input.worker import shared as module
 from distributed_input.worker.shared import Shared
 from distributed_input.worker.stream import Work
@@ -121,6 +122,7 @@ def test_every_stream_gets_its_rows_once_and_in_order(
     sources = Sources(cuts)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "_PATIENCE_SECONDS", 0.0)
+        patch.setattr(readership, "_YOUNG_SECONDS", 0.0)
         patch.setattr(module, "BLOCK_BYTES", 1)
         patch.setattr(module, "_SPLIT_BYTES", window * 60)
         shared = shared_of(sources, limit=window * 100, known=known)
@@ -164,10 +166,21 @@ def test_jobs_in_step_make_rows_once() -> None:
     assert work.shared_rows == 7 * ROWS
 
 
-def test_a_job_alone_keeps_nothing() -> None:
+def test_a_job_alone_keeps_nothing_once_it_has_run_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(readership, "_YOUNG_SECONDS", 0.0)
     shared = shared_of(Sources([7]), known=False)
     for _ in shared.blocks(request(), Work()):
         assert shared.nbytes == 0
+
+
+def test_a_job_that_has_just_begun_keeps_rows_for_those_that_start_with_it() -> None:
+    sources = Sources([7])
+    shared = shared_of(sources, known=False)
+    first = shared.blocks(request("a"), Work())
+    for _ in range(4):
+        next(first)
+    assert rows_in([blocks.decode(data) for data in shared.blocks(request("b"), Work())])
+    assert sources.opened == 1
 
 
 @pytest.mark.parametrize("field", ["seed", "epoch", "split"])

@@ -30,6 +30,16 @@ SPECS = [
         "from 0 to 1000, such as 2, not 1001",
     ),
     ("workers: {replicas: -1}", "5: spec.workers.replicas", "from 0 to 1000"),
+    (
+        "workers: {autoscaling: {maxReplicas: 3}}\ntfDataService:\n  staticSharding: true",
+        "7: spec.tfDataService.staticSharding",
+        "needs a number of workers that stays: take workers.autoscaling away",
+    ),
+    (
+        "tfDataService: {port: 7070}",
+        "5: spec.tfDataService.port",
+        "7070 is taken in the dispatcher's pod",
+    ),
     ("workers: 3", "5: spec.workers", "fields replicas, autoscaling, parallelism, "),
     ("workers: {parallelism: 0}", "5: spec.workers.parallelism", "from 1 to 1024"),
     (

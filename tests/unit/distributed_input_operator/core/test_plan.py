@@ -43,7 +43,12 @@ workers = some(
 specs = some(
     suspend=st.booleans(),
     workers=workers,
-    dispatcher=some(port=st.integers(1, 65535)),
+    dispatcher=some(port=st.integers(1, 1023)),
+    tfDataService=some(
+        port=st.integers(2000, 9000),
+        journal=st.just({"persistentVolumeClaim": {"claimName": "journal"}}),
+        crossTrainerCache=st.just("1Gi"),
+    ),
     dataset=st.sampled_from(
         [{}, {"entryPoint": "a:b"}, {"entryPoint": "a:b", "source": {"configMap": "code"}}]
     ),

@@ -1,0 +1,146 @@
+"""What `tf.distribute.TPUStrategy` documents of every strategy: sharding, results, reductions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from distributed_input import Input
+from tests.compat.behaviour import Reference, behaviour
+from tests.integration.devices import CPUS
+
+TPU = Reference.TPU
+# As TensorFlow itself warns.
+pytestmark = pytest.mark.filterwarnings("ignore:In AUTO-mode", "ignore:DATA sharding")
+ReduceOp = tf.distribute.ReduceOp
+
+
+@pytest.fixture
+def strategy() -> tf.distribute.Strategy:
+    return tf.distribute.MirroredStrategy(CPUS)
+
+
+def local(strategy: tf.distribute.Strategy, value: Any) -> list[Any]:
+    """What each replica has, as lists."""
+    return [one.numpy().tolist() for one in strategy.experimental_local_results(value)]
+
+
+@behaviour(
+    TPU,
+    shows="`dataset_fn` of a dataset without end, sharded by the input context after its batch",
+    call="`train.distribute(strategy, dataset_fn)`",
+)
+def test_a_dataset_fn_without_end(train: Input, strategy: Any) -> None:
+    def dataset_fn(input_context: tf.distribute.InputContext) -> tf.data.Dataset:
+        batch_size = input_context.get_per_replica_batch_size(8)
+        d = tf.data.Dataset.from_tensors([[1.0]]).repeat().batch(batch_size)
+        return d.shard(input_context.num_input_pipelines, input_context.input_pipeline_id)
+
+    iterator = iter(train.distribute(strategy, dataset_fn))
+    for _ in range(5):
+        assert np.shape(local(strategy, next(iterator))) == (2, 4, 1, 1)
+
+
+@behaviour(
+    TPU,
+    shows="replicas of a dataset without end that differ in their random seed alone",
+    call="`train.distribute(strategy, dataset_fn)`, which seeds by `input_pipeline_id`",
+)
+def test_shards_that_differ_in_their_seed(train: Input, strategy: Any) -> None:
+    def dataset_fn(ctx: tf.distribute.InputContext) -> tf.data.Dataset:
+        d = tf.data.Dataset.range(1000).shuffle(1000, seed=ctx.input_pipeline_id).repeat()
+        return d.batch(ctx.get_per_replica_batch_size(8))
+
+    iterator = iter(train.distribute(strategy, dataset_fn))
+    steps = [local(strategy, next(iterator)) for _ in range(10)]
+    # Were the shards' orders the same, each number would come eight times in a row.
+    assert len({row for step in steps for one in step for row in one}) > 40
+
+
+@behaviour(
+    TPU,
+    shows="`experimental_local_results`: every local replica's value; `(value,)` of a single one",
+    call="as in TensorFlow",
+)
+def test_local_results(in_order: Input, strategy: Any) -> None:
+    batch = next(iter(in_order.distribute(strategy, tf.data.Dataset.range(8).batch(4))))
+    results = strategy.experimental_local_results(batch)
+    assert isinstance(results, tuple)
+    assert [one.numpy().tolist() for one in results] == [[0, 1], [2, 3]]
+
+
+@behaviour(
+    TPU,
+    shows="`experimental_local_results`: every local replica's value; `(value,)` of a single one",
+    call="as in TensorFlow",
+)
+def test_local_results_of_one_replica(in_order: Input) -> None:
+    one = tf.distribute.OneDeviceStrategy(CPUS[0])
+    batch = next(iter(in_order.distribute(one, tf.data.Dataset.range(8).batch(4))))
+    assert local(one, batch) == [[0, 1, 2, 3]]
+    assert one.experimental_local_results(batch) == (batch,)
+
+
+@behaviour(
+    TPU,
+    shows="`experimental_make_numpy_dataset`: a nest of arrays in memory as a dataset",
+    call="`train.distribute(strategy, tf.data.Dataset.from_tensor_slices(arrays).batch(...))`",
+    note="The method itself is gone from TensorFlow 2; the arrays go to the workers once, by value",
+)
+def test_arrays_in_memory(train: Input, strategy: Any) -> None:
+    arrays = {"x": np.arange(20, dtype=np.float32), "y": (np.arange(20) ** 2, np.ones([20, 3]))}
+    dataset = tf.data.Dataset.from_tensor_slices(arrays).batch(8)
+    seen = {}
+    for batch in train.distribute(strategy, dataset):
+        for x, (y, z) in zip(
+            strategy.experimental_local_results(batch["x"]),
+            zip(*map(strategy.experimental_local_results, batch["y"]), strict=True),
+            strict=True,
+        ):
+            assert z.shape[1:] == (3,)
+            seen.update(zip(x.numpy().tolist(), y.numpy().tolist(), strict=True))
+    assert seen == {float(row): row**2 for row in range(20)}
+
+
+@behaviour(
+    TPU,
+    shows="`reduce` with `axis=None`: over replicas only, `[0+4, 1+5, 2+6, 3+7]`; with `axis=0`:"
+    " over the batch, too",
+    call="as in TensorFlow",
+)
+def test_reduce(in_order: Input, strategy: Any) -> None:
+    batch = next(iter(in_order.distribute(strategy, tf.data.Dataset.range(8).batch(8))))
+    assert strategy.reduce(ReduceOp.SUM, batch, axis=None).numpy().tolist() == [4, 6, 8, 10]
+    assert int(strategy.reduce(ReduceOp.SUM, batch, axis=0)) == 28
+
+
+@behaviour(
+    TPU,
+    shows="`reduce` of a partial last batch of 6 by `MEAN` with `axis=0`: the denominator is 6",
+    call="as in TensorFlow",
+)
+@pytest.mark.parametrize("rows", [6, 3])
+def test_the_mean_of_a_partial_batch(in_order: Input, strategy: Any, rows: int) -> None:
+    dataset = tf.data.Dataset.range(8 + rows).map(lambda row: tf.cast(row, tf.float32)).batch(8)
+    *_, last = iter(in_order.distribute(strategy, dataset))
+    in_function = tf.function(lambda value: strategy.reduce(ReduceOp.MEAN, value, axis=0))
+    expected = np.mean(np.arange(8, 8 + rows))
+    assert [len(one) for one in local(strategy, last)] == [min(4, rows), max(0, rows - 4)]
+    for reduced in (strategy.reduce(ReduceOp.MEAN, last, axis=0), in_function(last)):
+        assert float(reduced) == pytest.approx(expected)
+
+
+@behaviour(
+    TPU,
+    shows="`strategy.scope()`: input made within is as input made outside",
+    call="`with strategy.scope(): train.distribute(strategy, dataset)`",
+)
+def test_within_the_scope(in_order: Input, strategy: Any) -> None:
+    with strategy.scope():
+        assert tf.distribute.in_cross_replica_context()
+        dist = in_order.distribute(strategy, tf.data.Dataset.range(8).batch(4))
+        steps = [local(strategy, rows) for rows in dist]
+    assert steps == [[[0, 1], [2, 3]], [[4, 5], [6, 7]]]
