@@ -23,6 +23,7 @@ class Reader:
     begun: bool = False
     prefix: int | None = None  # digest of the rows that the request knows, where it joined
     leads: bool = False  # its source was opened for it, and checks that itself
+    joined: bool = False  # of its present source it has no block yet
 
 
 @dataclass(frozen=True)

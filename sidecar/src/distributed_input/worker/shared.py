@@ -156,6 +156,7 @@ class Shared:
     def _seat(self, feed: _Feed, reader: Reader) -> None:
         self._busy += not feed.window.readers
         self._idle.pop(feed, None)
+        reader.joined = True
         feed.window.readers[id(reader)] = reader.row
 
     def _leave(self, feed: _Feed, reader: Reader) -> None:
@@ -277,13 +278,17 @@ class Shared:
     def _taken(self, feed: _Feed, reader: Reader, made: Made, own: bool) -> Step:
         """Note that the reader has a block, and let go what nobody needs."""
         row, window, opening = reader.row, feed.window, b""
-        if reader.begun and made.differs:
-            raise UnavailableError("rows that were made again differ: ask for them anew")
-        if not reader.begun:
+        if reader.joined:
+            # Whatever its source was opened for: this reader's own rows come before these.
             before = window.digest(row)
-            reader.begun, reader.digest = True, made.before if before is None else before
-            if not reader.leads:
-                opening = opening_of(reader)
+            before = made.before if before is None else before
+            if reader.begun and before != reader.digest:
+                raise UnavailableError("rows that were made again differ: ask for them anew")
+            if not reader.begun:
+                reader.begun, reader.digest = True, before
+                if not reader.leads:
+                    opening = opening_of(reader)
+            reader.joined = False
         reader.digest = (reader.digest + digest_of(made.digests[row - made.first_row :])) & _MASK
         reader.row = max(row, made.first_row + made.rows)
         window.readers[id(reader)] = reader.row

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,6 +15,7 @@ from hypothesis import strategies as st
 from distributed_input import blocks
 from distributed_input.blocks import RowBlock, digest_of
 from distributed_input.elements import ElementSpec, Leaf
+from distributed_input.errors import UnavailableError
 from distributed_input.proto import types_pb2, worker_pb2
 from distributed_input.worker import readership
 from distributed_input.worker import shared as module
@@ -20,6 +23,7 @@ from distributed_input.worker.shared import Shared
 from distributed_input.worker.stream import Work
 from distributed_input.worker.turns import Turns
 from distributed_input.worker.window import Made
+from tests.unit.distributed_input.sidecar.system import eventually
 
 ROW = ElementSpec({"id": 0}, (Leaf("id", "dense", "int64", ()),))
 ROWS = 40
@@ -273,6 +277,85 @@ def test_a_prefix_that_differs_is_told_to_whom_it_concerns() -> None:
     assert blocks.decode(next(iter(shared.blocks(wrong, Work())))).prefix_differs
     right = request("d", start=8, check=8)
     assert not blocks.decode(next(iter(shared.blocks(right, Work())))).prefix_differs
+
+
+class Gated(Sources):
+    """From the second source on, nothing is made until `gate`; `other` shifts what came before."""
+
+    def __init__(self, cuts: list[int], other: int = 0) -> None:
+        super().__init__(cuts)
+        self.gate, self.begun = threading.Event(), threading.Event()
+        self._other = other
+
+    def _blocks(self, request: worker_pb2.StreamRequest, cut: int) -> Generator[Made, None, None]:
+        gated = self.opened > 1
+        for made in super()._blocks(request, cut):
+            if gated:
+                self.begun.set()
+                assert self.gate.wait(20)
+                made = replace(made, before=made.before + self._other)
+            yield made
+
+
+def in_thread(blocks_of: Iterator[bytes]) -> Callable[[], object]:
+    """Ask for the next block there; what came of it, when asked in turn."""
+    came: list[object] = []
+
+    def ask() -> None:
+        try:
+            came.append(blocks.decode(next(blocks_of)))
+        except UnavailableError as error:
+            came.append(error)
+
+    thread = threading.Thread(target=ask, daemon=True)
+    thread.start()
+
+    def result() -> object:
+        thread.join(20)
+        return came[0]
+
+    return result
+
+
+def test_what_differs_for_the_leader_does_not_for_who_joined_before_it_was_known() -> None:
+    sources = Gated([8])
+    shared = shared_of(sources)
+    list(shared.blocks(request("first", start=ROWS), Work()))
+    wrong = request("wrong", start=8, check=8)
+    wrong.prefix_digest += 1
+    leader = in_thread(shared.blocks(wrong, Work()))
+    assert sources.begun.wait(20)
+    joined = in_thread(shared.blocks(request("right", start=8, check=8), Work()))
+    eventually(lambda: any(len(feed.window.readers) == 2 for feed in feeds_of(shared)))
+    sources.gate.set()
+    led, followed = leader(), joined()
+    assert isinstance(led, RowBlock)
+    assert led.prefix_differs
+    assert isinstance(followed, RowBlock)
+    assert not followed.prefix_differs
+
+
+def test_who_goes_over_to_a_source_with_other_rows_before_is_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "BLOCK_BYTES", 1)
+    sources = Gated([2], other=1)
+    shared = shared_of(sources, limit=1)
+    slow = shared.blocks(request("slow"), Work())
+    next(slow)  # rows 0 and 1
+    for _ in shared.blocks(request("quick"), Work()):
+        pass  # and the window has left it behind
+    unchecked = in_thread(shared.blocks(request("other", start=2), Work()))
+    assert sources.begun.wait(20)
+    went_over = in_thread(slow)
+    eventually(lambda: any(len(feed.window.readers) == 2 for feed in feeds_of(shared)))
+    sources.gate.set()
+    assert isinstance(unchecked(), RowBlock)
+    assert isinstance(went_over(), UnavailableError)
+
+
+def feeds_of(shared: Shared) -> list[Any]:
+    return [feed for feeds in list(shared._feeds.values()) for feed in feeds]
 
 
 def test_an_error_ends_all_who_share_and_the_next_tries_anew() -> None:
