@@ -1,8 +1,8 @@
 """Keras callbacks that save the input's position with the weights.
 
 Keras 3 does not write `tf.train.Checkpoint`s, so the position goes into a file of its own beside
-the weights. It names the weights that it belongs to by their hash: what a crash between the two
-files leaves behind is noticed, never trained on.
+the weights. It names the weights that it belongs to by their hash, and before they are written it
+names the position that their successors will have: a crash between the two files loses nothing.
 
     train = distributed_input.connect("train")
     model.fit(
@@ -51,9 +51,9 @@ class _Counted:
         self._batches += batch - self._last_batch
         self._last_batch = batch
 
-    def position(self) -> bytes:
+    def position(self, epoch_over: bool) -> bytes:
         """Where `fit` stands."""
-        return self._of.position(self._batches)
+        return self._of.position(self._batches, epoch_over=epoch_over)
 
 
 class BackupAndRestore(keras.callbacks.BackupAndRestore):  # type: ignore[misc]
@@ -72,10 +72,18 @@ class BackupAndRestore(keras.callbacks.BackupAndRestore):  # type: ignore[misc]
         self._of = of
         self._counted = _Counted(of)
 
+        self._in_epoch = True
+
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         """See Keras."""
+        self._in_epoch = True
         super().on_epoch_begin(epoch, logs)
         self._counted.epoch_begins()
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        """See Keras."""
+        self._in_epoch = False
+        super().on_epoch_end(epoch, logs)
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         """See Keras."""
@@ -83,8 +91,11 @@ class BackupAndRestore(keras.callbacks.BackupAndRestore):  # type: ignore[misc]
         super().on_train_batch_end(batch, logs)
 
     def _save_model(self, *args: Any, **kwargs: Any) -> None:
+        position = self._counted.position(not self._in_epoch)
+        os.makedirs(self.backup_dir, exist_ok=True)
+        announce_position(self._weights_path, position)
         super()._save_model(*args, **kwargs)
-        write_position(self._weights_path, self._counted.position())
+        write_position(self._weights_path, position)
 
     def _load_model(self) -> None:
         super()._load_model()
@@ -117,13 +128,25 @@ class ModelCheckpoint(keras.callbacks.ModelCheckpoint):  # type: ignore[misc]
         before = _stamp(path)
         super()._save_model(epoch, batch, logs)
         if _stamp(path) != before:  # save_best_only may have left it
-            write_position(path, self._counted.position())
+            write_position(path, self._counted.position(batch is None))
+
+
+def announce_position(weights: str, position: bytes) -> None:
+    """Say that the file `weights` is about to be replaced by one that `position` belongs to."""
+    try:
+        known = json.loads(Path(weights + _SUFFIX).read_text())
+    except (OSError, ValueError):
+        known = {}
+    _write(weights, {**known, "next": base64.b64encode(position).decode()})
 
 
 def write_position(weights: str, position: bytes) -> None:
     """Write `position` beside the file `weights`, whose content it then belongs to."""
+    _write(weights, {"weights": _hash(weights), "position": base64.b64encode(position).decode()})
+
+
+def _write(weights: str, content: dict[str, str]) -> None:
     path = Path(weights + _SUFFIX)
-    content = {"weights": _hash(weights), "position": base64.b64encode(position).decode()}
     part = path.with_suffix(f".{os.getpid()}")
     part.write_text(json.dumps(content))
     part.replace(path)
@@ -143,12 +166,14 @@ def read_position(weights: str) -> bytes:
             f"no input position beside {weights} ({error}): the weights were saved without this "
             "callback; delete them to start anew"
         ) from error
-    if content["weights"] != _hash(weights):
-        raise PositionError(
-            f"{path} belongs to other weights than {weights}: the last save was cut off. Restore "
-            "an earlier checkpoint, or delete both to start anew"
-        )
-    return base64.b64decode(content["position"])
+    if content.get("weights") == _hash(weights):
+        return base64.b64decode(content["position"])
+    if "next" in content:  # cut off between the weights and this file
+        return base64.b64decode(content["next"])
+    raise PositionError(
+        f"{path} belongs to other weights than {weights}: they were written without this callback. "
+        "Restore an earlier checkpoint, or delete both to start anew"
+    )
 
 
 def _hash(path: str) -> str:

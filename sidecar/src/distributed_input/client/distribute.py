@@ -9,6 +9,7 @@ more than the epoch has steps says that the loop has seen its end.
 from __future__ import annotations
 
 import contextlib
+import inspect
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -16,6 +17,7 @@ import tensorflow as tf
 from tensorflow.python.distribute import input_lib
 from tensorflow.python.ops.resource_variable_ops import ResourceVariable
 
+from distributed_input.client import fit
 from distributed_input.client.reader import Reader
 from distributed_input.errors import ConfigError
 
@@ -61,20 +63,21 @@ def distributed(
     """`dataset`, whose elements are what one replica gets, as the strategy's own dataset."""
     native = strategy.distribute_datasets_from_function(lambda _: dataset, options)
     if not isinstance(native, input_lib.DistributedDatasetsFromFunction):
+        reader.count_by(None, runs_ahead=True)
         return native  # the default strategy hands out the plain dataset
     native.__class__ = _CountingDataset
-    native.counter = _counter(reader)
+    native.counter = _counter()
     native.reader = reader
+    native.unit_spec = dataset.element_spec
+    reader.count_by(native.counter)
     return native
 
 
-def _counter(reader: Reader) -> Any:
+def _counter() -> Any:
     """Steps asked for since the iterator was made; on the host, whatever the strategy."""
     with tf.init_scope(), tf.device("CPU:0"):
         # Not tf.Variable: a strategy's scope would make that a mirrored one.
-        counter = ResourceVariable(tf.constant(0, tf.int64), trainable=False, name="steps_asked")
-    reader.count_by(counter)
-    return counter
+        return ResourceVariable(tf.constant(0, tf.int64), trainable=False, name="steps_asked")
 
 
 class _CountingDataset(input_lib.DistributedDatasetsFromFunction):
@@ -82,8 +85,15 @@ class _CountingDataset(input_lib.DistributedDatasetsFromFunction):
 
     counter: Any
     reader: Reader
+    unit_spec: Any
 
     def __iter__(self) -> Any:
+        caller = inspect.currentframe()
+        caller = caller.f_back if caller is not None else None
+        if fit.only_looks(caller):
+            return iter([fit.zeros(self.unit_spec, self.reader.opened.unit_rows)])
+        fit.let_epochs_differ(caller)
+        self.reader.count_by(self.counter)
         if tf.executing_eagerly():
             # The sidecar starts at once, not when the first batch is asked for.
             self.reader.begin()

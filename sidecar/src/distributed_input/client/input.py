@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from distributed_input.client.reader import Reader
 from distributed_input.decode import decode
 from distributed_input.elements import ElementSpec
-from distributed_input.errors import ConfigError
+from distributed_input.errors import ConfigError, PositionError
 from distributed_input.jobs import check_name
 from distributed_input.proto import trainer_pb2, types_pb2
 
@@ -90,6 +90,7 @@ class Input:
                 iterated again, and go on where the last batch was.
         """
         self._open(None, 1, None)
+        self._reader.count_by(None)
         generation = self._reader.begin()
         return self._numpy_batches(generation)
 
@@ -118,6 +119,7 @@ class Input:
         from distributed_input.client import tensors
 
         self._open(dataset, 1, global_batch_size)
+        self._reader.count_by(None, runs_ahead=True)
         return tensors.as_dataset(self._reader, self._spec, self._whole)
 
     def distribute(
@@ -157,15 +159,29 @@ class Input:
 
     # Where the loop stands.
 
-    def position(self, batches: int | None = None) -> bytes:
+    def position(self, batches: int | None = None, *, epoch_over: bool = False) -> bytes:
         """Where the loop stands: a small value that any checkpoint can hold.
 
         Under `distribute` this is what the loop has consumed, however far the native iterator
-        has run ahead. For `numpy` and `dataset` it is what was handed out, unless `batches`, the
-        number that the loop has consumed of the running epoch, says otherwise.
+        has run ahead; for `numpy`, what was handed out.
+
+        Args:
+            batches: for `dataset`, and under the default strategy: how many the loop has consumed
+                of the running epoch. TensorFlow fetches more than that, and tells nobody.
+            epoch_over: if these are all batches of the epoch, go on with the next one.
+
+        Raises:
+            PositionError: nobody knows what the loop has consumed.
         """
-        units = self._reader.asked_units()
-        saved = self._reader.position(batches if units is None else units)
+        reader = self._reader
+        units = reader.asked_units()
+        if units is None and batches is None and reader.runs_ahead and reader.begun:
+            raise PositionError(
+                "a plain dataset runs ahead of the loop, and nobody counts what the loop has "
+                "consumed: read through distribute() under a strategy (OneDeviceStrategy for one "
+                "device), or count, and say position(batches=...)"
+            )
+        saved = reader.position(batches if units is None else units, epoch_over)
         data: bytes = saved.SerializeToString()
         return data
 

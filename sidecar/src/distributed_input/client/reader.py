@@ -93,6 +93,7 @@ class Reader:
         self._opened_at: Channel | None = None  # where the job is open
         self._closed: DistributedInputError | None = None  # what iterators get
         self._counter: Any = None
+        self.runs_ahead = False  # whoever asks for units prefetches, and nobody counts
         self._wait = 0.0
         self._first_at: float | None = None
         self._told_at = 0.0
@@ -313,13 +314,14 @@ class Reader:
 
     # Positions.
 
-    def position(self, asked: int | None = None) -> trainer_pb2.Position:
+    def position(self, asked: int | None = None, over: bool = False) -> trainer_pb2.Position:
         """Where the loop stands after asking for `asked` units of the running epoch.
 
         Asking for more units than there are means that the loop has seen the epoch's end.
 
         Args:
             asked: in this generation; None: all that were received, and the end if it was.
+            over: if that is all that there are, the loop has seen the end, too.
 
         Raises:
             PositionError: so long ago that it is not known any more.
@@ -341,7 +343,8 @@ class Reader:
             position = trainer_pb2.Position()
             position.CopyFrom(base)
             self._add_units(position, consumed - at)
-            position.end = epoch.ended and (asked is None or asked > epoch.units)
+            seen = epoch.units if asked is None else asked - 1 + over
+            position.end = epoch.ended and seen >= epoch.units
             return position
 
     def _add_units(self, position: trainer_pb2.Position, units: int) -> None:
@@ -349,9 +352,9 @@ class Reader:
             steps, position.extra_units = divmod(position.extra_units + units, self._per_step)
             position.step += steps
 
-    def count_by(self, counter: Any) -> None:
-        """Let a variable count the steps that the loop has asked for in the running epoch."""
-        self._counter = counter
+    def count_by(self, counter: Any, *, runs_ahead: bool = False) -> None:
+        """Let a variable count the steps that the loop has asked for from now on; None: nobody."""
+        self._counter, self.runs_ahead = counter, runs_ahead
 
     def asked_units(self) -> int | None:
         """Units that the loop has asked for in this generation; None where nobody counts."""
