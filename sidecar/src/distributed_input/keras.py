@@ -17,10 +17,12 @@ import base64
 import hashlib
 import json
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
 import keras
+from keras.src.trainers.epoch_iterator import EpochIterator
 
 from distributed_input.client.input import Input
 from distributed_input.errors import PositionError
@@ -56,6 +58,22 @@ class _Counted:
         return self._of.position(self._batches)
 
 
+def _count_batches_anew() -> None:
+    """Called at an epoch's end: have `fit` not take its number of batches for that of the next.
+
+    Keras cuts every epoch to the length of the first. After a restore the first is what was left of
+    one, and the rest of all others would be lost. Keras hands its iterator to nobody, so
+    it is looked for among the callers.
+    """
+    frame = sys._getframe()  # noqa: SLF001
+    while frame.f_back is not None:
+        frame = frame.f_back
+        iterator = frame.f_locals.get("epoch_iterator")
+        if isinstance(iterator, EpochIterator):
+            iterator._num_batches = iterator.data_adapter.num_batches  # noqa: SLF001
+            return
+
+
 class BackupAndRestore(keras.callbacks.BackupAndRestore):  # type: ignore[misc]
     """`keras.callbacks.BackupAndRestore`, for the input's position too.
 
@@ -76,6 +94,11 @@ class BackupAndRestore(keras.callbacks.BackupAndRestore):  # type: ignore[misc]
         """See Keras."""
         super().on_epoch_begin(epoch, logs)
         self._counted.epoch_begins()
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        """See Keras."""
+        super().on_epoch_end(epoch, logs)
+        _count_batches_anew()
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         """See Keras."""
@@ -106,6 +129,11 @@ class ModelCheckpoint(keras.callbacks.ModelCheckpoint):  # type: ignore[misc]
         """See Keras."""
         super().on_epoch_begin(epoch, logs)
         self._counted.epoch_begins()
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        """See Keras."""
+        super().on_epoch_end(epoch, logs)
+        _count_batches_anew()
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         """See Keras."""
