@@ -93,7 +93,7 @@ def test_local_results_of_one_replica(in_order: Input) -> None:
 def test_arrays_in_memory(train: Input, strategy: Any) -> None:
     arrays = {"x": np.arange(20, dtype=np.float32), "y": (np.arange(20) ** 2, np.ones([20, 3]))}
     dataset = tf.data.Dataset.from_tensor_slices(arrays).batch(8)
-    seen: dict[float, Any] = {}
+    seen: dict[float, int] = {}
     for batch in train.distribute(strategy, dataset):
         for x, (y, z) in zip(
             strategy.experimental_local_results(batch["x"]),

@@ -1,4 +1,7 @@
-"""What a user may get wrong: one clear message each, naming field and remedy, and no hang."""
+"""What a user may get wrong: one clear message each, naming field and remedy, and no hang.
+
+Wrong use of what TensorFlow documents is in tests/compat.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,6 @@ from distributed_input.runtime.protocol import PROTOCOL
 from tests.integration import reading
 from tests.integration.cluster import Cluster, Sidecar, spec
 from tests.integration.datasets import broken
-from tests.integration.devices import CPUS
 
 pytestmark = pytest.mark.timeout(100)
 SECONDS = 15.0
@@ -86,10 +88,8 @@ def name_of(entry_point: str) -> str:
 def sidecar(shared: Cluster) -> Sidecar:
     inputs = inputs_of([*ENTRY_POINTS, *LATE, "broken:nothing"], globalBatchSize=8, numSplits=4)
     inputs["good"] = spec("rows:numbered", globalBatchSize=8, numSplits=4)
-    inputs["asks"] = spec("rows:shuffled", {"global_batch": 16}, globalBatchSize=8)
     inputs["twice"] = spec("rows:numbered", globalBatchSize=8, numSplits=4, epochs=2)
     inputs["traced"] = spec(numSplits=4)
-    inputs["four"] = spec(partitions=4)
     return shared.add_sidecars(inputs)[0]
 
 
@@ -160,35 +160,6 @@ def test_names_of_inputs(cluster: Cluster, sidecar: Sidecar) -> None:
         reading.connect(sidecar)
 
 
-def test_batch_sizes_that_do_not_fit(cluster: Cluster, sidecar: Sidecar) -> None:
-    rows = tf.data.Dataset.range(20).map(lambda row: {"id": row})
-    with reading.connect(sidecar, "four") as data:
-        with refused(errors.ConfigError, r"spec\.partitions: 4 does not divide .* 10 rows; choo"):
-            data.dataset(lambda ctx: rows, global_batch_size=10)
-        strategy = tf.distribute.MirroredStrategy(CPUS * 1)
-    with reading.connect(sidecar, "asks") as data:
-        with refused(errors.ConfigError, r"16 rows .*globalBatchSize is 8: make them equal"):
-            next(data.numpy())
-    (odd,) = cluster.add_sidecars({"odd": spec("rows:numbered", globalBatchSize=9, partitions=3)})
-    with reading.connect(odd) as data:
-        with refused(errors.ConfigError, r"9 rows does not divide evenly among 2 replicas"):
-            data.distribute(strategy)
-
-
-@pytest.mark.parametrize(
-    ("consumers", "message"),
-    [
-        (3, r"3 trainers do not divide the job's 2 partitions|3 trainers share 2 partitions"),
-        (4, r"4 trainers share 2 partitions: .* set spec\.partitions to 4 or more"),
-    ],
-)
-def test_more_trainers_than_partitions(cluster: Cluster, consumers: int, message: str) -> None:
-    one = spec("rows:numbered", globalBatchSize=8, partitions=2)
-    (sidecar,) = cluster.add_sidecars({f"crowd-{consumers}": one}, consumers, only=1)
-    with reading.connect(sidecar) as data, refused(errors.ConfigError, message):
-        next(data.numpy())
-
-
 def test_datasets_from_both_sides_or_none(cluster: Cluster, sidecar: Sidecar) -> None:
     with reading.connect(sidecar, "good") as data:
         with refused(errors.ConfigError, r"names its dataset \(rows:numbered\) .*entryPoint"):
@@ -196,19 +167,6 @@ def test_datasets_from_both_sides_or_none(cluster: Cluster, sidecar: Sidecar) ->
     with reading.connect(sidecar, "traced") as data:
         with refused(errors.ConfigError, r"names no dataset.*entryPoint, or pass dataset_fn"):
             data.dataset()
-
-
-def test_two_readers_of_one_input(cluster: Cluster, sidecar: Sidecar) -> None:
-    with reading.connect(sidecar, "good") as older:
-        batches = older.numpy()
-        next(batches)
-        with reading.connect(sidecar, "good") as newer:
-            found = newer.numpy()
-            next(found)
-            with refused(errors.FencedError, r"input good was opened again: .*job of its own"):
-                for _ in batches:
-                    pass
-            assert len(list(found)) == 12
 
 
 def test_a_trainer_that_holds_the_whole_ring(cluster: Cluster) -> None:

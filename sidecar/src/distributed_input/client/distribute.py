@@ -64,7 +64,7 @@ def distributed(
     native = strategy.distribute_datasets_from_function(lambda _: dataset, options)
     if not isinstance(native, input_lib.DistributedDatasetsFromFunction):
         reader.count_by(None, runs_ahead=True)
-        return native  # the default strategy hands out the plain dataset
+        return fit.read_whole(native)  # the default strategy hands out the plain dataset
     native.__class__ = _CountingDataset
     native.counter = _counter()
     native.reader = reader

@@ -116,11 +116,11 @@ class Input:
             global_batch_size: rows over all trainers in a step; may come from the resource,
                 from `get_per_replica_batch_size`, or from a plain dataset's own batch.
         """
-        from distributed_input.client import tensors
+        from distributed_input.client import fit, tensors
 
         self._open(dataset, 1, global_batch_size)
         self._reader.count_by(None, runs_ahead=True)
-        return tensors.as_dataset(self._reader, self._spec, self._whole)
+        return fit.read_whole(tensors.as_dataset(self._reader, self._spec, self._whole))
 
     def distribute(
         self,

@@ -1,0 +1,52 @@
+"""JAX and PyTorch read the numpy iterator: the examples, as their README runs them."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.compat.behaviour import Reference, behaviour
+
+FRAMEWORKS = Reference.FRAMEWORKS
+ROOT = Path(__file__).parents[2]
+SECONDS = 150.0
+
+
+def run(example: str) -> str:
+    """What the example prints."""
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "distributed_input.cli", "run", "examples/digits/input.yaml"),
+            *("--", sys.executable, f"examples/frameworks/{example}"),
+        ],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@behaviour(
+    FRAMEWORKS,
+    shows="a JAX training loop, without TensorFlow in the trainer",
+    call="`for batch in train.numpy()`; [train_jax.py](../examples/frameworks/train_jax.py)",
+)
+def test_jax() -> None:
+    assert run("train_jax.py").count("1437 rows") == 8
+
+
+@behaviour(
+    FRAMEWORKS,
+    shows="a PyTorch training loop, without TensorFlow in the trainer",
+    call="`for batch in train.numpy()`; [train_torch.py](../examples/frameworks/train_torch.py)",
+)
+def test_torch() -> None:
+    if importlib.util.find_spec("torch") is None:
+        pytest.skip("PyTorch is too large to come with the tests; they run it where it is there")
+    assert run("train_torch.py").count("1437 rows") == 8
