@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from tests.compat import stock_programs as programs
 from tests.compat.behaviour import Reference, behaviour
-from tests.compat.stock_programs import POLICIES, distributed, numbers, read
+from tests.compat.stock_programs import POLICIES, distributed, numbers, read, service
 from tests.compat.stock_servers import WORKERS, StockServers
 from tests.integration import reading
 
@@ -200,3 +200,61 @@ def test_trainers_share_a_cache(address: str) -> None:
 def test_target_workers(address: str, target: str) -> None:
     dataset = distributed(numbers(ROWS), address, "distributed_epoch", target_workers=target)
     assert sorted(read(dataset)) == list(range(ROWS))
+
+
+@behaviour(
+    Reference.SERVICE,
+    shows="snapshots by `distributed_save`, read by `Dataset.load(path, wait=True)`",
+    call=PLAIN,
+    note="`distributed_save` takes the address without `grpc://`",
+)
+def test_a_snapshot_is_saved_by_the_workers(address: str, tmp_path: Path) -> None:
+    path = str(tmp_path / "snapshot")
+    tf.data.experimental.distributed_save(numbers(ROWS), path, address.removeprefix("grpc://"))
+    loaded = tf.data.Dataset.load(path, wait=True)
+    assert sorted(read(loaded)) == list(range(ROWS))
+
+
+@behaviour(
+    Reference.SERVICE,
+    shows="the dispatcher restarts with its journal: readers go on, datasets are known",
+    call=f"`{ENDPOINT}`: the journal is on a volume that outlives the container",
+)
+def test_the_dispatcher_goes_on_from_its_journal(servers: StockServers) -> None:
+    dataset = numbers(2000)
+    identity = service.register_dataset(servers.address, dataset)
+    running = iter(distributed(dataset, servers.address, "parallel_epochs"))
+    before = [int(next(running)) for _ in range(100)]
+    servers.restart_dispatcher()
+    assert Counter([*before, *(int(row) for row in running)]) == dict.fromkeys(range(2000), WORKERS)
+    again = service.from_dataset_id(
+        "distributed_epoch", servers.address, identity, element_spec=dataset.element_spec
+    )
+    assert sorted(read(again)) == list(range(2000))
+
+
+@behaviour(
+    Reference.WRONG_USE,
+    shows="tf.data service: a consumer index that is none of the consumers'",
+    call=PLAIN,
+)
+def test_a_consumer_index_beyond_the_consumers_is_refused(address: str) -> None:
+    with pytest.raises((ValueError, tf.errors.InvalidArgumentError), match="consumer_index"):
+        programs.coordinated(address, 2, 2, 10)
+
+
+@behaviour(
+    Reference.WRONG_USE,
+    shows="tf.data service: a dataset id that nobody registered",
+    call=PLAIN,
+)
+def test_an_unknown_dataset_id_is_not_found(address: str) -> None:
+    with pytest.raises(tf.errors.NotFoundError, match="nobody"):
+        read(
+            service.from_dataset_id(
+                "distributed_epoch",
+                address,
+                "nobody",
+                element_spec=tf.TensorSpec([], tf.int64),
+            )
+        )

@@ -107,13 +107,14 @@ class Spec(Section):
             ),
             (
                 "!has(self.tfDataService) || !self.tfDataService.staticSharding || "
-                "!has(self.workers.autoscaling)",
+                "!has(self.workers) || !has(self.workers.autoscaling)",
                 "tfDataService.staticSharding needs a number of workers that stays: take "
                 "workers.autoscaling away, or keep to ShardingPolicy OFF and DYNAMIC",
             ),
             (
                 "!has(self.tfDataService) || !(self.tfDataService.port in "
-                "[has(self.dispatcher.port) ? self.dispatcher.port : 7070, 9090])",
+                "[has(self.dispatcher) && has(self.dispatcher.port) ? self.dispatcher.port : 7070, "
+                "9090])",
                 "tfDataService.port is taken in the dispatcher's pod: choose another, such as 7080",
             ),
             *_fixed("processingMode", "numSplits", "partitions", "seed"),

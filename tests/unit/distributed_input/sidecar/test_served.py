@@ -63,8 +63,8 @@ def test_a_job_that_nobody_reads_makes_room_for_another(
 ) -> None:
     monkeypatch.setattr(module, "_JOBS", 3)
     one, two = served.find("train", "one"), served.find("train", "two")
-    read(one)
-    read(two)
+    for made in (one, two):
+        read(made)
     with pytest.raises(ConfigError, match="3 jobs of input train are being read"):
         served.find("train", "three")
     served.find("eval", "three")  # another input's

@@ -1,0 +1,72 @@
+"""A user's ParameterServerStrategy program: python FILE ROLE INDEX CLUSTER SERVICE OUT.
+
+Its workers are plain `tf.distribute.Server`s: what they run is the coordinator's graph, so their
+input can only come from tf.data service itself. Nothing of ours is imported here.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+
+ROWS, STEPS = 60, 6
+
+
+def main() -> None:
+    """Serve as one task of the cluster, or train as its coordinator."""
+    role, index, cluster, service, out = sys.argv[1:]
+    spec = tf.train.ClusterSpec(json.loads(cluster))
+    if role != "chief":
+        server = tf.distribute.Server(spec, job_name=role, task_index=int(index), protocol="grpc")
+        Path(out).touch()
+        server.join()
+    resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
+        spec, task_type="chief", task_id=0, rpc_layer="grpc"
+    )
+    Path(out).write_text(json.dumps(train(resolver, service)))
+
+
+def train(resolver: Any, service: str) -> list[int]:
+    """The rows that the workers read, in any order."""
+    strategy = tf.distribute.ParameterServerStrategy(resolver)
+    coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
+    with strategy.scope():
+        total = tf.Variable(0, dtype=tf.int64)
+
+    def dataset_fn(_context: Any) -> tf.data.Dataset:
+        rows = tf.data.Dataset.range(ROWS).batch(ROWS // STEPS)
+        return rows.apply(
+            tf.data.experimental.service.distribute(
+                "distributed_epoch", service, job_name="parameter-server"
+            )
+        )
+
+    @tf.function
+    def per_worker_dataset() -> tf.data.Dataset:
+        return strategy.distribute_datasets_from_function(dataset_fn)
+
+    @tf.function
+    def step(iterator: Any) -> tf.Tensor:
+        rows = next(iterator)
+        total.assign_add(tf.reduce_sum(rows))
+        return rows
+
+    dataset = coordinator.create_per_worker_dataset(per_worker_dataset)
+    iterator = iter(dataset)
+    found: list[int] = []
+    ends = 0
+    while ends < 2 * STEPS:  # a worker that has no more may be asked again
+        try:
+            found += coordinator.schedule(step, args=(iterator,)).fetch().tolist()
+        except tf.errors.OutOfRangeError:
+            ends += 1
+    assert int(total.numpy()) == sum(range(ROWS))
+    return found
+
+
+if __name__ == "__main__":
+    main()
