@@ -1,11 +1,11 @@
 """Who gets the cluster's workers where not all can have what they want. Pure and stateless:
 what is held is read from the cluster, so a restarted operator decides as the one before.
 
-    value of input i's w-th worker = bid · (1 - (w - 1) / wanted) ^ SHARING    bid = cost / wanted
+    value of input i's w-th worker = bid · (1 - (w - 1) / needed) ^ SHARING    bid = cost / needed
 
-A bid is the stall cost that one worker saves: an input with w of the d workers that it wants stalls
+A bid is the stall cost that one worker saves: an input with w of the d workers that it needs stalls
 for 1 - w/d of its time. The factor behind it, close to 1 until an input has nearly all that it
-wants, lets equal bids share and keeps the answer continuous: with bids alone, two inputs that
+needs, lets equal bids share and keeps the answer continuous: with bids alone, two inputs that
 are nearly equal would swap everything whenever one of them changes a little.
 
 Workers go in this order, each time by priority and then by value, as far as every budget of their
@@ -15,6 +15,7 @@ input has room: minimums, then what budgets guarantee to their inputs, then what
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -61,11 +62,19 @@ class Claim:
     """What one worker takes of a budget."""
     budgets: tuple[str, ...] = ()
     """Those that it counts in."""
+    needed: int | None = None
+    """Workers at which nobody stalls: more than are wanted where these may only come step by step,
+    fewer where some are kept for later; None: those that are wanted."""
 
     @property
     def bid(self) -> float:
         """Stall cost that one worker saves."""
-        return self.cost / self.wanted if self.wanted else 0.0
+        return self.cost / self.uses if self.uses else 0.0
+
+    @property
+    def uses(self) -> int:
+        """Workers that save stall, if it had them."""
+        return self.wanted if self.needed is None else self.needed
 
     @property
     def standing(self) -> int:
@@ -74,7 +83,9 @@ class Claim:
 
     def value(self, number: int, bid: float) -> float:
         """Of its worker `number`, from 1, at its bid."""
-        worth = bid * (1 - (number - 1) / self.wanted) ** SHARING
+        if number > self.uses:
+            return 0.0
+        worth = bid * (1 - (number - 1) / self.uses) ** SHARING
         return worth * HOLDING if number <= self.held else worth
 
 
@@ -173,6 +184,11 @@ class _Bidder:
             kept = kept and part <= rest[0]
         return kept
 
+    def next(self) -> tuple[float, float]:
+        """Where its next worker stands among all others; what saves no stall comes last."""
+        value = self.claim.value(self.granted + 1, self.bid)
+        return (-self.claim.priority if value else math.inf, -value)
+
     def order(self) -> tuple[int, float, Key]:
         """Before all that have a lower priority or bid."""
         return (-self.claim.priority, -self.bid, self.claim.key)
@@ -218,13 +234,13 @@ def _by_value(bidders: list[_Bidder], *, only_promised: bool) -> dict[str, _Last
     """One worker after the other to whom it is worth most."""
     last: dict[str, _Last] = {}
     heap = [
-        (-one.claim.priority, -one.claim.value(one.granted + 1, one.bid), at)
+        (*one.next(), at)
         for at, one in enumerate(bidders)
         if one.granted < one.claim.wanted and not one.blocked
     ]
     heapq.heapify(heap)
     while heap:
-        priority, _, at = heap[0]
+        at = heap[0][-1]
         one = bidders[at]
         if (only_promised and not one.promised()) or not one.take(1):
             heapq.heappop(heap)
@@ -233,8 +249,7 @@ def _by_value(bidders: list[_Bidder], *, only_promised: bool) -> dict[str, _Last
             if (known := last.get(name)) is None or known[0] is not one.claim:
                 last[name] = (one.claim, known[0] if known else None)
         if one.granted < one.claim.wanted:
-            value = one.claim.value(one.granted + 1, one.bid)
-            heapq.heapreplace(heap, (priority, -value, at))
+            heapq.heapreplace(heap, (*one.next(), at))
         else:
             heapq.heappop(heap)
     return last
@@ -258,9 +273,8 @@ def _for_now(
         for name, one in budgets.items()
     }
     for one in sorted((_Bidder(one, free, {}) for one in rising), key=_Bidder.order):
-        claim, target = one.claim, targets[one.claim.key]
-        back = min(target, claim.standing)
-        now[claim.key] = back + one.take(target - back)
+        claim = one.claim
+        now[claim.key] = claim.held + one.take(targets[claim.key] - claim.held)
     return now
 
 

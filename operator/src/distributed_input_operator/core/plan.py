@@ -20,8 +20,9 @@ from distributed_input_operator.core.conditions import (
 )
 from distributed_input_operator.core.dispatcher import dispatcher_objects, dispatcher_port
 from distributed_input_operator.core.matching import contains
+from distributed_input_operator.core.rates import look_again
 from distributed_input_operator.core.reporting import live_status
-from distributed_input_operator.core.scaling import Bounds, Decision, State, decide, recommended
+from distributed_input_operator.core.scaling import Bounds, Decision, Seen, State, decide, need
 from distributed_input_operator.core.shared import shared_objects
 from distributed_input_operator.core.snapshot import Failure, Manifest, Pod, Snapshot
 from distributed_input_operator.core.status import Status
@@ -31,8 +32,6 @@ QUIET_SECONDS = 300.0
 """When nothing is expected, an input is looked at again after this long."""
 WATCHED_SECONDS = 30.0
 """An input whose dispatcher can be asked, or whose pods are awaited."""
-SCALED_SECONDS = 10.0
-"""An input that trainers read."""
 _FIRST_TO_GO = -1000
 """A pod deletion cost below that of every other pod."""
 
@@ -133,16 +132,16 @@ def _desired(snapshot: Snapshot, now: float) -> tuple[int, Decision | None]:
         scaling.max_replicas,
         scaling.stabilization_window_seconds,
         scaling.paused,
+        scaling.idle_ttl_seconds,
     )
     measured = snapshot.measured
-    decision = decide(
-        _state(snapshot),
-        bounds,
-        recommended(measured, parallelism(snapshot.resource)),
+    seen = Seen(
+        need(measured, parallelism(snapshot.resource)),
+        measured.consumers if measured else None,
         measured.useful_workers if measured else 0,
         ready_workers(snapshot),
-        now,
     )
+    decision = decide(_state(snapshot), bounds, seen, now)
     return decision.state.desired, decision
 
 
@@ -152,16 +151,19 @@ def _state(snapshot: Snapshot) -> State:
     if last is None:
         spec = snapshot.live("Deployment", names.worker(snapshot.name)).get("spec") or {}
         return State(int(spec.get("replicas", snapshot.resource.spec.workers.replicas)))
-    return State(last.desired, times.seconds(last.fewer_since), last.fewer)
+    idle_since = times.seconds(last.idle_since)
+    return State(last.desired, times.seconds(last.fewer_since), last.fewer, idle_since)
 
 
 def _autoscaling(state: State | None) -> dict[str, Any] | None:
     if state is None:
         return None
-    if state.fewer_since is None:
-        return {"desired": state.desired}
-    since = times.text(state.fewer_since)
-    return {"desired": state.desired, "fewerSince": since, "fewer": state.fewer}
+    made: dict[str, Any] = {"desired": state.desired}
+    if state.fewer_since is not None:
+        made |= {"fewerSince": times.text(state.fewer_since), "fewer": state.fewer}
+    if state.idle_since is not None:
+        made["idleSince"] = times.text(state.idle_since)
+    return made
 
 
 def _as_wanted(snapshot: Snapshot, wanted: Manifest) -> bool:
@@ -192,7 +194,7 @@ def _reversed(text: str) -> str:
 
 def _again(snapshot: Snapshot) -> float:
     if snapshot.measured and snapshot.measured.consumers:
-        return SCALED_SECONDS
+        return look_again(snapshot.measured)
     ready = snapshot.live("Deployment", names.dispatcher(snapshot.name)).get("status") or {}
     waiting = any(not pod.ready for pod in snapshot.pods)
     if (

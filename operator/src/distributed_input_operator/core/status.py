@@ -50,6 +50,7 @@ class AutoscalingStatus(_Part):
     desired: int = Field(default=0, description="How many workers.")
     fewer_since: str = Field(default="", description="Since when fewer would have done.")
     fewer: int = Field(default=0, description="The most that were wanted since then.")
+    idle_since: str = Field(default="", description="Since when no trainer reads.")
 
 
 class DispatcherStatus(_Part):

@@ -53,6 +53,7 @@ def cases(draw, most_claims=7):
                 priority=draw(st.sampled_from([0, 0, 0, 10])),
                 worker=(1, draw(st.sampled_from([250, 1000, 4000])), draw(st.integers(0, 4)) * GIB),
                 budgets=draw(st.sampled_from([(), NAMES[:1], NAMES[:2], NAMES[1:], NAMES])),
+                needed=draw(st.none() | st.integers(0, 40)),
             )
         )
     return budgets, claims
@@ -97,7 +98,8 @@ def test_budgets_hold_while_pods_come_and_go(case):
     grants = allocate(budgets, claims)
     before = total(budgets, ((one, one.standing) for one in claims))
     after = total(
-        budgets, ((one, max(one.occupied, one.held, grants[one.key].workers)) for one in claims)
+        budgets,
+        ((one, one.standing + max(0, grants[one.key].workers - one.held)) for one in claims),
     )
     assert within(budgets, after, before)
 
@@ -190,6 +192,23 @@ def test_a_large_job_outbids_a_notebook_and_the_sentence_says_so():
         "3 of 9 workers asked for: the budget of research is spent; "
         "vision/b loses 611 % more per worker"
     )
+
+
+def test_a_bid_is_for_what_is_needed_however_little_may_be_asked_for_at_once():
+    """Both may ask for 8 now, but one needs 40 for the same stall."""
+    budgets = {"all": Budget("all", (10, UNLIMITED, UNLIMITED))}
+    hungry = Claim(("t", "hungry"), 8, 1, budgets=("all",), needed=40)
+    modest = Claim(("t", "modest"), 8, 1, budgets=("all",), needed=8)
+    grants = allocate(budgets, [hungry, modest])
+    assert (grants[hungry.key].target, grants[modest.key].target) == (2, 8)
+
+
+def test_workers_that_are_only_kept_go_first():
+    budgets = {"all": Budget("all", (10, UNLIMITED, UNLIMITED))}
+    done = Claim(("t", "done"), 9, 1, held=9, occupied=9, cost=64, budgets=("all",), needed=2)
+    poor = Claim(("t", "poor"), 6, 1, budgets=("all",))
+    grants = allocate(budgets, [done, poor])
+    assert (grants[done.key].target, grants[poor.key].target) == (4, 6)
 
 
 def test_priority_goes_before_any_bid():
