@@ -123,6 +123,13 @@ class Ours(Policy):
         )
 
 
+class OursBrief(Ours):
+    """With a window of 10 s instead of 120: workers go nearly at once."""
+
+    label = "DistributedInput, window 10 s"
+    window = 10.0
+
+
 class Hpa(Policy):
     """A HorizontalPodAutoscaler on CPU, with its defaults: every 15 s, 10 % tolerance, down only
     after 300 s, up by the double or by four pods; metrics of the last 30 s, as metrics-server's
@@ -197,9 +204,9 @@ class TfData(Policy):
             if (p := before.consumers.get(key)) and c.wall > p.wall
         ]
         makes = [
-            (w.rows - p.rows) / (w.busy - p.busy)
+            (w.rows - last.rows) / (w.busy - last.busy)
             for key, w in sample.workers.items()
-            if (p := before.workers.get(key)) and w.busy > p.busy and w.rows > p.rows
+            if (last := before.workers.get(key)) and w.busy > last.busy and w.rows > last.rows
         ]
         if not takes or not makes:
             return one.replicas

@@ -55,7 +55,7 @@ def run(trace: Trace, policy: type[Policy], seed: int = 1) -> Outcome:
     deciding, outcome = policy(trace, world), Outcome(trace, policy.label)
     for job in trace.jobs:
         for at, load in job.loads[1:]:
-            world.at(at, lambda name=job.name, load=load: world.change(name, load))  # type: ignore[misc]
+            world.at(at, lambda name=job.name, load=load: world.change(name, load))
     _every(world, deciding.pause, deciding.look, min(3.0, deciding.seconds))
     _every(world, lambda: 5.0, lambda: _note(world, outcome), 0.0)
     world.run(trace.seconds)

@@ -131,7 +131,7 @@ class World:
         for one in inputs:
             self.resize(one.name, one.replicas, ready=True)
             if conditions.noise:
-                self.at(0.0, lambda one=one: self._jitter(one))  # type: ignore[misc]
+                self.at(0.0, lambda one=one: self._jitter(one))
             if conditions.losses:
                 self._next_loss(one)
 

@@ -74,12 +74,12 @@ async def _check_free(api: Api, kind: str, meta: Mapping[str, Any]) -> None:
 
 
 async def write_status(
-    api: Api, store: Store, namespace: str, name: str, status: Mapping[str, Any]
+    api: Api, store: Store, namespace: str, name: str, status: Mapping[str, Any], kind: str = KIND
 ) -> None:
     """Replace our part of an input's status; nothing where the input is gone. Raises ApiError."""
     manifest = {
         "apiVersion": API_VERSION,
-        "kind": KIND,
+        "kind": kind,
         "metadata": {"name": name, "namespace": namespace},
         "status": status,
     }

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Sequence
 
 from distributed_input_operator.api import Api, ApiError
-from distributed_input_operator.kinds import INPUT, RULES
+from distributed_input_operator.kinds import INPUT, POLICY, POLICY_RULES, RULES
 
 _log = logging.getLogger(__name__)
 _AGAIN_SECONDS = 10.0
@@ -35,6 +35,31 @@ async def wait(api: Api, namespaces: Sequence[str | None]) -> None:
         except ApiError as error:
             _log.error("waiting for the API server: %s", error)
         await asyncio.sleep(_AGAIN_SECONDS)
+
+
+async def policy(api: Api) -> bool:
+    """Whether the cluster's policy can be watched; says once why not."""
+    while True:
+        try:
+            why = await _no_policy(api)
+        except ApiError as error:
+            _log.error("waiting for the API server: %s", error)
+            await asyncio.sleep(_AGAIN_SECONDS)
+            continue
+        if why:
+            _log.info("no cluster-wide budgets: %s", why)
+        return not why
+
+
+async def _no_policy(api: Api) -> str:
+    found = await api.request("GET", f"/apis/{POLICY.group}/{POLICY.version}")
+    if POLICY.plural not in {one["name"] for one in found["resources"]}:
+        return f"the CustomResourceDefinition of {POLICY.kind} is not installed"
+    for group, resource, verbs in POLICY_RULES:
+        for verb in verbs:
+            if not await _allowed(api, group, resource, verb, None):
+                return f"this operator may not {verb} {resource}"
+    return ""
 
 
 async def _definition(api: Api) -> list[str]:

@@ -81,13 +81,6 @@ class Claim:
         """Workers that there are or are about to be."""
         return max(self.held, self.occupied)
 
-    def value(self, number: int, bid: float) -> float:
-        """Of its worker `number`, from 1, at its bid."""
-        if number > self.uses:
-            return 0.0
-        worth = bid * (1 - (number - 1) / self.uses) ** SHARING
-        return worth * HOLDING if number <= self.held else worth
-
 
 @dataclass(frozen=True, slots=True)
 class Grant:
@@ -153,10 +146,11 @@ def _scarce(budgets: Mapping[str, Budget], claims: list[Claim]) -> set[str]:
 class _Bidder:
     """A claim while it is dealt with: only the limits that can matter to it, ready to be used."""
 
-    __slots__ = ("bid", "blocked", "claim", "granted", "limits", "promises")
+    __slots__ = ("bid", "blocked", "claim", "granted", "limits", "promises", "uses")
 
     def __init__(self, claim: Claim, room: _Room, promised: _Room) -> None:
-        self.claim, self.bid, self.granted, self.blocked = claim, claim.bid, 0, ""
+        self.claim, self.granted, self.blocked = claim, 0, ""
+        self.uses, self.bid = claim.uses, claim.bid
         self.limits = _parts(claim, room)
         self.promises = _parts(claim, promised)
 
@@ -186,8 +180,12 @@ class _Bidder:
 
     def next(self) -> tuple[float, float]:
         """Where its next worker stands among all others; what saves no stall comes last."""
-        value = self.claim.value(self.granted + 1, self.bid)
-        return (-self.claim.priority if value else math.inf, -value)
+        if self.granted >= self.uses:
+            return (math.inf, 0.0)
+        worth = self.bid * (1 - self.granted / self.uses) ** SHARING
+        if self.granted < self.claim.held:
+            worth *= HOLDING
+        return (-self.claim.priority, -worth)
 
     def order(self) -> tuple[int, float, Key]:
         """Before all that have a lower priority or bid."""

@@ -6,11 +6,12 @@ report  the status, once it is known what became of the plan
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from distributed_input_operator.core import names, times
+from distributed_input_operator.core import claims, names, times
+from distributed_input_operator.core.budget import Grant
 from distributed_input_operator.core.conditions import (
     READY,
     Finding,
@@ -19,6 +20,7 @@ from distributed_input_operator.core.conditions import (
     ready_workers,
 )
 from distributed_input_operator.core.dispatcher import dispatcher_objects, dispatcher_port
+from distributed_input_operator.core.ledger import Ask
 from distributed_input_operator.core.matching import contains
 from distributed_input_operator.core.rates import look_again
 from distributed_input_operator.core.reporting import live_status
@@ -44,24 +46,46 @@ class Plan:
     """Worker pods and the deletion cost that each is to have."""
     objects: tuple[Manifest, ...]
     """Children to apply: those that are not as they should be."""
-    desired: int
-    """Workers that there should be."""
+    grant: Grant
+    """Workers that there should be, of those that were asked for."""
+    asked: int
+    """Workers that there would be, were there room in the cluster's budgets."""
     decision: Decision | None
     """Autoscaling's; None where the spec has none, or the input is suspended."""
     again: float
     """Seconds after which to look again even if nothing is heard."""
 
+    @property
+    def desired(self) -> int:
+        """Workers that there should be."""
+        return self.grant.workers
 
-def plan(snapshot: Snapshot, now: float) -> Plan:
-    """What the cluster lacks of what the input wants. `now`: seconds since 1970."""
-    desired, decision = _desired(snapshot, now)
+
+def all_of_it(asked: Ask) -> Grant:
+    """The answer where there are no budgets."""
+    return Grant(asked.claim.wanted, asked.claim.wanted)
+
+
+def plan(snapshot: Snapshot, now: float, granted: Callable[[Ask], Grant] = all_of_it) -> Plan:
+    """What the cluster lacks of what the input wants.
+
+    Args:
+        snapshot: the input as it is.
+        now: seconds since 1970.
+        granted: what the cluster's budgets leave for it.
+    """
+    asked, decision = _desired(snapshot, now)
+    workers = worker_objects(snapshot.resource, snapshot.settings, asked, snapshot.code)
+    grant = granted(claims.ask(snapshot, asked, decision, workers[0]))
+    workers[0]["spec"]["replicas"] = grant.workers
     wanted = [
         *shared_objects(snapshot.resource, snapshot.settings),
         *dispatcher_objects(snapshot.resource, snapshot.settings),
-        *worker_objects(snapshot.resource, snapshot.settings, desired, snapshot.code),
+        *workers,
     ]
     objects = tuple(one for one in wanted if not _as_wanted(snapshot, one))
-    return Plan(_costs(snapshot, desired), objects, desired, decision, _again(snapshot))
+    costs = _costs(snapshot, grant.workers)
+    return Plan(costs, objects, grant, asked, decision, _again(snapshot))
 
 
 def report(
@@ -73,7 +97,7 @@ def report(
     """
     resource, before = snapshot.resource, snapshot.status
     generation = resource.metadata.generation or 0
-    told = findings(snapshot, made.desired, made.decision, [*snapshot.missing, *failures])
+    told = findings(snapshot, made.grant, made.decision, [*snapshot.missing, *failures])
     ready = ready_workers(snapshot)
     name = snapshot.name
     state = made.decision.state if made.decision else None
@@ -89,6 +113,7 @@ def report(
         ),
         "workers": {
             "desired": made.desired,
+            "asked": made.asked,
             "replicas": int(workers.get("replicas", 0)),
             "ready": ready,
             "summary": f"{ready}/{made.desired}",

@@ -28,6 +28,7 @@ from distributed_input_operator.core.sections import (
     Source,
 )
 from distributed_input_operator.core.workers import Autoscaling, Workers
+from distributed_input_operator.core.worth import Trainers
 
 __all__ = [
     "API_VERSION",
@@ -44,6 +45,7 @@ __all__ = [
     "Sidecar",
     "Source",
     "Spec",
+    "Trainers",
     "Workers",
 ]
 
@@ -143,6 +145,9 @@ class Spec(Section):
         "TensorFlow's op determinism.",
     )
     workers: Workers = Field(default=Workers(), description="What runs the input pipeline.")
+    trainers: Trainers = Field(
+        default=Trainers(), description="What waits when there are too few workers."
+    )
     dispatcher: Dispatcher = Field(default=Dispatcher(), description="What knows who is there.")
     sidecar: Sidecar = Field(default=Sidecar(), description="What fetches a trainer's share.")
     suspend: bool = Field(
