@@ -47,7 +47,7 @@ def over_time(path: Path, outcomes: Sequence[Outcome]) -> None:
 
 
 def shares(path: Path, outcomes: Sequence[Outcome]) -> None:
-    """How a budget was shared between teams over time, by policy."""
+    """How a budget was shared between teams over time, by policy; every half minute."""
     from matplotlib import pyplot
 
     shown = [one for one in outcomes if one.label in ("DistributedInput", "HPA, CPU at 80 %")]
@@ -55,11 +55,11 @@ def shares(path: Path, outcomes: Sequence[Outcome]) -> None:
     figure, axes = pyplot.subplots(len(shown), 1, figsize=(9, 6), sharex=True, sharey=True)
     teams = {"vision": "64 accelerators a job", "speech": "16", "notebooks": "1"}
     for one, axis in zip(shown, axes, strict=True):
-        minutes = [time / 60 for time, _, _ in one.history]
+        minutes = [time / 60 for time, _, _ in one.history[::6]]
         layers = [
             [
                 sum(n for name, n in serving.items() if name.startswith(team))
-                for _, serving, _ in one.history
+                for _, serving, _ in one.history[::6]
             ]
             for team in teams
         ]
