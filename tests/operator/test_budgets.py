@@ -7,6 +7,7 @@ import threading
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
 from kubernetes import client as kubernetes
@@ -43,7 +44,7 @@ def apply(cluster: Cluster, *budgets, **spec) -> None:
 @pytest.fixture(scope="module")
 def other(api: kubernetes.ApiClient, cluster: Cluster) -> Iterator[Cluster]:
     """Another namespace."""
-    core = kubernetes.CoreV1Api(api)
+    core: Any = kubernetes.CoreV1Api(api)
     made = Cluster(api, f"op-{uuid.uuid4().hex[:8]}")
     core.create_namespace({"metadata": {"name": made.namespace}})
     yield made

@@ -32,10 +32,17 @@ def asked(found):
     return seen[0]
 
 
+def status_of(found, made, now):
+    """What is written."""
+    status = report(found, made, [], now)
+    assert status is not None
+    return status
+
+
 def limited(found):
     """A plan that gets three workers, and the status that it leads to."""
     made = plan(found, NOW, lambda _: Grant(3, 3, "research", SAID))
-    return made, report(found, made, [], NOW)
+    return made, status_of(found, made, NOW)
 
 
 def limit(status):
@@ -106,7 +113,7 @@ def test_another_rival_is_no_news():
     assert limit(report(found, made, [], NOW + 1) or status)["message"] == SAID
     fewer = other.replace("3 of 9", "2 of 9")
     made = plan(found, NOW, lambda _: Grant(2, 2, "research", fewer))
-    assert limit(report(found, made, [], NOW + 1))["message"] == fewer
+    assert limit(status_of(found, made, NOW + 1))["message"] == fewer
 
 
 @pytest.mark.parametrize(("consumers", "ready"), [(0, "Idle"), (1, "DispatcherStarting")])
@@ -114,16 +121,17 @@ def test_an_idle_input_is_ready_for_the_first_that_reads(consumers, ready):
     scaling = {"maxReplicas": 9, "idleTTLSeconds": 60}
     found = snapshot(workers={"autoscaling": scaling})
     found = replace(found, measured=Measured(consumers=0))
-    first = report(found, plan(found, NOW), [], NOW)
+    first = status_of(found, plan(found, NOW), NOW)
     assert first["autoscaling"]["idleSince"]
     found = replace(
         found, status=Status.model_validate(first), measured=Measured(consumers=consumers)
     )
-    objects = after(found, plan(found, NOW)).objects
-    objects["Deployment", "digits-dispatcher"]["status"] = {"availableReplicas": 1 - consumers}
+    objects = dict(after(found, plan(found, NOW)).objects)
+    place = ("Deployment", "digits-dispatcher")
+    objects[place] = {**objects[place], "status": {"availableReplicas": 1 - consumers}}
     found = replace(found, objects=objects)
     made = plan(found, NOW + 61)
-    status = report(found, made, [], NOW + 61)
+    status = status_of(found, made, NOW + 61)
     assert made.desired == (0 if consumers == 0 else 1)
     condition = next(c for c in status["conditions"] if c["type"] == "Ready")
     assert condition["reason"] == ready

@@ -18,6 +18,13 @@ def budget(**spec):
     return BudgetSpec.model_validate({"name": "a", **spec})
 
 
+def told(*args):
+    """What is written."""
+    status, again = report(*args)
+    assert status is not None
+    return status, again
+
+
 def test_amounts_are_whole_numbers_of_small_units():
     made = budget(limits={"workers": 4, "cpu": "1500m"}, guaranteed={"memory": "1Gi"}).budget()
     assert made.limits == (4, 1500, UNLIMITED)
@@ -57,7 +64,7 @@ def test_mistakes_are_told(spec, words):
 
 
 def test_the_status_is_written_when_something_moved_and_not_more_often_than_anyone_reads():
-    status, again = report(PolicyStatus(), 1, "", USED, NOW, 30.0)
+    status, again = told(PolicyStatus(), 1, "", USED, NOW, 30.0)
     assert (status["summary"], again) == ("all 60/60", 30.0)
     assert status["budgets"][0] == {
         "name": "all",
@@ -71,5 +78,5 @@ def test_the_status_is_written_when_something_moved_and_not_more_often_than_anyo
     assert report(before, 1, "", USED, NOW + 500, 30.0)[0] is None
     moved = [Used(USED[0].budget, 3, 80, (59, 90_000, 96 << 30))]
     assert report(before, 1, "", moved, NOW + 10, 30.0) == (None, 20.0)
-    assert report(before, 1, "", moved, NOW + 31, 30.0)[0]["summary"] == "all 59/60"
-    assert report(before, 2, "", moved, NOW + 1, 30.0)[0]["observedGeneration"] == 2
+    assert told(before, 1, "", moved, NOW + 31, 30.0)[0]["summary"] == "all 59/60"
+    assert told(before, 2, "", moved, NOW + 1, 30.0)[0]["observedGeneration"] == 2
