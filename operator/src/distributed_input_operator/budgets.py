@@ -55,6 +55,14 @@ def worker_pods(store: Store, key: InputKey) -> int:
     return sum(1 for one in pods if one.component == names.WORKER and not one.ended)
 
 
+def left_of(store: Store, key: InputKey) -> int:
+    """Worker pods that there are or are about to be of an input that is gone: until the garbage
+    collector has taken its Deployment, that makes pods.
+    """
+    live = store.children(key).get(("Deployment", names.worker(key[1]))) or {}
+    return max(worker_pods(store, key), int((live.get("spec") or {}).get("replicas", 0)))
+
+
 async def weigh_forever(sources: Sources, changed: Callable[[InputKey], None]) -> None:
     """Settle the ledger whenever something in it has changed."""
     while True:

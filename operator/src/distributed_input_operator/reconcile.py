@@ -26,7 +26,7 @@ async def reconcile(sources: Sources, key: InputKey) -> float | None:
         return await _refuse(sources, key, str(error), now)
     if snapshot is None:
         metrics.forget(key)
-        sources.ledger.leaving(key, budgets.worker_pods(sources.store, key))
+        sources.ledger.leaving(key, budgets.left_of(sources.store, key))
         return None
     made = plan(snapshot, now, sources.ledger.ask)
     failures = await apply(sources.api, sources.store, snapshot, made)
