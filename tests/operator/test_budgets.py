@@ -129,9 +129,9 @@ def test_a_spent_budget_gives_fewer_workers_and_says_why(cluster, operator, clea
     )
     status = cluster.get("DistributedInput", NAME)["status"]["workers"]
     assert (status["asked"], status["desired"]) == (9, 2)
-    told = [one for one in events(cluster) if one["reason"] == "BudgetSpent"]
+    told = eventually(lambda: [e for e in events(cluster) if e["reason"] == "BudgetSpent"])
     assert told[-1]["message"] == said["message"]
-    assert operator.metric("distributed_input_workers_limited") == 7
+    eventually(lambda: operator.metric("distributed_input_workers_limited") == 7)
     assert said["message"] in operator.get("/metrics")[1]
 
     apply(
@@ -139,7 +139,7 @@ def test_a_spent_budget_gives_fewer_workers_and_says_why(cluster, operator, clea
     )
     eventually(lambda: replicas(cluster) == 9)
     eventually(lambda: not cluster.condition(NAME, "ScalingLimited"))
-    assert operator.metric("distributed_input_workers_limited") == 0
+    eventually(lambda: operator.metric("distributed_input_workers_limited") == 0)
     eventually(lambda: [one for one in events(cluster) if one["reason"] == "ScalingUnlimited"])
 
 
