@@ -25,7 +25,7 @@ PROTOS = distributed_input/proto/*.proto
 # What `make test` runs, in this order: the quick ones first.
 PARTS := lint types contracts protos-check crds-check unit charts operator integration compat faults cluster e2e
 
-.PHONY: help setup run test lint format types contracts unit charts operator cluster e2e cluster-up cluster-down integration compat compat-page faults chaos bench protos protos-check crds crds-check clean
+.PHONY: help setup run test lint format types contracts unit charts operator cluster e2e cluster-up cluster-down integration compat compat-page faults chaos simulate bench protos protos-check crds crds-check clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -61,7 +61,7 @@ contracts: $(SYNCED) ## import-linter: which part may import what
 	lint-imports
 
 unit: $(SYNCED) ## Tests of one piece at a time
-	pytest tests/unit
+	pytest tests/unit tests/simulator
 
 integration: $(SYNCED) ## Tests of real processes on this machine
 	pytest tests/integration
@@ -96,6 +96,9 @@ faults: $(SYNCED) ## Seeded schedules of faults against real processes, and what
 chaos: $(SYNCED) ## More of them: make chaos N=100 SEED=0
 	python -m tests.chaos --n $(or $(N),100) --seed $(or $(SEED),0)
 
+simulate: $(SYNCED) ## Scaling beside other ways to scale: the table and pictures of docs/scaling.md
+	python -m tests.simulator
+
 bench: $(SYNCED) ## Measure throughput on this machine
 	python -m tests.bench
 
@@ -110,9 +113,11 @@ protos-check: $(UV) ## Fail where the stubs are not what the .proto files give
 
 crds: $(SYNCED) ## Generate the custom resource definition from the typed model anew
 	python -m distributed_input_operator.core.crd > crds/distributedinputs.yaml
+	python -m distributed_input_operator.core.policy_crd > crds/inputpolicies.yaml
 
 crds-check: $(SYNCED) ## Fail where the definition is not what the model gives
-	@diff crds/distributedinputs.yaml <(python -m distributed_input_operator.core.crd) || \
+	@diff crds/distributedinputs.yaml <(python -m distributed_input_operator.core.crd) && \
+	diff crds/inputpolicies.yaml <(python -m distributed_input_operator.core.policy_crd) || \
 	{ echo 'The definition differs from the model: run `make crds` and commit what it writes.'; exit 1; }
 
 clean: ## Remove what the targets made in the checkout

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import yaml
 
@@ -11,7 +13,8 @@ from distributed_input_operator.core import names
 from distributed_input_operator.main import _parser as parser
 from tests.charts.rendering import CHART, NAME, RELEASE, helm, manifests, one, rendered
 
-CRD = CHART.parents[1] / "crds" / "distributedinputs.yaml"
+CRDS = sorted((CHART.parents[1] / "crds").glob("*.yaml"))
+DEFINITION = "CustomResourceDefinition"
 CERT_MANAGER = "webhook.certManager.enabled=true"
 
 
@@ -43,19 +46,32 @@ def test_the_schema_knows_every_value():
     assert done.returncode == 0, done.stderr
 
 
-def test_the_definition_is_the_one_in_crds():
-    found = one(manifests("here", "crds.keep=false"), "CustomResourceDefinition")
-    assert found == yaml.safe_load(CRD.read_text())
+def definitions(*values: str) -> list[dict[str, Any]]:
+    found = [each for each in manifests("here", *values) if each["kind"] == DEFINITION]
+    return sorted(found, key=lambda each: str(each["metadata"]["name"]))
 
 
-def test_the_definition_outlives_the_release_by_default():
-    annotations = one(manifests("here"), "CustomResourceDefinition")["metadata"]["annotations"]
-    assert annotations == {"helm.sh/resource-policy": "keep"}
+def test_the_definitions_are_those_in_crds():
+    assert definitions("crds.keep=false") == [yaml.safe_load(crd.read_text()) for crd in CRDS]
+
+
+def test_the_definitions_outlive_the_release_by_default():
+    for each in definitions():
+        assert each["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"}
+
+
+def test_the_cluster_wide_policy_is_for_operators_that_serve_the_whole_cluster():
+    def policy_roles(value: str) -> list[str]:
+        found = [each for each in manifests("here", value) if each["kind"] == "ClusterRole"]
+        return [r["metadata"]["name"] for r in found if r["metadata"]["name"].endswith("-policy")]
+
+    assert policy_roles("namespaced=false")
+    assert not policy_roles("namespaced=true")
 
 
 def test_the_definition_can_be_left_to_others():
     found = manifests("here", "crds.enabled=false")
-    assert "CustomResourceDefinition" not in {each["kind"] for each in found}
+    assert DEFINITION not in {each["kind"] for each in found}
 
 
 @pytest.mark.parametrize("namespaced", [False, True])

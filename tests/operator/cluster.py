@@ -8,7 +8,7 @@ from typing import Any
 
 from kubernetes import client as kubernetes
 
-from distributed_input_operator.kinds import BY_NAME, INPUT
+from distributed_input_operator.kinds import BY_NAME, INPUT, POLICY
 from tests.operator.running import eventually
 
 Json = dict[str, Any]
@@ -88,7 +88,7 @@ class Cluster:
 
     def children(self, name: str) -> set[tuple[str, str]]:
         """Kind and name of all that belongs to an input, but pods."""
-        kinds = set(BY_NAME) - {INPUT.kind, "Pod"}
+        kinds = set(BY_NAME) - {INPUT.kind, POLICY.kind, "Event", "Pod"}
         selector = f"distributed-input.dev/input={name}"
         return {
             (kind, one["metadata"]["name"]) for kind in kinds for one in self.list(kind, selector)

@@ -9,23 +9,26 @@ import pytest
 import yaml
 from kubernetes import client as kubernetes
 
+from distributed_input_operator.kinds import POLICY
 from tests.operator.cluster import Cluster, Refused
 from tests.operator.running import Operator, eventually, running
 
-_CRD = Path(__file__).parents[2] / "crds" / "distributedinputs.yaml"
+_CRD_FILES = sorted((Path(__file__).parents[2] / "crds").glob("*.yaml"))
 _CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
 
 def install(cluster: Cluster) -> None:
-    """Create or update the definition and wait until it is served."""
-    crd = yaml.safe_load(_CRD.read_text())
-    name = crd["metadata"]["name"]
-    kind = "application/apply-patch+yaml"
-    cluster.call("PATCH", f"{_CRDS}/{name}", crd, kind, fieldManager="tests", force="true")
+    """Create or update the definitions and wait until they are served."""
+    for file in _CRD_FILES:
+        crd = yaml.safe_load(file.read_text())
+        name = crd["metadata"]["name"]
+        kind = "application/apply-patch+yaml"
+        cluster.call("PATCH", f"{_CRDS}/{name}", crd, kind, fieldManager="tests", force="true")
 
     def served() -> bool:
         try:
-            return "items" in cluster.call("GET", cluster.path("DistributedInput"))
+            paths = (cluster.path("DistributedInput"), POLICY.path(None))
+            return all("items" in cluster.call("GET", path) for path in paths)
         except Refused:
             return False
 

@@ -36,6 +36,8 @@ class Told:
             "RegisterJob", dispatcher_pb2.RegisterJobRequest(job=job()), "RegisterJobResponse"
         )
         self._thread = threading.Thread(target=self._tell)
+
+    def begin(self) -> None:
         self._thread.start()
 
     def _tell(self) -> None:
@@ -69,13 +71,15 @@ class Told:
 
 
 @contextmanager
-def dispatcher(port: int, token: str, folder) -> Iterator[Told]:
+def dispatcher(port: int, token: str, folder, *, reading: bool = True) -> Iterator[Told]:
     file = folder / "token"
     file.write_text(token)
     command = [sys.executable, "-m", "distributed_input.dispatcher", "--token-file", str(file)]
     with subprocess.Popen([*command, "--listen", f"127.0.0.1:{port}"]) as process:
         try:
             told = Told(port, token)
+            if reading:
+                told.begin()
             yield told
             told.end()
         finally:
@@ -121,3 +125,29 @@ def test_workers_follow_what_the_trainers_would_take(cluster, operator, tmp_path
         costs = [one.get("controller.kubernetes.io/pod-deletion-cost") for one in marked]
         assert costs.count("-1000") <= 3
     cluster.delete("DistributedInput", NAME)
+
+
+@pytest.mark.timeout(600)
+def test_an_idle_input_has_no_workers_until_a_trainer_reads(cluster, operator, tmp_path):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    name = "idle"
+    scaling = {"minReplicas": 2, "maxReplicas": 6, "idleTTLSeconds": 1}
+    cluster.create(manifest(name, workers={"autoscaling": scaling}, dispatcher={"port": port}))
+    secret = eventually(lambda: cluster.get("Secret", f"{name}-distributed-input"))
+    token = base64.b64decode(secret["data"]["token"]).decode()
+
+    def replicas() -> int:
+        cluster.play_kubelet(name, "dispatcher", "127.0.0.1")
+        cluster.play_kubelet(name)
+        return cluster.get("Deployment", f"{name}-worker")["spec"]["replicas"]
+
+    eventually(lambda: replicas() == 2)
+    with dispatcher(port, token, tmp_path, reading=False) as told:
+        eventually(lambda: replicas() == 0, _LONG)
+        eventually(lambda: cluster.condition(name, "Ready")["reason"] == "Idle")
+        assert cluster.condition(name, "Ready")["status"] == "True"
+        told.begin()
+        eventually(lambda: replicas() == 6, _LONG)
+    cluster.delete("DistributedInput", name)

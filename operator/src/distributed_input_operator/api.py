@@ -82,7 +82,7 @@ class Api:
         metrics.WRITES.labels(f"{kind.plural}/{subresource}".rstrip("/")).inc()
         return await self.request(
             "PATCH",
-            kind.path(meta["namespace"], meta["name"], subresource),
+            kind.path(meta.get("namespace"), meta["name"], subresource),
             body=manifest,
             query={"fieldManager": manager, "force": "true"},
             headers={"Content-Type": "application/apply-patch+yaml"},

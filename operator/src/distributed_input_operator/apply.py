@@ -74,13 +74,16 @@ async def _check_free(api: Api, kind: str, meta: Mapping[str, Any]) -> None:
 
 
 async def write_status(
-    api: Api, store: Store, namespace: str, name: str, status: Mapping[str, Any]
+    api: Api, store: Store, namespace: str, name: str, status: Mapping[str, Any], kind: str = KIND
 ) -> None:
-    """Replace our part of an input's status; nothing where the input is gone. Raises ApiError."""
+    """Replace our part of an input's status, or of another kind's; nothing where it is gone.
+
+    `namespace`: empty for what is in none. Raises ApiError.
+    """
     manifest = {
         "apiVersion": API_VERSION,
-        "kind": KIND,
-        "metadata": {"name": name, "namespace": namespace},
+        "kind": kind,
+        "metadata": {"name": name, **({"namespace": namespace} if namespace else {})},
         "status": status,
     }
     try:

@@ -8,8 +8,9 @@ import os
 import random
 from collections.abc import Callable, Sequence
 
-from distributed_input_operator import handlers, metrics
+from distributed_input_operator import budgets, handlers, metrics
 from distributed_input_operator.api import ApiError
+from distributed_input_operator.kinds import Kind
 from distributed_input_operator.observe import Sources
 from distributed_input_operator.reconcile import reconcile
 from distributed_input_operator.resync import Resync
@@ -32,19 +33,22 @@ class Controller:
     def __init__(
         self,
         sources: Sources,
+        kinds: Sequence[Kind],
         namespaces: Sequence[str],
         may_write: Callable[[], bool],
         resync_seconds: float = RESYNC_SECONDS,
     ) -> None:
-        """`may_write` is asked before each look: False ends the process."""
+        """`kinds` are watched; `may_write` is asked before each look: False ends the process."""
         self._resync_seconds = resync_seconds
         self._sources = sources
+        self._kinds = tuple(kinds)
         self._namespaces = tuple(namespaces)
+        self._entered = False
         self._may_write = may_write
         self._queue: WorkQueue[InputKey] = WorkQueue()
         self._failures: dict[InputKey, int] = {}
         self._resync = Resync(
-            sources.api, sources.store, self._namespaces or (None,), self._queue.add
+            sources.api, sources.store, kinds, self._namespaces or (None,), self._queue.add
         )
 
     @property
@@ -54,9 +58,13 @@ class Controller:
 
     async def run(self) -> None:
         """Work until SIGTERM, which kopf listens to, or until cancelled; raises what goes wrong."""
-        watching = handlers.watch(self._namespaces, self._listed, self._told)
+        watching = handlers.watch(self._kinds, self._namespaces, self._listed, self._told)
+        weighing = budgets.weigh_forever(self._sources, self._queue.add)
         working = [self._work_forever() for _ in range(WORKERS)]
-        tasks = [asyncio.create_task(one) for one in (watching, self._resync_forever(), *working)]
+        tasks = [
+            asyncio.create_task(one)
+            for one in (watching, weighing, self._resync_forever(), *working)
+        ]
         try:
             ended, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -70,6 +78,9 @@ class Controller:
         self._sources.store.put(obj)
 
     def _told(self, kind: str | None, obj: Json) -> None:
+        if not self._entered:  # all that there is was listed before anything is told
+            self._entered = True
+            budgets.enter_all(self._sources)
         gone = kind == "DELETED"
         self._resync.told(obj, gone=gone)
         if gone:

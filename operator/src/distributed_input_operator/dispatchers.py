@@ -3,29 +3,25 @@
 from __future__ import annotations
 
 import time
-from collections import deque
 from dataclasses import dataclass, field
 
 import grpc
 import grpc.aio
 
 from distributed_input.proto import dispatcher_pb2
-from distributed_input_operator.core.rates import Consumer, Measured, Sample, Worker, measure
+from distributed_input_operator.core.rates import Consumer, Measured, Sample, Window, Worker
 
 _METHOD = "/distributed_input.v1.Dispatcher/Status"
 TIMEOUT_SECONDS = 2.0
 _YOUNG_SECONDS = 4.0
 """Less than that between two questions tells nothing new: the others report every few seconds."""
-_WINDOW_SECONDS = 30.0
-"""Rates are over so long, or they would jump."""
 _AGAIN_SECONDS = 30.0
 """A dispatcher that did not answer is left alone for so long."""
 
 
 @dataclass
 class _Known:
-    samples: deque[Sample] = field(default_factory=deque)
-    measured: Measured | None = None
+    window: Window = field(default_factory=Window)
     silent_until: float = 0.0
 
 
@@ -38,22 +34,18 @@ class Dispatchers:
     async def ask(self, uid: str, address: str, token: str) -> Measured | None:
         """How input `uid` goes; None where its dispatcher at `address` does not say."""
         known, now = self._known.setdefault(uid, _Known()), time.monotonic()
-        if known.samples and now - known.samples[-1].time < _YOUNG_SECONDS:
-            return known.measured
+        if known.window.samples and now - known.window.samples[-1].time < _YOUNG_SECONDS:
+            return known.window.measured
         if now < known.silent_until:
             return None
         try:
             answer = await _status(address, token)
         except grpc.aio.AioRpcError:
             known.silent_until = now + _AGAIN_SECONDS
-            known.measured = None
+            known.window = Window()
             return None
-        sample = _sample(answer, now)
-        while len(known.samples) > 1 and known.samples[1].time < now - _WINDOW_SECONDS:
-            known.samples.popleft()
-        known.measured = measure(known.samples[0] if known.samples else None, sample)
-        known.samples.append(sample)
-        return known.measured
+        known.window = known.window.after(_sample(answer, now))
+        return known.window.measured
 
     def forget(self, uid: str) -> None:
         """The input is gone."""
@@ -87,6 +79,7 @@ def _sample(answer: dispatcher_pb2.StatusResponse, now: float) -> Sample:
             epoch=one.epoch,
             useful_workers=one.useful_workers,
             finished=one.finished,
+            batches=one.batches,
         )
     workers = {
         one.worker_id: Worker(one.address, one.rows, one.busy_seconds, one.open_streams)

@@ -13,7 +13,7 @@ from typing import Any
 
 import kopf
 
-from distributed_input_operator.kinds import WATCHED
+from distributed_input_operator.kinds import Kind
 from distributed_input_operator.store import Json
 
 Listed = Callable[[Json], None]
@@ -22,8 +22,10 @@ Told = Callable[[str | None, Json], None]
 _PAGE = 250
 
 
-async def watch(namespaces: Sequence[str], listed: Listed, told: Told) -> None:
-    """Watch until cancelled, in `namespaces`, or everywhere where there are none.
+async def watch(
+    kinds: Sequence[Kind], namespaces: Sequence[str], listed: Listed, told: Told
+) -> None:
+    """Watch `kinds` until cancelled, in `namespaces`, or everywhere where there are none.
 
     `listed` gets each object as soon as it is known; `told` gets each event (None: it was there
     before, or ADDED, MODIFIED, DELETED) once everything is listed.
@@ -37,7 +39,7 @@ async def watch(namespaces: Sequence[str], listed: Listed, told: Told) -> None:
     # Or it would need the right to watch all definitions and namespaces.
     settings.scanning.disabled = True
     kopf.on.login(registry=registry)(_login)
-    for kind in WATCHED:
+    for kind in kinds:
         resource = (kind.group, kind.version, kind.plural)
         if kind.selector:
             settings.watching.label_selectors[resource] = kind.selector

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from distributed_input_operator.core import names
 from distributed_input_operator.core.crd import PLURAL
+from distributed_input_operator.core.policy import POLICY_KIND, POLICY_PLURAL
 from distributed_input_operator.core.types import API_VERSION, GROUP, KIND
 
 
@@ -19,6 +20,7 @@ class Kind:
     version: str
     plural: str
     verbs: tuple[str, ...] = ("get", "list", "watch", "create", "patch")
+    cluster_scoped: bool = False
 
     @property
     def api_version(self) -> str:
@@ -35,7 +37,7 @@ class Kind:
     @property
     def selector(self) -> str:
         """The label selector of what the operator looks at; inputs themselves have no label."""
-        return "" if self.kind == KIND else names.INPUT_LABEL
+        return "" if self.kind in (KIND, POLICY_KIND) else names.INPUT_LABEL
 
 
 INPUT = Kind(KIND, GROUP, API_VERSION.partition("/")[2], PLURAL, ("get", "list", "watch"))
@@ -44,6 +46,16 @@ POD = Kind("Pod", "", "v1", "pods", ("list", "watch", "get", "patch"))
 SECRET = Kind("Secret", "", "v1", "secrets", ("get", "create"))
 LEASE = Kind("Lease", "coordination.k8s.io", "v1", "leases", ("get", "create", "update"))
 """In the operator's own namespace only."""
+EVENT = Kind("Event", "", "v1", "events", ("create",))
+POLICY = Kind(
+    POLICY_KIND,
+    GROUP,
+    INPUT.version,
+    POLICY_PLURAL,
+    ("get", "list", "watch"),
+    cluster_scoped=True,
+)
+"""Watched where the operator may: one that serves some namespaces only may not have the right."""
 CONFIG_MAP = Kind("ConfigMap", "", "v1", "configmaps")
 WATCHED = (
     INPUT,
@@ -55,10 +67,15 @@ WATCHED = (
     Kind("NetworkPolicy", "networking.k8s.io", "v1", "networkpolicies"),
     POD,
 )
-BY_NAME = {kind.kind: kind for kind in (*WATCHED, SECRET)}
+BY_NAME = {kind.kind: kind for kind in (*WATCHED, SECRET, EVENT, POLICY)}
 
 RULES: tuple[tuple[str, str, tuple[str, ...]], ...] = (
-    *((kind.group, kind.plural, kind.verbs) for kind in (*WATCHED, SECRET)),
+    *((kind.group, kind.plural, kind.verbs) for kind in (*WATCHED, SECRET, EVENT)),
     (GROUP, f"{PLURAL}/status", ("patch",)),
 )
 """(group, resource, verbs) that the controller needs: what the chart's role must grant."""
+POLICY_RULES: tuple[tuple[str, str, tuple[str, ...]], ...] = (
+    (GROUP, POLICY_PLURAL, POLICY.verbs),
+    (GROUP, f"{POLICY_PLURAL}/status", ("patch",)),
+)
+"""As `RULES`, for the cluster as a whole."""

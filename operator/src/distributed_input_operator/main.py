@@ -23,6 +23,7 @@ from distributed_input_operator.controller import RESYNC_SECONDS, Controller
 from distributed_input_operator.core import names
 from distributed_input_operator.core.snapshot import Settings
 from distributed_input_operator.dispatchers import Dispatchers
+from distributed_input_operator.kinds import POLICY, WATCHED
 from distributed_input_operator.observe import Sources
 from distributed_input_operator.store import Store
 from distributed_input_operator.tokens import Tokens
@@ -124,8 +125,9 @@ async def _work(args: argparse.Namespace, api: Api, lock: leader.Lock, process: 
     metrics.LEADER.set(1)
     await preconditions.wait(api, args.namespace or [None])
     settings = Settings(args.worker_image, args.sidecar_image, _namespace())
+    kinds = (*WATCHED, POLICY) if await preconditions.policy(api) else WATCHED
     sources = Sources(api, Store(), Tokens(api), Dispatchers(), settings)
-    controller = Controller(sources, args.namespace, lambda: lock.fresh, args.resync_seconds)
+    controller = Controller(sources, kinds, args.namespace, lambda: lock.fresh, args.resync_seconds)
     process.controllers.append(controller)
     await controller.run()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from pydantic import ValidationError
 
@@ -11,6 +11,7 @@ from distributed_input_operator.apply import failure
 from distributed_input_operator.core import names
 from distributed_input_operator.core.children import digest
 from distributed_input_operator.core.dispatcher import dispatcher_port
+from distributed_input_operator.core.ledger import Ledger
 from distributed_input_operator.core.podstate import pod
 from distributed_input_operator.core.problems import problems
 from distributed_input_operator.core.snapshot import Failure, Settings, Snapshot
@@ -35,6 +36,8 @@ class Sources:
     tokens: Tokens
     dispatchers: Dispatchers
     settings: Settings
+    ledger: Ledger = field(default_factory=Ledger)
+    """What the cluster's budgets leave for each input."""
 
 
 async def observe(sources: Sources, key: InputKey) -> Snapshot | None:

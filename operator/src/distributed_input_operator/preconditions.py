@@ -7,7 +7,7 @@ import logging
 from collections.abc import Sequence
 
 from distributed_input_operator.api import Api, ApiError
-from distributed_input_operator.kinds import INPUT, RULES
+from distributed_input_operator.kinds import INPUT, POLICY, POLICY_RULES, RULES, Kind
 
 _log = logging.getLogger(__name__)
 _AGAIN_SECONDS = 10.0
@@ -37,17 +37,47 @@ async def wait(api: Api, namespaces: Sequence[str | None]) -> None:
         await asyncio.sleep(_AGAIN_SECONDS)
 
 
-async def _definition(api: Api) -> list[str]:
+async def policy(api: Api) -> bool:
+    """Whether the cluster's policy can be watched; says once why not."""
+    while True:
+        try:
+            why = await _no_policy(api)
+        except ApiError as error:
+            _log.error("waiting for the API server: %s", error)
+            await asyncio.sleep(_AGAIN_SECONDS)
+            continue
+        if why:
+            _log.info("no cluster-wide budgets: %s", why)
+        return not why
+
+
+async def _no_policy(api: Api) -> str:
+    if not await _installed(api, POLICY):
+        return f"the CustomResourceDefinition of {POLICY.kind} is not installed"
+    for group, resource, verbs in POLICY_RULES:
+        for verb in verbs:
+            if not await _allowed(api, group, resource, verb, None):
+                return f"this operator may not {verb} {resource}"
+    return ""
+
+
+async def _installed(api: Api, kind: Kind) -> bool:
     try:
-        await api.request("GET", f"/apis/{INPUT.group}/{INPUT.version}")
+        found = await api.request("GET", f"/apis/{kind.group}/{kind.version}")
     except ApiError as error:
         if error.status != 404:
             raise
-        return [
-            f"the CustomResourceDefinition {INPUT.plural}.{INPUT.group} is not installed: install "
-            "the chart with crds.enabled=true, or kubectl apply -f crds/"
-        ]
-    return []
+        return False
+    return kind.plural in {one["name"] for one in found["resources"]}
+
+
+async def _definition(api: Api) -> list[str]:
+    if await _installed(api, INPUT):
+        return []
+    return [
+        f"the CustomResourceDefinition {INPUT.plural}.{INPUT.group} is not installed: install "
+        "the chart with crds.enabled=true, or kubectl apply -f crds/"
+    ]
 
 
 async def _missing(api: Api, namespaces: Sequence[str | None]) -> list[tuple[str, str]]:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 
-from distributed_input_operator import metrics
+from distributed_input_operator import budgets, events, metrics
 from distributed_input_operator.apply import apply, write_status
 from distributed_input_operator.core.plan import QUIET_SECONDS, plan, refusal, report
 from distributed_input_operator.observe import Sources, Unusable, observe
-from distributed_input_operator.store import InputKey
+from distributed_input_operator.store import POLICY_KEY, InputKey
 
 
 async def reconcile(sources: Sources, key: InputKey) -> float | None:
@@ -18,18 +18,22 @@ async def reconcile(sources: Sources, key: InputKey) -> float | None:
     Raises: ApiError, to be tried again.
     """
     now = time.time()
+    if key == POLICY_KEY:
+        return await budgets.look(sources)
     try:
         snapshot = await observe(sources, key)
     except Unusable as error:
         return await _refuse(sources, key, str(error), now)
     if snapshot is None:
         metrics.forget(key)
+        sources.ledger.leaving(key, budgets.left_of(sources.store, key))
         return None
-    made = plan(snapshot, now)
+    made = plan(snapshot, now, sources.ledger.ask)
     failures = await apply(sources.api, sources.store, snapshot, made)
     status = report(snapshot, made, failures, now)
     if status is not None:
         await write_status(sources.api, sources.store, *key, status)
+        await events.tell(sources.api, snapshot, status, now)
     metrics.show(key, snapshot, made)
     return made.again
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from distributed_input_operator.api import Api
-from distributed_input_operator.kinds import WATCHED, Kind
+from distributed_input_operator.kinds import Kind
 from distributed_input_operator.store import InputKey, Json, Store
 
 GRACE_SECONDS = 20.0
@@ -41,12 +41,16 @@ class Resync:
         self,
         api: Api,
         store: Store,
+        kinds: Iterable[Kind],
         namespaces: Iterable[str | None],
         mended: Callable[[InputKey], None],
     ) -> None:
-        """`namespaces`: those that are served, or [None] for all; `mended` gets what changed."""
+        """Compares `kinds` in `namespaces`: those that are served, or [None] for all; `mended`
+        gets what changed.
+        """
         self._api = api
         self._store = store
+        self._kinds = tuple(kinds)
         self._namespaces = tuple(namespaces)
         self._mended = mended
         self._told: dict[str, int] = {}
@@ -65,7 +69,7 @@ class Resync:
 
         Raises ApiError where the API server does not answer: that says nothing of the watches.
         """
-        suspects = [one for kind in WATCHED for one in await self._suspects(kind)]
+        suspects = [one for kind in self._kinds for one in await self._suspects(kind)]
         if suspects:
             await asyncio.sleep(grace)
         missed = [one for one in suspects if await self._still_differs(one)]
@@ -74,16 +78,15 @@ class Resync:
     async def _suspects(self, kind: Kind) -> list[_Suspect]:
         known = self._store.of_kind(kind.kind)
         listed, suspects = set(), []
-        for namespace in self._namespaces:
+        for namespace in (None,) if kind.cluster_scoped else self._namespaces:
             async for meta in self._api.metadata(kind, namespace):
                 uid, version = meta["uid"], int(meta["resourceVersion"])
                 listed.add(uid)
                 if self._told.get(uid, 0) < version:
-                    suspects.append(_Suspect(kind, uid, version, meta["namespace"], meta["name"]))
+                    suspects.append(_suspect(kind, meta, version))
         for uid, obj in known.items():
             if uid not in listed:
-                meta = obj["metadata"]
-                suspects.append(_Suspect(kind, uid, 0, meta["namespace"], meta["name"]))
+                suspects.append(_suspect(kind, obj["metadata"], 0))
         return suspects
 
     async def _still_differs(self, one: _Suspect) -> bool:
@@ -103,3 +106,7 @@ class Resync:
             self._mended(key)
         # Made or deleted while we looked: the watch has nothing to tell of that any more.
         return there if one.version else not there
+
+
+def _suspect(kind: Kind, meta: Json, version: int) -> _Suspect:
+    return _Suspect(kind, meta["uid"], version, meta.get("namespace", ""), meta["name"])

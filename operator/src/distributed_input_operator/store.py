@@ -11,12 +11,15 @@ from collections.abc import Iterator
 from typing import Any
 
 from distributed_input_operator.core import names
+from distributed_input_operator.core.policy import POLICY_KIND, POLICY_NAME
 from distributed_input_operator.core.snapshot import Key
 from distributed_input_operator.core.types import KIND
 
 Json = dict[str, Any]
 InputKey = tuple[str, str]
 """Namespace and name of an input."""
+POLICY_KEY: InputKey = ("", POLICY_NAME)
+"""Where the cluster's policy is, among the inputs."""
 
 _OWN_METADATA = frozenset(
     "name namespace uid resourceVersion generation labels annotations ownerReferences "
@@ -28,6 +31,8 @@ def input_of(obj: Json) -> InputKey | None:
     """The input that an object is, or belongs to; None for what is none of ours."""
     meta = obj["metadata"]
     name = meta["name"]
+    if obj.get("kind") == POLICY_KIND:
+        return POLICY_KEY
     if obj.get("kind") != KIND:
         name = (meta.get("labels") or {}).get(names.INPUT_LABEL, "")
     return (meta["namespace"], name) if name else None
@@ -65,6 +70,10 @@ class Store:
     def input(self, key: InputKey) -> Json | None:
         """The input itself; None where it is gone."""
         return self._objects.get(key, {}).get((KIND, key[1]))
+
+    def policy(self) -> Json | None:
+        """The cluster's policy; None where there is none."""
+        return self._objects.get(POLICY_KEY, {}).get((POLICY_KIND, POLICY_NAME))
 
     def children(self, key: InputKey) -> dict[Key, Json]:
         """All that belongs to an input, by kind and name."""

@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from distributed_input_operator.core import names
+from distributed_input_operator.core.budget import Grant
 from distributed_input_operator.core.scaling import Decision
 from distributed_input_operator.core.snapshot import Failure, Manifest, Pod, Snapshot
 from distributed_input_operator.core.status import Condition
 
 READY = "Ready"
+LIMITED = "ScalingLimited"
 _MESSAGE_LENGTH = 1024
 
 
@@ -26,22 +28,20 @@ class Finding:
 
 
 def findings(
-    snapshot: Snapshot, desired: int, decision: Decision | None, failures: Iterable[Failure]
+    snapshot: Snapshot, grant: Grant, decision: Decision | None, failures: Iterable[Failure]
 ) -> list[Finding]:
     """All conditions of an input; those that tell of trouble are there only while there is some.
 
     Args:
         snapshot: the input as it is.
-        desired: workers that there should be.
+        grant: workers that there should be, and why not more.
         decision: autoscaling's, None where the input has none.
         failures: what the API server refused this time.
     """
-    dispatcher, workers = _dispatcher(snapshot), _workers(snapshot, desired)
+    limits = _limits(grant, decision, snapshot.status.conditions)
+    dispatcher, workers = _dispatcher(snapshot), _workers(snapshot, grant.workers, limits)
     trouble = _trouble(snapshot)
     trouble += [Finding("Applied", False, one.reason, one.message) for one in failures][:1]
-    limits = []
-    if decision and decision.reason:
-        limits = [Finding("ScalingLimited", True, decision.reason, decision.message)]
     ready = _ready(snapshot, dispatcher, workers, trouble)
     return [ready, dispatcher, workers, *trouble, *limits]
 
@@ -88,11 +88,27 @@ def _dispatcher(snapshot: Snapshot) -> Finding:
     return Finding(kind, False, "Starting", "its pod does not serve yet")
 
 
-def _workers(snapshot: Snapshot, desired: int) -> Finding:
+def _limits(grant: Grant, decision: Decision | None, before: Iterable[Condition]) -> list[Finding]:
+    """What keeps the number of workers from what the trainers could use."""
+    if grant.message:
+        reason = "BudgetSpent" if grant.budget else "OthersLeave"
+        said = [one.message for one in before if one.type == LIMITED and one.reason == reason]
+        # Who else loses how much changes all the time: told anew only with the number itself.
+        what = grant.message.partition(";")[0]
+        same = [text for text in said if text.partition(";")[0] == what]
+        return [Finding(LIMITED, True, reason, (same or [grant.message])[0])]
+    if decision and decision.reason:
+        return [Finding(LIMITED, True, decision.reason, decision.message)]
+    return []
+
+
+def _workers(snapshot: Snapshot, desired: int, limits: list[Finding]) -> Finding:
     kind = "WorkersAvailable"
     ready = ready_workers(snapshot)
     if snapshot.resource.spec.suspend:
         return Finding(kind, False, "Suspended", "spec.suspend is true")
+    if desired == 0 and limits:
+        return Finding(kind, False, limits[0].reason, limits[0].message)
     if desired == 0:
         return Finding(kind, False, "Paused", "spec.workers.replicas is 0")
     said = f"{ready} of {desired} workers serve"
@@ -145,7 +161,9 @@ def _ready(
     if dispatcher.holds and workers.holds:
         refused = [one for one in trouble if one.type == "Applied"]
         return Finding(READY, True, refused[0].reason if refused else "Serving", workers.message)
-    if snapshot.resource.spec.suspend or workers.reason == "Paused":
+    if dispatcher.holds and workers.reason == "Idle":
+        return Finding(READY, True, "Idle", workers.message)  # the first that reads gets workers
+    if snapshot.resource.spec.suspend or workers.reason in ("Paused", "BudgetSpent"):
         return Finding(READY, False, workers.reason, workers.message)
     if trouble:
         worst = trouble[-1] if trouble[-1].type == "Applied" else trouble[0]

@@ -81,7 +81,7 @@ def _version() -> dict[str, Any]:
 
 def _root() -> Schema:
     whole = DistributedInput.model_json_schema()
-    spec = _structural(whole["$defs"]["Spec"], whole["$defs"])
+    spec = structural(whole["$defs"]["Spec"], whole["$defs"])
     status = Status.model_json_schema()
     rules = [
         {
@@ -103,13 +103,13 @@ def _root() -> Schema:
             "kind": {"type": "string"},
             "metadata": {"type": "object"},
             "spec": {**spec, "default": {}},
-            "status": _without_defaults(_structural(status, status.get("$defs", {}))),
+            "status": without_defaults(structural(status, status.get("$defs", {}))),
         },
         "x-kubernetes-validations": rules,
     }
 
 
-def _structural(schema: Schema, defs: dict[str, Schema]) -> Schema:
+def structural(schema: Schema, defs: dict[str, Schema]) -> Schema:
     """One schema and all below it, as Kubernetes takes them."""
     schema = _unwrapped(schema, defs)
     made = {key: schema[key] for key in sorted(schema) if key in _KEPT}
@@ -123,13 +123,13 @@ def _structural(schema: Schema, defs: dict[str, Schema]) -> Schema:
         made["description"] = " ".join(made["description"].split())
     if "properties" in schema:
         made["properties"] = {
-            name: _structural(part, defs) for name, part in schema["properties"].items()
+            name: structural(part, defs) for name, part in schema["properties"].items()
         }
     elif isinstance(schema.get("additionalProperties"), dict):
-        made["additionalProperties"] = _structural(schema["additionalProperties"], defs)
+        made["additionalProperties"] = structural(schema["additionalProperties"], defs)
         made["maxProperties"] = _MOST_ITEMS
     if "items" in schema:
-        made["items"] = _structural(schema["items"], defs)
+        made["items"] = structural(schema["items"], defs)
         made["maxItems"] = _MOST_ITEMS
     if set(made.get("items", {}).get("required", [])) >= {"type", "status"}:
         made |= {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]}
@@ -160,25 +160,25 @@ def _unwrapped(schema: Schema, defs: dict[str, Schema]) -> Schema:
     return schema
 
 
-def _without_defaults(schema: Schema) -> Schema:
+def without_defaults(schema: Schema) -> Schema:
     """A status has no defaults: what is not there is not known."""
     made = {key: value for key, value in schema.items() if key != "default"}
     if "properties" in made:
         made["properties"] = {
-            name: _without_defaults(part) for name, part in made["properties"].items()
+            name: without_defaults(part) for name, part in made["properties"].items()
         }
     if "items" in made:
-        made["items"] = _without_defaults(made["items"])
+        made["items"] = without_defaults(made["items"])
     return made
 
 
-def text() -> str:
-    """The definition as YAML."""
+def text(definition: Schema) -> str:
+    """A definition as YAML."""
     head = (
         "# Written by `make crds` from operator/src/distributed_input_operator/core: change that.\n"
     )
-    return head + yaml.safe_dump(crd(), sort_keys=False, allow_unicode=True, width=100)
+    return head + yaml.safe_dump(definition, sort_keys=False, allow_unicode=True, width=100)
 
 
 if __name__ == "__main__":
-    sys.stdout.write(text())
+    sys.stdout.write(text(crd()))

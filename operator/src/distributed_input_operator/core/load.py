@@ -17,6 +17,7 @@ from distributed_input_operator.core.yaml_lines import Document, YamlError, docu
 __all__ = ["ResourceError", "data_plane_config", "load", "load_all", "loads", "loads_all"]
 
 _NOT_OF_THE_DATA_PLANE: Any = {
+    "trainers": True,
     "workers": True,
     "dispatcher": True,
     "suspend": True,

@@ -35,6 +35,9 @@ CONSUMER_INDEX_ANNOTATION = f"{PREFIX}consumer-index"
 INJECTED_ANNOTATION = f"{PREFIX}injected"
 """Set by the webhook: what it has done, so that a second call changes nothing."""
 
+# Labels of inputs that their worker pods get too.
+QUEUE_LABELS = ("kueue.x-k8s.io/queue-name", "kueue.x-k8s.io/priority-class")
+
 # Annotations of what the operator makes.
 CONFIG_HASH_ANNOTATION = f"{PREFIX}config-hash"
 """On pod templates: a changed configuration rolls the pods."""

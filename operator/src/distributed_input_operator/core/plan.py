@@ -6,11 +6,12 @@ report  the status, once it is known what became of the plan
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from distributed_input_operator.core import names, times
+from distributed_input_operator.core import claims, names, times
+from distributed_input_operator.core.budget import Grant
 from distributed_input_operator.core.conditions import (
     READY,
     Finding,
@@ -19,9 +20,11 @@ from distributed_input_operator.core.conditions import (
     ready_workers,
 )
 from distributed_input_operator.core.dispatcher import dispatcher_objects, dispatcher_port
+from distributed_input_operator.core.ledger import Ask
 from distributed_input_operator.core.matching import contains
+from distributed_input_operator.core.rates import look_again
 from distributed_input_operator.core.reporting import live_status
-from distributed_input_operator.core.scaling import Bounds, Decision, State, decide, recommended
+from distributed_input_operator.core.scaling import Bounds, Decision, Seen, State, decide, need
 from distributed_input_operator.core.shared import shared_objects
 from distributed_input_operator.core.snapshot import Failure, Manifest, Pod, Snapshot
 from distributed_input_operator.core.status import Status
@@ -32,8 +35,6 @@ QUIET_SECONDS = 300.0
 """When nothing is expected, an input is looked at again after this long."""
 WATCHED_SECONDS = 30.0
 """An input whose dispatcher can be asked, or whose pods are awaited."""
-SCALED_SECONDS = 10.0
-"""An input that trainers read."""
 _FIRST_TO_GO = -1000
 """A pod deletion cost below that of every other pod."""
 
@@ -46,24 +47,46 @@ class Plan:
     """Worker pods and the deletion cost that each is to have."""
     objects: tuple[Manifest, ...]
     """Children to apply: those that are not as they should be."""
-    desired: int
-    """Workers that there should be."""
+    grant: Grant
+    """Workers that there should be, of those that were asked for."""
+    asked: int
+    """Workers that there would be, were there room in the cluster's budgets."""
     decision: Decision | None
     """Autoscaling's; None where the spec has none, or the input is suspended."""
     again: float
     """Seconds after which to look again even if nothing is heard."""
 
+    @property
+    def desired(self) -> int:
+        """Workers that there should be."""
+        return self.grant.workers
 
-def plan(snapshot: Snapshot, now: float) -> Plan:
-    """What the cluster lacks of what the input wants. `now`: seconds since 1970."""
-    desired, decision = _desired(snapshot, now)
+
+def all_of_it(asked: Ask) -> Grant:
+    """The answer where there are no budgets."""
+    return Grant(asked.claim.wanted, asked.claim.wanted)
+
+
+def plan(snapshot: Snapshot, now: float, granted: Callable[[Ask], Grant] = all_of_it) -> Plan:
+    """What the cluster lacks of what the input wants.
+
+    Args:
+        snapshot: the input as it is.
+        now: seconds since 1970.
+        granted: what the cluster's budgets leave for it.
+    """
+    asked, decision = _desired(snapshot, now)
+    workers = worker_objects(snapshot.resource, snapshot.settings, asked, snapshot.code)
+    grant = granted(claims.ask(snapshot, asked, decision, workers[0]))
+    workers[0]["spec"]["replicas"] = grant.workers
     wanted = [
         *shared_objects(snapshot.resource, snapshot.settings),
         *dispatcher_objects(snapshot.resource, snapshot.settings),
-        *worker_objects(snapshot.resource, snapshot.settings, desired, snapshot.code),
+        *workers,
     ]
     objects = tuple(one for one in wanted if not _as_wanted(snapshot, one))
-    return Plan(_costs(snapshot, desired), objects, desired, decision, _again(snapshot))
+    costs = _costs(snapshot, grant.workers)
+    return Plan(costs, objects, grant, asked, decision, _again(snapshot))
 
 
 def report(
@@ -75,7 +98,7 @@ def report(
     """
     resource, before = snapshot.resource, snapshot.status
     generation = resource.metadata.generation or 0
-    told = findings(snapshot, made.desired, made.decision, [*snapshot.missing, *failures])
+    told = findings(snapshot, made.grant, made.decision, [*snapshot.missing, *failures])
     ready = ready_workers(snapshot)
     name = snapshot.name
     state = made.decision.state if made.decision else None
@@ -91,6 +114,7 @@ def report(
         ),
         "workers": {
             "desired": made.desired,
+            "asked": made.asked,
             "replicas": int(workers.get("replicas", 0)),
             "ready": ready,
             "summary": f"{ready}/{made.desired}",
@@ -135,16 +159,16 @@ def _desired(snapshot: Snapshot, now: float) -> tuple[int, Decision | None]:
         scaling.max_replicas,
         scaling.stabilization_window_seconds,
         scaling.paused,
+        scaling.idle_ttl_seconds,
     )
     measured = snapshot.measured
-    decision = decide(
-        _state(snapshot),
-        bounds,
-        recommended(measured, parallelism(snapshot.resource)),
+    seen = Seen(
+        need(measured, parallelism(snapshot.resource)),
+        measured.consumers if measured else None,
         measured.useful_workers if measured else 0,
         ready_workers(snapshot),
-        now,
     )
+    decision = decide(_state(snapshot), bounds, seen, now)
     return decision.state.desired, decision
 
 
@@ -154,16 +178,19 @@ def _state(snapshot: Snapshot) -> State:
     if last is None:
         spec = snapshot.live("Deployment", names.worker(snapshot.name)).get("spec") or {}
         return State(int(spec.get("replicas", snapshot.resource.spec.workers.replicas)))
-    return State(last.desired, times.seconds(last.fewer_since), last.fewer)
+    idle_since = times.seconds(last.idle_since)
+    return State(last.desired, times.seconds(last.fewer_since), last.fewer, idle_since)
 
 
 def _autoscaling(state: State | None) -> dict[str, Any] | None:
     if state is None:
         return None
-    if state.fewer_since is None:
-        return {"desired": state.desired}
-    since = times.text(state.fewer_since)
-    return {"desired": state.desired, "fewerSince": since, "fewer": state.fewer}
+    made: dict[str, Any] = {"desired": state.desired}
+    if state.fewer_since is not None:
+        made |= {"fewerSince": times.text(state.fewer_since), "fewer": state.fewer}
+    if state.idle_since is not None:
+        made["idleSince"] = times.text(state.idle_since)
+    return made
 
 
 def _as_wanted(snapshot: Snapshot, wanted: Manifest) -> bool:
@@ -194,7 +221,7 @@ def _reversed(text: str) -> str:
 
 def _again(snapshot: Snapshot) -> float:
     if snapshot.measured and snapshot.measured.consumers:
-        return SCALED_SECONDS
+        return look_again(snapshot.measured)
     ready = snapshot.live("Deployment", names.dispatcher(snapshot.name)).get("status") or {}
     waiting = any(not pod.ready for pod in snapshot.pods)
     if (

@@ -14,6 +14,7 @@ _IMAGE_TROUBLE = frozenset(
 _CONFIG_TROUBLE = frozenset(
     {"CreateContainerConfigError", "CreateContainerError", "RunContainerError"}
 )
+_ENDED = ("Failed", "Succeeded")
 _LINE_LENGTH = 300
 
 
@@ -30,7 +31,8 @@ def pod(obj: Mapping[str, Any]) -> Pod:
         ip=status.get("podIP", ""),
         created=meta.get("creationTimestamp", ""),
         ready=conditions.get("Ready", {}).get("status") == "True",
-        terminating="deletionTimestamp" in meta or status.get("phase") in ("Failed", "Succeeded"),
+        terminating="deletionTimestamp" in meta or status.get("phase") in _ENDED,
+        ended=status.get("phase") in _ENDED,
         deletion_cost=int(cost) if cost and cost.lstrip("-").isdigit() else None,
         unschedulable=str(scheduled.get("message", ""))
         if scheduled.get("status") == "False"

@@ -3,10 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 LEAST_RUNNING = 0.01
 """Of its time, a trainer counts as running at least this share: demand stays finite."""
+WINDOW_SECONDS = 120.0
+"""Rates are over so long while nothing changes, or they would jump."""
+STEP = 0.2
+"""Where the last seconds differ by more from the whole window, the load has changed: what was
+before says nothing any more."""
+RECENT_SECONDS = 4.5
+SCALED_SECONDS, HURRIED_SECONDS = 10.0, 5.0
+"""An input that trainers read is looked at so often, and so often while they stall."""
+STALLED = 0.05
+LEAST_BATCHES = 5
+"""Fewer of a trainer tell nothing of a change."""
+PAUSE_SECONDS = 300.0
+"""Trainers that take nothing and wait for nothing (a checkpoint, an evaluation) will go on, and
+keep their workers so long."""
 
 
 @dataclass(frozen=True)
@@ -19,6 +33,7 @@ class Consumer:
     epoch: int = 0
     useful_workers: int = 0
     finished: bool = False
+    batches: int = 0
 
 
 @dataclass(frozen=True)
@@ -59,6 +74,59 @@ class Measured:
     """More of them cannot help; 0: not known."""
     streams: Mapping[str, int] = field(default_factory=dict)
     """Open streams by the worker's host."""
+    batches: int = 0
+    """Over all trainers, in the time that was measured."""
+    paused: bool = False
+    """The trainers took nothing and waited for nothing."""
+
+
+def look_again(measured: Measured) -> float:
+    """Seconds after which an input that trainers read is worth another look."""
+    return HURRIED_SECONDS if measured.stall > STALLED else SCALED_SECONDS
+
+
+@dataclass(frozen=True)
+class Window:
+    """The samples that still say how it goes, and what they say together."""
+
+    samples: tuple[Sample, ...] = ()
+    measured: Measured | None = None
+    paused_since: float | None = None
+
+    def after(self, sample: Sample) -> Window:
+        """With one more sample."""
+        if not self.samples:
+            return Window((sample,), measure(None, sample))
+        latest = measure(self.samples[-1], sample)
+        if latest.paused:
+            return self._paused(latest, sample)
+        kept = tuple(one for one in self.samples if one.time >= sample.time - WINDOW_SECONDS)
+        kept = kept or self.samples[-1:]
+        recent = [one for one in kept if one.time <= sample.time - RECENT_SECONDS] or kept[:1]
+        whole, latest = measure(kept[0], sample), measure(recent[-1], sample)
+        if _stepped(whole, latest) or _others(kept[0], sample):
+            return Window((*kept[kept.index(recent[-1]) :], sample), latest)
+        return Window((*kept, sample), whole)
+
+    def _paused(self, latest: Measured, sample: Sample) -> Window:
+        """What was needed before is needed again soon; the pause itself is no measurement."""
+        since = self.samples[-1].time if self.paused_since is None else self.paused_since
+        if self.measured and sample.time - since < PAUSE_SECONDS:
+            before = self.measured
+            latest = replace(latest, demand=before.demand, busy_rate=before.busy_rate)
+        return Window((sample,), latest, since)
+
+
+def _stepped(whole: Measured, latest: Measured) -> bool:
+    if latest.batches < LEAST_BATCHES * latest.consumers:
+        return False
+    pairs = ((whole.demand, latest.demand), (whole.busy_rate, latest.busy_rate))
+    return any(old and new and abs(new / old - 1) > STEP for old, new in pairs)
+
+
+def _others(before: Sample, after: Sample) -> bool:
+    """Whether other trainers read: who came in between has no rate over the whole."""
+    return before.consumers.keys() != after.consumers.keys()
 
 
 def measure(before: Sample | None, after: Sample) -> Measured:
@@ -82,6 +150,10 @@ def measure(before: Sample | None, after: Sample) -> Measured:
         busy_rate=_busy_rate(before.workers, after.workers) if before else None,
         useful_workers=sum(one.useful_workers for one in reading.values()),
         streams=_streams(after.workers.values()),
+        batches=sum(now.batches - then.batches for then, now in pairs),
+        paused=wall > 0
+        and wait <= LEAST_RUNNING * wall
+        and all(now.rows == then.rows for then, now in pairs),
     )
 
 

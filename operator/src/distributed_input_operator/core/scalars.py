@@ -201,6 +201,7 @@ Quantity = Annotated[
         {
             "anyOf": [{"type": "integer"}, {"type": "string"}],
             "pattern": _ANY_QUANTITY,
+            "maxLength": 32,  # the API server's estimate of a rule's cost needs a bound
             "x-kubernetes-int-or-string": True,
             "examples": ["500m"],
         }

@@ -39,6 +39,8 @@ class Pod:
     """RFC 3339"""
     ready: bool = False
     terminating: bool = False
+    ended: bool = False
+    """It takes nothing any more."""
     deletion_cost: int | None = None
     unschedulable: str = ""
     """The scheduler's words, where it found no node."""

@@ -26,6 +26,9 @@ class WorkersStatus(_Part):
     """The workers that there are."""
 
     desired: int = Field(default=0, description="How many there should be.")
+    asked: int = Field(
+        default=0, description="How many there would be, were there room in all budgets."
+    )
     replicas: int = Field(default=0, description="How many pods there are.")
     ready: int = Field(default=0, description="How many of them serve.")
     summary: str = Field(default="", description="ready/desired.")
@@ -50,6 +53,7 @@ class AutoscalingStatus(_Part):
     desired: int = Field(default=0, description="How many workers.")
     fewer_since: str = Field(default="", description="Since when fewer would have done.")
     fewer: int = Field(default=0, description="The most that were wanted since then.")
+    idle_since: str = Field(default="", description="Since when no trainer reads.")
 
 
 class DispatcherStatus(_Part):

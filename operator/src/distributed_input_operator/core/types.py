@@ -29,6 +29,7 @@ from distributed_input_operator.core.sections import (
     TfDataService,
 )
 from distributed_input_operator.core.workers import Autoscaling, Workers
+from distributed_input_operator.core.worth import Trainers
 
 __all__ = [
     "API_VERSION",
@@ -46,6 +47,7 @@ __all__ = [
     "Source",
     "Spec",
     "TfDataService",
+    "Trainers",
     "Workers",
 ]
 
@@ -157,6 +159,9 @@ class Spec(Section):
         "TensorFlow's op determinism.",
     )
     workers: Workers = Field(default=Workers(), description="What runs the input pipeline.")
+    trainers: Trainers = Field(
+        default=Trainers(), description="What waits when there are too few workers."
+    )
     dispatcher: Dispatcher = Field(default=Dispatcher(), description="What knows who is there.")
     sidecar: Sidecar = Field(default=Sidecar(), description="What fetches a trainer's share.")
     tf_data_service: TfDataService | None = Field(

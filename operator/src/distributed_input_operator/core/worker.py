@@ -99,7 +99,11 @@ def _template(resource: DistributedInput, settings: Settings, code: str) -> dict
     }
     # Python imports a module once: other code or another dataset needs new processes.
     hashed = {"dataset": resource.spec.dataset.model_dump(mode="json"), "code": code}
-    return pod_template(name, names.WORKER, add_stock_worker(resource, settings, pod), hashed)
+    pod = add_stock_worker(resource, settings, pod)
+    made = pod_template(name, names.WORKER, pod, hashed)
+    given = resource.metadata.labels
+    queue = {label: given[label] for label in names.QUEUE_LABELS if label in given}
+    return {**made, "metadata": {**made["metadata"], "labels": made["metadata"]["labels"] | queue}}
 
 
 def _share_bytes(resource: DistributedInput) -> int:

@@ -29,10 +29,17 @@ class Autoscaling(Section):
         default=False, description="The number stays as it is, until this is false again."
     )
     stabilization_window_seconds: int = Field(
-        default=300,
+        default=120,
         ge=0,
         le=3600,
         description="Workers go only after fewer would have done for so long.",
+    )
+    idle_ttl_seconds: Annotated[int, Field(ge=0, le=604800)] | None = Field(
+        default=None,
+        alias="idleTTLSeconds",
+        description="Where no trainer has read for so long, all workers go, whatever minReplicas "
+        "is; they return with the first that reads. Left out: minReplicas stay.",
+        examples=[600],
     )
 
     @model_validator(mode="after")

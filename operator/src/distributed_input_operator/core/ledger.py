@@ -1,0 +1,193 @@
+"""What all inputs ask for and were granted. Pure state, of one leader; made anew from the cluster.
+
+Where a budget has room, an input is answered at once. Where it has none, the answer is what it was,
+until all claims have been weighed together (`settle`), once for many that changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from distributed_input_operator.core.budget import (
+    Amount,
+    Budget,
+    Claim,
+    Grant,
+    Key,
+    allocate,
+    total,
+)
+from distributed_input_operator.core.policy import PolicySpec
+
+
+@dataclass(frozen=True)
+class Ask:
+    """An input's claim, before the policy says what it counts in and what its stall costs."""
+
+    claim: Claim
+    """`cost` in accelerators of cost 1; without budgets."""
+    accelerator: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Used:
+    """What a budget has given."""
+
+    budget: Budget
+    inputs: int
+    """That count in it."""
+    wanted: int
+    """Workers that these ask for."""
+    used: Amount
+    """Of all that there is, and of what was granted and comes."""
+
+
+class Ledger:
+    """Claims and grants of all inputs.
+
+    Attributes:
+        unsettled: whether claims wait to be weighed.
+    """
+
+    def __init__(self) -> None:
+        self.unsettled = False
+        self._policy = PolicySpec()
+        self._budgets: dict[str, Budget] = {}
+        self._asks: dict[Key, Ask] = {}
+        self._claims: dict[Key, Claim] = {}
+        self._grants: dict[Key, Grant] = {}
+        self._reserved: dict[str, Amount] = {}
+        self._short: set[str] = set()
+        """Budgets of inputs that have less than they want: what becomes free is theirs."""
+
+    def use(self, policy: PolicySpec) -> None:
+        """From now on this holds."""
+        if policy == self._policy:
+            return
+        self._policy = policy
+        self._budgets = {one.name: one.budget() for one in policy.budgets}
+        self._claims = {key: self._priced(ask) for key, ask in self._asks.items()}
+        self._count()
+        self._short = set(self._budgets)
+        self.unsettled = True
+
+    def ask(self, ask: Ask) -> Grant:
+        """Workers for an input, for now; `settle` may say otherwise."""
+        key = ask.claim.key
+        if self._asks.get(key) != ask:
+            self._enter(key, ask)
+        return self._grants[key]
+
+    def forget(self, key: Key) -> None:
+        """The input is gone, and all its pods."""
+        if key in self._claims:
+            gone = self._claims.pop(key)
+            self._book(gone, -1)
+            self.unsettled |= not self._short.isdisjoint(gone.budgets)
+        self._asks.pop(key, None)
+        self._grants.pop(key, None)
+
+    def leaving(self, key: Key, pods: int) -> None:
+        """The input is gone, and so many of its worker pods are still there."""
+        known = self._asks.get(key)
+        if known is None or not pods:
+            self.forget(key)
+            return
+        claim = Claim(key, 0, occupied=pods, worker=known.claim.worker)
+        self.ask(replace(known, claim=claim))
+
+    def settle(self) -> list[Key]:
+        """Weigh all claims; the inputs whose grant is another one now."""
+        self.unsettled = False
+        limited = [one for one in self._claims.values() if one.budgets]
+        made = allocate(self._budgets, limited)
+        free = {
+            key: Grant(one.wanted, one.wanted)
+            for key, one in self._claims.items()
+            if not one.budgets
+        }
+        made |= free
+        changed = [key for key, grant in made.items() if self._grants.get(key) != grant]
+        self._grants = made
+        self._short = {
+            name for one in limited if made[one.key].workers < one.wanted for name in one.budgets
+        }
+        self._claims = {key: _promised(one, made[key]) for key, one in self._claims.items()}
+        self._count()
+        return sorted(changed)
+
+    def budgets(self) -> list[Used]:
+        """What each budget has given, in the policy's order."""
+        inputs, wanted = dict.fromkeys(self._budgets, 0), dict.fromkeys(self._budgets, 0)
+        for one in self._claims.values():
+            for name in one.budgets:
+                inputs[name] += 1
+                wanted[name] += one.wanted
+        return [
+            Used(one, inputs[name], wanted[name], self._reserved[name])
+            for name, one in self._budgets.items()
+        ]
+
+    def _enter(self, key: Key, ask: Ask) -> None:
+        if key in self._claims:
+            self._book(self._claims[key], -1)
+        claim = self._priced(ask)
+        grant = self._answer(claim, self._grants.get(key))
+        self._asks[key], self._grants[key] = ask, grant
+        self._claims[key] = _promised(claim, grant)
+        self._book(self._claims[key], 1)
+
+    def _answer(self, claim: Claim, last: Grant | None) -> Grant:
+        if not claim.budgets:
+            return Grant(claim.wanted, claim.wanted)
+        more = claim.wanted - claim.held
+        if self._short.isdisjoint(claim.budgets) and (
+            more <= 0 or self._room(claim, claim.standing + more)
+        ):
+            return Grant(claim.wanted, claim.wanted)
+        self.unsettled = True
+        known = last or Grant(claim.held, claim.held)
+        return replace(known, workers=min(claim.wanted, known.workers))
+
+    def _room(self, claim: Claim, workers: int) -> bool:
+        """Whether so many fit beside what the others have: it is not booked itself just now."""
+        return all(
+            taken + workers * part <= limit
+            for name in claim.budgets
+            for taken, part, limit in zip(
+                self._reserved[name], claim.worker, self._budgets[name].limits, strict=True
+            )
+        )
+
+    def _priced(self, ask: Ask) -> Claim:
+        claim = ask.claim
+        namespace = claim.key[0]
+        price = self._policy.stall_costs.get(ask.accelerator, 1.0)
+        names = tuple(one.name for one in self._policy.budgets if one.covers(namespace, ask.labels))
+        return replace(claim, cost=claim.cost * price, budgets=names)
+
+    def _book(self, claim: Claim, sign: int) -> None:
+        count = sign * claim.standing
+        for name in claim.budgets:
+            one = self._reserved[name]
+            workers, cpu, memory = claim.worker
+            self._reserved[name] = (
+                one[0] + count * workers,
+                one[1] + count * cpu,
+                one[2] + count * memory,
+            )
+
+    def _count(self) -> None:
+        self._reserved = total(
+            self._budgets, ((one, one.standing) for one in self._claims.values())
+        )
+
+
+def _promised(claim: Claim, grant: Grant) -> Claim:
+    """What was granted counts as there before its pods are: the write is on its way."""
+    if grant.workers <= claim.held:
+        return claim
+    more = grant.workers - claim.held
+    return replace(claim, held=grant.workers, occupied=claim.occupied + more)

@@ -1,0 +1,89 @@
+"""The custom resource definition of InputPolicy, from its typed model.
+
+`python -m distributed_input_operator.core.policy_crd` prints it; `make crds` writes it to crds/.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from distributed_input_operator.core.crd import structural, text, without_defaults
+from distributed_input_operator.core.policy import (
+    POLICY_KIND,
+    POLICY_NAME,
+    POLICY_PLURAL,
+    InputPolicy,
+    PolicyStatus,
+)
+from distributed_input_operator.core.types import API_VERSION, GROUP
+
+
+def policy_crd() -> dict[str, Any]:
+    """The CustomResourceDefinition of InputPolicy."""
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{POLICY_PLURAL}.{GROUP}"},
+        "spec": {
+            "group": GROUP,
+            "scope": "Cluster",
+            "names": {
+                "kind": POLICY_KIND,
+                "listKind": f"{POLICY_KIND}List",
+                "plural": POLICY_PLURAL,
+                "singular": POLICY_KIND.lower(),
+                "shortNames": ["dipolicy"],
+                "categories": ["ml"],
+            },
+            "versions": [
+                {
+                    "name": API_VERSION.partition("/")[2],
+                    "served": True,
+                    "storage": True,
+                    "schema": {"openAPIV3Schema": _root()},
+                    "subresources": {"status": {}},
+                    "additionalPrinterColumns": [
+                        {
+                            "name": "Workers",
+                            "type": "string",
+                            "jsonPath": ".status.summary",
+                            "description": "Of each budget: there are/limit.",
+                        },
+                        {
+                            "name": "Age",
+                            "type": "date",
+                            "jsonPath": ".metadata.creationTimestamp",
+                            "description": "Since when it exists.",
+                        },
+                    ],
+                }
+            ],
+        },
+    }
+
+
+def _root() -> dict[str, Any]:
+    whole, status = InputPolicy.model_json_schema(), PolicyStatus.model_json_schema()
+    return {
+        "type": "object",
+        "description": InputPolicy.__doc__,
+        "properties": {
+            "apiVersion": {"type": "string"},
+            "kind": {"type": "string"},
+            "metadata": {"type": "object"},
+            "spec": structural(whole["$defs"]["PolicySpec"], whole["$defs"]),
+            "status": without_defaults(structural(status, status["$defs"])),
+        },
+        "x-kubernetes-validations": [
+            {
+                "rule": f"self.metadata.name == '{POLICY_NAME}'",
+                "message": f"metadata.name is {POLICY_NAME!r}: there is one policy, put all "
+                "budgets into it",
+            }
+        ],
+    }
+
+
+if __name__ == "__main__":
+    sys.stdout.write(text(policy_crd()))

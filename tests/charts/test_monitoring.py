@@ -1,0 +1,47 @@
+"""Alerts and dashboard: they ask for metrics that the operator has, and the chart brings them."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import yaml
+from prometheus_client import REGISTRY
+
+from distributed_input_operator import metrics
+from tests.charts.rendering import CHART, manifests, one
+
+RULES = CHART / "files" / "rules.yaml"
+DASHBOARD = json.loads((CHART / "files" / "dashboard.json").read_text())
+QUERIES = [target["expr"] for panel in DASHBOARD["panels"] for target in panel["targets"]]
+ON = ("prometheusRule.enabled=true", "grafanaDashboard.enabled=true")
+
+
+def test_rules_and_dashboard_ask_for_metrics_that_there_are():
+    known = {
+        name
+        for family in REGISTRY.collect()
+        for name in (family.name, f"{family.name}_total", f"{family.name}_bucket")
+    }
+    assert metrics.RESOURCES == ("workers", "cpu", "memory")
+    for text in (*QUERIES, RULES.read_text()):
+        for name in re.findall(r"\bdistributed_input_\w+", text):
+            assert name in known, name
+
+
+def test_every_alert_says_what_and_how_bad():
+    for group in yaml.safe_load(RULES.read_text())["groups"]:
+        for alert in group["rules"]:
+            assert alert["labels"]["severity"] in {"info", "warning", "critical"}
+            assert alert["annotations"]["summary"]
+            assert alert["for"]
+
+
+def test_the_chart_brings_both_where_they_are_asked_for():
+    found = manifests("here", *ON)
+    rules = one(found, "PrometheusRule")["spec"]
+    assert rules == yaml.safe_load(RULES.read_text())
+    config = one(found, "ConfigMap", "-dashboard")
+    assert json.loads(config["data"]["distributed-input.json"]) == DASHBOARD
+    assert config["metadata"]["labels"]["grafana_dashboard"] == "1"
+    assert "PrometheusRule" not in {each["kind"] for each in manifests("here")}

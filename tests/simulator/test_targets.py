@@ -1,0 +1,57 @@
+"""What scaling promises, on the traces of docs/scaling.md."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.simulator import traces
+from tests.simulator.policies import Hpa, Oracle, Ours, OursBrief
+from tests.simulator.results import run
+
+_START = 16.0
+"""The longest start of a worker on these traces."""
+
+
+@pytest.fixture(scope="module")
+def shared():
+    return {policy: run(traces.shared(), policy) for policy in (Ours, Hpa, Oracle)}
+
+
+def test_under_a_budget_three_times_less_stall_than_hpa_at_no_more_workers(shared):
+    assert 3 * shared[Ours].stall_seconds <= shared[Hpa].stall_seconds
+    assert shared[Ours].worker_hours <= shared[Hpa].worker_hours
+
+
+def test_under_a_budget_the_cost_is_within_a_tenth_of_the_oracles(shared):
+    assert shared[Ours].cost <= 1.1 * shared[Oracle].cost
+
+
+def test_a_budget_holds_at_every_moment(shared):
+    assert shared[Ours].most_used <= 60
+
+
+@pytest.mark.parametrize(
+    "trace", [traces.steps(), traces.epochs(), traces.spot()], ids=lambda trace: trace.name
+)
+def test_the_cost_of_one_input_is_within_a_tenth_of_the_oracles(trace):
+    assert run(trace, Ours).cost <= 1.1 * run(trace, Oracle).cost
+
+
+@pytest.mark.parametrize("trace", traces.all_traces(), ids=lambda trace: trace.name)
+def test_nothing_oscillates(trace):
+    assert run(trace, Ours).oscillations == 0
+
+
+def test_a_step_up_is_met_within_thirty_seconds_and_a_start():
+    assert max(run(traces.steps(), Ours).settled) <= 30 + _START
+
+
+def test_a_step_down_is_followed_as_soon_as_the_window_allows():
+    assert max(run(traces.steps(), OursBrief).settled_down) <= 30 + _START
+    assert max(run(traces.steps(), Ours).settled_down) <= 120 + 30
+
+
+def test_a_dataset_that_becomes_four_times_slower_stalls_for_less_than_a_minute():
+    outcome = run(traces.steps(), Ours)
+    later = [stall["a"] for time, _, stall in outcome.history if 960 <= time < 2700]
+    assert sum(later) / len(later) < 0.05

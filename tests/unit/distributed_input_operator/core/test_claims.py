@@ -1,0 +1,152 @@
+"""What an input asks of budgets, and what it says of the answer."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from distributed_input_operator.core.budget import Grant
+from distributed_input_operator.core.claims import takes
+from distributed_input_operator.core.plan import plan, report
+from distributed_input_operator.core.rates import Measured
+from distributed_input_operator.core.snapshot import Pod
+from distributed_input_operator.core.status import Status
+from tests.unit.distributed_input_operator.snapshots import NOW, after, snapshot
+
+GIB = 1 << 30
+SAID = (
+    "3 of 9 workers asked for: the budget of research is spent; team/b loses 41 % more per worker"
+)
+
+
+def asked(found):
+    """What the planner asks for."""
+    seen = []
+
+    def granted(ask):
+        seen.append(ask)
+        return Grant(ask.claim.wanted, ask.claim.wanted)
+
+    plan(found, NOW, granted)
+    return seen[0]
+
+
+def status_of(found, made, now):
+    """What is written."""
+    status = report(found, made, [], now)
+    assert status is not None
+    return status
+
+
+def limited(found):
+    """A plan that gets three workers, and the status that it leads to."""
+    made = plan(found, NOW, lambda _: Grant(3, 3, "research", SAID))
+    return made, status_of(found, made, NOW)
+
+
+def limit(status):
+    """The condition that says why."""
+    return next((c for c in status["conditions"] if c["type"] == "ScalingLimited"), None)
+
+
+def test_an_ask_says_what_is_wanted_what_there_is_and_what_it_is_worth():
+    found = snapshot(
+        workers={
+            "replicas": 9,
+            "resources": {"requests": {"cpu": "1500m"}, "limits": {"memory": "2Gi"}},
+        },
+        trainers={
+            "accelerator": "h100",
+            "acceleratorsPerTrainer": 8,
+            "weight": 2.0,
+            "priority": 7,
+        },
+    )
+    found = after(found, plan(found, NOW))
+    pods = [
+        Pod("w-1", "worker"),
+        Pod("w-2", "worker", terminating=True),
+        Pod("w-3", "worker", terminating=True, ended=True),
+        Pod("d", "dispatcher"),
+    ]
+    ask = asked(replace(found, pods=tuple(pods), measured=Measured(consumers=4)))
+    claim = ask.claim
+    assert (claim.key, ask.accelerator, claim.priority) == (("team", "digits"), "h100", 7)
+    assert (claim.wanted, claim.least, claim.held, claim.occupied) == (9, 1, 9, 2)
+    assert claim.cost == 2 * 8 * 4
+    assert claim.worker == (1, 1500, 2 * GIB)
+
+
+def test_the_minimum_of_autoscaling_is_the_least():
+    scaling = {"minReplicas": 3, "maxReplicas": 9}
+    claim = asked(snapshot(workers={"autoscaling": scaling})).claim
+    assert (claim.wanted, claim.least) == (3, 3)
+    assert asked(snapshot(workers={"replicas": 0})).claim.least == 0
+
+
+def test_what_other_containers_ask_for_counts():
+    side = {"name": "side", "resources": {"requests": {"cpu": 1, "memory": "1Gi"}}}
+    pod = {"spec": {"containers": [side, {"name": "plain"}, side]}}
+    assert takes({"spec": {"template": pod}}) == (1, 2000, 2 * GIB)
+
+
+def test_a_grant_is_what_the_deployment_gets_and_the_status_says_why():
+    found = snapshot(workers={"replicas": 9})
+    made, status = limited(found)
+    (deployment,) = (
+        one
+        for one in made.objects
+        if one["kind"] == "Deployment" and one["metadata"]["name"] == "digits-worker"
+    )
+    assert deployment["spec"]["replicas"] == 3
+    assert (status["workers"]["desired"], status["workers"]["asked"]) == (3, 9)
+    assert (limit(status)["reason"], limit(status)["message"]) == ("BudgetSpent", SAID)
+
+
+def test_another_rival_is_no_news():
+    found = snapshot(workers={"replicas": 9})
+    _, status = limited(found)
+    found = replace(found, status=Status.model_validate(status))
+    other = SAID.replace("team/b loses 41", "team/c loses 43")
+    made = plan(found, NOW, lambda _: Grant(3, 3, "research", other))
+    assert limit(report(found, made, [], NOW + 1) or status)["message"] == SAID
+    fewer = other.replace("3 of 9", "2 of 9")
+    made = plan(found, NOW, lambda _: Grant(2, 2, "research", fewer))
+    assert limit(status_of(found, made, NOW + 1))["message"] == fewer
+
+
+@pytest.mark.parametrize(("consumers", "ready"), [(0, "Idle"), (1, "DispatcherStarting")])
+def test_an_idle_input_is_ready_for_the_first_that_reads(consumers, ready):
+    scaling = {"maxReplicas": 9, "idleTTLSeconds": 60}
+    found = snapshot(workers={"autoscaling": scaling})
+    found = replace(found, measured=Measured(consumers=0))
+    first = status_of(found, plan(found, NOW), NOW)
+    assert first["autoscaling"]["idleSince"]
+    found = replace(
+        found, status=Status.model_validate(first), measured=Measured(consumers=consumers)
+    )
+    objects = dict(after(found, plan(found, NOW)).objects)
+    place = ("Deployment", "digits-dispatcher")
+    objects[place] = {**objects[place], "status": {"availableReplicas": 1 - consumers}}
+    found = replace(found, objects=objects)
+    made = plan(found, NOW + 61)
+    status = status_of(found, made, NOW + 61)
+    assert made.desired == (0 if consumers == 0 else 1)
+    condition = next(c for c in status["conditions"] if c["type"] == "Ready")
+    assert condition["reason"] == ready
+    assert condition["status"] == ("True" if ready == "Idle" else "False")
+
+
+def test_queue_labels_are_put_on_worker_pods():
+    found = snapshot(workers={"replicas": 1})
+    meta = found.resource.metadata.model_copy(
+        update={"labels": {"kueue.x-k8s.io/queue-name": "team-queue", "mine": "x"}}
+    )
+    found = replace(found, resource=found.resource.model_copy(update={"metadata": meta}))
+    for one in plan(found, NOW).objects:
+        if one["kind"] == "Deployment":
+            labels = one["spec"]["template"]["metadata"]["labels"]
+            worker = one["metadata"]["name"] == "digits-worker"
+            assert labels.get("kueue.x-k8s.io/queue-name") == ("team-queue" if worker else None)
+            assert "mine" not in labels

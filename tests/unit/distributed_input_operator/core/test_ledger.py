@@ -1,0 +1,167 @@
+"""Claims and grants over time: answered at once where there is room, weighed where not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from distributed_input_operator.core.budget import Claim
+from distributed_input_operator.core.ledger import Ask, Ledger
+from distributed_input_operator.core.policy import PolicySpec
+
+
+def policy(**spec):
+    return PolicySpec.model_validate(spec)
+
+
+def limited(workers, **more):
+    """One budget for all."""
+    return policy(budgets=[{"name": "all", "limits": {"workers": workers}}], **more)
+
+
+def ask(name, wanted, held=0, occupied=None, namespace="t", accelerator="", **more):
+    key = (namespace, name)
+    pods = held if occupied is None else occupied
+    return Ask(Claim(key, wanted, 1, held, pods, **more), accelerator)
+
+
+def test_without_a_policy_all_get_what_they_ask_for():
+    ledger = Ledger()
+    assert ledger.ask(ask("a", 900)).workers == 900
+    assert not ledger.unsettled
+
+
+def test_where_there_is_room_the_answer_comes_at_once():
+    ledger = Ledger()
+    ledger.use(limited(10))
+    ledger.settle()
+    assert ledger.ask(ask("a", 6)).workers == 6
+    assert not ledger.unsettled
+    assert ledger.ask(ask("b", 6)).workers == 0
+    assert ledger.unsettled, "there is no room for six more: all are weighed"
+
+
+def test_what_was_granted_counts_before_its_pods_are_there():
+    ledger = Ledger()
+    ledger.use(limited(10))
+    ledger.settle()
+    ledger.ask(ask("a", 8))
+    ledger.ask(ask("b", 8, cost=100.0))
+    ledger.settle()
+    assert ledger.ask(ask("b", 8, cost=100.0)).workers == 2, "a may be writing its 8 right now"
+    ledger.ask(ask("a", 8, held=8))
+    ledger.settle()
+    assert ledger.ask(ask("a", 8, held=8)).workers == 2
+    ledger.ask(ask("a", 8, held=2, occupied=8))
+    ledger.ask(ask("a", 8, held=2, occupied=3))
+    ledger.settle()
+    assert ledger.ask(ask("b", 8, held=2, cost=100.0)).workers in (2, 7)
+    ledger.settle()
+    assert ledger.ask(ask("b", 8, held=2, cost=100.0)).workers == 7
+
+
+def test_prices_are_the_policys():
+    ledger = Ledger()
+    ledger.use(limited(10, stallCosts={"h100": 4.0, "old": 0.25}))
+    ledger.ask(ask("new", 8, accelerator="h100"))
+    ledger.ask(ask("old", 8, accelerator="old"))
+    ledger.settle()
+    new, old = (ledger.ask(ask(n, 8, accelerator=a)) for n, a in (("new", "h100"), ("old", "old")))
+    assert (new.target, old.target) == (8, 2)
+    assert "t/new loses 1500 % more per worker" in old.message
+
+
+def test_who_is_gone_counts_while_its_pods_leave():
+    ledger = Ledger()
+    ledger.use(limited(10))
+    ledger.settle()
+    ledger.ask(ask("a", 9, held=9))
+    ledger.leaving(("t", "a"), 9)
+    assert ledger.ask(ask("b", 5)).workers == 0
+    ledger.leaving(("t", "a"), 4)
+    ledger.settle()
+    assert ledger.ask(ask("b", 5)).workers == 5
+    ledger.leaving(("t", "a"), 0)
+    assert [one.inputs for one in ledger.budgets()] == [1]
+
+
+def test_a_policy_that_goes_frees_all():
+    ledger = Ledger()
+    ledger.use(limited(2))
+    ledger.ask(ask("a", 9))
+    ledger.settle()
+    assert ledger.ask(ask("a", 9)).workers == 2
+    ledger.use(PolicySpec())
+    assert ledger.settle() == [("t", "a")]
+    assert ledger.ask(ask("a", 9)).workers == 9
+
+
+LIMIT, NAMES = 12, "abc"
+
+
+class Some:
+    """Three inputs whose looks, starts and drains come in any order."""
+
+    def __init__(self) -> None:
+        self.ledger = Ledger()
+        self.ledger.use(limited(LIMIT))
+        self.wanted, self.held, self.pods = (dict.fromkeys(NAMES, 0) for _ in range(3))
+
+    def look(self, name) -> None:
+        """Ask, and write at once, as the operator does."""
+        found = ask(name, self.wanted[name], self.held[name], self.pods[name])
+        claim = replace(found.claim, least=min(1, self.wanted[name]))
+        self.held[name] = self.ledger.ask(replace(found, claim=claim)).workers
+
+    def a_pod(self, name) -> None:
+        """One starts, or is gone."""
+        if self.pods[name] != self.held[name]:
+            self.pods[name] += 1 if self.pods[name] < self.held[name] else -1
+
+    @property
+    def all(self) -> int:
+        """Pods that there are or are about to be."""
+        return sum(max(self.held[one], self.pods[one]) for one in NAMES)
+
+
+@given(st.data())
+def test_no_budget_is_overrun_whatever_comes_first_and_in_the_end_nothing_is_left_over(data):
+    some = Some()
+    for _ in range(data.draw(st.integers(1, 60))):
+        name = data.draw(st.sampled_from(NAMES))
+        match data.draw(st.sampled_from(["want", "look", "settle", "pod"])):
+            case "want":
+                some.wanted[name] = data.draw(st.integers(0, 15))
+            case "look":
+                some.look(name)
+            case "settle":
+                some.ledger.settle()
+            case _:
+                some.a_pod(name)
+        assert some.all <= LIMIT
+    for _ in range(4):
+        for name in NAMES:
+            some.look(name)
+            some.pods[name] = some.held[name]
+            some.look(name)
+        if some.ledger.unsettled:
+            some.ledger.settle()
+    assert sum(some.held.values()) == min(LIMIT, sum(some.wanted.values()))
+
+
+def test_who_waits_gets_the_place_of_who_is_gone():
+    ledger = Ledger()
+    ledger.use(limited(10))
+    ledger.ask(ask("a", 10, held=4))
+    ledger.leaving(("t", "b"), 0)
+    ledger.ask(ask("b", 6, held=6))
+    ledger.settle()
+    ledger.leaving(("t", "b"), 6)
+    ledger.settle()
+    assert ledger.ask(ask("a", 10, held=4)).workers == 4
+    ledger.leaving(("t", "b"), 0)
+    assert ledger.unsettled
+    assert ledger.settle() == [("t", "a")]
+    assert ledger.ask(ask("a", 10, held=4)).workers == 10
