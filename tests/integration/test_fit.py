@@ -63,7 +63,7 @@ class Dies(keras.callbacks.Callback):
 @pytest.fixture
 def sidecar(cluster: Cluster, request: pytest.FixtureRequest) -> Sidecar:
     name = f"fit-{abs(hash(request.node.name)) % 10_000}"
-    limits = {"epochs": 3}
+    limits: dict[str, Any] = {"epochs": 3}
     (made,) = cluster.add_sidecars({name: spec("", partitions=4, numSplits=8, **limits)})
     return made
 
