@@ -23,12 +23,12 @@ PROTOC = $(UV) run --quiet --isolated --no-project --no-config --python '>=3.10,
 PROTOS = distributed_input/proto/*.proto
 
 # What `make test` runs, in this order: the quick ones first.
-PARTS := lint types contracts protos-check crds-check unit charts operator integration faults cluster
+PARTS := lint types contracts protos-check crds-check unit charts operator integration compat faults cluster e2e
 
-.PHONY: help setup run test lint format types contracts unit charts operator cluster cluster-up cluster-down integration faults chaos simulate bench protos protos-check crds crds-check clean
+.PHONY: help setup run test lint format types contracts unit charts operator cluster e2e cluster-up cluster-down integration compat compat-page faults chaos simulate bench protos protos-check crds crds-check clean
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(SYNCED) ## Make .venv: both packages (editable) and the tools, at the locked versions
 
@@ -66,6 +66,12 @@ unit: $(SYNCED) ## Tests of one piece at a time
 integration: $(SYNCED) ## Tests of real processes on this machine
 	pytest tests/integration
 
+compat: $(SYNCED) ## What the references show, with our input; and that docs/compatibility.md says what came of it
+	python -m tests.compat
+
+compat-page: $(SYNCED) ## Write docs/compatibility.md from them anew
+	python -m tests.compat --write
+
 charts: $(SYNCED) ## helm lint, and the chart's templates before a real API server
 	pytest tests/charts
 
@@ -74,6 +80,9 @@ operator: $(SYNCED) ## The operator before a real API server: rules, children, f
 
 cluster: $(SYNCED) ## Tests of the test cluster itself, and of the images on it
 	pytest tests/cluster
+
+e2e: $(SYNCED) ## On a real node: install, apply, train, kill what can die, upgrade (root, or E2E_KUBECONFIG)
+	pytest tests/e2e
 
 cluster-up: $(SYNCED) ## A Kubernetes with one node on this machine, with this checkout's images (root)
 	python -m tests.cluster up

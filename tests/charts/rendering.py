@@ -14,15 +14,14 @@ CHART = Path(__file__).parents[2] / "charts" / "distributed-input"
 RELEASE = "dinput"
 NAME = "dinput-distributed-input"
 """What the chart makes of the release's name."""
-_SECONDS = 60.0
 
 Manifest = dict[str, Any]
 
 
-def helm(*command: str | Path) -> subprocess.CompletedProcess[str]:
+def helm(*command: str | Path, seconds: float = 60) -> subprocess.CompletedProcess[str]:
     """Run helm; its output. Does not raise where it fails."""
     return subprocess.run(
-        [binary("helm"), *command], capture_output=True, text=True, timeout=_SECONDS
+        [binary("helm"), *command], capture_output=True, text=True, timeout=seconds
     )
 
 

@@ -6,13 +6,10 @@ import contextlib
 import os
 import select
 import signal
-import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 _STOP_SECONDS = 10.0
-# What is meant to outlive this process: Python warns of a child that it forgets while it runs.
-_left_running: list[subprocess.Popen[bytes]] = []
 
 
 class Daemon:
@@ -37,35 +34,31 @@ class Daemon:
         tie = ("setpriv", "--pdeathsig", "KILL", "--") if tied else ()
         self._argv = [*tie, *(str(part) for part in argv)]
         self._env = env
-        self._tied = tied
-        self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
         """Start it; its log is appended to."""
-        with self.log.open("ab") as log:
-            self._process = subprocess.Popen(
-                self._argv,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                env={**os.environ, **(self._env or {})},
-                # A Ctrl-C in the terminal is for the tests, which stop it in order.
-                start_new_session=True,
-            )
-        if not self._tied:
-            _left_running.append(self._process)
-        self._pid_file.write_text(f"{self._process.pid} {_started(self._process.pid)}")
+        append = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+        # Not subprocess: it warns of what is meant to outlive this process.
+        pid = os.posix_spawnp(
+            self._argv[0],
+            self._argv,
+            {**os.environ, **(self._env or {})},
+            file_actions=[
+                (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+                (os.POSIX_SPAWN_OPEN, 1, str(self.log), append, 0o644),
+                (os.POSIX_SPAWN_DUP2, 1, 2),
+            ],
+            # A Ctrl-C in the terminal is for the tests, which stop it in order.
+            setsid=True,
+        )
+        self._pid_file.write_text(f"{pid} {_started(pid)}")
 
     def stop(self, number: signal.Signals = signal.SIGTERM) -> None:
         """End it, by SIGKILL after 10 s; returns when it is gone. Nothing where it does not run."""
         stop_by_file(self._pid_file, number)
-        if self._process is not None:
-            self._process.wait()
 
     def alive(self) -> bool:
         """Whether it runs."""
-        if self._process is not None:
-            return self._process.poll() is None
         return pid_in(self._pid_file) is not None
 
     def tail(self) -> str:
@@ -107,6 +100,8 @@ def end(pid: int, number: signal.Signals = signal.SIGTERM) -> None:
             poll.poll(_STOP_SECONDS * 1000)
     finally:
         os.close(handle)
+    with contextlib.suppress(ChildProcessError):  # another process started it, and reaps it
+        os.waitpid(pid, os.WNOHANG)
 
 
 def _started(pid: int) -> str:

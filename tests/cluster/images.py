@@ -6,6 +6,7 @@ There is no registry: an image is an archive, which a node imports.
 from __future__ import annotations
 
 import hashlib
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -24,6 +25,7 @@ _COMMON = (
     *("operator/pyproject.toml", "sidecar/pyproject.toml", "sidecar/src"),
 )
 _SOURCES = {"operator": (*_COMMON, "operator/src"), "sidecar": _COMMON, "worker": _COMMON}
+_DIGITS = tuple(f"examples/digits/{one}" for one in ("Dockerfile", "digits.py", "train.py"))
 _SUITE = "bookworm"
 _INCLUDE = "python3,python3-venv,ca-certificates"
 # Behind a proxy that signs anew, only this machine's own list knows the signer.
@@ -49,7 +51,7 @@ def image(target: str) -> Image:
     """
     packages.require(packages.IMAGES)
     base = _base()
-    name = f"localhost/distributed-input-{target}:{_key(base, *_contents(target))}"
+    name = f"localhost/distributed-input-{target}:{_key(base, *_contents(*_SOURCES[target]))}"
     with lock("images"):
         made = _archive(name)
         if not made.archive.exists():
@@ -58,6 +60,31 @@ def image(target: str) -> Image:
             _buildah(*build, f"--build-arg=BASE_IMAGE={base}", f"--tag={name}", str(_ROOT))
             _push(made)
             _forget_older(target)
+    return made
+
+
+def digits() -> Image:
+    """The image of examples/digits, for its workers and trainers both; as `image`."""
+    worker = image("worker")
+    name = f"localhost/distributed-input-digits:{_key(worker.name, *_contents(*_DIGITS))}"
+    with lock("images"), tempfile.TemporaryDirectory() as context:
+        made = _archive(name)
+        if not made.archive.exists():
+            print(f"building {name}", file=sys.stderr, flush=True)
+            # As its README says; in a folder of its own, for the checkout's may hold anything.
+            folder = Path(context) / "digits"
+            folder.mkdir()
+            for file in _DIGITS:
+                shutil.copy(_ROOT / file, folder)
+            subprocess.run(
+                [sys.executable, folder / "digits.py", folder / "data"],
+                check=True,
+                timeout=_SECONDS,
+            )
+            build = ["bud", "--quiet", "--isolation=chroot", f"--tag={name}"]
+            _buildah(*build, f"--build-arg=WORKER_IMAGE={worker.name}", str(folder))
+            _push(made)
+            _forget_older("digits")
     return made
 
 
@@ -131,8 +158,8 @@ def _forget_older(target: str) -> None:
         _buildah("rmi", "--force", f"localhost/distributed-input-{target}:{key}")
 
 
-def _contents(target: str) -> Iterable[str | bytes]:
-    for source in _SOURCES[target]:
+def _contents(*sources: str) -> Iterable[str | bytes]:
+    for source in sources:
         path = _ROOT / source
         files = [path] if path.is_file() else sorted(path.rglob("*"))
         for file in files:

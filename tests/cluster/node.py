@@ -79,13 +79,24 @@ class Node:
         there = set(self._ctr("images", "list", "--quiet").stdout.split())
         for image in images:
             if image.name not in there:
-                done = self._ctr("images", "import", str(image.archive))
-                if done.returncode:
-                    raise RuntimeError(f"{image.archive} cannot be imported: {done.stderr}")
+                self._done("images", "import", str(image.archive))
             repository = image.name.rpartition(":")[0]
             elders = {name for name in there if name.startswith(f"{repository}:")} - {image.name}
             if elders:
                 self._ctr("images", "remove", *elders)
+
+    def tag(self, image: str, name: str) -> None:
+        """Give an image of this node another name, too."""
+        self._done("images", "tag", "--force", image, name)
+
+    def kill(self, container_id: str) -> None:
+        """SIGKILL a container's first process. container_id: of its status, after `://`."""
+        self._done("tasks", "kill", "--signal=SIGKILL", container_id)
+
+    def _done(self, *command: str) -> None:
+        done = self._ctr(*command)
+        if done.returncode:
+            raise RuntimeError(f"ctr {' '.join(command)}: {done.stderr}")
 
     def _ctr(self, *command: str) -> subprocess.CompletedProcess[str]:
         address = f"--address={self._socket}"

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
-from tests.cluster.binaries import binary
+from tests.cluster.kubectl import Kubectl
 from tests.cluster.whole import Cluster
 
-_SECONDS = 120.0
 _RESTRICTED = {
     "allowPrivilegeEscalation": False,
     "capabilities": {"drop": ["ALL"]},
@@ -34,27 +30,15 @@ with urllib.request.urlopen("http://served:8080/", timeout=60) as answer:
 """
 
 
-def _kubectl(cluster: Cluster, *command: str | Path, text: str = "") -> str:
-    done = subprocess.run(
-        [binary("kubectl"), f"--kubeconfig={cluster.kubeconfig}", *command],
-        input=text,
-        capture_output=True,
-        text=True,
-        timeout=_SECONDS,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
 @pytest.fixture(scope="module")
-def space(whole_cluster: Cluster) -> Iterator[str]:
-    """A namespace of this file's, under the restricted pod security standard."""
-    name = "test-node"
-    _kubectl(whole_cluster, "create", "namespace", name)
+def kubectl(whole_cluster: Cluster) -> Iterator[Kubectl]:
+    """In a namespace of this file's, under the restricted pod security standard."""
+    made = Kubectl(whole_cluster.kubeconfig, "test-node")
+    made("create", "namespace", made.namespace)
     enforce = "pod-security.kubernetes.io/enforce=restricted"
-    _kubectl(whole_cluster, "label", "namespace", name, enforce)
-    yield name
-    _kubectl(whole_cluster, "delete", "namespace", name)
+    made("label", "namespace", made.namespace, enforce)
+    yield made
+    made("delete", "namespace", made.namespace)
 
 
 def _container(cluster: Cluster, name: str, *command: str) -> dict[str, Any]:
@@ -64,10 +48,6 @@ def _container(cluster: Cluster, name: str, *command: str) -> dict[str, Any]:
         "command": list(command),
         "securityContext": _RESTRICTED,
     }
-
-
-def _apply(cluster: Cluster, space: str, *manifests: dict[str, Any]) -> None:
-    _kubectl(cluster, "apply", "-n", space, "-f", "-", text=yaml.safe_dump_all(manifests))
 
 
 def _job(name: str, spec: dict[str, Any]) -> dict[str, Any]:
@@ -83,7 +63,7 @@ def _job(name: str, spec: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_a_job_completes_beside_a_native_sidecar_and_reaches_a_service_by_name(
-    whole_cluster, space
+    whole_cluster, kubectl
 ):
     """Scheduling, images, DNS, Services, native sidecars, logs."""
     server = _container(whole_cluster, "server", "python", "-c", _SERVE)
@@ -102,36 +82,30 @@ def test_a_job_completes_beside_a_native_sidecar_and_reaches_a_service_by_name(
         },
     )
     head = {"apiVersion": "v1"}
-    _apply(
-        whole_cluster, space, {**head, "kind": "Pod", **pod}, {**head, "kind": "Service", **service}
-    )
-    wait = ("wait", "-n", space, "--timeout=90s")
-    _kubectl(whole_cluster, *wait, "--for=condition=Ready", "pod/served")
-    _apply(whole_cluster, space, job)
-    _kubectl(whole_cluster, *wait, "--for=condition=Complete", "job/asks")
-    assert "answered 200" in _kubectl(whole_cluster, "logs", "-n", space, "job/asks", "-c", "asks")
-    said = _kubectl(whole_cluster, "exec", "-n", space, "served", "--", "id", "-u")
-    assert said.strip() == "65532"
+    kubectl.apply({**head, "kind": "Pod", **pod}, {**head, "kind": "Service", **service})
+    kubectl.wait("pod/served", "Ready")
+    kubectl.apply(job)
+    kubectl.wait("job/asks", "Complete")
+    assert "answered 200" in kubectl("logs", "job/asks", "-c", "asks")
+    assert kubectl("exec", "served", "--", "id", "-u").strip() == "65532"
 
 
 @pytest.mark.parametrize("target", ["operator", "sidecar", "worker"])
-def test_our_commands_start_in_their_images_without_a_writable_disk(whole_cluster, space, target):
+def test_our_commands_start_in_their_images_without_a_writable_disk(whole_cluster, kubectl, target):
     command = "distributed-input-operator" if target == "operator" else "distributed-input"
     container = {
         **_container(whole_cluster, "says", command, "--help"),
         "image": whole_cluster.images[target],
     }
-    _apply(whole_cluster, space, _job(f"says-{target}", {"containers": [container]}))
-    wait = ("wait", "-n", space, "--timeout=90s", "--for=condition=Complete")
-    _kubectl(whole_cluster, *wait, f"job/says-{target}")
-    said = _kubectl(whole_cluster, "logs", "-n", space, f"job/says-{target}")
-    assert said.startswith(f"usage: {command}")
+    kubectl.apply(_job(f"says-{target}", {"containers": [container]}))
+    kubectl.wait(f"job/says-{target}", "Complete")
+    assert kubectl("logs", f"job/says-{target}").startswith(f"usage: {command}")
 
 
-def test_bringing_it_up_again_changes_nothing(whole_cluster, space):
+def test_bringing_it_up_again_changes_nothing(whole_cluster, kubectl):
     from tests.cluster import whole
 
-    before = _kubectl(whole_cluster, "get", "node", "-o", "jsonpath={.items[*].metadata.uid}")
+    nodes = ("get", "node", "-o", "jsonpath={.items[*].metadata.uid}")
+    before = kubectl(*nodes)
     assert whole.up().kubeconfig == whole_cluster.kubeconfig
-    after = _kubectl(whole_cluster, "get", "node", "-o", "jsonpath={.items[*].metadata.uid}")
-    assert before == after
+    assert kubectl(*nodes) == before

@@ -13,10 +13,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.cluster import images, network, node, packages
+from tests.cluster import images, network, packages
 from tests.cluster.binaries import lock
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.daemon import stop_by_file
+from tests.cluster.node import Node, clean_up
 
 STATE = Path("/var/lib/distributed-input-cluster")
 RUN = Path("/run/distributed-input-cluster")
@@ -26,12 +27,13 @@ RUN = Path("/run/distributed-input-cluster")
 class Cluster:
     """Where a cluster is, and its images' names by the Dockerfile's targets.
 
-    plane: its control plane, for tests that stop the API server; None where it is not our own.
+    plane, node: its parts, for tests that harm them; None where it is not our own.
     """
 
     kubeconfig: Path
     images: Mapping[str, str]
-    plane: ControlPlane | None
+    plane: ControlPlane | None = None
+    node: Node | None = None
 
 
 def up() -> Cluster:
@@ -40,7 +42,7 @@ def up() -> Cluster:
     Raises packages.Missing where this machine has none and can have none.
     """
     if given := os.environ.get("E2E_KUBECONFIG"):
-        return Cluster(Path(given), {one: _named(one) for one in images.TARGETS}, None)
+        return Cluster(Path(given), {one: _named(one) for one in images.TARGETS})
     packages.require(packages.NODE | packages.IMAGES)
     wanted = [images.image(target) for target in images.TARGETS]
     with lock("cluster"):
@@ -53,7 +55,7 @@ def up() -> Cluster:
             runs.start(images.pause())
         runs.load(*wanted)
     names = {target: image.name for target, image in zip(images.TARGETS, wanted, strict=True)}
-    return Cluster(plane.kubeconfig, names, plane)
+    return Cluster(plane.kubeconfig, names, plane, runs)
 
 
 def down() -> None:
@@ -67,13 +69,13 @@ def _down() -> None:
     for pid_file in STATE.glob("*/*.pid"):
         # Nothing of it is kept: no need to say goodbye.
         stop_by_file(pid_file, signal.SIGKILL)
-    node.clean_up(STATE / "node", RUN)
+    clean_up(STATE / "node", RUN)
     shutil.rmtree(STATE, ignore_errors=True)
 
 
-def _parts() -> tuple[ControlPlane, node.Node]:
+def _parts() -> tuple[ControlPlane, Node]:
     plane = ControlPlane(STATE / "control-plane", address=network.ADDRESS, tied=False)
-    return plane, node.Node(plane, STATE / "node", RUN)
+    return plane, Node(plane, STATE / "node", RUN)
 
 
 def _named(target: str) -> str:

@@ -14,6 +14,7 @@ job and the epoch alone, so that any process can compute it and none has to reme
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Generator, Mapping, Sequence
 
 from distributed_input.errors import ConfigError
@@ -83,6 +84,38 @@ def deal(seed: int, epoch: int, num_splits: int, partitions: int) -> list[list[i
     key = mix(seed, epoch)
     order = sorted(range(num_splits), key=lambda split: (mix(key, split), split))
     return [order[p::partitions] for p in range(partitions)]
+
+
+def place(turns: Sequence[Sequence[int]], workers: Sequence[int]) -> dict[int, int]:
+    """Which worker makes which split: the same for every consumer of every job, so that jobs of
+    one dataset meet at the same worker, and no worker gets two more than another.
+
+    Rendezvous hashing with bounded load: a split goes to the worker of the highest hash among
+    those that have the fewest of its turn, and of all.
+
+    Args:
+        turns: keys of the splits that are read at about the same time, by turn: lockstep waits for
+            the slowest of a turn.
+        workers: keys; at least one.
+
+    Returns:
+        A worker's key for each split's.
+    """
+    found: dict[int, int] = {}
+    total: Counter[int] = Counter()
+    for turn in turns:
+        most = -(-len(turn) // len(workers))
+        taken: Counter[int] = Counter()
+        for split in turn:
+            free = [key for key in workers if taken[key] < most]
+            least = min(total[key] for key in free)
+            best = max(
+                (key for key in free if total[key] <= least), key=lambda key: mix(split, key)
+            )
+            found[split] = best
+            taken[best] += 1
+            total[best] += 1
+    return found
 
 
 def partitions_of(consumer: int, consumers: int, partitions: int) -> list[int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -12,6 +13,33 @@ from distributed_input.proto import types_pb2
 
 SPLITS_PER_PARTITION = 4  # more splits replay less when a worker dies; each costs a start
 _WHOLE_PARTITIONS = 8  # of a job without a batch size: serves 1, 2, 4 and 8 trainers
+
+
+_JOB_NAME = re.compile(r"[A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?")
+
+
+def check_name(job: str) -> str:
+    """`job`, where it can name one of an input's jobs, or is empty: the input's own.
+
+    Raises:
+        ConfigError: it is not what a label's value in Kubernetes may be.
+    """
+    if job and not _JOB_NAME.fullmatch(job):
+        raise ConfigError(
+            f"job {job!r}: a job's name has 1 to 63 letters, digits, '-', '_' and '.', and begins "
+            "and ends with a letter or digit; mend connect(job=...) or DISTRIBUTED_INPUT_JOB"
+        )
+    return job
+
+
+def full_name(input_name: str, job: str) -> str:
+    """What dispatcher and workers call a job of an input; `job` is empty for the input's own."""
+    return f"{input_name}/{job}" if job else input_name
+
+
+def input_of(full: str) -> str:
+    """The input of a job's full name."""
+    return full.partition("/")[0]
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 
@@ -13,3 +16,10 @@ def wide(ctx: Any, rows: int = 100, width: int = 128 << 10) -> tf.data.Dataset:
     return numbers.map(
         lambda row: {"id": row, "bytes": tf.fill([width], tf.cast(row % 251, tf.uint8))}
     )
+
+
+def slow(ctx: Any, rows: int, kib: int, milliseconds: float) -> Iterator[dict[str, Any]]:
+    """Row r: `kib` KiB, made in so many milliseconds."""
+    for row in range(ctx.input_pipeline_id, rows, ctx.num_input_pipelines):
+        time.sleep(milliseconds / 1e3)
+        yield {"id": np.int64(row), "bytes": np.zeros(kib << 10, np.uint8)}

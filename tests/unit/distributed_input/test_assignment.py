@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -188,3 +189,36 @@ def test_a_number_that_does_not_fit_is_refused_with_those_that_do() -> None:
         assignment.check_topology(64, 5, 1)
     with pytest.raises(ConfigError, match=r"3 trainers .* one of \[1, 2, 4, 8\] trainers"):
         assignment.check_topology(64, 8, 3)
+
+
+keys = st.lists(st.integers(0, 2**64 - 1), min_size=1, max_size=12, unique=True)
+turns = st.lists(st.integers(0, 999), unique=True, max_size=60).flatmap(
+    lambda splits: st.integers(1, 8).map(
+        lambda parts: [splits[at : at + parts] for at in range(0, len(splits), parts)]
+    )
+)
+
+
+@given(turns, keys, st.randoms())
+def test_splits_are_placed_evenly_and_alike_whoever_asks(
+    turns: list[list[int]], workers: list[int], shuffled: Any
+) -> None:
+    found = assignment.place(turns, workers)
+    assert sorted(found) == sorted(split for turn in turns for split in turn)
+    for some in [*turns, list(found)]:
+        loads = Counter(found[split] for split in some)
+        counts = [loads[key] for key in workers]
+        assert max(counts) - min(counts) <= 1 or some in turns[1:]
+        assert max(counts) <= -(-len(some) // len(workers))
+    others = list(workers)
+    shuffled.shuffle(others)
+    assert assignment.place(turns, others) == found
+
+
+@given(turns, keys)
+def test_what_is_placed_does_not_depend_on_later_turns(
+    turns: list[list[int]], workers: list[int]
+) -> None:
+    found = assignment.place(turns, workers)
+    before = assignment.place(turns[:-1], workers)
+    assert all(found[split] == worker for split, worker in before.items())

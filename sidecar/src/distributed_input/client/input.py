@@ -12,20 +12,25 @@ from distributed_input.client.reader import Reader
 from distributed_input.decode import decode
 from distributed_input.elements import ElementSpec
 from distributed_input.errors import ConfigError
+from distributed_input.jobs import check_name
 from distributed_input.proto import trainer_pb2, types_pb2
 
 if TYPE_CHECKING:
     import tensorflow as tf
 
+JOB_ENV = "DISTRIBUTED_INPUT_JOB"
 FOLDER_ENV = "DISTRIBUTED_INPUT_DIR"
 DEFAULT_FOLDER = "/run/distributed-input"
 
 
-def connect(name: str = "", *, timeout: float = 60.0) -> Input:
+def connect(name: str = "", *, job: str | None = None, timeout: float = 60.0) -> Input:
     """Connect to the sidecar beside this trainer.
 
     Args:
         name: of the DistributedInput; may be left out where the sidecar serves one.
+        job: which of the input's jobs: each has an epoch and positions of its own, and trainers
+            of the same name share one. Without it DISTRIBUTED_INPUT_JOB names it, and where that
+            is not set it is the input's own job.
         timeout: seconds to wait for the sidecar.
 
     Returns:
@@ -33,10 +38,11 @@ def connect(name: str = "", *, timeout: float = 60.0) -> Input:
 
     Raises:
         UnavailableError: no sidecar answered; says how to start one.
-        ConfigError: the sidecar serves no input of that name.
+        ConfigError: the sidecar serves no input of that name, or `job` cannot be a name.
     """
     folder = Path(os.environ.get(FOLDER_ENV) or DEFAULT_FOLDER)
-    return Input(Reader(folder, name, timeout))
+    wanted = os.environ.get(JOB_ENV, "") if job is None else job
+    return Input(Reader(folder, name, timeout, check_name(wanted)))
 
 
 class Input:
@@ -57,8 +63,13 @@ class Input:
         return self._reader.welcome.input
 
     @property
+    def job(self) -> str:
+        """Which of the input's jobs; empty: its own."""
+        return self._reader.job
+
+    @property
     def consumer(self) -> tuple[int, int]:
-        """(index, count) of this trainer among the trainers that share the input."""
+        """(index, count) of this trainer among the trainers that share the job."""
         return self._reader.welcome.consumer, self._reader.welcome.consumers
 
     @property

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from distributed_input.client.channel import Channel, SidecarGone
 from distributed_input.client.watch import watch
 from distributed_input.errors import (
+    ConfigError,
     DistributedInputError,
     FencedError,
     PositionError,
@@ -62,7 +63,7 @@ class _Epoch:
 
 
 _current: weakref.WeakValueDictionary[tuple[Path, str], Reader] = weakref.WeakValueDictionary()
-_replacing = threading.Lock()  # of the readers of this process, by folder and input
+_replacing = threading.Lock()  # of the readers of this process, by folder and job
 
 
 class Reader:
@@ -72,11 +73,13 @@ class Reader:
         folder: shared with the sidecar.
         name: of the input, or empty where there is one.
         timeout: seconds to wait for a sidecar, at first and when one is gone.
+        job: of the input; empty: its own.
     """
 
-    def __init__(self, folder: Path, name: str, timeout: float) -> None:
+    def __init__(self, folder: Path, name: str, timeout: float, job: str = "") -> None:
         self._folder = folder
         self._name = name
+        self.job = job
         self._timeout = timeout
         self._lock = threading.Lock()  # of receiving
         self._state = threading.RLock()  # of what iterators and checkpoints read
@@ -139,12 +142,14 @@ class Reader:
             self._check_open()
             try:
                 channel = Channel(self._folder, 5.0)
-                channel.send(hello=trainer_pb2.Hello(protocol=PROTOCOL, input=self._name))
+                hello = trainer_pb2.Hello(protocol=PROTOCOL, input=self._name, job=self.job)
+                channel.send(hello=hello)
                 self._channel = channel
                 self._check_open()  # before this, `end` did not know the channel to wake us by
                 message = self._next_message(deadline)
                 welcome = message.welcome
                 check_protocol(welcome.protocol, "the sidecar")
+                self._check_job(welcome)
                 channel.map_ring(welcome.ring_file, welcome.ring_bytes)
                 watch(self, channel)
                 return channel, welcome
@@ -156,6 +161,14 @@ class Reader:
                         'distributed-input.dev/inject: "true"'
                     ) from error
                 time.sleep(0.05)
+
+    def _check_job(self, welcome: trainer_pb2.Welcome) -> None:
+        """Do not read the input's own job in the place of another."""
+        if welcome.job != self.job:
+            raise ConfigError(
+                f"the sidecar knows nothing of jobs, so job {self.job!r} of input {welcome.input} "
+                "cannot be read: upgrade the sidecar's image"
+            )
 
     # Epochs.
 
@@ -242,7 +255,7 @@ class Reader:
                 if epoch is None or epoch.generation != generation:
                     raise FencedError(
                         "another iterator of this input has begun its epoch: iterate one at a "
-                        "time, or give the second an input of its own"
+                        "time, or give the second a job of its own: connect(..., job=...)"
                     )
                 if not self._pending:
                     if epoch.ended:
@@ -516,7 +529,7 @@ class Reader:
 
         What it was sent and has not read would take up room in the ring as long as it lives.
         """
-        key = self._folder, self.welcome.input
+        key = self._folder, self.welcome.config.name
         with _replacing:
             older = _current.get(key)
             _current[key] = self
@@ -524,7 +537,7 @@ class Reader:
             older.end(
                 FencedError(
                     f"input {self.welcome.input} was opened again: one reader at a time. Close the "
-                    "first, or give the second an input of its own"
+                    "first, or give the second a job of its own: connect(..., job=...)"
                 )
             )
 

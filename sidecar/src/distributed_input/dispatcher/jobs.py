@@ -79,7 +79,10 @@ class Jobs:
         """The job in use under `name`. Raises NotFoundError."""
         entry = self._entries.get(name)
         if entry is None or not self.in_use(now, entry):
-            raise NotFoundError(f"job {name} is not registered (yet)")
+            used = sorted(key for key, one in self._entries.items() if self.in_use(now, one))
+            raise NotFoundError(
+                f"job {name} is not registered (yet); in use: {', '.join(used) or 'none'}"
+            )
         return entry.job
 
     def entry(self, name: str) -> Entry | None:

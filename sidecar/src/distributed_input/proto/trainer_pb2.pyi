@@ -21,12 +21,14 @@ class FromTrainer(_message.Message):
     def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., open: _Optional[_Union[Open, _Mapping]] = ..., start: _Optional[_Union[StartEpoch, _Mapping]] = ..., release: _Optional[_Union[Release, _Mapping]] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ...) -> None: ...
 
 class Hello(_message.Message):
-    __slots__ = ("protocol", "input")
+    __slots__ = ("protocol", "input", "job")
     PROTOCOL_FIELD_NUMBER: _ClassVar[int]
     INPUT_FIELD_NUMBER: _ClassVar[int]
+    JOB_FIELD_NUMBER: _ClassVar[int]
     protocol: int
     input: str
-    def __init__(self, protocol: _Optional[int] = ..., input: _Optional[str] = ...) -> None: ...
+    job: str
+    def __init__(self, protocol: _Optional[int] = ..., input: _Optional[str] = ..., job: _Optional[str] = ...) -> None: ...
 
 class Open(_message.Message):
     __slots__ = ("dataset_file", "dataset_id", "draft", "replicas")
@@ -95,7 +97,7 @@ class Units(_message.Message):
     def __init__(self, units: _Optional[_Iterable[_Union[Unit, _Mapping]]] = ...) -> None: ...
 
 class Welcome(_message.Message):
-    __slots__ = ("protocol", "input", "consumer", "consumers", "ring_file", "ring_bytes", "config", "from_trainer", "timeout_seconds")
+    __slots__ = ("protocol", "input", "consumer", "consumers", "ring_file", "ring_bytes", "config", "from_trainer", "timeout_seconds", "job")
     PROTOCOL_FIELD_NUMBER: _ClassVar[int]
     INPUT_FIELD_NUMBER: _ClassVar[int]
     CONSUMER_FIELD_NUMBER: _ClassVar[int]
@@ -105,6 +107,7 @@ class Welcome(_message.Message):
     CONFIG_FIELD_NUMBER: _ClassVar[int]
     FROM_TRAINER_FIELD_NUMBER: _ClassVar[int]
     TIMEOUT_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    JOB_FIELD_NUMBER: _ClassVar[int]
     protocol: int
     input: str
     consumer: int
@@ -114,7 +117,8 @@ class Welcome(_message.Message):
     config: _types_pb2.Job
     from_trainer: bool
     timeout_seconds: float
-    def __init__(self, protocol: _Optional[int] = ..., input: _Optional[str] = ..., consumer: _Optional[int] = ..., consumers: _Optional[int] = ..., ring_file: _Optional[str] = ..., ring_bytes: _Optional[int] = ..., config: _Optional[_Union[_types_pb2.Job, _Mapping]] = ..., from_trainer: bool = ..., timeout_seconds: _Optional[float] = ...) -> None: ...
+    job: str
+    def __init__(self, protocol: _Optional[int] = ..., input: _Optional[str] = ..., consumer: _Optional[int] = ..., consumers: _Optional[int] = ..., ring_file: _Optional[str] = ..., ring_bytes: _Optional[int] = ..., config: _Optional[_Union[_types_pb2.Job, _Mapping]] = ..., from_trainer: bool = ..., timeout_seconds: _Optional[float] = ..., job: _Optional[str] = ...) -> None: ...
 
 class Opened(_message.Message):
     __slots__ = ("job", "unit_rows", "units_per_step")

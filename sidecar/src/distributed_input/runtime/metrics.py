@@ -48,7 +48,7 @@ def _gauge(name: str, help_text: str, *labels: str) -> Definition:
     return Definition(PREFIX + name, "gauge", help_text, labels)
 
 
-WORKER_ROWS = _counter("worker_rows", "Rows produced by this worker.")
+WORKER_ROWS = _counter("worker_rows", "Rows sent by this worker, once for each job.")
 WORKER_BYTES = _counter("worker_bytes", "Bytes of rows sent by this worker.")
 WORKER_BUSY_SECONDS = _counter(
     "worker_busy_seconds", "Time spent producing rows, added up over streams."
@@ -61,6 +61,10 @@ WORKER_OPEN_STREAMS = _gauge("worker_open_streams", "Splits being streamed now."
 WORKER_REPLAYED_ROWS = _counter(
     "worker_replayed_rows", "Rows produced again, unsent, to resume a split."
 )
+WORKER_SHARED_ROWS = _counter(
+    "worker_shared_rows", "Rows sent that were made for another job of the same dataset."
+)
+WORKER_SHARED_BYTES = _gauge("worker_shared_bytes", "Rows kept for other jobs of a dataset.")
 WORKER_DRAINING = _gauge("worker_draining", "1 while the worker drains.")
 WORKER_FAILURES = _counter("worker_failures", "Streams ended by an error, by its class.", "error")
 

@@ -38,7 +38,7 @@ class Connection:
     """Serves one connected socket until it closes. One thread reads, the epoch's sends."""
 
     def __init__(
-        self, sock: socket.socket, find: Callable[[str], Input], consumer: int, consumers: int
+        self, sock: socket.socket, find: Callable[[str, str], Input], consumer: int, consumers: int
     ) -> None:
         self._socket = sock
         self._find = find
@@ -190,7 +190,7 @@ class Connection:
 
     def _hello(self, hello: trainer_pb2.Hello) -> None:
         check_protocol(hello.protocol, "the trainer's distributed-input package")
-        made = self._find(hello.input)
+        made = self._find(hello.input, hello.job)
         self._input = made
         made.attach(self)
         welcome = trainer_pb2.Welcome(
@@ -203,6 +203,7 @@ class Connection:
             config=made.config,
             from_trainer=made.from_trainer,
             timeout_seconds=made.timeout_seconds,
+            job=made.job,
         )
         self._send(trainer_pb2.FromSidecar(welcome=welcome), self._closed)
 

@@ -103,8 +103,10 @@ class EpochRun:
     def _run(self) -> None:
         try:
             self._open()
-            while self._deliver_step():
-                pass
+            more = self._deliver_step()
+            self._reading.read_ahead()
+            while more:
+                more = self._deliver_step()
             self._reading.close()
             self.done = True
             self._sink.ended(self)

@@ -1,4 +1,4 @@
-"""One input of this sidecar: its configuration, ring, link and the trainer that reads it."""
+"""One job of an input in this sidecar: its configuration, ring, link and reader."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from distributed_input.errors import (
     RetryableError,
     UnavailableError,
 )
+from distributed_input.jobs import full_name
 from distributed_input.proto import dispatcher_pb2, types_pb2, worker_pb2
 from distributed_input.runtime import statuses
 from distributed_input.runtime.credentials import Credentials
@@ -35,13 +36,14 @@ _DESCRIBE_SECONDS = 120.0  # building a dataset may read a good deal
 
 
 class Input:
-    """One DistributedInput as this sidecar serves it, from its resolved spec.
+    """One job of a DistributedInput as this sidecar serves it, from the resolved spec.
 
     Args:
-        name: of the resource, and so of the job.
+        name: of the resource.
         spec: the spec with all defaults, as `data_plane_config` makes it.
         address: of the dispatcher, host:port.
         folder: where the ring goes.
+        job: which of the input's; empty: its own.
 
     Raises:
         ConfigError: a field that this version does not understand.
@@ -56,9 +58,10 @@ class Input:
         folder: Path,
         consumer: int,
         consumers: int,
+        job: str = "",
     ) -> None:
-        self.name = name
-        self.config = job_of(name, spec)
+        self.name, self.job = name, job
+        self.config = job_of(full_name(name, job), spec)
         self.from_trainer = not self.config.HasField("entry_point")
         sidecar = spec.get("sidecar", {})
         self.read_ahead = int(sidecar.get("readAhead", 1))
@@ -85,10 +88,15 @@ class Input:
         if older is not None:
             older.end(
                 FencedError(
-                    f"input {self.name} was opened again: one reader at a time. Close the first, "
-                    "or give the second an input of its own"
+                    f"input {self.config.name} was opened again: one reader at a time. Close the "
+                    "first, or give the second a job of its own: connect(..., job=...)"
                 )
             )
+
+    @property
+    def idle(self) -> bool:
+        """No trainer is connected."""
+        return self._connection is None
 
     def detach(self, connection: Connection, facts: Sequence[dispatcher_pb2.PartitionFact]) -> None:
         """Forget a reader that is gone, but not the facts of its epoch."""
@@ -128,7 +136,7 @@ class Input:
                     "spec.dataset.entryPoint, or pass dataset_fn to distribute() or dataset()"
                 )
             if not dataset:
-                return self.link.wait_for_job(self.name, deadline)
+                return self.link.wait_for_job(self.config.name, deadline)
             if hashlib.sha256(dataset).hexdigest() != draft.dataset_id:
                 raise ConfigError(
                     "the dataset that the trainer wrote is damaged: is the disk full?"

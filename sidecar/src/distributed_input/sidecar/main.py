@@ -9,7 +9,7 @@ import os
 import socket
 import struct
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from distributed_input.runtime.metrics import Sample
 from distributed_input.sidecar.connection import Connection
 from distributed_input.sidecar.inputs import Input
 from distributed_input.sidecar.samples import samples
+from distributed_input.sidecar.served import Served
 
 _log = logs.get("sidecar.main")
 SOCKET_NAME = "sidecar.sock"
@@ -30,10 +31,8 @@ SOCKET_NAME = "sidecar.sock"
 class Sidecar:
     """Accepts trainers on `folder`/sidecar.sock and serves `inputs` to them."""
 
-    def __init__(
-        self, inputs: Mapping[str, Input], folder: Path, consumer: int, consumers: int
-    ) -> None:
-        self._inputs = dict(inputs)
+    def __init__(self, inputs: Served, folder: Path, consumer: int, consumers: int) -> None:
+        self._inputs = inputs
         self._consumer, self._consumers = consumer, consumers
         path = folder / SOCKET_NAME
         path.unlink(missing_ok=True)  # of an earlier life in the same volume
@@ -46,8 +45,7 @@ class Sidecar:
 
     def start(self) -> None:
         """Begin to serve."""
-        for made in self._inputs.values():
-            made.link.start()
+        self._inputs.start()
         self._thread.start()
 
     @property
@@ -57,14 +55,13 @@ class Sidecar:
 
     def samples(self) -> list[Sample]:
         """The metrics."""
-        return [sample for made in self._inputs.values() for sample in samples(made)]
+        return [sample for made in self._inputs.all() for sample in samples(made)]
 
     def close(self) -> None:
         """Stop serving; trainers get a retryable error."""
         self._path.unlink(missing_ok=True)
         self._socket.close()
-        for made in self._inputs.values():
-            made.close()
+        self._inputs.close()
 
     def _accept(self) -> None:
         while True:
@@ -75,18 +72,8 @@ class Sidecar:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 21)
             # A send that waits looks at its cancelled event this often; reads end with the peer.
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _timeval(0.2))
-            connection = Connection(sock, self._find, self._consumer, self._consumers)
+            connection = Connection(sock, self._inputs.find, self._consumer, self._consumers)
             threading.Thread(target=connection.serve, name="connection", daemon=True).start()
-
-    def _find(self, name: str) -> Input:
-        if not name and len(self._inputs) == 1:
-            return next(iter(self._inputs.values()))
-        if name in self._inputs:
-            return self._inputs[name]
-        known = ", ".join(sorted(self._inputs))
-        if not name:
-            raise ConfigError(f"this sidecar serves {known}: connect() needs the name of one")
-        raise ConfigError(f"this sidecar serves no input {name!r}; it serves {known}")
 
 
 def _timeval(seconds: float) -> bytes:
@@ -158,7 +145,7 @@ def _credentials(token_file: str | None, name: str) -> Credentials:
     return Credentials.from_args(token_file, os.environ)
 
 
-def _inputs(args: argparse.Namespace, folder: Path) -> dict[str, Input]:
+def _inputs(args: argparse.Namespace, folder: Path) -> Served:
     consumer, consumers = args.consumer_index, args.consumer_count
     if not 0 <= consumer < consumers:
         raise ConfigError(f"--consumer-index {consumer}: must be from 0 to {consumers - 1}")
@@ -166,18 +153,14 @@ def _inputs(args: argparse.Namespace, folder: Path) -> dict[str, Input]:
     dispatchers = _dispatchers(args.dispatcher, list(specs))
     for stale in folder.glob("ring-*"):
         stale.unlink(missing_ok=True)
-    return {
-        name: Input(
-            name,
-            spec,
-            dispatchers[name],
-            _credentials(args.token_file, name),
-            folder,
-            consumer,
-            consumers,
+
+    def make(name: str, job: str) -> Input:
+        credentials = _credentials(args.token_file, name)
+        return Input(
+            name, specs[name], dispatchers[name], credentials, folder, consumer, consumers, job
         )
-        for name, spec in specs.items()
-    }
+
+    return Served(make, list(specs))
 
 
 def _body(argv: Sequence[str] | None) -> int:
@@ -199,7 +182,7 @@ def _body(argv: Sequence[str] | None) -> int:
     gc.freeze()  # what is there now stays: no use in looking through it again
     address = scraped.address if scraped else None
     ready.write(args.ready_file, str(folder / SOCKET_NAME), address)
-    _log.info("serving", folder=str(folder), inputs=sorted(inputs))
+    _log.info("serving", folder=str(folder), inputs=inputs.names)
     stopping.wait()
     sidecar.close()
     return 0

@@ -1,4 +1,4 @@
-"""A partition's rows in one epoch: its splits, one after the other, read ahead of need."""
+"""A partition's rows in one epoch: its splits, one after the other, read ahead once asked to."""
 
 from __future__ import annotations
 
@@ -41,7 +41,6 @@ class PartitionReader:
         context: StreamContext,
         partition: int,
         splits: Sequence[int],
-        read_ahead: int,
         start: Start,
     ) -> None:
         self.partition = partition
@@ -52,7 +51,7 @@ class PartitionReader:
         self.ended = False
         self._context = context
         self._splits = splits
-        self._read_ahead = read_ahead
+        self._read_ahead = 0
         self._ordinal = start.ordinal  # of the stream at the head
         self._before = start.before
         self._digest = 0
@@ -63,6 +62,12 @@ class PartitionReader:
         self._skip = start.rows - start.before  # rows of the head split already consumed
         self._prefix = start.prefix
         self._open_more()
+
+    def read_ahead(self, splits: int) -> None:
+        """From now on keep so many splits open behind the one that is read."""
+        self._read_ahead = splits
+        if not self.ended:
+            self._open_more()
 
     def take(self, rows: int) -> list[Run]:
         """Up to `rows` rows that are here; fewer when they are not, none when `ended`.

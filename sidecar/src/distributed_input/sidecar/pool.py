@@ -1,21 +1,19 @@
 """The workers a sidecar may open streams on, and which one to take for a split.
 
-Rendezvous hashing keeps a split where it was while membership is stable; the bound on
-load spreads splits of the same turn evenly, which lockstep needs: the slowest partition
-sets the pace. Only what a consumer itself has open counts as load.
+What `assignment.place` says of the workers that are there: every consumer of every job of a
+dataset says the same, so that a worker makes a split once for all of them.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections import Counter
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 import grpc
 
-from distributed_input.assignment import mix
+from distributed_input.assignment import mix, place
 from distributed_input.proto import dispatcher_pb2, worker_pb2
 from distributed_input.runtime.credentials import Credentials
 from distributed_input.runtime.serving import open_channel
@@ -30,7 +28,7 @@ class _Member:
     channel: grpc.Channel
     stub: Stub
     key: int
-    open: Counter[int] = field(default_factory=Counter)  # streams by ordinal
+    open: int = 0  # streams
     failed_at: float = float("-inf")
 
 
@@ -55,7 +53,7 @@ class WorkerPool:
             for gone in self._members.keys() - told.keys():
                 member = self._members[gone]
                 member.info.draining = True
-                if not member.open.total():
+                if not member.open:
                     member.channel.close()
                     del self._members[gone]
         self.add(told.values())
@@ -73,35 +71,31 @@ class WorkerPool:
                 self._members[info.worker_id] = _Member(info, channel, _stub(channel), key)
             self._changed.notify_all()
 
-    def acquire(self, split_key: int, ordinal: int) -> tuple[str, Stub] | None:
-        """A worker for a split, counted as loaded until `release`; None where there is none."""
+    def acquire(self, turns: Sequence[Sequence[int]], split: int) -> tuple[str, Stub] | None:
+        """A worker for a split, counted as loaded until `release`; None where there is none.
+
+        Args:
+            turns: as `assignment.place` takes them.
+            split: key of one of those.
+        """
         with self._changed:
             now = time.monotonic()
             able = [m for m in self._members.values() if not m.info.draining]
             fresh = [m for m in able if now - m.failed_at > _FORGIVE_SECONDS]
-            candidates = fresh or able
+            candidates = {m.key: m for m in fresh or able}
             if not candidates:
                 return None
-            turn = sum(m.open[ordinal] for m in candidates) + 1
-            bound = -(-turn // len(candidates))
-            free = [m for m in candidates if m.open[ordinal] < bound] or candidates
-            least = min(m.open.total() for m in free)
-            best = max(
-                (m for m in free if m.open.total() <= least + 1),
-                key=lambda m: mix(split_key, m.key),
-            )
-            best.open[ordinal] += 1
-            return best.info.worker_id, best.stub
+            chosen = candidates[place(turns, sorted(candidates))[split]]
+            chosen.open += 1
+            return chosen.info.worker_id, chosen.stub
 
-    def release(self, worker_id: str, ordinal: int, failed: bool) -> None:
+    def release(self, worker_id: str, failed: bool) -> None:
         """End of a stream that `acquire` counted."""
         with self._changed:
             member = self._members.get(worker_id)
             if member is None:
                 return
-            member.open[ordinal] -= 1
-            if not member.open[ordinal]:
-                del member.open[ordinal]
+            member.open -= 1
             if failed:
                 member.failed_at = time.monotonic()
             self._changed.notify_all()
@@ -116,7 +110,7 @@ class WorkerPool:
     def open_streams(self) -> int:
         """Streams that were acquired and not yet released."""
         with self._changed:
-            return sum(member.open.total() for member in self._members.values())
+            return sum(member.open for member in self._members.values())
 
     def wait(self, seconds: float) -> None:
         """Wait for a change of membership, at most so long."""

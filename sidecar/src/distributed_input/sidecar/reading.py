@@ -79,6 +79,8 @@ class Reading:
             self._lock,
             self._arrived,
             source.timeout_seconds,
+            self.deal,
+            1 + source.read_ahead,
         )
 
     def open(self, partition: int, start: Start) -> None:
@@ -87,8 +89,16 @@ class Reading:
             if partition in self.readers:
                 self.readers[partition].close()
             self.readers[partition] = PartitionReader(
-                self._context, partition, self.deal[partition], self.source.read_ahead, start
+                self._context, partition, self.deal[partition], start
             )
+
+    def read_ahead(self) -> None:
+        """Open splits ahead of need; not before the first rows are here, which would wait longer
+        while workers set up what nobody needs yet.
+        """
+        with self._lock:
+            for reader in self.readers.values():
+                reader.read_ahead(self.source.read_ahead)
 
     def locate(self, partition: int) -> int | None:
         """Wait until the start of a partition is found; its total where that lies before it."""

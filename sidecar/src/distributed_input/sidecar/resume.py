@@ -13,6 +13,7 @@ from collections.abc import Mapping
 
 from distributed_input import assignment
 from distributed_input.errors import PositionError, UnavailableError
+from distributed_input.jobs import input_of
 from distributed_input.proto import trainer_pb2, types_pb2
 from distributed_input.share import Share, share_of
 from distributed_input.sidecar.partition import Start
@@ -29,7 +30,7 @@ def check(position: Position, job: types_pb2.Job, share: Share) -> None:
         PositionError: naming what differs and what to do.
     """
     for field, saved, now in (
-        ("name", position.job, job.name),
+        ("name", input_of(position.job), input_of(job.name)),  # another job's will do
         ("spec.partitions", position.partitions, job.partitions),
         ("spec.seed", position.seed, job.seed),
         ("spec.batching.globalBatchSize", position.global_batch_size, job.global_batch_size),
@@ -113,6 +114,8 @@ def _shorter_than_assumed(
         total = reading.locate(p)
         if total is not None and total < wanted[p]:
             learned[p] = total
+    if len(reading.readers) < len(wanted):
+        reading.source.exchange()  # the others wait for these, even where we need nothing of theirs
     for p, rows in wanted.items():
         if p not in reading.readers and totals.get(p) is None:
             total = _await_fact(reading, p, rows)

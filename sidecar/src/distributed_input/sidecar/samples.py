@@ -29,6 +29,6 @@ def samples(made: Input) -> Iterator[metrics.Sample]:
         (metrics.SIDECAR_RING_USED_BYTES, made.ring.used),
         (metrics.SIDECAR_HEARTBEAT_AGE_SECONDS, link.heartbeat_age),
     ):
-        yield metrics.sample(definition, value, input=made.name)
+        yield metrics.sample(definition, value, input=made.config.name)
     for cause, count in streams.reconnects.copy().items():
-        yield metrics.sample(metrics.SIDECAR_RECONNECTS, count, input=made.name, cause=cause)
+        yield metrics.sample(metrics.SIDECAR_RECONNECTS, count, input=made.config.name, cause=cause)

@@ -12,7 +12,7 @@ import contextlib
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -66,6 +66,20 @@ class StreamContext:
     lock: threading.Lock
     arrived: threading.Condition  # on `lock`: notified whenever any stream has news
     timeout_seconds: float
+    deal: Sequence[Sequence[int]]  # the splits of every partition, other consumers' too
+    together: int  # splits of a partition that are open at once
+
+    def key(self, split: int) -> int:
+        """Of a split of this epoch."""
+        return (self.epoch << 32) ^ split
+
+    def turns(self, ordinal: int) -> list[list[int]]:
+        """Keys of the splits that are read together with those of `ordinal`, up to these."""
+        first = ordinal - ordinal % self.together
+        return [
+            [self.key(splits[at]) for splits in self.deal if at < len(splits)]
+            for at in range(first, ordinal + 1)
+        ]
 
 
 @dataclass(frozen=True)
@@ -174,9 +188,10 @@ class SplitStream:
     def _receive(self) -> None:
         attempt = dataset_errors = 0
         away_since: float | None = None
+        turns = self._context.turns(self.ordinal)
         while not self._closed and self.total is None:
             received = self.received
-            chosen = self._context.pool.acquire(self._key(), self.ordinal)
+            chosen = self._context.pool.acquire(turns, self._context.key(self.split))
             if chosen is None:
                 away_since = away_since or time.monotonic()
                 self._wait_for_worker(away_since)
@@ -193,7 +208,7 @@ class SplitStream:
             except ValueError as broken:
                 error = UnavailableError(f"worker {worker_id}: {broken}")
             finally:
-                self._context.pool.release(worker_id, self.ordinal, failed=error is not None)
+                self._context.pool.release(worker_id, failed=error is not None)
             if error is None or self._closed:
                 continue
             if self.received > received:
@@ -251,9 +266,6 @@ class SplitStream:
             self._error = error
             self._closed = True
             self._context.arrived.notify_all()
-
-    def _key(self) -> int:
-        return (self._context.epoch << 32) ^ self.split
 
     def _read(self, stub: Stub) -> None:
         context = self._context

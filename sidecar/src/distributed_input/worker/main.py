@@ -48,6 +48,12 @@ def _parser() -> argparse.ArgumentParser:
     )
     made.add_argument("--max-streams", type=int, default=256)
     made.add_argument(
+        "--share-bytes",
+        type=int,
+        default=64 << 20,
+        help="rows kept for other jobs of the same dataset (default: 64 MiB)",
+    )
+    made.add_argument(
         "--path", action="append", default=[], help="folder put before Python's path; repeatable"
     )
     made.add_argument(
@@ -92,7 +98,9 @@ def _body(argv: Sequence[str] | None) -> int:
     channel = open_channel(args.dispatcher, credentials)
     dispatcher = Stub(channel, dispatcher_pb2.DESCRIPTOR.services_by_name["Dispatcher"])
     parallelism = args.parallelism or len(os.sched_getaffinity(0))
-    service = WorkerService(Sources(_fetcher(dispatcher)), parallelism, args.max_streams)
+    service = WorkerService(
+        Sources(_fetcher(dispatcher)), parallelism, args.max_streams, args.share_bytes
+    )
     descriptor = worker_pb2.DESCRIPTOR.services_by_name["Worker"]
     handler = service_handler(descriptor, service, {"Stream": (None, identity)})
     server = make_server([handler], args.listen, credentials, max_workers=args.max_streams + 8)

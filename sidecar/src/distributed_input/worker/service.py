@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import platform
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from dataclasses import replace
 from typing import Any
 
 from distributed_input.errors import UnavailableError
@@ -15,10 +14,13 @@ from distributed_input.proto import worker_pb2
 from distributed_input.runtime import logs, metrics
 from distributed_input.runtime.protocol import check_protocol
 from distributed_input.worker import sources
+from distributed_input.worker.node import NODE
 from distributed_input.worker.pace import Pace, tried
+from distributed_input.worker.shared import Shared
 from distributed_input.worker.sources import Source
-from distributed_input.worker.stream import Work, split_blocks
+from distributed_input.worker.stream import Work, split_blocks, total
 from distributed_input.worker.turns import Turns
+from distributed_input.worker.window import Made
 
 _log = logs.get("worker.service")
 
@@ -30,11 +32,14 @@ class WorkerService:
         made: builds the splits' sources.
         parallelism: elements made at once, over all streams.
         max_streams: open at once; more are refused, and go to another worker.
+        share_bytes: of rows kept for other jobs of the same dataset; see `Shared`.
     """
 
-    def __init__(self, made: sources.Sources, parallelism: int, max_streams: int) -> None:
+    def __init__(
+        self, made: sources.Sources, parallelism: int, max_streams: int, share_bytes: int
+    ) -> None:
         self._sources = made
-        self._working = Turns(parallelism)
+        self._shared = Shared(self._made, Turns(parallelism), share_bytes)
         self._max_streams = max_streams
         self._lock = threading.Lock()
         self._open: dict[int, Work] = {}
@@ -69,17 +74,12 @@ class WorkerService:
         check_protocol(request.protocol, "the sidecar")
         key, work = self._enter()
         try:
-            # Building a dataset is work too: shuffles fill, files are listed.
-            with self._working:
-                source = self._source(request)
-            for data in self._taking_turns(split_blocks(request, source, _NODE, work)):
+            for data in self._shared.blocks(request, work):
                 if self.handing_back.is_set():
                     raise UnavailableError("the worker is leaving: go on elsewhere")
                 made = time.perf_counter()
                 yield data
                 work.stall_seconds += time.perf_counter() - made
-            if work.busy_seconds:
-                self._pace.learn(request.job, work.rows / work.busy_seconds)
         except Exception as error:
             if not self.handing_back.is_set():
                 with self._lock:
@@ -87,6 +87,16 @@ class WorkerService:
             raise
         finally:
             self._leave(key, work)
+
+    def _made(self, request: worker_pb2.StreamRequest, work: Work) -> Generator[Made, None, None]:
+        """A split's blocks. The first takes the building of its dataset too: shuffles fill, files
+        are listed. A turn is a whole block: handing over more often costs more threads' wake-ups
+        than the work between them.
+        """
+        for made in split_blocks(request, self._source(request), NODE, work):
+            if not made.rows and work.busy_seconds:
+                self._pace.learn(request.job, work.rows / work.busy_seconds)
+            yield made
 
     def _source(self, request: worker_pb2.StreamRequest) -> Source:
         """The split's elements, of as many rows as its dataset's pace allows."""
@@ -104,23 +114,16 @@ class WorkerService:
     def _opened(self, request: worker_pb2.StreamRequest, rows: int) -> Source:
         return self._sources.open(request.job, request.seed, request.epoch, request.split, rows)
 
-    def _taking_turns(self, made: Iterator[bytes]) -> Iterator[bytes]:
-        """The same blocks. A turn is a whole block: handing over more often costs more threads'
-        wake-ups than the work between them.
-        """
-        while True:
-            with self._working:
-                data = next(made, None)
-            if data is None:
-                return
-            yield data
-
     # Load.
 
     def totals(self) -> Work:
-        """Of all streams since the start."""
+        """Of all streams since the start: rows as sent, once for each job; the time it took to
+        make them is that of one.
+        """
+        made = self._shared.totals()
         with self._lock:
-            return _sum([self._closed, *self._open.values()])
+            sent = total([self._closed, *self._open.values()])
+        return replace(sent, busy_seconds=made.busy_seconds, replayed_rows=made.replayed_rows)
 
     @property
     def open_streams(self) -> int:
@@ -139,6 +142,8 @@ class WorkerService:
             metrics.sample(metrics.WORKER_BUSY_SECONDS, work.busy_seconds),
             metrics.sample(metrics.WORKER_STALL_SECONDS, work.stall_seconds),
             metrics.sample(metrics.WORKER_REPLAYED_ROWS, work.replayed_rows),
+            metrics.sample(metrics.WORKER_SHARED_ROWS, work.shared_rows),
+            metrics.sample(metrics.WORKER_SHARED_BYTES, self._shared.nbytes),
             metrics.sample(metrics.WORKER_OPEN_STREAMS, self.open_streams),
             metrics.sample(metrics.WORKER_DRAINING, self.draining.is_set()),
             *(
@@ -163,33 +168,6 @@ class WorkerService:
     def _leave(self, key: int, work: Work) -> None:
         with self._lock:
             del self._open[key]
-            self._closed = _sum([self._closed, work])
+            self._closed = total([self._closed, work])
             if not self._open:
                 self.idle.set()
-
-
-def _sum(parts: list[Work]) -> Work:
-    return Work(
-        sum(part.rows for part in parts),
-        sum(part.bytes for part in parts),
-        sum(part.busy_seconds for part in parts),
-        sum(part.replayed_rows for part in parts),
-        sum(part.stall_seconds for part in parts),
-    )
-
-
-def _node() -> str:
-    """The kind of this node, as far as it may change what floating point comes to."""
-    model = platform.processor() or platform.machine()
-    try:
-        with open("/proc/cpuinfo") as file:
-            for line in file:
-                if line.startswith("model name"):
-                    model = line.split(":", 1)[1].strip()
-                    break
-    except OSError:
-        pass
-    return f"{model} ({os.uname().sysname})"
-
-
-_NODE = _node()

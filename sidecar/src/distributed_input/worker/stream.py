@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -17,6 +17,7 @@ from distributed_input.runs import Bytes, slice_run
 from distributed_input.tfdata import encode, tracing
 from distributed_input.worker.digest import row_digests
 from distributed_input.worker.sources import Source
+from distributed_input.worker.window import Made
 
 BLOCK_BYTES = 1 << 20  # the message size that gRPC moves best
 _QUICK_SECONDS = 0.002  # elements that come faster than this may share a message
@@ -32,6 +33,16 @@ class Work:
     busy_seconds: float = 0.0
     replayed_rows: int = 0
     stall_seconds: float = 0.0  # rows that were ready waited to be sent
+    shared_rows: int = 0  # sent, and made for another stream
+
+
+def total(parts: Iterable[Work]) -> Work:
+    """All of several streams' work."""
+    summed = Work()
+    for part in parts:
+        for name, value in vars(part).items():
+            setattr(summed, name, getattr(summed, name) + value)
+    return summed
 
 
 @dataclass(frozen=True)
@@ -54,7 +65,7 @@ def split_blocks(
     source: Source,
     node: str,
     work: Work,
-) -> Iterator[bytes]:
+) -> Iterator[Made]:
     """The split's rows from `request.start_row` on, as encoded blocks; the last, empty, says so.
 
     The first block tells how the rows before it, made again, compare with those the request
@@ -76,10 +87,21 @@ def split_blocks(
         work.replayed_rows = min(replay.row, request.start_row)
         block = _opening(block, request, replay, node) if first else block
         first = False
-        yield blocks.encode(block, rows.runs)
+        data = blocks.encode(block, rows.runs)
+        yield Made(
+            rows.first_row,
+            rows.rows,
+            rows.digests,
+            data,
+            rows.nbytes,
+            replay.digest,
+            block.prefix_differs,
+        )
     end = RowBlock(replay.row, 0, _empty(source), np.zeros(0, np.uint64), last=True)
     work.replayed_rows = min(replay.row, request.start_row)
-    yield blocks.encode(_opening(end, request, replay, node) if first else end)
+    end = _opening(end, request, replay, node) if first else end
+    data = blocks.encode(end)
+    yield Made(replay.row, 0, end.digests, data, 0, replay.digest, end.prefix_differs)
 
 
 def _opening(

@@ -11,6 +11,7 @@ import pytest
 from distributed_input.client.channel import Channel
 from distributed_input.sidecar.main import SOCKET_NAME, Sidecar
 from distributed_input.sidecar.ring import Ring
+from distributed_input.sidecar.served import Served
 
 FOLDERS = [
     # folder, ring, socket and datasets
@@ -34,7 +35,7 @@ def test_files_are_as_open_as_their_folder(
 ) -> None:
     tmp_path.chmod(folder)
     made = Ring(tmp_path / "ring", 4096)
-    sidecar = Sidecar({}, tmp_path, 0, 1)
+    sidecar = Sidecar(Served(lambda name, job: pytest.fail(f"{name}{job}"), []), tmp_path, 0, 1)
     channel = Channel(tmp_path, 5.0)
     try:
         channel.write_file("dataset", b"rows")

@@ -29,6 +29,7 @@ from distributed_input.runtime.credentials import Credentials
 from distributed_input.runtime.protocol import PROTOCOL
 from distributed_input.sidecar.inputs import Input
 from distributed_input.sidecar.main import Sidecar
+from distributed_input.sidecar.served import Served
 from tests.unit.distributed_input.dispatcher.builders import state
 
 WORKER = worker_pb2.DESCRIPTOR.services_by_name["Worker"]
@@ -79,15 +80,20 @@ class System:
             "sidecar": {"bufferBytes": 1 << 20, "timeoutSeconds": 20},
             **spec,
         }
-        made = Input("train", spec, self.address, Credentials(), self.folder, consumer, consumers)
-        sidecar = Sidecar({"train": made}, self.folder, consumer, consumers)
+
+        def make(name: str, job: str) -> Input:
+            whom = consumer, consumers
+            return Input(name, spec, self.address, Credentials(), self.folder, *whom, job)
+
+        served = Served(make, ["train"])
+        sidecar = Sidecar(served, self.folder, consumer, consumers)
         self.sidecars.append(sidecar)
         sidecar.start()
-        return made
+        return served.find("train", "")
 
-    def connect(self) -> Reader:
+    def connect(self, job: str = "") -> Reader:
         """A trainer, with the job open."""
-        reader = Reader(self.folder, "train", 10.0)
+        reader = Reader(self.folder, "train", 10.0, job)
         reader.open(reader.welcome.config, b"", 1)
         return reader
 

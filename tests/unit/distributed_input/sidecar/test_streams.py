@@ -61,7 +61,7 @@ def context(pool: WorkerPool) -> StreamContext:
     lock = threading.Lock()
     job = types_pb2.Job(name="train", num_splits=1, partitions=1)
     arrived = threading.Condition(lock)
-    return StreamContext(job, 0, 0, pool, StreamStats(), lock, arrived, SECONDS)
+    return StreamContext(job, 0, 0, pool, StreamStats(), lock, arrived, SECONDS, [[0]], 1)
 
 
 def all_rows(of: StreamContext, stream: SplitStream) -> int:

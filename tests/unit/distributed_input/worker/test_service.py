@@ -43,7 +43,7 @@ def stream_of(service: WorkerService, start_row: int = 0) -> Generator[bytes, No
 
 
 def service_of(made: Any) -> WorkerService:
-    return WorkerService(made, parallelism=1, max_streams=2)
+    return WorkerService(made, parallelism=1, max_streams=2, share_bytes=1 << 20)
 
 
 def request(start_row: int = 0) -> worker_pb2.StreamRequest:

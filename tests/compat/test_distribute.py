@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
+from tests.compat.behaviour import Reference, behaviour
 from tests.integration import reading
 from tests.integration.cluster import Cluster, Sidecar, spec
 from tests.integration.devices import CPUS
@@ -76,6 +77,13 @@ def by_optional(strategy: Strategy, dist: Any) -> Steps:
     return out
 
 
+@behaviour(
+    Reference.STRATEGIES,
+    shows="default, `OneDeviceStrategy`, `MirroredStrategy`: each replica its cut of every step,"
+    " by `for`, `next` and `get_next_as_optional`, the last replicas of the last step empty",
+    call="`train.distribute(strategy)`",
+    needs="GPUs: replicas here are two logical CPUs",
+)
 @pytest.mark.parametrize("loop", [by_for_loop, by_next_in_a_function, by_optional])
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_every_replica_gets_its_cut(
@@ -91,6 +99,12 @@ def test_every_replica_gets_its_cut(
         assert [len(one) for one in found[-1]] == [8, 0]
 
 
+@behaviour(
+    Reference.DATASET,
+    shows="a `tf.distribute.DistributedDataset`, no `tf.data.Dataset`; `iter()` of it is a"
+    " `tf.distribute.DistributedIterator`; the default strategy gives a `tf.data.Dataset`",
+    call="`train.distribute(strategy)`",
+)
 def test_it_is_the_strategys_own_dataset(cluster: Cluster, sidecar: Sidecar) -> None:
     strategy = tf.distribute.MirroredStrategy(CPUS)
     with reading.connect(sidecar, "train") as data:
@@ -104,6 +118,11 @@ def test_it_is_the_strategys_own_dataset(cluster: Cluster, sidecar: Sidecar) -> 
         assert isinstance(default, tf.data.Dataset)
 
 
+@behaviour(
+    Reference.DATASET,
+    shows="the `for` loop inside a `tf.function`",
+    call="`for x in train.distribute(strategy)`",
+)
 @pytest.mark.filterwarnings("ignore:To make it possible to preserve tf.data options")  # native too
 def test_a_loop_inside_a_function(
     cluster: Cluster, sidecar: Sidecar, steps: list[list[int]]
@@ -125,6 +144,11 @@ def test_a_loop_inside_a_function(
     assert totals == [(sum(range(sum(SIZES))), len(steps))] * 2
 
 
+@behaviour(
+    Reference.DATASET,
+    shows="many steps in one `tf.function`: `strategy.run` in a `tf.range`",
+    call="`next(iter(train.distribute(strategy)))`",
+)
 def test_many_steps_in_one_call(cluster: Cluster, sidecar: Sidecar, steps: list[list[int]]) -> None:
     strategy = tf.distribute.MirroredStrategy(CPUS)
 
@@ -142,6 +166,12 @@ def test_many_steps_in_one_call(cluster: Cluster, sidecar: Sidecar, steps: list[
     assert totals == [sum(sum(step) for step in some) for some in (steps[:3], steps[3:6])]
 
 
+@behaviour(
+    Reference.TPU,
+    shows="static shapes for every replica",
+    call="`batching: {remainder: pad}` or `drop`",
+    needs="a TPU to compile for",
+)
 def test_padding_gives_every_replica_the_same_shape(cluster: Cluster, sidecar: Sidecar) -> None:
     strategy = tf.distribute.MirroredStrategy(CPUS)
     with reading.connect(sidecar, "padded") as data:
@@ -153,6 +183,14 @@ def test_padding_gives_every_replica_the_same_shape(cluster: Cluster, sidecar: S
     assert found[-1][1] == [0] * 8
 
 
+@behaviour(
+    Reference.GUIDE,
+    shows="`dataset_fn` with `get_per_replica_batch_size`, `num_input_pipelines` and"
+    " `input_pipeline_id`",
+    call="`train.distribute(strategy, dataset_fn)`",
+    note="It is called once for every split, with `num_replicas_in_sync=1`: what it makes does not"
+    " depend on who trains",
+)
 def test_a_traced_function_asks_for_the_global_batch(cluster: Cluster, sidecar: Sidecar) -> None:
     strategy = tf.distribute.MirroredStrategy(CPUS)
     asked = []
@@ -170,6 +208,11 @@ def test_a_traced_function_asks_for_the_global_batch(cluster: Cluster, sidecar: 
     assert sorted(row for step in found for one in step for row in one) == list(range(100))
 
 
+@behaviour(
+    Reference.WRONG_USE,
+    shows="one connection read by `dataset()` while it is read by `distribute()`",
+    call="`ConfigError`: connect again",
+)
 def test_plain_and_distributed_do_not_mix_in_one_epoch(cluster: Cluster, sidecar: Sidecar) -> None:
     strategy = tf.distribute.MirroredStrategy(CPUS)
     with reading.connect(sidecar, "train") as data:

@@ -1,0 +1,218 @@
+"""One training lives through all that may die around it: no row lost, none twice, no restart.
+
+Every test harms something and then holds whole epochs of both trainers against the ledger.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from distributed_input_operator.core.names import (
+    COMPONENT_LABEL,
+    DISPATCHER,
+    DISPATCHER_CONTAINER,
+    INPUT_LABEL,
+    SIDECAR_CONTAINER,
+    WORKER,
+    WORKER_CONTAINER,
+)
+from tests.e2e.release import OPERATOR
+from tests.e2e.training import NAME, Training, container_id, ready, restarts
+from tests.operator.running import eventually
+
+_INPUT = f"dinput/{NAME}"
+_API_DOWN_SECONDS = 30.0
+_FULL_SPEED_SECONDS = 60.0
+"""Longer than it should take: half of that on a machine with nothing else to do."""
+
+
+@pytest.fixture(scope="module")
+def training(kubectl, whole_cluster) -> Iterator[Training]:
+    """It runs all the time; after the last test it ends by itself, its ledger exact."""
+    made = Training(kubectl, whole_cluster.images["worker"])
+    made.start()
+    yield made
+    assert made.finish()
+
+
+@pytest.fixture
+def node(whole_cluster):
+    """The node, for what the API has no verb for."""
+    if whole_cluster.node is None:
+        pytest.skip("E2E_KUBECONFIG: its nodes are not ours to harm")
+    return whole_cluster.node
+
+
+@pytest.fixture
+def harmed(training, measured):
+    """`with harmed("what"):` around a fault and the wait for its end; two workers at both ends."""
+
+    @contextmanager
+    def around(what: str) -> Iterator[None]:
+        training.workers_ready(2)
+        trainers = {pod["metadata"]["uid"] for pod in training.trainers()}
+        since = time.time()
+        yield
+        took = time.time() - since
+        training.workers_ready(2)
+        training.goes_on()
+        within, between = training.longest_stalls(since)
+        stall = f"{within:.2f} s within an epoch, {between:.2f} s between two"
+        measured(f"{what}: mended after {took:.1f} s; longest wait for a batch {stall}")
+        assert {pod["metadata"]["uid"] for pod in training.trainers()} == trainers
+        for pod in training.trainers():
+            (trainer,) = pod["status"]["containerStatuses"]
+            assert trainer["restartCount"] == 0
+
+    return around
+
+
+def test_a_worker_pod_is_deleted(training, harmed):
+    with harmed("worker pod deleted"):
+        gone = _name(training.workers()[0])
+        training.kubectl("delete", "pod", gone, "--wait=false")
+        _others_ready(training.workers, {gone}, 2)
+
+
+def test_a_worker_is_killed(training, harmed, node):
+    with harmed("worker killed by SIGKILL"):
+        _kill(training, node, training.workers()[0], WORKER_CONTAINER)
+
+
+def test_the_node_of_the_workers_is_drained(training, harmed):
+    """There is no other: they wait until it takes pods again."""
+    (where,) = {pod["spec"]["nodeName"] for pod in training.workers()}
+    labels = f"{INPUT_LABEL}={NAME},{COMPONENT_LABEL}={WORKER}"
+    with harmed("node drained of its workers, and open again 5 s later"):
+        gone = {_name(pod) for pod in training.workers()}
+        try:
+            # The budget would let one go, and the other when that one is replaced: nowhere, here.
+            training.kubectl(
+                *("drain", where, f"--pod-selector={labels}", "--disable-eviction"),
+                *("--delete-emptydir-data", "--timeout=60s"),
+            )
+            training.kubectl.wait(_INPUT, "Unschedulable", 30)
+            time.sleep(5)  # nobody to read from, and everybody waits
+        finally:
+            training.kubectl("uncordon", where)
+        _others_ready(training.workers, gone, 2)
+
+
+def test_the_disruption_budget_keeps_a_worker(training):
+    """What a drain that asks first meets."""
+    (budget,) = training.kubectl.list("pdb", f"{INPUT_LABEL}={NAME}")
+    assert budget["status"]["disruptionsAllowed"] < budget["status"]["currentHealthy"]
+
+
+def test_the_dispatcher_pod_is_deleted(training, harmed):
+    def dispatchers() -> list[dict[str, Any]]:
+        return training.kubectl.list("pod", f"{INPUT_LABEL}={NAME},{COMPONENT_LABEL}={DISPATCHER}")
+
+    with harmed("dispatcher pod deleted"):
+        gone = _name(dispatchers()[0])
+        training.kubectl("delete", "pod", gone, "--wait=false")
+        _others_ready(dispatchers, {gone}, 1)
+
+
+def test_the_dispatcher_is_killed(training, harmed, node):
+    with harmed("dispatcher killed by SIGKILL"):
+        (pod,) = training.kubectl.list(
+            "pod", f"{INPUT_LABEL}={NAME},{COMPONENT_LABEL}={DISPATCHER}"
+        )
+        _kill(training, node, pod, DISPATCHER_CONTAINER)
+
+
+def test_a_sidecar_is_killed(training, harmed, node):
+    with harmed("sidecar killed by SIGKILL"):
+        _kill(training, node, training.trainers()[0], SIDECAR_CONTAINER)
+
+
+def test_the_api_server_is_away(training, harmed, whole_cluster):
+    plane = whole_cluster.plane
+    if plane is None:
+        pytest.skip("E2E_KUBECONFIG: its API server is not ours to stop")
+    with harmed(f"API server down for {_API_DOWN_SECONDS:.0f} s"):
+        plane.api_server.stop()
+        time.sleep(_API_DOWN_SECONDS)
+        plane.api_server.start()
+        plane.wait_ready()
+
+
+def test_the_operator_is_killed_while_it_rolls_the_workers_to_another_image(
+    training, harmed, node, release, whole_cluster
+):
+    image = f"{whole_cluster.images['worker']}-next"
+    node.tag(whole_cluster.images["worker"], image)
+    with harmed("workers rolled to another image, operators killed meanwhile"):
+        gone = {_name(pod) for pod in training.workers()}
+        training.kubectl("patch", _INPUT, "--type=merge", "-p", _workers(f'"image": "{image}"'))
+        eventually(lambda: any(_name(pod) not in gone for pod in training.workers()))
+        for pod in release.kubectl.list("pod", "app.kubernetes.io/component=operator"):
+            node.kill(container_id(pod, "operator"))
+        _others_ready(training.workers, gone, 2)
+        release.kubectl("rollout", "status", OPERATOR, "--timeout=90s")
+    assert {pod["spec"]["containers"][0]["image"] for pod in training.workers()} == {image}
+
+
+def test_workers_are_scaled_to_four_and_one_by_hand(training, harmed):
+    with harmed("kubectl scale 2, 4, 1, 2"):
+        for count in (4, 1, 2):
+            training.kubectl("scale", _INPUT, f"--replicas={count}")
+            training.workers_ready(count)
+            training.goes_on(1)
+
+
+def test_workers_are_scaled_to_four_and_one_by_demand(training, measured):
+    """Trainers that wait for rows get more workers; trainers that are slow give them back."""
+    training.workers_ready(2)
+    range_ = '"minReplicas": 1, "maxReplicas": 4, "stabilizationWindowSeconds": 10'
+    try:
+        training.kubectl(
+            *("patch", _INPUT, "--type=merge", "-p"),
+            _workers(f'"replicas": null, "autoscaling": {{{range_}}}'),
+        )
+        rose = training.workers_ready(4, 180)
+        training.pace(0.3)
+        fell = training.workers_ready(1, 180)
+        measured(f"autoscaling: 2 → 4 workers in {rose:.0f} s, 4 → 1 in {fell:.0f} s")
+    finally:
+        training.pace(0)
+        training.kubectl(
+            "patch", _INPUT, "--type=merge", "-p", _workers('"replicas": 2, "autoscaling": null')
+        )
+    training.workers_ready(2)
+    training.goes_on(1)
+
+
+def _workers(fields: str) -> str:
+    return f'{{"spec": {{"workers": {{{fields}}}}}}}'
+
+
+def _name(pod: dict[str, Any]) -> str:
+    return str(pod["metadata"]["name"])
+
+
+def _kill(training: Training, node: Any, pod: dict[str, Any], container: str) -> None:
+    """SIGKILL to a container; returns when its pod is ready again with another."""
+    node.kill(container_id(pod, container))
+
+    def again() -> bool:
+        now = training.kubectl.get("pod", _name(pod))
+        return restarts(now) > restarts(pod) and ready(now)
+
+    eventually(again, _FULL_SPEED_SECONDS)
+
+
+def _others_ready(look: Callable[[], list[dict[str, Any]]], gone: set[str], count: int) -> None:
+    """Wait until so many pods are ready, none of those that were there before."""
+
+    def there() -> bool:
+        pods = look()
+        return len(pods) == count and all(ready(one) and _name(one) not in gone for one in pods)
+
+    eventually(there, _FULL_SPEED_SECONDS)

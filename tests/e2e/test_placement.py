@@ -1,0 +1,90 @@
+"""Workers land where their accelerators are; where nothing fits, the input says why."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from distributed_input_operator.core.names import COMPONENT_LABEL, INPUT_LABEL, WORKER
+from tests.cluster.kwok import FakeNodes
+from tests.operator.running import eventually
+
+_GPU, _TPU = "nvidia.com/gpu", "google.com/tpu"
+_NODES: dict[str, tuple[dict[str, str], str]] = {
+    "l4": ({"nvidia.com/gpu.product": "NVIDIA-L4"}, _GPU),
+    "h100": ({"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"}, _GPU),
+    "gke-t4": ({"cloud.google.com/gke-accelerator": "nvidia-tesla-t4"}, _GPU),
+    "tpu": (
+        {
+            "cloud.google.com/gke-tpu-accelerator": "tpu-v5-lite-podslice",
+            "cloud.google.com/gke-tpu-topology": "2x4",
+        },
+        _TPU,
+    ),
+}
+_CASES = {
+    "l4": {"type": "nvidia", "product": "NVIDIA-L4"},
+    "h100": {"type": "nvidia", "product": "NVIDIA-H100-80GB-HBM3", "count": 2},
+    "gke-t4": {"type": "gke-nvidia", "product": "nvidia-tesla-t4"},
+    "tpu": {
+        "type": "gke-tpu",
+        "product": "tpu-v5-lite-podslice",
+        "topology": "2x4",
+        "count": 8,
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def nodes(whole_cluster) -> Iterator[None]:
+    """A pretended node of each kind, with eight accelerators and the taint that real ones have."""
+    if whole_cluster.plane is None:
+        pytest.skip("E2E_KUBECONFIG: no pretended nodes in a cluster of others")
+    with FakeNodes(whole_cluster.plane) as made:
+        for name, (labels, resource) in _NODES.items():
+            taint = {"key": resource, "value": "present", "effect": "NoSchedule"}
+            made.add(f"pretended-{name}", labels, {resource: "8"}, [taint])
+        yield
+
+
+def _input(name: str, **workers: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": "distributed-input.dev/v1alpha1",
+        "kind": "DistributedInput",
+        "metadata": {"name": name},
+        "spec": {"dataset": {"entryPoint": "any:rows"}, "workers": {"replicas": 1, **workers}},
+    }
+
+
+@pytest.mark.parametrize("kind", _CASES)
+@pytest.mark.usefixtures("nodes")
+def test_workers_run_on_the_nodes_of_their_accelerator(kubectl, kind):
+    kubectl.apply(_input(kind, accelerator=_CASES[kind]))
+
+    def where() -> set[str]:
+        pods = kubectl.list("pod", f"{INPUT_LABEL}={kind},{COMPONENT_LABEL}={WORKER}")
+        return {pod["spec"].get("nodeName", "") for pod in pods}
+
+    eventually(lambda: where() == {f"pretended-{kind}"})
+    (pod,) = kubectl.list("pod", f"{INPUT_LABEL}={kind},{COMPONENT_LABEL}={WORKER}")
+    count = str(_CASES[kind].get("count", 1))
+    assert pod["spec"]["containers"][0]["resources"]["limits"][_NODES[kind][1]] == count
+    kubectl("delete", "dinput", kind)
+
+
+@pytest.mark.usefixtures("nodes")
+def test_where_nothing_fits_the_scheduler_is_quoted(kubectl, measured):
+    began = time.monotonic()
+    kubectl.apply(_input("nowhere", accelerator={"type": "nvidia", "product": "NVIDIA-B300"}))
+    kubectl.wait("dinput/nowhere", "Unschedulable", 60)
+    measured(
+        f"a worker that fits nowhere: the input says so after {time.monotonic() - began:.1f} s"
+    )
+    conditions = kubectl.get("dinput", "nowhere")["status"]["conditions"]
+    (said,) = (one["message"] for one in conditions if one["type"] == "Unschedulable")
+    assert "nodes are available" in said
+    assert "didn't match Pod's node affinity/selector" in said
+    kubectl("delete", "dinput", "nowhere")
