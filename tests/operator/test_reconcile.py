@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import uuid
 
 import pytest
 import yaml
@@ -153,6 +154,47 @@ def test_a_pod_template_that_kubernetes_refuses_is_told_in_its_words(cluster, na
     assert found["reason"] == "Refused"
     assert "containerPort" in found["message"]
     assert "change spec.workers" in found["message"]
+
+
+@pytest.mark.parametrize(
+    ("workers", "words"),
+    [
+        ({"podTemplate": {"spec": {"tolerationz": []}}}, ".tolerationz: field not declared"),
+        ({"podTemplate": {"spec": {"hostNetwork": "yes"}}}, ".hostNetwork: expected bool"),
+        ({"env": [{"name": "HOME", "value": "/data"}]}, "duplicate"),
+    ],
+)
+def test_what_is_no_pod_at_all_is_told_though_the_server_answers_500(cluster, name, workers, words):
+    name = f"{name}{len(words)}"
+    cluster.create(manifest(name, workers=workers))
+    found = eventually(lambda: cluster.condition(name, "Applied"))
+    assert found["reason"] == "Refused"
+    assert words in found["message"]
+    assert "change spec.workers" in found["message"]
+    assert cluster.condition(name, "Ready")["reason"] == "Refused"
+    cluster.delete("DistributedInput", name)
+
+
+def test_a_service_of_a_deleted_input_that_stays_is_told_until_it_goes(cluster, name):
+    gone = {"apiVersion": "v1", "kind": "ConfigMap", "name": "gone", "uid": str(uuid.uuid4())}
+    leftover = {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {
+            "name": f"{name}-worker",
+            "labels": {"distributed-input.dev/input": name},
+            # What the garbage collector waits for cannot be known to be gone: it is in no group.
+            "ownerReferences": [{**gone, "apiVersion": "nowhere.example/v1"}],
+        },
+        "spec": {"ports": [{"port": 80}]},
+    }
+    cluster.create(leftover)
+    cluster.create(manifest(name))
+    found = eventually(lambda: cluster.condition(name, "Applied"))
+    assert found["reason"] == "Leftover"
+    assert f"Service {name}-worker of a deleted input is still there" in found["message"]
+    cluster.delete("Service", f"{name}-worker")
+    eventually(lambda: not cluster.condition(name, "Applied"))
 
 
 def test_a_quota_is_told_in_the_quotas_words(cluster, name):

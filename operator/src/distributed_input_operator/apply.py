@@ -1,4 +1,4 @@
-"""The executor: a plan's writes, in order; what the API server refused comes back as failures."""
+"""The executor: a plan's writes, in order; what went wrong comes back."""
 
 from __future__ import annotations
 
@@ -17,11 +17,8 @@ from distributed_input_operator.store import Store
 _COST_ANNOTATION = "controller.kubernetes.io/pod-deletion-cost"
 
 
-async def apply(api: Api, store: Store, snapshot: Snapshot, plan: Plan) -> list[Failure]:
-    """Write what the plan says; what could not be written and never will be as it is.
-
-    Raises ApiError, the first that is worth a retry, after all was tried.
-    """
+async def apply(api: Api, store: Store, snapshot: Snapshot, plan: Plan) -> list[ApiError]:
+    """Write what the plan says, all of it; what could not be written, and why."""
     namespace = snapshot.resource.metadata.namespace or ""
     for pod, cost in plan.costs:  # before the number shrinks, or the wrong pods go
         try:
@@ -32,16 +29,14 @@ async def apply(api: Api, store: Store, snapshot: Snapshot, plan: Plan) -> list[
     results = await asyncio.gather(
         *(_apply_one(api, store, snapshot, one) for one in plan.objects), return_exceptions=True
     )
-    failures = []
+    errors = []
     for result in results:
-        if isinstance(result, ApiError) and not result.retryable:
-            failures.append(failure(result))
-    for result in results:
-        if isinstance(result, BaseException) and not (
-            isinstance(result, ApiError) and not result.retryable
-        ):
+        if isinstance(result, ApiError):
+            errors.append(result)
+        elif result is not None:
             raise result
-    return failures
+    # First what nobody mends but the user: that is what the condition tells.
+    return sorted(errors, key=lambda error: error.retryable)
 
 
 async def _apply_one(
@@ -91,7 +86,10 @@ async def write_status(
 
 
 def failure(error: ApiError) -> Failure:
-    """A refusal for the input's conditions, with the remedy."""
+    """What went wrong, for the input's conditions, with the remedy."""
+    if error.retryable:
+        reason = error.reason if error.reason.isalpha() else "ServerError"
+        return Failure(reason, f"{error}: will be tried again", passing=True)
     if error.status == 403 and "exceeded quota" in str(error):
         return Failure("QuotaExceeded", str(error))
     if error.status == 403:

@@ -87,8 +87,6 @@ async def _with_measurements(sources: Sources, snapshot: Snapshot) -> Snapshot:
     try:
         token = await sources.tokens.token(resource)
     except ApiError as error:
-        if error.retryable:
-            raise
         return replace(snapshot, missing=(*snapshot.missing, failure(error)))
     ready = [one for one in snapshot.of(names.DISPATCHER) if one.ready and one.ip]
     if not ready:

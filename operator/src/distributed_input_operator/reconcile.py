@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 
 from distributed_input_operator import budgets, events, metrics
-from distributed_input_operator.apply import apply, write_status
+from distributed_input_operator.api import ApiError
+from distributed_input_operator.apply import apply, failure, write_status
 from distributed_input_operator.core.plan import QUIET_SECONDS, plan, refusal, report
 from distributed_input_operator.observe import Sources, Unusable, observe
 from distributed_input_operator.store import POLICY_KEY, InputKey
@@ -29,12 +30,19 @@ async def reconcile(sources: Sources, key: InputKey) -> float | None:
         sources.ledger.leaving(key, budgets.worker_pods(sources.store, key))
         return None
     made = plan(snapshot, now, sources.ledger.ask)
-    failures = await apply(sources.api, sources.store, snapshot, made)
-    status = report(snapshot, made, failures, now)
+    awaited = [one for one in snapshot.missing if one.passing]
+    # Without its own token there, an input's pods would start with what is about to go.
+    errors = [] if awaited else await apply(sources.api, sources.store, snapshot, made)
+    status = report(snapshot, made, map(failure, errors), now)
     if status is not None:
         await write_status(sources.api, sources.store, *key, status)
         await events.tell(sources.api, snapshot, status, now)
+    if awaited:
+        raise ApiError(0, awaited[0].reason, awaited[0].message)
     metrics.show(key, snapshot, made)
+    for error in errors:
+        if error.retryable:
+            raise error
     return made.again
 
 

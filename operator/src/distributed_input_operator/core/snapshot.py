@@ -56,6 +56,8 @@ class Failure:
     """One word."""
     message: str
     """What, in the words of who refused it, and the remedy."""
+    passing: bool = False
+    """It may pass without anyone's help: it is tried again."""
 
 
 @dataclass(frozen=True)

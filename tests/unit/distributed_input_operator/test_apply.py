@@ -1,0 +1,53 @@
+"""What becomes of the API server's refusals: which are tried again, and what is told of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from distributed_input_operator.api import ApiError
+from distributed_input_operator.apply import failure
+from distributed_input_operator.core.plan import plan, report
+from distributed_input_operator.core.status import Status
+from tests.unit.distributed_input_operator.snapshots import NOW, snapshot
+
+_NOT_TYPED = (
+    "PATCH /x: failed to create typed patch object (team/d; apps/v1, Kind=Deployment): "
+    ".spec.template.spec.tolerationz: field not declared in schema"
+)
+
+
+def test_a_schema_error_is_a_refusal_though_the_server_answers_500():
+    error = ApiError(500, "500", _NOT_TYPED)
+    assert not error.retryable
+    told = failure(error)
+    assert (told.reason, told.passing) == ("Refused", False)
+    assert "tolerationz" in told.message
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (ApiError(409, "Leftover", "Service d-worker is still there"), "Leftover"),
+        (ApiError(500, "InternalError", "failed calling webhook"), "InternalError"),
+        (ApiError(502, "502", "bad gateway"), "ServerError"),
+    ],
+)
+def test_what_is_tried_again_is_told(error, reason):
+    told = failure(error)
+    assert (told.reason, told.passing) == (reason, True)
+    assert str(error) in told.message
+
+
+def test_the_words_of_what_is_tried_again_stay_for_a_new_status_is_a_new_look():
+    young = snapshot()
+    made = plan(young, NOW)
+    first = report(young, made, [failure(ApiError(0, "Unreachable", "port 40001"))], NOW)
+    told = replace(young, status=Status.model_validate(first))
+    again = failure(ApiError(0, "Unreachable", "port 40002"))
+    assert report(told, made, [again], NOW) is None
+    other = failure(ApiError(500, "InternalError", "failed calling webhook"))
+    assert report(told, made, [other], NOW) is not None
+    refused = failure(ApiError(422, "Invalid", "port 40002"))
+    assert report(told, made, [refused], NOW) is not None
