@@ -8,6 +8,7 @@ from collections import Counter
 
 import pytest
 
+from distributed_input_operator.leader import LEASE_SECONDS
 from tests.operator.proxy import Proxy
 from tests.operator.running import Operator, eventually, manifest, running
 
@@ -127,6 +128,27 @@ def test_two_operators_one_works_and_the_other_takes_over(cluster, control_plane
     finally:
         for one in both:
             one.kill()
+
+
+def test_who_is_asked_to_end_gives_the_lease_to_another_at_once(
+    cluster, control_plane, tmp_path, inputs
+):
+    first = Operator(control_plane.kubeconfig, cluster.namespace, tmp_path)
+    second = None
+    try:
+        first.wait_until_leading()
+        second = Operator(control_plane.kubeconfig, cluster.namespace, tmp_path)
+        eventually(lambda: second.get("/readyz")[0] == 200)
+        assert first.stop() == 0
+        started = time.monotonic()
+        second.wait_until_leading()
+        seconds = time.monotonic() - started
+        print(f"led on after {seconds:.1f} s")
+        assert seconds < LEASE_SECONDS / 2
+    finally:
+        first.kill()
+        if second is not None:
+            second.stop()
 
 
 def test_who_slept_through_its_lease_ends_at_once_and_writes_nothing(
