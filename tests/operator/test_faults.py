@@ -189,6 +189,38 @@ def test_a_watch_that_tells_nothing_turns_the_health_page_red_and_is_made_up_for
     cluster.call("DELETE", _LEASE.format(cluster.namespace))
 
 
+def test_an_operator_with_other_default_images_restarts_nothing(
+    cluster, control_plane, tmp_path, inputs
+):
+    def deployments() -> dict[str, str]:
+        parts = ("kept-dispatcher", "kept-worker")
+        return {one: cluster.get("Deployment", one)["metadata"]["generation"] for one in parts}
+
+    with running(control_plane.kubeconfig, cluster.namespace, tmp_path):
+        inputs("kept")
+        cluster.all_serve("kept", 1)
+        before = deployments()
+    flags = ("--worker-image", "worker:2", "--sidecar-image", "sidecar:2")
+    flags += ("--namespace", cluster.namespace)
+    with running(control_plane.kubeconfig, cluster.namespace, tmp_path, *flags):
+        inputs("new")
+        eventually(lambda: cluster.condition("new", "Unschedulable"))
+        cluster.patch("DistributedInput", "kept", {"metadata": {"labels": {"touched": "1"}}})
+        cluster.patch("DistributedInput", "kept", {"spec": {"workers": {"replicas": 2}}})
+        eventually(lambda: len(cluster.pods("kept")) == 2)
+
+        def workers() -> list[str]:
+            found = [pod["spec"]["containers"][0]["image"] for pod in cluster.pods("kept")]
+            return sorted(found)
+
+        assert workers() == ["worker:1", "worker:1"]
+        assert deployments()["kept-dispatcher"] == before["kept-dispatcher"]
+        assert cluster.pods("new")[0]["spec"]["containers"][0]["image"] == "worker:2"
+        env = [{"name": "A", "value": "1"}]
+        cluster.patch("DistributedInput", "kept", {"spec": {"workers": {"env": env}}})
+        eventually(lambda: cluster.all_serve("kept", 2) or workers() == ["worker:2", "worker:2"])
+
+
 def test_the_definition_is_upgraded_under_live_inputs(cluster, control_plane, tmp_path, inputs):
     from tests.operator.conftest import install
 

@@ -20,6 +20,7 @@ def manifest(
     kind: str,
     name: str,
     component: str | None = None,
+    annotations: Mapping[str, str] | None = None,
     **content: Any,
 ) -> dict[str, Any]:
     """A child as it is applied: labelled, owned by the input, so that it goes when the input goes.
@@ -42,11 +43,17 @@ def manifest(
             "namespace": meta.namespace,
             "labels": names.labels(meta.name, component),
             "ownerReferences": [owner],
+            "annotations": dict(annotations or {}),
         },
         **content,
     }
-    made["metadata"]["annotations"] = {APPLIED_ANNOTATION: digest(made)}
+    made["metadata"]["annotations"][APPLIED_ANNOTATION] = digest(made)
     return made
+
+
+def default_image(named: str | None, default: str) -> dict[str, str]:
+    """The annotation of a Deployment whose image is the operator's choice."""
+    return {} if named else {names.DEFAULT_IMAGE_ANNOTATION: default}
 
 
 def digest(value: Any) -> str:

@@ -10,6 +10,7 @@ from distributed_input_operator.core.children import (
     SCRATCH_VOLUME,
     TOKEN_MOUNT,
     container,
+    default_image,
     manifest,
     pod_template,
     token_args,
@@ -56,8 +57,9 @@ def dispatcher_objects(resource: DistributedInput, settings: Settings) -> list[d
     }
     service = {"selector": selector, "ports": service_ports(port)}
     own = (names.dispatcher(name), names.DISPATCHER)
+    image = default_image(spec.sidecar.image, settings.sidecar_image)
     return [
-        manifest(resource, "apps/v1", "Deployment", *own, spec=deployment),
+        manifest(resource, "apps/v1", "Deployment", *own, image, spec=deployment),
         manifest(resource, "v1", "Service", *own, spec=service),
     ]
 

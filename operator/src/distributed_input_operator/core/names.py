@@ -42,6 +42,10 @@ QUEUE_LABELS = ("kueue.x-k8s.io/queue-name", "kueue.x-k8s.io/priority-class")
 CONFIG_HASH_ANNOTATION = f"{PREFIX}config-hash"
 """On pod templates: a changed configuration rolls the pods."""
 
+DEFAULT_IMAGE_ANNOTATION = f"{PREFIX}default-image"
+"""On Deployments: the operator's own choice of image, which their pods keep under an operator with
+another one. Missing where the input names an image."""
+
 # Containers.
 DISPATCHER_CONTAINER = "dispatcher"
 WORKER_CONTAINER = "worker"

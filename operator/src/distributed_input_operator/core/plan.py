@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from distributed_input_operator.core import claims, names, times
+from distributed_input_operator.core import claims, images, names, times
 from distributed_input_operator.core.budget import Grant
 from distributed_input_operator.core.conditions import (
     READY,
@@ -75,12 +75,13 @@ def plan(snapshot: Snapshot, now: float, granted: Callable[[Ask], Grant] = all_o
         granted: what the cluster's budgets leave for it.
     """
     asked, decision = _desired(snapshot, now)
-    workers = worker_objects(snapshot.resource, snapshot.settings, asked, snapshot.code)
+    settings = images.kept(snapshot)
+    workers = worker_objects(snapshot.resource, settings, asked, snapshot.code)
     grant = granted(claims.ask(snapshot, asked, decision, workers[0]))
     workers[0]["spec"]["replicas"] = grant.workers
     wanted = [
-        *shared_objects(snapshot.resource, snapshot.settings),
-        *dispatcher_objects(snapshot.resource, snapshot.settings),
+        *shared_objects(snapshot.resource, settings),
+        *dispatcher_objects(snapshot.resource, settings),
         *workers,
     ]
     objects = tuple(one for one in wanted if not _as_wanted(snapshot, one))

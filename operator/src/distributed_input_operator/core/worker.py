@@ -10,6 +10,7 @@ from distributed_input_operator.core.children import (
     SCRATCH_VOLUME,
     TOKEN_MOUNT,
     container,
+    default_image,
     manifest,
     pod_template,
     token_args,
@@ -60,8 +61,9 @@ def worker_objects(
         "unhealthyPodEvictionPolicy": "AlwaysAllow",
     }
     own = (names.worker(name), names.WORKER)
+    image = default_image(resource.spec.workers.image, settings.worker_image)
     return [
-        manifest(resource, "apps/v1", "Deployment", *own, spec=deployment),
+        manifest(resource, "apps/v1", "Deployment", *own, image, spec=deployment),
         manifest(resource, "v1", "Service", *own, spec=service),
         manifest(resource, "policy/v1", "PodDisruptionBudget", *own, spec=budget),
     ]

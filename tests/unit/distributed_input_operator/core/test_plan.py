@@ -9,9 +9,9 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from distributed_input_operator.core.plan import plan, refusal, report
+from distributed_input_operator.core.plan import Plan, plan, refusal, report
 from distributed_input_operator.core.rates import Measured
-from distributed_input_operator.core.snapshot import Failure, Pod, Snapshot
+from distributed_input_operator.core.snapshot import Failure, Pod, Settings, Snapshot
 from distributed_input_operator.core.status import LiveStatus, Status
 from tests.unit.distributed_input_operator.snapshots import NOW, after, resource, snapshot
 
@@ -178,6 +178,65 @@ def test_a_changed_dataset_or_code_replaces_the_workers_and_a_changed_number_doe
     assert template(snapshot(dataset=dataset, workers={"replicas": 9})) == before
     assert template(snapshot(dataset={**dataset, "args": {"x": 1}})) != before
     assert template(replace(snapshot(dataset=dataset), code="other")) != before
+
+
+NEWER = Settings("worker:2", "sidecar:2", "operators")
+
+
+def images(made: Plan) -> dict[str, str]:
+    """The image of each Deployment that is applied, by its name."""
+    return {
+        one["metadata"]["name"]: one["spec"]["template"]["spec"]["containers"][0]["image"]
+        for one in made.objects
+        if one["kind"] == "Deployment"
+    }
+
+
+def upgraded(**spec: Any) -> Snapshot:
+    """An input that runs, under an operator with other default images."""
+    young = snapshot(**spec)
+    return replace(after(young, plan(young, NOW)), settings=NEWER)
+
+
+@given(specs)
+def test_other_default_images_alone_change_nothing_that_runs(spec):
+    spec = {**spec, "suspend": False, "workers": {**spec.get("workers", {}), "replicas": 2}}
+    assert plan(upgraded(**spec), NOW).objects == ()
+
+
+def test_other_default_images_come_with_the_next_change_of_the_pods():
+    before = upgraded(dataset={"entryPoint": "a:b"})
+    more = replace(
+        before, resource=resource(dataset={"entryPoint": "a:b"}, workers={"replicas": 5})
+    )
+    assert images(plan(more, NOW)) == {"digits-worker": "worker:1"}
+    other = replace(before, resource=resource(dataset={"entryPoint": "a:c"}))
+    assert images(plan(other, NOW)) == {"digits-worker": "worker:2"}
+    assert plan(after(other, plan(other, NOW)), NOW).objects == ()
+
+
+def test_what_does_not_run_gets_the_other_default_images_at_once():
+    assert images(plan(upgraded(suspend=True), NOW)) == {
+        "digits-dispatcher": "sidecar:2",
+        "digits-worker": "worker:2",
+    }
+
+
+def test_an_image_that_the_input_no_longer_names_gives_way_to_the_present_default():
+    before = upgraded(workers={"image": "mine:1"}, sidecar={"image": "mine:2"})
+    assert images(plan(replace(before, resource=resource()), NOW)) == {
+        "digits-dispatcher": "sidecar:2",
+        "digits-worker": "worker:2",
+    }
+
+
+def test_an_image_that_someone_else_set_is_no_default_to_keep():
+    before = upgraded()
+    objects = copy.deepcopy(dict(before.objects))
+    live: Any = objects["Deployment", "digits-dispatcher"]
+    live["spec"]["template"]["spec"]["containers"][0]["image"] = "theirs:1"
+    made = plan(replace(before, objects=objects), NOW)
+    assert images(made) == {"digits-dispatcher": "sidecar:2"}
 
 
 def test_a_refusal_is_written_once_and_keeps_what_is_known():
