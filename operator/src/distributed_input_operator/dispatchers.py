@@ -10,6 +10,7 @@ import grpc.aio
 
 from distributed_input.proto import dispatcher_pb2
 from distributed_input_operator.core.rates import Consumer, Measured, Sample, Window, Worker
+from distributed_input_operator.store import InputKey
 
 _METHOD = "/distributed_input.v1.Dispatcher/Status"
 TIMEOUT_SECONDS = 2.0
@@ -21,6 +22,7 @@ _AGAIN_SECONDS = 30.0
 
 @dataclass
 class _Known:
+    uid: str
     window: Window = field(default_factory=Window)
     silent_until: float = 0.0
 
@@ -29,11 +31,13 @@ class Dispatchers:
     """What the dispatchers of all inputs said of late. Measurements, no progress: may be lost."""
 
     def __init__(self) -> None:
-        self._known: dict[str, _Known] = {}
+        self._known: dict[InputKey, _Known] = {}
 
-    async def ask(self, uid: str, address: str, token: str) -> Measured | None:
-        """How input `uid` goes; None where its dispatcher at `address` does not say."""
-        known, now = self._known.setdefault(uid, _Known()), time.monotonic()
+    async def ask(self, key: InputKey, uid: str, address: str, token: str) -> Measured | None:
+        """How an input goes; None where its dispatcher at `address` does not say."""
+        known, now = self._known.get(key), time.monotonic()
+        if known is None or known.uid != uid:  # another input of the same name
+            known = self._known[key] = _Known(uid)
         if known.window.samples and now - known.window.samples[-1].time < _YOUNG_SECONDS:
             return known.window.measured
         if now < known.silent_until:
@@ -47,9 +51,12 @@ class Dispatchers:
         known.window = known.window.after(_sample(answer, now))
         return known.window.measured
 
-    def forget(self, uid: str) -> None:
+    def forget(self, key: InputKey) -> None:
         """The input is gone."""
-        self._known.pop(uid, None)
+        self._known.pop(key, None)
+
+    def __len__(self) -> int:
+        return len(self._known)
 
 
 async def _status(address: str, token: str) -> dispatcher_pb2.StatusResponse:

@@ -9,8 +9,6 @@ from __future__ import annotations
 PREFIX = "distributed-input.dev/"
 OPERATOR = "distributed-input-operator"
 """Field manager, `app.kubernetes.io/managed-by`, and name of the operator's Lease."""
-SCALER = "distributed-input-autoscaler"
-"""Field manager of the workers' number where autoscaling owns it."""
 
 # Labels of what the operator makes.
 INPUT_LABEL = f"{PREFIX}input"
@@ -66,7 +64,6 @@ SIDECAR_METRICS_PORT_NAME = "input-metrics"
 """Not the trainers' own: a port of a Service means the first container that has the name."""
 OPERATOR_HEALTH_PORT = 8080
 """/healthz and /metrics of the operator."""
-WEBHOOK_PORT = 9443
 WEBHOOK_PATH = "/inject"
 WEBHOOK_CONFIGURATION = "distributed-input-operator"
 """The MutatingWebhookConfiguration whose caBundle the operator keeps; charts may name another."""
