@@ -19,17 +19,12 @@ _COST_ANNOTATION = "controller.kubernetes.io/pod-deletion-cost"
 
 async def apply(api: Api, store: Store, snapshot: Snapshot, plan: Plan) -> list[ApiError]:
     """Write what the plan says, all of it; what could not be written, and why."""
-    namespace = snapshot.resource.metadata.namespace or ""
-    for pod, cost in plan.costs:  # before the number shrinks, or the wrong pods go
-        try:
-            store.put(await api.annotate(POD, namespace, pod, {_COST_ANNOTATION: str(cost)}))
-        except ApiError as error:
-            if error.status != 404:
-                raise
+    errors = await _mark(api, store, snapshot, plan)
+    if any(error.retryable for error in errors):
+        return errors  # marked before the number shrinks, or the wrong pods go
     results = await asyncio.gather(
         *(_apply_one(api, store, snapshot, one) for one in plan.objects), return_exceptions=True
     )
-    errors = []
     for result in results:
         if isinstance(result, ApiError):
             errors.append(result)
@@ -37,6 +32,18 @@ async def apply(api: Api, store: Store, snapshot: Snapshot, plan: Plan) -> list[
             raise result
     # First what nobody mends but the user: that is what the condition tells.
     return sorted(errors, key=lambda error: error.retryable)
+
+
+async def _mark(api: Api, store: Store, snapshot: Snapshot, plan: Plan) -> list[ApiError]:
+    """Set the pods' deletion costs; the first error, if any."""
+    namespace = snapshot.resource.metadata.namespace or ""
+    for pod, cost in plan.costs:
+        try:
+            store.put(await api.annotate(POD, namespace, pod, {_COST_ANNOTATION: str(cost)}))
+        except ApiError as error:
+            if error.status != 404:
+                return [error]
+    return []
 
 
 async def _apply_one(

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from distributed_input_operator.api import ApiError
-from distributed_input_operator.apply import failure
+from distributed_input_operator.apply import apply, failure
 from distributed_input_operator.core.plan import plan, report
 from distributed_input_operator.core.status import Status
+from distributed_input_operator.store import Store
 from tests.unit.distributed_input_operator.snapshots import NOW, snapshot
 
 _NOT_TYPED = (
@@ -51,3 +54,42 @@ def test_the_words_of_what_is_tried_again_stay_for_a_new_status_is_a_new_look():
     assert report(told, made, [other], NOW) is not None
     refused = failure(ApiError(422, "Invalid", "port 40002"))
     assert report(told, made, [refused], NOW) is not None
+
+
+class Server:
+    """An API server that takes what it is given; whoever marks a pod gets `error`."""
+
+    def __init__(self, error: ApiError) -> None:
+        self._error = error
+        self.applied: list[str] = []
+
+    async def annotate(self, *_: object) -> None:
+        raise self._error
+
+    async def get(self, *_: object) -> None:
+        return None
+
+    async def apply(self, manifest: dict[str, Any]) -> dict[str, Any]:
+        self.applied.append(manifest["kind"])
+        return manifest
+
+
+def shrunk(error: ApiError) -> tuple[list[ApiError], int]:
+    """What comes of a plan that marks a pod: errors, and how many objects were applied."""
+    server: Any = Server(error)
+    made = replace(plan(snapshot(), NOW), costs=(("w1", -1000),))
+    return asyncio.run(apply(server, Store(), snapshot(), made)), len(server.applied)
+
+
+def test_a_right_to_mark_pods_that_is_missing_holds_nothing_else_up():
+    error = ApiError(
+        403, "Forbidden", 'pods "w1" is forbidden: User "o" cannot patch resource "pods"'
+    )
+    assert shrunk(error) == ([error], 8)
+
+
+def test_a_mark_that_may_still_succeed_is_set_before_the_number_shrinks():
+    error = ApiError(429, "TooManyRequests", "later")
+    assert shrunk(error) == ([error], 0)
+    gone = ApiError(404, "NotFound", "no such pod")
+    assert shrunk(gone) == ([], 8)
