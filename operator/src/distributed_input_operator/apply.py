@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,6 +15,8 @@ from distributed_input_operator.core.types import API_VERSION, KIND
 from distributed_input_operator.kinds import BY_NAME, POD
 from distributed_input_operator.store import Store
 
+_LACKS_RIGHT = re.compile(r"cannot \S+ resource")
+"""The authorizer's words; others answer 403 too."""
 _COST_ANNOTATION = "controller.kubernetes.io/pod-deletion-cost"
 
 
@@ -99,9 +102,13 @@ def failure(error: ApiError) -> Failure:
         return Failure(reason, f"{error}: will be tried again", passing=True)
     if error.status == 403 and "exceeded quota" in str(error):
         return Failure("QuotaExceeded", str(error))
-    if error.status == 403:
+    if error.status == 403 and _LACKS_RIGHT.search(str(error)):
         return Failure(
             "Forbidden", f"{error}: the operator's role lacks this: upgrade the chart, or grant it"
+        )
+    if error.status == 403:  # admission, or a namespace that is on its way out
+        return Failure(
+            "Refused", f"{error}: change the spec, or the cluster's rule that refuses it"
         )
     if error.reason == "NameTaken":
         return Failure("NameTaken", str(error))

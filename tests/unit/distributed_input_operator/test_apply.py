@@ -93,3 +93,18 @@ def test_a_mark_that_may_still_succeed_is_set_before_the_number_shrinks():
     assert shrunk(error) == ([error], 0)
     gone = ApiError(404, "NotFound", "no such pod")
     assert shrunk(gone) == ([], 8)
+
+
+@pytest.mark.parametrize(
+    ("words", "reason", "remedy"),
+    [
+        ('User "o" cannot patch resource "pods" in API group ""', "Forbidden", "or grant it"),
+        ("exceeded quota: tight, requested: count/services=1", "QuotaExceeded", "exceeded quota"),
+        ('admission webhook "policy" denied the request: no', "Refused", "rule that refuses it"),
+        ("namespace team is being terminated", "Refused", "rule that refuses it"),
+    ],
+)
+def test_a_refusal_with_403_gets_the_remedy_of_who_refused(words, reason, remedy):
+    told = failure(ApiError(403, "Forbidden", f"PATCH /x: {words}"))
+    assert told.reason == reason
+    assert remedy in told.message
