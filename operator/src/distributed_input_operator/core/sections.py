@@ -25,7 +25,7 @@ from distributed_input_operator.core.scalars import (
     Path,
     problem,
 )
-from distributed_input_operator.core.section import Section, cel
+from distributed_input_operator.core.section import Section, cel, fixed
 
 
 class Source(Section):
@@ -152,6 +152,8 @@ class Dataset(Section):
 
 class Batching(Section):
     """How rows become batches."""
+
+    model_config = ConfigDict(json_schema_extra=cel(*fixed("globalBatchSize")))
 
     global_batch_size: Annotated[int, Field(ge=1, le=2**31 - 1)] | None = Field(
         default=None,

@@ -19,7 +19,7 @@ from pydantic import ConfigDict, Field, model_validator
 
 from distributed_input_operator.core.pods import Accelerator, Resources
 from distributed_input_operator.core.scalars import Anything, Name, Namespace, problem
-from distributed_input_operator.core.section import Section, cel
+from distributed_input_operator.core.section import Section, cel, fixed
 from distributed_input_operator.core.sections import (
     Batching,
     Dataset,
@@ -80,19 +80,6 @@ class Metadata(Section):
         return {key: data[key] for key in data if key not in _SERVERS_OWN}
 
 
-def _fixed(*fields: str) -> tuple[tuple[str, str], ...]:
-    """Rules: these fields stay as they were first."""
-    return tuple(
-        (
-            f"has(self.{field}) == has(oldSelf.{field}) && "
-            f"(!has(self.{field}) || self.{field} == oldSelf.{field})",
-            f"{field} is fixed for the life of the input, for the positions of its trainers depend "
-            "on it: make a new input",
-        )
-        for field in fields
-    )
-
-
 class Spec(Section):
     """The input pipeline that is wanted."""
 
@@ -105,7 +92,7 @@ class Spec(Section):
                 "partitions does not divide batching.globalBatchSize: use a number that does, or "
                 "give up the order with `order: any`",
             ),
-            *_fixed("processingMode", "numSplits", "partitions", "seed"),
+            *fixed("processingMode", "numSplits", "partitions", "seed"),
         )
     )
 
