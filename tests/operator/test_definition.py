@@ -42,6 +42,11 @@ GOOD_AND_BAD = [
         "spec.dataset: .*source belongs to an entry point",
     ),
     (
+        {"dataset": {"entryPoint": "a:b", "args": {"folder": "data"}}},
+        {"dataset": {"args": {"folder": "data"}}},
+        "spec.dataset: .*args belongs to an entry point",
+    ),
+    (
         {"dataset": {"entryPoint": "a:b", "source": {"configMap": "code"}}},
         {"dataset": {"entryPoint": "a:b", "source": {"configMap": "code", "image": True}}},
         "spec.dataset.source: .*exclude each other",

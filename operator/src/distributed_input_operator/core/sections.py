@@ -88,6 +88,11 @@ class Dataset(Section):
                 "source belongs to an entry point, and there is none: add `entryPoint: "
                 "package.module:function`, or take source away for a dataset from the trainer",
             ),
+            (
+                "has(self.entryPoint) || !has(self.args)",
+                "args belongs to an entry point, and there is none: add `entryPoint: "
+                "package.module:function`, or take args away for a dataset from the trainer",
+            ),
         )
     )
 
