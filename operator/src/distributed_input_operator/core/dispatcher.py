@@ -25,7 +25,7 @@ _GRACE_SECONDS = 10
 
 
 def dispatcher_port(resource: DistributedInput) -> int:
-    """Where the dispatcher of this input listens."""
+    """Where the dispatcher of this input listens, in its pod."""
     return resource.spec.dispatcher.port or names.DISPATCHER_PORT
 
 
@@ -55,7 +55,8 @@ def dispatcher_objects(resource: DistributedInput, settings: Settings) -> list[d
         "selector": {"matchLabels": selector},
         "template": pod_template(name, names.DISPATCHER, pod, {}),
     }
-    service = {"selector": selector, "ports": service_ports(port)}
+    # Trainers and workers know the Service's port for as long as they run: it never changes.
+    service = {"selector": selector, "ports": service_ports(names.DISPATCHER_PORT)}
     own = (names.dispatcher(name), names.DISPATCHER)
     image = default_image(spec.sidecar.image, settings.sidecar_image)
     return [

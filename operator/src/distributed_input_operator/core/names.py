@@ -53,7 +53,7 @@ USER_ID = 65532
 
 # Ports.
 DISPATCHER_PORT = 7070
-"""Where the input names none."""
+"""Of the dispatchers' Services; their pods' too where the input names none."""
 WORKER_PORT = 7071
 METRICS_PORT = 9090
 """/metrics and /healthz of dispatcher, workers and sidecar; of a sidecar the next one that its pod
@@ -113,9 +113,9 @@ def shared(name: str) -> str:
     return f"{name}-distributed-input"
 
 
-def address(name: str, port: int) -> str:
-    """Where pods of the same namespace reach the dispatcher: host:port."""
-    return f"{dispatcher(name)}:{port}"
+def address(name: str) -> str:
+    """Where pods of the same namespace reach the dispatcher: host:port, for its life the same."""
+    return f"{dispatcher(name)}:{DISPATCHER_PORT}"
 
 
 def reads_label(name: str) -> str:

@@ -19,7 +19,7 @@ from distributed_input_operator.core.conditions import (
     findings,
     ready_workers,
 )
-from distributed_input_operator.core.dispatcher import dispatcher_objects, dispatcher_port
+from distributed_input_operator.core.dispatcher import dispatcher_objects
 from distributed_input_operator.core.ledger import Ask
 from distributed_input_operator.core.matching import contains
 from distributed_input_operator.core.rates import look_again
@@ -119,7 +119,7 @@ def report(
             "ready": ready,
             "summary": f"{ready}/{made.desired}",
         },
-        "dispatcher": {"address": names.address(name, dispatcher_port(resource))},
+        "dispatcher": {"address": names.address(name)},
         "live": live_status(before.live, snapshot.measured, parallelism(resource), now),
         "autoscaling": _autoscaling(state),
     }

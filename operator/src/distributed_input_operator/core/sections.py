@@ -178,7 +178,8 @@ class Dispatcher(Section):
 
     port: Annotated[int, Field(ge=1, le=65535)] | None = Field(
         default=None,
-        description="Where it listens. Left out: 7070 in a cluster, elsewhere any port.",
+        description="Where it listens; in a cluster its Service has 7070 all the same. Left out: "
+        "7070 in a cluster, elsewhere any port.",
         examples=[7070],
     )
     resources: Resources = Field(

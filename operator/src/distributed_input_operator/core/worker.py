@@ -16,7 +16,7 @@ from distributed_input_operator.core.children import (
     token_args,
     token_volume,
 )
-from distributed_input_operator.core.dispatcher import dispatcher_port, service_ports
+from distributed_input_operator.core.dispatcher import service_ports
 from distributed_input_operator.core.resources import container_resources, cpus
 from distributed_input_operator.core.scheduling import accelerator_resources, scheduling
 from distributed_input_operator.core.snapshot import Settings
@@ -110,7 +110,7 @@ def _args(resource: DistributedInput) -> list[str]:
     grace = workers.termination_grace_period_seconds - _LEAVING_SECONDS
     return [
         *("--listen", f":{names.WORKER_PORT}"),
-        *("--dispatcher", names.address(name, dispatcher_port(resource))),
+        *("--dispatcher", names.address(name)),
         *("--parallelism", str(parallelism(resource))),
         *("--grace-seconds", str(grace)),
         *(("--path", names.CODE_DIR) if resource.spec.dataset.source.config_map else ()),

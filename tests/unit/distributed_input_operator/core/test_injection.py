@@ -68,7 +68,7 @@ def test_one_sidecar_serves_several_inputs():
     assert flags(made, "--config") == [f"{names.CONFIG_DIR}/{n}.json" for n in ("train", "eval")]
     assert flags(made, "--dispatcher") == [
         "train=train-dispatcher:7070",
-        "eval=eval-dispatcher:7777",
+        "eval=eval-dispatcher:7070",
     ]
     assert made["metadata"]["labels"][names.reads_label("train")] == "true"
     assert made["metadata"]["labels"][names.reads_label("eval")] == "true"

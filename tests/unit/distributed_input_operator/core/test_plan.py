@@ -239,6 +239,21 @@ def test_an_image_that_someone_else_set_is_no_default_to_keep():
     assert images(made) == {"digits-dispatcher": "sidecar:2"}
 
 
+def test_another_port_of_the_dispatcher_is_none_for_those_who_know_its_service():
+    young = snapshot()
+    there = after(young, plan(young, NOW))
+    made = plan(replace(there, resource=resource(dispatcher={"port": 8000})), NOW)
+    assert sorted((one["kind"], one["metadata"]["name"]) for one in made.objects) == [
+        ("Deployment", "digits-dispatcher"),
+        ("NetworkPolicy", "digits-distributed-input"),
+    ]
+    service: Any = there.objects["Service", "digits-dispatcher"]
+    port = service["spec"]["ports"][0]
+    assert (port["port"], port["targetPort"]) == (7070, "grpc")
+    container = made.objects[1]["spec"]["template"]["spec"]["containers"][0]
+    assert container["ports"][0] == {"name": "grpc", "containerPort": 8000}
+
+
 def test_a_refusal_is_written_once_and_keeps_what_is_known():
     before = {"workers": {"ready": 2}, "selector": "a=b"}
     first = refusal(before, 4, "spec.x: wrong", NOW)
