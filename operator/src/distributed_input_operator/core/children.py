@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from distributed_input_operator.core import names
@@ -12,6 +12,10 @@ from distributed_input_operator.core.types import API_VERSION, KIND, Distributed
 
 APPLIED_ANNOTATION = f"{names.PREFIX}applied"
 """A hash of what was applied: tells when something that we once said is to be taken back."""
+
+_LOST = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
+_LOST_SECONDS = 30
+"""A node is called lost after 40 to 50 s of silence; most that come back do so within this."""
 
 
 def manifest(
@@ -85,6 +89,27 @@ def pod_template(
             **spec,
         },
     }
+
+
+def tolerations(given: Sequence[Mapping[str, Any]] = ()) -> list[Mapping[str, Any]]:
+    """Those that are `given`, and those for a lost node, so that another pod is made soon.
+
+    Kubernetes' own default is 5 minutes.
+    """
+    said = {one.get("key") for one in given}
+    lost = [key for key in _LOST if key not in said and None not in said]
+    return [
+        *given,
+        *(
+            {
+                "key": key,
+                "operator": "Exists",
+                "effect": "NoExecute",
+                "tolerationSeconds": _LOST_SECONDS,
+            }
+            for key in lost
+        ),
+    ]
 
 
 def container(

@@ -15,6 +15,7 @@ from distributed_input_operator.core.children import (
     pod_template,
     token_args,
     token_volume,
+    tolerations,
 )
 from distributed_input_operator.core.resources import container_resources
 from distributed_input_operator.core.snapshot import Settings
@@ -45,6 +46,7 @@ def dispatcher_objects(resource: DistributedInput, settings: Settings) -> list[d
         "serviceAccountName": names.shared(name),
         "terminationGracePeriodSeconds": _GRACE_SECONDS,
         "containers": [made],
+        "tolerations": tolerations(),
         "volumes": [token_volume(name), SCRATCH_VOLUME],
     }
     selector = names.selector(name, names.DISPATCHER)
