@@ -18,6 +18,8 @@ NAME_LABEL = "app.kubernetes.io/name"
 INSTANCE_LABEL = "app.kubernetes.io/instance"
 MANAGED_BY_LABEL = "app.kubernetes.io/managed-by"
 APP = "distributed-input"
+OPERATOR_COMPONENT = "operator"
+"""The component that the chart's operator pods are labelled as."""
 DISPATCHER = "dispatcher"
 WORKER = "worker"
 

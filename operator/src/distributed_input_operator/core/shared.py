@@ -55,13 +55,19 @@ def _network_policy(resource: DistributedInput, settings: Settings) -> dict[str,
         {"podSelector": {"matchLabels": {names.INPUT_LABEL: name}}},
         {"podSelector": {"matchLabels": {names.reads_label(name): "true"}}},
     ]
-    operators = {"matchLabels": {"kubernetes.io/metadata.name": settings.namespace}}
+    operator = {
+        "namespaceSelector": {
+            "matchLabels": {"kubernetes.io/metadata.name": settings.namespace},
+        },
+        "podSelector": {"matchLabels": {names.COMPONENT_LABEL: names.OPERATOR_COMPONENT}},
+    }
+    rows: dict[str, Any] = {"ports": [_tcp(port), _tcp(names.WORKER_PORT)]}
     return {
         "podSelector": {"matchLabels": {names.INPUT_LABEL: name}},
         "policyTypes": ["Ingress"],
         "ingress": [
-            {"from": ours, "ports": [_tcp(port), _tcp(names.WORKER_PORT)]},
-            {"from": [{"namespaceSelector": operators}], "ports": [_tcp(port)]},
+            {**rows, "from": ours} if resource.spec.network_policy else rows,
+            {"from": [operator], "ports": [_tcp(port)]},
             {"ports": [_tcp(names.METRICS_PORT)]},
         ],
     }

@@ -137,6 +137,12 @@ class Spec(Section):
     )
     dispatcher: Dispatcher = Field(default=Dispatcher(), description="What knows who is there.")
     sidecar: Sidecar = Field(default=Sidecar(), description="What fetches a trainer's share.")
+    network_policy: bool = Field(
+        default=True,
+        description="Only the input's own trainers reach it, where the cluster enforces "
+        "NetworkPolicies. false: everyone who has its token; for trainers with hostNetwork, which "
+        "no NetworkPolicy can tell from their node.",
+    )
     suspend: bool = Field(
         default=False,
         description="Stop dispatcher and workers; trainers wait, and go on where they were.",

@@ -254,6 +254,21 @@ def test_another_port_of_the_dispatcher_is_none_for_those_who_know_its_service()
     assert container["ports"][0] == {"name": "grpc", "containerPort": 8000}
 
 
+def test_rows_are_for_the_inputs_own_trainers_unless_it_says_that_anyone_may_come():
+    def ingress(**spec: Any) -> Any:
+        made = plan(snapshot(**spec), NOW).objects
+        (found,) = [one for one in made if one["kind"] == "NetworkPolicy"]
+        return found["spec"]["ingress"]
+
+    own, operator, _ = ingress()
+    assert own["from"]
+    (peer,) = operator["from"]
+    assert peer["namespaceSelector"]["matchLabels"] == {"kubernetes.io/metadata.name": "operators"}
+    assert peer["podSelector"]["matchLabels"] == {"app.kubernetes.io/component": "operator"}
+    anyone = ingress(networkPolicy=False)[0]
+    assert anyone == {"ports": own["ports"]}
+
+
 def test_a_refusal_is_written_once_and_keeps_what_is_known():
     before = {"workers": {"ready": 2}, "selector": "a=b"}
     first = refusal(before, 4, "spec.x: wrong", NOW)
