@@ -104,6 +104,20 @@ def test_with_cert_manager_namespaced_needs_no_cluster_wide_right():
     assert not [each for each in found if each["kind"].startswith("ClusterRole")]
 
 
+def test_the_operator_is_told_how_its_images_are_pulled():
+    secrets = 'json:images.pullSecrets=[{"name": "registry"}]'
+    deployment = one(manifests("here", "images.pullPolicy=Always", secrets), "Deployment")
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    args = parser().parse_args(container["args"])
+    assert (args.image_pull_policy, args.image_pull_secret) == ("Always", ["registry"])
+
+
+def test_the_operators_pods_are_those_that_inputs_let_in():
+    deployment = one(manifests("here"), "Deployment")
+    labels = deployment["spec"]["template"]["metadata"]["labels"]
+    assert labels[names.COMPONENT_LABEL] == names.OPERATOR_COMPONENT
+
+
 @pytest.mark.parametrize("values", [(), ("namespaced=true",), (CERT_MANAGER,)])
 def test_the_operator_knows_the_flags(values):
     deployment = one(manifests("here", *values), "Deployment")

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from distributed_input_operator.core import names
+from distributed_input_operator.core.snapshot import Settings
 from distributed_input_operator.core.types import API_VERSION, KIND, DistributedInput
 
 APPLIED_ANNOTATION = f"{names.PREFIX}applied"
@@ -110,6 +111,18 @@ def tolerations(given: Sequence[Mapping[str, Any]] = ()) -> list[Mapping[str, An
             for key in lost
         ),
     ]
+
+
+def pulling(settings: Settings) -> dict[str, Any]:
+    """The part of a pod's spec that says with which Secrets its images are pulled."""
+    secrets = [{"name": name} for name in settings.pull_secrets]
+    return {"imagePullSecrets": secrets} if secrets else {}
+
+
+def pull_policy(named: str | None, settings: Settings) -> dict[str, str]:
+    """The part of a container that says when its image is pulled; `named`: by the input, if any."""
+    chosen = "" if named else settings.pull_policy
+    return {"imagePullPolicy": chosen} if chosen else {}
 
 
 def container(

@@ -13,6 +13,8 @@ from distributed_input_operator.core.children import (
     default_image,
     manifest,
     pod_template,
+    pull_policy,
+    pulling,
     token_args,
     token_volume,
     tolerations,
@@ -41,12 +43,14 @@ def dispatcher_objects(resource: DistributedInput, settings: Settings) -> list[d
         port,
         container_resources(spec.dispatcher.resources, _DEFAULTS),
     )
+    made |= pull_policy(spec.sidecar.image, settings)
     made["volumeMounts"] = [TOKEN_MOUNT, SCRATCH_MOUNT]
     pod = {
         "serviceAccountName": names.shared(name),
         "terminationGracePeriodSeconds": _GRACE_SECONDS,
         "containers": [made],
         "tolerations": tolerations(),
+        **pulling(settings),
         "volumes": [token_volume(name), SCRATCH_VOLUME],
     }
     selector = names.selector(name, names.DISPATCHER)

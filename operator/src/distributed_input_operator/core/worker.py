@@ -13,6 +13,8 @@ from distributed_input_operator.core.children import (
     default_image,
     manifest,
     pod_template,
+    pull_policy,
+    pulling,
     token_args,
     token_volume,
 )
@@ -80,6 +82,7 @@ def _template(resource: DistributedInput, settings: Settings, code: str) -> dict
             workers.resources, _DEFAULTS, accelerator_resources(workers.accelerator)
         ),
     )
+    made |= pull_policy(workers.image, settings)
     made["env"] = [
         {"name": "HOME", "value": "/tmp"},  # noqa: S108 - of the container's own
         *workers.env,
@@ -96,6 +99,7 @@ def _template(resource: DistributedInput, settings: Settings, code: str) -> dict
         "containers": [made],
         "volumes": [*volumes, *workers.volumes],
         **scheduling(name, workers),
+        **pulling(settings),
     }
     # Python imports a module once: other code or another dataset needs new processes.
     hashed = {"dataset": resource.spec.dataset.model_dump(mode="json"), "code": code}

@@ -269,6 +269,19 @@ def test_rows_are_for_the_inputs_own_trainers_unless_it_says_that_anyone_may_com
     assert anyone == {"ports": own["ports"]}
 
 
+def test_images_are_pulled_as_the_operator_was_told():
+    def pods(**spec: Any) -> list[Any]:
+        told = replace(snapshot().settings, pull_policy="Always", pull_secrets=("registry",))
+        made = plan(replace(snapshot(**spec), settings=told), NOW).objects
+        found = [one["spec"]["template"]["spec"] for one in made if one["kind"] == "Deployment"]
+        assert all(pod["imagePullSecrets"] == [{"name": "registry"}] for pod in found)
+        return [pod["containers"][0].get("imagePullPolicy") for pod in found]
+
+    assert pods() == ["Always", "Always"]
+    # Kubernetes knows better when to pull what a user named: by its tag.
+    assert pods(workers={"image": "mine:latest"}, sidecar={"image": "other:1"}) == [None, None]
+
+
 def test_a_refusal_is_written_once_and_keeps_what_is_known():
     before = {"workers": {"ready": 2}, "selector": "a=b"}
     first = refusal(before, 4, "spec.x: wrong", NOW)
