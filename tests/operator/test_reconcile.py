@@ -283,7 +283,11 @@ def test_nothing_is_written_while_nothing_changes(cluster, operator):
         cluster.all_serve(one, 1)
     eventually(lambda: _settled(operator), 30)
     before = operator.writes()
+    looks = operator.metric("distributed_input_operator_reconciles_total")
+    for one in names:  # by themselves they are looked at every 30 s
+        cluster.patch("DistributedInput", one, {"metadata": {"labels": {"touched": "yes"}}})
     time.sleep(10)
+    assert operator.metric("distributed_input_operator_reconciles_total") >= looks + len(names)
     assert operator.writes() == before
     for one in names:
         cluster.delete("DistributedInput", one)
