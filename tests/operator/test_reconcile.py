@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import uuid
 
 import pytest
 import yaml
@@ -175,25 +174,20 @@ def test_what_is_no_pod_at_all_is_told_though_the_server_answers_500(cluster, na
     cluster.delete("DistributedInput", name)
 
 
-def test_a_service_of_a_deleted_input_that_stays_is_told_until_it_goes(cluster, name):
-    gone = {"apiVersion": "v1", "kind": "ConfigMap", "name": "gone", "uid": str(uuid.uuid4())}
-    leftover = {
-        "apiVersion": "v1",
-        "kind": "Service",
-        "metadata": {
-            "name": f"{name}-worker",
-            "labels": {"distributed-input.dev/input": name},
-            # What the garbage collector waits for cannot be known to be gone: it is in no group.
-            "ownerReferences": [{**gone, "apiVersion": "nowhere.example/v1"}],
-        },
-        "spec": {"ports": [{"port": 80}]},
-    }
-    cluster.create(leftover)
+def test_a_secret_of_a_deleted_input_that_stays_is_told_until_it_goes(cluster, name):
+    alive = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": f"{name}-alive"}}
+    uid = cluster.create(alive)["metadata"]["uid"]  # no garbage collector comes
+    owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": f"{name}-alive", "uid": uid}
+    shared = f"{name}-distributed-input"
+    meta = {"name": shared, "ownerReferences": [owner]}
+    cluster.create({"apiVersion": "v1", "kind": "Secret", "metadata": meta})
     cluster.create(manifest(name))
     found = eventually(lambda: cluster.condition(name, "Applied"))
     assert found["reason"] == "Leftover"
-    assert f"Service {name}-worker of a deleted input is still there" in found["message"]
-    cluster.delete("Service", f"{name}-worker")
+    assert f"Secret {shared} of a deleted input is still there" in found["message"]
+    assert cluster.condition(name, "Ready")["reason"] == "Leftover"
+    cluster.delete("Secret", shared)
+    eventually(lambda: cluster.children(name) == children(name))
     eventually(lambda: not cluster.condition(name, "Applied"))
 
 

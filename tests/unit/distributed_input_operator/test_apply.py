@@ -12,8 +12,12 @@ from distributed_input_operator.api import ApiError
 from distributed_input_operator.apply import apply, failure
 from distributed_input_operator.core.plan import plan, report
 from distributed_input_operator.core.status import Status
+from distributed_input_operator.dispatchers import Dispatchers
+from distributed_input_operator.observe import Sources
+from distributed_input_operator.reconcile import reconcile
 from distributed_input_operator.store import Store
-from tests.unit.distributed_input_operator.snapshots import NOW, snapshot
+from distributed_input_operator.tokens import Tokens
+from tests.unit.distributed_input_operator.snapshots import NOW, SETTINGS, resource, snapshot
 
 _NOT_TYPED = (
     "PATCH /x: failed to create typed patch object (team/d; apps/v1, Kind=Deployment): "
@@ -108,3 +112,30 @@ def test_a_refusal_with_403_gets_the_remedy_of_who_refused(words, reason, remedy
     told = failure(ApiError(403, "Forbidden", f"PATCH /x: {words}"))
     assert told.reason == reason
     assert remedy in told.message
+
+
+def test_while_the_token_is_not_there_it_is_told_and_nothing_is_started():
+    class Leftovers:
+        """An API server with another input's Secret under our name."""
+
+        def __init__(self) -> None:
+            self.statuses: list[Any] = []
+
+        async def get(self, *_: object) -> dict[str, Any]:
+            owners = [{"uid": "another"}]
+            return {"metadata": {"name": "digits-distributed-input", "ownerReferences": owners}}
+
+        async def apply(self, manifest: dict[str, Any], subresource: str = "") -> dict[str, Any]:
+            assert subresource == "status"
+            self.statuses.append(manifest["status"])
+            return {**manifest, "metadata": {**manifest["metadata"], "uid": "u-1"}}
+
+    api: Any = Leftovers()
+    store = Store()
+    store.put(resource().model_dump(mode="json", by_alias=True, exclude_none=True))
+    sources = Sources(api, store, Tokens(api), Dispatchers(), SETTINGS)
+    with pytest.raises(ApiError, match="still there"):
+        asyncio.run(reconcile(sources, ("team", "digits")))
+    (status,) = api.statuses
+    told = {one["type"]: one["reason"] for one in status["conditions"]}
+    assert (told["Applied"], told["Ready"]) == ("Leftover", "Leftover")
