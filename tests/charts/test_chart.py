@@ -104,7 +104,23 @@ def test_with_cert_manager_namespaced_needs_no_cluster_wide_right():
     assert not [each for each in found if each["kind"].startswith("ClusterRole")]
 
 
-@pytest.mark.parametrize("values", [(), ("namespaced=true",), (CERT_MANAGER,)])
+def test_the_operator_is_told_how_its_images_are_pulled():
+    secrets = 'json:images.pullSecrets=[{"name": "registry"}]'
+    deployment = one(manifests("here", "images.pullPolicy=Always", secrets), "Deployment")
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    args = parser().parse_args(container["args"])
+    assert (args.image_pull_policy, args.image_pull_secret) == ("Always", ["registry"])
+
+
+def test_the_operators_pods_are_those_that_inputs_let_in():
+    deployment = one(manifests("here"), "Deployment")
+    labels = deployment["spec"]["template"]["metadata"]["labels"]
+    assert labels[names.COMPONENT_LABEL] == names.OPERATOR_COMPONENT
+
+
+@pytest.mark.parametrize(
+    "values", [(), ("namespaced=true",), (CERT_MANAGER,), ("webhook.port=10260",)]
+)
 def test_the_operator_knows_the_flags(values):
     deployment = one(manifests("here", *values), "Deployment")
     (container,) = deployment["spec"]["template"]["spec"]["containers"]
@@ -112,6 +128,7 @@ def test_the_operator_knows_the_flags(values):
     assert args.namespace == (["here"] if "namespaced=true" in values else [])
     ports = {port["name"]: port["containerPort"] for port in container["ports"]}
     assert args.webhook_listen == f":{ports['webhook']}"
+    assert ports["webhook"] == (10260 if "webhook.port=10260" in values else 9443)
     assert args.listen == f":{ports['health']}"
     env = {each["name"] for each in container["env"]}
     assert {names.WORKER_IMAGE_ENV, names.SIDECAR_IMAGE_ENV} <= env

@@ -27,20 +27,19 @@ ROOT, SOMEONE = 0, 1000  # the trainers' users; root has no rights over others' 
 INPUTS = ("train", "eval")
 
 
-def resource(name: str, cluster: Cluster, **spec: Any) -> DistributedInput:
-    """An input whose dispatcher is the cluster's."""
-    port = int(cluster.address.rpartition(":")[2])
-    spec = {"dispatcher": {"port": port}, "sidecar": {"buffer": "4Mi"}, "partitions": 2, **spec}
+def resource(name: str, **spec: Any) -> DistributedInput:
+    """An input."""
+    spec = {"sidecar": {"buffer": "4Mi"}, "partitions": 2, **spec}
     head = {"apiVersion": API_VERSION, "kind": KIND, "metadata": {"name": name}}
     return DistributedInput.model_validate({**head, "spec": spec})
 
 
-def inputs_of(cluster: Cluster) -> dict[str, DistributedInput]:
+def inputs_of() -> dict[str, DistributedInput]:
     dataset = {"entryPoint": "rows:numbered", "args": {"rows": 40}}
     batching = {"globalBatchSize": 8}
     return {
-        "train": resource("train", cluster, dataset=dataset, batching=batching),
-        "eval": resource("eval", cluster),
+        "train": resource("train", dataset=dataset, batching=batching),
+        "eval": resource("eval"),
     }
 
 
@@ -88,7 +87,9 @@ def own() -> Iterator[Cluster]:
 def test_trainers_read_through_the_sidecar_of_their_patch(
     own: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    inputs = inputs_of(own)
+    # The cluster's dispatcher stands for the Services of both.
+    monkeypatch.setattr(names, "DISPATCHER_PORT", int(own.address.rpartition(":")[2]))
+    inputs = inputs_of()
     pods, objects = pods_of(inputs, monkeypatch), objects_of(inputs, own)
     hosts = [names.dispatcher(name) for name in INPUTS]
     with Node(pods[0], objects, hosts) as first, Node(pods[1], objects, hosts) as second:

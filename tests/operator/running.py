@@ -47,9 +47,9 @@ class Operator:
         self.process = self._start()
 
     def _start(self) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-m", "distributed_input_operator", *self._flags]
+        command = [sys.executable, "-m", "distributed_input_operator"]
         command += ["--worker-image", "worker:1", "--sidecar-image", "sidecar:1"]
-        command += ["--listen", f"127.0.0.1:{self.port}"]
+        command += ["--listen", f"127.0.0.1:{self.port}", *self._flags]
         with self.log.open("ab") as log:
             return subprocess.Popen(command, env=self._env, stderr=log)
 

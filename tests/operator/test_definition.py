@@ -42,6 +42,11 @@ GOOD_AND_BAD = [
         "spec.dataset: .*source belongs to an entry point",
     ),
     (
+        {"dataset": {"entryPoint": "a:b", "args": {"folder": "data"}}},
+        {"dataset": {"args": {"folder": "data"}}},
+        "spec.dataset: .*args belongs to an entry point",
+    ),
+    (
         {"dataset": {"entryPoint": "a:b", "source": {"configMap": "code"}}},
         {"dataset": {"entryPoint": "a:b", "source": {"configMap": "code", "image": True}}},
         "spec.dataset.source: .*exclude each other",
@@ -95,6 +100,9 @@ IMMUTABLE = [
     ("numSplits", {"numSplits": 4}, {"numSplits": 8}),
     ("seed", {"seed": 1}, {"seed": 2}),
     ("processingMode", {}, {"processingMode": "parallel_epochs"}),
+    ("globalBatchSize", BATCH, {"batching": {"globalBatchSize": 24}}),
+    ("globalBatchSize", BATCH, {"batching": {"globalBatchSize": None}}),
+    ("globalBatchSize", {}, BATCH),
 ]
 
 
@@ -125,7 +133,7 @@ def test_what_positions_depend_on_stays_as_it_was(cluster, field, before, after)
     cluster.create(manifest("fixed", **before))
     try:
         cluster.patch("DistributedInput", "fixed", {"spec": {"epochs": 3}})
-        with pytest.raises(Refused, match=f"spec: .*{field} is fixed for the life of the input"):
+        with pytest.raises(Refused, match=f"spec.*: .*{field} is fixed for the life of the input"):
             cluster.patch("DistributedInput", "fixed", {"spec": after})
     finally:
         cluster.delete("DistributedInput", "fixed")

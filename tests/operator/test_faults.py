@@ -8,6 +8,7 @@ from collections import Counter
 
 import pytest
 
+from distributed_input_operator.leader import LEASE_SECONDS
 from tests.operator.proxy import Proxy
 from tests.operator.running import Operator, eventually, manifest, running
 
@@ -129,6 +130,27 @@ def test_two_operators_one_works_and_the_other_takes_over(cluster, control_plane
             one.kill()
 
 
+def test_who_is_asked_to_end_gives_the_lease_to_another_at_once(
+    cluster, control_plane, tmp_path, inputs
+):
+    first = Operator(control_plane.kubeconfig, cluster.namespace, tmp_path)
+    second = None
+    try:
+        first.wait_until_leading()
+        second = Operator(control_plane.kubeconfig, cluster.namespace, tmp_path)
+        eventually(lambda: second.get("/readyz")[0] == 200)
+        assert first.stop() == 0
+        started = time.monotonic()
+        second.wait_until_leading()
+        seconds = time.monotonic() - started
+        print(f"led on after {seconds:.1f} s")
+        assert seconds < LEASE_SECONDS / 2
+    finally:
+        first.kill()
+        if second is not None:
+            second.stop()
+
+
 def test_who_slept_through_its_lease_ends_at_once_and_writes_nothing(
     cluster, control_plane, tmp_path, inputs
 ):
@@ -165,6 +187,38 @@ def test_a_watch_that_tells_nothing_turns_the_health_page_red_and_is_made_up_for
         eventually(lambda: len(cluster.children("unheard")) == COUNT)
         operator.kill()
     cluster.call("DELETE", _LEASE.format(cluster.namespace))
+
+
+def test_an_operator_with_other_default_images_restarts_nothing(
+    cluster, control_plane, tmp_path, inputs
+):
+    def deployments() -> dict[str, str]:
+        parts = ("kept-dispatcher", "kept-worker")
+        return {one: cluster.get("Deployment", one)["metadata"]["generation"] for one in parts}
+
+    with running(control_plane.kubeconfig, cluster.namespace, tmp_path):
+        inputs("kept")
+        cluster.all_serve("kept", 1)
+        before = deployments()
+    images = ("--worker-image", "worker:2", "--sidecar-image", "sidecar:2")
+    flags = (*images, "--namespace", cluster.namespace)
+    with running(control_plane.kubeconfig, cluster.namespace, tmp_path, *flags):
+        inputs("new")
+        eventually(lambda: cluster.condition("new", "Unschedulable"))
+        cluster.patch("DistributedInput", "kept", {"metadata": {"labels": {"touched": "1"}}})
+        cluster.patch("DistributedInput", "kept", {"spec": {"workers": {"replicas": 2}}})
+        eventually(lambda: len(cluster.pods("kept")) == 2)
+
+        def workers() -> list[str]:
+            found = [pod["spec"]["containers"][0]["image"] for pod in cluster.pods("kept")]
+            return sorted(found)
+
+        assert workers() == ["worker:1", "worker:1"]
+        assert deployments()["kept-dispatcher"] == before["kept-dispatcher"]
+        assert cluster.pods("new")[0]["spec"]["containers"][0]["image"] == "worker:2"
+        env = [{"name": "A", "value": "1"}]
+        cluster.patch("DistributedInput", "kept", {"spec": {"workers": {"env": env}}})
+        eventually(lambda: cluster.all_serve("kept", 2) or workers() == ["worker:2", "worker:2"])
 
 
 def test_the_definition_is_upgraded_under_live_inputs(cluster, control_plane, tmp_path, inputs):

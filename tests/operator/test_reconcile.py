@@ -175,6 +175,42 @@ def test_a_pod_template_that_kubernetes_refuses_is_told_in_its_words(cluster, na
     assert "change spec.workers" in found["message"]
 
 
+@pytest.mark.parametrize(
+    ("workers", "words"),
+    [
+        ({"podTemplate": {"spec": {"tolerationz": []}}}, ".tolerationz: field not declared"),
+        ({"podTemplate": {"spec": {"hostNetwork": "yes"}}}, ".hostNetwork: expected bool"),
+        ({"env": [{"name": "HOME", "value": "/data"}]}, "duplicate"),
+    ],
+)
+def test_what_is_no_pod_at_all_is_told_though_the_server_answers_500(cluster, name, workers, words):
+    name = f"{name}{len(words)}"
+    cluster.create(manifest(name, workers=workers))
+    found = eventually(lambda: cluster.condition(name, "Applied"))
+    assert found["reason"] == "Refused"
+    assert words in found["message"]
+    assert "change spec.workers" in found["message"]
+    assert cluster.condition(name, "Ready")["reason"] == "Refused"
+    cluster.delete("DistributedInput", name)
+
+
+def test_a_secret_of_a_deleted_input_that_stays_is_told_until_it_goes(cluster, name):
+    alive = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": f"{name}-alive"}}
+    uid = cluster.create(alive)["metadata"]["uid"]  # no garbage collector comes
+    owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": f"{name}-alive", "uid": uid}
+    shared = f"{name}-distributed-input"
+    meta = {"name": shared, "ownerReferences": [owner]}
+    cluster.create({"apiVersion": "v1", "kind": "Secret", "metadata": meta})
+    cluster.create(manifest(name))
+    found = eventually(lambda: cluster.condition(name, "Applied"))
+    assert found["reason"] == "Leftover"
+    assert f"Secret {shared} of a deleted input is still there" in found["message"]
+    assert cluster.condition(name, "Ready")["reason"] == "Leftover"
+    cluster.delete("Secret", shared)
+    eventually(lambda: cluster.children(name) == children(name))
+    eventually(lambda: not cluster.condition(name, "Applied"))
+
+
 def test_a_quota_is_told_in_the_quotas_words(cluster, name):
     quota = {
         "apiVersion": "v1",
@@ -261,7 +297,11 @@ def test_nothing_is_written_while_nothing_changes(cluster, operator):
         cluster.all_serve(one, 1)
     eventually(lambda: _settled(operator), 30)
     before = operator.writes()
+    looks = operator.metric("distributed_input_operator_reconciles_total")
+    for one in names:  # by themselves they are looked at every 30 s
+        cluster.patch("DistributedInput", one, {"metadata": {"labels": {"touched": "yes"}}})
     time.sleep(10)
+    assert operator.metric("distributed_input_operator_reconciles_total") >= looks + len(names)
     assert operator.writes() == before
     for one in names:
         cluster.delete("DistributedInput", one)

@@ -89,6 +89,17 @@ def test_a_missing_right_to_write_is_a_condition(cluster, limited):
     cluster.delete("DistributedInput", "unwritten")
 
 
+def test_without_the_right_to_mark_pods_all_else_goes_on(cluster, limited):
+    grant(cluster, without=("pods", "patch"))
+    limited()
+    cluster.create(manifest("unmarked", workers={"replicas": 2}))
+    eventually(lambda: len(cluster.pods("unmarked")) == 2)
+    cluster.patch("DistributedInput", "unmarked", {"spec": {"replicas": 1}}, "scale")
+    eventually(lambda: len(cluster.pods("unmarked")) == 1)
+    grant(cluster)
+    cluster.delete("DistributedInput", "unmarked")
+
+
 def test_a_missing_right_to_watch_is_waited_for_in_words(cluster, limited):
     grant(cluster, without=("pods", "watch"))
     operator = limited()

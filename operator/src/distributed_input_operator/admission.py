@@ -51,7 +51,7 @@ class Injector:
             return {"uid": request["uid"], "allowed": True}
         try:
             async with asyncio.timeout(SECONDS):
-                made = await self._injected(pod, request["namespace"])
+                made, warned = await self._injected(pod, request["namespace"])
         except RefusedError as error:
             return _refusal(request, 422, "Invalid", str(error))
         except (ApiError, TimeoutError) as error:
@@ -66,10 +66,10 @@ class Injector:
             "allowed": True,
             "patchType": "JSONPatch",
             "patch": changes,
-            "warnings": warnings(pod),
+            "warnings": warned,
         }
 
-    async def _injected(self, pod: Json, namespace: str) -> Json:
+    async def _injected(self, pod: Json, namespace: str) -> tuple[Json, list[str]]:
         wanted, owners = wanted_inputs(pod), owners_of(pod)
         inputs, above = await asyncio.gather(
             asyncio.gather(*(self._input(name, namespace) for name in wanted)),
@@ -77,7 +77,8 @@ class Injector:
         )
         by_name = dict(zip(wanted, inputs, strict=True))
         by_kind = {one.kind: obj for one, obj in zip(owners, above, strict=True)}
-        return injected(pod, by_kind, by_name.__getitem__, self._image)
+        made = injected(pod, by_kind, by_name.__getitem__, self._image)
+        return made, warnings(pod, by_name.__getitem__)
 
     async def _input(self, name: str, namespace: str) -> DistributedInput:
         found = await self._recent.get(INPUT, namespace, name)

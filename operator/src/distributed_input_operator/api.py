@@ -22,6 +22,11 @@ Json = dict[str, Any]
 
 TIMEOUT_SECONDS = 15.0
 _PAGE = 250
+_TEXT_LENGTH = 1000
+"""So much is kept of an answer that is no JSON."""
+_NOT_TYPED = "failed to create typed patch object"
+"""Server-side apply's words for a field that is not there, has another type, or is there twice. The
+server answers them with 500 (kubernetes#139253), though no retry can help."""
 _METADATA = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 
 
@@ -41,6 +46,8 @@ class ApiError(Exception):
     @property
     def retryable(self) -> bool:
         """Whether the same call may succeed a little later without anyone's help."""
+        if _NOT_TYPED in str(self):
+            return False
         return self.status in (0, 408, 409, 410, 429) or self.status >= 500
 
 
@@ -145,7 +152,7 @@ def _checked(method: str, path: str, status: int, data: bytes) -> Json:
     try:
         answer: Json = json.loads(data)
     except ValueError:
-        answer = {"message": data[:200].decode(errors="replace")}
+        answer = {"message": data[:_TEXT_LENGTH].decode(errors="replace")}
     if status < 300:
         return answer
     reason = str(answer.get("reason") or status)

@@ -1,8 +1,9 @@
-"""The executor: a plan's writes, in order; what the API server refused comes back as failures."""
+"""The executor: a plan's writes, in order; what went wrong comes back."""
 
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,34 +15,38 @@ from distributed_input_operator.core.types import API_VERSION, KIND
 from distributed_input_operator.kinds import BY_NAME, POD
 from distributed_input_operator.store import Store
 
+_LACKS_RIGHT = re.compile(r"cannot \S+ resource")
+"""The authorizer's words; others answer 403 too."""
 _COST_ANNOTATION = "controller.kubernetes.io/pod-deletion-cost"
 
 
-async def apply(api: Api, store: Store, snapshot: Snapshot, plan: Plan) -> list[Failure]:
-    """Write what the plan says; what could not be written and never will be as it is.
+async def apply(api: Api, store: Store, snapshot: Snapshot, plan: Plan) -> list[ApiError]:
+    """Write what the plan says, all of it; what could not be written, and why."""
+    errors = await _mark(api, store, snapshot, plan)
+    if any(error.retryable for error in errors):
+        return errors  # marked before the number shrinks, or the wrong pods go
+    results = await asyncio.gather(
+        *(_apply_one(api, store, snapshot, one) for one in plan.objects), return_exceptions=True
+    )
+    for result in results:
+        if isinstance(result, ApiError):
+            errors.append(result)
+        elif result is not None:
+            raise result
+    # First what nobody mends but the user: that is what the condition tells.
+    return sorted(errors, key=lambda error: error.retryable)
 
-    Raises ApiError, the first that is worth a retry, after all was tried.
-    """
+
+async def _mark(api: Api, store: Store, snapshot: Snapshot, plan: Plan) -> list[ApiError]:
+    """Set the pods' deletion costs; the first error, if any."""
     namespace = snapshot.resource.metadata.namespace or ""
-    for pod, cost in plan.costs:  # before the number shrinks, or the wrong pods go
+    for pod, cost in plan.costs:
         try:
             store.put(await api.annotate(POD, namespace, pod, {_COST_ANNOTATION: str(cost)}))
         except ApiError as error:
             if error.status != 404:
-                raise
-    results = await asyncio.gather(
-        *(_apply_one(api, store, snapshot, one) for one in plan.objects), return_exceptions=True
-    )
-    failures = []
-    for result in results:
-        if isinstance(result, ApiError) and not result.retryable:
-            failures.append(failure(result))
-    for result in results:
-        if isinstance(result, BaseException) and not (
-            isinstance(result, ApiError) and not result.retryable
-        ):
-            raise result
-    return failures
+                return [error]
+    return []
 
 
 async def _apply_one(
@@ -94,12 +99,19 @@ async def write_status(
 
 
 def failure(error: ApiError) -> Failure:
-    """A refusal for the input's conditions, with the remedy."""
+    """What went wrong, for the input's conditions, with the remedy."""
+    if error.retryable:
+        reason = error.reason if error.reason.isalpha() else "ServerError"
+        return Failure(reason, f"{error}: will be tried again", passing=True)
     if error.status == 403 and "exceeded quota" in str(error):
         return Failure("QuotaExceeded", str(error))
-    if error.status == 403:
+    if error.status == 403 and _LACKS_RIGHT.search(str(error)):
         return Failure(
             "Forbidden", f"{error}: the operator's role lacks this: upgrade the chart, or grant it"
+        )
+    if error.status == 403:  # admission, or a namespace that is on its way out
+        return Failure(
+            "Refused", f"{error}: change the spec, or the cluster's rule that refuses it"
         )
     if error.reason == "NameTaken":
         return Failure("NameTaken", str(error))

@@ -58,7 +58,7 @@ class Lock(BaseLock):
         spec = lease.get("spec") or {}
         seconds = spec.get("leaseDurationSeconds")
         return True, LeaderElectionRecord(
-            spec.get("holderIdentity"),
+            spec.get("holderIdentity") or None,  # given back: the library waits out "" as a name
             str(seconds) if seconds else None,
             spec.get("acquireTime"),
             spec.get("renewTime"),

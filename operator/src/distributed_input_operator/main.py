@@ -58,6 +58,20 @@ def _parser() -> argparse.ArgumentParser:
         f"(default: ${names.SIDECAR_IMAGE_ENV})",
     )
     made.add_argument(
+        "--image-pull-policy",
+        choices=("Always", "IfNotPresent", "Never"),
+        default="",
+        help="of these images in dispatchers and workers (default: Kubernetes' own)",
+    )
+    made.add_argument(
+        "--image-pull-secret",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="a Secret, of each input's namespace, that dispatchers and workers pull with; "
+        "repeatable",
+    )
+    made.add_argument(
         "--listen",
         default=f":{names.OPERATOR_HEALTH_PORT}",
         metavar="[HOST]:PORT",
@@ -124,7 +138,13 @@ async def _work(args: argparse.Namespace, api: Api, lock: leader.Lock, process: 
     _log.info("%s leads", lock.identity)
     metrics.LEADER.set(1)
     await preconditions.wait(api, args.namespace or [None])
-    settings = Settings(args.worker_image, args.sidecar_image, _namespace())
+    settings = Settings(
+        args.worker_image,
+        args.sidecar_image,
+        _namespace(),
+        args.image_pull_policy,
+        tuple(args.image_pull_secret),
+    )
     kinds = (*WATCHED, POLICY) if await preconditions.policy(api) else WATCHED
     sources = Sources(api, Store(), Tokens(api), Dispatchers(), settings)
     controller = Controller(sources, kinds, args.namespace, lambda: lock.fresh, args.resync_seconds)

@@ -59,11 +59,20 @@ def show(key: InputKey, snapshot: Snapshot, made: Plan) -> None:
     _show_limit(key, made)
     READY.labels(*key).set(ready_workers(snapshot))
     measured = snapshot.measured
-    wanted = recommended(measured, parallelism(snapshot.resource))
-    if measured is not None and wanted is not None:
-        RECOMMENDED.labels(*key).set(wanted)
-        STALL.labels(*key).set(measured.stall)
-        ROWS.labels(*key).set(measured.rows_per_second)
+    _set(RECOMMENDED, key, recommended(measured, parallelism(snapshot.resource)))
+    _set(STALL, key, measured.stall if measured else None)
+    _set(ROWS, key, measured.rows_per_second if measured else None)
+
+
+def _set(gauge: Gauge, key: InputKey, value: float | None) -> None:
+    """What is not known is not told: an autoscaler would go by the last value for ever."""
+    if value is not None:
+        gauge.labels(*key).set(value)
+        return
+    try:
+        gauge.remove(*key)
+    except KeyError:
+        pass  # it was not told before
 
 
 def _show_limit(key: InputKey, made: Plan) -> None:
@@ -95,10 +104,7 @@ def forget(key: InputKey) -> None:
     if key in _limited:
         LIMITED.remove(*key, *_limited.pop(key))
     for gauge in _OF_INPUTS:
-        try:
-            gauge.remove(*key)
-        except KeyError:
-            pass  # it never had this one
+        _set(gauge, key, None)
 
 
 def rendered() -> bytes:

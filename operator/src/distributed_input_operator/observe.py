@@ -58,7 +58,7 @@ async def observe(sources: Sources, key: InputKey) -> Snapshot | None:
         pods=tuple(pod(obj) for place, obj in children.items() if place[0] == "Pod"),
     )
     snapshot = await _with_code(sources.api, snapshot)
-    return await _with_measurements(sources, snapshot)
+    return await _with_measurements(sources, key, snapshot)
 
 
 def parsed(found: Json) -> DistributedInput:
@@ -82,18 +82,16 @@ async def _with_code(api: Api, snapshot: Snapshot) -> Snapshot:
     return replace(snapshot, missing=(*snapshot.missing, Failure("CodeMissing", text)))
 
 
-async def _with_measurements(sources: Sources, snapshot: Snapshot) -> Snapshot:
+async def _with_measurements(sources: Sources, key: InputKey, snapshot: Snapshot) -> Snapshot:
     resource = snapshot.resource
     try:
         token = await sources.tokens.token(resource)
     except ApiError as error:
-        if error.retryable:
-            raise
         return replace(snapshot, missing=(*snapshot.missing, failure(error)))
     ready = [one for one in snapshot.of(names.DISPATCHER) if one.ready and one.ip]
     if not ready:
         return snapshot
     host = f"[{ready[0].ip}]" if ":" in ready[0].ip else ready[0].ip
     address = f"{host}:{dispatcher_port(resource)}"
-    measured = await sources.dispatchers.ask(resource.metadata.uid or "", address, token)
+    measured = await sources.dispatchers.ask(key, resource.metadata.uid or "", address, token)
     return replace(snapshot, measured=measured)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 
 from distributed_input_operator import budgets, events, metrics
-from distributed_input_operator.apply import apply, write_status
+from distributed_input_operator.api import ApiError
+from distributed_input_operator.apply import apply, failure, write_status
 from distributed_input_operator.core.plan import QUIET_SECONDS, plan, refusal, report
 from distributed_input_operator.observe import Sources, Unusable, observe
 from distributed_input_operator.store import POLICY_KEY, InputKey
@@ -26,15 +27,24 @@ async def reconcile(sources: Sources, key: InputKey) -> float | None:
         return await _refuse(sources, key, str(error), now)
     if snapshot is None:
         metrics.forget(key)
+        sources.tokens.forget(key)
+        sources.dispatchers.forget(key)
         sources.ledger.leaving(key, budgets.left_of(sources.store, key))
         return None
     made = plan(snapshot, now, sources.ledger.ask)
-    failures = await apply(sources.api, sources.store, snapshot, made)
-    status = report(snapshot, made, failures, now)
+    awaited = [one for one in snapshot.missing if one.passing]
+    # Without its own token there, an input's pods would start with what is about to go.
+    failed = [] if awaited else await apply(sources.api, sources.store, snapshot, made)
+    status = report(snapshot, made, map(failure, failed), now)
     if status is not None:
         await write_status(sources.api, sources.store, *key, status)
         await events.tell(sources.api, snapshot, status, now)
+    if awaited:
+        raise ApiError(0, awaited[0].reason, awaited[0].message)
     metrics.show(key, snapshot, made)
+    for one in failed:
+        if one.retryable:
+            raise one
     return made.again
 
 

@@ -12,6 +12,7 @@ from distributed_input_operator.core import names
 from distributed_input_operator.core.shared import token_secret
 from distributed_input_operator.core.types import DistributedInput
 from distributed_input_operator.kinds import SECRET
+from distributed_input_operator.store import InputKey
 
 _BYTES = 32
 _SURE_SECONDS = 300.0
@@ -23,25 +24,27 @@ class Tokens:
 
     def __init__(self, api: Api) -> None:
         self._api = api
-        self._known: dict[str, tuple[str, float]] = {}
+        self._known: dict[InputKey, tuple[str, str, float]] = {}
+        """Of each input: whose token (its uid), the token, and until when it is believed."""
 
     async def token(self, resource: DistributedInput) -> str:
         """The input's token, after making it where there was none. Raises ApiError."""
         uid, namespace = resource.metadata.uid or "", resource.metadata.namespace or ""
-        known = self._known.get(uid)
-        if known and time.monotonic() < known[1]:
-            return known[0]
+        key = (namespace, resource.metadata.name)
+        known = self._known.get(key)
+        if known and known[0] == uid and time.monotonic() < known[2]:
+            return known[1]
         secret = await self._api.get(SECRET, namespace, names.shared(resource.metadata.name))
         if secret is None:
             made = token_secret(resource, secrets.token_urlsafe(_BYTES))
             secret = await self._api.create(made)
         token = _token(secret, resource)
-        self._known[uid] = (token, time.monotonic() + _SURE_SECONDS)
+        self._known[key] = (uid, token, time.monotonic() + _SURE_SECONDS)
         return token
 
-    def forget(self, uid: str) -> None:
+    def forget(self, key: InputKey) -> None:
         """The input is gone."""
-        self._known.pop(uid, None)
+        self._known.pop(key, None)
 
 
 def _token(secret: Json, resource: DistributedInput) -> str:

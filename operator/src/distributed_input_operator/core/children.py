@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from distributed_input_operator.core import names
+from distributed_input_operator.core.snapshot import Settings
 from distributed_input_operator.core.types import API_VERSION, KIND, DistributedInput
 
 APPLIED_ANNOTATION = f"{names.PREFIX}applied"
 """A hash of what was applied: tells when something that we once said is to be taken back."""
+
+_LOST = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
+_LOST_SECONDS = 30
+"""A node is called lost after 40 to 50 s of silence; most that come back do so within this."""
 
 
 def manifest(
@@ -20,6 +25,7 @@ def manifest(
     kind: str,
     name: str,
     component: str | None = None,
+    annotations: Mapping[str, str] | None = None,
     **content: Any,
 ) -> dict[str, Any]:
     """A child as it is applied: labelled, owned by the input, so that it goes when the input goes.
@@ -42,11 +48,17 @@ def manifest(
             "namespace": meta.namespace,
             "labels": names.labels(meta.name, component),
             "ownerReferences": [owner],
+            "annotations": dict(annotations or {}),
         },
         **content,
     }
-    made["metadata"]["annotations"] = {APPLIED_ANNOTATION: digest(made)}
+    made["metadata"]["annotations"][APPLIED_ANNOTATION] = digest(made)
     return made
+
+
+def default_image(named: str | None, default: str) -> dict[str, str]:
+    """The annotation of a Deployment whose image is the operator's choice."""
+    return {} if named else {names.DEFAULT_IMAGE_ANNOTATION: default}
 
 
 def digest(value: Any) -> str:
@@ -78,6 +90,39 @@ def pod_template(
             **spec,
         },
     }
+
+
+def tolerations(given: Sequence[Mapping[str, Any]] = ()) -> list[Mapping[str, Any]]:
+    """Those that are `given`, and those for a lost node, so that another pod is made soon.
+
+    Kubernetes' own default is 5 minutes.
+    """
+    said = {one.get("key") for one in given}
+    lost = [key for key in _LOST if key not in said and None not in said]
+    return [
+        *given,
+        *(
+            {
+                "key": key,
+                "operator": "Exists",
+                "effect": "NoExecute",
+                "tolerationSeconds": _LOST_SECONDS,
+            }
+            for key in lost
+        ),
+    ]
+
+
+def pulling(settings: Settings) -> dict[str, Any]:
+    """The part of a pod's spec that says with which Secrets its images are pulled."""
+    secrets = [{"name": name} for name in settings.pull_secrets]
+    return {"imagePullSecrets": secrets} if secrets else {}
+
+
+def pull_policy(named: str | None, settings: Settings) -> dict[str, str]:
+    """The part of a container that says when its image is pulled; `named`: by the input, if any."""
+    chosen = "" if named else settings.pull_policy
+    return {"imagePullPolicy": chosen} if chosen else {}
 
 
 def container(

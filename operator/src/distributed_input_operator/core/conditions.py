@@ -13,6 +13,7 @@ from distributed_input_operator.core.snapshot import Failure, Manifest, Pod, Sna
 from distributed_input_operator.core.status import Condition
 
 READY = "Ready"
+APPLIED = "Applied"
 LIMITED = "ScalingLimited"
 _MESSAGE_LENGTH = 1024
 
@@ -41,7 +42,7 @@ def findings(
     limits = _limits(grant, decision, snapshot.status.conditions)
     dispatcher, workers = _dispatcher(snapshot), _workers(snapshot, grant.workers, limits)
     trouble = _trouble(snapshot)
-    trouble += [Finding("Applied", False, one.reason, one.message) for one in failures][:1]
+    trouble += [_applied(one, snapshot.status.conditions) for one in failures][:1]
     ready = _ready(snapshot, dispatcher, workers, trouble)
     return [ready, dispatcher, workers, *trouble, *limits]
 
@@ -76,6 +77,17 @@ def conditions(
             )
         )
     return made
+
+
+def _applied(failure: Failure, before: Iterable[Condition]) -> Finding:
+    """The words of what is tried again change with each attempt: the first ones stay, for a status
+    that changes is a reason to look again, at once.
+    """
+    reason, words = failure.reason, failure.message
+    if failure.passing:
+        said = [one.message for one in before if (one.type, one.reason) == (APPLIED, reason)]
+        words = (said or [words])[0]
+    return Finding(APPLIED, False, reason, words)
 
 
 def _dispatcher(snapshot: Snapshot) -> Finding:
@@ -159,14 +171,14 @@ def _ready(
     snapshot: Snapshot, dispatcher: Finding, workers: Finding, trouble: list[Finding]
 ) -> Finding:
     if dispatcher.holds and workers.holds:
-        refused = [one for one in trouble if one.type == "Applied"]
+        refused = [one for one in trouble if one.type == APPLIED]
         return Finding(READY, True, refused[0].reason if refused else "Serving", workers.message)
     if dispatcher.holds and workers.reason == "Idle":
         return Finding(READY, True, "Idle", workers.message)  # the first that reads gets workers
     if snapshot.resource.spec.suspend or workers.reason in ("Paused", "BudgetSpent"):
         return Finding(READY, False, workers.reason, workers.message)
     if trouble:
-        worst = trouble[-1] if trouble[-1].type == "Applied" else trouble[0]
+        worst = trouble[-1] if trouble[-1].type == APPLIED else trouble[0]
         return Finding(READY, False, worst.reason, worst.message)
     first = workers if dispatcher.holds else dispatcher
     part = "Workers" if dispatcher.holds else "Dispatcher"

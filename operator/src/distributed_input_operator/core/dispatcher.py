@@ -10,10 +10,14 @@ from distributed_input_operator.core.children import (
     SCRATCH_VOLUME,
     TOKEN_MOUNT,
     container,
+    default_image,
     manifest,
     pod_template,
+    pull_policy,
+    pulling,
     token_args,
     token_volume,
+    tolerations,
 )
 from distributed_input_operator.core.resources import container_resources
 from distributed_input_operator.core.snapshot import Settings
@@ -25,7 +29,7 @@ _GRACE_SECONDS = 10
 
 
 def dispatcher_port(resource: DistributedInput) -> int:
-    """Where the dispatcher of this input listens."""
+    """Where the dispatcher of this input listens, in its pod."""
     return resource.spec.dispatcher.port or names.DISPATCHER_PORT
 
 
@@ -40,11 +44,14 @@ def dispatcher_objects(resource: DistributedInput, settings: Settings) -> list[d
         port,
         container_resources(spec.dispatcher.resources, _DEFAULTS),
     )
+    made |= pull_policy(spec.sidecar.image, settings)
     made["volumeMounts"] = [TOKEN_MOUNT, SCRATCH_MOUNT]
     pod = {
         "serviceAccountName": names.shared(name),
         "terminationGracePeriodSeconds": _GRACE_SECONDS,
         "containers": [made],
+        "tolerations": tolerations(),
+        **pulling(settings),
         "volumes": [token_volume(name), SCRATCH_VOLUME],
     }
     selector = names.selector(name, names.DISPATCHER)
@@ -57,11 +64,13 @@ def dispatcher_objects(resource: DistributedInput, settings: Settings) -> list[d
             name, names.DISPATCHER, add_stock_dispatcher(resource, settings, pod), {}
         ),
     }
-    ports = [*service_ports(port), *stock_service_port(resource)]
+    # Trainers and workers know the Service's port for as long as they run: it never changes.
+    ports = [*service_ports(names.DISPATCHER_PORT), *stock_service_port(resource)]
     service = {"selector": selector, "ports": ports}
     own = (names.dispatcher(name), names.DISPATCHER)
+    image = default_image(spec.sidecar.image, settings.sidecar_image)
     return [
-        manifest(resource, "apps/v1", "Deployment", *own, spec=deployment),
+        manifest(resource, "apps/v1", "Deployment", *own, image, spec=deployment),
         manifest(resource, "v1", "Service", *own, spec=service),
     ]
 

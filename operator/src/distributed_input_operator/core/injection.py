@@ -75,18 +75,28 @@ def patch(before: Manifest, after: Manifest) -> list[dict[str, Any]]:
     ]
 
 
-def warnings(pod: Manifest) -> list[str]:
-    """What will not work, for `kubectl` to show: none of it is certain enough to refuse the pod."""
+def warnings(pod: Manifest, find: Callable[[str], DistributedInput]) -> list[str]:
+    """What will not work, for `kubectl` to show: none of it is certain enough to refuse the pod.
+
+    `find`: as of `injected`. Raises RefusedError.
+    """
     spec = pod["spec"]
-    if spec.get("hostNetwork") and spec.get("dnsPolicy", "ClusterFirst") in (
-        "ClusterFirst",
-        "Default",
-    ):
-        return [
+    if not spec.get("hostNetwork"):
+        return []
+    found = []
+    if spec.get("dnsPolicy", "ClusterFirst") in ("ClusterFirst", "Default"):
+        found.append(
             "spec.hostNetwork: the sidecar will not find its dispatcher by name: set "
             "spec.dnsPolicy: ClusterFirstWithHostNet"
-        ]
-    return []
+        )
+    closed = [name for name in wanted_inputs(pod) if find(name).spec.network_policy]
+    if closed:
+        found.append(
+            "spec.hostNetwork: where NetworkPolicies are enforced, the sidecar is kept out, for "
+            "its address is the node's: set spec.networkPolicy: false of DistributedInput "
+            f"{', '.join(closed)}"
+        )
+    return found
 
 
 def _add_sidecar(

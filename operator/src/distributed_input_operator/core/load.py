@@ -20,6 +20,7 @@ _NOT_OF_THE_DATA_PLANE: Any = {
     "trainers": True,
     "workers": True,
     "dispatcher": True,
+    "network_policy": True,
     "suspend": True,
     "tf_data_service": True,
     "sidecar": {"image", "resources"},

@@ -9,8 +9,6 @@ from __future__ import annotations
 PREFIX = "distributed-input.dev/"
 OPERATOR = "distributed-input-operator"
 """Field manager, `app.kubernetes.io/managed-by`, and name of the operator's Lease."""
-SCALER = "distributed-input-autoscaler"
-"""Field manager of the workers' number where autoscaling owns it."""
 
 # Labels of what the operator makes.
 INPUT_LABEL = f"{PREFIX}input"
@@ -20,6 +18,8 @@ NAME_LABEL = "app.kubernetes.io/name"
 INSTANCE_LABEL = "app.kubernetes.io/instance"
 MANAGED_BY_LABEL = "app.kubernetes.io/managed-by"
 APP = "distributed-input"
+OPERATOR_COMPONENT = "operator"
+"""The component that the chart's operator pods are labelled as."""
 DISPATCHER = "dispatcher"
 WORKER = "worker"
 
@@ -42,6 +42,10 @@ QUEUE_LABELS = ("kueue.x-k8s.io/queue-name", "kueue.x-k8s.io/priority-class")
 CONFIG_HASH_ANNOTATION = f"{PREFIX}config-hash"
 """On pod templates: a changed configuration rolls the pods."""
 
+DEFAULT_IMAGE_ANNOTATION = f"{PREFIX}default-image"
+"""On Deployments: the operator's own choice of image, which their pods keep under an operator with
+another one. Missing where the input names an image."""
+
 # Containers.
 DISPATCHER_CONTAINER = "dispatcher"
 WORKER_CONTAINER = "worker"
@@ -53,7 +57,7 @@ USER_ID = 65532
 
 # Ports.
 DISPATCHER_PORT = 7070
-"""Where the input names none."""
+"""Of the dispatchers' Services; their pods' too where the input names none."""
 WORKER_PORT = 7071
 TF_DATA_WORKER_PORT = 7081
 METRICS_PORT = 9090
@@ -66,7 +70,6 @@ SIDECAR_METRICS_PORT_NAME = "input-metrics"
 """Not the trainers' own: a port of a Service means the first container that has the name."""
 OPERATOR_HEALTH_PORT = 8080
 """/healthz and /metrics of the operator."""
-WEBHOOK_PORT = 9443
 WEBHOOK_PATH = "/inject"
 WEBHOOK_CONFIGURATION = "distributed-input-operator"
 """The MutatingWebhookConfiguration whose caBundle the operator keeps; charts may name another."""
@@ -119,8 +122,8 @@ def shared(name: str) -> str:
     return f"{name}-distributed-input"
 
 
-def address(name: str, port: int) -> str:
-    """Where pods of the same namespace reach the dispatcher: host:port."""
+def address(name: str, port: int = DISPATCHER_PORT) -> str:
+    """Where pods of the same namespace reach the dispatcher: host:port, for its life the same."""
     return f"{dispatcher(name)}:{port}"
 
 

@@ -85,9 +85,13 @@ class _Work:
         if not _is_template(value) or not asks(value):
             return {key: self._walk(one, document, what) for key, one in value.items()}
         self.done += 1
-        self.warnings += [f"{what}: {text}" for text in warnings(value)]
         space = (document.get("metadata") or {}).get("namespace")
-        return injected(value, _owners(document), lambda name: self._find(name, space), self._image)
+
+        def find(name: str) -> DistributedInput:
+            return self._find(name, space)
+
+        self.warnings += [f"{what}: {text}" for text in warnings(value, find)]
+        return injected(value, _owners(document), find, self._image)
 
     def _find(self, name: str, space: str | None) -> DistributedInput:
         for one in self._inputs:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from distributed_input_operator.core import claims, names, times
+from distributed_input_operator.core import claims, images, names, times
 from distributed_input_operator.core.budget import Grant
 from distributed_input_operator.core.conditions import (
     READY,
@@ -19,7 +19,7 @@ from distributed_input_operator.core.conditions import (
     findings,
     ready_workers,
 )
-from distributed_input_operator.core.dispatcher import dispatcher_objects, dispatcher_port
+from distributed_input_operator.core.dispatcher import dispatcher_objects
 from distributed_input_operator.core.ledger import Ask
 from distributed_input_operator.core.matching import contains
 from distributed_input_operator.core.rates import look_again
@@ -76,12 +76,13 @@ def plan(snapshot: Snapshot, now: float, granted: Callable[[Ask], Grant] = all_o
         granted: what the cluster's budgets leave for it.
     """
     asked, decision = _desired(snapshot, now)
-    workers = worker_objects(snapshot.resource, snapshot.settings, asked, snapshot.code)
+    settings = images.kept(snapshot)
+    workers = worker_objects(snapshot.resource, settings, asked, snapshot.code)
     grant = granted(claims.ask(snapshot, asked, decision, workers[0]))
     workers[0]["spec"]["replicas"] = grant.workers
     wanted = [
-        *shared_objects(snapshot.resource, snapshot.settings),
-        *dispatcher_objects(snapshot.resource, snapshot.settings),
+        *shared_objects(snapshot.resource, settings),
+        *dispatcher_objects(snapshot.resource, settings),
         *workers,
     ]
     objects = tuple(one for one in wanted if not _as_wanted(snapshot, one))
@@ -119,7 +120,7 @@ def report(
             "ready": ready,
             "summary": f"{ready}/{made.desired}",
         },
-        "dispatcher": {"address": names.address(name, dispatcher_port(resource))},
+        "dispatcher": {"address": names.address(name)},
         "tfDataService": {"address": address} if (address := stock_address(resource)) else None,
         "live": live_status(before.live, snapshot.measured, parallelism(resource), now),
         "autoscaling": _autoscaling(state),

@@ -150,19 +150,22 @@ def _reading(state: State, bounds: Bounds, seen: Seen, now: float) -> Decision:
 
 
 def _limited(wanted: int, bounds: Bounds, useful: int) -> tuple[int, str, str]:
+    """The number, and what limits it; not how many are wanted, for a new message is a write and an
+    event, and that number changes all the time: `status.live` has it.
+    """
     if useful and wanted > useful and useful < bounds.most:
         target = max(useful, bounds.least)
         return (
             target,
             "NoMoreUse",
-            f"{wanted} workers are wanted, but only {useful} can work at once: raise partitions "
-            "or sidecar.readAhead to use more",
+            f"more workers are wanted, but only {useful} can work at once: raise partitions or "
+            "sidecar.readAhead to use more",
         )
     if wanted > bounds.most:
         return (
             bounds.most,
             "MaxReplicas",
-            f"{wanted} workers are wanted: raise workers.autoscaling.maxReplicas",
+            f"more than {bounds.most} workers are wanted: raise workers.autoscaling.maxReplicas",
         )
     return max(wanted, bounds.least), "", ""
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from distributed_input_operator.core import names
+from distributed_input_operator.core.children import tolerations
 from distributed_input_operator.core.pods import Accelerator
 from distributed_input_operator.core.workers import Workers
 
@@ -41,7 +42,7 @@ def scheduling(name: str, workers: Workers) -> dict[str, Any]:
     selector = {**_accelerator_selector(workers.accelerator), **workers.node_selector}
     fields: dict[str, Any] = {
         "nodeSelector": selector,
-        "tolerations": [*_tolerations(workers), *workers.tolerations],
+        "tolerations": [*_tolerations(workers), *tolerations(workers.tolerations)],
         "affinity": _affinity(name, workers),
         "priorityClassName": workers.priority_class_name,
     }

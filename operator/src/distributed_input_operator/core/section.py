@@ -32,3 +32,16 @@ def cel(*rules: tuple[str, str]) -> dict[str, Any]:
     """
     found = [{"rule": rule, "message": message} for rule, message in rules]
     return {"x-kubernetes-validations": found}
+
+
+def fixed(*fields: str) -> tuple[tuple[str, str], ...]:
+    """Rules: these fields stay as they were first. For `cel`."""
+    return tuple(
+        (
+            f"has(self.{field}) == has(oldSelf.{field}) && "
+            f"(!has(self.{field}) || self.{field} == oldSelf.{field})",
+            f"{field} is fixed for the life of the input, for the positions of its trainers depend "
+            "on it: make a new input",
+        )
+        for field in fields
+    )

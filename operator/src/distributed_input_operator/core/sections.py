@@ -25,7 +25,7 @@ from distributed_input_operator.core.scalars import (
     Path,
     problem,
 )
-from distributed_input_operator.core.section import Section, cel
+from distributed_input_operator.core.section import Section, cel, fixed
 
 
 class Source(Section):
@@ -87,6 +87,11 @@ class Dataset(Section):
                 "has(self.source.configMap) || has(self.source.image))",
                 "source belongs to an entry point, and there is none: add `entryPoint: "
                 "package.module:function`, or take source away for a dataset from the trainer",
+            ),
+            (
+                "has(self.entryPoint) || !has(self.args)",
+                "args belongs to an entry point, and there is none: add `entryPoint: "
+                "package.module:function`, or take args away for a dataset from the trainer",
             ),
         )
     )
@@ -153,6 +158,8 @@ class Dataset(Section):
 class Batching(Section):
     """How rows become batches."""
 
+    model_config = ConfigDict(json_schema_extra=cel(*fixed("globalBatchSize")))
+
     global_batch_size: Annotated[int, Field(ge=1, le=2**31 - 1)] | None = Field(
         default=None,
         description="Rows of a step over all trainers. Left out: what dataset_fn asks the "
@@ -171,7 +178,8 @@ class Dispatcher(Section):
 
     port: Annotated[int, Field(ge=1, le=65535)] | None = Field(
         default=None,
-        description="Where it listens. Left out: 7070 in a cluster, elsewhere any port.",
+        description="Where it listens; in a cluster its Service has 7070 all the same. Left out: "
+        "7070 in a cluster, elsewhere any port.",
         examples=[7070],
     )
     resources: Resources = Field(

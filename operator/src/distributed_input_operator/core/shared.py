@@ -58,13 +58,19 @@ def _network_policy(resource: DistributedInput, settings: Settings) -> dict[str,
     ports = [port, names.WORKER_PORT]
     if resource.spec.tf_data_service is not None:
         ports += [resource.spec.tf_data_service.port, names.TF_DATA_WORKER_PORT]
-    operators = {"matchLabels": {"kubernetes.io/metadata.name": settings.namespace}}
+    operator = {
+        "namespaceSelector": {
+            "matchLabels": {"kubernetes.io/metadata.name": settings.namespace},
+        },
+        "podSelector": {"matchLabels": {names.COMPONENT_LABEL: names.OPERATOR_COMPONENT}},
+    }
+    rows: dict[str, Any] = {"ports": [_tcp(one) for one in ports]}
     return {
         "podSelector": {"matchLabels": {names.INPUT_LABEL: name}},
         "policyTypes": ["Ingress"],
         "ingress": [
-            {"from": ours, "ports": [_tcp(one) for one in ports]},
-            {"from": [{"namespaceSelector": operators}], "ports": [_tcp(port)]},
+            {**rows, "from": ours} if resource.spec.network_policy else rows,
+            {"from": [operator], "ports": [_tcp(port)]},
             {"ports": [_tcp(names.METRICS_PORT)]},
         ],
     }

@@ -7,7 +7,6 @@ from decimal import Decimal
 from typing import Any
 
 from distributed_input_operator.core import names
-from distributed_input_operator.core.dispatcher import dispatcher_port
 from distributed_input_operator.core.resources import container_resources
 from distributed_input_operator.core.scalars import MIB, quantity, quantity_bytes
 from distributed_input_operator.core.trainers import Consumer, Manifest, RefusedError
@@ -119,8 +118,8 @@ def _args(inputs: Sequence[DistributedInput]) -> list[str]:
     args = []
     for one in inputs:
         name = one.metadata.name
-        address = names.address(name, dispatcher_port(one))
-        args += ["--config", f"{names.CONFIG_DIR}/{name}.json", "--dispatcher", f"{name}={address}"]
+        config = f"{names.CONFIG_DIR}/{name}.json"
+        args += ["--config", config, "--dispatcher", f"{name}={names.address(name)}"]
     return [
         *args,
         *("--dir", names.RUN_DIR, "--token-file", names.TOKENS_DIR),

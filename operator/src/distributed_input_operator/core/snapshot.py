@@ -25,6 +25,10 @@ class Settings:
     """Of sidecars and dispatchers."""
     namespace: str = "distributed-input"
     """Where the operator runs: its calls to dispatchers come from there."""
+    pull_policy: str = ""
+    """Of the images that are the operator's choice; empty: Kubernetes' own default."""
+    pull_secrets: tuple[str, ...] = ()
+    """Secrets of each input's namespace that its dispatcher and workers are pulled with."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +60,8 @@ class Failure:
     """One word."""
     message: str
     """What, in the words of who refused it, and the remedy."""
+    passing: bool = False
+    """It may pass without anyone's help: it is tried again."""
 
 
 @dataclass(frozen=True)

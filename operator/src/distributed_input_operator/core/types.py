@@ -19,7 +19,7 @@ from pydantic import ConfigDict, Field, model_validator
 
 from distributed_input_operator.core.pods import Accelerator, Resources
 from distributed_input_operator.core.scalars import Anything, Name, Namespace, problem
-from distributed_input_operator.core.section import Section, cel
+from distributed_input_operator.core.section import Section, cel, fixed
 from distributed_input_operator.core.sections import (
     Batching,
     Dataset,
@@ -82,19 +82,6 @@ class Metadata(Section):
         return {key: data[key] for key in data if key not in _SERVERS_OWN}
 
 
-def _fixed(*fields: str) -> tuple[tuple[str, str], ...]:
-    """Rules: these fields stay as they were first."""
-    return tuple(
-        (
-            f"has(self.{field}) == has(oldSelf.{field}) && "
-            f"(!has(self.{field}) || self.{field} == oldSelf.{field})",
-            f"{field} is fixed for the life of the input, for the positions of its trainers depend "
-            "on it: make a new input",
-        )
-        for field in fields
-    )
-
-
 class Spec(Section):
     """The input pipeline that is wanted."""
 
@@ -116,10 +103,10 @@ class Spec(Section):
             (
                 "!has(self.tfDataService) || !(self.tfDataService.port in "
                 "[has(self.dispatcher) && has(self.dispatcher.port) ? self.dispatcher.port : 7070, "
-                "9090])",
+                "7070, 9090])",
                 "tfDataService.port is taken in the dispatcher's pod: choose another, such as 7080",
             ),
-            *_fixed("processingMode", "numSplits", "partitions", "seed"),
+            *fixed("processingMode", "numSplits", "partitions", "seed"),
         )
     )
 
@@ -171,6 +158,12 @@ class Spec(Section):
         "loses elements, nothing is checkpointed, and it knows no token.",
         examples=[{}],
     )
+    network_policy: bool = Field(
+        default=True,
+        description="Only the input's own trainers reach it, where the cluster enforces "
+        "NetworkPolicies. false: everyone who has its token; for trainers with hostNetwork, which "
+        "no NetworkPolicy can tell from their node.",
+    )
     suspend: bool = Field(
         default=False,
         description="Stop dispatcher and workers; trainers wait, and go on where they were.",
@@ -179,7 +172,7 @@ class Spec(Section):
     @model_validator(mode="after")
     def _stock_service_fits(self) -> Spec:
         stock = self.tf_data_service
-        if stock is not None and stock.port in (self.dispatcher.port or 7070, 9090):
+        if stock is not None and stock.port in (self.dispatcher.port, 7070, 9090):
             raise problem(
                 f"{stock.port} is taken in the dispatcher's pod: choose another, such as 7080",
                 "tfDataService",

@@ -10,12 +10,15 @@ from distributed_input_operator.core.children import (
     SCRATCH_VOLUME,
     TOKEN_MOUNT,
     container,
+    default_image,
     manifest,
     pod_template,
+    pull_policy,
+    pulling,
     token_args,
     token_volume,
 )
-from distributed_input_operator.core.dispatcher import dispatcher_port, service_ports
+from distributed_input_operator.core.dispatcher import service_ports
 from distributed_input_operator.core.resources import container_resources, cpus
 from distributed_input_operator.core.scalars import quantity_bytes
 from distributed_input_operator.core.scheduling import accelerator_resources, scheduling
@@ -62,8 +65,9 @@ def worker_objects(
         "unhealthyPodEvictionPolicy": "AlwaysAllow",
     }
     own = (names.worker(name), names.WORKER)
+    image = default_image(resource.spec.workers.image, settings.worker_image)
     return [
-        manifest(resource, "apps/v1", "Deployment", *own, spec=deployment),
+        manifest(resource, "apps/v1", "Deployment", *own, image, spec=deployment),
         manifest(resource, "v1", "Service", *own, spec=service),
         manifest(resource, "policy/v1", "PodDisruptionBudget", *own, spec=budget),
     ]
@@ -80,6 +84,7 @@ def _template(resource: DistributedInput, settings: Settings, code: str) -> dict
             workers.resources, _DEFAULTS, accelerator_resources(workers.accelerator)
         ),
     )
+    made |= pull_policy(workers.image, settings)
     made["env"] = [
         {"name": "HOME", "value": "/tmp"},  # noqa: S108 - of the container's own
         *workers.env,
@@ -96,6 +101,7 @@ def _template(resource: DistributedInput, settings: Settings, code: str) -> dict
         "containers": [made],
         "volumes": [*volumes, *workers.volumes],
         **scheduling(name, workers),
+        **pulling(settings),
     }
     # Python imports a module once: other code or another dataset needs new processes.
     hashed = {"dataset": resource.spec.dataset.model_dump(mode="json"), "code": code}
@@ -118,7 +124,7 @@ def _args(resource: DistributedInput) -> list[str]:
     grace = workers.termination_grace_period_seconds - _LEAVING_SECONDS
     return [
         *("--listen", f":{names.WORKER_PORT}"),
-        *("--dispatcher", names.address(name, dispatcher_port(resource))),
+        *("--dispatcher", names.address(name)),
         *("--parallelism", str(parallelism(resource))),
         *("--grace-seconds", str(grace)),
         *("--share-bytes", str(_share_bytes(resource))),

@@ -24,6 +24,7 @@ from tests.unit.distributed_input_operator.core.trainerpods import (
 
 TRAIN = resource("train", "sidecar: {buffer: 64Mi}\ndataset: {entryPoint: 'rows:numbered'}")
 EVAL = resource("eval", "sidecar: {buffer: 16Mi}\ndispatcher: {port: 7777}")
+OPEN = resource("open", "networkPolicy: false")
 FIND = finder(TRAIN, EVAL)
 
 
@@ -68,7 +69,7 @@ def test_one_sidecar_serves_several_inputs():
     assert flags(made, "--config") == [f"{names.CONFIG_DIR}/{n}.json" for n in ("train", "eval")]
     assert flags(made, "--dispatcher") == [
         "train=train-dispatcher:7070",
-        "eval=eval-dispatcher:7777",
+        "eval=eval-dispatcher:7070",
     ]
     assert made["metadata"]["labels"][names.reads_label("train")] == "true"
     assert made["metadata"]["labels"][names.reads_label("eval")] == "true"
@@ -193,9 +194,17 @@ def test_a_pod_that_names_a_missing_input_is_refused():
 
 
 def test_a_pod_on_the_hosts_network_is_warned_of_its_dns():
-    assert "ClusterFirstWithHostNet" in warnings(pod(hostNetwork=True))[0]
-    assert warnings(pod(hostNetwork=True, dnsPolicy="ClusterFirstWithHostNet")) == []
-    assert warnings(pod()) == []
+    host = pod("open", hostNetwork=True)
+    assert "ClusterFirstWithHostNet" in warnings(host, finder(OPEN))[0]
+    host = pod("open", hostNetwork=True, dnsPolicy="ClusterFirstWithHostNet")
+    assert warnings(host, finder(OPEN)) == []
+    assert warnings(pod(), FIND) == []
+
+
+def test_a_pod_on_the_hosts_network_is_warned_of_inputs_that_keep_it_out():
+    host = pod("train,open", hostNetwork=True, dnsPolicy="ClusterFirstWithHostNet")
+    (said,) = warnings(host, finder(TRAIN, OPEN))
+    assert said.endswith("set spec.networkPolicy: false of DistributedInput train")
 
 
 def defaulted(of: dict[str, Any]) -> dict[str, Any]:

@@ -9,9 +9,9 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from distributed_input_operator.core.plan import plan, refusal, report
+from distributed_input_operator.core.plan import Plan, plan, refusal, report
 from distributed_input_operator.core.rates import Measured
-from distributed_input_operator.core.snapshot import Failure, Pod, Snapshot
+from distributed_input_operator.core.snapshot import Failure, Pod, Settings, Snapshot
 from distributed_input_operator.core.status import LiveStatus, Status
 from tests.unit.distributed_input_operator.snapshots import NOW, after, resource, snapshot
 
@@ -183,6 +183,108 @@ def test_a_changed_dataset_or_code_replaces_the_workers_and_a_changed_number_doe
     assert template(snapshot(dataset=dataset, workers={"replicas": 9})) == before
     assert template(snapshot(dataset={**dataset, "args": {"x": 1}})) != before
     assert template(replace(snapshot(dataset=dataset), code="other")) != before
+
+
+NEWER = Settings("worker:2", "sidecar:2", "operators")
+
+
+def images(made: Plan) -> dict[str, str]:
+    """The image of each Deployment that is applied, by its name."""
+    return {
+        one["metadata"]["name"]: one["spec"]["template"]["spec"]["containers"][0]["image"]
+        for one in made.objects
+        if one["kind"] == "Deployment"
+    }
+
+
+def upgraded(**spec: Any) -> Snapshot:
+    """An input that runs, under an operator with other default images."""
+    young = snapshot(**spec)
+    return replace(after(young, plan(young, NOW)), settings=NEWER)
+
+
+@given(specs)
+def test_other_default_images_alone_change_nothing_that_runs(spec):
+    spec = {**spec, "suspend": False, "workers": {**spec.get("workers", {}), "replicas": 2}}
+    assert plan(upgraded(**spec), NOW).objects == ()
+
+
+def test_other_default_images_come_with_the_next_change_of_the_pods():
+    before = upgraded(dataset={"entryPoint": "a:b"})
+    more = replace(
+        before, resource=resource(dataset={"entryPoint": "a:b"}, workers={"replicas": 5})
+    )
+    assert images(plan(more, NOW)) == {"digits-worker": "worker:1"}
+    other = replace(before, resource=resource(dataset={"entryPoint": "a:c"}))
+    assert images(plan(other, NOW)) == {"digits-worker": "worker:2"}
+    assert plan(after(other, plan(other, NOW)), NOW).objects == ()
+
+
+def test_what_does_not_run_gets_the_other_default_images_at_once():
+    assert images(plan(upgraded(suspend=True), NOW)) == {
+        "digits-dispatcher": "sidecar:2",
+        "digits-worker": "worker:2",
+    }
+
+
+def test_an_image_that_the_input_no_longer_names_gives_way_to_the_present_default():
+    before = upgraded(workers={"image": "mine:1"}, sidecar={"image": "mine:2"})
+    assert images(plan(replace(before, resource=resource()), NOW)) == {
+        "digits-dispatcher": "sidecar:2",
+        "digits-worker": "worker:2",
+    }
+
+
+def test_an_image_that_someone_else_set_is_no_default_to_keep():
+    before = upgraded()
+    objects = copy.deepcopy(dict(before.objects))
+    live: Any = objects["Deployment", "digits-dispatcher"]
+    live["spec"]["template"]["spec"]["containers"][0]["image"] = "theirs:1"
+    made = plan(replace(before, objects=objects), NOW)
+    assert images(made) == {"digits-dispatcher": "sidecar:2"}
+
+
+def test_another_port_of_the_dispatcher_is_none_for_those_who_know_its_service():
+    young = snapshot()
+    there = after(young, plan(young, NOW))
+    made = plan(replace(there, resource=resource(dispatcher={"port": 8000})), NOW)
+    assert sorted((one["kind"], one["metadata"]["name"]) for one in made.objects) == [
+        ("Deployment", "digits-dispatcher"),
+        ("NetworkPolicy", "digits-distributed-input"),
+    ]
+    service: Any = there.objects["Service", "digits-dispatcher"]
+    port = service["spec"]["ports"][0]
+    assert (port["port"], port["targetPort"]) == (7070, "grpc")
+    container = made.objects[1]["spec"]["template"]["spec"]["containers"][0]
+    assert container["ports"][0] == {"name": "grpc", "containerPort": 8000}
+
+
+def test_rows_are_for_the_inputs_own_trainers_unless_it_says_that_anyone_may_come():
+    def ingress(**spec: Any) -> Any:
+        made = plan(snapshot(**spec), NOW).objects
+        (found,) = [one for one in made if one["kind"] == "NetworkPolicy"]
+        return found["spec"]["ingress"]
+
+    own, operator, _ = ingress()
+    assert own["from"]
+    (peer,) = operator["from"]
+    assert peer["namespaceSelector"]["matchLabels"] == {"kubernetes.io/metadata.name": "operators"}
+    assert peer["podSelector"]["matchLabels"] == {"app.kubernetes.io/component": "operator"}
+    anyone = ingress(networkPolicy=False)[0]
+    assert anyone == {"ports": own["ports"]}
+
+
+def test_images_are_pulled_as_the_operator_was_told():
+    def pods(**spec: Any) -> list[Any]:
+        told = replace(snapshot().settings, pull_policy="Always", pull_secrets=("registry",))
+        made = plan(replace(snapshot(**spec), settings=told), NOW).objects
+        found = [one["spec"]["template"]["spec"] for one in made if one["kind"] == "Deployment"]
+        assert all(pod["imagePullSecrets"] == [{"name": "registry"}] for pod in found)
+        return [pod["containers"][0].get("imagePullPolicy") for pod in found]
+
+    assert pods() == ["Always", "Always"]
+    # Kubernetes knows better when to pull what a user named: by its tag.
+    assert pods(workers={"image": "mine:latest"}, sidecar={"image": "other:1"}) == [None, None]
 
 
 def test_a_refusal_is_written_once_and_keeps_what_is_known():

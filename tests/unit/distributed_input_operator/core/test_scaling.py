@@ -121,6 +121,13 @@ def test_what_limits_is_told():
     assert decide(State(4), limits, Seen(4, 1, 16, 4), 0.0).reason == ""
 
 
+@pytest.mark.parametrize("useful", [0, 4])
+def test_what_limits_is_told_once_however_the_need_moves(useful):
+    limits = Bounds(1, 8, 300)
+    told = {decide(State(8), limits, Seen(n, 1, useful, 8), 0.0).message for n in (11, 12, 40)}
+    assert len(told) == 1
+
+
 def test_paused_means_as_it_is():
     frozen = Bounds(1, 8, 0, paused=True)
     assert decide(State(5), frozen, Seen(1, 1, 0, 5), 0.0).state.desired == 5

@@ -9,6 +9,11 @@ import pytest
 from distributed_input_operator.core.plan import plan
 from tests.unit.distributed_input_operator.snapshots import NOW, snapshot
 
+LOST = [
+    {"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 30}
+    for key in ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
+]
+
 
 def pod(**workers: Any) -> Any:
     """The pod spec of an input's workers."""
@@ -48,7 +53,7 @@ def test_accelerators(accelerator, selector, resource):
     assert container["resources"]["limits"] == resource
     assert container["resources"]["requests"].items() >= resource.items()
     taint = {"key": next(iter(resource)), "operator": "Exists", "effect": "NoSchedule"}
-    assert spec["tolerations"] == [taint]
+    assert spec["tolerations"] == [taint, *LOST]
 
 
 def test_near_trainers_prefers_their_nodes_and_tolerates_their_taints():
@@ -56,7 +61,8 @@ def test_near_trainers_prefers_their_nodes_and_tolerates_their_taints():
     (term,) = spec["affinity"]["podAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
     labels = term["podAffinityTerm"]["labelSelector"]["matchLabels"]
     assert labels == {"distributed-input.dev/reads-digits": "true"}
-    assert {one["key"] for one in spec["tolerations"]} == {"nvidia.com/gpu", "google.com/tpu"}
+    tolerated = [one for one in spec["tolerations"] if one not in LOST]
+    assert {one["key"] for one in tolerated} == {"nvidia.com/gpu", "google.com/tpu"}
 
 
 def test_dedicated_keeps_away_from_trainers():
@@ -67,9 +73,19 @@ def test_dedicated_keeps_away_from_trainers():
 
 def test_spot_nodes_are_tolerated_and_preferred():
     spec = pod(spot=True)
-    taints = {(one["key"], one["value"]) for one in spec["tolerations"]}
+    taints = {(one["key"], one.get("value")) for one in spec["tolerations"]}
     assert ("cloud.google.com/gke-spot", "true") in taints
     assert "nodeAffinity" in spec["affinity"]
+
+
+def test_a_lost_node_is_given_up_soon_unless_the_input_says_otherwise():
+    found = plan(snapshot(), NOW).objects
+    parts = [one["spec"]["template"]["spec"] for one in found if one["kind"] == "Deployment"]
+    assert [part["tolerations"] for part in parts] == [LOST, LOST]
+    patient = {**LOST[1], "tolerationSeconds": 600}
+    assert pod(tolerations=[patient])["tolerations"] == [patient, LOST[0]]
+    everything = {"operator": "Exists"}
+    assert pod(tolerations=[everything])["tolerations"] == [everything]
 
 
 def test_real_data_storage_identity_and_priority():
