@@ -37,9 +37,10 @@ class Release:
         return self._helm("test", RELEASE, "--timeout=3m")
 
     def uninstall(self) -> None:
-        """Take it away, and the definition with all inputs, which it keeps."""
+        """Take it away, and the definitions with all inputs, which it keeps."""
         self._helm("uninstall", RELEASE, "--wait", "--timeout=3m")
-        self.kubectl("delete", "crd", "distributedinputs.distributed-input.dev")
+        kinds = ("distributedinputs", "inputpolicies")
+        self.kubectl("delete", "crd", *(f"{kind}.distributed-input.dev" for kind in kinds))
         self.kubectl("delete", "namespace", NAMESPACE)
 
     def logs(self) -> str:

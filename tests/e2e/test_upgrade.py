@@ -27,11 +27,13 @@ def test_nothing_of_the_data_plane_restarts(
     training.workers_ready(2)
     before = _alive(training)
     operators = _operators(release)
-    next_ = f"{whole_cluster.images['operator']}-next"
-    node.tag(whole_cluster.images["operator"], next_)
-    release.install(
-        _next_version(tmp_path), f"--set-string=images.operator.tag={next_.rpartition(':')[2]}"
-    )
+    # The new chart's images are other ones, the defaults of workers and sidecars too.
+    flags = []
+    for target in ("operator", "sidecar", "worker"):
+        next_ = f"{whole_cluster.images[target]}-next"
+        node.tag(whole_cluster.images[target], next_)
+        flags.append(f"--set-string=images.{target}.tag={next_.rpartition(':')[2]}")
+    release.install(_next_version(tmp_path), *flags)
     assert not operators & _operators(release)
     assert "aFieldOfTheNextVersion" in kubectl("get", "crd", _CRD, "-oyaml")
     training.goes_on(3)
@@ -59,7 +61,7 @@ def _next_version(folder: Path) -> Path:
     about = chart / "Chart.yaml"
     said = yaml.safe_load(about.read_text())
     about.write_text(yaml.safe_dump({**said, "version": "99.0.0", "appVersion": "99.0.0"}))
-    (file,) = chart.glob("files/*.yaml")
+    file = chart / "files" / "distributedinputs.yaml"
     crd = yaml.safe_load(file.read_text())
     schema = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
     schema["properties"]["spec"]["properties"]["aFieldOfTheNextVersion"] = {"type": "string"}
