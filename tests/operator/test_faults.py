@@ -200,8 +200,8 @@ def test_an_operator_with_other_default_images_restarts_nothing(
         inputs("kept")
         cluster.all_serve("kept", 1)
         before = deployments()
-    flags = ("--worker-image", "worker:2", "--sidecar-image", "sidecar:2")
-    flags += ("--namespace", cluster.namespace)
+    images = ("--worker-image", "worker:2", "--sidecar-image", "sidecar:2")
+    flags = (*images, "--namespace", cluster.namespace)
     with running(control_plane.kubeconfig, cluster.namespace, tmp_path, *flags):
         inputs("new")
         eventually(lambda: cluster.condition("new", "Unschedulable"))

@@ -42,9 +42,9 @@ async def reconcile(sources: Sources, key: InputKey) -> float | None:
     if awaited:
         raise ApiError(0, awaited[0].reason, awaited[0].message)
     metrics.show(key, snapshot, made)
-    for error in errors:
-        if error.retryable:
-            raise error
+    for one in errors:
+        if one.retryable:
+            raise one
     return made.again
 
 
