@@ -26,9 +26,9 @@ async def reconcile(sources: Sources, key: InputKey) -> float | None:
     except Unusable as error:
         return await _refuse(sources, key, str(error), now)
     if snapshot is None:
-        metrics.forget(key)
         sources.tokens.forget(key)
         sources.dispatchers.forget(key)
+        metrics.forget(key)
         sources.ledger.leaving(key, budgets.left_of(sources.store, key))
         return None
     made = plan(snapshot, now, sources.ledger.ask)
