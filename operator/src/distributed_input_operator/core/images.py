@@ -25,16 +25,15 @@ def kept(snapshot: Snapshot) -> Settings:
         made = replace(settings, worker_image=image)
         return worker_objects(resource, made, 1, snapshot.code)[0]
 
+    live = snapshot.live("Deployment", names.worker(snapshot.name))
+    # Before the dispatcher's, whose pod may have the workers' image too: for the stock service.
+    settings = replace(settings, worker_image=_kept(live, worker) or settings.worker_image)
+
     def dispatcher(image: str) -> Manifest:
         return dispatcher_objects(resource, replace(settings, sidecar_image=image))[0]
 
-    live_worker = snapshot.live("Deployment", names.worker(snapshot.name))
-    live_dispatcher = snapshot.live("Deployment", names.dispatcher(snapshot.name))
-    return replace(
-        settings,
-        worker_image=_kept(live_worker, worker) or settings.worker_image,
-        sidecar_image=_kept(live_dispatcher, dispatcher) or settings.sidecar_image,
-    )
+    live = snapshot.live("Deployment", names.dispatcher(snapshot.name))
+    return replace(settings, sidecar_image=_kept(live, dispatcher) or settings.sidecar_image)
 
 
 def _kept(live: Manifest, wanted: Callable[[str], Manifest]) -> str:

@@ -21,7 +21,7 @@ class _Dumper(yaml.SafeDumper):
 
 
 def _text(dumper: yaml.SafeDumper, data: str) -> yaml.Node:
-    style: str | None = "'" if '"' in data else '"'
+    style: str | None = "'" if '"' in data and data.isprintable() else '"'
     if "\n" in data:
         style = "|"
     if _PLAIN.fullmatch(data) and data.lower() not in _WORDS:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import yaml
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from distributed_input_operator.core.yaml_lines import documents
@@ -27,6 +27,7 @@ VALUES = st.recursive(
 @given(
     st.lists(st.dictionaries(st.sampled_from(WORDS), VALUES, min_size=1), min_size=1, max_size=2)
 )
+@example([{"y": {'"\x85': None}}])  # a line break, for readers
 def test_what_is_written_is_read_again(values: list[Any]) -> None:
     text = dumped(values)
     assert list(yaml.safe_load_all(text)) == values
