@@ -82,6 +82,16 @@ GOOD_AND_BAD = [
         {"sidecar": {"buffer": "512Ki"}},
         "spec.sidecar.buffer: .*1Mi to 1Ti",
     ),
+    (
+        {"sidecar": {"buffer": "64Mi", "resources": {"limits": {"memory": 201326592}}}},
+        {"sidecar": {"buffer": 67108864, "resources": {"limits": {"memory": "191Mi"}}}},
+        "spec.sidecar: .*has no room for buffer and the process",
+    ),
+    (
+        {"sidecar": {"resources": {"limits": {"cpu": 1}}}},
+        {"sidecar": {"resources": {"limits": {"cpu": 1, "memory": "1.5M"}}}},
+        "spec.sidecar: .*set it to the buffer and 128Mi more",
+    ),
     ({"seed": 2**63 - 1}, {"seed": 2**63}, "spec.seed"),
     (
         {"workers": {"resources": {"requests": {"cpu": 4, "memory": "1.5Gi"}}}},

@@ -17,6 +17,7 @@ from pydantic.alias_generators import to_camel
 
 from distributed_input_operator.core.pods import Resources
 from distributed_input_operator.core.scalars import (
+    MIB,
     Anything,
     Buffer,
     ConfigMapName,
@@ -24,6 +25,8 @@ from distributed_input_operator.core.scalars import (
     Image,
     Path,
     problem,
+    quantity,
+    quantity_bytes,
 )
 from distributed_input_operator.core.section import Section, cel, fixed
 
@@ -218,8 +221,25 @@ class TfDataService(Section):
     )
 
 
+SIDECAR_BYTES = 128 * MIB
+"""What a sidecar needs beside its input's ring: 98 MiB were measured."""
+
+
 class Sidecar(Section):
     """The process beside each trainer that fetches its share."""
+
+    model_config = ConfigDict(
+        json_schema_extra=cel(
+            (
+                "!has(self.resources) || !has(self.resources.limits) || "
+                "!('memory' in self.resources.limits) || "
+                "quantity(string(self.resources.limits['memory'])).compareTo("
+                "quantity(string(self.buffer)).add(quantity('128Mi'))) >= 0",
+                "resources.limits.memory has no room for buffer and the process: set it to the "
+                "buffer and 128Mi more, or leave it out",
+            )
+        )
+    )
 
     buffer: Buffer = Field(
         default="256Mi",
@@ -243,3 +263,17 @@ class Sidecar(Section):
         description="CPU and memory of the sidecar's container. Left out: 250m, and memory for the "
         "buffer and 128Mi more.",
     )
+
+    @model_validator(mode="after")
+    def _memory_holds_the_buffer(self) -> Sidecar:
+        limit = self.resources.limits.get("memory")
+        least = quantity_bytes(self.buffer) + SIDECAR_BYTES
+        if limit is not None and quantity(limit) < least:
+            raise problem(
+                f"{limit} has no room for buffer {self.buffer} and the process: set "
+                f"it to {-(-least // MIB)}Mi or more, or leave it out",
+                "resources",
+                "limits",
+                "memory",
+            )
+        return self

@@ -9,6 +9,7 @@ from typing import Any
 from distributed_input_operator.core import names
 from distributed_input_operator.core.resources import container_resources
 from distributed_input_operator.core.scalars import MIB, quantity, quantity_bytes
+from distributed_input_operator.core.sections import SIDECAR_BYTES
 from distributed_input_operator.core.trainers import Consumer, Manifest, RefusedError
 from distributed_input_operator.core.types import DistributedInput
 
@@ -16,8 +17,6 @@ RUN_VOLUME = "distributed-input"
 MOUNTS_VOLUME = "distributed-input-config"
 _EMPTY_VOLUME = "distributed-input-no-token"
 _TOKEN_DIR = "/var/run/secrets/kubernetes.io/serviceaccount"  # noqa: S105 - the folder's name
-_PROCESS_BYTES = 128 * MIB
-"""What the sidecar needs beside an input's ring: 98 MiB were measured."""
 _PEAK_BYTES = 512 * MIB
 """What it may take: wide rows, and a dataset on its way from the trainer."""
 _DATASET_BYTES = 256 * MIB
@@ -161,17 +160,11 @@ def _own_resources(one: DistributedInput) -> dict[str, dict[str, str]]:
     Memory always has a limit: a namespace's default for limits knows of no ring.
     """
     ring, wanted = _buffer(one), one.spec.sidecar.resources
-    defaults = {"cpu": "250m", "memory": str(ring + _PROCESS_BYTES)}
+    defaults = {"cpu": "250m", "memory": str(ring + SIDECAR_BYTES)}
     made = container_resources(wanted, defaults)
     limits, asked = made.setdefault("limits", {}), made.get("requests", {}).get("memory", "0")
     limits.setdefault("memory", str(max(ring + _PEAK_BYTES, int(quantity(asked)))))
     made["requests"] = {**limits, **made.get("requests", {})}  # as Kubernetes would; sums need it
-    if quantity(limits["memory"]) < ring + _PROCESS_BYTES:
-        raise RefusedError(
-            f"input {one.metadata.name}: spec.sidecar.resources.limits.memory "
-            f"{limits['memory']} has no room for spec.sidecar.buffer {one.spec.sidecar.buffer} and "
-            f"the process: set it to {_bytes_text(ring + _PROCESS_BYTES)} or more"
-        )
     return made
 
 

@@ -125,6 +125,11 @@ SPECS = [
     ("batching: {remainder: cut}", "5: spec.batching.remainder", "one of keep, drop, pad, not"),
     ("order: strickt", "5: spec.order", "one of strict, any, not"),
     ("determinism: no", "5: spec.determinism", "one of strict, warn, relaxed, not false"),
+    (
+        "sidecar:\n  buffer: 256Mi\n  resources:\n    limits: {memory: 300Mi}",
+        "8: spec.sidecar.resources.limits.memory",
+        "no room for buffer 256Mi and the process: set it to 384Mi or more",
+    ),
     ("dispatcher: {port: 70000}", "5: spec.dispatcher.port", "from 1 to 65535, such as 7070"),
     ("sidecar: {buffer: 256MB}", "5: spec.sidecar.buffer", "write 256Mi"),
     ("sidecar: {buffer: much}", "5: spec.sidecar.buffer", "such as 256Mi"),

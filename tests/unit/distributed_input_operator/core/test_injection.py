@@ -137,12 +137,6 @@ def test_resources_of_several_inputs_add_up():
     assert sidecar(inject(pod("train"), first))["resources"]["limits"]["cpu"] == "1500m"
 
 
-def test_a_limit_without_room_for_the_ring_is_refused():
-    tight = resource("train", "sidecar: {buffer: 256Mi, resources: {limits: {memory: 300Mi}}}")
-    assert "spec.sidecar.resources.limits.memory 300Mi" in refusal(pod(), tight)
-    assert "384Mi or more" in refusal(pod(), tight)
-
-
 def test_inputs_that_want_different_images_are_refused():
     first = resource("train", "sidecar: {image: 'a:1'}")
     second = resource("eval", "sidecar: {image: 'b:1'}")
