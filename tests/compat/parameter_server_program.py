@@ -31,14 +31,15 @@ def main() -> None:
 
 
 def train(resolver: Any, service: str) -> list[int]:
-    """The rows that the workers read, in any order."""
+    """The rows that the workers read in some steps, in any order."""
     strategy = tf.distribute.ParameterServerStrategy(resolver)
     coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
     with strategy.scope():
         total = tf.Variable(0, dtype=tf.int64)
 
     def dataset_fn(_context: Any) -> tf.data.Dataset:
-        rows = tf.data.Dataset.range(ROWS).batch(ROWS // STEPS)
+        # Without end: a worker that has no more ends the coordinator with it.
+        rows = tf.data.Dataset.range(ROWS).batch(ROWS // STEPS).repeat()
         return rows.apply(
             tf.data.experimental.service.distribute(
                 "distributed_epoch", service, job_name="parameter-server"
@@ -57,14 +58,10 @@ def train(resolver: Any, service: str) -> list[int]:
 
     dataset = coordinator.create_per_worker_dataset(per_worker_dataset)
     iterator = iter(dataset)
-    found: list[int] = []
-    ends = 0
-    while ends < 2 * STEPS:  # a worker that has no more may be asked again
-        try:
-            found += coordinator.schedule(step, args=(iterator,)).fetch().tolist()
-        except tf.errors.OutOfRangeError:
-            ends += 1
-    assert int(total.numpy()) == sum(range(ROWS))
+    results = [coordinator.schedule(step, args=(iterator,)) for _ in range(STEPS)]
+    coordinator.join()
+    found = [row for result in results for row in result.fetch().tolist()]
+    assert int(total.numpy()) == sum(found)
     return found
 
 

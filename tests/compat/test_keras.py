@@ -67,8 +67,8 @@ def build(strategy: tf.distribute.Strategy, weight: float = 0.0) -> keras.Model:
     KERAS,
     shows="`model.fit(dataset, epochs=...)`: every row once an epoch",
     call="`model.fit(train.distribute(strategy, dataset))`",
-    note="For a model made in a strategy's scope, Keras first takes a batch to build it from: it"
-    " trains on the epochs from the second on, and `spec.epochs` needs one more",
+    note="Keras first looks at a batch of a model made in a strategy's scope: it gets one of zeros,"
+    " and every epoch is trained on whole",
 )
 def test_fit(train: Input, strategy: Any) -> None:
     model = build(strategy)

@@ -235,16 +235,6 @@ def test_the_dispatcher_goes_on_from_its_journal(servers: StockServers) -> None:
 
 @behaviour(
     Reference.WRONG_USE,
-    shows="tf.data service: a consumer index that is none of the consumers'",
-    call=PLAIN,
-)
-def test_a_consumer_index_beyond_the_consumers_is_refused(address: str) -> None:
-    with pytest.raises((ValueError, tf.errors.InvalidArgumentError), match="consumer_index"):
-        programs.coordinated(address, 2, 2, 10)
-
-
-@behaviour(
-    Reference.WRONG_USE,
     shows="tf.data service: a dataset id that nobody registered",
     call=PLAIN,
 )

@@ -190,7 +190,7 @@ def test_two_trainers_with_one_index(shared: Cluster, strategy: Any) -> None:
 @behaviour(
     WRONG_USE,
     shows="two readers of one input in one trainer",
-    call="`FencedError` in the older one: an input of its own for the second",
+    call="`FencedError` in the older one: a job of its own for the second",
 )
 def test_two_readers_of_one_input(own: Any, strategy: Any) -> None:
     def endless(ctx: tf.distribute.InputContext) -> tf.data.Dataset:
@@ -202,9 +202,7 @@ def test_two_readers_of_one_input(own: Any, strategy: Any) -> None:
         with reading.connect(own, "train") as newer:
             found = iter(newer.distribute(strategy, endless))
             next(found)
-            with in_iterators(
-                errors.FencedError, "input train was opened again: .*input of its own"
-            ):
+            with in_iterators(errors.FencedError, "input train was opened again: .*job of its own"):
                 for _ in batches:
                     pass
             next(found)  # goes on

@@ -91,7 +91,11 @@ class _CountingDataset(input_lib.DistributedDatasetsFromFunction):
         caller = inspect.currentframe()
         caller = caller.f_back if caller is not None else None
         if fit.only_looks(caller):
-            return iter([fit.zeros(self.unit_spec, self.reader.opened.unit_rows)])
+            rows = self.reader.opened.unit_rows
+            batch = self._strategy.experimental_distribute_values_from_function(
+                lambda _: fit.zeros(self.unit_spec, rows)
+            )
+            return iter([batch])
         fit.let_epochs_differ(caller)
         self.reader.count_by(self.counter)
         if tf.executing_eagerly():
