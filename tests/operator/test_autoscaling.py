@@ -118,9 +118,10 @@ def test_workers_follow_what_the_trainers_would_take(cluster, operator, tmp_path
             time.monotonic(),
         )
         told.waits = 0.0
-        eventually(lambda: replicas() == 1, _LONG)
+        # All that one worker can make: another stays, for measurements are not exact.
+        eventually(lambda: replicas() == 2, _LONG)
         seconds, writes = time.monotonic() - started, operator.writes() - before
-        print(f"{writes:g} writes in {seconds:.0f} s of changing rates and three workers less")
+        print(f"{writes:g} writes in {seconds:.0f} s of changing rates and two workers less")
         marked = [p["metadata"].get("annotations", {}) for p in cluster.list("Pod")]
         costs = [one.get("controller.kubernetes.io/pod-deletion-cost") for one in marked]
         assert costs.count("-1000") <= 3
