@@ -112,7 +112,11 @@ class Cluster:
                 for kind in ("PodScheduled", "Ready", "ContainersReady")
             ]
             status = {"phase": "Running", "conditions": ready, "podIP": ip, "podIPs": [{"ip": ip}]}
-            self.patch("Pod", pod["metadata"]["name"], {"status": status}, "status")
+            try:
+                self.patch("Pod", pod["metadata"]["name"], {"status": status}, "status")
+            except Refused as refused:
+                if refused.status != 404:  # gone since it was listed
+                    raise
 
     def all_serve(self, name: str, workers: int) -> None:
         """Play kubelet until the input is ready with so many workers."""

@@ -122,9 +122,12 @@ def shared(name: str) -> str:
     return f"{name}-distributed-input"
 
 
-def address(name: str, port: int = DISPATCHER_PORT) -> str:
-    """Where pods of the same namespace reach the dispatcher: host:port, for its life the same."""
-    return f"{dispatcher(name)}:{port}"
+def address(name: str, port: int = 0) -> str:
+    """Where pods of the same namespace reach the dispatcher: host:port, for its life the same.
+
+    port: of another service there.
+    """
+    return f"{dispatcher(name)}:{port or DISPATCHER_PORT}"
 
 
 def reads_label(name: str) -> str:
