@@ -139,10 +139,11 @@ def test_an_idle_input_has_no_workers_until_a_trainer_reads(cluster, operator, t
     secret = eventually(lambda: cluster.get("Secret", f"{name}-distributed-input"))
     token = base64.b64decode(secret["data"]["token"]).decode()
 
-    def replicas() -> int:
+    def replicas() -> int | None:
         cluster.play_kubelet(name, "dispatcher", "127.0.0.1")
         cluster.play_kubelet(name)
-        return cluster.get("Deployment", f"{name}-worker")["spec"]["replicas"]
+        found = cluster.get("Deployment", f"{name}-worker")
+        return found and found["spec"]["replicas"]
 
     eventually(lambda: replicas() == 2)
     with dispatcher(port, token, tmp_path, reading=False) as told:
