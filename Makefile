@@ -72,16 +72,27 @@ compat: $(SYNCED) ## What the references show, with our input; and that docs/com
 compat-page: $(SYNCED) ## Write docs/compatibility.md from them anew
 	python -m tests.compat --write
 
+# Before pytest, which limits each test's time: the first build takes minutes.
+TOOLS = python -m tests.cluster tools
+# Where this machine can have no cluster the tests say so.
+NODE = python -m tests.cluster up || true
+
 charts: $(SYNCED) ## helm lint, and the chart's templates before a real API server
+	$(TOOLS)
 	pytest tests/charts
 
 operator: $(SYNCED) ## The operator before a real API server: rules, children, faults, rights
+	$(TOOLS)
 	pytest tests/operator
 
 cluster: $(SYNCED) ## Tests of the test cluster itself, and of the images on it
+	$(TOOLS)
+	$(NODE)
 	pytest tests/cluster
 
 e2e: $(SYNCED) ## On a real node: install, apply, train, kill what can die, upgrade (root, or E2E_KUBECONFIG)
+	$(TOOLS)
+	$(NODE)
 	pytest tests/e2e
 
 cluster-up: $(SYNCED) ## A Kubernetes with one node on this machine, with this checkout's images (root)

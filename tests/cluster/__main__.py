@@ -1,4 +1,7 @@
-"""`python -m tests.cluster up|down`: what `make cluster-up` and `make cluster-down` run."""
+"""`python -m tests.cluster tools|up|down`: what make runs before tests, whose time is limited.
+
+tools: builds what an API server and helm are, minutes the first time; seconds from then on.
+"""
 
 from __future__ import annotations
 
@@ -7,16 +10,22 @@ import sys
 import time
 
 from tests.cluster import whole
+from tests.cluster.binaries import NAMES, binary
 from tests.cluster.packages import Missing
 
 
 def main() -> int:
     """Run one command; its exit status, 2 where this machine lacks something."""
     parser = argparse.ArgumentParser(prog="python -m tests.cluster", description=__doc__)
-    parser.add_argument("command", choices=("up", "down"))
+    parser.add_argument("command", choices=("tools", "up", "down"))
     began = time.monotonic()
     try:
-        if parser.parse_args().command == "down":
+        command = parser.parse_args().command
+        if command == "tools":
+            for name in NAMES:
+                binary(name)
+            return 0
+        if command == "down":
             whole.down()
             return 0
         cluster = whole.up()

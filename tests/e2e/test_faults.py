@@ -29,6 +29,8 @@ from tests.e2e.release import OPERATOR, Release
 from tests.e2e.training import NAME, Training, container_id, ready, restarts
 from tests.operator.running import eventually
 
+pytestmark = pytest.mark.timeout(900)  # of pods that train, on whatever machine
+
 _INPUT = f"dinput/{NAME}"
 _API_DOWN_SECONDS = 30.0
 _FULL_SPEED_SECONDS = 60.0

@@ -16,6 +16,8 @@ from tests.cluster.fixtures import lacking
 from tests.e2e.training import Training, restarts
 from tests.operator.running import eventually
 
+pytestmark = pytest.mark.timeout(900)  # of pods that train, on whatever machine
+
 _DIGITS = Path(__file__).parents[2] / "examples/digits/cluster.yaml"
 _IMAGE = "distributed-input-digits:latest"
 _EPOCHS = 12

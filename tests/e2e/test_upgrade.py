@@ -6,11 +6,14 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 from tests.charts.rendering import CHART
 from tests.cluster.fixtures import lacking
 from tests.e2e.training import Training, restarts
+
+pytestmark = pytest.mark.timeout(900)  # of pods that train, on whatever machine
 
 _CRD = "distributedinputs.distributed-input.dev"
 
