@@ -61,5 +61,6 @@ def test_workers_of_a_parameter_server_strategy_read_the_stock_service(
             task.kill()
             task.wait()
     rows = json.loads(found.read_text())
-    assert len(rows) == program.ROWS
+    # Dynamic sharding cuts batches at the borders of its splits.
+    assert program.STEPS <= len(rows) <= program.ROWS
     assert set(rows) <= set(range(program.ROWS))
