@@ -188,7 +188,8 @@ def test_compression(address: str, compression: str | None) -> None:
 def test_trainers_share_a_cache(address: str) -> None:
     first = programs.cached(address, "one", 100)
     second = programs.cached(address, "two", 100)
-    assert len(set(first) & set(second)) > 50  # the workers take turns as they like
+    # Of two workers each makes all rows; one trainer after the other would share none without it.
+    assert len(set(first) & set(second)) > 25
 
 
 @behaviour(
