@@ -169,7 +169,8 @@ def test_more_trainers_than_partitions(
     call="`FencedError` in the older one, for good; in the loop, `tf.errors.UnknownError`",
 )
 def test_two_trainers_with_one_index(shared: Cluster, strategy: Any) -> None:
-    inputs = {"twins": spec("rows:endless", globalBatchSize=4)}
+    # What is in the ring by then is read first: of tiny batches that is a lot.
+    inputs = {"twins": spec("rows:endless", globalBatchSize=4, buffer="1Mi")}
     ((older,), (newer,)) = (shared.add_sidecars(inputs) for _ in range(2))
     message = (
         "this trainer was consumer 0 of 1 and stops here.*give each a consumer index of its own"
