@@ -38,22 +38,29 @@ _COLUMNS = (
 
 def crd() -> dict[str, Any]:
     """The CustomResourceDefinition of DistributedInput."""
+    return definition(KIND, PLURAL, "dinput", "Namespaced", _version())
+
+
+def definition(
+    kind: str, plural: str, short: str, scope: str, version: dict[str, Any]
+) -> dict[str, Any]:
+    """The CustomResourceDefinition of a kind of ours, with its one version."""
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"{PLURAL}.{GROUP}"},
+        "metadata": {"name": f"{plural}.{GROUP}"},
         "spec": {
             "group": GROUP,
-            "scope": "Namespaced",
+            "scope": scope,
             "names": {
-                "kind": KIND,
-                "listKind": f"{KIND}List",
-                "plural": PLURAL,
-                "singular": KIND.lower(),
-                "shortNames": ["dinput"],
+                "kind": kind,
+                "listKind": f"{kind}List",
+                "plural": plural,
+                "singular": kind.lower(),
+                "shortNames": [short],
                 "categories": ["ml"],
             },
-            "versions": [_version()],
+            "versions": [version],
         },
     }
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from distributed_input_operator.core.crd import structural, text, without_defaults
+from distributed_input_operator.core.crd import definition, structural, text, without_defaults
 from distributed_input_operator.core.policy import (
     POLICY_KIND,
     POLICY_NAME,
@@ -16,51 +16,33 @@ from distributed_input_operator.core.policy import (
     InputPolicy,
     PolicyStatus,
 )
-from distributed_input_operator.core.types import API_VERSION, GROUP
+from distributed_input_operator.core.types import API_VERSION
 
 
 def policy_crd() -> dict[str, Any]:
     """The CustomResourceDefinition of InputPolicy."""
-    return {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"{POLICY_PLURAL}.{GROUP}"},
-        "spec": {
-            "group": GROUP,
-            "scope": "Cluster",
-            "names": {
-                "kind": POLICY_KIND,
-                "listKind": f"{POLICY_KIND}List",
-                "plural": POLICY_PLURAL,
-                "singular": POLICY_KIND.lower(),
-                "shortNames": ["dipolicy"],
-                "categories": ["ml"],
+    version = {
+        "name": API_VERSION.partition("/")[2],
+        "served": True,
+        "storage": True,
+        "schema": {"openAPIV3Schema": _root()},
+        "subresources": {"status": {}},
+        "additionalPrinterColumns": [
+            {
+                "name": "Workers",
+                "type": "string",
+                "jsonPath": ".status.summary",
+                "description": "Of each budget: there are/limit.",
             },
-            "versions": [
-                {
-                    "name": API_VERSION.partition("/")[2],
-                    "served": True,
-                    "storage": True,
-                    "schema": {"openAPIV3Schema": _root()},
-                    "subresources": {"status": {}},
-                    "additionalPrinterColumns": [
-                        {
-                            "name": "Workers",
-                            "type": "string",
-                            "jsonPath": ".status.summary",
-                            "description": "Of each budget: there are/limit.",
-                        },
-                        {
-                            "name": "Age",
-                            "type": "date",
-                            "jsonPath": ".metadata.creationTimestamp",
-                            "description": "Since when it exists.",
-                        },
-                    ],
-                }
-            ],
-        },
+            {
+                "name": "Age",
+                "type": "date",
+                "jsonPath": ".metadata.creationTimestamp",
+                "description": "Since when it exists.",
+            },
+        ],
     }
+    return definition(POLICY_KIND, POLICY_PLURAL, "dipolicy", "Cluster", version)
 
 
 def _root() -> dict[str, Any]:
