@@ -1,11 +1,13 @@
 """A trainer without TensorFlow that tells all that it was given; runs in pods, from a ConfigMap.
 
-Prints a line of JSON an epoch: the rows, and when a batch kept it waiting how long. It trains until
-/tmp/last names an epoch that it has finished, so that whoever watches ends it; /tmp/step says how
-many seconds its steps take.
+Prints a line of JSON an epoch: the rows, when a batch kept it waiting how long, and for how
+long all of them together. It trains until
+/tmp/last names an epoch that it has finished, so that whoever watches ends it; the argument, and
+/tmp/step where it is there, say how many seconds its steps take.
 """
 
 import json
+import sys
 import time
 from pathlib import Path
 
@@ -30,11 +32,13 @@ def main():
             begun = time.time()
             rows: list[int] = []
             stalls: list[tuple[float, float, bool]] = []
+            stalled = 0.0
             batches = source.numpy()
             while True:
                 asked = time.time()
                 batch = next(batches, None)
                 waited = time.time() - asked
+                stalled += waited
                 if waited > STALL_SECONDS:
                     # Between two epochs trainers wait for one another, by way of the dispatcher.
                     between = batch is None or not rows
@@ -44,9 +48,9 @@ def main():
                 if not epoch and not rows:
                     print(json.dumps({"first": time.time()}), flush=True)
                 rows += batch.tolist()
-                time.sleep(told("step", 0))
-            line = {"epoch": epoch, "rows": rows, "stalls": stalls, "begun": begun}
-            print(json.dumps({**line, "ended": time.time()}), flush=True)
+                time.sleep(told("step", float(sys.argv[1])))
+            line = {"epoch": epoch, "rows": rows, "stalls": stalls, "stalled": stalled}
+            print(json.dumps({**line, "begun": begun, "ended": time.time()}), flush=True)
             epoch += 1
 
 

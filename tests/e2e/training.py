@@ -33,29 +33,44 @@ _HERE = Path(__file__).parent
 @dataclass(frozen=True)
 class Epoch:
     """What one trainer got in one epoch; times as of `time.time()`, stalls (when, seconds, whether
-    between two epochs).
+    between two epochs) of some length, and the seconds of all stalls.
     """
 
     epoch: int
     rows: tuple[int, ...]
     stalls: tuple[tuple[float, float, bool], ...]
+    stalled: float
     begun: float
     ended: float
+
+    @property
+    def stall(self) -> float:
+        """The part of the epoch that the trainer waited."""
+        return self.stalled / (self.ended - self.begun)
 
 
 class Training:
     """Input, trainers and ledger in one namespace.
 
-    rows: of an epoch. row_seconds: what a worker needs for one.
+    rows: of an epoch. row_seconds: what a worker needs for one. slow: the epochs, from the first
+    until before the second, in which it needs four times that. step: seconds of a trainer's step.
     """
 
     def __init__(
-        self, kubectl: Kubectl, image: str, rows: int = 320, row_seconds: float = 0.01
+        self,
+        kubectl: Kubectl,
+        image: str,
+        rows: int = 320,
+        row_seconds: float = 0.01,
+        slow: tuple[int, int] = (0, 0),
+        step: float = 0.0,
     ) -> None:
         self.kubectl = kubectl
         self._image = image
         self._rows = rows
         self._row_seconds = row_seconds
+        self._slow = list(slow)
+        self._step = step
 
     def start(self, **workers: Any) -> None:
         """Apply all; `workers` is added to spec.workers. Returns with everybody's first batch."""
@@ -74,8 +89,11 @@ class Training:
 
     def input(self, **workers: Any) -> dict[str, Any]:
         """The DistributedInput."""
-        arguments = {"rows": self._rows, "seconds": self._row_seconds}
+        arguments = {"rows": self._rows, "seconds": self._row_seconds, "slow": self._slow}
         requests = {"cpu": "50m", "memory": "256Mi"}
+        workers = {"replicas": 2, "resources": {"requests": requests}} | workers
+        if "autoscaling" in workers:
+            del workers["replicas"]
         return {
             "apiVersion": "distributed-input.dev/v1alpha1",
             "kind": "DistributedInput",
@@ -89,7 +107,7 @@ class Training:
                 "batching": {"globalBatchSize": 16},
                 "partitions": 8,
                 "numSplits": 32,
-                "workers": {"replicas": 2, "resources": {"requests": requests}, **workers},
+                "workers": workers,
                 "sidecar": {"buffer": "1Mi"},
             },
         }
@@ -98,7 +116,7 @@ class Training:
         container = {
             "name": "trainer",
             "image": self._image,
-            "command": ["python", "-u", "/code/read.py"],
+            "command": ["python", "-u", "/code/read.py", str(self._step)],
             "securityContext": _RESTRICTED,
             "volumeMounts": [{"name": "code", "mountPath": "/code"}],
         }
@@ -140,6 +158,7 @@ class Training:
                     said["epoch"],
                     tuple(said["rows"]),
                     tuple(map(tuple, said["stalls"])),
+                    said["stalled"],
                     said["begun"],
                     said["ended"],
                 )
@@ -156,9 +175,13 @@ class Training:
 
     def goes_on(self, epochs: int = 2) -> list[list[Epoch]]:
         """Wait until everybody has finished so many epochs more; all of them are exact."""
-        wanted = max(map(len, self.epochs()), default=0) + epochs
-        eventually(lambda: min(map(len, self.epochs())) >= wanted, SECONDS)
+        self.reads(max(map(len, self.epochs()), default=0) + epochs)
         return self.exact()
+
+    def reads(self, epochs: int, seconds: float = SECONDS) -> None:
+        """Wait until everybody has finished so many epochs in all."""
+        # Not too often: every look runs kubectl several times, on the cores of who trains.
+        eventually(lambda: min(map(len, self.epochs())) >= epochs, seconds, every=1)
 
     def exact(self) -> list[list[Epoch]]:
         """All finished epochs, by trainer; fails where a row was lost or came twice."""

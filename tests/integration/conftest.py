@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from tests.integration.cluster import Cluster
 
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
 
 @pytest.fixture(scope="session")
 def _shared() -> Iterator[Cluster]:
     with Cluster() as cluster:
-        cluster.add_workers(2)
+        cluster.add_workers(2, *(f"--path={EXAMPLES / name}" for name in ("digits", "photos")))
         yield cluster
 
 

@@ -23,11 +23,13 @@ SECONDS = 60.0
 """Nothing here takes so long, even on a busy machine."""
 
 
-def eventually(look: Callable[[], T], seconds: float = SECONDS) -> T:
-    """What `look` returns once that is truthy; fails with what it returned last."""
+def eventually(look: Callable[[], T], seconds: float = SECONDS, every: float = 0.1) -> T:
+    """What `look` returns once that is truthy, looking `every` so many seconds; fails with what
+    it returned last.
+    """
     deadline, found = time.monotonic() + seconds, look()
     while not found and time.monotonic() < deadline:
-        time.sleep(0.1)
+        time.sleep(every)
         found = look()
     assert found, f"not within {seconds:g} s: {look.__doc__ or look.__name__}"
     return found

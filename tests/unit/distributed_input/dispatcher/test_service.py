@@ -110,7 +110,7 @@ def test_an_upload_that_breaks_off_gives_its_room_back(stub, known):
     started, leave = threading.Event(), threading.Event()
 
     def broken() -> Iterator[wire.DatasetChunk]:
-        # Never all of it: gRPC may tell the server of the end of the stream before the cancellation.
+        # Never all of it: gRPC may tell of the end of the stream before the cancellation.
         yield from itertools.islice(chunks(b"x" * (3 * MIB)), 2)
         started.set()
         leave.wait(10)

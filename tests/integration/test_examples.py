@@ -1,0 +1,40 @@
+"""Both examples' own dataset_fn and data: each row once an epoch, whoever reads."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+
+from tests.integration import reading
+from tests.integration.cluster import Cluster, spec
+from tests.integration.reading import epoch, global_steps, ids
+
+DIGITS = set(range(1797)) - set(range(0, 1797, 5))  # every fifth is for testing
+PHOTOS = set(range(2560))
+WANTED = {"digits": DIGITS, "photos": PHOTOS}
+
+
+def example(name: str, **fields: Any) -> Any:
+    return spec(f"{name}:dataset_fn", {"folder": "data"}, buffer="32Mi", **fields)
+
+
+@pytest.mark.parametrize("consumers", [1, 2, 4])
+@pytest.mark.parametrize("name", WANTED)
+def test_every_row_comes_once(cluster: Cluster, name: str, consumers: int) -> None:
+    sidecars = cluster.add_sidecars({f"{name}-{consumers}": example(name)}, consumers)
+    read = reading.read(sidecars, epochs=2 if name == "digits" else 1)
+    epochs = [global_steps(epoch(read, number)) for number in range(len(read[0]))]
+    for steps in epochs:
+        assert sorted(itertools.chain(*steps)) == sorted(WANTED[name])
+    assert name == "photos" or epochs[0] != epochs[1]
+
+
+@pytest.mark.parametrize("consumers", [1, 2, 4])
+def test_parallel_epochs_give_every_row_once_to_each(cluster: Cluster, consumers: int) -> None:
+    one = example("digits", processingMode="parallel_epochs")
+    read = reading.read(cluster.add_sidecars({f"each-{consumers}": one}, consumers), epochs=2)
+    orders = [ids(batches) for epochs in read for batches in epochs]
+    assert all(sorted(order) == sorted(DIGITS) for order in orders)
+    assert len({tuple(order) for order in orders}) == 2 * consumers
