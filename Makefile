@@ -11,6 +11,10 @@ UV := $(CACHE)/uv-$(UV_VERSION)/bin/uv
 PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3 python3.10; do $$p -c \
 	'import sys; (3, 10) <= sys.version_info < (3, 14) or sys.exit(1); print(sys._base_executable)' 2>/dev/null && break; done)
 SYNCED := .venv/.synced
+# Beside the first, and only for the examples: see pyproject.toml.
+EXAMPLES := .venv-examples
+DRAWING := $(EXAMPLES)/.synced
+DATA := examples/digits/data examples/photos/data
 
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 export UV_PYTHON_DOWNLOADS := never
@@ -30,9 +34,9 @@ PARTS := lint types contracts protos-check crds-check unit charts operator integ
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-setup: $(SYNCED) ## Make .venv: both packages (editable) and the tools, at the locked versions
+setup: $(SYNCED) $(DRAWING) ## Make .venv and .venv-examples: both packages (editable) and the tools, at the locked versions
 
-run: $(SYNCED) ## Train the digits example here, with its input pipeline in processes beside it
+run: $(SYNCED) examples/digits/data ## Train the digits example here, with its input pipeline in processes beside it
 	distributed-input run examples/digits/input.yaml -- python examples/digits/train.py
 
 test: $(SYNCED) ## All checks and tests; the time of each part at the end
@@ -63,13 +67,13 @@ contracts: $(SYNCED) ## import-linter: which part may import what
 unit: $(SYNCED) ## Tests of one piece at a time
 	pytest tests/unit tests/simulator
 
-integration: $(SYNCED) ## Tests of real processes on this machine
+integration: $(SYNCED) $(DATA) ## Tests of real processes on this machine
 	pytest tests/integration
 
-compat: $(SYNCED) ## What the references show, with our input; and that docs/compatibility.md says what came of it
+compat: $(SYNCED) $(DATA) ## What the references show, with our input; and that docs/compatibility.md says what came of it
 	python -m tests.compat
 
-compat-page: $(SYNCED) ## Write docs/compatibility.md from them anew
+compat-page: $(SYNCED) $(DATA) ## Write docs/compatibility.md from them anew
 	python -m tests.compat --write
 
 # Before pytest, which limits each test's time: the first build takes minutes.
@@ -85,17 +89,17 @@ operator: $(SYNCED) ## The operator before a real API server: rules, children, f
 	$(TOOLS)
 	pytest tests/operator
 
-cluster: $(SYNCED) ## Tests of the test cluster itself, and of the images on it
+cluster: $(SYNCED) $(DRAWING) ## Tests of the test cluster itself, and of the images on it
 	$(TOOLS)
 	$(NODE)
 	pytest tests/cluster
 
-e2e: $(SYNCED) ## On a real node: install, apply, train, kill what can die, upgrade (root, or E2E_KUBECONFIG)
+e2e: $(SYNCED) $(DRAWING) ## On a real node: install, apply, train, kill what can die, upgrade (root, or E2E_KUBECONFIG)
 	$(TOOLS)
 	$(NODE)
 	pytest tests/e2e
 
-cluster-up: $(SYNCED) ## A Kubernetes with one node on this machine, with this checkout's images (root)
+cluster-up: $(SYNCED) $(DRAWING) ## A Kubernetes with one node on this machine, with this checkout's images (root)
 	python -m tests.cluster up
 
 cluster-down: $(SYNCED) ## Take it away, also after a crash
@@ -107,10 +111,10 @@ faults: $(SYNCED) ## Seeded schedules of faults against real processes, and what
 chaos: $(SYNCED) ## More of them: make chaos N=100 SEED=0
 	python -m tests.chaos --n $(or $(N),100) --seed $(or $(SEED),0)
 
-simulate: $(SYNCED) ## Scaling beside other ways to scale: the table and pictures of docs/scaling.md
-	python -m tests.simulator
+simulate: $(DRAWING) ## Scaling beside other ways to scale: the table and pictures of docs/scaling.md
+	$(EXAMPLES)/bin/python -m tests.simulator
 
-bench: $(SYNCED) ## Measure throughput on this machine
+bench: $(SYNCED) $(DATA) ## Measure throughput on this machine
 	python -m tests.bench
 
 protos: $(UV) ## Generate the stubs from the .proto files anew
@@ -132,12 +136,19 @@ crds-check: $(SYNCED) ## Fail where the definition is not what the model gives
 	{ echo 'The definition differs from the model: run `make crds` and commit what it writes.'; exit 1; }
 
 clean: ## Remove what the targets made in the checkout
-	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf .venv .venv-examples .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(SYNCED): $(UV) pyproject.toml operator/pyproject.toml sidecar/pyproject.toml uv.lock
 	$(UV) sync --quiet --frozen --all-packages --python '$(PYTHON)'
 	@touch $@
+
+$(DRAWING): $(SYNCED)
+	UV_PROJECT_ENVIRONMENT=$(EXAMPLES) $(UV) sync --quiet --frozen --all-packages --no-default-groups --group examples --python '$(PYTHON)'
+	@touch $@
+
+examples/%/data: | $(DRAWING)
+	$(EXAMPLES)/bin/python examples/$*/$*.py $@
 
 $(UV):
 	@[ -n '$(PYTHON)' ] || { echo 'No Python 3.10 to 3.13 found: install one, or name it: make PYTHON=/path/to/python3.11'; exit 2; }

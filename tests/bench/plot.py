@@ -1,7 +1,12 @@
-"""Measurements -> one SVG: a column for each workload, its rate above and its CPU below."""
+"""Measurements -> one SVG: a column for each workload, its rate above and its CPU below.
+
+A program: python -m tests.bench.plot RESULTS.json PICTURE.svg, in an environment with matplotlib.
+"""
 
 from __future__ import annotations
 
+import json
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from statistics import median
@@ -88,3 +93,7 @@ def _spread(values: Sequence[float]) -> tuple[float, list[list[float]]]:
     """Median, and how far below and above it the values reach, as matplotlib takes it."""
     middle = median(values)
     return middle, [[middle - min(values)], [max(values) - middle]]
+
+
+if __name__ == "__main__":
+    write(Path(sys.argv[2]), json.loads(Path(sys.argv[1]).read_text())["cases"])

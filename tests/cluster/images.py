@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests import examples
 from tests.cluster import packages
 from tests.cluster.binaries import cache_dir, lock
 
@@ -77,7 +78,7 @@ def digits() -> Image:
             for file in _DIGITS:
                 shutil.copy(_ROOT / file, folder)
             subprocess.run(
-                [sys.executable, folder / "digits.py", folder / "data"],
+                [examples.PYTHON, folder / "digits.py", folder / "data"],
                 check=True,
                 timeout=_SECONDS,
             )

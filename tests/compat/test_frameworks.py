@@ -5,10 +5,12 @@ from __future__ import annotations
 import importlib.util
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
+from tests import examples
 from tests.compat.behaviour import Reference, behaviour
 
 FRAMEWORKS = Reference.FRAMEWORKS
@@ -16,12 +18,12 @@ ROOT = Path(__file__).parents[2]
 SECONDS = 150.0
 
 
-def run(example: str) -> str:
+def run(example: str, python: Sequence[str] = (sys.executable,)) -> str:
     """What the example prints."""
     done = subprocess.run(
         [
             *(sys.executable, "-m", "distributed_input.cli", "run", "examples/digits/input.yaml"),
-            *("--", sys.executable, f"examples/frameworks/{example}"),
+            *("--", *python, f"examples/frameworks/{example}"),
         ],
         cwd=ROOT,
         capture_output=True,
@@ -38,7 +40,7 @@ def run(example: str) -> str:
     call="`for batch in train.numpy()`; [train_jax.py](../examples/frameworks/train_jax.py)",
 )
 def test_jax() -> None:
-    assert run("train_jax.py").count("1437 rows") == 8
+    assert run("train_jax.py", [examples.PYTHON]).count("1437 rows") == 8
 
 
 @behaviour(

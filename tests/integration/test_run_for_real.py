@@ -6,6 +6,7 @@ import fcntl
 import json
 import os
 import pty
+import re
 import signal
 import struct
 import subprocess
@@ -154,3 +155,69 @@ def rows_in_status(run: Run) -> int:
     asked = subprocess.run(command, capture_output=True, text=True)
     consumers = json.loads(asked.stdout)["consumers"] if asked.returncode == 0 else []
     return int(consumers[0]["rows"]) if consumers else -1
+
+
+# Mistakes: one message that names the field and the remedy, a status that is not 0, nothing left.
+
+READS = """
+import distributed_input as di
+
+with di.connect("train", timeout=60) as train:
+    for batch in train.numpy():
+        pass
+"""
+MISTAKES_DATASET = """
+import tensorflow as tf
+
+def raises(ctx):
+    return tf.data.Dataset.range(len(undefined))
+
+def differs(ctx):
+    rows = tf.data.Dataset.range(8)
+    return rows.map(lambda row: tf.cast(row, tf.float32)) if ctx.input_pipeline_id == 3 else rows
+
+def wide(ctx):
+    return tf.data.Dataset.from_tensors(tf.zeros([1 << 20])).repeat(8)
+"""
+
+
+@pytest.mark.parametrize(
+    ("was", "becomes", "message"),
+    [
+        ("workers:", "worker:", r"spec\.worker: .*workers"),
+        ("replicas: 2", "replicas: two", r"spec\.workers\.replicas: .*whole number"),
+        (
+            "replicas: 2",
+            "autoscaling: {minReplicas: 4, maxReplicas: 2}",
+            r"minReplicas.*maxReplicas",
+        ),
+    ],
+)
+def test_a_mistake_in_a_field_starts_nothing(
+    start: Start, was: str, becomes: str, message: str
+) -> None:
+    assert was in REAL_INPUT
+    run = start(["true"], file=REAL_INPUT.replace(was, becomes), program=REAL)
+    assert run.wait() == 2
+    (line,) = run.err.rest().splitlines()
+    assert re.search(message, line)
+
+
+@pytest.mark.parametrize(
+    ("entry_point", "message"),
+    [
+        ("nowhere:dataset_fn", r"spec\.dataset\.entryPoint: no module 'nowhere'.*check the name"),
+        ("mistakes:raises", r"(?s)mistakes:raises failed: NameError.*mistakes\.py.*in raises"),
+        ("mistakes:differs", r"split 3 .*float32.* int64"),
+        ("mistakes:wide", r"set spec\.sidecar\.buffer to"),
+    ],
+)
+def test_a_mistake_in_the_dataset_reaches_the_trainer(
+    start: Start, tmp_path: Path, entry_point: str, message: str
+) -> None:
+    pytest.importorskip("tensorflow")
+    (tmp_path / "mistakes.py").write_text(MISTAKES_DATASET)
+    file = REAL_INPUT.replace("numbers_of:dataset_fn", entry_point).replace(": 2", ": 1")
+    run = start([sys.executable, "-c", READS], file=file, program=REAL)
+    assert run.wait() == 1
+    assert re.search(message, run.err.rest())
