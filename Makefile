@@ -26,10 +26,14 @@ PROTOC = $(UV) run --quiet --isolated --no-project --no-config --python '>=3.10,
 	--with grpcio-tools==1.62.3 --with 'setuptools<80' python -m grpc_tools.protoc -I.
 PROTOS = distributed_input/proto/*.proto
 
-# What `make test` runs, in this order: the quick ones first.
-PARTS := lint types contracts protos-check crds-check unit charts operator integration compat faults cluster e2e
+# What `make test` runs: the lanes side by side, as much of what each does is waiting; within a lane the quick ones first.
+LANES := checks machine cluster
+checks_LANE := lint types contracts protos-check crds-check unit charts compat
+machine_LANE := integration faults operator
+cluster_LANE := cluster e2e
+PARTS := $(foreach lane,$(LANES),$($(lane)_LANE))
 
-.PHONY: help setup run test lint format types contracts unit charts operator cluster e2e cluster-up cluster-down integration compat compat-page faults chaos simulate bench protos protos-check crds crds-check clean
+.PHONY: help setup run test lane lint format types contracts unit charts operator cluster e2e cluster-up cluster-down integration compat compat-page faults chaos simulate bench protos protos-check crds crds-check clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -39,15 +43,22 @@ setup: $(SYNCED) $(DRAWING) ## Make .venv and .venv-examples: both packages (edi
 run: $(SYNCED) examples/digits/data ## Train the digits example here, with its input pipeline in processes beside it
 	distributed-input run examples/digits/input.yaml -- python examples/digits/train.py
 
-test: $(SYNCED) ## All checks and tests; the time of each part at the end
-	@failed=0; report=; \
-	for part in $(PARTS); do \
-		echo "==> $$part"; start=$$(date +%s%N); \
-		if $(MAKE) --no-print-directory $$part; then result=ok; else result=FAILED; failed=1; fi; \
-		ms=$$(( ($$(date +%s%N) - start) / 1000000 )); \
-		report+=$$(printf '%-14s %6d.%d s  %s' "$$part" $$((ms / 1000)) $$((ms % 1000 / 100)) "$$result")$$'\n'; \
-	done; \
-	printf '\n%s' "$$report"; exit $$failed
+test: $(SYNCED) $(DRAWING) $(DATA) ## All checks and tests; the time of each part at the end
+	@logs=$$(mktemp -d); trap 'rm -rf "$$logs"' EXIT; began=$$SECONDS; \
+	for part in $(PARTS); do echo "$$part FAILED: it did not end" >"$$logs/$$part.time"; done; \
+	$(foreach lane,$(LANES),$(MAKE) --no-print-directory lane PARTS='$($(lane)_LANE)' LOGS="$$logs" & )wait; \
+	printf '\n'; for part in $(PARTS); do cat "$$logs/$$part.time"; done; \
+	printf '%-14s %6d s\n' all $$((SECONDS - began)); \
+	! grep -q FAILED "$$logs"/*.time
+
+# What a part prints comes when it is over, so that the lanes' lines do not mix.
+lane:
+	@for part in $(PARTS); do \
+		echo "==> $$part"; start=$$SECONDS; \
+		if $(MAKE) --no-print-directory $$part >"$(LOGS)/$$part.log" 2>&1; then result=ok; else result=FAILED; fi; \
+		printf '%-14s %6d s  %s\n' "$$part" $$((SECONDS - start)) $$result >"$(LOGS)/$$part.time"; \
+		{ echo "==> $$part: $$result"; cat "$(LOGS)/$$part.log"; } \
+	done
 
 lint: $(SYNCED) ## ruff: rules and format; and that uv.lock is what the projects ask for
 	$(UV) lock --check --quiet
