@@ -63,21 +63,28 @@ def test_the_digits_train_on_two_pods_and_every_row_comes_once(kubectl, digits, 
         assert float(accuracy) >= 0.95
 
 
-def test_an_input_is_ready_and_its_first_batch_there_in_seconds(kubectl, whole_cluster, measured):
+@pytest.mark.parametrize("workers", [1, 2])
+def test_an_input_is_ready_and_its_first_batch_there_in_seconds(
+    kubectl, whole_cluster, measured, workers
+):
     training = Training(kubectl, whole_cluster.images["worker"])
     began = time.time()
-    training.start()
+    training.start(replicas=workers)
     seconds = max(training.first_batches()) - began
     phases = _phases(training, began)
     said = ", ".join(
         f"{name} {at:.1f} s" for name, at in sorted(phases.items(), key=lambda i: i[1])
     )
-    measured(f"apply to the first batch of both trainers: {seconds:.1f} s ({said})")
-    eventually(lambda: re.search(r"reads\s+True\s+2/2\s", kubectl("get", "dinput", "reads")))
+    measured(
+        f"apply to the first batch of both trainers, {workers} workers: {seconds:.1f} s ({said})"
+    )
+    ready = rf"reads\s+True\s+{workers}/{workers}\s"
+    eventually(lambda: re.search(ready, kubectl("get", "dinput", "reads")))
     # The trainers were refused nothing and restarted by nobody on the way.
     assert [restarts(pod) for pod in training.trainers()] == [0, 0]
     training.goes_on()
     training.finish()
+    training.remove()
 
 
 def _phases(training: Training, began: float) -> dict[str, float]:

@@ -224,6 +224,12 @@ class Training:
         self.kubectl.wait(f"job/{NAME}", "Complete", int(SECONDS))
         return len(self.exact()[0])
 
+    def remove(self) -> None:
+        """Delete all of it, and wait until it is gone."""
+        self.kubectl(
+            "delete", f"job/{NAME}", f"dinput/{NAME}", "--cascade=foreground", "--timeout=90s"
+        )
+
     def _tell(self, name: str, value: float) -> None:
         for pod in self._pods():
             command = f"echo {value} > /tmp/.{name} && mv /tmp/.{name} /tmp/{name}"

@@ -28,35 +28,38 @@ from distributed_input.errors import PositionError
 _SUFFIX = ".input.json"
 
 
-class _Counted:
-    """Counts the batches that `fit` has consumed of the running epoch of the input.
+class _Counting:
+    """What both callbacks do: count the batches that `fit` has consumed of the running epoch.
 
     Only needed for plain datasets: those of `distribute` count by themselves.
     """
 
-    def __init__(self, of: Input) -> None:
+    def __init__(self, of: Input, path: str, **kwargs: Any) -> None:
+        super().__init__(path, **kwargs)  # type: ignore[call-arg]
         self._of = of
         self._generation = -1
         self._batches = 0
         self._last_batch = -1
 
-    def epoch_begins(self) -> None:
-        """Batches are numbered from 0 again."""
-        self._last_batch = -1
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        """See Keras."""
+        super().on_epoch_begin(epoch, logs)  # type: ignore[misc]
+        self._last_batch = -1  # batches are numbered from 0 again
 
-    def batch_ends(self, batch: int) -> None:
-        """`batch` and those before it are consumed."""
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        """See Keras."""
         if self._of.generation != self._generation:  # `fit` has made a new iterator
             self._generation, self._batches = self._of.generation, 0
         self._batches += batch - self._last_batch
         self._last_batch = batch
+        super().on_train_batch_end(batch, logs)  # type: ignore[misc]
 
-    def position(self, epoch_over: bool) -> bytes:
+    def _position(self, epoch_over: bool) -> bytes:
         """Where `fit` stands."""
         return self._of.position(self._batches, epoch_over=epoch_over)
 
 
-class BackupAndRestore(keras.callbacks.BackupAndRestore):  # type: ignore[misc]
+class BackupAndRestore(_Counting, keras.callbacks.BackupAndRestore):  # type: ignore[misc]
     """`keras.callbacks.BackupAndRestore`, for the input's position too.
 
     Args:
@@ -68,30 +71,21 @@ class BackupAndRestore(keras.callbacks.BackupAndRestore):  # type: ignore[misc]
     """
 
     def __init__(self, of: Input, backup_dir: str, **kwargs: Any) -> None:
-        super().__init__(backup_dir, **kwargs)
-        self._of = of
-        self._counted = _Counted(of)
-
+        super().__init__(of, backup_dir, **kwargs)
         self._in_epoch = True
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         """See Keras."""
         self._in_epoch = True
         super().on_epoch_begin(epoch, logs)
-        self._counted.epoch_begins()
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         """See Keras."""
         self._in_epoch = False
         super().on_epoch_end(epoch, logs)
 
-    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        """See Keras."""
-        self._counted.batch_ends(batch)
-        super().on_train_batch_end(batch, logs)
-
     def _save_model(self, *args: Any, **kwargs: Any) -> None:
-        position = self._counted.position(not self._in_epoch)
+        position = self._position(not self._in_epoch)
         os.makedirs(self.backup_dir, exist_ok=True)
         announce_position(self._weights_path, position)
         super()._save_model(*args, **kwargs)
@@ -103,32 +97,21 @@ class BackupAndRestore(keras.callbacks.BackupAndRestore):  # type: ignore[misc]
             self._of.restore(read_position(self._weights_path))
 
 
-class ModelCheckpoint(keras.callbacks.ModelCheckpoint):  # type: ignore[misc]
+class ModelCheckpoint(_Counting, keras.callbacks.ModelCheckpoint):  # type: ignore[misc]
     """`keras.callbacks.ModelCheckpoint`, with the input's position beside each file it writes.
 
     To go on from one: `model.load_weights(path)` and `train.restore(keras.read_position(path))`.
     """
 
     def __init__(self, of: Input, filepath: str, **kwargs: Any) -> None:
-        super().__init__(filepath, **kwargs)
-        self._counted = _Counted(of)
-
-    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        """See Keras."""
-        super().on_epoch_begin(epoch, logs)
-        self._counted.epoch_begins()
-
-    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        """See Keras."""
-        self._counted.batch_ends(batch)
-        super().on_train_batch_end(batch, logs)
+        super().__init__(of, filepath, **kwargs)
 
     def _save_model(self, epoch: int, batch: int | None, logs: Any) -> None:
         path = self._get_file_path(epoch, batch, logs)
         before = _stamp(path)
         super()._save_model(epoch, batch, logs)
         if _stamp(path) != before:  # save_best_only may have left it
-            write_position(path, self._counted.position(batch is None))
+            write_position(path, self._position(batch is None))
 
 
 def announce_position(weights: str, position: bytes) -> None:
