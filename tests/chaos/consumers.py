@@ -58,8 +58,9 @@ class _Thread:
 class Consumer:
     """One trainer: connected to its sidecar from `connect` to `crash` or `close`."""
 
-    def __init__(self, index: int, folder: Path, schedule: Schedule) -> None:
+    def __init__(self, index: int, folder: Path, schedule: Schedule, job: str) -> None:
         self.index = index
+        self._job = job
         self._folder, self._timeout = folder, schedule.timeout
         self._replicas, self._whole = schedule.topology.replicas, schedule.topology.whole
         self._input: Input | None = None
@@ -67,7 +68,7 @@ class Consumer:
 
     def connect(self, position: bytes | None) -> None:
         """Connect, and open the job; go on from `position` where there is one."""
-        made = self._input = Input(Reader(self._folder, "", self._timeout))
+        made = self._input = Input(Reader(self._folder, "", self._timeout, self._job))
         made._open(None, self._replicas, None)
         if position is not None:
             made.restore(position)
@@ -134,9 +135,11 @@ class Saved:
 class Consumers:
     """All trainers of one life, from a start or restore to the end or a crash."""
 
-    def __init__(self, folders: Sequence[Path], schedule: Schedule, deadline: float) -> None:
+    def __init__(
+        self, folders: Sequence[Path], schedule: Schedule, deadline: float, job: str = ""
+    ) -> None:
         self._deadline = deadline  # monotonic
-        self._all = [Consumer(i, folder, schedule) for i, folder in enumerate(folders)]
+        self._all = [Consumer(i, folder, schedule, job) for i, folder in enumerate(folders)]
         self._threads = [_Thread(f"consumer-{c.index}") for c in self._all]
 
     def __len__(self) -> int:

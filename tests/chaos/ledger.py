@@ -50,6 +50,13 @@ class Verdict:
         """Nothing was wrong."""
         return not (self.lost or self.repeated or self.damaged or self.complaints)
 
+    def add(self, other: Verdict) -> None:
+        """Count what another ledger found, too."""
+        for name in ("delivered", "received", "lost", "repeated", "damaged", "epochs"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        for text in other.complaints:
+            self.complain(text)
+
     def complain(self, text: str) -> None:
         """Note something that is wrong."""
         if len(self.complaints) < 12:

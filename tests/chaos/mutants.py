@@ -201,6 +201,78 @@ def digest_unchecked() -> None:
     stream._opening = opening
 
 
+def _keys_without(field: str) -> None:
+    """Streams that differ in `field` alone are taken for readers of the same rows."""
+    from distributed_input.worker import shared
+
+    real = shared.keys
+
+    def keys(request: Any) -> Any:
+        alike = type(request)()
+        alike.CopyFrom(request)
+        alike.ClearField(field)
+        return real(alike)
+
+    shared.keys = keys
+
+
+@_mutant
+def shares_any_epoch() -> None:
+    """A job gets the rows that another read in another epoch."""
+    _keys_without("epoch")
+
+
+@_mutant
+def shares_any_split() -> None:
+    """A job gets the rows of whatever split another reads."""
+    _keys_without("split")
+
+
+@_mutant
+def shares_whole_blocks() -> None:
+    """Who joins within a block gets all of it."""
+    from distributed_input.worker import shared
+
+    shared.as_sent = lambda step, request: step.made.data + step.opening
+
+
+@_mutant
+def shares_unchecked() -> None:
+    """Rows made again for another are taken to be those that this stream had before."""
+    from distributed_input.worker import shared
+
+    real = shared.opening_of
+
+    def opening_of(reader: Any) -> bytes:
+        reader.request.check_prefix = False
+        return real(reader)
+
+    shared.opening_of = opening_of
+    digest_unchecked()
+
+
+# Of the dispatcher.
+
+
+@_mutant
+def fences_nobody() -> None:
+    """Two hold one consumer index, and neither is told."""
+    from distributed_input.dispatcher import consumers
+
+    consumers._exclude = lambda one, other: False
+
+
+# Of the sidecar, again.
+
+
+@_mutant
+def deaf_to_fences() -> None:
+    """A sidecar goes on though its place was taken."""
+    from distributed_input.sidecar.inputs import Input
+
+    Input._fenced = lambda self, error: None
+
+
 # Of the client: in this process, so the caller undoes them.
 
 

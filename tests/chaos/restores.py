@@ -30,21 +30,29 @@ STATE_BYTES = 64 << 10
 
 @dataclass(frozen=True)
 class Case:
-    """How many trainers save, how many restore; `sleep_ms` is what making a row takes."""
+    """How many trainers save, how many restore.
+
+    Attributes:
+        rows: of each split; or of each one its own.
+        sleep_ms: that making a row takes.
+        workers: that serve those who restore, instead of those before; 0: the same.
+    """
 
     before: int
     after: int
     partitions: int = 8
     splits: int = 32
-    rows: int = 60
+    rows: int | tuple[int, ...] = 60
     sleep_ms: float = 1.0
+    workers: int = 0
 
     def schedule(self, consumers: int) -> Schedule:
         """The run with so many trainers."""
         topology = Topology(
             consumers=consumers, partitions=self.partitions, batch=2 * self.partitions, read_ahead=0
         )
-        data = Data(rows=(self.rows,) * self.splits, row_bytes=4000, sleep_ms=self.sleep_ms)
+        rows = (self.rows,) * self.splits if isinstance(self.rows, int) else self.rows
+        data = Data(rows=rows, row_bytes=4000, sleep_ms=self.sleep_ms)
         return Schedule(0, topology, data, deadline=_PATIENCE_SECONDS, timeout=_PATIENCE_SECONDS)
 
 
@@ -97,6 +105,7 @@ def restore(
         consumers.crash()
         for process in fleet.sidecars:
             fleet.kill(process)
+        _replace_workers(fleet, case.workers)
         fleet.start_sidecars(case.after)
         consumers = _consumers(fleet, case, case.after)
         began = time.monotonic()
@@ -110,6 +119,15 @@ def restore(
     finally:
         _close(fleet)
     return _compare(case, saved, seconds, whole, rest, half)
+
+
+def _replace_workers(fleet: Fleet, count: int) -> None:
+    """So many others in the place of all that serve."""
+    gone = fleet.live_workers() if count else []
+    for _ in range(count):
+        fleet.add_worker()
+    for worker in gone:
+        fleet.kill(worker.process)
 
 
 def _uninterrupted(case: Case, forks: Forks) -> list[Step]:

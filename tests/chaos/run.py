@@ -8,6 +8,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -49,15 +50,18 @@ class Outcome:
 
 
 class _Loop:
-    """The training loop of a schedule over all its lives."""
+    """The training loop of one job of a schedule over all its lives; faults come by the first's."""
 
-    def __init__(self, schedule: Schedule, fleet: Fleet, outcome: Outcome, end: float) -> None:
+    def __init__(
+        self, schedule: Schedule, fleet: Fleet, outcome: Outcome, end: float, job: int
+    ) -> None:
         self.ledger = Ledger(schedule)
-        outcome.verdict = self.ledger.verdict
         self.injector = Injector(fleet)
+        self.job = f"job-{job}" if job else ""
+        self.steps: list[tuple[float, float]] = []
         self._schedule, self._topology, self._fleet = schedule, schedule.topology, fleet
         self._outcome, self._end = outcome, end
-        self._pending = sorted(schedule.faults, key=lambda f: f.step)
+        self._pending = [] if job else sorted(schedule.faults, key=lambda f: f.step)
         self._taken = 0  # steps of all lives
         self._saved: Saved | None = None
         self._pause = threading.Event()
@@ -95,7 +99,7 @@ class _Loop:
         began = time.monotonic()
         units = self.consumers.step()
         now = time.monotonic()
-        self._outcome.steps.append((now, now - began))
+        self.steps.append((now, now - began))
         ends = [each is None for each in units]
         if all(ends):
             self.ledger.end_epoch(len(units))
@@ -168,7 +172,7 @@ class _Loop:
 
     def _new_consumers(self) -> Consumers:
         folders = [self._fleet.folder_of(c) for c in range(len(self._fleet.sidecars))]
-        return Consumers(folders, self._schedule, self._end)
+        return Consumers(folders, self._schedule, self._end, self.job)
 
     def check_rings(self) -> None:
         """All slots are given back once nobody holds a batch.
@@ -180,7 +184,8 @@ class _Loop:
         while (since := time.monotonic() - began) < _RING_SECONDS:
             told = self._fleet.status().consumers
             fills = [c.last.buffer_fill for c in told]
-            everyone = len(told) == len(self._fleet.sidecars) or since > _SILENT_SECONDS
+            wanted = len(self._fleet.sidecars) * self._topology.jobs
+            everyone = len(told) == wanted or since > _SILENT_SECONDS
             current = everyone and all(c.age_seconds < since for c in told)
             if current and not any(fills):
                 return
@@ -228,23 +233,28 @@ def run(
 
 
 def _run(schedule: Schedule, fleet: Fleet, outcome: Outcome, end: float) -> None:
-    loop = _Loop(schedule, fleet, outcome, end)
+    loops = [_Loop(schedule, fleet, outcome, end, job) for job in range(schedule.topology.jobs)]
+    first = loops[0]
     try:
-        loop.run()
-        loop.injector.finish()
-        loop.consumers.close()
-        loop.check_rings()
+        with ThreadPoolExecutor(len(loops)) as pool:
+            runs = [pool.submit(loop.run) for loop in loops]
+        for each in runs:
+            each.result()
+        first.injector.finish()
+        for loop in loops:
+            loop.consumers.close()
+        first.check_rings()
     except Exception as error:  # noqa: BLE001 - whatever the product raised is the outcome
         outcome.problems.append(f"{type(error).__name__}: {error}")
     finally:
-        loop.injector.finish()
-        outcome.applied = loop.injector.applied
-        outcome.problems += [f"fault: {type(e).__name__}: {e}" for e in loop.injector.errors]
-        loop.consumers.end()
-        outcome.problems += [f"thread {name} is stuck" for name in loop.consumers.stuck()]
-        outcome.verdict = loop.ledger.close()
-        for text in outcome.verdict.complaints:
-            outcome.problems.append(text)
+        first.injector.finish()
+        outcome.applied, outcome.steps = first.injector.applied, first.steps
+        outcome.problems += [f"fault: {type(e).__name__}: {e}" for e in first.injector.errors]
+        for loop in loops:
+            loop.consumers.end()
+            outcome.problems += [f"thread {name} is stuck" for name in loop.consumers.stuck()]
+            outcome.verdict.add(loop.ledger.close())
+        outcome.problems += outcome.verdict.complaints
 
 
 @contextmanager

@@ -42,6 +42,8 @@ class Topology:
         ring_steps: steps that a ring has room for.
         proxied: a proxy stands between sidecars and workers.
         slow_worker: milliseconds more that the first worker takes for a row.
+        jobs: that read the input side by side, and so share what workers make; faults come by the
+            steps of the first. Each has all consumers, and a ledger of its own.
     """
 
     consumers: int = 1
@@ -59,6 +61,7 @@ class Topology:
     seed: int = 0
     proxied: bool = False
     slow_worker: float = 0.0
+    jobs: int = 1
 
     @property
     def whole(self) -> bool:

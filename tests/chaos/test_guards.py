@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
+import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
 
+from distributed_input.errors import FencedError
 from tests.chaos import mutants
 from tests.chaos.__main__ import told
+from tests.chaos.consumers import Consumers
+from tests.chaos.fleet import Fleet
 from tests.chaos.forks import Forks
 from tests.chaos.run import Outcome, run
 from tests.chaos.schedule import Data, Fault, Schedule, Topology
@@ -40,7 +45,22 @@ NARROW = _schedule("narrow", Topology(partitions=2, batch=4, ring_steps=3), QUIC
 WIDE = _schedule("wide", Topology(partitions=2, batch=4, ring_steps=64), QUICK)
 FLAKY = _schedule("flaky", ONE, Data(rows=(40, 30), row_bytes=24, sleep_ms=3, flaky=True), GONE)
 
-SOUND = (BROKEN, SHARED, UNEQUAL, DROPPED, CRASHED, REWOUND, NARROW, WIDE)
+HELD_STEPS = 60  # some seconds' worth: the older one is told within a heartbeat
+HELD = _schedule("held", ONE, Data(rows=(120, 120), row_bytes=24, sleep_ms=20))
+JOBS = Topology(partitions=2, batch=4, jobs=2, epochs=2, read_ahead=2)
+JOINED = _schedule("joined", JOBS, Data(rows=(60, 40, 50, 35), row_bytes=2000, sleep_ms=2))
+# Blocks of several rows, which a stream that is opened again has had in part.
+PARTLY = _schedule(
+    "partly", dataclasses.replace(JOBS, proxied=True), Data(rows=(90, 40), row_bytes=20_000),
+    Fault("cut_connection", step=4, after_bytes=100_000), Fault("crash_trainer", step=9),
+    save_every=2, step_ms=5,
+)  # fmt: skip
+FLAKY_JOBS = _schedule(
+    "flaky jobs", dataclasses.replace(ONE, jobs=2),
+    Data(rows=(60, 50), row_bytes=24, sleep_ms=10, flaky=True), GONE,
+)  # fmt: skip
+
+SOUND = (BROKEN, SHARED, UNEQUAL, DROPPED, CRASHED, REWOUND, NARROW, WIDE, JOINED, PARTLY)
 
 
 def _miscounted(outcome: Outcome) -> bool:
@@ -106,10 +126,81 @@ def test_a_client_without_a_guard_is_found_out(
     assert _disordered(outcome), told(outcome)
 
 
-@pytest.mark.parametrize("worker", ["", "digest_unchecked"])
-def test_a_replay_that_differs_is_refused_unless_nobody_checks(worker: str, forks: Forks) -> None:
+def _damaged(outcome: Outcome) -> bool:
+    return bool(outcome.verdict.damaged)
+
+
+def _wrong(outcome: Outcome) -> bool:
+    return not outcome.good
+
+
+@pytest.mark.parametrize(
+    ("mutant", "schedule", "seen"),
+    [
+        ("shares_any_epoch", JOINED, _damaged),
+        ("shares_any_split", JOINED, _miscounted),
+        ("shares_whole_blocks", PARTLY, _wrong),
+    ],
+)
+def test_a_worker_that_shares_without_a_guard_is_found_out(
+    mutant: str, schedule: Schedule, seen: Callable[[Outcome], bool], forks: Forks
+) -> None:
+    outcome = run(schedule, forks, {"worker": mutant})
+    assert seen(outcome), told(outcome)
+
+
+def _steps_left(consumers: Consumers) -> int:
+    return sum(1 for _ in iter(lambda: consumers.step()[0], None))
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [{}, {"dispatcher": "fences_nobody"}, {"sidecar": "deaf_to_fences"}],
+    ids=lambda parts: " ".join(parts.values()) or "sound",
+)
+def test_the_older_of_two_holders_of_an_index_is_fenced_off(
+    parts: Mapping[str, str], forks: Forks
+) -> None:
+    """Both live, each beside a sidecar of its own: the newer alone gets the rest of the epoch."""
+    fleet = Fleet(forks, HELD, parts)
+    end = time.monotonic() + HELD.deadline
+    try:
+        older = Consumers([fleet.folder_of(0)], HELD, end)
+        older.connect(None)
+        older.begin()
+        older.step()
+        fleet.start_sidecars(1)
+        newer = Consumers([fleet.folder_of(0)], HELD, end)
+        newer.connect(older.positions())
+        newer.begin()
+        assert _steps_left(newer) == HELD_STEPS - 1
+        if parts:
+            assert _steps_left(older) == HELD_STEPS - 1
+        else:
+            with pytest.raises(FencedError, match="started later with the same index"):
+                _steps_left(older)
+        for consumers in (older, newer):
+            consumers.close()
+            consumers.end()
+    finally:
+        fleet.close()
+        fleet.remove()
+
+
+@pytest.mark.parametrize(
+    ("schedule", "worker"),
+    [
+        (FLAKY, ""),
+        (FLAKY, "digest_unchecked"),
+        (FLAKY_JOBS, ""),
+        (FLAKY_JOBS, "shares_unchecked"),
+    ],
+)
+def test_a_replay_that_differs_is_refused_unless_nobody_checks(
+    schedule: Schedule, worker: str, forks: Forks
+) -> None:
     parts: Mapping[str, str] = {"worker": worker} if worker else {}
-    outcome = run(FLAKY, forks, parts)
+    outcome = run(schedule, forks, parts)
     refused = any("ReplayError" in problem for problem in outcome.problems)
     assert refused == (not worker), told(outcome)
     assert _miscounted(outcome) == bool(worker), told(outcome)

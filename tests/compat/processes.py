@@ -19,8 +19,10 @@ Told = list[dict[str, Any]]
 """What each trainer said."""
 
 
-def told_by(module: str, sidecars: Sequence[Sidecar], *arguments: str) -> Told:
-    """Run `python -m tests.compat.MODULE` beside each sidecar, and give what they print, as JSON.
+def told_by(
+    module: str, sidecars: Sequence[Sidecar], *arguments: str, of: str = "tests.compat"
+) -> Told:
+    """Run `python -m OF.MODULE` beside each sidecar, and give what they print, as JSON.
 
     They learn of one another by TF_CONFIG. Raises AssertionError with what one that failed wrote.
     """
@@ -32,7 +34,7 @@ def told_by(module: str, sidecars: Sequence[Sidecar], *arguments: str) -> Told:
             env = {"TF_CONFIG": json.dumps(task), "DISTRIBUTED_INPUT_DIR": str(sidecar.shared)}
             trainers.append(
                 subprocess.Popen(
-                    [sys.executable, "-m", f"tests.compat.{module}", *arguments],
+                    [sys.executable, "-m", f"{of}.{module}", *arguments],
                     env={**os.environ, **env},
                     cwd=ROOT,
                     stdout=subprocess.PIPE,

@@ -35,6 +35,7 @@ class RowBlock:
         node: kind of node that made the rows; on the first block of a stream.
         busy_seconds: time that making them took.
         prefix_digest: of all rows before `first_row`; on the first block of a stream.
+        replayed: rows before the first block made so far. Then this is none, but says only that.
     """
 
     first_row: int
@@ -46,6 +47,7 @@ class RowBlock:
     node: str = ""
     busy_seconds: float = 0.0
     prefix_digest: int = 0
+    replayed: int = 0
 
     @property
     def nbytes(self) -> int:
@@ -73,6 +75,7 @@ def encode(block: RowBlock, runs: Sequence[Sequence[Bytes]] | None = None) -> by
         node=block.node,
         busy_seconds=block.busy_seconds,
         prefix_digest=block.prefix_digest,
+        replayed=block.replayed,
     ).SerializeToString()
     rows = [memoryview(piece) for pieces in columns for piece in pieces]
     return b"".join([bytes((_PAYLOAD_TAG,)), _varint(sum(sizes)), *rows, header])
@@ -110,6 +113,7 @@ def decode(data: bytes) -> RowBlock:
         header.node,
         header.busy_seconds,
         header.prefix_digest,
+        header.replayed,
     )
 
 

@@ -23,3 +23,19 @@ def slow(ctx: Any, rows: int, kib: int, milliseconds: float) -> Iterator[dict[st
     for row in range(ctx.input_pipeline_id, rows, ctx.num_input_pipelines):
         time.sleep(milliseconds / 1e3)
         yield {"id": np.int64(row), "bytes": np.zeros(kib << 10, np.uint8)}
+
+
+def slow_splits(ctx: Any, sizes: list[int], milliseconds: float) -> Iterator[dict[str, Any]]:
+    """Split s has sizes[s] rows, made in so many milliseconds each."""
+    before = sum(sizes[: ctx.input_pipeline_id])
+    for row in range(before, before + sizes[ctx.input_pipeline_id]):
+        time.sleep(milliseconds / 1e3)
+        yield {"id": np.int64(row)}
+
+
+def stuck(ctx: Any, behind: int) -> Iterator[dict[str, Any]]:
+    """Some rows, and then it hangs."""
+    for row in range(behind):
+        time.sleep(0.01)  # rows that come quickly wait for the next, to share a message
+        yield {"id": np.int64(row)}
+    time.sleep(3600)

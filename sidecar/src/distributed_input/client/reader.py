@@ -461,7 +461,11 @@ class Reader:
                 channel.release(message.slot)
 
     def _next_message(self, deadline: float) -> trainer_pb2.FromSidecar:
-        """The next message; a failure is raised, and a long wait reported."""
+        """The next message; a failure is raised, and a long wait reported.
+
+        A sidecar that tells what it waits for has a deadline of its own for that.
+        """
+        patience = deadline - time.monotonic()
         while True:
             message = self._channel.receive(_POLL_SECONDS)
             if message is None:
@@ -477,9 +481,12 @@ class Reader:
                     )
                 )
                 continue
-            if message.WhichOneof("message") == "failure":
+            kind = message.WhichOneof("message")
+            if kind == "failure":
                 raise from_kind(message.failure.kind, message.failure.message)
-            return message
+            if kind != "waiting":
+                return message
+            deadline = time.monotonic() + patience
 
     def _count_wait(self, began: float, epoch: _Epoch) -> None:
         now = time.monotonic()

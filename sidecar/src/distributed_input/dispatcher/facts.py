@@ -8,7 +8,7 @@ reported: the dataset is not a function of (seed, epoch, split), or two runs dif
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 from distributed_input.proto.dispatcher_pb2 import PartitionFact
@@ -25,12 +25,14 @@ class _Partition:
         borders: split ordinal -> rows of the partition before that split.
         rows_seen: it has at least these rows.
         ended: `rows_seen` is all of them.
+        remade: rows made again, over all times.
         told: the same as messages, once somebody asked.
     """
 
     borders: dict[int, int] = field(default_factory=lambda: {0: 0})
     rows_seen: int = 0
     ended: bool = False
+    remade: int = 0
     told: list[PartitionFact] | None = None
 
 
@@ -107,8 +109,9 @@ class Facts:
             problem = "it has another number of rows"
         else:
             ended = known.ended or fact.ended
-            if (merged, rows_seen, ended) != (known.borders, known.rows_seen, known.ended):
-                partitions[fact.partition] = _Partition(merged, rows_seen, ended)
+            found = _Partition(merged, rows_seen, ended, max(known.remade, fact.remade))
+            if found != replace(known, told=None):
+                partitions[fact.partition] = found
             return None
         return (
             f"epoch {fact.epoch}, partition {fact.partition}: {problem} than an earlier report "
@@ -136,6 +139,7 @@ def _told(known: _Partition, partition: int, epoch: int) -> list[PartitionFact]:
                 split_rows=[known.borders[b] - known.borders[a] for a, b in pairwise(run)],
                 rows_seen=known.rows_seen,
                 ended=known.ended,
+                remade=known.remade,
             )
             for run in _runs(sorted(known.borders))
         ]

@@ -37,7 +37,7 @@ class WorkerHeartbeatResponse(_message.Message):
     def __init__(self, dispatcher_id: _Optional[str] = ..., interval_seconds: _Optional[float] = ...) -> None: ...
 
 class PartitionFact(_message.Message):
-    __slots__ = ("partition", "epoch", "split_rows", "rows_seen", "ended", "first_ordinal", "first_rows")
+    __slots__ = ("partition", "epoch", "split_rows", "rows_seen", "ended", "first_ordinal", "first_rows", "remade")
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     SPLIT_ROWS_FIELD_NUMBER: _ClassVar[int]
@@ -45,6 +45,7 @@ class PartitionFact(_message.Message):
     ENDED_FIELD_NUMBER: _ClassVar[int]
     FIRST_ORDINAL_FIELD_NUMBER: _ClassVar[int]
     FIRST_ROWS_FIELD_NUMBER: _ClassVar[int]
+    REMADE_FIELD_NUMBER: _ClassVar[int]
     partition: int
     epoch: int
     split_rows: _containers.RepeatedScalarFieldContainer[int]
@@ -52,7 +53,8 @@ class PartitionFact(_message.Message):
     ended: bool
     first_ordinal: int
     first_rows: int
-    def __init__(self, partition: _Optional[int] = ..., epoch: _Optional[int] = ..., split_rows: _Optional[_Iterable[int]] = ..., rows_seen: _Optional[int] = ..., ended: bool = ..., first_ordinal: _Optional[int] = ..., first_rows: _Optional[int] = ...) -> None: ...
+    remade: int
+    def __init__(self, partition: _Optional[int] = ..., epoch: _Optional[int] = ..., split_rows: _Optional[_Iterable[int]] = ..., rows_seen: _Optional[int] = ..., ended: bool = ..., first_ordinal: _Optional[int] = ..., first_rows: _Optional[int] = ..., remade: _Optional[int] = ...) -> None: ...
 
 class ConsumerHeartbeatRequest(_message.Message):
     __slots__ = ("job", "index", "count", "incarnation", "facts", "epoch", "rows", "batches", "wait_seconds", "wall_seconds", "buffer_fill", "replay_mismatches", "finished", "useful_workers", "protocol", "waiting_for")

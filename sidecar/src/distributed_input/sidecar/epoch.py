@@ -66,7 +66,7 @@ class EpochRun:
         self._job, self._sink, self._share = source.job, sink, share
         self._exchange, self._tell = source.exchange, source.tell
         self._columns = ElementSpec.from_json(source.job.row_spec).columns
-        self._reading = Reading(source, share, epoch, sink.kept, self._flush)
+        self._reading = Reading(source, share, epoch, sink.kept, self._flush, self._tell_waiting)
         self._cancelled = self._reading.cancelled
         self._base_rows = [0] * source.job.partitions
         self._base_step = 0
@@ -245,6 +245,12 @@ class EpochRun:
 
     def _flush(self) -> None:
         self._sink.flush(self._cancelled)
+
+    def _tell_waiting(self, what: str) -> None:
+        """Let a trainer that waits know that this sidecar lives, or it would look for another."""
+        if self._sink.trainer_waits():
+            waiting = trainer_pb2.FromSidecar(waiting=trainer_pb2.Waiting(what=what))
+            self._sink.send(waiting, self._cancelled)
 
     def _writer(self) -> UnitWriter:
         return UnitWriter(self._sink.ring, self._allocate, self._columns, self._share.unit_rows)

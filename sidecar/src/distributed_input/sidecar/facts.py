@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from distributed_input.proto import dispatcher_pb2
 
@@ -22,14 +22,17 @@ class PartitionKnowledge:
         borders: ordinal -> rows of the partition before that split.
         rows_seen: the partition has at least these rows.
         ended: `rows_seen` is all of them.
+        remade: rows made again, over all times: whoever makes some is not idle.
     """
 
     borders: dict[int, int] = field(default_factory=lambda: {0: 0})
     rows_seen: int = 0
     ended: bool = False
+    remade: int = 0
 
     def learn(self, fact: dispatcher_pb2.PartitionFact) -> None:
         """Merge one consumer's word."""
+        self.remade = max(self.remade, fact.remade)
         rows = fact.first_rows
         self.borders[fact.first_ordinal] = rows
         for i, length in enumerate(fact.split_rows):
@@ -66,7 +69,7 @@ class Facts:
             known = self._known.get((epoch, partition))
             if known is None:
                 return PartitionKnowledge()
-            return PartitionKnowledge(dict(known.borders), known.rows_seen, known.ended)
+            return replace(known, borders=dict(known.borders))
 
     def clear(self) -> None:
         """Drop everything: another job follows."""

@@ -11,9 +11,9 @@ import time
 from collections.abc import Callable, Sequence
 
 from distributed_input import assignment
-from distributed_input.errors import UnavailableError
 from distributed_input.proto import trainer_pb2, types_pb2
 from distributed_input.share import Share
+from distributed_input.sidecar.patience import Patience
 from distributed_input.sidecar.reading import Reading
 
 _REFRESH_SECONDS = 1.0  # an older split border is as right as a newer, it only replays longer
@@ -49,35 +49,32 @@ class Lockstep:
         """Wait until the facts decide whether any (or all) of the others have enough rows."""
         if self.alone:
             return not any_of
-        timeout = self._reading.source.timeout_seconds
-        deadline = time.monotonic() + timeout
+        patience = Patience(self._reading.source.timeout_seconds)
         while True:
+            known = {c: self._known_of(c) for c in self._others()}
             verdicts = [
                 True if enough(rows) else (False if ended else None)
-                for rows, ended in map(self._known_of, self._others())
+                for rows, ended, _ in known.values()
             ]
             if any_of in verdicts:
                 return any_of
             if None not in verdicts:
                 return not any_of
-            if time.monotonic() > deadline:
-                raise UnavailableError(
-                    f"the other trainers' progress is unknown for {timeout:.0f} s "
-                    "(spec.sidecar.timeoutSeconds): are they, and the dispatcher, running?"
-                )
-            self._reading.wait_facts("the other trainers' end of the epoch")
+            patience.saw(known)
+            self._reading.wait_facts("the other trainers' end of the epoch", patience)
 
     def _others(self) -> list[int]:
         return [c for c in range(self._share.consumers) if c != self._share.consumer]
 
-    def _known_of(self, consumer: int) -> tuple[int, bool]:
-        """(rows of a consumer from the base on, whether that is all)."""
-        rows, ended = 0, True
+    def _known_of(self, consumer: int) -> tuple[int, bool, int]:
+        """(rows of a consumer from the base on, whether that is all, rows it had made again)."""
+        rows, ended, remade = 0, True, 0
         for p in self._group(consumer):
             known = self._reading.source.facts.of(self._reading.epoch, p)
             rows += max(0, known.rows_seen - self._base_rows[p])
             ended = ended and known.ended
-        return rows, ended
+            remade += known.remade
+        return rows, ended, remade
 
     def _group(self, consumer: int) -> list[int]:
         return assignment.partitions_of(consumer, self._share.consumers, self._job.partitions)

@@ -56,6 +56,7 @@ class PartitionReader:
         self._before = start.before
         self._digest = 0
         self._taken = False  # rows of the head split
+        self._remade = 0  # for splits before the head
         self._digest_known = start.rows == start.before
         self._streams: deque[SplitStream] = deque()
         self._next = start.ordinal  # the next ordinal to open
@@ -108,6 +109,7 @@ class PartitionReader:
     def _next_split(self, head: SplitStream) -> None:
         assert head.total is not None
         self._streams.popleft()
+        self._remade += head.remade
         self.lengths.append(head.total)
         if head.total < self._skip:  # an assumed position lay behind this split's end
             self._skip -= head.total
@@ -178,11 +180,31 @@ class PartitionReader:
         return self._ordinal, self._before, taken, self._digest if self._digest_known else None
 
     @property
+    def advanced_at(self) -> float:
+        """When a row last came or was made again for this to go on; by time.monotonic()."""
+        return self._streams[0].advanced_at if self._streams else float("-inf")
+
+    @property
     def source(self) -> str:
         """The split that is read, and where, for people."""
         if not self._streams:
             return "no split"
         return f"split {self._streams[0].split}, asked of worker {self._streams[0].worker or '-'}"
+
+    @property
+    def trouble(self) -> str:
+        """Why no row comes, for people; empty: nobody knows."""
+        return self._streams[0].trouble if self._streams else ""
+
+    @property
+    def remade(self) -> int:
+        """Rows made again so far, over all times."""
+        return self._remade + sum(stream.remade for stream in self._streams)
+
+    @property
+    def replayed(self) -> int:
+        """Rows that are made again before the next one comes, so far."""
+        return self._streams[0].replayed if self._streams else 0
 
     def close(self) -> None:
         """Drop all streams."""

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import threading
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from distributed_input import assignment
 from distributed_input.errors import UnavailableError
 from distributed_input.proto import dispatcher_pb2, types_pb2
+from distributed_input.runtime import logs
 from distributed_input.share import Share
 from distributed_input.sidecar.facts import Facts
 from distributed_input.sidecar.partition import PartitionReader, Start
+from distributed_input.sidecar.patience import Patience
 from distributed_input.sidecar.pool import WorkerPool
 from distributed_input.sidecar.streams import Run, StreamContext, StreamStats
+
+_log = logs.get("sidecar.reading")
 
 
 class Cancelled(Exception):
@@ -44,6 +47,7 @@ class Reading:
         epoch: which.
         kept: whether something is kept back that should go out before a wait.
         flush: sends that.
+        tell: the trainer, if it waits, what is waited for.
 
     Attributes:
         readers: by partition, ascending.
@@ -58,9 +62,10 @@ class Reading:
         epoch: int,
         kept: Callable[[], bool],
         flush: Callable[[], None],
+        tell: Callable[[str], None],
     ) -> None:
         self.source = source
-        self._kept, self._flush = kept, flush
+        self._kept, self._flush, self._tell_trainer = kept, flush, tell
         self.epoch = epoch
         self.readers: dict[int, PartitionReader] = {}
         self.cancelled = threading.Event()
@@ -103,53 +108,68 @@ class Reading:
     def locate(self, partition: int) -> int | None:
         """Wait until the start of a partition is found; its total where that lies before it."""
         reader = self.readers[partition]
-        deadline = time.monotonic() + self.source.timeout_seconds
+        patience = Patience(self.source.timeout_seconds)
         with self._lock:
             while not reader.locate():
-                where = f"the split border before row {reader.rows} of partition {partition}"
-                self._check(deadline, f"{where} ({reader.source}) was not found")
-                self._wait(where)
+                where = f"split border before row {reader.rows} of partition {partition}"
+                self._wait(where, [reader], patience)
             return reader.total
 
     def take(self, partition: int, rows: int) -> list[Run]:
         """Some rows of a partition, at most `rows`; none when it has ended."""
         reader = self.readers[partition]
-        deadline = time.monotonic() + self.source.timeout_seconds
+        patience: Patience | None = None  # mostly the rows are here
         with self._lock:
             while True:
                 runs = reader.take(rows)
                 if runs or reader.ended:
                     return runs
-                self._check(deadline, f"no row of partition {partition} ({reader.source}) came")
-                self._wait(f"rows of partition {partition}")
+                patience = patience or Patience(self.source.timeout_seconds)
+                self._wait(f"rows of partition {partition}", [reader], patience)
 
     def take_any(self, rows: int) -> list[Run]:
         """Rows of whichever partition has some; none when all have ended."""
-        deadline = time.monotonic() + self.source.timeout_seconds
+        patience: Patience | None = None
         with self._lock:
             while True:
                 for reader in self.readers.values():
                     runs = reader.take(rows)
                     if runs:
                         return runs
-                if all(reader.ended for reader in self.readers.values()):
+                waited_for = [r for r in self.readers.values() if not r.ended]
+                if not waited_for:
                     return []
-                self._check(deadline, "no row of any partition came")
-                self._wait("rows of any partition")
+                patience = patience or Patience(self.source.timeout_seconds)
+                self._wait("rows of any partition", waited_for, patience)
 
-    def _check(self, deadline: float, what: str) -> None:
-        if time.monotonic() > deadline:
+    def _wait(self, what: str, readers: Sequence[PartitionReader], patience: Patience) -> None:
+        """Wait for news of a stream, or send what was kept back; the lock is held.
+
+        A replay that goes on is progress: making a long split's rows again may take longer than
+        any wait for a row.
+
+        Raises:
+            UnavailableError: nothing has come for too long.
+            Cancelled: nobody wants it any more.
+        """
+        again = sum(reader.replayed for reader in readers)
+        what += f", behind {again} that are made again" if again else ""
+        patience.advanced(max(reader.advanced_at for reader in readers))
+        if patience.is_over:
+            trouble = next((r.trouble for r in readers if r.trouble), "")
+            trouble = trouble or "the worker lives and its dataset makes nothing; see its log"
             raise UnavailableError(
-                f"{what} for {self.source.timeout_seconds:.0f} s (spec.sidecar.timeoutSeconds): "
-                "the worker is alive and its dataset makes nothing; look at the worker's log"
+                f"no {what} came for {patience.seconds:.0f} s (spec.sidecar.timeoutSeconds; "
+                f"{readers[0].source}): {trouble}. Iterating again goes on where this stopped"
             )
-
-    def _wait(self, what: str) -> None:
-        """Wait for news of a stream, or send what was kept back; the lock is held."""
-        if self._kept():
+        waited = patience.is_due()
+        if self._kept() or waited is not None:
+            sources = [f"{reader.source}: {reader.trouble or 'silent'}" for reader in readers]
             self._lock.release()  # sending may take as long as the trainer does
             try:
                 self._flush()
+                if waited is not None:
+                    self._tell(what, waited, sources)
             finally:
                 self._lock.acquire()
             return  # there may be news meanwhile
@@ -160,9 +180,22 @@ class Reading:
         if self.cancelled.is_set():
             raise Cancelled
 
-    def wait_facts(self, what: str) -> None:
-        """Wait a moment for news of the other consumers."""
+    def wait_facts(self, what: str, patience: Patience) -> None:
+        """Wait a moment for news of the other consumers.
+
+        Raises:
+            UnavailableError: there have been none for too long.
+            Cancelled: nobody wants it any more.
+        """
         self._flush()
+        if patience.is_over:
+            raise UnavailableError(
+                f"nothing was heard of {what} for {patience.seconds:.0f} s "
+                "(spec.sidecar.timeoutSeconds): are they, and the dispatcher, running?"
+            )
+        waited = patience.is_due()
+        if waited is not None:
+            self._tell(what, waited)
         waiting, facts = self.source.stats.waiting, self.source.facts
         waiting["facts"] = what
         self.source.exchange()
@@ -171,6 +204,11 @@ class Reading:
         waiting.pop("facts", None)
         if self.cancelled.is_set():
             raise Cancelled
+
+    def _tell(self, what: str, waited: float, sources: Sequence[str] = ()) -> None:
+        """Say what is waited for, and to the trainer that somebody waits."""
+        _log.warning("still waiting", what=what, seconds=round(waited), sources=list(sources))
+        self._tell_trainer(what)
 
     def positions(self) -> dict[int, tuple[int, int, int, int | None, bool]]:
         """By partition: ordinal, rows before its split, rows taken of it, their digest, ended."""
@@ -189,6 +227,7 @@ class Reading:
                     ended=reader.ended,
                     first_ordinal=reader.first_ordinal,
                     first_rows=reader.first_before,
+                    remade=reader.remade,
                 )
                 for p, reader in self.readers.items()
             ]

@@ -8,15 +8,15 @@ when a split turns out shorter. Nothing is delivered before every assumption has
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 
 from distributed_input import assignment
-from distributed_input.errors import PositionError, UnavailableError
+from distributed_input.errors import PositionError
 from distributed_input.jobs import input_of
 from distributed_input.proto import trainer_pb2, types_pb2
 from distributed_input.share import Share, share_of
 from distributed_input.sidecar.partition import Start
+from distributed_input.sidecar.patience import Patience
 from distributed_input.sidecar.reading import Reading
 from distributed_input.sidecar.streams import Prefix
 
@@ -126,20 +126,15 @@ def _shorter_than_assumed(
 
 def _await_fact(reading: Reading, partition: int, rows: int) -> int | None:
     """The total of another consumer's partition if it is below `rows`; None if it is not."""
-    timeout = reading.source.timeout_seconds
-    deadline = time.monotonic() + timeout
+    patience = Patience(reading.source.timeout_seconds)
     while True:
         known = reading.source.facts.of(reading.epoch, partition)
         if known.rows_seen >= rows:
             return None
         if known.ended:
             return known.rows_seen
-        if time.monotonic() > deadline:
-            raise UnavailableError(
-                f"the other trainers said nothing of partition {partition} for {timeout:.0f} s "
-                "(spec.sidecar.timeoutSeconds): are all of them running?"
-            )
-        reading.wait_facts("the other trainers' positions")
+        patience.saw((known.rows_seen, known.remade))
+        reading.wait_facts(f"the other trainers' positions in partition {partition}", patience)
 
 
 def rows_at(

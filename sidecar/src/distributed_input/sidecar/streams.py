@@ -111,7 +111,11 @@ class SplitStream:
         total: rows in the whole split, once its end has been received.
         received: index of the first row not yet received.
         start_digest: of the rows before `start_row`, once a worker has made them.
+        replayed: rows that its present worker has made again, as far as it has told.
+        remade: rows that any worker has made again.
+        advanced_at: when a row was last received, or made again; by time.monotonic().
         worker: that was asked for its rows last.
+        trouble: why it has brought nothing since, for people; empty: nobody knows.
     """
 
     def __init__(
@@ -126,7 +130,9 @@ class SplitStream:
         self.ordinal = ordinal
         self.total: int | None = None
         self.received = start_row
-        self.worker = ""
+        self.worker = self.trouble = ""
+        self.replayed = self.remade = 0
+        self.advanced_at = float("-inf")
         self.opened = False  # the first answer is here: `received` and `total` are facts
         self._context = context
         self.start_digest = None if start_row else 0
@@ -186,7 +192,13 @@ class SplitStream:
     # The receiving thread.
 
     def _receive(self) -> None:
-        attempt = dataset_errors = 0
+        try:
+            self._read_all()
+        finally:
+            self._context.stats.waiting.pop("worker", None)  # others say so again
+
+    def _read_all(self) -> None:
+        attempt = dataset_errors = replayed = 0
         away_since: float | None = None
         turns = self._context.turns(self.ordinal)
         while not self._closed and self.total is None:
@@ -211,16 +223,20 @@ class SplitStream:
                 self._context.pool.release(worker_id, failed=error is not None)
             if error is None or self._closed:
                 continue
+            if self.replayed > replayed:  # further than any worker before
+                replayed, away_since = self.replayed, None
             if self.received > received:
                 if unexplained and not self._context.pool.is_draining(worker_id):
                     self._context.stats.lost_workers.add(worker_id)
-                attempt = dataset_errors = 0
+                attempt = dataset_errors = replayed = 0
                 away_since = None
             away_since = away_since or time.monotonic()
             dataset_errors += isinstance(error, DatasetFnError)
             if self._give_up(error, dataset_errors, away_since):
                 return
             self._context.stats.reconnects[type(error).__name__] += 1
+            self._context.stats.waiting["worker"] = "a worker"
+            self.trouble = str(error)
             _log.warning(
                 "stream broke; opening it again",
                 split=self.split,
@@ -259,6 +275,7 @@ class SplitStream:
             )
             return
         self._context.stats.waiting["worker"] = "a worker"
+        self.trouble = "no worker is there: are they running, and do they reach the dispatcher?"
         self._context.pool.wait(0.5)
 
     def _fail(self, error: DistributedInputError) -> None:
@@ -280,12 +297,13 @@ class SplitStream:
             prefix_digest=prefix.digest,
             check_prefix=prefix.rows > 0,
             protocol=PROTOCOL,
+            tell_replay=True,
         )
         replayed = self.received
         call = stub.Stream(request)
         try:
             with context.lock:
-                self._call, self._heard = call, time.monotonic()
+                self._call, self._heard, self.replayed = call, time.monotonic(), 0
                 if self._closed:
                     return
             self._take_blocks(call, replayed)
@@ -296,8 +314,15 @@ class SplitStream:
         context = self._context
         first = True
         for block in _blocks(call):
+            if block.replayed:
+                with context.lock:
+                    self._heard = self.advanced_at = time.monotonic()
+                    self.remade += max(0, block.replayed - self.replayed)
+                    self.replayed, self.trouble = block.replayed, ""
+                context.stats.waiting.pop("worker", None)
+                continue
             if first:
-                first = False
+                first, self.replayed, self.trouble = False, 0, ""
                 context.stats.waiting.pop("worker", None)
                 context.stats.replays += replayed > 0
                 if block.prefix_differs:
@@ -338,7 +363,8 @@ class SplitStream:
             # Whoever waits for this stream waits for its first answer, for rows where there are
             # none, or for its end; most blocks come before they are missed and wake nobody.
             news = not self.opened or not self._queue or block.last
-            self.opened, self._heard = True, time.monotonic()
+            self.opened = True
+            self._heard = self.advanced_at = time.monotonic()
             if block.first_row != self.received:
                 # Only an end before the row asked for may come from elsewhere.
                 if not (block.last and not block.rows and block.first_row < self.received):

@@ -46,7 +46,13 @@ def _parser() -> argparse.ArgumentParser:
         default=0,
         help="elements made at once over all streams (default: the cores)",
     )
-    made.add_argument("--max-streams", type=int, default=256)
+    made.add_argument(
+        "--max-streams",
+        type=int,
+        default=2048,
+        help="open at once, of all jobs (default: 2048, which one job of the most partitions takes "
+        "where each reads a split ahead); others are refused",
+    )
     made.add_argument(
         "--share-bytes",
         type=int,

@@ -24,6 +24,7 @@ class Reader:
     prefix: int | None = None  # digest of the rows that the request knows, where it joined
     leads: bool = False  # its source was opened for it, and checks that itself
     joined: bool = False  # of its present source it has no block yet
+    replayed: int = 0  # rows that it was told are made again
 
 
 @dataclass(frozen=True)

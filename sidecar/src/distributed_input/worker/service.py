@@ -94,7 +94,7 @@ class WorkerService:
         than the work between them.
         """
         for made in split_blocks(request, self._source(request), NODE, work):
-            if not made.rows and work.busy_seconds:
+            if made.last and work.busy_seconds:
                 self._pace.learn(request.job, work.rows / work.busy_seconds)
             yield made
 
@@ -158,7 +158,9 @@ class WorkerService:
                 raise UnavailableError(
                     "the worker is draining"
                     if self.draining.is_set()
-                    else f"the worker has {self._max_streams} streams open (--max-streams)"
+                    else f"the worker has {self._max_streams} streams open (--max-streams): a job "
+                    "needs one for every partition, and more to read ahead. Add workers, or lower "
+                    "spec.partitions or spec.sidecar.readAhead"
                 )
             self._streams += 1
             work = self._open[self._streams] = Work()

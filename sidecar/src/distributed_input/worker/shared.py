@@ -48,6 +48,7 @@ class _Feed:
     readership: Readership
     changed: threading.Condition
     making: bool = False
+    replay: Made | None = None  # how far it has come with rows that nobody is sent
     error: BaseException | None = None
     differs: bool = False  # from what was made before: not for others
 
@@ -92,12 +93,16 @@ class Shared:
                     feed = self._elsewhere(feed, reader)
                     continue
                 made = step.made
+                if made.replayed:
+                    if request.tell_replay:
+                        yield made.data
+                    continue
                 rows = max(0, made.first_row + made.rows - step.row)
                 work.rows += rows
                 work.bytes += made.nbytes
                 work.shared_rows += 0 if step.own else rows
                 yield as_sent(step, request)
-                if not made.rows:
+                if made.last:
                     return
         finally:
             with self._lock:
@@ -195,6 +200,7 @@ class Shared:
         """Where a reader goes on whose next row its feed has let go, or that another has ready."""
         with self._lock:
             self._leave(feed, reader)
+            reader.replayed = 0
             if reader.begun:
                 reader.request = rest_of(reader)
             return self._join(feed.key, feed.readership, reader)
@@ -213,6 +219,9 @@ class Shared:
                     return self._taken(feed, reader, window.end, own=False)
                 if reader.row < window.first or self._is_ahead(feed, reader):
                     return None
+                if feed.replay is not None and feed.replay.replayed > reader.replayed:
+                    reader.replayed = feed.replay.replayed
+                    return Step(feed.replay, reader.row, own=False)
                 if feed.making:
                     feed.changed.wait(1.0)
                 elif not self._hold(feed):
@@ -261,7 +270,7 @@ class Shared:
         try:
             with self._turns:
                 made = next(feed.source)
-            if not made.rows:
+            if made.last:
                 feed.source.close()
         except BaseException as error:  # or those who wait for it would wait for ever
             with self._lock:
@@ -270,6 +279,11 @@ class Shared:
             raise
         with self._lock:
             feed.making, feed.differs = False, feed.differs or made.differs
+            feed.replay = made if made.replayed else None
+            if feed.replay is not None:
+                reader.replayed = made.replayed
+                feed.changed.notify_all()
+                return Step(made, reader.row, own=True)
             self._bytes += len(made.data) if made.rows else 0
             feed.window.append(made)
             feed.changed.notify_all()

@@ -22,6 +22,7 @@ from distributed_input.worker.window import Made
 BLOCK_BYTES = 1 << 20  # the message size that gRPC moves best
 _QUICK_SECONDS = 0.002  # elements that come faster than this may share a message
 _HOLD_SECONDS = 0.01  # for at most so long
+_TELL_SECONDS = 1.0  # between words of a replay
 
 
 @dataclass
@@ -47,7 +48,10 @@ def total(parts: Iterable[Work]) -> Work:
 
 @dataclass(frozen=True)
 class _Rows:
-    """Rows as they come out of an element, with the time that making them took."""
+    """Rows as they come out of an element, with the time that making them took.
+
+    None: so many as `first_row` says were made again so far.
+    """
 
     first_row: int
     rows: int
@@ -68,6 +72,8 @@ def split_blocks(
 ) -> Iterator[Made]:
     """The split's rows from `request.start_row` on, as encoded blocks; the last, empty, says so.
 
+    While the rows before are made again, which may take long, it tells now and then how many are.
+
     The first block tells how the rows before it, made again, compare with those the request
     knows of. A split that ends before `start_row` yields its end alone.
 
@@ -81,6 +87,10 @@ def split_blocks(
     columns = source.row.columns
     first = True
     for rows in _merged(replay.rest_of(_made(source, work), columns), columns):
+        if not rows.rows:
+            work.replayed_rows = rows.first_row
+            yield _replayed(rows)
+            continue
         block = RowBlock(rows.first_row, rows.rows, (), rows.digests, busy_seconds=rows.seconds)
         work.rows += rows.rows
         work.bytes += rows.nbytes
@@ -102,6 +112,12 @@ def split_blocks(
     end = _opening(end, request, replay, node) if first else end
     data = blocks.encode(end)
     yield Made(replay.row, 0, end.digests, data, 0, replay.digest, end.prefix_differs)
+
+
+def _replayed(rows: _Rows) -> Made:
+    """What tells that so many rows have been made again."""
+    block = RowBlock(0, 0, (), rows.digests, replayed=rows.first_row)
+    return Made(0, 0, rows.digests, blocks.encode(block), 0, replayed=rows.first_row)
 
 
 def _opening(
@@ -148,6 +164,7 @@ class _Replay:
         self, made: Iterator[tuple[int, list[Bytes], float]], columns: Sequence[Column]
     ) -> Iterator[_Rows]:
         widths = [column.row_bytes for column in columns]
+        told = time.monotonic()
         for count, buffers, seconds in made:
             first, self.row = self.row, self.row + count
             digests = row_digests(widths, buffers, count, first)
@@ -158,6 +175,9 @@ class _Replay:
                     self.checked = (self.digest + part) % (1 << 64)
                 self.digest = (self.digest + digest_of(digests[:before])) % (1 << 64)
                 if before == count:
+                    if time.monotonic() - told > _TELL_SECONDS:
+                        told = time.monotonic()
+                        yield _Rows(self.row, 0, [], digests[:0], 0.0)
                     continue
                 buffers = slice_run(columns, buffers, before, count)
             yield _Rows(first + before, count - before, [buffers], digests[before:], seconds)
@@ -168,6 +188,9 @@ def _merged(made: Iterator[_Rows], columns: Sequence[Column]) -> Iterator[_Rows]
     waiting: list[_Rows] = []
     size, since = 0, 0.0
     for rows in made:
+        if not rows.rows:
+            yield rows  # before all others
+            continue
         if rows.nbytes >= BLOCK_BYTES:
             if waiting:
                 yield _joined(waiting)

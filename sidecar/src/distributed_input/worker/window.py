@@ -24,12 +24,13 @@ class Made:
 
     Attributes:
         first_row: index in the split of its first row.
-        rows: how many; 0: the split's end.
+        rows: how many.
         digests: uint64, of each row.
         data: the encoded `Block`.
         nbytes: of the rows in it.
         before: digest of the rows before the source's first block.
         differs: on that block: those rows are not what they were known to be.
+        replayed: rows before the first block made so far; then this is none, but says only that.
     """
 
     first_row: int
@@ -39,6 +40,12 @@ class Made:
     nbytes: int
     before: int = 0
     differs: bool = False
+    replayed: int = 0
+
+    @property
+    def last(self) -> bool:
+        """It holds nothing, and tells that there are no more."""
+        return not self.rows and not self.replayed
 
 
 class Window:
@@ -90,7 +97,7 @@ class Window:
         """Take up the next block."""
         if self._before is None:
             self._before = made.before
-        if not made.rows:
+        if made.last:
             self.end = made
             return
         self._blocks.append(made)

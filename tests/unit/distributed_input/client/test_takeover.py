@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from distributed_input.client import reader as reader_module
 from distributed_input.client.reader import Reader
 from distributed_input.errors import ConfigError, FencedError, UnavailableError
 from distributed_input.proto import types_pb2
@@ -224,3 +225,27 @@ def test_a_reader_that_is_dropped_lets_go_of_its_sidecar(tmp_path: Path, sidecar
     for watcher in mine:
         watcher.join(SECONDS)
         assert not watcher.is_alive()
+
+
+def test_a_sidecar_that_tells_what_it_waits_for_is_waited_for(
+    tmp_path: Path, sidecar: Sidecar, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its own deadline counts, which a replay that goes on puts off; but it must say something."""
+    monkeypatch.setattr(reader_module, "_GRACE_SECONDS", 1.5 - SECONDS)
+    monkeypatch.setattr(reader_module, "_POLL_SECONDS", 0.1)
+    reader, trainer, generation = begun(tmp_path, sidecar)
+    units = reader.units(generation)
+
+    def tell() -> None:
+        for _ in range(6):
+            threading.Event().wait(0.5)
+            trainer.say(waiting={"what": "rows of partition 0"})
+        trainer.unit(generation, 0, step=1)
+
+    telling = threading.Thread(target=tell)
+    telling.start()
+    assert next(units).rows == 1
+    telling.join(SECONDS)
+    with pytest.raises(UnavailableError, match="said nothing in time"):
+        next(units)
+    reader.close()

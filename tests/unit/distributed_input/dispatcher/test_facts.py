@@ -35,6 +35,15 @@ def test_the_end_stays():
     assert all_of(known) == [fact(0, [5], rows_seen=5, ended=True)]
 
 
+def test_the_most_rows_made_again_stay_and_are_passed_on():
+    known = facts()
+    for remade in (3, 9, 0):
+        told = fact(0, [5], rows_seen=7)
+        told.remade = remade
+        known.learn([told], 0, 0)
+    assert [told.remade for told in all_of(known)] == [9]
+
+
 def test_stretches_join_once_what_lies_between_is_known():
     known = facts()
     known.learn([fact(0, [1, 2], rows_seen=3)], 0, 0)

@@ -7,10 +7,15 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
+from distributed_input import blocks
+from distributed_input.blocks import RowBlock
+from distributed_input.errors import UnavailableError
 from distributed_input.proto import dispatcher_pb2, types_pb2, worker_pb2
 from distributed_input.runtime import serving, stubs
 from distributed_input.runtime.credentials import Credentials
@@ -125,4 +130,43 @@ def test_a_slow_stream_of_a_member_is_waited_for(
     threading.Timer(0.8, slow.over.set).start()
     assert all_rows(of, stream) == ROWS
     assert not of.stats.reconnects
+    server.stop(0)
+
+
+class Replaying(Worker):
+    """Each call makes some rows again, as many as `steps` says, and breaks; then all is well."""
+
+    def __init__(self, steps: list[int], seconds: float) -> None:
+        super().__init__(ROWS)
+        self._steps, self._seconds = steps, seconds
+
+    def Stream(  # noqa: N802
+        self, request: worker_pb2.StreamRequest, context: Any
+    ) -> Iterator[bytes]:
+        if not self._steps:
+            yield from super().Stream(request, context)
+            return
+        assert request.tell_replay
+        nothing = np.zeros(0, np.uint64)
+        for again in range(1, self._steps.pop(0) + 1):
+            threading.Event().wait(self._seconds)
+            yield blocks.encode(RowBlock(0, 0, (), nothing, replayed=again))
+        raise UnavailableError("the worker is leaving")
+
+
+@pytest.mark.parametrize(("steps", "given_up"), [([2, 4, 6, 8], False), ([6, 2, 2, 2, 2], True)])
+def test_replays_that_come_further_are_progress_and_others_are_not(
+    pool: WorkerPool, steps: list[int], given_up: bool
+) -> None:
+    """Each takes less than the timeout, all together more."""
+    server = served(Replaying(steps, seconds=0.1))
+    pool.update([info("again", server)])
+    of = replace(context(pool), timeout_seconds=1.0)
+    stream = SplitStream(of, 0, 0, 3, None)
+    if given_up:
+        with pytest.raises(UnavailableError, match=r"split 0 .*spec\.sidecar\.timeoutSeconds"):
+            all_rows(of, stream)
+    else:
+        assert all_rows(of, stream) == ROWS - 3
+    assert stream.remade >= 6
     server.stop(0)

@@ -44,7 +44,10 @@ class Sources:
     Attributes:
         made: rows that were made, those replayed not counted.
         opened: sources.
+        tells: of rows that they make again.
     """
+
+    tells = False
 
     def __init__(self, cuts: list[int], total: int = ROWS, salt: int = 0) -> None:
         self._cuts, self._total, self._salt = cuts, total, salt
@@ -60,6 +63,8 @@ class Sources:
         known = digest_before(request.prefix_rows)
         differs = request.check_prefix and known != request.prefix_digest
         before, first = digest_before(row), True
+        for again in range(15, row if self.tells else 0, 15):
+            yield made_again(again)
         while True:
             rows = min(cut, self._total - row)
             self.made += rows
@@ -75,6 +80,12 @@ class Sources:
             if not rows:
                 return
             row, first = row + rows, False
+
+
+def made_again(rows: int) -> Made:
+    nothing = digests_of(0, 0)
+    told = blocks.encode(RowBlock(0, 0, (), nothing, replayed=rows))
+    return Made(0, 0, nothing, told, 0, replayed=rows)
 
 
 def request(job: str = "a", start: int = 0, check: int | None = None) -> worker_pb2.StreamRequest:
@@ -124,6 +135,7 @@ def test_every_stream_gets_its_rows_once_and_in_order(
     wanted: list[tuple[int, bool]], schedule: list[int], cuts: list[int], window: int, known: bool
 ) -> None:
     sources = Sources(cuts)
+    sources.tells = True
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "_PATIENCE_SECONDS", 0.0)
         patch.setattr(readership, "_YOUNG_SECONDS", 0.0)
@@ -133,16 +145,21 @@ def test_every_stream_gets_its_rows_once_and_in_order(
         work = Work()
         running: dict[int, Iterator[bytes]] = {}
         got: dict[int, list[RowBlock]] = {i: [] for i in range(len(wanted))}
-        for i in [*schedule, *(j for _ in range(ROWS + 2) for j in range(len(wanted)))]:
+        for i in [*schedule, *(j for _ in range(ROWS + 6) for j in range(len(wanted)))]:
             if i >= len(wanted):
                 continue
             if i not in running:
                 start, check = wanted[i]
                 asked = request(f"job-{i}", start, start if check and start <= ROWS else None)
+                asked.tell_replay = i % 2 == 0
                 running[i] = iter(shared.blocks(asked, work))
             data = next(running[i], None)
-            if data is not None:
-                got[i].append(blocks.decode(data))
+            block = blocks.decode(data) if data is not None else None
+            if block is not None and block.replayed:
+                assert i % 2 == 0
+                assert not got[i]
+            elif block is not None:
+                got[i].append(block)
             most = max(window * 100, len(running) * window * 60) + len(running) * 400
             assert shared.nbytes <= most
         for i, (start, _) in enumerate(wanted):
