@@ -74,10 +74,10 @@ def _config(case: Case) -> dict[str, Any]:
 
 
 def _part(
-    part: str, folder: Path, name: str, *flags: str
+    part: str, folder: Path, name: str, *flags: str, metrics: str = "off"
 ) -> contextlib.AbstractContextManager[Server]:
     ready = folder / f"{name}.ready"
     argv = [sys.executable, "-m", f"distributed_input.{part}", *flags]
     argv += ["--token-file", str(folder / "token"), "--ready-file", str(ready)]
-    argv += ["--metrics-listen", "off", "--grace-seconds", "2"]
+    argv += ["--metrics-listen", metrics, "--grace-seconds", "2"]
     return server(argv, ready, folder / f"{name}.log")

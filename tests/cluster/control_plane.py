@@ -217,6 +217,8 @@ class ControlPlane:
             "--use-service-account-credentials=true",
             # A dead node's pods move within the tests' patience.
             "--node-monitor-grace-period=20s",
+            # And HorizontalPodAutoscalers look more often than four times a minute.
+            "--horizontal-pod-autoscaler-sync-period=2s",
         ]
 
     def _scheduler(self) -> list[str | Path]:

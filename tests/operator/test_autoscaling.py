@@ -2,100 +2,26 @@
 
 from __future__ import annotations
 
-import base64
-import socket
-import subprocess
-import sys
-import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 
-import grpc
 import pytest
 
-from distributed_input.proto import dispatcher_pb2
+from tests.operator.dispatching import dispatcher, token_of
+from tests.operator.injecting import free_port
 from tests.operator.running import eventually, manifest
-from tests.unit.distributed_input.dispatcher.builders import consumer, job, worker
 
 NAME = "scaled"
 _LONG = 150.0
 """Rates are over 30 s."""
 
 
-class Told:
-    """Heartbeats of one trainer and one worker, every half second."""
-
-    def __init__(self, port: int, token: str) -> None:
-        self._metadata = (("authorization", f"Bearer {token}"),)
-        self._channel = grpc.insecure_channel(f"127.0.0.1:{port}")
-        self.waits = 0.75
-        """Share of its time that the trainer waits."""
-        self._over = threading.Event()
-        self._call(
-            "RegisterJob", dispatcher_pb2.RegisterJobRequest(job=job()), "RegisterJobResponse"
-        )
-        self._thread = threading.Thread(target=self._tell)
-
-    def begin(self) -> None:
-        self._thread.start()
-
-    def _tell(self) -> None:
-        rows = wait = wall = 0.0
-        while not self._over.wait(0.5):
-            rows, wait, wall = rows + 50, wait + 0.5 * self.waits, wall + 0.5
-            beat = consumer(
-                count=1,
-                useful_workers=16,
-                epoch=2,
-                rows=int(rows),
-                wait_seconds=wait,
-                wall_seconds=wall,
-            )
-            self._call("ConsumerHeartbeat", beat, "ConsumerHeartbeatResponse")
-            made = worker(rows=int(rows), busy_seconds=wall)
-            self._call("WorkerHeartbeat", made, "WorkerHeartbeatResponse")
-
-    def _call(self, method: str, request, response: str) -> None:
-        call = self._channel.unary_unary(
-            f"/distributed_input.v1.Dispatcher/{method}",
-            request_serializer=type(request).SerializeToString,
-            response_deserializer=getattr(dispatcher_pb2, response).FromString,
-        )
-        call(request, metadata=self._metadata, timeout=20, wait_for_ready=True)
-
-    def end(self) -> None:
-        self._over.set()
-        self._thread.join(30)
-        self._channel.close()
-
-
-@contextmanager
-def dispatcher(port: int, token: str, folder, *, reading: bool = True) -> Iterator[Told]:
-    file = folder / "token"
-    file.write_text(token)
-    command = [sys.executable, "-m", "distributed_input.dispatcher", "--token-file", str(file)]
-    with subprocess.Popen([*command, "--listen", f"127.0.0.1:{port}"]) as process:
-        try:
-            told = Told(port, token)
-            if reading:
-                told.begin()
-            yield told
-            told.end()
-        finally:
-            process.terminate()
-
-
 @pytest.mark.timeout(600)
 def test_workers_follow_what_the_trainers_would_take(cluster, operator, tmp_path):
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     scaling = {"minReplicas": 1, "maxReplicas": 6, "stabilizationWindowSeconds": 5}
     workers = {"autoscaling": scaling}
     cluster.create(manifest(NAME, workers=workers, dispatcher={"port": port}))
-    secret = eventually(lambda: cluster.get("Secret", f"{NAME}-distributed-input"))
-    token = base64.b64decode(secret["data"]["token"]).decode()
+    token = token_of(cluster, NAME)
 
     def replicas() -> int:
         cluster.play_kubelet(NAME, "dispatcher", "127.0.0.1")
@@ -130,14 +56,11 @@ def test_workers_follow_what_the_trainers_would_take(cluster, operator, tmp_path
 
 @pytest.mark.timeout(600)
 def test_an_idle_input_has_no_workers_until_a_trainer_reads(cluster, operator, tmp_path):
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     name = "idle"
     scaling = {"minReplicas": 2, "maxReplicas": 6, "idleTTLSeconds": 1}
     cluster.create(manifest(name, workers={"autoscaling": scaling}, dispatcher={"port": port}))
-    secret = eventually(lambda: cluster.get("Secret", f"{name}-distributed-input"))
-    token = base64.b64decode(secret["data"]["token"]).decode()
+    token = token_of(cluster, name)
 
     def replicas() -> int | None:
         cluster.play_kubelet(name, "dispatcher", "127.0.0.1")

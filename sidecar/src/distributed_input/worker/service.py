@@ -14,6 +14,7 @@ from distributed_input.proto import worker_pb2
 from distributed_input.runtime import logs, metrics
 from distributed_input.runtime.protocol import check_protocol
 from distributed_input.worker import sources
+from distributed_input.worker.described import Described
 from distributed_input.worker.node import NODE
 from distributed_input.worker.pace import Pace, tried
 from distributed_input.worker.shared import Shared
@@ -39,6 +40,7 @@ class WorkerService:
         self, made: sources.Sources, parallelism: int, max_streams: int, share_bytes: int
     ) -> None:
         self._sources = made
+        self._described = Described(sources.describe)
         self._shared = Shared(self._made, Turns(parallelism), share_bytes)
         self._max_streams = max_streams
         self._lock = threading.Lock()
@@ -56,7 +58,7 @@ class WorkerService:
 
     def Describe(self, request: worker_pb2.DescribeRequest, _context: Any) -> Any:  # noqa: N802
         """See the proto."""
-        job = sources.describe(request.job)
+        job = self._described.job(request.job)
         _log.info(
             "described",
             job=job.name,

@@ -49,6 +49,7 @@ class _Feed:
     changed: threading.Condition
     making: bool = False
     replay: Made | None = None  # how far it has come with rows that nobody is sent
+    held: int = 0  # readers that wait for those behind them
     error: BaseException | None = None
     differs: bool = False  # from what was made before: not for others
 
@@ -167,7 +168,7 @@ class Shared:
     def _leave(self, feed: _Feed, reader: Reader) -> None:
         if feed.window.readers.pop(id(reader), None) is None:
             return
-        feed.changed.notify_all()  # those ahead may have waited for it
+        self._release(feed)
         if feed.window.readers:
             return
         self._busy -= 1
@@ -245,15 +246,27 @@ class Shared:
 
     def _hold(self, feed: _Feed) -> bool:
         """Wait a moment for those who still want what the next block pushes out; whether it did."""
-        if not feed.window.is_full(self._allowance()):
+        if not self._is_full(feed):
             return False
         self._wait_out(0.0)
         if self._patience <= 0:
             return False
         began = time.monotonic()
+        feed.held += 1
         feed.changed.wait(min(0.1, self._patience))
+        feed.held -= 1
         self._wait_out(time.monotonic() - began)
         return True
+
+    def _release(self, feed: _Feed) -> None:
+        """Let one of those that are held make the next block, once there is room; the others wait
+        for that. To wake all whenever a reader moves cost more than what they waited for.
+        """
+        if feed.held and not self._is_full(feed):
+            feed.changed.notify()
+
+    def _is_full(self, feed: _Feed) -> bool:
+        return feed.window.is_full(self._allowance())
 
     def _wait_out(self, waited: float) -> None:
         """Bring the patience up to now: `waited` seconds of it are gone, the rest has grown.
@@ -307,8 +320,7 @@ class Shared:
         reader.row = max(row, made.first_row + made.rows)
         window.readers[id(reader)] = reader.row
         self._fit(feed)
-        if len(window.readers) > 1:
-            feed.changed.notify_all()
+        self._release(feed)
         return Step(made, row, own, opening)
 
     def _fit(self, feed: _Feed) -> None:
