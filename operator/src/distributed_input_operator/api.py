@@ -66,17 +66,26 @@ class Api:
                 return None
             raise
 
+    async def objects(self, kind: Kind, namespace: str | None) -> AsyncIterator[Json]:
+        """All objects of a kind that are of interest. Raises ApiError."""
+        async for item in self._items(kind, namespace, "application/json"):
+            yield {**item, "kind": kind.kind, "apiVersion": kind.api_version}
+
     async def metadata(self, kind: Kind, namespace: str | None) -> AsyncIterator[Json]:
         """The `metadata` of all objects of a kind that are of interest. Raises ApiError."""
+        async for item in self._items(kind, namespace, _METADATA):
+            yield item["metadata"]
+
+    async def _items(self, kind: Kind, namespace: str | None, accept: str) -> AsyncIterator[Json]:
         query = {"limit": str(_PAGE)}
         if kind.selector:
             query["labelSelector"] = kind.selector
         while True:
             page = await self.request(
-                "GET", kind.path(namespace), query=query, headers={"Accept": _METADATA}
+                "GET", kind.path(namespace), query=query, headers={"Accept": accept}
             )
             for item in page.get("items") or []:  # null where there are none
-                yield item["metadata"]
+                yield item
             query["continue"] = page["metadata"].get("continue", "")
             if not query["continue"]:
                 return
