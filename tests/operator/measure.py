@@ -6,9 +6,10 @@
 - one change after the other: from sending it until a watch shows that the child's spec changed;
   and many changes at once: how many a second come through.
 
-With --workers the pods are scheduled to pretended nodes (kwok); without, there are none. With
---folder the cluster is kept there and the next run goes on with it: what takes too long for one
-run can be made in several.
+With --bare there is neither controller-manager nor scheduler: the children are made, and nobody
+acts on them. With --workers the pods are scheduled to pretended nodes (kwok); without, there are
+none. With --folder the cluster is kept there and the next run goes on with it: what takes too long
+for one run can be made in several.
 """
 
 from __future__ import annotations
@@ -343,6 +344,7 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--inputs", type=int, default=500)
     parser.add_argument("--workers", type=int, default=0, help="of each input, on kwok's nodes")
+    parser.add_argument("--bare", action="store_true", help="nobody acts on the children")
     parser.add_argument("--idle", type=float, default=300.0, help="seconds")
     parser.add_argument("--changes", type=int, default=200)
     parser.add_argument("--gap", type=float, default=0.05, help="seconds between changes")
@@ -368,6 +370,10 @@ def main() -> None:
         with plane.client() as client:
             _prepare(Cluster(client, NAMESPACE))
         kubeconfig = plane.service_account_kubeconfig(NAMESPACE, _ACCOUNT)
+        if args.bare:
+            for one in (plane.controller_manager, plane.scheduler):
+                one.stop()
+                del pids[one.name]
         operator = Operator(kubeconfig, NAMESPACE, folder)
         stack.callback(operator.kill)
         operator.kill()  # it comes when the inputs are there
