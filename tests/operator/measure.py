@@ -40,7 +40,7 @@ from tests.operator.footprint import Audit, Costs, resident, told
 from tests.operator.running import Operator, manifest
 
 NAMESPACE = "measured"
-_ACCOUNT = "default"
+_ACCOUNT = "operator"
 _PARALLEL = 8
 _NODES, _PODS_A_NODE = 20, 2000
 _PLANE = {
@@ -318,6 +318,7 @@ def _prepare(cluster: Cluster) -> None:
     }
     for path, body in (
         ("/api/v1/namespaces", {"metadata": {"name": NAMESPACE}}),
+        (f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts", {"metadata": {"name": _ACCOUNT}}),
         ("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", binding),
     ):
         with contextlib.suppress(Refused):  # there from the last run
