@@ -16,7 +16,7 @@ import ssl
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -42,24 +42,33 @@ class ControlPlane:
     address: where the API server listens and what it tells pods; loopback suits tests without pods.
     tied: its processes die with the one that starts them. A plane that is not tied is found again
     by its folder.
+    flags: further ones, by process, such as {"kube-scheduler": {"kube-api-qps": 200}}.
     Attributes: `url`; `kubeconfig`, the administrator's, a path; `authority`, or None where it was
     found again; the daemons `etcd`, `api_server`, `controller_manager`, `scheduler`, each of which
     a test may stop and start.
     """
 
-    def __init__(self, folder: Path, *, address: str = "127.0.0.1", tied: bool = True) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        address: str = "127.0.0.1",
+        tied: bool = True,
+        flags: Mapping[str, Mapping[str, object]] | None = None,
+    ) -> None:
         self.folder = folder
+        self._flags = flags or {}
         self.address = address
         self._ports = _ports(folder / "ports.json")
         self.url = f"https://{address}:{self._ports['kube-apiserver']}"
         self.kubeconfig = folder / "admin.kubeconfig"
         self.authority = None if self.kubeconfig.exists() else self._make_credentials()
-        self.etcd = Daemon(folder, "etcd", self._etcd(), tied=tied)
-        self.api_server = Daemon(folder, "kube-apiserver", self._api_server(), tied=tied)
-        self.controller_manager = Daemon(
-            folder, "kube-controller-manager", self._controller_manager(), tied=tied
+        self.etcd = self._daemon("etcd", self._etcd(), tied=tied)
+        self.api_server = self._daemon("kube-apiserver", self._api_server(), tied=tied)
+        self.controller_manager = self._daemon(
+            "kube-controller-manager", self._controller_manager(), tied=tied
         )
-        self.scheduler = Daemon(folder, "kube-scheduler", self._scheduler(), tied=tied)
+        self.scheduler = self._daemon("kube-scheduler", self._scheduler(), tied=tied)
         self.daemons = (self.etcd, self.api_server, self.controller_manager, self.scheduler)
 
     def __enter__(self) -> ControlPlane:
@@ -165,6 +174,10 @@ class ControlPlane:
             path = self.folder / f"{name}.kubeconfig"
             kubeconfig.write(path, self.url, authority.certificate, kubeconfig.user(pair))
         return authority
+
+    def _daemon(self, name: str, argv: list[str | Path], *, tied: bool) -> Daemon:
+        further = [f"--{flag}={value}" for flag, value in self._flags.get(name, {}).items()]
+        return Daemon(self.folder, name, [*argv, *further], tied=tied)
 
     def _etcd(self) -> list[str | Path]:
         client = f"http://127.0.0.1:{self._ports['etcd']}"

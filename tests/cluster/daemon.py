@@ -57,9 +57,14 @@ class Daemon:
         """End it, by SIGKILL after 10 s; returns when it is gone. Nothing where it does not run."""
         stop_by_file(self._pid_file, number)
 
+    @property
+    def pid(self) -> int | None:
+        """Of the process, while it runs."""
+        return pid_in(self._pid_file)
+
     def alive(self) -> bool:
         """Whether it runs."""
-        return pid_in(self._pid_file) is not None
+        return self.pid is not None
 
     def tail(self) -> str:
         """The end of its log."""

@@ -17,20 +17,25 @@ _FAKE = "kwok.x-k8s.io/node"
 
 
 class FakeNodes:
-    """Pretended nodes of `plane`; its pods run nothing. Use it as a context manager."""
+    """Pretended nodes of `plane`; its pods run nothing. Use it as a context manager.
 
-    def __init__(self, plane: ControlPlane) -> None:
+    Attributes: `daemon`, the process.
+    """
+
+    def __init__(self, plane: ControlPlane, cidr: str = "10.0.0.1/24") -> None:
+        """`cidr`: where pods get their addresses."""
         self._plane = plane
         argv: list[str | Path] = [
             *(binary("kwok"), f"--kubeconfig={plane.kubeconfig}"),
+            f"--cidr={cidr}",
             # Real nodes, where there are any, stay what they are.
             *("--manage-all-nodes=false", f"--manage-nodes-with-annotation-selector={_FAKE}=fake"),
         ]
-        self._daemon = Daemon(plane.folder, "kwok", argv, tied=True)
+        self.daemon = Daemon(plane.folder, "kwok", argv, tied=True)
         self._made: list[str] = []
 
     def __enter__(self) -> FakeNodes:
-        self._daemon.start()
+        self.daemon.start()
         return self
 
     def __exit__(
@@ -43,7 +48,7 @@ class FakeNodes:
             core: Any = kubernetes.CoreV1Api(api)
             for name in self._made:
                 core.delete_node(name)
-        self._daemon.stop()
+        self.daemon.stop()
 
     def add(
         self,

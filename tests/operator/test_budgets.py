@@ -13,32 +13,11 @@ import pytest
 from kubernetes import client as kubernetes
 
 from distributed_input_operator.kinds import POLICY
+from tests.operator.budgeting import apply, policy, replicas, workers
 from tests.operator.cluster import Cluster, Refused
 from tests.operator.running import Operator, eventually, manifest, running
 
 NAME = "wants"
-
-
-def policy(*budgets, name="cluster", **spec):
-    """An InputPolicy."""
-    return {
-        "apiVersion": POLICY.api_version,
-        "kind": POLICY.kind,
-        "metadata": {"name": name},
-        "spec": {"budgets": list(budgets), **spec},
-    }
-
-
-def apply(cluster: Cluster, *budgets, **spec) -> None:
-    """Make this the cluster's policy."""
-    cluster.call(
-        "PATCH",
-        POLICY.path(None, "cluster"),
-        policy(*budgets, **spec),
-        "application/apply-patch+yaml",
-        fieldManager="tests",
-        force="true",
-    )
 
 
 @pytest.fixture(scope="module")
@@ -72,17 +51,6 @@ def clean(cluster, other):
     except Refused:
         pass
     eventually(lambda: not workers(cluster) and not workers(other))
-
-
-def workers(cluster: Cluster) -> list:
-    """All worker pods that there are, those that leave included."""
-    return cluster.list("Pod", "app.kubernetes.io/component=worker")
-
-
-def replicas(cluster: Cluster, name: str = NAME) -> int:
-    """What the workers' Deployment asks for; -1 where there is none."""
-    found = cluster.get("Deployment", f"{name}-worker")
-    return found["spec"]["replicas"] if found else -1
 
 
 def shared(*clusters: Cluster) -> dict:
@@ -119,7 +87,7 @@ def test_a_spent_budget_gives_fewer_workers_and_says_why(cluster, operator, clea
     eventually(lambda: replicas(cluster, "rich") == 4)
     with never_more_than(6, cluster):
         cluster.create(manifest(NAME, workers={"replicas": 9}))
-        eventually(lambda: replicas(cluster) == 2)
+        eventually(lambda: replicas(cluster, NAME) == 2)
         eventually(lambda: len(workers(cluster)) == 6)
     said = eventually(lambda: cluster.condition(NAME, "ScalingLimited"))
     assert said["reason"] == "BudgetSpent"
@@ -137,7 +105,7 @@ def test_a_spent_budget_gives_fewer_workers_and_says_why(cluster, operator, clea
     apply(
         cluster, {"name": "research", "namespaces": [cluster.namespace], "limits": {"workers": 20}}
     )
-    eventually(lambda: replicas(cluster) == 9)
+    eventually(lambda: replicas(cluster, NAME) == 9)
     eventually(lambda: not cluster.condition(NAME, "ScalingLimited"))
     eventually(lambda: operator.metric("distributed_input_workers_limited") == 0)
     eventually(lambda: [one for one in events(cluster) if one["reason"] == "ScalingUnlimited"])
@@ -159,13 +127,13 @@ def test_one_namespace_borrows_what_another_is_guaranteed_and_gives_it_back(
         {"name": "theirs", "namespaces": [other.namespace], "guaranteed": {"workers": 6}},
     )
     cluster.create(manifest(NAME, workers={"replicas": 10}, trainers={"weight": 100}))
-    eventually(lambda: replicas(cluster) == 10 and len(workers(cluster)) == 10)
+    eventually(lambda: replicas(cluster, NAME) == 10 and len(workers(cluster)) == 10)
     with never_more_than(10, cluster, other) as seen:
         other.create(manifest(NAME, workers={"replicas": 8}))
-        eventually(lambda: (replicas(cluster), replicas(other)) == (4, 6))
+        eventually(lambda: (replicas(cluster, NAME), replicas(other, NAME)) == (4, 6))
         eventually(lambda: len(workers(other)) == 6)
         other.delete("DistributedInput", NAME)
-        eventually(lambda: replicas(cluster) == 10)
+        eventually(lambda: replicas(cluster, NAME) == 10)
         eventually(lambda: len(workers(cluster)) == 10)
     assert len(seen) > 10
     assert eventually(lambda: shared(cluster).get("workers") == 10)
@@ -178,29 +146,29 @@ def test_cpu_and_labels_count_too(cluster, operator, clean):
     mine["metadata"]["labels"] = {"team": "a"}
     cluster.create(mine)
     cluster.create(manifest("others", workers={"replicas": 5}))
-    eventually(lambda: (replicas(cluster), replicas(cluster, "others")) == (4, 5))
+    eventually(lambda: (replicas(cluster, NAME), replicas(cluster, "others")) == (4, 5))
     said = eventually(lambda: cluster.condition(NAME, "ScalingLimited"))
     assert said["message"].startswith("4 of 5 workers asked for: the budget of team is spent")
     cluster.patch("DistributedInput", NAME, {"metadata": {"labels": {"team": "b"}}})
-    eventually(lambda: replicas(cluster) == 5)
+    eventually(lambda: replicas(cluster, NAME) == 5)
 
 
 def test_a_restarted_operator_changes_nothing_and_goes_on(cluster, other, operator, clean):
     apply(cluster, {"name": "everything", "limits": {"workers": 8}})
     for one in (cluster, other):
         one.create(manifest(NAME, workers={"replicas": 8}))
-    eventually(lambda: replicas(cluster) + replicas(other) == 8)
+    eventually(lambda: replicas(cluster, NAME) + replicas(other, NAME) == 8)
     eventually(lambda: len(workers(cluster)) + len(workers(other)) == 8)
-    before = (replicas(cluster), replicas(other))
+    before = (replicas(cluster, NAME), replicas(other, NAME))
     operator.kill()
     apply(cluster, {"name": "everything", "limits": {"workers": 9}})
     with never_more_than(9, cluster, other):
         operator.restart()
         operator.wait_until_leading()
-        eventually(lambda: replicas(cluster) + replicas(other) == 9)
+        eventually(lambda: replicas(cluster, NAME) + replicas(other, NAME) == 9)
         eventually(lambda: len(workers(cluster)) + len(workers(other)) == 9)
-    assert replicas(cluster) >= before[0]
-    assert replicas(other) >= before[1]
+    assert replicas(cluster, NAME) >= before[0]
+    assert replicas(other, NAME) >= before[1]
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,8 @@ from distributed_input_operator.kinds import BY_NAME, Kind
 Json = dict[str, Any]
 
 TIMEOUT_SECONDS = 15.0
+AT_ONCE = 32
+"""Enough to keep an API server busy; far fewer than it takes from all its clients together."""
 _PAGE = 250
 _TEXT_LENGTH = 1000
 """So much is kept of an answer that is no JSON."""
@@ -54,8 +56,12 @@ class ApiError(Exception):
 class Api:
     """One API server."""
 
-    def __init__(self, client: ApiClient) -> None:
+    def __init__(self, client: ApiClient, at_once: int = AT_ONCE) -> None:
+        """`at_once`: so many requests are on their way at a time; the others wait here, not there,
+        and the time in which they must be answered does not run yet.
+        """
         self._client = client
+        self._gate = asyncio.Semaphore(at_once)
 
     async def get(self, kind: Kind, namespace: str, name: str) -> Json | None:
         """One object; None where there is none. Raises ApiError."""
@@ -66,17 +72,26 @@ class Api:
                 return None
             raise
 
+    async def objects(self, kind: Kind, namespace: str | None) -> AsyncIterator[Json]:
+        """All objects of a kind that are of interest. Raises ApiError."""
+        async for item in self._items(kind, namespace, "application/json"):
+            yield {**item, "kind": kind.kind, "apiVersion": kind.api_version}
+
     async def metadata(self, kind: Kind, namespace: str | None) -> AsyncIterator[Json]:
         """The `metadata` of all objects of a kind that are of interest. Raises ApiError."""
+        async for item in self._items(kind, namespace, _METADATA):
+            yield item["metadata"]
+
+    async def _items(self, kind: Kind, namespace: str | None, accept: str) -> AsyncIterator[Json]:
         query = {"limit": str(_PAGE)}
         if kind.selector:
             query["labelSelector"] = kind.selector
         while True:
             page = await self.request(
-                "GET", kind.path(namespace), query=query, headers={"Accept": _METADATA}
+                "GET", kind.path(namespace), query=query, headers={"Accept": accept}
             )
             for item in page.get("items") or []:  # null where there are none
-                yield item["metadata"]
+                yield item
             query["continue"] = page["metadata"].get("continue", "")
             if not query["continue"]:
                 return
@@ -131,7 +146,7 @@ class Api:
         """One call; the answer's JSON. Raises ApiError."""
         sent = {"Accept": "application/json", "Content-Type": "application/json", **(headers or {})}
         try:
-            async with asyncio.timeout(TIMEOUT_SECONDS):
+            async with self._gate, asyncio.timeout(TIMEOUT_SECONDS):
                 serialized = await self._client.param_serialize(
                     method,
                     path,

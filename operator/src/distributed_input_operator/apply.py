@@ -17,6 +17,8 @@ from distributed_input_operator.store import Store
 
 _LACKS_RIGHT = re.compile(r"cannot \S+ resource")
 """The authorizer's words; others answer 403 too."""
+_NEW = {"resourceVersion": "1"}
+"""No object is of so old a version: where there is one, that is a conflict, and it stays."""
 _COST_ANNOTATION = "controller.kubernetes.io/pod-deletion-cost"
 
 
@@ -52,10 +54,17 @@ async def _mark(api: Api, store: Store, snapshot: Snapshot, plan: Plan) -> list[
 async def _apply_one(
     api: Api, store: Store, snapshot: Snapshot, manifest: Mapping[str, Any]
 ) -> None:
-    kind, meta = BY_NAME[manifest["kind"]], manifest["metadata"]
-    if not snapshot.live(kind.kind, meta["name"]):
-        await _check_free(api, kind.kind, meta)
-    store.put(await api.apply(manifest))
+    kind, meta = manifest["kind"], manifest["metadata"]
+    if snapshot.live(kind, meta["name"]):
+        store.put(await api.apply(manifest))
+        return
+    try:
+        store.put(await api.apply({**manifest, "metadata": {**meta, **_NEW}}))
+    except ApiError as error:
+        if error.reason != "Conflict":
+            raise
+        await _check_free(api, kind, meta)
+        store.put(await api.apply(manifest))
 
 
 async def _check_free(api: Api, kind: str, meta: Mapping[str, Any]) -> None:

@@ -33,9 +33,12 @@ _SHARE = 5
 
 
 def enter_all(sources: Sources) -> None:
-    """At the start everyone keeps what it has, until it was looked at; and the policy holds."""
+    """At the start everyone keeps what it has, until it was looked at; and the policy holds.
+
+    So do inputs that are gone and whose pods are not: which labels they had is not known any more.
+    """
     _use(sources)
-    for key in sources.store.inputs():
+    for key in sources.store.known():
         if ask := _held(sources.store, key):
             sources.ledger.ask(ask)
 
@@ -44,9 +47,10 @@ def _held(store: Store, key: InputKey) -> Ask | None:
     children = store.children(key)
     live = children.get(("Deployment", names.worker(key[1])))
     found = store.input(key)
-    if live is None or found is None:
+    if live is None:
         return None
-    return claims.held(live, worker_pods(store, key), key, found["metadata"].get("labels") or {})
+    labels = found["metadata"].get("labels") if found else None
+    return claims.held(live, worker_pods(store, key), key, labels or {})
 
 
 def worker_pods(store: Store, key: InputKey) -> int:

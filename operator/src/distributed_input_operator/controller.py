@@ -10,19 +10,28 @@ from collections.abc import Callable, Sequence
 
 from distributed_input_operator import budgets, handlers, metrics
 from distributed_input_operator.api import ApiError
+from distributed_input_operator.core.policy import POLICY_KIND
+from distributed_input_operator.core.types import KIND
 from distributed_input_operator.kinds import Kind
 from distributed_input_operator.observe import Sources
 from distributed_input_operator.reconcile import reconcile
 from distributed_input_operator.resync import Resync
-from distributed_input_operator.store import InputKey, Json, input_of
+from distributed_input_operator.store import POLICY_KEY, InputKey, Json
 from distributed_input_operator.workqueue import WorkQueue
 
 _log = logging.getLogger(__name__)
 
-WORKERS = 16
+WORKERS = 64
+"""Looks at a time: most of each is waiting, of those at dispatchers that are silent two seconds."""
 LOOK_SECONDS = 60.0
 """A look at one input that takes longer has hung."""
 RESYNC_SECONDS = 120.0
+_RESYNC_SHARE = 20
+"""Where there is so much that listing takes long, it comes as seldom as so many times that."""
+GATHER_SECONDS = 0.5
+"""What is told of an input's children within so long is looked at together: they change by the
+dozen, as pods come up.
+"""
 _STOP_SECONDS = 5.0
 _FIRST_BACKOFF, _LONGEST_BACKOFF = 0.5, 60.0
 
@@ -43,7 +52,6 @@ class Controller:
         self._sources = sources
         self._kinds = tuple(kinds)
         self._namespaces = tuple(namespaces)
-        self._entered = False
         self._may_write = may_write
         self._queue: WorkQueue[InputKey] = WorkQueue()
         self._failures: dict[InputKey, int] = {}
@@ -58,7 +66,8 @@ class Controller:
 
     async def run(self) -> None:
         """Work until SIGTERM, which kopf listens to, or until cancelled; raises what goes wrong."""
-        watching = handlers.watch(self._kinds, self._namespaces, self._listed, self._told)
+        await self._list()
+        watching = handlers.watch(self._kinds, self._namespaces, self._told)
         weighing = budgets.weigh_forever(self._sources, self._queue.add)
         working = [self._work_forever() for _ in range(WORKERS)]
         tasks = [
@@ -74,25 +83,53 @@ class Controller:
         for task in ended:
             task.result()
 
-    def _listed(self, obj: Json) -> None:
-        self._sources.store.put(obj)
+    async def _list(self) -> None:
+        """Know all that there is before the first look, which would make what it does not see.
+
+        The watches list again: what was deleted in between is found by the next resync.
+        """
+        failed = 0
+        while True:
+            try:
+                await self._list_once()
+                break
+            except ApiError as error:
+                failed += 1
+                delay = _backoff(failed)
+                _log.warning("cannot list, will be tried again in %.1f s: %s", delay, error)
+                await asyncio.sleep(delay)
+        budgets.enter_all(self._sources)
+        for key in (POLICY_KEY, *self._sources.store.known()):
+            self._queue.add(key)
+
+    async def _list_once(self) -> None:
+        for kind in self._kinds:
+            everywhere = kind.cluster_scoped or not self._namespaces
+            for namespace in (None,) if everywhere else self._namespaces:
+                async for obj in self._sources.api.objects(kind, namespace):
+                    self._put(obj)
+
+    def _put(self, obj: Json) -> InputKey | None:
+        self._resync.told(obj)
+        return self._sources.store.put(obj)
 
     def _told(self, kind: str | None, obj: Json) -> None:
-        if not self._entered:  # all that there is was listed before anything is told
-            self._entered = True
-            budgets.enter_all(self._sources)
-        gone = kind == "DELETED"
-        self._resync.told(obj, gone=gone)
-        if gone:
-            self._sources.store.drop(obj)
+        if kind == "DELETED":
+            self._resync.told(obj, gone=True)
+            key = self._sources.store.drop(obj)
         else:
-            self._sources.store.put(obj)
-        if key := input_of(obj):
+            key = self._put(obj)
+        if key is None:  # most often the echo of our own write
+            return
+        if obj["kind"] in (KIND, POLICY_KIND):
             self._queue.add(key)
+        else:
+            self._queue.add_after(key, GATHER_SECONDS)
 
     async def _resync_forever(self) -> None:
         while True:
-            await asyncio.sleep(self._resync_seconds * random.uniform(0.9, 1.1))
+            pause = max(self._resync_seconds, _RESYNC_SHARE * self._resync.listing_seconds)
+            await asyncio.sleep(pause * random.uniform(0.9, 1.1))
             try:
                 await self._resync.check()
             except ApiError as error:
@@ -130,7 +167,7 @@ class Controller:
     def _failed(self, key: InputKey, error: Exception) -> None:
         metrics.RECONCILES.labels("failed").inc()
         count = self._failures[key] = self._failures.get(key, 0) + 1
-        delay = min(_FIRST_BACKOFF * 2 ** min(count - 1, 10), _LONGEST_BACKOFF)
+        delay = _backoff(count)
         expected = isinstance(error, ApiError | TimeoutError)
         _log.warning(
             "%s/%s: will be tried again in %.1f s: %s",
@@ -140,3 +177,8 @@ class Controller:
             exc_info=None if expected else error,
         )
         self._queue.add_after(key, delay * random.uniform(0.5, 1.0))
+
+
+def _backoff(failures: int) -> float:
+    """Seconds to wait after so many failures in a row."""
+    return float(min(_FIRST_BACKOFF * 2 ** min(failures - 1, 10), _LONGEST_BACKOFF))

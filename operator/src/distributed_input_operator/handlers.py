@@ -1,40 +1,53 @@
 """The watches, by kopf: the only file that imports it. Every body is one call.
 
-Low-level events alone: no finalizers, no annotations, nothing that kopf would write. The index
-handlers keep nothing; they are there because kopf calls no event handler before all of them have
-seen everything that exists, so that the first look at an input sees all of its children.
+Low-level events alone: no finalizers, no annotations, nothing that kopf would write. No index
+either: until everything is listed, it would keep each object as it came, and a task for it.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import kopf
 
 from distributed_input_operator.kinds import Kind
 from distributed_input_operator.store import Json
 
-Listed = Callable[[Json], None]
 Told = Callable[[str | None, Json], None]
 
-_PAGE = 250
+_PAGE = 50
+_LINGER_SECONDS = 0.1
+"""So long kopf keeps an object, and a task for it, in case that more is told of it."""
 
 
-async def watch(
-    kinds: Sequence[Kind], namespaces: Sequence[str], listed: Listed, told: Told
-) -> None:
+class _NothingKept(kopf.DiffBaseStorage):
+    """Changes are not handled, so nobody asks what an object was before: to copy each is half of
+    what kopf does for an event.
+    """
+
+    def fetch(self, **_: Any) -> None:
+        return None
+
+    def build(self, **_: Any) -> kopf.BodyEssence:
+        return cast(kopf.BodyEssence, {})
+
+    def store(self, **_: Any) -> None:
+        return None
+
+
+async def watch(kinds: Sequence[Kind], namespaces: Sequence[str], told: Told) -> None:
     """Watch `kinds` until cancelled, in `namespaces`, or everywhere where there are none.
 
-    `listed` gets each object as soon as it is known; `told` gets each event (None: it was there
-    before, or ADDED, MODIFIED, DELETED) once everything is listed.
+    `told` gets each event: None (it was there before), ADDED, MODIFIED or DELETED.
     """
     logging.getLogger("kopf").setLevel(logging.WARNING)
     registry = kopf.OperatorRegistry()
     settings = kopf.OperatorSettings()
     settings.posting.enabled = False
-    settings.queueing.idle_timeout = 1.0
+    settings.queueing.idle_timeout = _LINGER_SECONDS
+    settings.persistence.diffbase_storage = _NothingKept()
     settings.watching.chunk_size = _PAGE
     # Or it would need the right to watch all definitions and namespaces.
     settings.scanning.disabled = True
@@ -43,7 +56,6 @@ async def watch(
         resource = (kind.group, kind.version, kind.plural)
         if kind.selector:
             settings.watching.label_selectors[resource] = kind.selector
-        kopf.index(*resource, id=f"list-{kind.plural}", registry=registry)(_lister(listed))
         kopf.on.event(*resource, id=f"watch-{kind.plural}", registry=registry)(_teller(told))
     await kopf.operator(
         registry=registry,
@@ -56,13 +68,6 @@ async def watch(
 
 def _login(**context: Any) -> kopf.ConnectionInfo | None:
     return kopf.login_with_service_account(**context) or kopf.login_with_kubeconfig(**context)
-
-
-def _lister(listed: Listed) -> Callable[..., Any]:
-    async def handler(body: kopf.Body, **_: Any) -> None:
-        listed(dict(body))
-
-    return handler
 
 
 def _teller(told: Told) -> Callable[..., Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 
 from aiohttp import web
@@ -27,7 +28,9 @@ async def serve(
         return web.Response(text="ok" if there else "no certificate", status=200 if there else 503)
 
     async def exposition(_: web.Request) -> web.Response:
-        return web.Response(body=metrics.rendered(), headers={"Content-Type": "text/plain"})
+        # In a thread: of thousands of inputs it takes a second, and nobody is to wait for it.
+        page = await asyncio.to_thread(metrics.rendered)
+        return web.Response(body=page, headers={"Content-Type": "text/plain"})
 
     app = web.Application()
     app.add_routes(

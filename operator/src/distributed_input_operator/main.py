@@ -119,7 +119,9 @@ async def _run(args: argparse.Namespace) -> int:
         api = Api(client)
         process.webhook = await webhook.start(api, _namespace(), args)
         lock = leader.Lock(api, names.OPERATOR, _namespace(), _identity())
-        working = asyncio.create_task(leader.lead(lock, lambda: _work(args, api, lock, process)))
+        # Another, with a queue of its own: no lease and no trainer's pod waits for inputs.
+        busy = Api(client)
+        working = asyncio.create_task(leader.lead(lock, lambda: _work(args, busy, lock, process)))
         waiting = asyncio.create_task(stopping.wait())
         await asyncio.wait({working, waiting}, return_when=asyncio.FIRST_COMPLETED)
         waiting.cancel()

@@ -14,6 +14,7 @@ from distributed_input_operator.core.dispatcher import dispatcher_port
 from distributed_input_operator.core.ledger import Ledger
 from distributed_input_operator.core.podstate import pod
 from distributed_input_operator.core.problems import problems
+from distributed_input_operator.core.scaling import State
 from distributed_input_operator.core.snapshot import Failure, Settings, Snapshot
 from distributed_input_operator.core.status import Status
 from distributed_input_operator.core.types import DistributedInput
@@ -38,6 +39,8 @@ class Sources:
     settings: Settings
     ledger: Ledger = field(default_factory=Ledger)
     """What the cluster's budgets leave for each input."""
+    scaled: dict[InputKey, tuple[str, State]] = field(default_factory=dict)
+    """Of each input's uid, what autoscaling left last. A new leader goes on from the status."""
 
 
 async def observe(sources: Sources, key: InputKey) -> Snapshot | None:
@@ -56,9 +59,15 @@ async def observe(sources: Sources, key: InputKey) -> Snapshot | None:
         settings=sources.settings,
         objects={place: obj for place, obj in children.items() if place[0] != "Pod"},
         pods=tuple(pod(obj) for place, obj in children.items() if place[0] == "Pod"),
+        scaled=_scaled(sources, key, resource.metadata.uid or ""),
     )
     snapshot = await _with_code(sources.api, snapshot)
     return await _with_measurements(sources, key, snapshot)
+
+
+def _scaled(sources: Sources, key: InputKey, uid: str) -> State | None:
+    of, state = sources.scaled.get(key, ("", None))
+    return state if of == uid else None
 
 
 def parsed(found: Json) -> DistributedInput:
@@ -85,7 +94,8 @@ async def _with_code(api: Api, snapshot: Snapshot) -> Snapshot:
 async def _with_measurements(sources: Sources, key: InputKey, snapshot: Snapshot) -> Snapshot:
     resource = snapshot.resource
     try:
-        token = await sources.tokens.token(resource)
+        young = not snapshot.objects
+        token = await sources.tokens.token(resource, young=young)
     except ApiError as error:
         return replace(snapshot, missing=(*snapshot.missing, failure(error)))
     ready = [one for one in snapshot.of(names.DISPATCHER) if one.ready and one.ip]

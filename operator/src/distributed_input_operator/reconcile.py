@@ -29,9 +29,14 @@ async def reconcile(sources: Sources, key: InputKey) -> float | None:
         sources.tokens.forget(key)
         sources.dispatchers.forget(key)
         metrics.forget(key)
+        sources.scaled.pop(key, None)
         sources.ledger.leaving(key, budgets.left_of(sources.store, key))
         return None
     made = plan(snapshot, now, sources.ledger.ask)
+    if made.decision:
+        sources.scaled[key] = (snapshot.resource.metadata.uid or "", made.decision.state)
+    else:
+        sources.scaled.pop(key, None)
     awaited = [one for one in snapshot.missing if one.passing]
     # Without its own token there, an input's pods would start with what is about to go.
     failed = [] if awaited else await apply(sources.api, sources.store, snapshot, made)

@@ -7,6 +7,7 @@ watches told; a difference that is still there after a grace period means that a
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
@@ -35,6 +36,7 @@ class Resync:
 
     Attributes:
         dead: kinds whose watch did not deliver, as of the last check.
+        listing_seconds: what it took to list everything then.
     """
 
     def __init__(
@@ -55,6 +57,7 @@ class Resync:
         self._mended = mended
         self._told: dict[str, int] = {}
         self.dead: tuple[str, ...] = ()
+        self.listing_seconds = 0.0
 
     def told(self, obj: Json, *, gone: bool = False) -> None:
         """A watch has told of `obj`."""
@@ -69,10 +72,15 @@ class Resync:
 
         Raises ApiError where the API server does not answer: that says nothing of the watches.
         """
+        started = time.monotonic()
         suspects = [one for kind in self._kinds for one in await self._suspects(kind)]
+        self.listing_seconds = time.monotonic() - started
         if suspects:
             await asyncio.sleep(grace)
-        missed = [one for one in suspects if await self._still_differs(one)]
+        known = {one.kind: self._store.of_kind(one.kind.kind) for one in suspects}
+        missed = [
+            one for one in suspects if await self._still_differs(one, known[one.kind].get(one.uid))
+        ]
         self.dead = tuple(sorted({one.kind.kind for one in missed}))
 
     async def _suspects(self, kind: Kind) -> list[_Suspect]:
@@ -89,11 +97,10 @@ class Resync:
                 suspects.append(_suspect(kind, obj["metadata"], 0))
         return suspects
 
-    async def _still_differs(self, one: _Suspect) -> bool:
+    async def _still_differs(self, one: _Suspect, known: Json | None) -> bool:
         """Whether the watch has not told of it meanwhile; what it did not tell is mended."""
         if one.version and self._told.get(one.uid, 0) >= one.version:
             return False
-        known = self._store.of_kind(one.kind.kind).get(one.uid)
         if not one.version and known is None:
             return False
         now = await self._api.get(one.kind, one.namespace, one.name)

@@ -27,20 +27,35 @@ class Tokens:
         self._known: dict[InputKey, tuple[str, str, float]] = {}
         """Of each input: whose token (its uid), the token, and until when it is believed."""
 
-    async def token(self, resource: DistributedInput) -> str:
-        """The input's token, after making it where there was none. Raises ApiError."""
+    async def token(self, resource: DistributedInput, *, young: bool = False) -> str:
+        """The input's token, after making it where there was none. Raises ApiError.
+
+        young: there is most likely none, which spares the question.
+        """
         uid, namespace = resource.metadata.uid or "", resource.metadata.namespace or ""
         key = (namespace, resource.metadata.name)
         known = self._known.get(key)
         if known and known[0] == uid and time.monotonic() < known[2]:
             return known[1]
-        secret = await self._api.get(SECRET, namespace, names.shared(resource.metadata.name))
+        name = names.shared(resource.metadata.name)
+        secret = None if young else await self._api.get(SECRET, namespace, name)
+        secret = (
+            secret or await self._create(resource) or await self._api.get(SECRET, namespace, name)
+        )
         if secret is None:
-            made = token_secret(resource, secrets.token_urlsafe(_BYTES))
-            secret = await self._api.create(made)
+            raise ApiError(409, "Leftover", f"Secret {name} of a deleted input was still there")
         token = _token(secret, resource)
         self._known[key] = (uid, token, time.monotonic() + _SURE_SECONDS)
         return token
+
+    async def _create(self, resource: DistributedInput) -> Json | None:
+        """A new one; None where there is one already."""
+        try:
+            return await self._api.create(token_secret(resource, secrets.token_urlsafe(_BYTES)))
+        except ApiError as error:
+            if error.reason != "AlreadyExists":
+                raise
+            return None
 
     def forget(self, key: InputKey) -> None:
         """The input is gone."""

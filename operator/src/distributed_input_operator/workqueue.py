@@ -32,6 +32,8 @@ class WorkQueue(Generic[T]):
 
     def add_after(self, key: T, seconds: float) -> None:
         """Work on this in `seconds`, or earlier where that was said before."""
+        if key in self._queued:
+            return
         loop = asyncio.get_running_loop()
         timer = self._timers.get(key)
         if timer is None or timer.when() > loop.time() + seconds:

@@ -61,3 +61,32 @@ def test_an_error_that_is_no_json_is_told_as_far_as_it_matters(monkeypatch):
     assert error.status == 500
     assert str(error).endswith(".tooMany")
     assert not error.retryable
+
+
+def test_so_many_requests_are_on_their_way_and_those_that_wait_lose_no_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(api, "TIMEOUT_SECONDS", 0.4)
+    there, most = 0, 0
+
+    async def slow(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal there, most
+        while await reader.readline():
+            await reader.readuntil(b"\r\n\r\n")
+            there += 1
+            most = max(most, there)
+            await asyncio.sleep(0.1)
+            there -= 1
+            writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
+        writer.close()
+
+    async def call() -> None:
+        server = await asyncio.start_server(slow, "127.0.0.1", 0)
+        host, port = server.sockets[0].getsockname()
+        settings: Any = Configuration(host=f"http://{host}:{port}")
+        async with server, ApiClient(settings) as client:
+            one = Api(client, at_once=2)
+            await asyncio.gather(*(one.request("GET", "/version") for _ in range(16)))
+
+    asyncio.run(call())  # 0.8 s in all, twice what each may take
+    assert most == 2

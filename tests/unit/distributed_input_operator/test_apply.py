@@ -99,6 +99,43 @@ def test_a_mark_that_may_still_succeed_is_set_before_the_number_shrinks():
     assert shrunk(gone) == ([], 8)
 
 
+class Taken:
+    """An API server that has an object under each name already."""
+
+    def __init__(self, **metadata: Any) -> None:
+        self._metadata = metadata
+        self.applied: list[str] = []
+
+    async def get(self, *_: object) -> dict[str, Any]:
+        return {"metadata": self._metadata}
+
+    async def apply(self, manifest: dict[str, Any]) -> dict[str, Any]:
+        if "resourceVersion" in manifest["metadata"]:
+            raise ApiError(409, "Conflict", "the object has been modified")
+        self.applied.append(manifest["kind"])
+        return manifest
+
+
+@pytest.mark.parametrize(
+    ("metadata", "reason"),
+    [
+        ({}, "NameTaken"),
+        ({"labels": {"distributed-input.dev/input": "digits"}}, "Leftover"),
+        ({"ownerReferences": [{"uid": "another"}]}, "NameTaken"),
+    ],
+)
+def test_what_is_there_and_not_ours_is_left_alone(metadata, reason):
+    server: Any = Taken(**metadata)
+    errors = asyncio.run(apply(server, Store(), snapshot(), plan(snapshot(), NOW)))
+    assert ({error.reason for error in errors}, server.applied) == ({reason}, [])
+
+
+def test_what_is_ours_and_was_not_known_is_applied():
+    server: Any = Taken(ownerReferences=[{"uid": "u-1"}])
+    assert asyncio.run(apply(server, Store(), snapshot(), plan(snapshot(), NOW))) == []
+    assert len(server.applied) == 8
+
+
 @pytest.mark.parametrize(
     ("words", "reason", "remedy"),
     [
@@ -124,6 +161,9 @@ def test_while_the_token_is_not_there_it_is_told_and_nothing_is_started():
         async def get(self, *_: object) -> dict[str, Any]:
             owners = [{"uid": "another"}]
             return {"metadata": {"name": "digits-distributed-input", "ownerReferences": owners}}
+
+        async def create(self, *_: object) -> None:
+            raise ApiError(409, "AlreadyExists", "it is there")
 
         async def apply(self, manifest: dict[str, Any], subresource: str = "") -> dict[str, Any]:
             assert subresource == "status"

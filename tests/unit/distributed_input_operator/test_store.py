@@ -59,3 +59,28 @@ def test_managed_fields_are_not_kept():
     store = Store()
     store.put(child(1))
     assert "managedFields" not in store.children(KEY)[PLACE]["metadata"]
+
+
+def test_of_a_pod_only_what_is_looked_at_is_kept():
+    store = Store()
+    status = {"phase": "Running", "podIP": "10.0.0.1", "hostIP": "10.9.9.9"}
+    store.put({**child(1), "kind": "Pod", "spec": {"containers": []}, "status": status})
+    (pod,) = store.children(KEY).values()
+    assert "spec" not in pod
+    assert pod["status"] == {"phase": "Running", "podIP": "10.0.0.1"}
+
+
+def test_what_identifies_an_object_is_enough_to_drop_it():
+    store = Store()
+    store.put(child(1))
+    store.put({**child(1, uid="another"), "kind": "Service"})
+    (found,) = store.of_kind("Deployment").values()
+    assert store.drop(found) == KEY
+    assert [kind for kind, _ in store.children(KEY)] == ["Service"]
+
+
+def test_what_belongs_to_an_input_that_is_gone_is_known():
+    store = Store()
+    store.put(child(1))
+    assert store.input(KEY) is None
+    assert store.known() == [KEY]

@@ -45,3 +45,15 @@ def test_the_earliest_time_wins_and_an_event_is_earlier_than_any():
         queue.forget("b")
 
     asyncio.run(body())
+
+
+def test_what_waits_for_work_is_not_worked_on_again_later():
+    async def body():
+        queue: WorkQueue[str] = WorkQueue()
+        queue.add("a")
+        queue.add_after("a", 0.01)
+        queue.done(await queue.get())
+        queue.add_after("b", 0.1)  # what would come for a comes before
+        assert await asyncio.wait_for(queue.get(), 5) == "b"
+
+    asyncio.run(body())

@@ -23,7 +23,7 @@ from distributed_input_operator.core.dispatcher import dispatcher_objects
 from distributed_input_operator.core.ledger import Ask
 from distributed_input_operator.core.matching import contains
 from distributed_input_operator.core.rates import look_again
-from distributed_input_operator.core.reporting import live_status
+from distributed_input_operator.core.reporting import live_status, worth_a_write
 from distributed_input_operator.core.scaling import Bounds, Decision, Seen, State, decide, need
 from distributed_input_operator.core.shared import shared_objects
 from distributed_input_operator.core.snapshot import Failure, Manifest, Pod, Snapshot
@@ -95,7 +95,7 @@ def report(
 ) -> dict[str, Any] | None:
     """The status to write, or None where the last one still says it all.
 
-    Rates alone are worth a write every 30 s, not every time.
+    What changes all the time is worth a write every 30 s, not every time.
     """
     resource, before = snapshot.resource, snapshot.status
     generation = resource.metadata.generation or 0
@@ -126,7 +126,11 @@ def report(
         "autoscaling": _autoscaling(state),
     }
     status = {key: value for key, value in status.items() if value is not None}
-    return None if Status.model_validate(status) == before else status
+    if not worth_a_write(before, Status.model_validate(status), now):
+        return None
+    if snapshot.measured and "live" in status:
+        status["live"] = {**status["live"], "observedAt": times.text(now)}
+    return status
 
 
 def refusal(
@@ -175,6 +179,8 @@ def _desired(snapshot: Snapshot, now: float) -> tuple[int, Decision | None]:
 
 def _state(snapshot: Snapshot) -> State:
     """As the last decision left it; at first, what there is."""
+    if snapshot.scaled is not None:
+        return snapshot.scaled
     last = snapshot.status.autoscaling
     if last is None:
         spec = snapshot.live("Deployment", names.worker(snapshot.name)).get("spec") or {}

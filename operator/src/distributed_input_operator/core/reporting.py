@@ -1,4 +1,4 @@
-"""Rates for people: rounded, and not written more often than anyone reads them."""
+"""What changes all the time, for people: rounded, and written no more often than it is read."""
 
 from __future__ import annotations
 
@@ -6,18 +6,19 @@ import math
 from typing import Any
 
 from distributed_input_operator.core import times
+from distributed_input_operator.core.conditions import LIMITED
 from distributed_input_operator.core.rates import Measured
 from distributed_input_operator.core.scaling import recommended
-from distributed_input_operator.core.status import LiveStatus
+from distributed_input_operator.core.status import AutoscalingStatus, LiveStatus, Status
 
 WRITE_SECONDS = 30.0
-"""Rates that change all the time are written so often."""
+"""What changes all the time is written so often."""
 
 
 def live_status(
     before: LiveStatus | None, measured: Measured | None, parallelism: int, now: float
 ) -> dict[str, Any] | None:
-    """`status.live`: as it was where it is young or nothing moved; None where nobody reads.
+    """`status.live`: as it was where nothing moved; None where nobody reads.
 
     Args:
         before: as it was last written.
@@ -39,10 +40,23 @@ def live_status(
     }
     if old and all(old[key] == value for key, value in values.items()):
         return old
-    written = times.seconds(before.observed_at) if before else None
-    if written is not None and now - written < WRITE_SECONDS:
-        return old
     return {**values, "observedAt": times.text(now)}
+
+
+def worth_a_write(before: Status, after: Status, now: float) -> bool:
+    """Whether `after` is to be written: what lasts at once, the rest 30 s after the last write."""
+    if after == before:
+        return False
+    written = times.seconds(before.live.observed_at) if before.live else None
+    young = written is not None and now - written < WRITE_SECONDS
+    return not young or _lasting(after) != _lasting(before)
+
+
+def _lasting(status: Status) -> Status:
+    """Without rates, and what autoscaling remembers of them and says of bounds that they touch."""
+    told = [one for one in status.conditions if one.type != LIMITED]
+    scaling = status.autoscaling and AutoscalingStatus(desired=status.autoscaling.desired)
+    return status.model_copy(update={"live": None, "conditions": told, "autoscaling": scaling})
 
 
 def rounded(rate: float) -> int:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from distributed_input_operator.core.rates import Measured
+from distributed_input_operator.core.scaling import State
 from distributed_input_operator.core.status import Status
 from distributed_input_operator.core.types import DistributedInput
 
@@ -81,6 +82,8 @@ class Snapshot:
     """What the input refers to and is not there."""
     measured: Measured | None = None
     """None: the dispatcher has not said enough yet."""
+    scaled: State | None = None
+    """What autoscaling left last, which the status has only every 30 s; None: as in the status."""
 
     @property
     def name(self) -> str:

@@ -220,6 +220,35 @@ def test_priority_goes_before_any_bid():
     assert grants[rich.key].message.endswith("t/first has priority 1")
 
 
+def test_who_has_its_minimum_keeps_it_where_not_all_minimums_fit():
+    budgets = {"all": Budget("all", (2, UNLIMITED, UNLIMITED))}
+    there = [
+        Claim(("t", name), 4, 1, held=1, occupied=1, cost=0.1, budgets=("all",)) for name in "ab"
+    ]
+    rich = Claim(("t", "rich"), 4, 1, cost=1000.0, budgets=("all",))
+    grants = allocate(budgets, [*there, rich])
+    assert [grants[one.key].target for one in (*there, rich)] == [1, 1, 0]
+
+
+def test_priority_goes_before_any_bid_for_minimums_too():
+    budgets = {"all": Budget("all", (1, UNLIMITED, UNLIMITED))}
+    first = Claim(("t", "first"), 8, 1, priority=1, budgets=("all",))
+    rich = Claim(("t", "rich"), 8, 1, cost=1000.0, budgets=("all",))
+    grants = allocate(budgets, [first, rich])
+    assert (grants[first.key].target, grants[rich.key].target) == (1, 0)
+
+
+def test_a_guarantee_is_no_more_than_it_says():
+    budgets = {
+        "all": Budget("all", (10, UNLIMITED, UNLIMITED)),
+        "ours": Budget("ours", guaranteed=(3, 0, 0)),
+    }
+    ours = Claim(("t", "ours"), 10, 1, budgets=("all", "ours"))
+    rich = Claim(("t", "rich"), 10, 1, cost=1000.0, budgets=("all",))
+    grants = allocate(budgets, [ours, rich])
+    assert (grants[ours.key].target, grants[rich.key].target) == (3, 7)
+
+
 def test_who_rises_waits_until_others_have_left():
     budgets = {"all": Budget("all", (10, UNLIMITED, UNLIMITED))}
     poor = Claim(("t", "poor"), 10, 1, held=10, occupied=10, budgets=("all",))
@@ -229,6 +258,21 @@ def test_who_rises_waits_until_others_have_left():
     assert grants[rich.key].message == "0 of 9 workers until those of others have left"
     leaving = replace(poor, held=1, occupied=4)
     assert allocate(budgets, [leaving, rich])[rich.key].workers == 6
+
+
+def test_what_becomes_free_goes_to_the_highest_bid_first():
+    budgets = {"all": Budget("all", (10, UNLIMITED, UNLIMITED))}
+    poor = Claim(("t", "a-poor"), 4, 1, held=0, budgets=("all",))
+    rich = Claim(("t", "rich"), 4, 1, held=0, cost=100.0, budgets=("all",))
+    leaving = Claim(("t", "leaving"), 0, occupied=8, budgets=("all",))
+    grants = allocate(budgets, [poor, rich, leaving])
+    assert (grants[poor.key].workers, grants[rich.key].workers) == (0, 2)
+
+
+def test_which_of_two_equals_gets_the_odd_one_does_not_hang_on_their_order():
+    budgets = {"all": Budget("all", (3, UNLIMITED, UNLIMITED))}
+    equals = [Claim(("t", name), 4, 1, budgets=("all",)) for name in "ab"]
+    assert allocate(budgets, equals) == allocate(budgets, equals[::-1])
 
 
 def test_ten_thousand_inputs_take_a_moment():

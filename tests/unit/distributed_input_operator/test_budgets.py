@@ -1,0 +1,74 @@
+"""A new leader and the budgets: what is there counts before anyone was looked at."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from distributed_input_operator import budgets
+from distributed_input_operator.core import names
+from distributed_input_operator.core.budget import Claim
+from distributed_input_operator.core.ledger import Ask, Ledger
+from distributed_input_operator.core.policy import POLICY_KIND, POLICY_NAME
+from distributed_input_operator.core.types import API_VERSION, KIND
+from distributed_input_operator.dispatchers import Dispatchers
+from distributed_input_operator.observe import Sources
+from distributed_input_operator.store import Store
+from distributed_input_operator.tokens import Tokens
+from tests.unit.distributed_input_operator.snapshots import SETTINGS
+
+LIMIT = 10
+
+
+def obj(kind: str, name: str, of: str = "", **content: Any) -> dict[str, Any]:
+    """An object as a watch tells it; `of`: the input that it belongs to."""
+    labels = names.labels(of, names.WORKER) if of else {}
+    meta = {"name": name, "namespace": "team", "uid": f"u-{name}", "labels": labels}
+    meta["resourceVersion"] = "7"
+    return {"apiVersion": API_VERSION, "kind": kind, "metadata": meta, **content}
+
+
+def workers(of: str, replicas: int, pods: int) -> list[dict[str, Any]]:
+    """What an input has."""
+    template = {"spec": {"containers": [{"name": "worker"}]}}
+    spec = {"replicas": replicas, "template": template}
+    made = [obj("Deployment", names.worker(of), of, spec=spec)]
+    return made + [obj("Pod", f"{of}-{number}", of) for number in range(pods)]
+
+
+def started(*there: dict[str, Any]) -> Ledger:
+    """The ledger after a start with these objects."""
+    store, api = Store(), None
+    limits = {"workers": LIMIT}
+    policy = obj(POLICY_KIND, POLICY_NAME, spec={"budgets": [{"name": "all", "limits": limits}]})
+    for one in (policy, *there):
+        store.put(one)
+    sources = Sources(api, store, Tokens(api), Dispatchers(), SETTINGS)  # type: ignore[arg-type]
+    budgets.enter_all(sources)
+    sources.ledger.settle()
+    return sources.ledger
+
+
+def granted(ledger: Ledger, wanted: int) -> int:
+    """To a new input, at once."""
+    return ledger.ask(Ask(Claim(("team", "new"), wanted, 1))).workers
+
+
+CASES = [(4, 4, 6), (4, 0, 6), (4, 7, 3), (0, 2, 8)]
+
+
+@pytest.mark.parametrize(("replicas", "pods", "rest"), CASES)
+def test_what_an_input_has_or_is_about_to_have_is_its_own(replicas, pods, rest):
+    there = [obj(KIND, "old"), *workers("old", replicas, pods)]
+    assert granted(started(*there), rest) == rest
+    assert granted(started(*there), rest + 1) == 0, "not at once: all are weighed first"
+
+
+@pytest.mark.parametrize(("replicas", "pods", "rest"), CASES)
+def test_so_is_what_is_still_there_of_an_input_that_is_gone(replicas, pods, rest):
+    there = workers("old", replicas, pods)
+    assert granted(started(*there), rest + 1) == 0
+    ledger = started(*there)
+    ledger.leaving(("team", "old"), 0)
+    assert granted(ledger, LIMIT) == LIMIT
