@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import importlib.util
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
+from tests.compat import pytorch
 from tests.compat.behaviour import Reference, behaviour
 
 FRAMEWORKS = Reference.FRAMEWORKS
@@ -16,12 +17,12 @@ ROOT = Path(__file__).parents[2]
 SECONDS = 150.0
 
 
-def run(example: str) -> str:
+def run(example: str, python: Sequence[str] = (sys.executable,)) -> str:
     """What the example prints."""
     done = subprocess.run(
         [
             *(sys.executable, "-m", "distributed_input.cli", "run", "examples/digits/input.yaml"),
-            *("--", sys.executable, f"examples/frameworks/{example}"),
+            *("--", *python, f"examples/frameworks/{example}"),
         ],
         cwd=ROOT,
         capture_output=True,
@@ -46,7 +47,10 @@ def test_jax() -> None:
     shows="a PyTorch training loop, without TensorFlow in the trainer",
     call="`for batch in train.numpy()`; [train_torch.py](../examples/frameworks/train_torch.py)",
 )
+@pytest.mark.timeout(600)
 def test_torch() -> None:
-    if importlib.util.find_spec("torch") is None:
-        pytest.skip("PyTorch is too large to come with the tests; they run it where it is there")
-    assert run("train_torch.py").count("1437 rows") == 8
+    try:
+        python = pytorch.python()
+    except pytorch.Missing as missing:
+        pytest.skip(str(missing))
+    assert run("train_torch.py", python).count("1437 rows") == 8
