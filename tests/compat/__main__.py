@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.compat.behaviour import Behaviour
-from tests.compat.page import Result, page
+from tests.compat.page import Result, page, with_what_is_known
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "compatibility.md"
@@ -71,13 +71,14 @@ def main(flags: list[str]) -> int:
     status = int(pytest.main(arguments, plugins=[recorder]))
     if status:
         return status
-    made = page(recorder.results, _run())
+    before = PAGE.read_text() if PAGE.exists() else ""
+    made = with_what_is_known(page(recorder.results, _run()), before)
     if write:
         PAGE.write_text(made)
         return 0
     differing = list(
         difflib.unified_diff(
-            PAGE.read_text().splitlines() if PAGE.exists() else [],
+            before.splitlines(),
             made.splitlines(),
             str(PAGE.relative_to(ROOT)),
             "what the tests give",

@@ -18,6 +18,7 @@ the page says anything else.
 
 In the calls, `train` is `distributed_input.connect("train")`.
 """
+_NOT_RUN = "not run: "
 _COLUMNS = ("| shown there | with our input | test | status |", "|---|---|---|---|")
 
 
@@ -54,11 +55,23 @@ def page(results: Iterable[Result], run: str) -> str:
     for reference in Reference:
         lines = [_row(shown) for (where, _), shown in rows.items() if where is reference]
         if lines:
-            table = "\n".join(
-                ("| shown there | with our input | test | status |", "|---|---|---|---|")
-            )
+            table = "\n".join(_COLUMNS)
             parts.append(f"## {reference.value}\n\n{table}\n" + "\n".join(lines) + "\n")
     return "\n".join(parts)
+
+
+def with_what_is_known(made: str, before: str) -> str:
+    """A page on which rows that could not be shown here are as they were shown elsewhere."""
+    known = {_shows(line): line for line in before.splitlines() if line.startswith("| ")}
+    lines = made.splitlines(keepends=True)
+    return "".join(
+        known.get(_shows(line), line.rstrip("\n")) + "\n" if f" | {_NOT_RUN}" in line else line
+        for line in lines
+    )
+
+
+def _shows(row: str) -> str:
+    return row.rpartition(" | ")[0]
 
 
 def _row(shown: Sequence[Result]) -> str:
@@ -74,7 +87,7 @@ def _status(shown: Sequence[Result]) -> str:
     if "failed" in outcomes:
         return "**FAILED**"
     if outcomes == {"skipped"}:
-        return f"not run: {skipped}"
+        return f"{_NOT_RUN}{skipped}"
     needs = "; ".join({one.behaviour.needs: None for one in shown if one.behaviour.needs})
     notes = "; ".join({one.behaviour.note: None for one in shown if one.behaviour.note})
     status = "passed on CPUs" if needs else "passed"

@@ -36,11 +36,51 @@ def registered(dataset: tf.data.Dataset, address: str, mode: Any) -> tf.data.Dat
     )
 
 
+def before_and_after(address: str) -> list[int]:
+    """What stands before `distribute` squares, what stands after it adds one."""
+    dataset = tf.data.Dataset.range(5).map(lambda x: x * x)
+    dataset = distributed(dataset, address, "parallel_epochs")
+    return sorted(read(dataset.map(lambda x: x + 1)))
+
+
+def threads(row: tf.Tensor) -> tf.Tensor:
+    """Those of the process that runs this: paths, the last part of one of which is its id."""
+    return tf.io.matching_files(tf.where(row < 0, "", "/proc/self/task/*"))
+
+
+def with_makers(dataset: tf.data.Dataset) -> tf.data.Dataset:
+    """Every number with the threads of the process that makes it."""
+    return dataset.map(lambda row: (row, threads(row)))
+
+
+def where_it_runs(address: str) -> Iterator[tuple[Any, Any]]:
+    """Of every element the threads before and after `distribute`."""
+    dataset = distributed(numbers(4).map(threads), address, "parallel_epochs")
+    rows = tf.data.Dataset.zip(numbers(4), dataset)
+    return iter(rows.map(lambda row, before: (before, threads(row))).as_numpy_iterator())
+
+
 def lines(pattern: str) -> tf.data.Dataset:
     """The numbers in text files, which FILE deals out."""
     files = tf.data.Dataset.list_files(pattern, shuffle=False)
     texts = files.interleave(tf.data.TextLineDataset)
     return texts.map(lambda line: tf.strings.to_number(line, tf.int64))
+
+
+def noted(rows: int, folder: str) -> tf.data.Dataset:
+    """Numbers that leave a file behind when they are made."""
+
+    def note(row: tf.Tensor) -> tf.Tensor:
+        path = tf.strings.join([folder, tf.strings.as_string(row)], separator="/")
+        with tf.control_dependencies([tf.io.write_file(path, "")]):
+            return tf.identity(row)
+
+    return numbers(rows).map(note)
+
+
+def one_file(path: str) -> tf.data.Dataset:
+    """A source that no dispatcher can split."""
+    return tf.data.experimental.CsvDataset(path, [tf.int64]).map(lambda row: row)
 
 
 def hinted(rows: int) -> tf.data.Dataset:

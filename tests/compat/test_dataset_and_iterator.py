@@ -141,6 +141,18 @@ def test_get_next(in_order: Input, strategy: Any) -> None:
 
 @behaviour(
     ITERATOR,
+    shows="`get_next()` of a strategy of one replica: a `tf.Tensor`, no `DistributedValues`",
+    call="`iter(train.distribute(strategy, dataset)).get_next()`",
+)
+def test_get_next_of_one_replica(in_order: Input) -> None:
+    one = tf.distribute.OneDeviceStrategy(CPUS[0])
+    rows = iter(in_order.distribute(one, tf.data.Dataset.range(4).batch(2))).get_next()
+    assert isinstance(rows, tf.Tensor)
+    assert rows.numpy().tolist() == [0, 1]
+
+
+@behaviour(
+    ITERATOR,
     shows="`get_next()` raises `tf.errors.OutOfRangeError` at the end, and again when asked again",
     call="`iter(train.distribute(strategy, dataset)).get_next()`",
 )

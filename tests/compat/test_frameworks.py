@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -11,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests import examples
+from tests.compat import pytorch
 from tests.compat.behaviour import Reference, behaviour
 
 FRAMEWORKS = Reference.FRAMEWORKS
@@ -48,7 +48,10 @@ def test_jax() -> None:
     shows="a PyTorch training loop, without TensorFlow in the trainer",
     call="`for batch in train.numpy()`; [train_torch.py](../examples/frameworks/train_torch.py)",
 )
+@pytest.mark.timeout(600)
 def test_torch() -> None:
-    if importlib.util.find_spec("torch") is None:
-        pytest.skip("PyTorch is too large to come with the tests; they run it where it is there")
-    assert run("train_torch.py").count("1437 rows") == 8
+    try:
+        python = pytorch.python()
+    except pytorch.Missing as missing:
+        pytest.skip(str(missing))
+    assert run("train_torch.py", python).count("1437 rows") == 8

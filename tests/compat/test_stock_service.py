@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import ast
+import os
+import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from tests.compat import stock_programs as programs
 from tests.compat.behaviour import Reference, behaviour
+from tests.compat.counting import Rows
 from tests.compat.stock_programs import POLICIES, distributed, numbers, read, service
 from tests.compat.stock_servers import WORKERS, StockServers
 from tests.integration import reading
+from tests.integration.devices import CPUS
 
 ROWS = 40
 ENDPOINT = "spec: {tfDataService: {}}"
@@ -75,6 +80,71 @@ def test_a_distributed_epoch_gives_everything_once(address: str) -> None:
 
 @behaviour(
     Reference.SERVICE,
+    shows="`distributed_epoch` of a source that cannot be split is refused, `parallel_epochs` of it"
+    " is not",
+    call=PLAIN,
+)
+def test_a_source_that_cannot_be_split(address: str, tmp_path: Path) -> None:
+    (tmp_path / "rows.txt").write_text("".join(f"{row}\n" for row in range(ROWS)))
+    dataset = programs.one_file(str(tmp_path / "rows.txt"))
+    with pytest.raises(tf.errors.UnimplementedError, match="split provider"):
+        read(distributed(dataset, address, "distributed_epoch"))
+    found = Counter(read(distributed(dataset, address, "parallel_epochs")))
+    assert found == dict.fromkeys(range(ROWS), WORKERS)
+
+
+@behaviour(
+    Reference.SERVICE,
+    shows="what stands before `distribute` runs in the workers, what stands after it in the"
+    " program: `[1, 1, 2, 2, 5, 5, 10, 10, 17, 17]`",
+    call=PLAIN,
+)
+def test_before_and_after(servers: StockServers) -> None:
+    found = programs.before_and_after(servers.address)
+    assert found == [1, 1, 2, 2, 5, 5, 10, 10, 17, 17]
+    workers = {str(part.pid) for part in servers.workers}
+    for before, after in programs.where_it_runs(servers.address):
+        assert len(ids_in(before) & workers) == 1
+        assert str(os.getpid()) in ids_in(after)
+
+
+def ids_in(threads: Iterable[bytes]) -> set[str]:
+    """Of `programs.threads`; the first thread's is the process's."""
+    return {path.decode().rpartition("/")[2] for path in threads}
+
+
+@behaviour(
+    Reference.SERVICE,
+    shows="Keras: `model.fit` of a dataset that was distributed",
+    call=PLAIN,
+)
+@pytest.mark.filterwarnings("ignore:Your input ran out of data")  # whose cardinality is unknown
+def test_fit_reads_a_distributed_dataset(address: str) -> None:
+    model = keras.Sequential([keras.layers.Input([1]), keras.layers.Dense(1)])
+    model.compile(optimizer="sgd", loss="mse", metrics=[Rows()])
+    rows = numbers(ROWS).map(lambda row: (tf.cast([row], tf.float32), [0.0])).batch(8)
+    history = model.fit(distributed(rows, address, "distributed_epoch"), epochs=2, verbose=0)
+    assert history.history["rows"] == [ROWS] * 2
+
+
+@behaviour(
+    Reference.SERVICE,
+    shows="`experimental_distribute_dataset` of a dataset that was distributed under a `job_name`",
+    call=PLAIN,
+)
+def test_a_strategy_distributes_a_distributed_dataset(address: str) -> None:
+    strategy = tf.distribute.MirroredStrategy(CPUS)
+    dataset = distributed(numbers(ROWS), address, "distributed_epoch", job_name="mirrored")
+    steps = [
+        [one.numpy().tolist() for one in strategy.experimental_local_results(batch)]
+        for batch in strategy.experimental_distribute_dataset(dataset.batch(8))
+    ]
+    assert [[len(one) for one in step] for step in steps] == [[4, 4]] * 5
+    assert sorted(row for step in steps for one in step for row in one) == list(range(ROWS))
+
+
+@behaviour(
+    Reference.SERVICE,
     shows="`ShardingPolicy.OFF` and `DYNAMIC`",
     call=PLAIN,
 )
@@ -90,7 +160,7 @@ def test_policies_that_ask_for_nothing(address: str, policy: str) -> None:
     call="`spec: {tfDataService: {staticSharding: true}}`",
 )
 @pytest.mark.parametrize("policy", ["FILE", "DATA", "FILE_OR_DATA", "HINT"])
-def test_policies_that_know_the_workers(address: str, policy: str, tmp_path: Path) -> None:
+def test_policies_that_know_the_workers(servers: StockServers, policy: str, tmp_path: Path) -> None:
     for file in range(4):
         rows = range(file * 10, file * 10 + 10)
         (tmp_path / f"{file}.txt").write_text("".join(f"{row}\n" for row in rows))
@@ -100,7 +170,17 @@ def test_policies_that_know_the_workers(address: str, policy: str, tmp_path: Pat
         "FILE_OR_DATA": lambda: numbers(ROWS),
         "HINT": lambda: programs.hinted(ROWS),
     }[policy]()
-    assert sorted(read(distributed(dataset, address, POLICIES[policy]))) == list(range(ROWS))
+    dataset = distributed(programs.with_makers(dataset), servers.address, POLICIES[policy])
+    shares: dict[str, list[int]] = {str(part.pid): [] for part in servers.workers}
+    for row, threads in dataset.as_numpy_iterator():
+        (maker,) = shares.keys() & ids_in(threads)
+        shares[maker].append(int(row))
+    one, other = (sorted(share) for share in shares.values())
+    # Whole files of ten, every other one; or else every other row.
+    size = 10 if policy == "FILE" else 1
+    assert sorted(one + other) == list(range(ROWS))
+    for share in (one, other):
+        assert len({row // size % WORKERS for row in share}) == 1
 
 
 @behaviour(
@@ -144,12 +224,43 @@ def test_a_job_name_is_used_again(address: str) -> None:
 
 @behaviour(
     Reference.SERVICE,
+    shows="`job_name`: two consumers that iterate three times share three passes",
+    call=PLAIN,
+)
+def test_consumers_of_one_job_name_share_every_pass(address: str) -> None:
+    def passes() -> list[list[int]]:
+        dataset = distributed(numbers(ROWS), address, "distributed_epoch", job_name="three")
+        return [read(dataset) for _ in range(3)]
+
+    for one, other in zip(*reading.at_once([passes, passes]), strict=True):
+        assert sorted(one + other) == list(range(ROWS))
+
+
+@behaviour(
+    Reference.SERVICE,
     shows="`max_outstanding_requests` bounds what a consumer asks for at once",
     call=PLAIN,
 )
-def test_one_outstanding_request_is_enough(address: str) -> None:
-    dataset = distributed(numbers(ROWS), address, "distributed_epoch", max_outstanding_requests=1)
-    assert sorted(read(dataset)) == list(range(ROWS))
+def test_requests_outstanding_are_bounded(address: str, tmp_path: Path) -> None:
+    leads = {}
+    for most in (1, 64):
+        folder = tmp_path / str(most)
+        folder.mkdir()
+        dataset = distributed(
+            programs.noted(100, str(folder)),
+            address,
+            "distributed_epoch",
+            max_outstanding_requests=most,
+        )
+        rows, made = [], []
+        for row in dataset.as_numpy_iterator():
+            rows.append(int(row))
+            made.append(len(list(folder.iterdir())) - len(rows))
+            time.sleep(0.01)  # the workers are quicker than this trainer
+        assert sorted(rows) == list(range(100))
+        leads[most] = max(made)
+    # Beside what is asked for, each worker has a few elements of its own ready.
+    assert leads[1] < 20 < leads[64]
 
 
 @behaviour(
@@ -194,13 +305,31 @@ def test_trainers_share_a_cache(address: str) -> None:
 
 @behaviour(
     Reference.SERVICE,
-    shows="`target_workers`: `AUTO`, `ANY`; `LOCAL` needs a worker in the trainer's own process",
+    shows="`target_workers`: `AUTO`, `ANY`",
     call=PLAIN,
 )
 @pytest.mark.parametrize("target", ["AUTO", "ANY"])
 def test_target_workers(address: str, target: str) -> None:
     dataset = distributed(numbers(ROWS), address, "distributed_epoch", target_workers=target)
     assert sorted(read(dataset)) == list(range(ROWS))
+
+
+@behaviour(
+    Reference.SERVICE,
+    shows='`target_workers="LOCAL"`: from a worker in the program\'s own process alone',
+    call=PLAIN,
+    note="The program starts that worker itself: a `WorkerServer` with the endpoint's address",
+)
+def test_the_program_is_a_worker_itself() -> None:
+    with StockServers(static=False) as own:
+        dataset = distributed(numbers(ROWS), own.address, "parallel_epochs", target_workers="LOCAL")
+        with pytest.raises(tf.errors.InvalidArgumentError, match="no local worker"):
+            read(dataset)
+        dispatcher = own.address.removeprefix("grpc://")
+        local = service.WorkerServer(service.WorkerConfig(dispatcher_address=dispatcher))
+        # Of three workers, each of which would give everything.
+        assert Counter(read(dataset)) == dict.fromkeys(range(ROWS), 1)
+        del local
 
 
 @behaviour(
@@ -232,6 +361,24 @@ def test_the_dispatcher_goes_on_from_its_journal(servers: StockServers) -> None:
         "distributed_epoch", servers.address, identity, element_spec=dataset.element_spec
     )
     assert sorted(read(again)) == list(range(2000))
+
+
+@behaviour(
+    Reference.WRONG_USE,
+    shows="tf.data service: a `processing_mode` or an address that is none",
+    call="`ValueError`, as in TensorFlow",
+)
+@pytest.mark.parametrize(
+    ("mode", "address", "message"),
+    [
+        ("every_epoch", "grpc://127.0.0.1:1", "every_epoch"),
+        ("parallel_epochs", "grpc://127.0.0.1://1", "Malformed"),
+        ("parallel_epochs", "", "not be empty"),
+    ],
+)
+def test_wrong_arguments(mode: str, address: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        distributed(numbers(ROWS), address, mode)
 
 
 @behaviour(

@@ -107,6 +107,32 @@ def test_arrays_in_memory(train: Input, strategy: Any) -> None:
 
 @behaviour(
     TPU,
+    shows="`experimental_make_numpy_dataset`: a list of arrays is stacked",
+    call="`train.distribute(strategy, tf.data.Dataset.from_tensor_slices(arrays).batch(...))`",
+)
+def test_a_list_of_arrays_is_stacked(in_order: Input, strategy: Any) -> None:
+    arrays = [np.full(3, row, np.float32) for row in range(4)]
+    dataset = tf.data.Dataset.from_tensor_slices(arrays).batch(4)
+    (step,) = (local(strategy, rows) for rows in in_order.distribute(strategy, dataset))
+    assert step == [[[0.0] * 3, [1.0] * 3], [[2.0] * 3, [3.0] * 3]]
+
+
+@behaviour(
+    TPU,
+    shows="a batch is divided among a host's replicas also where sharding is turned off",
+    call="the dataset's options; `train.distribute(strategy, dataset)`",
+)
+def test_a_batch_is_divided_without_sharding(in_order: Input, strategy: Any) -> None:
+    options = tf.data.Options()
+    off = tf.data.experimental.AutoShardPolicy.OFF
+    options.experimental_distribute.auto_shard_policy = off
+    dataset = tf.data.Dataset.range(8).batch(4).with_options(options)
+    steps = [local(strategy, rows) for rows in in_order.distribute(strategy, dataset)]
+    assert steps == [[[0, 1], [2, 3]], [[4, 5], [6, 7]]]
+
+
+@behaviour(
+    TPU,
     shows="`reduce` with `axis=None`: over replicas only, `[0+4, 1+5, 2+6, 3+7]`; with `axis=0`:"
     " over the batch, too",
     call="as in TensorFlow",

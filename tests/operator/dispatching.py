@@ -22,6 +22,7 @@ from tests.unit.distributed_input.dispatcher.builders import consumer, job, work
 def token_of(cluster: Cluster, name: str) -> str:
     """The token of an input, once there is one."""
     secret = eventually(lambda: cluster.get("Secret", f"{name}-distributed-input"))
+    assert secret
     return base64.b64decode(secret["data"]["token"]).decode()
 
 

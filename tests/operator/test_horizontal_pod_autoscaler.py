@@ -62,9 +62,10 @@ def adapted(cluster, operator, control_plane, tmp_path_factory):
         yield
 
 
-def conditions(cluster, path) -> dict[str, dict[str, str]]:
+def condition(cluster, path, kind: str) -> dict[str, str]:
+    """A condition of the autoscaler; empty where there is none."""
     found = cluster.call("GET", f"{path}/{NAME}").get("status", {}).get("conditions", [])
-    return {one["type"]: one for one in found}
+    return next((one for one in found if one["type"] == kind), {})
 
 
 @pytest.mark.timeout(600)
@@ -84,8 +85,8 @@ def test_it_scales_an_input_by_our_signal(cluster, operator, adapted, path, tmp_
         cluster.call("POST", path, autoscaler())
         # 100 rows a second in a quarter of the time are 400; a worker makes 100 while busy.
         eventually(lambda: replicas() == (4, 4), _LONG)
-        assert conditions(cluster, path)["AbleToScale"]["status"] == "True"
-        assert conditions(cluster, path)["ScalingActive"]["status"] == "True"
+        assert condition(cluster, path, "AbleToScale")["status"] == "True"
+        assert condition(cluster, path, "ScalingActive")["status"] == "True"
         fields = cluster.get("DistributedInput", NAME)["metadata"]["managedFields"]
         (owner,) = (one["manager"] for one in fields if one.get("subresource") == "scale")
         assert owner == "kube-controller-manager"
@@ -101,15 +102,13 @@ def test_it_and_our_autoscaling_at_once_are_told(cluster, operator, adapted, pat
     cluster.create(manifest(NAME, workers={"replicas": 2, "autoscaling": scaling}))
     eventually(lambda: cluster.get("DistributedInput", NAME).get("status", {}).get("selector"))
     cluster.call("POST", path, autoscaler(minimum=3))
-    failed = eventually(
-        lambda: (
-            (one := conditions(cluster, path).get("AbleToScale"))
-            and one["status"] == "False"
-            and one
-        ),
-        _LONG,
-    )
-    assert "autoscaling owns the number of workers" in failed["message"]
+
+    def refused() -> bool:
+        return condition(cluster, path, "AbleToScale").get("status") == "False"
+
+    eventually(refused, _LONG)
+    told = condition(cluster, path, "AbleToScale")["message"]
+    assert "autoscaling owns the number of workers" in told
     assert cluster.get("DistributedInput", NAME)["spec"]["workers"]["replicas"] == 2
     cluster.call("DELETE", f"{path}/{NAME}")
     cluster.delete("DistributedInput", NAME)
@@ -121,7 +120,8 @@ def test_the_documented_manifests_name_what_there_is(cluster):
     for spec in (keda, own):
         assert spec["scaleTargetRef"] == target | {"name": NAME}
     (trigger,), (by,) = keda["triggers"], own["metrics"]
-    name = metrics.RECOMMENDED.describe()[0].name
+    (described,) = metrics.RECOMMENDED.describe()
+    name = described.name
     assert by["external"]["metric"]["name"] == name
     labels = set(re.findall(r"(\w+)=", trigger["metadata"]["query"]))
     assert f"{name}{{" in trigger["metadata"]["query"]

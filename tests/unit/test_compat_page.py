@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.compat.behaviour import Behaviour, Reference
-from tests.compat.page import Result, page
+from tests.compat.page import Result, page, with_what_is_known
 
 
 def result(outcome: str = "passed", why: str = "", test: str = "test_it", **fields: Any) -> Result:
@@ -55,3 +55,13 @@ def test_tests_of_one_behaviour_are_one_row_in_its_references_section() -> None:
     for test in ("test_one", "test_two"):
         assert f"[{test}](../tests/compat/test_file.py)" in guide
     assert "x \\| y" in dataset
+
+
+def test_what_cannot_run_here_stays_as_it_was_shown_elsewhere() -> None:
+    passed, skipped, failed = (
+        page([result(one, "no torch" * (one == "skipped"))], "It ran.")
+        for one in ("passed", "skipped", "failed")
+    )
+    assert with_what_is_known(skipped, passed) == passed
+    assert with_what_is_known(skipped, "") == skipped
+    assert with_what_is_known(failed, passed) == failed

@@ -321,7 +321,9 @@ class SplitStream:
                     self.replayed, self.trouble = block.replayed, ""
                 context.stats.waiting.pop("worker", None)
                 continue
-            self.replayed = 0  # also behind others' rows: who falls behind those has them made again
+            self.replayed = (
+                0  # also behind others' rows: who falls behind those has them made again
+            )
             if first:
                 first, self.trouble = False, ""
                 context.stats.waiting.pop("worker", None)

@@ -1,0 +1,86 @@
+"""A Python that has PyTorch: this one, or one with Debian's, which is a tenth of PyPI's.
+
+PyPI's brings CUDA along, gigabytes of it. Debian's is for CPUs alone, some 125 MB with all that it
+wants, and was built against numpy 1: so its packages are unpacked into the cache, not installed,
+and an environment of its own has that numpy and what `distributed_input` needs.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from tests.cluster.binaries import cache_dir, lock
+
+_PACKAGE = "python3-torch"
+_NEEDED = ("numpy<2", "grpcio", "protobuf", "typing-extensions")
+_SOURCES = Path(__file__).parents[2] / "sidecar" / "src"
+_SECONDS = 300.0
+
+
+class Missing(Exception):
+    """Why this machine has no PyTorch, and cannot get one; one line."""
+
+
+def python() -> list[str]:
+    """The beginning of a command: a Python that imports torch and this checkout's sources.
+
+    Raises:
+        Missing: torch is not installed, and Debian's is not for this machine.
+        subprocess.CalledProcessError: it is, and could not be fetched; stderr has said why.
+    """
+    if importlib.util.find_spec("torch"):
+        return [sys.executable]
+    tag = f"3{sys.version_info.minor}"
+    made = cache_dir() / f"pytorch-cpython-{tag}"
+    with lock("apt"):
+        if not made.exists():
+            _make(made, tag)
+    root = made / "root"
+    lib = root / "usr/lib/x86_64-linux-gnu"
+    libraries = (lib, lib / "blas", lib / "lapack", root / "usr/lib", root / "lib" / lib.name)
+    modules = (root / "usr/lib/python3/dist-packages", _SOURCES)
+    paths = {"LD_LIBRARY_PATH": libraries, "PYTHONPATH": modules}
+    settings = [f"{name}={':'.join(map(str, found))}" for name, found in paths.items()]
+    return ["env", *settings, str(made / "venv" / "bin" / "python")]
+
+
+def _make(made: Path, tag: str) -> None:
+    if not shutil.which("apt-get"):
+        raise Missing("PyTorch is not installed, and this machine has no apt-get to fetch it")
+    made.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=made.parent) as name:
+        folder = Path(name) / "made"
+        _unpack(folder / "root")
+        if not list(folder.glob(f"root/usr/lib/python3/dist-packages/torch/_C.*-{tag}-x86_64*.so")):
+            raise Missing("PyTorch is not installed, and Debian's is for another Python or machine")
+        _run(sys.executable, "-m", "venv", folder / "venv")
+        _run(folder / "venv" / "bin" / "python", "-m", "pip", "install", "--quiet", *_NEEDED)
+        folder.rename(made)
+
+
+def _unpack(root: Path) -> None:
+    """torch and the libraries that it wants; what else apt would install it does without."""
+    if os.geteuid() == 0:  # else the lists are what they are
+        _run("apt-get", "update", "--quiet=2")
+    plan = _run("apt-get", "install", "--simulate", "--no-install-recommends", _PACKAGE)
+    names = {line.split()[1] for line in plan.splitlines() if line.startswith("Inst ")}
+    libraries = [one for one in names if one.startswith(("lib", "ocl-")) and "-test" not in one]
+    with tempfile.TemporaryDirectory() as debs:
+        _run("apt-get", "download", "--quiet=2", _PACKAGE, *libraries, folder=debs)
+        root.mkdir(parents=True)
+        for deb in Path(debs).iterdir():
+            _run("dpkg-deb", "--extract", deb, root)
+
+
+def _run(*command: str | Path, folder: str | None = None) -> str:
+    """What it prints."""
+    done = subprocess.run(
+        command, cwd=folder, check=True, stdout=subprocess.PIPE, text=True, timeout=_SECONDS
+    )
+    return done.stdout
