@@ -210,6 +210,26 @@ def test_a_host_training_loop(in_order: Input) -> None:
     assert seen == [[[0, 1], [2, 3]], [[4, 5], [6, 7]], [[8], []]]
 
 
+@behaviour(
+    GUIDE,
+    shows="a host training loop of more `next(iterator)` than there are batches:"
+    " `tf.errors.OutOfRangeError`",
+    call="`next(iter(train.distribute(strategy, dataset)))`",
+)
+def test_a_host_training_loop_that_runs_out(in_order: Input) -> None:
+    strategy = tf.distribute.MirroredStrategy(CPUS)
+    iterator = iter(in_order.distribute(strategy, tf.data.Dataset.range(9).batch(4)))
+
+    @tf.function
+    def train_fn(iterator: Any) -> None:
+        for _ in tf.range(2):
+            strategy.run(lambda rows: rows, args=(next(iterator),))
+
+    train_fn(iterator)
+    with pytest.raises(tf.errors.OutOfRangeError):
+        train_fn(iterator)  # of two steps there is one
+
+
 # element_spec.
 
 
