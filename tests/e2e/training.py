@@ -83,7 +83,7 @@ class Training:
                 "data": files,
             },
             self.input(**workers),
-            self._job(),
+            trainers(NAME, self._image, ["read.py", str(self._step)], TRAINERS),
         )
         eventually(lambda: len(self.first_batches()) == TRAINERS, SECONDS)
 
@@ -109,42 +109,6 @@ class Training:
                 "numSplits": 32,
                 "workers": workers,
                 "sidecar": {"buffer": "1Mi"},
-            },
-        }
-
-    def _job(self) -> dict[str, Any]:
-        container = {
-            "name": "trainer",
-            "image": self._image,
-            "command": ["python", "-u", "/code/read.py", str(self._step)],
-            "securityContext": _RESTRICTED,
-            "volumeMounts": [{"name": "code", "mountPath": "/code"}],
-        }
-        return {
-            "apiVersion": "batch/v1",
-            "kind": "Job",
-            "metadata": {"name": NAME},
-            "spec": {
-                "completionMode": "Indexed",
-                "completions": TRAINERS,
-                "parallelism": TRAINERS,
-                "backoffLimit": 0,
-                "template": {
-                    "metadata": {
-                        "labels": {INJECT_LABEL: "true"},
-                        "annotations": {INPUTS_ANNOTATION: NAME},
-                    },
-                    "spec": {
-                        "restartPolicy": "Never",
-                        "terminationGracePeriodSeconds": 5,
-                        "securityContext": {
-                            "runAsNonRoot": True,
-                            "seccompProfile": {"type": "RuntimeDefault"},
-                        },
-                        "containers": [container],
-                        "volumes": [{"name": "code", "configMap": {"name": NAME}}],
-                    },
-                },
             },
         }
 
@@ -268,6 +232,46 @@ class Training:
         if self.kubectl.get("pod", pod)["status"]["phase"] == "Pending":
             return ""
         return self.kubectl("logs", pod, "-c", "trainer")
+
+
+def trainers(name: str, image: str, program: list[str], count: int) -> dict[str, Any]:
+    """A Job of so many pods beside sidecars for the input of its name; the ConfigMap of its name
+    has the program, a file and its arguments.
+    """
+    container = {
+        "name": "trainer",
+        "image": image,
+        "command": ["python", "-u", f"/code/{program[0]}", *program[1:]],
+        "securityContext": _RESTRICTED,
+        "volumeMounts": [{"name": "code", "mountPath": "/code"}],
+    }
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": name},
+        "spec": {
+            "completionMode": "Indexed",
+            "completions": count,
+            "parallelism": count,
+            "backoffLimit": 0,
+            "template": {
+                "metadata": {
+                    "labels": {INJECT_LABEL: "true"},
+                    "annotations": {INPUTS_ANNOTATION: name},
+                },
+                "spec": {
+                    "restartPolicy": "Never",
+                    "terminationGracePeriodSeconds": 5,
+                    "securityContext": {
+                        "runAsNonRoot": True,
+                        "seccompProfile": {"type": "RuntimeDefault"},
+                    },
+                    "containers": [container],
+                    "volumes": [{"name": "code", "configMap": {"name": name}}],
+                },
+            },
+        },
+    }
 
 
 def ready(pod: dict[str, Any]) -> bool:

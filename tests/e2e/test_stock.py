@@ -1,0 +1,49 @@
+"""TensorFlow's own tf.data service in the pods of an input, static policies included."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.training import trainers
+
+pytestmark = pytest.mark.timeout(900)  # of pods that import TensorFlow, on whatever machine
+
+_NAME = "stock"
+_PROGRAM = Path(__file__).parent / "stock.py"
+
+
+def test_an_unmodified_program_reads_under_every_policy(kubectl, whole_cluster):
+    requests = {"cpu": "50m", "memory": "256Mi"}
+    kubectl.apply(
+        {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {"name": _NAME},
+            "data": {_PROGRAM.name: _PROGRAM.read_text()},
+        },
+        {
+            "apiVersion": "distributed-input.dev/v1alpha1",
+            "kind": "DistributedInput",
+            "metadata": {"name": _NAME},
+            "spec": {
+                "dataset": {"fromTrainer": True},
+                "workers": {"replicas": 2, "resources": {"requests": requests}},
+                "sidecar": {"buffer": "1Mi"},
+                "tfDataService": {"staticSharding": True},
+            },
+        },
+    )
+    kubectl.wait(f"dinput/{_NAME}", "Ready", 170)
+    address = kubectl.get("dinput", _NAME)["status"]["tfDataService"]["address"]
+    assert address == f"grpc://{_NAME}-dispatcher:7080"
+    kubectl.apply(trainers(_NAME, whole_cluster.images["worker"], [_PROGRAM.name], 1))
+    kubectl.wait(f"job/{_NAME}", "Complete", 170)
+    found = json.loads(kubectl("logs", f"job/{_NAME}", "-c", "trainer"))
+    once, by_both = list(range(100)), sorted([*range(100), *range(100)])
+    assert found == {
+        "OFF": by_both,
+        **dict.fromkeys(("DYNAMIC", "DATA", "HINT", "FILE_OR_DATA"), once),
+    }
