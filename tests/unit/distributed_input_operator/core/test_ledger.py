@@ -193,3 +193,12 @@ def test_who_wants_fewer_has_them_at_once_while_others_wait():
     ledger.settle()
     before = ledger.ask(ask("a", 8, held=8)).workers
     assert ledger.ask(ask("a", before - 2, held=before)).workers == before - 2
+
+
+def test_what_comes_counts_beside_what_still_leaves():
+    ledger = Ledger()
+    ledger.use(limited(10))
+    ledger.settle()
+    assert ledger.ask(ask("a", 5, held=2, occupied=6)).workers == 5, "nine pods, for a while"
+    assert ledger.ask(ask("b", 2)).workers == 0
+    assert ledger.ask(ask("c", 1)).workers == 1
