@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from distributed_input_operator.core.budget import Grant
-from distributed_input_operator.core.claims import takes
+from distributed_input_operator.core.claims import held, takes
 from distributed_input_operator.core.plan import plan, report
 from distributed_input_operator.core.rates import Measured
 from distributed_input_operator.core.snapshot import Pod
@@ -76,6 +76,21 @@ def test_an_ask_says_what_is_wanted_what_there_is_and_what_it_is_worth():
     assert (claim.wanted, claim.least, claim.held, claim.occupied) == (9, 1, 9, 2)
     assert claim.cost == 2 * 8 * 4
     assert claim.worker == (1, 1500, 2 * GIB)
+
+
+def test_an_input_that_nobody_reads_yet_bids_as_if_one_did():
+    claim = asked(snapshot(trainers={"acceleratorsPerTrainer": 8})).claim
+    assert claim.cost == 8
+
+
+def test_what_is_held_is_held_of_every_resource():
+    found = snapshot(workers={"replicas": 3, "resources": {"requests": {"cpu": "500m"}}})
+    live = after(found, plan(found, NOW)).objects["Deployment", "digits-worker"]
+    ask = held(live, 2, ("team", "digits"), {"team": "a"})
+    assert ask is not None
+    assert (ask.claim.held, ask.claim.occupied, ask.labels) == (3, 2, {"team": "a"})
+    assert ask.claim.worker == takes(live)
+    assert ask.claim.worker[1] == 500
 
 
 def test_the_minimum_of_autoscaling_is_the_least():

@@ -165,3 +165,40 @@ def test_who_waits_gets_the_place_of_who_is_gone():
     assert ledger.unsettled
     assert ledger.settle() == [("t", "a")]
     assert ledger.ask(ask("a", 10, held=4)).workers == 10
+
+
+def test_who_asks_for_another_number_takes_only_that():
+    ledger = Ledger()
+    ledger.use(limited(10))
+    ledger.settle()
+    for wanted in (3, 4, 5):
+        ledger.ask(ask("a", wanted, held=wanted - 1))
+    assert ledger.ask(ask("b", 5)).workers == 5
+    assert not ledger.unsettled
+
+
+def test_a_new_policy_is_weighed():
+    ledger = Ledger()
+    ledger.ask(ask("a", 9, held=9))
+    ledger.settle()
+    ledger.use(limited(2))
+    assert ledger.unsettled
+
+
+def test_who_wants_fewer_has_them_at_once_while_others_wait():
+    ledger = Ledger()
+    ledger.use(limited(10))
+    ledger.ask(ask("a", 8, held=8))
+    ledger.ask(ask("b", 8))
+    ledger.settle()
+    before = ledger.ask(ask("a", 8, held=8)).workers
+    assert ledger.ask(ask("a", before - 2, held=before)).workers == before - 2
+
+
+def test_what_comes_counts_beside_what_still_leaves():
+    ledger = Ledger()
+    ledger.use(limited(10))
+    ledger.settle()
+    assert ledger.ask(ask("a", 5, held=2, occupied=6)).workers == 5, "nine pods, for a while"
+    assert ledger.ask(ask("b", 2)).workers == 0
+    assert ledger.ask(ask("c", 1)).workers == 1
