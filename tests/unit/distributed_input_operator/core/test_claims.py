@@ -83,6 +83,15 @@ def test_an_input_that_nobody_reads_yet_bids_as_if_one_did():
     assert claim.cost == 8
 
 
+def test_what_is_needed_may_be_more_than_may_come_at_once():
+    scaling = {"minReplicas": 1, "maxReplicas": 50}
+    reading = Measured(consumers=1, demand=2000, busy_rate=100)
+    found = replace(snapshot(workers={"autoscaling": scaling}), measured=reading)
+    claim = asked(found).claim
+    assert claim.needed is not None
+    assert claim.needed > claim.wanted
+
+
 def test_what_is_held_is_held_of_every_resource():
     found = snapshot(workers={"replicas": 3, "resources": {"requests": {"cpu": "500m"}}})
     live = after(found, plan(found, NOW)).objects["Deployment", "digits-worker"]
