@@ -27,10 +27,9 @@ PROTOC = $(UV) run --quiet --isolated --no-project --no-config --python '>=3.10,
 PROTOS = distributed_input/proto/*.proto
 
 # What `make test` runs: the lanes side by side, as much of what each does is waiting; within a lane the quick ones first.
-LANES := checks machine cluster
-checks_LANE := lint types contracts protos-check crds-check unit charts compat
-machine_LANE := integration faults operator
-cluster_LANE := cluster e2e
+LANES := machine cluster
+machine_LANE := lint types contracts protos-check crds-check unit integration compat
+cluster_LANE := charts operator faults cluster e2e
 PARTS := $(foreach lane,$(LANES),$($(lane)_LANE))
 
 .PHONY: help setup run test lane lint format types contracts unit charts operator cluster e2e cluster-up cluster-down integration compat compat-page faults chaos simulate bench protos protos-check crds crds-check clean

@@ -89,9 +89,15 @@ class Node:
         """Give an image of this node another name, too."""
         self._done("images", "tag", "--force", image, name)
 
-    def kill(self, container_id: str) -> None:
-        """SIGKILL a container's first process. container_id: of its status, after `://`."""
-        self._done("tasks", "kill", "--signal=SIGKILL", container_id)
+    def kill(self, container_id: str) -> bool:
+        """SIGKILL a container's first process; False where it does not run any more.
+
+        container_id: of its status, after `://`, which may be of one that has just died.
+        """
+        done = self._ctr("tasks", "kill", "--signal=SIGKILL", container_id)
+        if done.returncode and "not found" not in done.stderr:
+            raise RuntimeError(f"SIGKILL to {container_id}: {done.stderr}")
+        return not done.returncode
 
     def _done(self, *command: str) -> None:
         done = self._ctr(*command)

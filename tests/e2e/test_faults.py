@@ -209,7 +209,7 @@ def _name(pod: dict[str, Any]) -> str:
 
 def _kill(training: Training, node: Node, pod: dict[str, Any], container: str) -> None:
     """SIGKILL to a container; returns when its pod is ready again with another."""
-    node.kill(container_id(pod, container))
+    assert node.kill(container_id(pod, container))
 
     def again() -> bool:
         now = training.kubectl.get("pod", _name(pod))
@@ -219,8 +219,13 @@ def _kill(training: Training, node: Node, pod: dict[str, Any], container: str) -
 
 
 def _kill_operators(release: Release, node: Node) -> None:
-    for pod in release.kubectl.list("pod", "app.kubernetes.io/component=operator"):
-        node.kill(container_id(pod, "operator"))
+    """All that run; one at least, which may still be on its way back from the last time."""
+
+    def killed() -> bool:
+        pods = release.kubectl.list("pod", "app.kubernetes.io/component=operator")
+        return sum(node.kill(container_id(pod, "operator")) for pod in pods) > 0
+
+    eventually(killed)
 
 
 def _others_ready(look: Callable[[], list[dict[str, Any]]], gone: set[str], count: int) -> None:
