@@ -7,7 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from distributed_input_operator.core.names import (
+    COMPONENT_LABEL,
+    INPUT_LABEL,
+    TF_DATA_WORKER_CONTAINER,
+    WORKER,
+)
 from tests.e2e.training import trainers
+from tests.operator.running import eventually
 
 pytestmark = pytest.mark.timeout(900)  # of pods that import TensorFlow, on whatever machine
 
@@ -39,11 +46,22 @@ def test_an_unmodified_program_reads_under_every_policy(kubectl, whole_cluster):
     kubectl.wait(f"dinput/{_NAME}", "Ready", 170)
     address = kubectl.get("dinput", _NAME)["status"]["tfDataService"]["address"]
     assert address == f"grpc://{_NAME}-dispatcher:7080"
+    eventually(lambda: _serving(kubectl) == 2, 170)
     kubectl.apply(trainers(_NAME, whole_cluster.images["worker"], [_PROGRAM.name], 1))
     kubectl.wait(f"job/{_NAME}", "Complete", 170)
-    found = json.loads(kubectl("logs", f"job/{_NAME}", "-c", "trainer"))
+    said = kubectl("logs", f"job/{_NAME}", "-c", "trainer").splitlines()
+    found = json.loads(said[-1])  # behind what TensorFlow logs
     once, by_both = list(range(100)), sorted([*range(100), *range(100)])
     assert found == {
         "OFF": by_both,
         **dict.fromkeys(("DYNAMIC", "DATA", "HINT", "FILE_OR_DATA"), once),
     }
+
+
+def _serving(kubectl) -> int:
+    """Workers that have registered. tf.data service begins with those that it knows."""
+    pods = kubectl.list("pod", f"{INPUT_LABEL}={_NAME},{COMPONENT_LABEL}={WORKER}")
+    said = [
+        kubectl("logs", pod["metadata"]["name"], "-c", TF_DATA_WORKER_CONTAINER) for pod in pods
+    ]
+    return sum('"serving"' in one for one in said)
