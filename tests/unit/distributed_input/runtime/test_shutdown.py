@@ -20,7 +20,9 @@ shutdown._HARD_STOP_EXTRA_SECONDS = 0.2
 print("ready", flush=True)
 stopping.wait()
 print("draining", flush=True)
-time.sleep(float(sys.argv[2]))
+end = time.monotonic() + float(sys.argv[2])
+while time.monotonic() < end:  # in slices: a signal just before a sleep does not end it
+    time.sleep(min(0.1, float(sys.argv[2])))
 print("done", flush=True)
 """
 
