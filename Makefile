@@ -28,8 +28,8 @@ PROTOS = distributed_input/proto/*.proto
 
 # What `make test` runs: the lanes side by side, as much of what each does is waiting; within a lane the quick ones first.
 LANES := machine cluster
-machine_LANE := lint types contracts protos-check crds-check unit integration compat
-cluster_LANE := charts operator faults cluster e2e
+machine_LANE := lint types contracts protos-check crds-check unit charts integration compat faults
+cluster_LANE := operator cluster e2e
 PARTS := $(foreach lane,$(LANES),$($(lane)_LANE))
 
 .PHONY: help setup run test lane lint format types contracts unit charts operator cluster e2e cluster-up cluster-down integration compat compat-page faults chaos simulate bench protos protos-check crds crds-check clean
