@@ -49,7 +49,9 @@ class Audit:
     @property
     def flags(self) -> dict[str, object]:
         """The API server's."""
-        return {"audit-policy-file": self._policy, "audit-log-path": self._log}
+        # In one file: the API server would begin another after 100 MB.
+        size = {"audit-log-maxsize": 100_000}
+        return {"audit-policy-file": self._policy, "audit-log-path": self._log, **size}
 
     def requests(self) -> Counter[str]:
         """Requests since the last call, by "verb resource"."""
@@ -57,11 +59,13 @@ class Audit:
         with self._log.open("rb") as log:
             log.seek(self._read)
             for line in log:
+                if not line.endswith(b"\n"):
+                    break  # it is being written
+                self._read += len(line)
                 event = json.loads(line)
                 what = event.get("objectRef", {})
                 name = "/".join(filter(None, (what.get("resource"), what.get("subresource"))))
                 found[f"{event['verb']} {name}"] += 1
-            self._read = log.tell()
         return found
 
 
