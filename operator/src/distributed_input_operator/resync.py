@@ -77,7 +77,8 @@ class Resync:
         self.listing_seconds = time.monotonic() - started
         if suspects:
             await asyncio.sleep(grace)
-        known = {one.kind: self._store.of_kind(one.kind.kind) for one in suspects}
+        kinds = {one.kind for one in suspects}
+        known = {kind: self._store.of_kind(kind.kind) for kind in kinds}
         missed = [
             one for one in suspects if await self._still_differs(one, known[one.kind].get(one.uid))
         ]
