@@ -8,30 +8,23 @@ and an environment of its own has that numpy and what `distributed_input` needs.
 from __future__ import annotations
 
 import importlib.util
-import os
-import shutil
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
 from tests.cluster.binaries import cache_dir, lock
+from tests.cluster.debian import Missing, run, unpack
 
 _PACKAGE = "python3-torch"
 _NEEDED = ("numpy<2", "grpcio", "protobuf", "typing-extensions")
 _SOURCES = Path(__file__).parents[2] / "sidecar" / "src"
-_SECONDS = 300.0
-
-
-class Missing(Exception):
-    """Why this machine has no PyTorch, and cannot get one; one line."""
 
 
 def python() -> list[str]:
     """The beginning of a command: a Python that imports torch and this checkout's sources.
 
     Raises:
-        Missing: torch is not installed, and Debian's is not for this machine.
+        Missing: torch is not installed, and Debian's is not for this machine or Python.
         subprocess.CalledProcessError: it is, and could not be fetched; stderr has said why.
     """
     if importlib.util.find_spec("torch"):
@@ -51,36 +44,12 @@ def python() -> list[str]:
 
 
 def _make(made: Path, tag: str) -> None:
-    if not shutil.which("apt-get"):
-        raise Missing("PyTorch is not installed, and this machine has no apt-get to fetch it")
     made.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=made.parent) as name:
         folder = Path(name) / "made"
-        _unpack(folder / "root")
+        unpack(_PACKAGE, folder / "root")
         if not list(folder.glob(f"root/usr/lib/python3/dist-packages/torch/_C.*-{tag}-x86_64*.so")):
             raise Missing("PyTorch is not installed, and Debian's is for another Python or machine")
-        _run(sys.executable, "-m", "venv", folder / "venv")
-        _run(folder / "venv" / "bin" / "python", "-m", "pip", "install", "--quiet", *_NEEDED)
+        run(sys.executable, "-m", "venv", folder / "venv")
+        run(folder / "venv" / "bin" / "python", "-m", "pip", "install", "--quiet", *_NEEDED)
         folder.rename(made)
-
-
-def _unpack(root: Path) -> None:
-    """torch and the libraries that it wants; what else apt would install it does without."""
-    if os.geteuid() == 0:  # else the lists are what they are
-        _run("apt-get", "update", "--quiet=2")
-    plan = _run("apt-get", "install", "--simulate", "--no-install-recommends", _PACKAGE)
-    names = {line.split()[1] for line in plan.splitlines() if line.startswith("Inst ")}
-    libraries = [one for one in names if one.startswith(("lib", "ocl-")) and "-test" not in one]
-    with tempfile.TemporaryDirectory() as debs:
-        _run("apt-get", "download", "--quiet=2", _PACKAGE, *libraries, folder=debs)
-        root.mkdir(parents=True)
-        for deb in Path(debs).iterdir():
-            _run("dpkg-deb", "--extract", deb, root)
-
-
-def _run(*command: str | Path, folder: str | None = None) -> str:
-    """What it prints."""
-    done = subprocess.run(
-        command, cwd=folder, check=True, stdout=subprocess.PIPE, text=True, timeout=_SECONDS
-    )
-    return done.stdout

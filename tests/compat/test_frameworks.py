@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests import examples
+from tests.cluster.debian import Missing
 from tests.compat import pytorch
 from tests.compat.behaviour import Reference, behaviour
 
@@ -52,6 +53,6 @@ def test_jax() -> None:
 def test_torch() -> None:
     try:
         python = pytorch.python()
-    except pytorch.Missing as missing:
+    except Missing as missing:
         pytest.skip(str(missing))
     assert run("train_torch.py", python).count("1437 rows") == 8

@@ -274,9 +274,13 @@ class Oracle(Policy):
     label = "oracle"
     seconds = 1.0
 
+    def ahead(self) -> float:
+        """So many seconds of the future are known: until a worker asked for now would serve."""
+        return self.trace.conditions.start[1] + 1
+
     def wanted(self) -> dict[str, int]:
-        """The most that is needed until a worker that is asked for now would serve."""
-        ahead = self.trace.conditions.start[1] + 1
+        """The most that is needed in that time."""
+        ahead = self.ahead()
         most = {name: self._need(job, self.world.now, ahead) for name, job in self.jobs.items()}
         bids = {
             name: job.accelerators
@@ -293,7 +297,7 @@ class Oracle(Policy):
 
     def _need(self, job: Job, now: float, ahead: float) -> int:
         there = [job.load(now), *(load for start, load in job.loads if now < start <= now + ahead)]
-        resumes = [load for start, load in job.loads if now < start <= now + 120]
+        resumes = [load for start, load in job.loads if ahead and now < start <= now + 120]
         paused = not there[0].demand and there[0].trainers
         exact = max(load.need for load in (there + resumes if paused else there))
         return math.ceil(exact * (1 + self.trace.conditions.noise) - 1e-9)
@@ -301,3 +305,18 @@ class Oracle(Policy):
     def begin(self) -> dict[str, int]:
         """As wanted."""
         return {name: self._need(job, 0.0, 20.0) for name, job in self.jobs.items()}
+
+
+class Present(Oracle):
+    """Knows every load the moment that it changes, and nothing before: the best that anyone can do
+    who decides by what there is."""
+
+    label = "oracle of the present alone"
+
+    def ahead(self) -> float:
+        """Nothing of the future."""
+        return 0.0
+
+    def begin(self) -> dict[str, int]:
+        """As wanted."""
+        return {name: self._need(job, 0.0, 0.0) for name, job in self.jobs.items()}

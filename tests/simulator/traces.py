@@ -40,7 +40,7 @@ PAUSED = Load(demand=0.0)
 
 
 def steps() -> Trace:
-    """The issue's own: the dataset becomes four times slower, and quick again."""
+    """The dataset becomes four times slower, and quick again; twice."""
     slow, quick = Load(rate=50.0), Load(rate=200.0)
     loads = ((0.0, quick), (900.0, slow), (2700.0, quick), (4500.0, slow), (6300.0, quick))
     return Trace("steps", "the dataset becomes 4 times slower, twice", (Job("a", loads),), 7200)
