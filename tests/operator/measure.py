@@ -43,7 +43,7 @@ NAMESPACE = "measured"
 _ACCOUNT = "operator"
 _PARALLEL = 8
 _NODES, _CAPACITY = 20, {"pods": "2000", "cpu": "8000", "memory": "32Ti"}
-_PLANE = {
+_PLANE: dict[str, Mapping[str, object]] = {
     # Their own limits, for small clusters, would be what is measured.
     "kube-controller-manager": {
         "kube-api-qps": 1000,

@@ -80,7 +80,7 @@ def scraping(port: int, rules: Path, folder: Path) -> Iterator[Prometheus]:
     }
     (folder / "prometheus.yml").write_text(yaml.safe_dump(config))
     own = free_port()
-    command = [
+    command: list[str | Path] = [
         binary("prometheus"),
         f"--config.file={folder / 'prometheus.yml'}",
         f"--storage.tsdb.path={folder / 'data'}",

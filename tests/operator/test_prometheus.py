@@ -118,7 +118,7 @@ def test_the_variables_of_the_dashboard_offer_the_input(scraped, cluster):
         if variable["type"] == "query":
             asked = variable["query"]
             asked = asked["query"] if isinstance(asked, dict) else asked
-            metric, label = re.fullmatch(r"label_values\((.*),\s*(\w+)\)", asked).groups()
+            ((metric, label),) = re.findall(r"^label_values\((.*),\s*(\w+)\)$", asked)
             metric = re.sub(r"\$(namespace|input)\b", ".*", metric)
             offered[label] = scraped.get(f"label/{label}/values", **{"match[]": metric})
     assert offered == {"namespace": [cluster.namespace], "input": [NAME]}
