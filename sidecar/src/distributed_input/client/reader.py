@@ -297,8 +297,8 @@ class Reader:
         """Take up what a message brings: units, or an epoch's end."""
         kind = message.WhichOneof("message")
         if kind == "failure":  # the last word of a sidecar that is gone: fenced, or refused
-            raise from_kind(message.failure.kind, message.failure.message)
-        if kind == "unit":
+            self._meet(message.failure)
+        elif kind == "unit":
             self._pending.append((channel, message.unit))
         elif kind == "units":
             self._pending.extend((channel, unit) for unit in message.units.units)
@@ -483,10 +483,15 @@ class Reader:
                 continue
             kind = message.WhichOneof("message")
             if kind == "failure":
-                raise from_kind(message.failure.kind, message.failure.message)
-            if kind != "waiting":
+                self._meet(message.failure)
+            elif kind != "waiting":
                 return message
             deadline = time.monotonic() + patience
+
+    def _meet(self, failure: trainer_pb2.Failure) -> None:
+        """Raise it, but for that of an epoch whose rest the loop has dropped, or not asked for."""
+        if failure.generation in (0, self.generation):
+            raise from_kind(failure.kind, failure.message)
 
     def _count_wait(self, began: float, epoch: _Epoch) -> None:
         now = time.monotonic()

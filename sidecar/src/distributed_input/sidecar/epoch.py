@@ -123,7 +123,9 @@ class EpochRun:
             self._reading.close()
 
     def _fail(self, error: DistributedInputError) -> None:
-        failure = trainer_pb2.Failure(kind=type(error).__name__, message=str(error))
+        failure = trainer_pb2.Failure(
+            kind=type(error).__name__, message=str(error), generation=self.generation
+        )
         try:
             self._sink.send(trainer_pb2.FromSidecar(failure=failure), self._cancelled)
         except Cancelled:
