@@ -170,6 +170,31 @@ def test_a_failure_behind_what_the_loop_took_does_not_end_the_next_epoch(
     trainer.say(failure={**failure, "generation": second})
     with pytest.raises(DatasetFnError, match="row 7"):
         next(units)
+    reader.begin()
+    start = trainer.start()
+    # Where the loop was; and the sidecar may have begun another epoch under the next number.
+    assert (start.generation, start.position.step) == (second + 2, 1)
+    reader.close()
+
+
+def test_what_the_loop_has_dropped_is_handed_back_and_forgotten(
+    tmp_path: Path, sidecar: Sidecar
+) -> None:
+    reader, trainer, generation = begun(tmp_path, sidecar)
+    trainer.unit(generation, 0, step=1)
+    assert next(reader.units(generation)).rows == 1
+    trainer.unit(generation, 1, step=2)
+    second = reader.begin()
+    trainer.unit(second, 2)
+    units = reader.units(second)
+    assert next(units).rows == 1
+    position = reader.position()
+    assert (position.epoch, position.step) == (1, 1)
+    trainer.say(end={"generation": second})
+    assert next(units, None) is None
+    released: set[int] = set()
+    while 64 not in released:
+        released.update(trainer.told.get(timeout=SECONDS).release.slots)
     reader.close()
 
 
