@@ -312,7 +312,8 @@ def test_a_source_that_makes_other_rows_is_for_nobody_else() -> None:
 def test_who_wants_to_know_of_rows_before_those_that_a_source_made_has_its_own() -> None:
     sources = Sources([8])
     shared = shared_of(sources)
-    next(iter(shared.blocks(request("a", start=16), Work())))
+    one = shared.blocks(request("a", start=16), Work())
+    next(one)
     first = blocks.decode(next(iter(shared.blocks(request("b", start=16, check=8), Work()))))
     assert sources.opened == 2
     assert not first.prefix_differs
