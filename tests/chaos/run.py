@@ -7,6 +7,7 @@ import os
 import tempfile
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -21,6 +22,7 @@ from tests.chaos.logcheck import Replay, replays, suspicious
 from tests.chaos.schedule import Fault, Schedule
 
 _RING_SECONDS = 6.0
+_STEPS_KEPT = 2000
 _SILENT_SECONDS = 4.0  # a sidecar that has no reader says nothing; one that is starved little
 
 
@@ -30,7 +32,8 @@ class Outcome:
 
     Attributes:
         problems: all that went wrong, in words; empty: it held.
-        steps: (when the step was complete, seconds since the one before) by time.monotonic().
+        steps: (when the step was complete, seconds that it took) by time.monotonic(); the last
+            ones: in a soak they are not to be what grows.
         folder: logs, kept where something went wrong.
     """
 
@@ -38,7 +41,7 @@ class Outcome:
     verdict: Verdict
     problems: list[str] = field(default_factory=list)
     applied: list[Applied] = field(default_factory=list)
-    steps: list[tuple[float, float]] = field(default_factory=list)
+    steps: Sequence[tuple[float, float]] = ()
     replays: list[Replay] = field(default_factory=list)
     seconds: float = 0.0
     folder: str = ""
@@ -58,7 +61,7 @@ class _Loop:
         self.ledger = Ledger(schedule)
         self.injector = Injector(fleet)
         self.job = f"job-{job}" if job else ""
-        self.steps: list[tuple[float, float]] = []
+        self.steps: deque[tuple[float, float]] = deque(maxlen=_STEPS_KEPT)
         self._schedule, self._topology, self._fleet = schedule, schedule.topology, fleet
         self._outcome, self._end = outcome, end
         self._pending = [] if job else sorted(schedule.faults, key=lambda f: f.step)
@@ -248,7 +251,7 @@ def _run(schedule: Schedule, fleet: Fleet, outcome: Outcome, end: float) -> None
         outcome.problems.append(f"{type(error).__name__}: {error}")
     finally:
         first.injector.finish()
-        outcome.applied, outcome.steps = first.injector.applied, first.steps
+        outcome.applied, outcome.steps = first.injector.applied, list(first.steps)
         outcome.problems += [f"fault: {type(e).__name__}: {e}" for e in first.injector.errors]
         for loop in loops:
             loop.consumers.end()

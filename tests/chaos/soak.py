@@ -12,6 +12,7 @@ import os
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +21,7 @@ import numpy as np
 
 from tests.chaos.__main__ import told
 from tests.chaos.document import write_section
+from tests.chaos.faults import Applied
 from tests.chaos.fleet import Fleet
 from tests.chaos.forks import Forks
 from tests.chaos.run import run
@@ -129,6 +131,13 @@ def schedule(minutes: float, step_ms: float) -> Schedule:
     )  # fmt: skip
 
 
+def faults(applied: Sequence[Applied]) -> str:
+    """How many of each kind there were: a slope without them says little."""
+    counts = Counter(fault.kind for fault in applied).most_common()
+    told = ", ".join(f"{count} {kind.replace('_', ' ')}" for kind, count in counts)
+    return f"{len(applied)} faults: {told or 'none'}."
+
+
 def table(memories: Sequence[Memory]) -> str:
     """A line for each process that lived for long enough."""
     lines = [
@@ -159,9 +168,9 @@ def main() -> int:
     memories = sampler.end()
     verdict = outcome.verdict
     text = (
-        f"{outcome.seconds / 60:.0f} minutes, {len(outcome.applied)} faults, {verdict.epochs} "
-        f"epochs, {verdict.delivered} rows: {verdict.lost} lost, {verdict.repeated} repeated, "
-        f"{verdict.damaged} damaged.\n\n{table(memories)}"
+        f"{outcome.seconds / 60:.0f} minutes, {verdict.epochs} epochs, {verdict.delivered} rows: "
+        f"{verdict.lost} lost, {verdict.repeated} repeated, {verdict.damaged} damaged.\n"
+        f"{faults(outcome.applied)}\n\n{table(memories)}"
     )
     print(text)
     if not outcome.good:

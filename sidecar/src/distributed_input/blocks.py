@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from google.protobuf.message import DecodeError
 from numpy.typing import NDArray
 
 from distributed_input.proto import worker_pb2
@@ -87,6 +88,13 @@ def decode(data: bytes) -> RowBlock:
     Raises:
         ValueError: not a block, or sizes that do not add up.
     """
+    try:
+        return _decode(data)
+    except (DecodeError, IndexError) as error:
+        raise ValueError(f"not a block of rows: {error}") from error
+
+
+def _decode(data: bytes) -> RowBlock:
     payload: Bytes = np.frombuffer(data, np.uint8)
     if data[:1] == bytes((_PAYLOAD_TAG,)):
         size, start = _read_varint(data, 1)

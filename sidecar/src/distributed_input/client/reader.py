@@ -87,7 +87,8 @@ class Reader:
         self._dataset = b""
         self._epoch: _Epoch | None = None
         self._restored: trainer_pb2.Position | None = None
-        self._positions: deque[tuple[int, trainer_pb2.Position]] = deque(maxlen=_HISTORY)
+        # Serialized: a message keeps all of the packet that it came in.
+        self._positions: deque[tuple[int, bytes]] = deque(maxlen=_HISTORY)
         # Units and ends that came and are not taken, with where from.
         self._pending: deque[tuple[Channel, trainer_pb2.Unit | trainer_pb2.EpochEnd]] = deque()
         self._opened_at: Channel | None = None  # where the job is open
@@ -202,7 +203,7 @@ class Reader:
             self._epoch = _Epoch(generation, epoch)
             self._positions.clear()
             if position is not None:
-                self._positions.append((0, position))
+                self._positions.append((0, position.SerializeToString()))
             if last is not None:
                 self._tell_progress(last)
             start = trainer_pb2.StartEpoch(generation=generation, epoch=epoch, position=position)
@@ -297,8 +298,8 @@ class Reader:
         """Take up what a message brings: units, or an epoch's end."""
         kind = message.WhichOneof("message")
         if kind == "failure":  # the last word of a sidecar that is gone: fenced, or refused
-            raise from_kind(message.failure.kind, message.failure.message)
-        if kind == "unit":
+            self._meet(message.failure)
+        elif kind == "unit":
             self._pending.append((channel, message.unit))
         elif kind == "units":
             self._pending.extend((channel, unit) for unit in message.units.units)
@@ -309,7 +310,7 @@ class Reader:
         epoch.units += 1
         if unit.HasField("after"):
             with self._state:
-                self._positions.append((epoch.units, unit.after))
+                self._positions.append((epoch.units, unit.after.SerializeToString()))
         return Batch(unit.rows, channel.slot_buffers(unit))
 
     # Positions.
@@ -339,9 +340,11 @@ class Reader:
                     f"the loop is more than {_HISTORY} steps behind what was prefetched: "
                     "prefetch less"
                 )
-            at, base = known[-1] if known else (0, self._start_position(epoch.epoch))
-            position = trainer_pb2.Position()
-            position.CopyFrom(base)
+            at, saved = known[-1] if known else (0, None)
+            if saved is None:
+                position = self._start_position(epoch.epoch)
+            else:
+                position = trainer_pb2.Position.FromString(saved)
             self._add_units(position, consumed - at)
             seen = epoch.units if asked is None else asked - 1 + over
             position.end = epoch.ended and seen >= epoch.units
@@ -483,10 +486,15 @@ class Reader:
                 continue
             kind = message.WhichOneof("message")
             if kind == "failure":
-                raise from_kind(message.failure.kind, message.failure.message)
-            if kind != "waiting":
+                self._meet(message.failure)
+            elif kind != "waiting":
                 return message
             deadline = time.monotonic() + patience
+
+    def _meet(self, failure: trainer_pb2.Failure) -> None:
+        """Raise it, but for that of an epoch whose rest the loop has dropped, or not asked for."""
+        if failure.generation in (0, self.generation):
+            raise from_kind(failure.kind, failure.message)
 
     def _count_wait(self, began: float, epoch: _Epoch) -> None:
         now = time.monotonic()

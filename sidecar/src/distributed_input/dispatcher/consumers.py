@@ -52,11 +52,10 @@ class Consumers:
         newest = max(rivals, key=lambda c: c.last.incarnation, default=None)
         if newest is not None and newest.last.incarnation > beat.incarnation:
             self.fenced += 1
-            self._live.pop(beat.incarnation, None)
             return _reason(newest.last, beat)
-        for rival in rivals:
+        for rival in rivals:  # itself among them, if it lives
             del self._live[rival.last.incarnation]
-        if beat.incarnation not in self._live and len(self._live) >= self._limits.consumers:
+        if len(self._live) >= self._limits.consumers:
             raise TerminalError(f"job {beat.job}: more than {self._limits.consumers} consumers")
         self._note(beat, beat.finished)
         last = ConsumerHeartbeatRequest()
@@ -122,8 +121,6 @@ def check(beat: ConsumerHeartbeatRequest) -> None:
 
 
 def _exclude(one: ConsumerHeartbeatRequest, other: ConsumerHeartbeatRequest) -> bool:
-    if one.incarnation == other.incarnation:
-        return False
     return one.index == other.index or one.count != other.count
 
 

@@ -124,7 +124,6 @@ class State:
     def _leave_other(self, beat: ConsumerHeartbeatRequest) -> None:
         before = self._joined.get(beat.incarnation)
         if before is not None and before != beat.job:
-            del self._joined[beat.incarnation]
             entry = self.jobs.entry(before)
             if entry is not None:
                 entry.consumers.release(beat.incarnation)

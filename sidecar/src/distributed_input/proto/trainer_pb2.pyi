@@ -161,12 +161,14 @@ class EpochEnd(_message.Message):
     def __init__(self, generation: _Optional[int] = ..., units: _Optional[int] = ..., dropped_rows: _Optional[int] = ...) -> None: ...
 
 class Failure(_message.Message):
-    __slots__ = ("kind", "message")
+    __slots__ = ("kind", "message", "generation")
     KIND_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
     kind: str
     message: str
-    def __init__(self, kind: _Optional[str] = ..., message: _Optional[str] = ...) -> None: ...
+    generation: int
+    def __init__(self, kind: _Optional[str] = ..., message: _Optional[str] = ..., generation: _Optional[int] = ...) -> None: ...
 
 class Waiting(_message.Message):
     __slots__ = ("what",)

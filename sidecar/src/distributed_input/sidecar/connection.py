@@ -97,10 +97,9 @@ class Connection:
 
     def fail(self, error: DistributedInputError) -> None:
         """Tell the trainer, whose iterator raises it."""
-        failure = trainer_pb2.Failure(kind=type(error).__name__, message=str(error))
         try:
-            self._send(trainer_pb2.FromSidecar(failure=failure), self._closed)
-        except (Cancelled, OSError):
+            self._send(_failure(error), self._closed)
+        except Cancelled:
             pass
 
     def close(self) -> None:
@@ -117,17 +116,28 @@ class Connection:
         self._socket.close()
 
     def end(self, error: DistributedInputError) -> None:
-        """Stop serving. The trainer reads the error, then the end, and still hands slots back."""
+        """Stop serving. The trainer reads the error, then the end, and still hands slots back.
+
+        Does not wait until it does: who takes its place would wait too.
+        """
+        if self._closed.is_set():
+            return
+        self._closed.set()
         if self._run is not None:
             self._run.cancel()
-        self.fail(error)
-        self._closed.set()
         if self._input is not None:
             self._input.detach(self, self.facts())
+        telling = threading.Thread(target=self._end, args=(error,), name="last-word", daemon=True)
+        telling.start()
+
+    def _end(self, error: DistributedInputError) -> None:
+        packet = _failure(error).SerializeToString()
         try:
+            while not self._try_send(packet):
+                pass
             self._socket.shutdown(socket.SHUT_WR)
         except OSError:
-            pass
+            pass  # the trainer is gone
 
     # What the link reports.
 
@@ -345,10 +355,21 @@ class Connection:
         packet = message.SerializeToString()
         while not (cancelled.is_set() or self._closed.is_set()):
             try:
-                self._socket.send(packet)
-            except (BlockingIOError, TimeoutError):
-                continue
+                if self._try_send(packet):
+                    return
             except OSError as error:
                 raise Cancelled from error
-            return
         raise Cancelled
+
+    def _try_send(self, packet: bytes) -> bool:
+        """Whether there was room for it within a moment (see `main`). OSError: nobody reads."""
+        try:
+            self._socket.send(packet)
+        except (BlockingIOError, TimeoutError):
+            return False
+        return True
+
+
+def _failure(error: DistributedInputError) -> trainer_pb2.FromSidecar:
+    failure = trainer_pb2.Failure(kind=type(error).__name__, message=str(error))
+    return trainer_pb2.FromSidecar(failure=failure)

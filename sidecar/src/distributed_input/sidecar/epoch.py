@@ -66,7 +66,9 @@ class EpochRun:
         self._job, self._sink, self._share = source.job, sink, share
         self._exchange, self._tell = source.exchange, source.tell
         self._columns = ElementSpec.from_json(source.job.row_spec).columns
-        self._reading = Reading(source, share, epoch, sink.kept, self._flush, self._tell_waiting)
+        self._reading = Reading(
+            source, share, epoch, sink.kept, self._flush, self._tell_waiting, sink.trainer_waits
+        )
         self._cancelled = self._reading.cancelled
         self._base_rows = [0] * source.job.partitions
         self._base_step = 0
@@ -123,7 +125,9 @@ class EpochRun:
             self._reading.close()
 
     def _fail(self, error: DistributedInputError) -> None:
-        failure = trainer_pb2.Failure(kind=type(error).__name__, message=str(error))
+        failure = trainer_pb2.Failure(
+            kind=type(error).__name__, message=str(error), generation=self.generation
+        )
         try:
             self._sink.send(trainer_pb2.FromSidecar(failure=failure), self._cancelled)
         except Cancelled:

@@ -11,7 +11,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import grpc
 
@@ -70,7 +70,7 @@ class ConsumerStats:
 class _Registered:
     job: types_pb2.Job | None = None
     dataset: bytes = b""
-    at: set[str] = field(default_factory=set)  # dispatcher ids that have it
+    at: str = ""  # the id of the dispatcher that has it
 
 
 class DispatcherLink:
@@ -152,8 +152,9 @@ class DispatcherLink:
         """
         if self._registered.job is not None and self._registered.job != job:
             self._give_up_job()
+        at = self._dispatcher  # there may be another by the time it is registered
         registered = self._retry(lambda: self._register(job, dataset), deadline, "register")
-        self._registered = _Registered(registered, dataset, {self._dispatcher})
+        self._registered = _Registered(registered, dataset, at)
         self.beat_soon()
         return registered
 
@@ -166,7 +167,7 @@ class DispatcherLink:
             deadline,
             f"wait for consumer 0 to register job {name}",
         )
-        self._registered = _Registered(job, b"", set())
+        self._registered = _Registered(job)
         self.beat_soon()
         return job
 
@@ -270,7 +271,8 @@ class DispatcherLink:
             with self._beats:
                 self._answered = number
                 self._beats.notify_all()
-        if answer.job_unknown or not held.at:
+        # Also where another consumer was quicker: it may not have had the dataset.
+        if answer.job_unknown or held.at != self._dispatcher:
             self._register_again(held)
         return float(answer.interval_seconds) or 1.0
 
@@ -287,7 +289,7 @@ class DispatcherLink:
             return
         try:
             self._register(job, held.dataset)
-            held.at.add(self._dispatcher)
+            held.at = self._dispatcher
             _log.info("registered again", job=job.name, dispatcher=self._dispatcher)
         except grpc.RpcError as broken:
             error = statuses.from_rpc_error(broken, f"registering job {job.name} again")

@@ -151,7 +151,8 @@ def _inputs(args: argparse.Namespace, folder: Path) -> Served:
         raise ConfigError(f"--consumer-index {consumer}: must be from 0 to {consumers - 1}")
     specs = _configs(args.config)
     dispatchers = _dispatchers(args.dispatcher, list(specs))
-    for stale in folder.glob("ring-*"):
+    # Of an earlier life: a dataset, too, that its trainer had written and nobody has taken.
+    for stale in (*folder.glob("ring-*"), *folder.glob("dataset-*")):
         stale.unlink(missing_ok=True)
 
     def make(name: str, job: str) -> Input:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -48,6 +49,7 @@ class Reading:
         kept: whether something is kept back that should go out before a wait.
         flush: sends that.
         tell: the trainer, if it waits, what is waited for.
+        trainer_waits: whether it does.
 
     Attributes:
         readers: by partition, ascending.
@@ -63,9 +65,11 @@ class Reading:
         kept: Callable[[], bool],
         flush: Callable[[], None],
         tell: Callable[[str], None],
+        trainer_waits: Callable[[], bool],
     ) -> None:
         self.source = source
         self._kept, self._flush, self._tell_trainer = kept, flush, tell
+        self._trainer_waits = trainer_waits
         self.epoch = epoch
         self.readers: dict[int, PartitionReader] = {}
         self.cancelled = threading.Event()
@@ -183,11 +187,16 @@ class Reading:
     def wait_facts(self, what: str, patience: Patience) -> None:
         """Wait a moment for news of the other consumers.
 
+        This runs ahead of the trainer, and theirs may all rest for longer than any wait, as to
+        validate: the time counts in which ours asks for what we do not know.
+
         Raises:
             UnavailableError: there have been none for too long.
             Cancelled: nobody wants it any more.
         """
         self._flush()
+        if not self._trainer_waits():
+            patience.advanced(time.monotonic())
         if patience.is_over:
             raise UnavailableError(
                 f"nothing was heard of {what} for {patience.seconds:.0f} s "

@@ -194,6 +194,10 @@ class SplitStream:
     def _receive(self) -> None:
         try:
             self._read_all()
+        except Exception as error:  # noqa: BLE001  a bug must reach the user, not end in silence
+            _log.exception("stream failed", split=self.split, epoch=self._context.epoch)
+            cause = f"{type(error).__name__}: {error}"
+            self._fail(DistributedInputError(f"the sidecar failed: {cause}"))
         finally:
             self._context.stats.waiting.pop("worker", None)  # others say so again
 
@@ -342,6 +346,7 @@ class SplitStream:
                 return
             if block.last:
                 return
+        raise ValueError(f"it ended the stream within split {self.split}")
 
     def _report_difference(self, block: RowBlock) -> None:
         context = self._context

@@ -172,7 +172,7 @@ class Shared:
         if feed.window.readers:
             return
         self._busy -= 1
-        if feed.window.end is not None and not feed.differs and feed.readership.shared:
+        if feed.window.end is not None and not feed.differs:
             self._idle[feed] = None
             self._fit(feed)
         else:

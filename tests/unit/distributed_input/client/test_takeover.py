@@ -12,7 +12,12 @@ import pytest
 
 from distributed_input.client import reader as reader_module
 from distributed_input.client.reader import Reader
-from distributed_input.errors import ConfigError, FencedError, UnavailableError
+from distributed_input.errors import (
+    ConfigError,
+    DatasetFnError,
+    FencedError,
+    UnavailableError,
+)
 from distributed_input.proto import types_pb2
 from tests.unit.distributed_input.client.sidecars import SECONDS, Sidecar, Trainer
 
@@ -145,6 +150,51 @@ def test_another_error_ends_the_epoch_alone(tmp_path: Path, sidecar: Sidecar) ->
     after.unit(again, 0, step=1)
     ask.join(SECONDS)
     assert not ask.is_alive()
+    reader.close()
+
+
+def test_a_failure_behind_what_the_loop_took_does_not_end_the_next_epoch(
+    tmp_path: Path, sidecar: Sidecar
+) -> None:
+    """A sidecar reads ahead: it may fail at a row that the loop never wants."""
+    reader, trainer, generation = begun(tmp_path, sidecar)
+    trainer.unit(generation, 0, step=1)
+    assert next(reader.units(generation)).rows == 1
+    failure = {"kind": "DatasetFnError", "message": "row 7 cannot be read"}
+    trainer.say(failure={**failure, "generation": generation})
+    second = reader.begin()
+    assert trainer.start().generation == second
+    trainer.unit(second, 0, step=1)
+    units = reader.units(second)
+    assert next(units).rows == 1
+    trainer.say(failure={**failure, "generation": second})
+    with pytest.raises(DatasetFnError, match="row 7"):
+        next(units)
+    reader.begin()
+    start = trainer.start()
+    # Where the loop was; and the sidecar may have begun another epoch under the next number.
+    assert (start.generation, start.position.step) == (second + 2, 1)
+    reader.close()
+
+
+def test_what_the_loop_has_dropped_is_handed_back_and_forgotten(
+    tmp_path: Path, sidecar: Sidecar
+) -> None:
+    reader, trainer, generation = begun(tmp_path, sidecar)
+    trainer.unit(generation, 0, step=1)
+    assert next(reader.units(generation)).rows == 1
+    trainer.unit(generation, 1, step=2)
+    second = reader.begin()
+    trainer.unit(second, 2)
+    units = reader.units(second)
+    assert next(units).rows == 1
+    position = reader.position()
+    assert (position.epoch, position.step) == (1, 1)
+    trainer.say(end={"generation": second})
+    assert next(units, None) is None
+    released: set[int] = set()
+    while 64 not in released:
+        released.update(trainer.told.get(timeout=SECONDS).release.slots)
     reader.close()
 
 

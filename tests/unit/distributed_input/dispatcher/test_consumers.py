@@ -101,8 +101,9 @@ def test_a_run_is_over_once_all_have_finished_or_left():
 
 def test_a_run_of_another_count_is_another_run():
     consumers = Consumers(LIMITS)
-    consumers.beat(0.0, consumer(0, 1, "1", finished=True))
-    consumers.beat(1.0, consumer(0, 2, "2", finished=True))
+    for index in (1, 2):
+        consumers.beat(0.0, consumer(index, 3, f"1-{index}", finished=True))
+    consumers.beat(1.0, consumer(0, 2, "2-0", finished=True))
     assert not consumers.over
 
 
@@ -139,6 +140,15 @@ def test_their_number_is_bounded():
     consumers.beat(0.0, consumer(0, 2, "1"))
     with pytest.raises(TerminalError, match="more than 1 consumers"):
         consumers.beat(0.0, consumer(1, 2, "2"))
+    assert consumers.beat(0.0, consumer(0, 2, "1")) is None, "who is there goes on"
+
+
+def test_what_is_remembered_of_those_that_are_done_is_bounded_too():
+    consumers = Consumers(Limits(consumers=2))
+    for index in range(3):
+        consumers.beat(0.0, consumer(index, 3, str(index), finished=True))
+        consumers.release(str(index))
+    assert not consumers._done
 
 
 # An incarnation keeps its index and count for life, as processes do.

@@ -138,6 +138,25 @@ def test_status_shows_who_is_alive_and_which_jobs_are_used():
     assert not later.jobs
 
 
+def test_status_shows_jobs_that_wait_for_consumers_and_those_that_are_being_left():
+    known = state(expiry=5.0, hold=10.0)
+    known.jobs.register(0.0, job("left"))
+    beat(known, 20.0, 0, 1, "1", name="left", finished=True)
+    known.jobs.register(20.0, job("new"))
+    assert sorted(j.name for j in known.status(20.0).jobs) == ["left", "new"]
+
+
+def test_what_is_over_takes_no_room():
+    known = state(expiry=5.0, hold=10.0, forget=60.0)
+    known.worker_beat(0.0, worker())
+    known.jobs.register(0.0, job())
+    beat(known, 0.0, 0, 1, "1")
+    known.expire(100.0)
+    assert known.workers.losses == 1
+    assert not known.jobs.entries()
+    assert not known._joined
+
+
 def test_datasets_of_jobs_in_use_are_pinned():
     known = state(dataset_bytes=4)
     data = b"data"

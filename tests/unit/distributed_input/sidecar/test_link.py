@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from distributed_input.dispatcher.datasets import Datasets
 from distributed_input.errors import DistributedInputError, FencedError
 from distributed_input.proto.types_pb2 import Job
 from distributed_input.runtime.credentials import Credentials
@@ -111,6 +112,20 @@ def test_a_job_given_up_is_not_registered_again(system: System, link: Make) -> N
     system.state.jobs._entries.clear()
     only._register_again(held)
     assert system.state.jobs.entry("train") is None
+
+
+def test_a_dispatcher_that_comes_back_empty_gets_the_dataset_though_another_brought_the_job(
+    system: System, link: Make
+) -> None:
+    """Workers that come later find it nowhere else."""
+    first = link(0, 2)
+    traced = job(data=b"traced")
+    first.register(traced, b"traced", soon())
+    eventually(lambda: holders(system) == 1)
+    # Another consumer of the run has registered the job there before this one's next heartbeat.
+    system.state.datasets = Datasets(1 << 20)
+    system.state.dispatcher_id = "its next life"
+    eventually(lambda: system.state.datasets.has(traced.dataset_id))
 
 
 def test_the_next_run_need_not_wait_for_one_that_stopped(system: System, link: Make) -> None:

@@ -15,7 +15,7 @@ import pytest
 
 from distributed_input import blocks
 from distributed_input.blocks import RowBlock
-from distributed_input.errors import UnavailableError
+from distributed_input.errors import DistributedInputError, UnavailableError
 from distributed_input.proto import dispatcher_pb2, types_pb2, worker_pb2
 from distributed_input.runtime import serving, stubs
 from distributed_input.runtime.credentials import Credentials
@@ -169,4 +169,39 @@ def test_replays_that_come_further_are_progress_and_others_are_not(
     else:
         assert all_rows(of, stream) == ROWS - 3
     assert stream.remade >= 6
+    server.stop(0)
+
+
+class Strange(Worker):
+    """Its first answer is none that a worker of ours gives; then all is well."""
+
+    def __init__(self, answer: list[bytes]) -> None:
+        super().__init__(ROWS)
+        self._answers = [answer]
+
+    def Stream(  # noqa: N802
+        self, request: worker_pb2.StreamRequest, context: Any
+    ) -> Iterator[bytes]:
+        yield from self._answers.pop() if self._answers else super().Stream(request, context)
+
+
+@pytest.mark.parametrize("answer", [[], [b"\xff"], [b"\x7a\x80"]], ids=["nothing", "noise", "cut"])
+def test_a_stream_that_is_none_is_opened_again(pool: WorkerPool, answer: list[bytes]) -> None:
+    server = served(Strange(answer))
+    pool.update([info("strange", server)])
+    of = context(pool)
+    assert all_rows(of, SplitStream(of, 0, 0, 0, None)) == ROWS
+    assert of.stats.reconnects == Counter(UnavailableError=1)
+    server.stop(0)
+
+
+def test_a_bug_in_a_stream_reaches_the_trainer(
+    pool: WorkerPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = served(Worker(ROWS))
+    pool.update([info("lives", server)])
+    of = context(pool)
+    monkeypatch.setattr(SplitStream, "_accept", lambda self, block: 1 // 0)
+    with pytest.raises(DistributedInputError, match="the sidecar failed: ZeroDivisionError"):
+        all_rows(of, SplitStream(of, 0, 0, 0, None))
     server.stop(0)

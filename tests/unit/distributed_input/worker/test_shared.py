@@ -296,6 +296,44 @@ def test_a_prefix_that_differs_is_told_to_whom_it_concerns() -> None:
     assert not blocks.decode(next(iter(shared.blocks(right, Work())))).prefix_differs
 
 
+def test_a_source_that_makes_other_rows_is_for_nobody_else() -> None:
+    sources = Sources([8])
+    shared = shared_of(sources)
+    wrong = request("wrong", start=8, check=8)
+    wrong.prefix_digest += 1
+    leader = shared.blocks(wrong, Work())
+    assert blocks.decode(next(leader)).prefix_differs
+    next(iter(shared.blocks(request("other", start=16), Work())))
+    assert sources.opened == 2
+    assert sum(1 for _ in leader) == (ROWS - 16) // 8 + 1
+    assert not any(feed.differs for feed in feeds_of(shared)), "nor is it kept"
+
+
+def test_who_wants_to_know_of_rows_before_those_that_a_source_made_has_its_own() -> None:
+    sources = Sources([8])
+    shared = shared_of(sources)
+    one = shared.blocks(request("a", start=16), Work())
+    next(one)
+    first = blocks.decode(next(iter(shared.blocks(request("b", start=16, check=8), Work()))))
+    assert sources.opened == 2
+    assert not first.prefix_differs
+
+
+def test_what_is_kept_of_splits_that_ended_is_bounded_and_of_others_nothing() -> None:
+    limit = 2000
+    shared = shared_of(Sources([7]), limit=limit)
+    for split in range(2, 12):
+        wanted = request()
+        wanted.split = split
+        assert sum(1 for _ in shared.blocks(wanted, Work()))
+        assert 0 < shared.nbytes <= limit
+    kept = len(feeds_of(shared))
+    broken_off = shared.blocks(request(), Work())
+    next(iter(broken_off))
+    del broken_off
+    assert len(feeds_of(shared)) == kept
+
+
 class Gated(Sources):
     """From the second source on, nothing is made until `gate`; `other` shifts what came before."""
 
@@ -390,11 +428,13 @@ def test_an_error_ends_all_who_share_and_the_next_tries_anew() -> None:
     pair = [shared.blocks(request(f"job-{i}"), Work()) for i in range(2)]
     for one in pair:
         next(one), next(one)
-    for one in pair:
-        with pytest.raises(OSError, match="disk"):
-            next(one)
+    with pytest.raises(OSError, match="disk"):
+        next(pair[0])
+    # The other has not heard of it yet.
     again = [blocks.decode(data) for data in shared.blocks(request(), Work())]
     assert rows_in(again) == list(range(ROWS))
+    with pytest.raises(OSError, match="disk"):
+        next(pair[1])
 
 
 def test_a_leader_waits_for_a_laggard_but_not_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
