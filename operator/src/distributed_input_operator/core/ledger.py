@@ -68,7 +68,11 @@ class Ledger:
             return
         self._policy = policy
         self._budgets = {one.name: one.budget() for one in policy.budgets}
-        self._claims = {key: self._priced(ask) for key, ask in self._asks.items()}
+        # What was granted a moment ago may not be written yet: it counts in these budgets too.
+        self._claims = {
+            key: replace(self._priced(self._asks[key]), held=one.held, occupied=one.occupied)
+            for key, one in self._claims.items()
+        }
         self._count()
         self._short = set(self._budgets)
         self.unsettled = True
@@ -131,10 +135,12 @@ class Ledger:
         ]
 
     def _enter(self, key: Key, ask: Ask) -> None:
-        if key in self._claims:
-            self._book(self._claims[key], -1)
-        claim = self._priced(ask)
-        grant = self._answer(claim, self._grants.get(key))
+        claim, before, last = self._priced(ask), self._claims.get(key), self._grants.get(key)
+        if before is not None:
+            self._book(before, -1)
+            if (before.budgets, before.worker) != (claim.budgets, claim.worker):
+                last = None  # granted of other budgets, or of other workers
+        grant = self._answer(claim, last)
         self._asks[key], self._grants[key] = ask, grant
         self._claims[key] = _promised(claim, grant)
         self._book(self._claims[key], 1)
@@ -142,10 +148,8 @@ class Ledger:
     def _answer(self, claim: Claim, last: Grant | None) -> Grant:
         if not claim.budgets:
             return Grant(claim.wanted, claim.wanted)
-        more = claim.wanted - claim.held
-        if self._short.isdisjoint(claim.budgets) and (
-            more <= 0 or self._room(claim, claim.standing + more)
-        ):
+        more = max(0, claim.wanted - claim.held)
+        if self._short.isdisjoint(claim.budgets) and self._room(claim, claim.standing + more):
             return Grant(claim.wanted, claim.wanted)
         self.unsettled = True
         known = last or Grant(claim.held, claim.held)

@@ -202,3 +202,53 @@ def test_what_comes_counts_beside_what_still_leaves():
     assert ledger.ask(ask("a", 5, held=2, occupied=6)).workers == 5, "nine pods, for a while"
     assert ledger.ask(ask("b", 2)).workers == 0
     assert ledger.ask(ask("c", 1)).workers == 1
+
+
+def test_an_input_that_comes_into_a_full_budget_is_weighed_with_the_others():
+    """Its labels changed, and its workers run: there are too many now."""
+    ledger = Ledger()
+    ledger.use(policy(budgets=[{"name": "a", "selector": {"of": "a"}, "limits": {"workers": 4}}]))
+    for name in "ab":
+        found = ask(name, 4, held=4)
+        ledger.ask(replace(found, labels={"of": name}))
+        ledger.ask(replace(found, labels={"of": name}))
+    ledger.settle()
+    ledger.ask(replace(ask("b", 4, held=4), labels={"of": "a"}))
+    assert ledger.unsettled
+    ledger.settle()
+    assert sum(one.wanted for one in ledger.budgets()) == 8
+    grants = [ledger.ask(replace(ask(n, 4, held=4), labels={"of": "a"})) for n in "ab"]
+    assert sum(one.workers for one in grants) == 4
+
+
+def test_workers_that_become_larger_are_weighed():
+    ledger = Ledger()
+    ledger.use(policy(budgets=[{"name": "all", "limits": {"cpu": "8"}}]))
+    ledger.settle()
+    assert ledger.ask(ask("a", 8, held=8, worker=(1, 1000, 0))).workers == 8
+    assert not ledger.unsettled
+    ledger.ask(ask("a", 8, held=8, worker=(1, 4000, 0)))
+    assert ledger.unsettled
+    ledger.settle()
+    assert ledger.ask(ask("a", 8, held=8, worker=(1, 4000, 0))).workers == 2
+
+
+def test_what_was_granted_elsewhere_is_not_taken_along_into_a_full_budget():
+    """Granted, not yet written, and then other labels, or larger workers."""
+    ledger = Ledger()
+    ledger.use(policy(budgets=[{"name": "a", "selector": {"of": "a"}, "limits": {"workers": 4}}]))
+    ledger.ask(replace(ask("full", 4, held=4), labels={"of": "a"}))
+    ledger.settle()
+    assert ledger.ask(ask("b", 8)).workers == 8
+    assert ledger.ask(replace(ask("b", 8), labels={"of": "a"})).workers == 0
+
+
+def test_what_was_granted_counts_under_a_new_policy_too():
+    ledger = Ledger()
+    ledger.use(limited(10))
+    ledger.settle()
+    assert ledger.ask(ask("a", 8)).workers == 8, "and is being written"
+    ledger.use(limited(10, stallCosts={"h100": 9.0}))
+    ledger.ask(ask("b", 8, cost=100.0))
+    ledger.settle()
+    assert ledger.ask(ask("b", 8, cost=100.0)).workers == 2
