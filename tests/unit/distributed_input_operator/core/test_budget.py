@@ -194,6 +194,44 @@ def test_a_large_job_outbids_a_notebook_and_the_sentence_says_so():
     )
 
 
+def said(*claims, limit=(10, 8000, UNLIMITED)):
+    """What the first of these is told of its only budget, behind the numbers."""
+    made = [replace(one, budgets=("team",)) for one in claims]
+    grant = allocate({"team": Budget("team", limit)}, made)[claims[0].key]
+    return grant.message.partition("asked for: the budget of team ")[2]
+
+
+A, B = ("t", "a"), ("t", "b")
+
+
+def test_who_is_alone_in_a_budget_is_not_told_of_others():
+    assert said(Claim(A, 12)) == "is spent; no other input has any of it"
+    assert said(Claim(A, 12), Claim(B, 0)) == "is spent; no other input has any of it"
+
+
+def test_a_worker_that_no_budget_can_hold_is_told_so():
+    assert said(Claim(A, 3, worker=(1, 9000, 0))) == "is smaller than one of them"
+    assert said(Claim(A, 3, worker=(1, 9000, 0)), Claim(B, 20)) == "is smaller than one of them"
+    assert said(Claim(A, 3), limit=(0, 0, 0)) == "is smaller than one of them"
+
+
+def test_a_difference_that_rounds_to_nothing_is_none():
+    near = said(Claim(A, 10, cost=1.0), Claim(B, 10, cost=1.001))
+    assert near == "is spent; it shares with t/b, which loses no more per worker"
+
+
+def test_whose_stall_costs_nothing_is_not_told_that_it_shares():
+    free, dear = Claim(A, 10, cost=0.0), Claim(B, 10, cost=1.0)
+    assert said(free, dear) == "is spent; t/b loses more per worker"
+    kept = Claim(A, 10, 1, held=10, occupied=10, needed=0)
+    assert said(kept, dear) == "is spent; t/b loses more per worker"
+
+
+def test_bids_may_differ_by_any_factor():
+    tiny, huge = Claim(A, 10, cost=1e-310), Claim(B, 10, cost=4e12)
+    assert said(tiny, huge) == "is spent; t/b loses more per worker"
+
+
 def test_a_bid_is_for_what_is_needed_however_little_may_be_asked_for_at_once():
     """Both may ask for 8 now, but one needs 40 for the same stall."""
     budgets = {"all": Budget("all", (10, UNLIMITED, UNLIMITED))}
