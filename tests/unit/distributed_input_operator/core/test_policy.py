@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from pydantic import ValidationError
 
@@ -80,3 +82,11 @@ def test_the_status_is_written_when_something_moved_and_not_more_often_than_anyo
     assert report(before, 1, "", moved, NOW + 10, 30.0) == (None, 20.0)
     assert told(before, 1, "", moved, NOW + 31, 30.0)[0]["summary"] == "all 59/60"
     assert told(before, 2, "", moved, NOW + 1, 30.0)[0]["observedGeneration"] == 2
+
+
+@pytest.mark.parametrize(
+    ("memory", "told_as"), [(2 << 40, "2048Gi"), (300 << 20, "0.29Gi"), (1500 << 30, "1500Gi")]
+)
+def test_memory_is_told_as_a_quantity(memory, told_as):
+    used = [replace(USED[0], used=(60, 90_000, memory))]
+    assert told(PolicyStatus(), 1, "", used, NOW, 30.0)[0]["budgets"][0]["memory"] == told_as
