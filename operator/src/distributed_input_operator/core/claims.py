@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Mapping
 
-from distributed_input_operator.core import names
+from distributed_input_operator.core import names, requests
 from distributed_input_operator.core.budget import Amount, Claim
 from distributed_input_operator.core.ledger import Ask
-from distributed_input_operator.core.scalars import quantity
 from distributed_input_operator.core.scaling import Decision
 from distributed_input_operator.core.snapshot import Manifest, Snapshot
 
@@ -50,18 +48,7 @@ def held(live: Manifest, pods: int, key: tuple[str, str], labels: Mapping[str, s
 
 def takes(deployment: Manifest) -> Amount:
     """What one pod of a Deployment asks for: itself, thousandths of CPUs, bytes."""
-    pod = deployment["spec"]["template"]["spec"]
-    requests = [_requests(one) for one in pod.get("containers", [])]
-    return (1, _sum(requests, "cpu", 1000), _sum(requests, "memory", 1))
-
-
-def _requests(container: Mapping[str, Any]) -> Mapping[str, Any]:
-    resources = container.get("resources") or {}
-    return {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
-
-
-def _sum(requests: Iterable[Mapping[str, Any]], name: str, times: int) -> int:
-    return sum(int(times * quantity(str(one.get(name, "0")))) for one in requests)
+    return requests.takes(deployment["spec"]["template"]["spec"])
 
 
 def _readers(snapshot: Snapshot) -> int:

@@ -174,3 +174,46 @@ def test_queue_labels_are_put_on_worker_pods():
             worker = one["metadata"]["name"] == "digits-worker"
             assert labels.get("kueue.x-k8s.io/queue-name") == ("team-queue" if worker else None)
             assert "mine" not in labels
+
+
+@pytest.mark.parametrize(
+    ("memory", "counted"),
+    [
+        ("1e9", 10**9),
+        ("+2Gi", 2 << 30),
+        ("lots", 0),
+        (True, 0),
+        ("1e999999999", 1 << 62),
+        (1.5e9, 1.5e9),
+    ],
+)
+def test_what_a_pod_template_says_in_any_words_is_counted_or_left_to_the_api_server(
+    memory, counted
+):
+    """A quantity that nobody can read is no reason not to look at the input at all."""
+    side = {"name": "side", "resources": {"requests": {"memory": memory}}}
+    found = snapshot(workers={"podTemplate": {"spec": {"containers": [side]}}})
+    assert asked(found).claim.worker == (1, 250, 512 * (1 << 20) + counted)
+
+
+@pytest.mark.parametrize("wrong", [{"resources": ["cpu"]}, {"resources": {"requests": "all"}}])
+def test_a_pod_template_of_another_shape_is_left_to_the_api_server(wrong):
+    found = snapshot(workers={"podTemplate": {"spec": {"containers": [{"name": "s", **wrong}]}}})
+    assert asked(found).claim.worker == (1, 250, 512 * (1 << 20))
+    odd = snapshot(workers={"podTemplate": {"spec": {"containers": "none", "initContainers": {}}}})
+    assert asked(odd).claim.worker == (1, 0, 0)
+
+
+def test_init_containers_count_as_the_scheduler_counts_them():
+    def pod(*init, cpu=1):
+        own = {"name": "worker", "resources": {"requests": {"cpu": cpu}}}
+        return {"spec": {"template": {"spec": {"containers": [own], "initContainers": list(init)}}}}
+
+    def one(cpu, **more):
+        return {"resources": {"requests": {"cpu": cpu}}, **more}
+
+    sidecar = one(2, restartPolicy="Always")
+    assert takes(pod(one(4)))[1] == 4000, "it runs before the others"
+    assert takes(pod(sidecar))[1] == 3000, "it runs beside them"
+    assert takes(pod(sidecar, one(4)))[1] == 6000
+    assert takes(pod(one(4), sidecar, cpu=3))[1] == 5000
