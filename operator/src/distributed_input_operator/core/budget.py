@@ -58,6 +58,8 @@ class Claim:
     """Workers that its Deployment asks for."""
     occupied: int = 0
     """Worker pods that there are, those on their way out included."""
+    excess: Amount = NOTHING
+    """What these take beyond `worker` each: some were larger when they were made."""
     cost: float = 1.0
     """What it costs while all its trainers wait, in any unit that all claims share."""
     priority: int = 0
@@ -140,6 +142,21 @@ def total(budgets: Iterable[str], parts: Iterable[tuple[Claim, int]]) -> dict[st
                     used[2] + count * memory,
                 )
     return sums
+
+
+def standing(budgets: Iterable[str], claims: Iterable[Claim]) -> dict[str, Amount]:
+    """What all that there is, or is about to be, takes of each budget."""
+    known = list(claims)
+    sums = total(budgets, ((one, one.standing) for one in known))
+    for one in known:
+        if one.excess != NOTHING:
+            for name in one.budgets:
+                sums[name] = _plus(sums[name], one.excess)
+    return sums
+
+
+def _plus(one: Amount, other: Amount) -> Amount:
+    return (one[0] + other[0], one[1] + other[1], one[2] + other[2])
 
 
 def _scarce(budgets: Mapping[str, Budget], claims: list[Claim]) -> set[str]:
@@ -270,7 +287,7 @@ def _for_now(
     rising = [one for one in claims if targets[one.key] > one.held]
     if not rising:
         return now
-    used = total(budgets, ((one, one.standing) for one in claims))
+    used = standing(budgets, claims)
     free = {
         name: [
             (at, [limit - used[name][at]])

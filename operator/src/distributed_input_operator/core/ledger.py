@@ -16,7 +16,7 @@ from distributed_input_operator.core.budget import (
     Grant,
     Key,
     allocate,
-    total,
+    standing,
 )
 from distributed_input_operator.core.policy import PolicySpec
 
@@ -28,7 +28,8 @@ class Ask:
     claim: Claim
     """`cost` in accelerators of cost 1; without budgets."""
     accelerator: str = ""
-    labels: Mapping[str, str] = field(default_factory=dict)
+    labels: Mapping[str, str] | None = field(default_factory=dict)
+    """None: not known, for the input is gone: then it counts wherever it may have counted."""
 
 
 @dataclass(frozen=True)
@@ -93,14 +94,13 @@ class Ledger:
         self._asks.pop(key, None)
         self._grants.pop(key, None)
 
-    def leaving(self, key: Key, pods: int) -> None:
-        """The input is gone, and so many of its worker pods are still there."""
-        known = self._asks.get(key)
-        if known is None or not pods:
+    def leaving(self, key: Key, left: Ask | None) -> None:
+        """The input is gone, and this of it is still there."""
+        if left is None:
             self.forget(key)
             return
-        claim = Claim(key, 0, occupied=pods, worker=known.claim.worker)
-        self.ask(replace(known, claim=claim))
+        known = self._asks.get(key)
+        self.ask(replace(left, labels=known.labels if known else None))
 
     def settle(self) -> list[Key]:
         """Weigh all claims; the inputs whose grant is another one now."""
@@ -158,10 +158,14 @@ class Ledger:
     def _room(self, claim: Claim, workers: int) -> bool:
         """Whether so many fit beside what the others have: it is not booked itself just now."""
         return all(
-            taken + workers * part <= limit
+            taken + workers * part + more <= limit
             for name in claim.budgets
-            for taken, part, limit in zip(
-                self._reserved[name], claim.worker, self._budgets[name].limits, strict=True
+            for taken, part, more, limit in zip(
+                self._reserved[name],
+                claim.worker,
+                claim.excess,
+                self._budgets[name].limits,
+                strict=True,
             )
         )
 
@@ -173,20 +177,16 @@ class Ledger:
         return replace(claim, cost=claim.cost * price, budgets=names)
 
     def _book(self, claim: Claim, sign: int) -> None:
-        count = sign * claim.standing
-        for name in claim.budgets:
+        for name, (workers, cpu, memory) in standing(claim.budgets, [claim]).items():
             one = self._reserved[name]
-            workers, cpu, memory = claim.worker
             self._reserved[name] = (
-                one[0] + count * workers,
-                one[1] + count * cpu,
-                one[2] + count * memory,
+                one[0] + sign * workers,
+                one[1] + sign * cpu,
+                one[2] + sign * memory,
             )
 
     def _count(self) -> None:
-        self._reserved = total(
-            self._budgets, ((one, one.standing) for one in self._claims.values())
-        )
+        self._reserved = standing(self._budgets, self._claims.values())
 
 
 def _promised(claim: Claim, grant: Grant) -> Claim:

@@ -90,11 +90,13 @@ class BudgetSpec(Section):
                 raise problem(f"{name} are more than the limit: lower them", "guaranteed")
         return self
 
-    def covers(self, namespace: str, labels: Mapping[str, str]) -> bool:
-        """Whether an input counts in it."""
+    def covers(self, namespace: str, labels: Mapping[str, str] | None) -> bool:
+        """Whether an input counts in it; whose labels are not known may."""
         if self.namespaces and namespace not in self.namespaces:
             return False
-        return all(labels.get(key) == value for key, value in self.selector.items())
+        return labels is None or all(
+            labels.get(key) == value for key, value in self.selector.items()
+        )
 
     def budget(self) -> Budget:
         """As the sharing out takes it."""

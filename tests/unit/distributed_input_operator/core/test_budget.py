@@ -11,10 +11,12 @@ from hypothesis import strategies as st
 
 from distributed_input_operator.core.budget import (
     NO_LIMIT,
+    NOTHING,
     UNLIMITED,
     Budget,
     Claim,
     allocate,
+    standing,
     total,
 )
 
@@ -54,6 +56,7 @@ def cases(draw, most_claims=7):
                 worker=(1, draw(st.sampled_from([250, 1000, 4000])), draw(st.integers(0, 4)) * GIB),
                 budgets=draw(st.sampled_from([(), NAMES[:1], NAMES[:2], NAMES[1:], NAMES])),
                 needed=draw(st.none() | st.integers(0, 40)),
+                excess=draw(st.just(NOTHING) | st.just((0, 3000, GIB))),
             )
         )
     return budgets, claims
@@ -62,7 +65,12 @@ def cases(draw, most_claims=7):
 def held(claims, grants):
     """The same claims once what is granted for now is there."""
     return [
-        replace(one, held=grants[one.key].workers, occupied=grants[one.key].workers)
+        replace(
+            one,
+            held=grants[one.key].workers,
+            occupied=grants[one.key].workers,
+            excess=NOTHING,
+        )
         for one in claims
     ]
 
@@ -96,10 +104,10 @@ def test_budgets_hold_while_pods_come_and_go(case):
     """Pods that leave still count: nothing exceeds a limit that was not exceeded before."""
     budgets, claims = case
     grants = allocate(budgets, claims)
-    before = total(budgets, ((one, one.standing) for one in claims))
-    after = total(
-        budgets,
-        ((one, one.standing + max(0, grants[one.key].workers - one.held)) for one in claims),
+    before = standing(budgets, claims)
+    more = {one.key: max(0, grants[one.key].workers - one.held) for one in claims}
+    after = standing(
+        budgets, [replace(one, occupied=one.standing + more[one.key]) for one in claims]
     )
     assert within(budgets, after, before)
 

@@ -95,11 +95,29 @@ def test_what_is_needed_may_be_more_than_may_come_at_once():
 def test_what_is_held_is_held_of_every_resource():
     found = snapshot(workers={"replicas": 3, "resources": {"requests": {"cpu": "500m"}}})
     live = after(found, plan(found, NOW)).objects["Deployment", "digits-worker"]
-    ask = held(live, 2, ("team", "digits"), {"team": "a"})
+    pods = [Pod(name, "worker", takes=(1, 500, 512 << 20)) for name in "ab"]
+    ask = held(live, pods, ("team", "digits"), {"team": "a"})
     assert ask is not None
     assert (ask.claim.held, ask.claim.occupied, ask.labels) == (3, 2, {"team": "a"})
     assert ask.claim.worker == takes(live)
     assert ask.claim.worker[1] == 500
+
+
+def test_pods_that_were_larger_when_they_were_made_are_told():
+    found = snapshot(workers={"replicas": 2, "resources": {"requests": {"cpu": "1"}}})
+    sizes = [(1, 4000, 512 << 20), (1, 1000, 1 << 30), (1, 4000, 0)]
+    pods = [Pod(f"w-{n}", "worker", takes=size) for n, size in enumerate(sizes)]
+    assert asked(replace(found, pods=tuple(pods))).claim.excess == (0, 6000, 0)
+    assert asked(replace(found, pods=tuple(pods[1:2]))).claim.excess == (0, 0, 512 << 20)
+
+
+def test_pods_whose_deployment_is_gone_tell_what_they_take():
+    pods = [Pod("a", "worker", takes=(1, 500, 3)), Pod("b", "worker", takes=(1, 250, 4))]
+    ask = held({}, pods, ("team", "digits"), None)
+    assert ask is not None
+    assert (ask.claim.wanted, ask.claim.occupied, ask.labels) == (0, 2, None)
+    assert (ask.claim.worker, ask.claim.excess) == ((1, 500, 4), (0, 0, 0))
+    assert held({}, [], ("team", "digits"), None) is None
 
 
 def test_the_minimum_of_autoscaling_is_the_least():
