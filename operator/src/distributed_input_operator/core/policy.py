@@ -47,8 +47,8 @@ class Amounts(Section):
         """In thousandths of a CPU and in bytes; `nothing` where nothing is said."""
         return (
             nothing if self.workers is None else self.workers,
-            nothing if self.cpu is None else int(1000 * quantity(self.cpu)),
-            nothing if self.memory is None else int(quantity(self.memory)),
+            nothing if self.cpu is None else min(UNLIMITED, int(1000 * quantity(self.cpu))),
+            nothing if self.memory is None else min(UNLIMITED, int(quantity(self.memory))),
         )
 
 

@@ -33,6 +33,13 @@ def test_amounts_are_whole_numbers_of_small_units():
     assert made.guaranteed == (0, 0, 1 << 30)
 
 
+def test_more_than_anyone_has_is_no_limit():
+    """The API server takes it, so a policy that says so has to be in force."""
+    made = budget(guaranteed={"memory": "100E", "cpu": "9" * 30}, limits={"cpu": "9" * 31}).budget()
+    assert made.limits == (UNLIMITED, UNLIMITED, UNLIMITED)
+    assert made.guaranteed == (0, UNLIMITED, UNLIMITED)
+
+
 @pytest.mark.parametrize(
     ("spec", "covered"),
     [
