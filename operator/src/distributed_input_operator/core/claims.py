@@ -37,7 +37,8 @@ def ask(snapshot: Snapshot, wanted: int, decision: Decision | None, deployment: 
         worker=worker,
         needed=decision.needed if decision else None,
     )
-    return Ask(claim, trainers.accelerator or "", dict(resource.metadata.labels))
+    labels = dict(resource.metadata.labels)
+    return Ask(claim, trainers.accelerator or "", labels, _moving(live, pods))
 
 
 def held(
@@ -58,7 +59,8 @@ def held(
     excess = _excess(pods, worker)
     if labels is None:  # until the garbage collector has taken the Deployment, that makes pods
         left = max(count, len(pods))
-        return Ask(Claim(key, 0, occupied=left, worker=worker, excess=excess), labels=None)
+        claim = Claim(key, 0, occupied=left, worker=worker, excess=excess)
+        return Ask(claim, labels=None, moving=any(not one.terminating for one in pods))
     claim = Claim(key, count, count, count, len(pods), worker=worker, excess=excess)
     return Ask(claim, labels=dict(labels))
 
@@ -75,6 +77,16 @@ def takes(deployment: Manifest) -> Amount:
 
 def _replicas(live: Manifest) -> int:
     return int((live.get("spec") or {}).get("replicas", 0))
+
+
+def _moving(live: Manifest, pods: Sequence[Pod]) -> bool:
+    """Whether a ReplicaSet's controller may be making pods of an earlier number: it makes hundreds
+    in one go, 20 a second, and says how many there are when it is through.
+    """
+    status = live.get("status") or {}
+    seen = status.get("observedGeneration", 0) >= live.get("metadata", {}).get("generation", 0)
+    there = sum(1 for one in pods if not one.terminating)
+    return bool(live) and not (seen and status.get("replicas", 0) == there)
 
 
 def _excess(pods: Sequence[Pod], worker: Amount) -> Amount:

@@ -30,6 +30,8 @@ class Ask:
     accelerator: str = ""
     labels: Mapping[str, str] | None = field(default_factory=dict)
     """None: not known, for the input is gone: then it counts wherever it may have counted."""
+    moving: bool = False
+    """Pods of an earlier, larger number may still be made."""
 
 
 @dataclass(frozen=True)
@@ -138,6 +140,8 @@ class Ledger:
         claim, before, last = self._priced(ask), self._claims.get(key), self._grants.get(key)
         if before is not None:
             self._book(before, -1)
+            if ask.moving:
+                claim = replace(claim, occupied=max(claim.occupied, before.standing))
             if (before.budgets, before.worker) != (claim.budgets, claim.worker):
                 last = None  # granted of other budgets, or of other workers
         grant = self._answer(claim, last)

@@ -111,6 +111,27 @@ def test_pods_that_were_larger_when_they_were_made_are_told():
     assert asked(replace(found, pods=tuple(pods[1:2]))).claim.excess == (0, 0, 512 << 20)
 
 
+@pytest.mark.parametrize(
+    ("observed", "counted", "moving"), [(4, 2, False), (3, 2, True), (4, 1, True), (4, 3, True)]
+)
+def test_a_deployment_is_at_rest_once_it_counts_the_pods_that_there_are(observed, counted, moving):
+    found = snapshot(workers={"replicas": 2})
+    assert not asked(found).moving, "there is none"
+    objects = dict(after(found, plan(found, NOW)).objects)
+    live = objects["Deployment", "digits-worker"]
+    status = {"observedGeneration": observed, "replicas": counted}
+    live = {**live, "metadata": {**live["metadata"], "generation": 4}, "status": status}
+    objects["Deployment", "digits-worker"] = live
+    pods = [Pod("a", "worker"), Pod("b", "worker"), Pod("c", "worker", terminating=True)]
+    assert asked(replace(found, objects=objects, pods=tuple(pods))).moving is moving
+
+
+def test_of_who_is_gone_pods_may_come_while_any_stays():
+    key, pods = ("team", "digits"), [Pod("a", "worker", terminating=True), Pod("b", "worker")]
+    found = [held({}, some, key, None) for some in (pods, pods[:1])]
+    assert [one.moving for one in found if one] == [True, False]
+
+
 def test_pods_whose_deployment_is_gone_tell_what_they_take():
     pods = [Pod("a", "worker", takes=(1, 500, 3)), Pod("b", "worker", takes=(1, 250, 4))]
     ask = held({}, pods, ("team", "digits"), None)

@@ -297,3 +297,16 @@ def test_what_is_left_of_who_has_no_labels_any_more_counts_wherever_it_may():
     known.ask(replace(ask("old", 3, held=3), labels={"of": "b"}))
     gone(known, "old", 3)
     assert [one.used[0] for one in known.budgets()] == [0, 0], "its labels are known"
+
+
+def test_pods_that_may_still_be_made_of_a_larger_number_count():
+    ledger = Ledger()
+    ledger.use(limited(10))
+    ledger.settle()
+    ledger.ask(ask("a", 8, held=8, occupied=3))
+    lowered = ask("a", 2, held=2, occupied=3)
+    ledger.ask(replace(lowered, moving=True))
+    assert ledger.ask(ask("b", 3)).workers == 0
+    ledger.ask(lowered)
+    ledger.settle()
+    assert ledger.ask(ask("b", 3)).workers == 3
