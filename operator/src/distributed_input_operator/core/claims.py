@@ -22,7 +22,7 @@ def ask(snapshot: Snapshot, wanted: int, decision: Decision | None, deployment: 
     """
     resource = snapshot.resource
     trainers, scaling = resource.spec.trainers, resource.spec.workers.autoscaling
-    least = scaling.min_replicas if scaling and decision else 1
+    least = scaling.min_replicas if scaling else 1
     live = snapshot.live("Deployment", names.worker(snapshot.name))
     pods, worker = workers(snapshot.pods), takes(deployment)
     claim = Claim(
@@ -60,7 +60,7 @@ def held(
     if labels is None:  # until the garbage collector has taken the Deployment, that makes pods
         left = max(count, len(pods))
         claim = Claim(key, 0, occupied=left, worker=worker, excess=excess)
-        return Ask(claim, labels=None, moving=any(not one.terminating for one in pods))
+        return Ask(claim, labels=None, moving=_moving(live, pods))
     claim = Claim(key, count, count, count, len(pods), worker=worker, excess=excess)
     return Ask(claim, labels=dict(labels))
 
@@ -86,7 +86,7 @@ def _moving(live: Manifest, pods: Sequence[Pod]) -> bool:
     status = live.get("status") or {}
     seen = status.get("observedGeneration", 0) >= live.get("metadata", {}).get("generation", 0)
     there = sum(1 for one in pods if not one.terminating)
-    return bool(live) and not (seen and status.get("replicas", 0) == there)
+    return not (seen and status.get("replicas", 0) == there)
 
 
 def _excess(pods: Sequence[Pod], worker: Amount) -> Amount:

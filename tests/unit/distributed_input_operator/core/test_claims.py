@@ -83,6 +83,13 @@ def test_an_input_that_nobody_reads_yet_bids_as_if_one_did():
     assert claim.cost == 8
 
 
+def test_a_silent_dispatcher_makes_nobody_worth_less():
+    told = Status.model_validate({"live": {"consumers": 4}})
+    found = replace(snapshot(trainers={"acceleratorsPerTrainer": 8}), status=told)
+    assert asked(found).claim.cost == 32
+    assert asked(replace(found, measured=Measured(consumers=2))).claim.cost == 16
+
+
 def test_what_is_needed_may_be_more_than_may_come_at_once():
     scaling = {"minReplicas": 1, "maxReplicas": 50}
     reading = Measured(consumers=1, demand=2000, busy_rate=100)
@@ -124,6 +131,15 @@ def test_a_deployment_is_at_rest_once_it_counts_the_pods_that_there_are(observed
     objects["Deployment", "digits-worker"] = live
     pods = [Pod("a", "worker"), Pod("b", "worker"), Pod("c", "worker", terminating=True)]
     assert asked(replace(found, objects=objects, pods=tuple(pods))).moving is moving
+
+
+def test_a_deployment_that_nobody_has_looked_at_is_not_at_rest():
+    found = snapshot(workers={"replicas": 2})
+    objects = dict(after(found, plan(found, NOW)).objects)
+    live = objects["Deployment", "digits-worker"]
+    live = {**live, "metadata": {**live["metadata"], "generation": 1}}
+    objects["Deployment", "digits-worker"] = live
+    assert asked(replace(found, objects=objects)).moving, "its pods are about to be made"
 
 
 def test_of_who_is_gone_pods_may_come_while_any_stays():
