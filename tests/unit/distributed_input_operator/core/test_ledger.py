@@ -310,3 +310,24 @@ def test_pods_that_may_still_be_made_of_a_larger_number_count():
     ledger.ask(lowered)
     ledger.settle()
     assert ledger.ask(ask("b", 3)).workers == 3
+
+
+def test_what_is_the_same_is_not_weighed_again():
+    """Weighing tells of the policy, whose look puts it in force: that would go on for ever."""
+    ledger = Ledger()
+    ledger.use(limited(10))
+    ledger.ask(ask("a", 12))
+    ledger.settle()
+    ledger.use(limited(10))
+    ledger.ask(ask("a", 12))
+    assert not ledger.unsettled
+
+
+def test_who_comes_back_under_a_name_has_nothing_of_who_had_it_before():
+    ledger = Ledger()
+    ledger.use(limited(10))
+    ledger.settle()
+    assert ledger.ask(ask("a", 8)).workers == 8
+    gone(ledger, "a", 0)
+    assert ledger.ask(ask("b", 10)).workers == 10
+    assert ledger.ask(ask("a", 8)).workers == 0
