@@ -150,8 +150,6 @@ class Ledger:
         self._book(self._claims[key], 1)
 
     def _answer(self, claim: Claim, last: Grant | None) -> Grant:
-        if not claim.budgets:
-            return Grant(claim.wanted, claim.wanted)
         more = max(0, claim.wanted - claim.held)
         if self._short.isdisjoint(claim.budgets) and self._room(claim, claim.standing + more):
             return Grant(claim.wanted, claim.wanted)

@@ -84,11 +84,18 @@ def test_the_status_is_written_when_something_moved_and_not_more_often_than_anyo
         "memory": "96Gi",
     }
     before = PolicyStatus.model_validate(status)
-    assert report(before, 1, "", USED, NOW + 500, 30.0)[0] is None
+    assert report(before, 1, "", USED, NOW + 500, 30.0) == (None, 300.0)
     moved = [Used(USED[0].budget, 3, 80, (59, 90_000, 96 << 30))]
     assert report(before, 1, "", moved, NOW + 10, 30.0) == (None, 20.0)
     assert told(before, 1, "", moved, NOW + 31, 30.0)[0]["summary"] == "all 59/60"
     assert told(before, 2, "", moved, NOW + 1, 30.0)[0]["observedGeneration"] == 2
+    undated = before.model_copy(update={"observed_at": ""})
+    assert told(undated, 1, "", moved, NOW + 10, 30.0)[0]["summary"] == "all 59/60"
+
+
+def test_a_budget_without_a_limit_of_workers_tells_how_many_there_are():
+    used = [replace(USED[0], budget=Budget("all", (UNLIMITED, 1000, UNLIMITED)))]
+    assert told(PolicyStatus(), 1, "", used, NOW, 30.0)[0]["summary"] == "all 60"
 
 
 @pytest.mark.parametrize(
