@@ -20,7 +20,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic.alias_generators import to_camel
 
-from distributed_input_operator.core.budget import NOTHING, UNLIMITED, Amount, Budget
+from distributed_input_operator.core.budget import UNLIMITED, Amount, Budget
 from distributed_input_operator.core.scalars import Anything, Namespace, Quantity, problem, quantity
 from distributed_input_operator.core.section import Section, cel
 
@@ -100,8 +100,7 @@ class BudgetSpec(Section):
 
     def budget(self) -> Budget:
         """As the sharing out takes it."""
-        limits, guaranteed = self.limits.amount(UNLIMITED), self.guaranteed.amount(0)
-        return Budget(self.name, limits, guaranteed or NOTHING)
+        return Budget(self.name, self.limits.amount(UNLIMITED), self.guaranteed.amount(0))
 
 
 class PolicySpec(Section):

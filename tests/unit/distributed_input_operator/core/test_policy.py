@@ -33,6 +33,10 @@ def test_amounts_are_whole_numbers_of_small_units():
     assert made.guaranteed == (0, 0, 1 << 30)
 
 
+def test_a_budget_of_nothing_is_one():
+    assert budget(limits={"workers": 0, "cpu": 0}).budget().limits == (0, 0, UNLIMITED)
+
+
 def test_more_than_anyone_has_is_no_limit():
     """The API server takes it, so a policy that says so has to be in force."""
     made = budget(guaranteed={"memory": "100E", "cpu": "9" * 30}, limits={"cpu": "9" * 31}).budget()

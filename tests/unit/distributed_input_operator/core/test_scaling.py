@@ -156,6 +156,12 @@ def test_nobody_goes_to_zero_on_the_word_of_a_dispatcher_that_is_silent_since():
     assert decide(silent, limits, Seen(0.0, 0), 710.0).state.desired == 0
 
 
+def test_the_silence_of_a_dispatcher_is_no_time_in_which_nobody_reads():
+    limits = Bounds(2, 8, 0, idle=600)
+    state = decide(State(5), limits, Seen(), 0.0).state
+    assert decide(state, limits, Seen(0.0, 0), 700.0).state.desired == 2
+
+
 def test_a_pause_of_autoscaling_is_no_time_in_which_fewer_would_have_done():
     limits = Bounds(1, 8, 120)
     state = decide(State(5), limits, Seen(1.0, 1, 0, 5), 0.0).state
