@@ -6,6 +6,8 @@ import time
 
 import pytest
 
+from distributed_input_operator.kinds import POLICY
+from tests.operator.budgeting import apply
 from tests.operator.dispatching import dispatcher, token_of
 from tests.operator.injecting import free_port
 from tests.operator.running import eventually, manifest
@@ -13,6 +15,15 @@ from tests.operator.running import eventually, manifest
 NAME = "scaled"
 _LONG = 150.0
 """Rates are over 30 s."""
+
+
+@pytest.fixture
+def spent(cluster):
+    """The name of an input that takes all that there is."""
+    apply(cluster, {"name": "all", "namespaces": [cluster.namespace], "limits": {"workers": 6}})
+    yield "hog"
+    cluster.delete("DistributedInput", "hog")
+    cluster.call("DELETE", POLICY.path(None, "cluster"))
 
 
 @pytest.mark.timeout(600)
@@ -75,4 +86,36 @@ def test_an_idle_input_has_no_workers_until_a_trainer_reads(cluster, operator, t
         assert cluster.condition(name, "Ready")["status"] == "True"
         told.begin()
         eventually(lambda: replicas() == 6, _LONG)
+    cluster.delete("DistributedInput", name)
+
+
+@pytest.mark.timeout(600)
+def test_who_was_idle_gets_its_least_of_a_spent_budget_from_an_operator_that_began_anew(
+    cluster, operator, tmp_path, spent
+):
+    port = free_port()
+    name = "idler"
+    scaling = {"minReplicas": 2, "maxReplicas": 6, "idleTTLSeconds": 1}
+    cluster.create(manifest(name, workers={"autoscaling": scaling}, dispatcher={"port": port}))
+    token = token_of(cluster, name)
+
+    def replicas(of: str = name) -> int | None:
+        cluster.play_kubelet(name, "dispatcher", "127.0.0.1")
+        cluster.play_kubelet(name)
+        found = cluster.get("Deployment", f"{of}-worker")
+        return found and found["spec"]["replicas"]
+
+    with dispatcher(port, token, tmp_path, reading=False) as told:
+        eventually(lambda: replicas() == 0, _LONG)
+        cluster.create(manifest(spent, workers={"replicas": 6}, trainers={"priority": 9}))
+        eventually(lambda: replicas(spent) == 6)
+        eventually(lambda: cluster.condition(name, "Ready").get("reason") == "Idle", _LONG)
+        operator.restart()
+        operator.wait_until_leading()
+        told.begin()
+        eventually(lambda: replicas() == 2, _LONG)
+        assert replicas(spent) == 4, "and not before these had left"
+        said = eventually(lambda: cluster.condition(name, "ScalingLimited"))
+        assert said["message"].startswith("2 of 6 workers asked for: the budget of all is spent")
+        assert said["message"].endswith(f"{cluster.namespace}/{spent} has priority 9")
     cluster.delete("DistributedInput", name)

@@ -178,3 +178,40 @@ def test_no_budget_is_exceeded_at_any_moment(
         assert one.events > 10 * _ROUNDS
         assert sum(one.most.values()) == ALL, f"never more, and so many at some time: {one.most}"
         assert sum(one.team.values()) == TEAM, one.team
+
+
+MANY = 100
+"""More than the controller-manager makes at once: 30, and then 20 a second."""
+
+
+@pytest.fixture
+def large(cluster: Cluster) -> Iterator[None]:
+    """One budget, of many."""
+    apply(cluster, {"name": "all", "namespaces": [cluster.namespace], "limits": {"workers": MANY}})
+    yield
+    for one in cluster.list("DistributedInput"):
+        cluster.delete("DistributedInput", one["metadata"]["name"])
+    cluster.call("DELETE", POLICY.path(None, "cluster"))
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("how", ["outbid", "deleted"])
+def test_who_gives_way_while_its_pods_are_still_being_made_gives_way_first(
+    cluster: Cluster, operator: Operator, control_plane: Any, large: None, how: str
+) -> None:
+    """The ReplicaSet's controller makes all that it has begun to make, whatever is wanted since."""
+    first, second = f"free-first-{how}", f"free-second-{how}"
+    with watched(control_plane, cluster.namespace) as (_, pods):
+        cluster.create(manifest(first, workers={"replicas": MANY}))
+        eventually(lambda: len(pods.there) > MANY // 4, every=0.01)
+        if how == "deleted":
+            cluster.delete("DistributedInput", first)
+        cluster.create(manifest(second, workers={"replicas": MANY}, trainers={"priority": 1}))
+        theirs = MANY if how == "deleted" else MANY - 1
+
+        def through() -> bool:
+            made = sum(1 for name in pods.there if name.startswith(second))
+            return made == theirs and len(pods.there) == MANY
+
+        eventually(through)
+    assert len(pods.most) == MANY, f"{len(pods.most)} pods at some time"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from pydantic import ValidationError
 
@@ -35,36 +35,27 @@ _SHARE = 5
 def enter_all(sources: Sources) -> None:
     """At the start everyone keeps what it has, until it was looked at; and the policy holds.
 
-    So do inputs that are gone and whose pods are not: which labels they had is not known any more.
+    What is left of inputs that are gone counts in all budgets of their namespace, for which labels
+    they had is not known any more: that is not for long, and no budget is exceeded.
     """
     _use(sources)
     for key in sources.store.known():
-        if ask := _held(sources.store, key):
+        found = sources.store.input(key)
+        labels = None if found is None else found["metadata"].get("labels") or {}
+        if ask := _held(sources.store, key, labels):
             sources.ledger.ask(ask)
 
 
-def _held(store: Store, key: InputKey) -> Ask | None:
+def left(store: Store, key: InputKey) -> Ask | None:
+    """What there is still of an input that is gone."""
+    return _held(store, key, None)
+
+
+def _held(store: Store, key: InputKey, labels: Mapping[str, str] | None) -> Ask | None:
     children = store.children(key)
-    live = children.get(("Deployment", names.worker(key[1])))
-    found = store.input(key)
-    if live is None:
-        return None
-    labels = found["metadata"].get("labels") if found else None
-    return claims.held(live, worker_pods(store, key), key, labels or {})
-
-
-def worker_pods(store: Store, key: InputKey) -> int:
-    """Worker pods of an input that take anything, those that leave included."""
-    pods = (pod(obj) for (kind, _), obj in store.children(key).items() if kind == "Pod")
-    return sum(1 for one in pods if one.component == names.WORKER and not one.ended)
-
-
-def left_of(store: Store, key: InputKey) -> int:
-    """Worker pods that there are or are about to be of an input that is gone: until the garbage
-    collector has taken its Deployment, that makes pods.
-    """
-    live = store.children(key).get(("Deployment", names.worker(key[1]))) or {}
-    return max(worker_pods(store, key), int((live.get("spec") or {}).get("replicas", 0)))
+    live = children.get(("Deployment", names.worker(key[1])), {})
+    pods = claims.workers(pod(obj) for (kind, _), obj in children.items() if kind == "Pod")
+    return claims.held(live, pods, key, labels)
 
 
 async def weigh_forever(sources: Sources, changed: Callable[[InputKey], None]) -> None:

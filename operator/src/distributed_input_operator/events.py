@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import logging
-import uuid
 from collections.abc import Mapping
 from typing import Any
 
 from distributed_input_operator.api import Api, ApiError
 from distributed_input_operator.core import names, times
+from distributed_input_operator.core.children import digest
 from distributed_input_operator.core.conditions import LIMITED
 from distributed_input_operator.core.snapshot import Snapshot
 from distributed_input_operator.core.types import API_VERSION, KIND
+
+_AS_WANTED = ("Idle", "Paused")
+"""Limits that the spec asks for."""
 
 _log = logging.getLogger(__name__)
 
@@ -21,7 +24,8 @@ async def tell(api: Api, snapshot: Snapshot, status: Mapping[str, Any], now: flo
     before = next((one for one in snapshot.status.conditions if one.type == LIMITED), None)
     after = next((one for one in status["conditions"] if one["type"] == LIMITED), None)
     if after is not None and (before is None or before.message != after["message"]):
-        await _tell(api, snapshot, "Warning", after["reason"], after["message"], now)
+        kind = "Normal" if after["reason"] in _AS_WANTED else "Warning"
+        await _tell(api, snapshot, kind, after["reason"], after["message"], now)
     elif before is not None and after is None:
         what = f"all {status['workers']['asked']} workers that are asked for are granted"
         await _tell(api, snapshot, "Normal", "ScalingUnlimited", what, now)
@@ -31,10 +35,13 @@ async def _tell(
     api: Api, snapshot: Snapshot, kind: str, reason: str, message: str, now: float
 ) -> None:
     meta = snapshot.resource.metadata
+    # The same words have the same name: who goes to and fro over a limit is told of it once for as
+    # long as the API server keeps events, an hour.
+    same = digest([meta.uid, reason, message])
     event = {
         "apiVersion": "v1",
         "kind": "Event",
-        "metadata": {"name": f"{meta.name}.{uuid.uuid4().hex[:16]}", "namespace": meta.namespace},
+        "metadata": {"name": f"{meta.name}.{same}", "namespace": meta.namespace},
         "involvedObject": {
             "apiVersion": API_VERSION,
             "kind": KIND,
@@ -53,4 +60,6 @@ async def _tell(
     try:
         await api.create(event)
     except ApiError as error:
+        if error.reason == "AlreadyExists":
+            return
         _log.info("%s/%s: an event was not taken: %s", meta.namespace, meta.name, error)

@@ -30,7 +30,7 @@ async def reconcile(sources: Sources, key: InputKey) -> float | None:
         sources.dispatchers.forget(key)
         metrics.forget(key)
         sources.scaled.pop(key, None)
-        sources.ledger.leaving(key, budgets.left_of(sources.store, key))
+        sources.ledger.leaving(key, budgets.left(sources.store, key))
         return None
     made = plan(snapshot, now, sources.ledger.ask)
     if made.decision:

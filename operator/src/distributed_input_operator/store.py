@@ -29,6 +29,7 @@ _OWN_METADATA = frozenset(
     "creationTimestamp deletionTimestamp".split()
 )
 _POD_STATUS = frozenset("phase podIP conditions containerStatuses".split())
+_CONTAINER = ("restartPolicy", "resources")
 _LEVEL = 1
 """The quickest: a look unpacks, an event packs."""
 
@@ -91,7 +92,7 @@ class Store:
         return self._one(POLICY_KEY, POLICY_KIND)
 
     def children(self, key: InputKey) -> dict[Key, Json]:
-        """All that belongs to an input, by kind and name; of pods their status only."""
+        """All that belongs to an input, by kind and name; of pods their status and requests."""
         found = self._objects.get(key, {})
         return {place: _unpacked(one) for place, one in found.items() if place[0] != KIND}
 
@@ -121,14 +122,24 @@ def _version(obj: Json) -> int:
 def _packed(obj: Json) -> bytes:
     meta = {key: value for key, value in obj["metadata"].items() if key in _OWN_METADATA}
     kept = {**obj, "metadata": meta}
-    if obj["kind"] == "Pod":  # its spec is its Deployment's
+    if obj["kind"] == "Pod":  # its spec is its Deployment's, or was
         status = obj.get("status") or {}
         kept = {
             "kind": "Pod",
             "metadata": meta,
+            "spec": _requests(obj.get("spec") or {}),
             "status": {key: value for key, value in status.items() if key in _POD_STATUS},
         }
     return zlib.compress(json.dumps(kept, separators=(",", ":")).encode(), _LEVEL)
+
+
+def _requests(spec: Json) -> Json:
+    """What a pod takes: while a Deployment changes, or when it is gone, nothing else tells."""
+    return {
+        kind: [{key: one[key] for key in _CONTAINER if key in one} for one in spec[kind]]
+        for kind in ("initContainers", "containers")
+        if kind in spec
+    }
 
 
 def _unpacked(known: _Known) -> Json:

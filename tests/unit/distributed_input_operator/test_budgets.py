@@ -29,19 +29,21 @@ def obj(kind: str, name: str, of: str = "", **content: Any) -> dict[str, Any]:
     return {"apiVersion": API_VERSION, "kind": kind, "metadata": meta, **content}
 
 
+POD = {"containers": [{"name": "worker", "resources": {"requests": {"cpu": "2"}}}]}
+
+
 def workers(of: str, replicas: int, pods: int) -> list[dict[str, Any]]:
     """What an input has."""
-    template = {"spec": {"containers": [{"name": "worker"}]}}
-    spec = {"replicas": replicas, "template": template}
+    spec = {"replicas": replicas, "template": {"spec": POD}}
     made = [obj("Deployment", names.worker(of), of, spec=spec)]
-    return made + [obj("Pod", f"{of}-{number}", of) for number in range(pods)]
+    return made + [obj("Pod", f"{of}-{number}", of, spec=POD) for number in range(pods)]
 
 
-def started(*there: dict[str, Any]) -> Ledger:
+def started(*there: dict[str, Any], **budget: Any) -> Ledger:
     """The ledger after a start with these objects."""
     store, api = Store(), None
-    limits = {"workers": LIMIT}
-    policy = obj(POLICY_KIND, POLICY_NAME, spec={"budgets": [{"name": "all", "limits": limits}]})
+    of_all = {"name": "all", "limits": {"workers": LIMIT}, **budget}
+    policy = obj(POLICY_KIND, POLICY_NAME, spec={"budgets": [of_all]})
     for one in (policy, *there):
         store.put(one)
     sources = Sources(api, store, Tokens(api), Dispatchers(), SETTINGS)  # type: ignore[arg-type]
@@ -70,5 +72,20 @@ def test_so_is_what_is_still_there_of_an_input_that_is_gone(replicas, pods, rest
     there = workers("old", replicas, pods)
     assert granted(started(*there), rest + 1) == 0
     ledger = started(*there)
-    ledger.leaving(("team", "old"), 0)
+    ledger.leaving(("team", "old"), None)
     assert granted(ledger, LIMIT) == LIMIT
+
+
+@pytest.mark.parametrize("known", [True, False])
+@pytest.mark.parametrize("budget", [{}, {"selector": {"of": "us"}}])
+def test_pods_that_nothing_owns_any_more_count_until_they_are_gone(budget, known):
+    """The Deployment goes first, and with the input its labels: which budgets is not known."""
+    there = workers("old", 0, 4)[1:]
+    if known:
+        old = obj(KIND, "old")
+        old["metadata"]["labels"] = {"of": "us"}
+        there.append(old)
+    ledger = started(*there, **budget)
+    assert ledger.budgets()[0].used == (4, 8000, 0)
+    new = Ask(Claim(("team", "new"), 7, 1), labels={"of": "us"})
+    assert ledger.ask(new).workers == 0

@@ -64,9 +64,11 @@ def test_managed_fields_are_not_kept():
 def test_of_a_pod_only_what_is_looked_at_is_kept():
     store = Store()
     status = {"phase": "Running", "podIP": "10.0.0.1", "hostIP": "10.9.9.9"}
-    store.put({**child(1), "kind": "Pod", "spec": {"containers": []}, "status": status})
+    requests = {"requests": {"cpu": "1"}}
+    spec = {"containers": [{"name": "worker", "image": "w:1", "resources": requests}], "x": 1}
+    store.put({**child(1), "kind": "Pod", "spec": spec, "status": status})
     (pod,) = store.children(KEY).values()
-    assert "spec" not in pod
+    assert pod["spec"] == {"containers": [{"resources": requests}]}
     assert pod["status"] == {"phase": "Running", "podIP": "10.0.0.1"}
 
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import heapq
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -32,6 +33,8 @@ SHARING = 0.25
 as much, and two such inputs together cost 6 % more than if the higher took all."""
 HOLDING = 1.1
 """A worker that is there is worth so much more to its input: a small difference moves nobody."""
+_MOST_TOLD = 1e6
+"""Per cent: beyond, the number says nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +58,8 @@ class Claim:
     """Workers that its Deployment asks for."""
     occupied: int = 0
     """Worker pods that there are, those on their way out included."""
+    excess: Amount = NOTHING
+    """What these take beyond `worker` each: some were larger when they were made."""
     cost: float = 1.0
     """What it costs while all its trainers wait, in any unit that all claims share."""
     priority: int = 0
@@ -107,14 +112,20 @@ def allocate(budgets: Mapping[str, Budget], claims: Iterable[Claim]) -> dict[Key
     scarce = _scarce(budgets, ordered)
     rivals = [one for one in ordered if not scarce.isdisjoint(one.budgets)] if scarce else []
     bidders, last = _deal(scarce, budgets, rivals)
+    takers = Counter(name for one in bidders if one.granted for name in one.claim.budgets)
     targets = {one.key: one.wanted for one in ordered}
     targets |= {one.claim.key: one.granted for one in bidders}
     now = _for_now(budgets, ordered, targets)
     blocked = {one.claim.key: one.blocked for one in bidders}
-    return {
-        one.key: _grant(one, targets[one.key], now[one.key], blocked.get(one.key, ""), last)
-        for one in ordered
-    }
+    grants = {}
+    for one in ordered:
+        target, name = targets[one.key], blocked.get(one.key, "")
+        why = ""
+        if target < one.wanted:
+            alone = takers[name] == (target > 0)
+            why = _why(one, budgets[name], alone, *last.get(name, ()))
+        grants[one.key] = _grant(one, target, now[one.key], name, why)
+    return grants
 
 
 def total(budgets: Iterable[str], parts: Iterable[tuple[Claim, int]]) -> dict[str, Amount]:
@@ -131,6 +142,21 @@ def total(budgets: Iterable[str], parts: Iterable[tuple[Claim, int]]) -> dict[st
                     used[2] + count * memory,
                 )
     return sums
+
+
+def standing(budgets: Iterable[str], claims: Iterable[Claim]) -> dict[str, Amount]:
+    """What all that there is, or is about to be, takes of each budget."""
+    known = list(claims)
+    sums = total(budgets, ((one, one.standing) for one in known))
+    for one in known:
+        if one.excess != NOTHING:
+            for name in one.budgets:
+                sums[name] = _plus(sums[name], one.excess)
+    return sums
+
+
+def _plus(one: Amount, other: Amount) -> Amount:
+    return (one[0] + other[0], one[1] + other[1], one[2] + other[2])
 
 
 def _scarce(budgets: Mapping[str, Budget], claims: list[Claim]) -> set[str]:
@@ -261,7 +287,7 @@ def _for_now(
     rising = [one for one in claims if targets[one.key] > one.held]
     if not rising:
         return now
-    used = total(budgets, ((one, one.standing) for one in claims))
+    used = standing(budgets, claims)
     free = {
         name: [
             (at, [limit - used[name][at]])
@@ -276,23 +302,36 @@ def _for_now(
     return now
 
 
-def _grant(claim: Claim, target: int, now: int, budget: str, last: Mapping[str, _Last]) -> Grant:
-    if target < claim.wanted:
-        said = f"{target} of {claim.wanted} workers asked for: the budget of {budget} is spent"
-        return Grant(now, target, budget, f"{said}; {_why(claim, *last.get(budget, ()))}")
+def _grant(claim: Claim, target: int, now: int, budget: str, why: str) -> Grant:
+    if why:
+        said = f"{target} of {claim.wanted} workers asked for: the budget of {budget} {why}"
+        return Grant(now, target, budget, said)
     if now < target:
         return Grant(now, target, "", f"{now} of {target} workers until those of others have left")
     return Grant(now, target)
 
 
-def _why(claim: Claim, last: Claim | None = None, before: Claim | None = None) -> str:
-    """What makes the others go before: the last of them that got one."""
+def _why(
+    claim: Claim,
+    budget: Budget,
+    alone: bool,
+    last: Claim | None = None,
+    before: Claim | None = None,
+) -> str:
+    """What became of the budget, and what makes others go before: the last of them that got one."""
+    if any(part > limit for part, limit in zip(claim.worker, budget.limits, strict=True)):
+        return "is smaller than one of them"
     rival = before if last is claim else last
+    if alone:
+        return "is spent; no other input has any of it"
     if rival is None:
-        return "minimums and guarantees take the rest of it"
+        return "is spent; minimums and guarantees take the rest of it"
     who = "/".join(rival.key)
     if rival.priority > claim.priority:
-        return f"{who} has priority {rival.priority}"
-    if claim.bid and rival.bid > claim.bid:
-        return f"{who} loses {round(100 * (rival.bid / claim.bid - 1))} % more per worker"
-    return f"it shares with {who}, which loses no more per worker"
+        return f"is spent; {who} has priority {rival.priority}"
+    more = 100 * (rival.bid / claim.bid - 1) if claim.bid else math.inf
+    if rival.bid and more > _MOST_TOLD:
+        return f"is spent; {who} loses more per worker"
+    if rival.bid and round(more) > 0:
+        return f"is spent; {who} loses {round(more)} % more per worker"
+    return f"is spent; it shares with {who}, which loses no more per worker"

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
 
-from distributed_input_operator.core import names
-from distributed_input_operator.core.budget import Amount, Claim
+from distributed_input_operator.core import names, requests
+from distributed_input_operator.core.budget import Amount, Claim, Key
 from distributed_input_operator.core.ledger import Ask
-from distributed_input_operator.core.scalars import quantity
 from distributed_input_operator.core.scaling import Decision
-from distributed_input_operator.core.snapshot import Manifest, Snapshot
+from distributed_input_operator.core.snapshot import Manifest, Pod, Snapshot
 
 
 def ask(snapshot: Snapshot, wanted: int, decision: Decision | None, deployment: Manifest) -> Ask:
@@ -24,44 +22,83 @@ def ask(snapshot: Snapshot, wanted: int, decision: Decision | None, deployment: 
     """
     resource = snapshot.resource
     trainers, scaling = resource.spec.trainers, resource.spec.workers.autoscaling
-    least = scaling.min_replicas if scaling and decision else 1
-    live = snapshot.live("Deployment", names.worker(snapshot.name)).get("spec") or {}
+    least = scaling.min_replicas if scaling else 1
+    live = snapshot.live("Deployment", names.worker(snapshot.name))
+    pods, worker = workers(snapshot.pods), takes(deployment)
     claim = Claim(
         (resource.metadata.namespace or "", snapshot.name),
         wanted=wanted,
         least=min(least, wanted),
-        held=int(live.get("replicas", 0)),
-        occupied=sum(1 for pod in snapshot.pods if pod.component == names.WORKER and not pod.ended),
+        held=_replicas(live),
+        occupied=len(pods),
+        excess=_excess(pods, worker),
         cost=trainers.weight * trainers.accelerators_per_trainer * max(1, _readers(snapshot)),
         priority=trainers.priority,
-        worker=takes(deployment),
+        worker=worker,
         needed=decision.needed if decision else None,
     )
-    return Ask(claim, trainers.accelerator or "", dict(resource.metadata.labels))
+    labels = dict(resource.metadata.labels)
+    return Ask(claim, trainers.accelerator or "", labels, _moving(live, pods))
 
 
-def held(live: Manifest, pods: int, key: tuple[str, str], labels: Mapping[str, str]) -> Ask | None:
-    """What an input has that was not looked at yet: it keeps it; None where it has nothing."""
-    count = int((live.get("spec") or {}).get("replicas", 0))
+def held(
+    live: Manifest, pods: Sequence[Pod], key: Key, labels: Mapping[str, str] | None
+) -> Ask | None:
+    """What an input has that was not looked at yet, or that is gone; None where it has nothing.
+
+    Args:
+        live: its workers' Deployment; empty where there is none.
+        pods: its workers.
+        key: the input.
+        labels: the input's; it keeps what it has. None: it is gone, and what it has leaves.
+    """
+    count = _replicas(live)
     if not count and not pods:
         return None
-    return Ask(Claim(key, count, count, count, pods, worker=takes(live)), "", dict(labels))
+    worker = takes(live) if live else _largest(pods)
+    excess = _excess(pods, worker)
+    if labels is None:  # until the garbage collector has taken the Deployment, that makes pods
+        left = max(count, len(pods))
+        claim = Claim(key, 0, occupied=left, worker=worker, excess=excess)
+        return Ask(claim, labels=None, moving=_moving(live, pods))
+    claim = Claim(key, count, count, count, len(pods), worker=worker, excess=excess)
+    return Ask(claim, labels=dict(labels))
+
+
+def workers(pods: Iterable[Pod]) -> tuple[Pod, ...]:
+    """Those that take anything, those that leave included."""
+    return tuple(one for one in pods if one.component == names.WORKER and not one.ended)
 
 
 def takes(deployment: Manifest) -> Amount:
     """What one pod of a Deployment asks for: itself, thousandths of CPUs, bytes."""
-    pod = deployment["spec"]["template"]["spec"]
-    requests = [_requests(one) for one in pod.get("containers", [])]
-    return (1, _sum(requests, "cpu", 1000), _sum(requests, "memory", 1))
+    return requests.takes(deployment["spec"]["template"]["spec"])
 
 
-def _requests(container: Mapping[str, Any]) -> Mapping[str, Any]:
-    resources = container.get("resources") or {}
-    return {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
+def _replicas(live: Manifest) -> int:
+    return int((live.get("spec") or {}).get("replicas", 0))
 
 
-def _sum(requests: Iterable[Mapping[str, Any]], name: str, times: int) -> int:
-    return sum(int(times * quantity(str(one.get(name, "0")))) for one in requests)
+def _moving(live: Manifest, pods: Sequence[Pod]) -> bool:
+    """Whether a ReplicaSet's controller may be making pods of an earlier number: it makes hundreds
+    in one go, 20 a second, and says how many there are when it is through.
+    """
+    status = live.get("status") or {}
+    seen = status.get("observedGeneration", 0) >= live.get("metadata", {}).get("generation", 0)
+    there = sum(1 for one in pods if not one.terminating)
+    return not (seen and status.get("replicas", 0) == there)
+
+
+def _excess(pods: Sequence[Pod], worker: Amount) -> Amount:
+    """What pods take beyond `worker` each, together."""
+    more = (sum(one.takes[at] for one in pods) - len(pods) * worker[at] for at in range(3))
+    workers, cpu, memory = (max(0, one) for one in more)
+    return (workers, cpu, memory)
+
+
+def _largest(pods: Sequence[Pod]) -> Amount:
+    _, cpu, memory = (max(one.takes[at] for one in pods) for at in range(3))
+    return (1, cpu, memory)
 
 
 def _readers(snapshot: Snapshot) -> int:

@@ -16,7 +16,7 @@ from distributed_input_operator.core.budget import (
     Grant,
     Key,
     allocate,
-    total,
+    standing,
 )
 from distributed_input_operator.core.policy import PolicySpec
 
@@ -28,7 +28,10 @@ class Ask:
     claim: Claim
     """`cost` in accelerators of cost 1; without budgets."""
     accelerator: str = ""
-    labels: Mapping[str, str] = field(default_factory=dict)
+    labels: Mapping[str, str] | None = field(default_factory=dict)
+    """None: not known, for the input is gone: then it counts wherever it may have counted."""
+    moving: bool = False
+    """Pods of an earlier, larger number may still be made."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +71,11 @@ class Ledger:
             return
         self._policy = policy
         self._budgets = {one.name: one.budget() for one in policy.budgets}
-        self._claims = {key: self._priced(ask) for key, ask in self._asks.items()}
+        # What was granted a moment ago may not be written yet: it counts in these budgets too.
+        self._claims = {
+            key: replace(self._priced(self._asks[key]), held=one.held, occupied=one.occupied)
+            for key, one in self._claims.items()
+        }
         self._count()
         self._short = set(self._budgets)
         self.unsettled = True
@@ -89,14 +96,13 @@ class Ledger:
         self._asks.pop(key, None)
         self._grants.pop(key, None)
 
-    def leaving(self, key: Key, pods: int) -> None:
-        """The input is gone, and so many of its worker pods are still there."""
-        known = self._asks.get(key)
-        if known is None or not pods:
+    def leaving(self, key: Key, left: Ask | None) -> None:
+        """The input is gone, and this of it is still there."""
+        if left is None:
             self.forget(key)
             return
-        claim = Claim(key, 0, occupied=pods, worker=known.claim.worker)
-        self.ask(replace(known, claim=claim))
+        known = self._asks.get(key)
+        self.ask(replace(left, labels=known.labels if known else None))
 
     def settle(self) -> list[Key]:
         """Weigh all claims; the inputs whose grant is another one now."""
@@ -131,21 +137,21 @@ class Ledger:
         ]
 
     def _enter(self, key: Key, ask: Ask) -> None:
-        if key in self._claims:
-            self._book(self._claims[key], -1)
-        claim = self._priced(ask)
-        grant = self._answer(claim, self._grants.get(key))
+        claim, before, last = self._priced(ask), self._claims.get(key), self._grants.get(key)
+        if before is not None:
+            self._book(before, -1)
+            if ask.moving:
+                claim = replace(claim, occupied=max(claim.occupied, before.standing))
+            if (before.budgets, before.worker) != (claim.budgets, claim.worker):
+                last = None  # granted of other budgets, or of other workers
+        grant = self._answer(claim, last)
         self._asks[key], self._grants[key] = ask, grant
         self._claims[key] = _promised(claim, grant)
         self._book(self._claims[key], 1)
 
     def _answer(self, claim: Claim, last: Grant | None) -> Grant:
-        if not claim.budgets:
-            return Grant(claim.wanted, claim.wanted)
-        more = claim.wanted - claim.held
-        if self._short.isdisjoint(claim.budgets) and (
-            more <= 0 or self._room(claim, claim.standing + more)
-        ):
+        more = max(0, claim.wanted - claim.held)
+        if self._short.isdisjoint(claim.budgets) and self._room(claim, claim.standing + more):
             return Grant(claim.wanted, claim.wanted)
         self.unsettled = True
         known = last or Grant(claim.held, claim.held)
@@ -154,10 +160,14 @@ class Ledger:
     def _room(self, claim: Claim, workers: int) -> bool:
         """Whether so many fit beside what the others have: it is not booked itself just now."""
         return all(
-            taken + workers * part <= limit
+            taken + workers * part + more <= limit
             for name in claim.budgets
-            for taken, part, limit in zip(
-                self._reserved[name], claim.worker, self._budgets[name].limits, strict=True
+            for taken, part, more, limit in zip(
+                self._reserved[name],
+                claim.worker,
+                claim.excess,
+                self._budgets[name].limits,
+                strict=True,
             )
         )
 
@@ -169,20 +179,16 @@ class Ledger:
         return replace(claim, cost=claim.cost * price, budgets=names)
 
     def _book(self, claim: Claim, sign: int) -> None:
-        count = sign * claim.standing
-        for name in claim.budgets:
+        for name, (workers, cpu, memory) in standing(claim.budgets, [claim]).items():
             one = self._reserved[name]
-            workers, cpu, memory = claim.worker
             self._reserved[name] = (
-                one[0] + count * workers,
-                one[1] + count * cpu,
-                one[2] + count * memory,
+                one[0] + sign * workers,
+                one[1] + sign * cpu,
+                one[2] + sign * memory,
             )
 
     def _count(self) -> None:
-        self._reserved = total(
-            self._budgets, ((one, one.standing) for one in self._claims.values())
-        )
+        self._reserved = standing(self._budgets, self._claims.values())
 
 
 def _promised(claim: Claim, grant: Grant) -> Claim:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from distributed_input_operator.core import names
+from distributed_input_operator.core import names, requests
 from distributed_input_operator.core.snapshot import Pod
 
 _IMAGE_TROUBLE = frozenset(
@@ -38,6 +38,7 @@ def pod(obj: Mapping[str, Any]) -> Pod:
         if scheduled.get("status") == "False"
         else "",
         failing=next(filter(None, map(_failing, status.get("containerStatuses", []))), ""),
+        takes=requests.takes(obj.get("spec") or {}),
     )
 
 

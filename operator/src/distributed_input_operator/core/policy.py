@@ -20,7 +20,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic.alias_generators import to_camel
 
-from distributed_input_operator.core.budget import NOTHING, UNLIMITED, Amount, Budget
+from distributed_input_operator.core.budget import UNLIMITED, Amount, Budget
 from distributed_input_operator.core.scalars import Anything, Namespace, Quantity, problem, quantity
 from distributed_input_operator.core.section import Section, cel
 
@@ -47,8 +47,8 @@ class Amounts(Section):
         """In thousandths of a CPU and in bytes; `nothing` where nothing is said."""
         return (
             nothing if self.workers is None else self.workers,
-            nothing if self.cpu is None else int(1000 * quantity(self.cpu)),
-            nothing if self.memory is None else int(quantity(self.memory)),
+            nothing if self.cpu is None else min(UNLIMITED, int(1000 * quantity(self.cpu))),
+            nothing if self.memory is None else min(UNLIMITED, int(quantity(self.memory))),
         )
 
 
@@ -90,16 +90,17 @@ class BudgetSpec(Section):
                 raise problem(f"{name} are more than the limit: lower them", "guaranteed")
         return self
 
-    def covers(self, namespace: str, labels: Mapping[str, str]) -> bool:
-        """Whether an input counts in it."""
+    def covers(self, namespace: str, labels: Mapping[str, str] | None) -> bool:
+        """Whether an input counts in it; whose labels are not known may."""
         if self.namespaces and namespace not in self.namespaces:
             return False
-        return all(labels.get(key) == value for key, value in self.selector.items())
+        return labels is None or all(
+            labels.get(key) == value for key, value in self.selector.items()
+        )
 
     def budget(self) -> Budget:
         """As the sharing out takes it."""
-        limits, guaranteed = self.limits.amount(UNLIMITED), self.guaranteed.amount(0)
-        return Budget(self.name, limits, guaranteed or NOTHING)
+        return Budget(self.name, self.limits.amount(UNLIMITED), self.guaranteed.amount(0))
 
 
 class PolicySpec(Section):

@@ -61,5 +61,5 @@ def _budget(one: Used) -> dict[str, Any]:
         "workers": workers,
         "wanted": one.wanted,
         "cpu": f"{cpu / 1000:g}",
-        "memory": f"{memory / _GIB:.3g}Gi",
+        "memory": f"{round(memory / _GIB, 2):g}Gi",
     }

@@ -80,14 +80,14 @@ class Decision:
 
 
 def need(measured: Measured | None, parallelism: int) -> float | None:
-    """Workers, not rounded, that the trainers could keep busy; 0 where nobody reads, None where
-    not known.
+    """Workers, not rounded, that the trainers could keep busy; 0 where nobody reads, or has not
+    for so long that it counts as none; None where not known.
 
     `parallelism`: rows that one worker computes at once.
     """
     if measured is None:
         return None
-    if measured.consumers == 0:
+    if measured.consumers == 0 or (measured.paused and measured.demand == 0):
         return 0.0
     if measured.demand is None or measured.busy_rate is None:
         return None
@@ -97,7 +97,10 @@ def need(measured: Measured | None, parallelism: int) -> float | None:
 def recommended(measured: Measured | None, parallelism: int) -> int | None:
     """`need` in whole workers: at least one where anyone reads."""
     exact = need(measured, parallelism)
-    return None if exact is None else _whole(exact, -SHORT)
+    if exact is None:
+        return None
+    least = 1 if measured and measured.consumers else 0
+    return max(least, _whole(exact, -SHORT))
 
 
 def _whole(exact: float, spare: float) -> int:
@@ -113,13 +116,20 @@ def decide(state: State, bounds: Bounds, seen: Seen, now: float) -> Decision:
         seen: what is known.
         now: seconds, of the clock of `state`.
     """
-    if bounds.paused:
-        return Decision(state, "Paused", "autoscaling.paused is true")
     idle_since = _idle_since(state, seen, now)
-    if bounds.idle is not None and idle_since is not None and now - idle_since >= bounds.idle:
+    if bounds.paused:  # what would have done before then is no reason to go afterwards
+        paused = State(state.desired, idle_since=idle_since)
+        return Decision(paused, "Paused", "autoscaling.paused is true")
+    # Who came since a dispatcher fell silent is not known: workers stay as they are, if any.
+    known = seen.readers is not None or not state.desired
+    if known and idle_since is not None and now - idle_since >= _ttl(bounds):
         return Decision(State(0, idle_since=idle_since), "Idle", "nobody reads: see idleTTLSeconds")
     made = _reading(state, bounds, seen, now)
     return replace(made, state=replace(made.state, idle_since=idle_since))
+
+
+def _ttl(bounds: Bounds) -> float:
+    return math.inf if bounds.idle is None else bounds.idle
 
 
 def _idle_since(state: State, seen: Seen, now: float) -> float | None:

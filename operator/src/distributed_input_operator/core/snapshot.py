@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from distributed_input_operator.core.budget import NOTHING, Amount
 from distributed_input_operator.core.rates import Measured
 from distributed_input_operator.core.scaling import State
 from distributed_input_operator.core.status import Status
@@ -51,6 +52,8 @@ class Pod:
     """The scheduler's words, where it found no node."""
     failing: str = ""
     """The last words of a container that ends again and again, or an image that cannot be had."""
+    takes: Amount = NOTHING
+    """Of budgets."""
 
 
 @dataclass(frozen=True)

@@ -11,10 +11,12 @@ from hypothesis import strategies as st
 
 from distributed_input_operator.core.budget import (
     NO_LIMIT,
+    NOTHING,
     UNLIMITED,
     Budget,
     Claim,
     allocate,
+    standing,
     total,
 )
 
@@ -54,6 +56,7 @@ def cases(draw, most_claims=7):
                 worker=(1, draw(st.sampled_from([250, 1000, 4000])), draw(st.integers(0, 4)) * GIB),
                 budgets=draw(st.sampled_from([(), NAMES[:1], NAMES[:2], NAMES[1:], NAMES])),
                 needed=draw(st.none() | st.integers(0, 40)),
+                excess=draw(st.just(NOTHING) | st.just((0, 3000, GIB))),
             )
         )
     return budgets, claims
@@ -62,7 +65,12 @@ def cases(draw, most_claims=7):
 def held(claims, grants):
     """The same claims once what is granted for now is there."""
     return [
-        replace(one, held=grants[one.key].workers, occupied=grants[one.key].workers)
+        replace(
+            one,
+            held=grants[one.key].workers,
+            occupied=grants[one.key].workers,
+            excess=NOTHING,
+        )
         for one in claims
     ]
 
@@ -96,10 +104,10 @@ def test_budgets_hold_while_pods_come_and_go(case):
     """Pods that leave still count: nothing exceeds a limit that was not exceeded before."""
     budgets, claims = case
     grants = allocate(budgets, claims)
-    before = total(budgets, ((one, one.standing) for one in claims))
-    after = total(
-        budgets,
-        ((one, one.standing + max(0, grants[one.key].workers - one.held)) for one in claims),
+    before = standing(budgets, claims)
+    more = {one.key: max(0, grants[one.key].workers - one.held) for one in claims}
+    after = standing(
+        budgets, [replace(one, occupied=one.standing + more[one.key]) for one in claims]
     )
     assert within(budgets, after, before)
 
@@ -192,6 +200,44 @@ def test_a_large_job_outbids_a_notebook_and_the_sentence_says_so():
         "3 of 9 workers asked for: the budget of research is spent; "
         "vision/b loses 611 % more per worker"
     )
+
+
+def said(*claims, limit=(10, 8000, UNLIMITED)):
+    """What the first of these is told of its only budget, behind the numbers."""
+    made = [replace(one, budgets=("team",)) for one in claims]
+    grant = allocate({"team": Budget("team", limit)}, made)[claims[0].key]
+    return grant.message.partition("asked for: the budget of team ")[2]
+
+
+A, B = ("t", "a"), ("t", "b")
+
+
+def test_who_is_alone_in_a_budget_is_not_told_of_others():
+    assert said(Claim(A, 12)) == "is spent; no other input has any of it"
+    assert said(Claim(A, 12), Claim(B, 0)) == "is spent; no other input has any of it"
+
+
+def test_a_worker_that_no_budget_can_hold_is_told_so():
+    assert said(Claim(A, 3, worker=(1, 9000, 0))) == "is smaller than one of them"
+    assert said(Claim(A, 3, worker=(1, 9000, 0)), Claim(B, 20)) == "is smaller than one of them"
+    assert said(Claim(A, 3), limit=(0, 0, 0)) == "is smaller than one of them"
+
+
+def test_a_difference_that_rounds_to_nothing_is_none():
+    near = said(Claim(A, 10, cost=1.0), Claim(B, 10, cost=1.001))
+    assert near == "is spent; it shares with t/b, which loses no more per worker"
+
+
+def test_whose_stall_costs_nothing_is_not_told_that_it_shares():
+    free, dear = Claim(A, 10, cost=0.0), Claim(B, 10, cost=1.0)
+    assert said(free, dear) == "is spent; t/b loses more per worker"
+    kept = Claim(A, 10, 1, held=10, occupied=10, needed=0)
+    assert said(kept, dear) == "is spent; t/b loses more per worker"
+
+
+def test_bids_may_differ_by_any_factor():
+    tiny, huge = Claim(A, 10, cost=1e-310), Claim(B, 10, cost=4e12)
+    assert said(tiny, huge) == "is spent; t/b loses more per worker"
 
 
 def test_a_bid_is_for_what_is_needed_however_little_may_be_asked_for_at_once():

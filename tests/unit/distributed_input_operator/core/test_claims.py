@@ -83,6 +83,13 @@ def test_an_input_that_nobody_reads_yet_bids_as_if_one_did():
     assert claim.cost == 8
 
 
+def test_a_silent_dispatcher_makes_nobody_worth_less():
+    told = Status.model_validate({"live": {"consumers": 4}})
+    found = replace(snapshot(trainers={"acceleratorsPerTrainer": 8}), status=told)
+    assert asked(found).claim.cost == 32
+    assert asked(replace(found, measured=Measured(consumers=2))).claim.cost == 16
+
+
 def test_what_is_needed_may_be_more_than_may_come_at_once():
     scaling = {"minReplicas": 1, "maxReplicas": 50}
     reading = Measured(consumers=1, demand=2000, busy_rate=100)
@@ -95,11 +102,59 @@ def test_what_is_needed_may_be_more_than_may_come_at_once():
 def test_what_is_held_is_held_of_every_resource():
     found = snapshot(workers={"replicas": 3, "resources": {"requests": {"cpu": "500m"}}})
     live = after(found, plan(found, NOW)).objects["Deployment", "digits-worker"]
-    ask = held(live, 2, ("team", "digits"), {"team": "a"})
+    pods = [Pod(name, "worker", takes=(1, 500, 512 << 20)) for name in "ab"]
+    ask = held(live, pods, ("team", "digits"), {"team": "a"})
     assert ask is not None
     assert (ask.claim.held, ask.claim.occupied, ask.labels) == (3, 2, {"team": "a"})
     assert ask.claim.worker == takes(live)
     assert ask.claim.worker[1] == 500
+
+
+def test_pods_that_were_larger_when_they_were_made_are_told():
+    found = snapshot(workers={"replicas": 2, "resources": {"requests": {"cpu": "1"}}})
+    sizes = [(1, 4000, 512 << 20), (1, 1000, 1 << 30), (1, 4000, 0)]
+    pods = [Pod(f"w-{n}", "worker", takes=size) for n, size in enumerate(sizes)]
+    assert asked(replace(found, pods=tuple(pods))).claim.excess == (0, 6000, 0)
+    assert asked(replace(found, pods=tuple(pods[1:2]))).claim.excess == (0, 0, 512 << 20)
+
+
+@pytest.mark.parametrize(
+    ("observed", "counted", "moving"), [(4, 2, False), (3, 2, True), (4, 1, True), (4, 3, True)]
+)
+def test_a_deployment_is_at_rest_once_it_counts_the_pods_that_there_are(observed, counted, moving):
+    found = snapshot(workers={"replicas": 2})
+    assert not asked(found).moving, "there is none"
+    objects = dict(after(found, plan(found, NOW)).objects)
+    live = objects["Deployment", "digits-worker"]
+    status = {"observedGeneration": observed, "replicas": counted}
+    live = {**live, "metadata": {**live["metadata"], "generation": 4}, "status": status}
+    objects["Deployment", "digits-worker"] = live
+    pods = [Pod("a", "worker"), Pod("b", "worker"), Pod("c", "worker", terminating=True)]
+    assert asked(replace(found, objects=objects, pods=tuple(pods))).moving is moving
+
+
+def test_a_deployment_that_nobody_has_looked_at_is_not_at_rest():
+    found = snapshot(workers={"replicas": 2})
+    objects = dict(after(found, plan(found, NOW)).objects)
+    live = objects["Deployment", "digits-worker"]
+    live = {**live, "metadata": {**live["metadata"], "generation": 1}}
+    objects["Deployment", "digits-worker"] = live
+    assert asked(replace(found, objects=objects)).moving, "its pods are about to be made"
+
+
+def test_of_who_is_gone_pods_may_come_while_any_stays():
+    key, pods = ("team", "digits"), [Pod("a", "worker", terminating=True), Pod("b", "worker")]
+    found = [held({}, some, key, None) for some in (pods, pods[:1])]
+    assert [one.moving for one in found if one] == [True, False]
+
+
+def test_pods_whose_deployment_is_gone_tell_what_they_take():
+    pods = [Pod("a", "worker", takes=(1, 500, 3)), Pod("b", "worker", takes=(1, 250, 4))]
+    ask = held({}, pods, ("team", "digits"), None)
+    assert ask is not None
+    assert (ask.claim.wanted, ask.claim.occupied, ask.labels) == (0, 2, None)
+    assert (ask.claim.worker, ask.claim.excess) == ((1, 500, 4), (0, 0, 0))
+    assert held({}, [], ("team", "digits"), None) is None
 
 
 def test_the_minimum_of_autoscaling_is_the_least():
@@ -174,3 +229,49 @@ def test_queue_labels_are_put_on_worker_pods():
             worker = one["metadata"]["name"] == "digits-worker"
             assert labels.get("kueue.x-k8s.io/queue-name") == ("team-queue" if worker else None)
             assert "mine" not in labels
+
+
+@pytest.mark.parametrize(
+    ("memory", "counted"),
+    [
+        ("1e9", 10**9),
+        ("+2Gi", 2 << 30),
+        ("lots", 0),
+        ("NaN", 0),
+        ("Infinity", 0),
+        ("-5", 0),
+        (True, 0),
+        ("1e999999999", 1 << 62),
+        (1.5e9, 1.5e9),
+    ],
+)
+def test_what_a_pod_template_says_in_any_words_is_counted_or_left_to_the_api_server(
+    memory, counted
+):
+    """A quantity that nobody can read is no reason not to look at the input at all."""
+    side = {"name": "side", "resources": {"requests": {"memory": memory}}}
+    found = snapshot(workers={"podTemplate": {"spec": {"containers": [side]}}})
+    assert asked(found).claim.worker == (1, 250, 512 * (1 << 20) + counted)
+
+
+@pytest.mark.parametrize("wrong", [{"resources": ["cpu"]}, {"resources": {"requests": "all"}}])
+def test_a_pod_template_of_another_shape_is_left_to_the_api_server(wrong):
+    found = snapshot(workers={"podTemplate": {"spec": {"containers": [{"name": "s", **wrong}]}}})
+    assert asked(found).claim.worker == (1, 250, 512 * (1 << 20))
+    odd = snapshot(workers={"podTemplate": {"spec": {"containers": "none", "initContainers": {}}}})
+    assert asked(odd).claim.worker == (1, 0, 0)
+
+
+def test_init_containers_count_as_the_scheduler_counts_them():
+    def pod(*init, cpu=1):
+        own = {"name": "worker", "resources": {"requests": {"cpu": cpu}}}
+        return {"spec": {"template": {"spec": {"containers": [own], "initContainers": list(init)}}}}
+
+    def one(cpu, **more):
+        return {"resources": {"requests": {"cpu": cpu}}, **more}
+
+    sidecar = one(2, restartPolicy="Always")
+    assert takes(pod(one(4)))[1] == 4000, "it runs before the others"
+    assert takes(pod(sidecar))[1] == 3000, "it runs beside them"
+    assert takes(pod(sidecar, one(4)))[1] == 6000
+    assert takes(pod(one(4), sidecar, cpu=3))[1] == 5000

@@ -27,6 +27,12 @@ def ask(name, wanted, held=0, occupied=None, namespace="t", accelerator="", **mo
     return Ask(Claim(key, wanted, 1, held, pods, **more), accelerator)
 
 
+def gone(ledger, name, pods):
+    """The input is gone, and so many of its pods are still there."""
+    key = ("t", name)
+    ledger.leaving(key, Ask(Claim(key, 0, occupied=pods), labels=None) if pods else None)
+
+
 def test_without_a_policy_all_get_what_they_ask_for():
     ledger = Ledger()
     assert ledger.ask(ask("a", 900)).workers == 900
@@ -78,12 +84,12 @@ def test_who_is_gone_counts_while_its_pods_leave():
     ledger.use(limited(10))
     ledger.settle()
     ledger.ask(ask("a", 9, held=9))
-    ledger.leaving(("t", "a"), 9)
+    gone(ledger, "a", 9)
     assert ledger.ask(ask("b", 5)).workers == 0
-    ledger.leaving(("t", "a"), 4)
+    gone(ledger, "a", 4)
     ledger.settle()
     assert ledger.ask(ask("b", 5)).workers == 5
-    ledger.leaving(("t", "a"), 0)
+    gone(ledger, "a", 0)
     assert [one.inputs for one in ledger.budgets()] == [1]
 
 
@@ -155,13 +161,13 @@ def test_who_waits_gets_the_place_of_who_is_gone():
     ledger = Ledger()
     ledger.use(limited(10))
     ledger.ask(ask("a", 10, held=4))
-    ledger.leaving(("t", "b"), 0)
+    gone(ledger, "b", 0)
     ledger.ask(ask("b", 6, held=6))
     ledger.settle()
-    ledger.leaving(("t", "b"), 6)
+    gone(ledger, "b", 6)
     ledger.settle()
     assert ledger.ask(ask("a", 10, held=4)).workers == 4
-    ledger.leaving(("t", "b"), 0)
+    gone(ledger, "b", 0)
     assert ledger.unsettled
     assert ledger.settle() == [("t", "a")]
     assert ledger.ask(ask("a", 10, held=4)).workers == 10
@@ -202,3 +208,126 @@ def test_what_comes_counts_beside_what_still_leaves():
     assert ledger.ask(ask("a", 5, held=2, occupied=6)).workers == 5, "nine pods, for a while"
     assert ledger.ask(ask("b", 2)).workers == 0
     assert ledger.ask(ask("c", 1)).workers == 1
+
+
+def test_an_input_that_comes_into_a_full_budget_is_weighed_with_the_others():
+    """Its labels changed, and its workers run: there are too many now."""
+    ledger = Ledger()
+    ledger.use(policy(budgets=[{"name": "a", "selector": {"of": "a"}, "limits": {"workers": 4}}]))
+    for name in "ab":
+        found = ask(name, 4, held=4)
+        ledger.ask(replace(found, labels={"of": name}))
+        ledger.ask(replace(found, labels={"of": name}))
+    ledger.settle()
+    ledger.ask(replace(ask("b", 4, held=4), labels={"of": "a"}))
+    assert ledger.unsettled
+    ledger.settle()
+    assert sum(one.wanted for one in ledger.budgets()) == 8
+    grants = [ledger.ask(replace(ask(n, 4, held=4), labels={"of": "a"})) for n in "ab"]
+    assert sum(one.workers for one in grants) == 4
+
+
+def test_workers_that_become_larger_are_weighed():
+    ledger = Ledger()
+    ledger.use(policy(budgets=[{"name": "all", "limits": {"cpu": "8"}}]))
+    ledger.settle()
+    assert ledger.ask(ask("a", 8, held=8, worker=(1, 1000, 0))).workers == 8
+    assert not ledger.unsettled
+    ledger.ask(ask("a", 8, held=8, worker=(1, 4000, 0)))
+    assert ledger.unsettled
+    ledger.settle()
+    assert ledger.ask(ask("a", 8, held=8, worker=(1, 4000, 0))).workers == 2
+
+
+def test_what_was_granted_elsewhere_is_not_taken_along_into_a_full_budget():
+    """Granted, not yet written, and then other labels, or larger workers."""
+    ledger = Ledger()
+    ledger.use(policy(budgets=[{"name": "a", "selector": {"of": "a"}, "limits": {"workers": 4}}]))
+    ledger.ask(replace(ask("full", 4, held=4), labels={"of": "a"}))
+    ledger.settle()
+    assert ledger.ask(ask("b", 8)).workers == 8
+    assert ledger.ask(replace(ask("b", 8), labels={"of": "a"})).workers == 0
+
+
+def test_what_was_granted_counts_under_a_new_policy_too():
+    ledger = Ledger()
+    ledger.use(limited(10))
+    ledger.settle()
+    assert ledger.ask(ask("a", 8)).workers == 8, "and is being written"
+    ledger.use(limited(10, stallCosts={"h100": 9.0}))
+    ledger.ask(ask("b", 8, cost=100.0))
+    ledger.settle()
+    assert ledger.ask(ask("b", 8, cost=100.0)).workers == 2
+
+
+def test_pods_of_an_older_size_count_as_they_are():
+    """Four workers of four CPUs become four of one: until the last has gone, they have theirs."""
+    ledger = Ledger()
+    ledger.use(policy(budgets=[{"name": "all", "limits": {"cpu": "16"}}]))
+    ledger.settle()
+    small = {"worker": (1, 1000, 0)}
+    ledger.ask(ask("a", 4, held=4, worker=(1, 4000, 0)))
+    ledger.ask(ask("a", 4, held=4, excess=(0, 12_000, 0), **small))
+    assert ledger.budgets()[0].used == (4, 16_000, 0)
+    assert ledger.ask(ask("b", 4, **small)).workers == 0
+    ledger.settle()
+    assert ledger.ask(ask("b", 4, **small)).workers == 0
+    ledger.ask(ask("a", 4, held=4, excess=(0, 9000, 0), **small))
+    assert ledger.ask(ask("c", 3, **small)).workers == 0, "b waits for what becomes free"
+    ledger.settle()
+    grants = [ledger.ask(ask("b", 4, **small)), ledger.ask(ask("c", 3, **small))]
+    assert sum(one.workers for one in grants) == 3
+    ledger.ask(ask("a", 4, held=4, **small))
+    ledger.settle()
+    assert ledger.ask(ask("b", 4, **small)).workers == 4
+
+
+def test_what_is_left_of_who_has_no_labels_any_more_counts_wherever_it_may():
+    ledger = Ledger()
+    budgets = [{"name": "team", "selector": {"of": "a"}, "limits": {"workers": 5}}]
+    budgets += [{"name": "else", "namespaces": ["other"], "limits": {"workers": 5}}]
+    ledger.use(policy(budgets=budgets))
+    ledger.settle()
+    gone(ledger, "old", 3)
+    assert [one.used[0] for one in ledger.budgets()] == [3, 0]
+    assert ledger.ask(replace(ask("new", 5), labels={"of": "a"})).workers == 0
+    known = Ledger()
+    known.use(policy(budgets=budgets))
+    known.settle()
+    known.ask(replace(ask("old", 3, held=3), labels={"of": "b"}))
+    gone(known, "old", 3)
+    assert [one.used[0] for one in known.budgets()] == [0, 0], "its labels are known"
+
+
+def test_pods_that_may_still_be_made_of_a_larger_number_count():
+    ledger = Ledger()
+    ledger.use(limited(10))
+    ledger.settle()
+    ledger.ask(ask("a", 8, held=8, occupied=3))
+    lowered = ask("a", 2, held=2, occupied=3)
+    ledger.ask(replace(lowered, moving=True))
+    assert ledger.ask(ask("b", 3)).workers == 0
+    ledger.ask(lowered)
+    ledger.settle()
+    assert ledger.ask(ask("b", 3)).workers == 3
+
+
+def test_what_is_the_same_is_not_weighed_again():
+    """Weighing tells of the policy, whose look puts it in force: that would go on for ever."""
+    ledger = Ledger()
+    ledger.use(limited(10))
+    ledger.ask(ask("a", 12))
+    ledger.settle()
+    ledger.use(limited(10))
+    ledger.ask(ask("a", 12))
+    assert not ledger.unsettled
+
+
+def test_who_comes_back_under_a_name_has_nothing_of_who_had_it_before():
+    ledger = Ledger()
+    ledger.use(limited(10))
+    ledger.settle()
+    assert ledger.ask(ask("a", 8)).workers == 8
+    gone(ledger, "a", 0)
+    assert ledger.ask(ask("b", 10)).workers == 10
+    assert ledger.ask(ask("a", 8)).workers == 0

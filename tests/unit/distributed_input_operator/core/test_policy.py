@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from pydantic import ValidationError
 
@@ -29,6 +31,17 @@ def test_amounts_are_whole_numbers_of_small_units():
     made = budget(limits={"workers": 4, "cpu": "1500m"}, guaranteed={"memory": "1Gi"}).budget()
     assert made.limits == (4, 1500, UNLIMITED)
     assert made.guaranteed == (0, 0, 1 << 30)
+
+
+def test_a_budget_of_nothing_is_one():
+    assert budget(limits={"workers": 0, "cpu": 0}).budget().limits == (0, 0, UNLIMITED)
+
+
+def test_more_than_anyone_has_is_no_limit():
+    """The API server takes it, so a policy that says so has to be in force."""
+    made = budget(guaranteed={"memory": "100E", "cpu": "9" * 30}, limits={"cpu": "9" * 31}).budget()
+    assert made.limits == (UNLIMITED, UNLIMITED, UNLIMITED)
+    assert made.guaranteed == (0, UNLIMITED, UNLIMITED)
 
 
 @pytest.mark.parametrize(
@@ -75,8 +88,23 @@ def test_the_status_is_written_when_something_moved_and_not_more_often_than_anyo
         "memory": "96Gi",
     }
     before = PolicyStatus.model_validate(status)
-    assert report(before, 1, "", USED, NOW + 500, 30.0)[0] is None
+    assert report(before, 1, "", USED, NOW + 500, 30.0) == (None, 300.0)
     moved = [Used(USED[0].budget, 3, 80, (59, 90_000, 96 << 30))]
     assert report(before, 1, "", moved, NOW + 10, 30.0) == (None, 20.0)
     assert told(before, 1, "", moved, NOW + 31, 30.0)[0]["summary"] == "all 59/60"
     assert told(before, 2, "", moved, NOW + 1, 30.0)[0]["observedGeneration"] == 2
+    undated = before.model_copy(update={"observed_at": ""})
+    assert told(undated, 1, "", moved, NOW + 10, 30.0)[0]["summary"] == "all 59/60"
+
+
+def test_a_budget_without_a_limit_of_workers_tells_how_many_there_are():
+    used = [replace(USED[0], budget=Budget("all", (UNLIMITED, 1000, UNLIMITED)))]
+    assert told(PolicyStatus(), 1, "", used, NOW, 30.0)[0]["summary"] == "all 60"
+
+
+@pytest.mark.parametrize(
+    ("memory", "told_as"), [(2 << 40, "2048Gi"), (300 << 20, "0.29Gi"), (1500 << 30, "1500Gi")]
+)
+def test_memory_is_told_as_a_quantity(memory, told_as):
+    used = [replace(USED[0], used=(60, 90_000, memory))]
+    assert told(PolicyStatus(), 1, "", used, NOW, 30.0)[0]["budgets"][0]["memory"] == told_as

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from dataclasses import replace
 
 import pytest
 from hypothesis import assume, given
@@ -146,6 +147,36 @@ def test_idle_inputs_go_to_zero_and_return_with_the_first_reader():
     assert (woken.desired, woken.idle_since) == (8, None)
 
 
+def test_nobody_goes_to_zero_on_the_word_of_a_dispatcher_that_is_silent_since():
+    """The last thing that it said is that nobody reads; who came since then is not known."""
+    limits = Bounds(2, 8, 0, idle=600)
+    state = decide(State(5), limits, Seen(0.0, 0), 0.0).state
+    silent = decide(state, limits, Seen(), 700.0).state
+    assert silent.desired == 2
+    assert decide(silent, limits, Seen(0.0, 0), 710.0).state.desired == 0
+
+
+def test_the_silence_of_a_dispatcher_is_no_time_in_which_nobody_reads():
+    limits = Bounds(2, 8, 0, idle=600)
+    state = decide(State(5), limits, Seen(), 0.0).state
+    assert decide(state, limits, Seen(0.0, 0), 700.0).state.desired == 2
+
+
+def test_a_pause_of_autoscaling_is_no_time_in_which_fewer_would_have_done():
+    limits = Bounds(1, 8, 120)
+    state = decide(State(5), limits, Seen(1.0, 1, 0, 5), 0.0).state
+    state = decide(state, replace(limits, paused=True), Seen(5.0, 1, 0, 5), 60.0).state
+    assert decide(state, limits, Seen(1.0, 1, 0, 5), 1000.0).state.desired == 5
+
+
+def test_who_reads_while_autoscaling_is_paused_has_read():
+    limits = Bounds(1, 8, 120, idle=600)
+    state = decide(State(5), limits, Seen(0.0, 0), 0.0).state
+    state = decide(state, replace(limits, paused=True), Seen(5.0, 1, 0, 5), 900.0).state
+    assert state.desired == 5
+    assert decide(state, limits, Seen(0.0, 0), 1000.0).state.desired == 5
+
+
 def test_without_a_ttl_the_least_stay():
     limits, state = Bounds(2, 8, 0), State(5)
     for now in range(0, 9000, 100):
@@ -231,4 +262,13 @@ def test_a_pause_of_the_trainer_is_no_measurement_until_it_lasts():
     assert [m.paused for m in during] == [True] * 59
     kept = [m for m in during if m.demand == pytest.approx(100)]
     assert len(kept) * 10 == pytest.approx(PAUSE_SECONDS, abs=10)
-    assert need(during[-1], 1) == 0 or during[-1].demand == 0
+    needs = [need(m, 1) for m in during]
+    assert needs[0] == pytest.approx(1)
+    assert needs[-1] == 0, "workers that nobody has used for five minutes may go"
+    assert recommended(during[-1], 1) == 1, "someone reads"
+
+
+def test_trainers_that_have_not_begun_are_not_known_to_need_nothing():
+    """They compile, for a minute: no row was taken, and none was waited for."""
+    still = [Sample(10.0 * n, {"a": Consumer(wall=10.0 * n)}, {}) for n in range(7)]
+    assert [need(m, 1) for m in seen(still)] == [None] * 7
