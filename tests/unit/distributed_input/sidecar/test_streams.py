@@ -16,16 +16,20 @@ import pytest
 from distributed_input import blocks
 from distributed_input.blocks import RowBlock
 from distributed_input.errors import DistributedInputError, UnavailableError
-from distributed_input.proto import dispatcher_pb2, types_pb2, worker_pb2
-from distributed_input.runtime import serving, stubs
-from distributed_input.runtime.credentials import Credentials
+from distributed_input.proto import worker_pb2
 from distributed_input.sidecar import streams
 from distributed_input.sidecar.pool import WorkerPool
-from distributed_input.sidecar.streams import SplitStream, StreamContext, StreamStats
-from tests.unit.distributed_input.sidecar.system import WORKER, Worker
-
-ROWS = 12
-SECONDS = 10.0
+from distributed_input.sidecar.streams import SplitStream
+from tests.unit.distributed_input.sidecar.streaming import (
+    ROWS,
+    SECONDS,
+    all_rows,
+    context,
+    info,
+    served,
+    workers,
+)
+from tests.unit.distributed_input.sidecar.system import Worker
 
 
 class Silent(Worker):
@@ -46,38 +50,8 @@ class Silent(Worker):
 
 @pytest.fixture
 def pool() -> Iterator[WorkerPool]:
-    made = WorkerPool(Credentials())
-    yield made
-    made.close()
-
-
-def served(worker: Worker) -> serving.Server:
-    handler = stubs.service_handler(WORKER, worker, {"Stream": (None, stubs.identity)})
-    server = serving.make_server([handler], "127.0.0.1:0", Credentials())
-    server.start()
-    return server
-
-
-def info(name: str, server: serving.Server) -> dispatcher_pb2.WorkerInfo:
-    return dispatcher_pb2.WorkerInfo(worker_id=name, address=server.address)
-
-
-def context(pool: WorkerPool) -> StreamContext:
-    lock = threading.Lock()
-    job = types_pb2.Job(name="train", num_splits=1, partitions=1)
-    arrived = threading.Condition(lock)
-    return StreamContext(job, 0, 0, pool, StreamStats(), lock, arrived, SECONDS, [[0]], 1)
-
-
-def all_rows(of: StreamContext, stream: SplitStream) -> int:
-    """Take rows to the stream's end, as the assembler does; how many."""
-    rows, deadline = 0, time.monotonic() + SECONDS
-    with of.lock:
-        while not stream.exhausted:
-            rows += sum(run.rows for run in stream.take(100))
-            assert time.monotonic() < deadline, "no row came"
-            of.arrived.wait(0.1)
-    return rows
+    with workers() as made:
+        yield made
 
 
 def test_a_silent_stream_of_a_worker_that_has_left_is_opened_elsewhere(
@@ -154,7 +128,10 @@ class Replaying(Worker):
         raise UnavailableError("the worker is leaving")
 
 
-@pytest.mark.parametrize(("steps", "given_up"), [([2, 4, 6, 8], False), ([6, 2, 2, 2, 2], True)])
+@pytest.mark.parametrize(
+    ("steps", "given_up"),
+    [([2, 4, 6, 8], False), ([6, 2, 2, 2, 2], True), ([3, 3, 3, 3, 3, 3], True)],
+)
 def test_replays_that_come_further_are_progress_and_others_are_not(
     pool: WorkerPool, steps: list[int], given_up: bool
 ) -> None:
