@@ -173,7 +173,7 @@ class SplitStream:
     def _is_left_alone(self) -> bool:
         """Its worker takes no new streams, or is gone, and has sent nothing for a while."""
         silent = time.monotonic() - self._heard > _SILENT_SECONDS
-        return silent and self.total is None and self._context.pool.is_draining(self.worker)
+        return silent and self._context.pool.is_draining(self.worker)
 
     @property
     def exhausted(self) -> bool:
