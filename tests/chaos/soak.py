@@ -52,26 +52,30 @@ _DISPATCHER_EVERY = 5  # cycles
 
 @dataclass
 class Memory:
-    """Memory of one process, resident and swapped out: bytes, by seconds since the run began."""
+    """Memory of one process by seconds since the run began: bytes of its own, resident or swapped
+    out, and of what it shares with others, such as the ring.
+    """
 
     name: str
     times: list[float] = field(default_factory=list)
-    sizes: list[int] = field(default_factory=list)
+    sizes: list[tuple[int, int]] = field(default_factory=list)
 
-    def note(self, at: float, size: int) -> None:
+    def note(self, at: float, size: tuple[int, int]) -> None:
         """One look."""
         self.times.append(at)
         self.sizes.append(size)
 
-    def slope(self) -> tuple[float, float, float, float] | None:
-        """(seconds, first and last MiB, KiB a minute) once warm; None where it lived briefly."""
+    def cells(self) -> list[str] | None:
+        """Of its line in the table, once warm; None where it lived briefly."""
         warm = [i for i, at in enumerate(self.times) if at - self.times[0] >= _WARM_SECONDS]
         if not warm or self.times[-1] - self.times[warm[0]] < _LEAST_SECONDS:
             return None
-        times = np.array(self.times)[warm]
-        sizes = np.array(self.sizes)[warm]
-        fit = np.polyfit(times, sizes, 1)[0]
-        return times[-1] - times[0], sizes[0] / 2**20, sizes[-1] / 2**20, fit * 60 / 2**10
+        times, sizes = np.array(self.times)[warm], np.array(self.sizes)[warm]
+        half = len(times) // 2
+        slopes = [np.polyfit(times[at:], sizes[at:, 0], 1)[0] * 60 / 2**10 for at in (0, half)]
+        own, shared = (f"{part[0]:.1f} to {part[-1]:.1f} MiB" for part in sizes.T / 2**20)
+        told = [f"{slope:+.0f} KiB a minute" for slope in slopes]
+        return [self.name, f"{(times[-1] - times[0]) / 60:.1f} min", own, *told, shared]
 
 
 class Sampler:
@@ -98,22 +102,26 @@ class Sampler:
         began = time.monotonic()
         while not self._over.wait(_LOOK_SECONDS):
             now = time.monotonic() - began
-            self._memories[0].note(now, _resident(os.getpid()))
+            self._memories[0].note(now, _memory(os.getpid()))
             for number, process in enumerate(list(fleet.processes), 1):
                 if number == len(self._memories):
                     self._memories.append(Memory(process.name))
-                size = _resident(process.pid)
+                size = _memory(process.pid)
                 if process.alive:  # still, so that the id is not another's
                     self._memories[number].note(now, size)
 
 
-def _resident(pid: int) -> int:
-    """VmRSS and VmSwap in bytes; 0 where the process is gone. (Idle pages may be swapped out.)"""
+def _memory(pid: int) -> tuple[int, int]:
+    """Of its own and shared, bytes; nothing where the process is gone."""
     try:
         lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     except OSError:
-        return 0
-    return sum(int(li.split()[1]) << 10 for li in lines if li.startswith(("VmRSS:", "VmSwap:")))
+        return 0, 0
+    sizes = dict(line.split(":", 1) for line in lines)
+    own, swapped, shared = (
+        int(sizes.get(name, "0").split()[0]) << 10 for name in ("RssAnon", "VmSwap", "RssShmem")
+    )
+    return own + swapped, shared  # idle pages may be swapped out
 
 
 def schedule(minutes: float, step_ms: float) -> Schedule:
@@ -140,19 +148,9 @@ def faults(applied: Sequence[Applied]) -> str:
 
 def table(memories: Sequence[Memory]) -> str:
     """A line for each process that lived for long enough."""
-    lines = [
-        "| process | measured for | RSS at first | at last | slope |",
-        "|---|---|---|---|---|",
-    ]
-    for memory in memories:
-        found = memory.slope()
-        if found is not None:
-            seconds, first, last, slope = found
-            lines.append(
-                f"| {memory.name} | {seconds / 60:.1f} min | {first:.1f} MiB | {last:.1f} MiB "
-                f"| {slope:+.1f} KiB a minute |"
-            )
-    return "\n".join(lines)
+    titles = "process", "measured for", "its own", "slope", "of the second half", "shared"
+    rows = [cells for memory in memories if (cells := memory.cells()) is not None]
+    return "\n".join(f"| {' | '.join(row)} |" for row in (titles, ["---"] * len(titles), *rows))
 
 
 def main() -> int:

@@ -24,7 +24,8 @@ def ask(snapshot: Snapshot, wanted: int, decision: Decision | None, deployment: 
     trainers, scaling = resource.spec.trainers, resource.spec.workers.autoscaling
     least = scaling.min_replicas if scaling else 1
     live = snapshot.live("Deployment", names.worker(snapshot.name))
-    pods, worker = workers(snapshot.pods), takes(deployment)
+    pods = workers(snapshot.pods)
+    worker = _size(takes(deployment), live, pods)
     claim = Claim(
         (resource.metadata.namespace or "", snapshot.name),
         wanted=wanted,
@@ -55,7 +56,7 @@ def held(
     count = _replicas(live)
     if not count and not pods:
         return None
-    worker = takes(live) if live else _largest(pods)
+    worker = _size(takes(live), live, pods) if live else _largest(pods)
     excess = _excess(pods, worker)
     if labels is None:  # until the garbage collector has taken the Deployment, that makes pods
         left = max(count, len(pods))
@@ -87,6 +88,19 @@ def _moving(live: Manifest, pods: Sequence[Pod]) -> bool:
     seen = status.get("observedGeneration", 0) >= live.get("metadata", {}).get("generation", 0)
     there = sum(1 for one in pods if not one.terminating)
     return not (seen and status.get("replicas", 0) == there)
+
+
+def _size(template: Amount, live: Manifest, pods: Sequence[Pod]) -> Amount:
+    """What one worker takes: what its template asks for, or what became of that. A webhook or a
+    LimitRange makes every pod larger for good: that is no excess, which goes with its pods.
+    """
+    status = live.get("status") or {}
+    settled = status.get("updatedReplicas", 0) == status.get("replicas", 0)
+    made = [one for one in pods if not one.terminating]
+    if not live or not made or not settled or takes(live) != template:
+        return template
+    largest = _largest(made)
+    return (1, max(template[1], largest[1]), max(template[2], largest[2]))
 
 
 def _excess(pods: Sequence[Pod], worker: Amount) -> Amount:

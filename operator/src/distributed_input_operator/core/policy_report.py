@@ -61,5 +61,5 @@ def _budget(one: Used) -> dict[str, Any]:
         "workers": workers,
         "wanted": one.wanted,
         "cpu": f"{cpu / 1000:g}",
-        "memory": f"{round(memory / _GIB, 2):g}Gi",
+        "memory": f"{memory / _GIB:.2f}".rstrip("0").rstrip(".") + "Gi",
     }

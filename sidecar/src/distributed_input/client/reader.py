@@ -500,6 +500,7 @@ class Reader:
         now = time.monotonic()
         if self._first_at is None:
             self._first_at = now  # what start-up takes is no stall
+            self._tell_progress(epoch)  # that it waits no more
             return
         self._wait += now - began
         if now - self._told_at > _PROGRESS_SECONDS:

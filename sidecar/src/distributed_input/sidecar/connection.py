@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import threading
 from collections.abc import Callable, Iterable
@@ -125,6 +126,10 @@ class Connection:
         self._closed.set()
         if self._run is not None:
             self._run.cancel()
+        with contextlib.suppress(Cancelled):
+            self._flush(
+                self._closed
+            )  # closed: their slots are free, the trainer never hears of them
         if self._input is not None:
             self._input.detach(self, self.facts())
         telling = threading.Thread(target=self._end, args=(error,), name="last-word", daemon=True)
@@ -330,7 +335,8 @@ class Connection:
         self._received.sent(unit)
         with self._kept_lock:
             self._kept.append(unit)
-            if sum(unit.sizes) < _SMALL_BYTES and len(self._kept) < _KEPT_UNITS:
+            few = sum(unit.sizes) < _SMALL_BYTES and len(self._kept) < _KEPT_UNITS
+            if few and not self._closed.is_set():
                 return
         self._flush(cancelled)
 

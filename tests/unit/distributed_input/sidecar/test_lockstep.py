@@ -38,8 +38,13 @@ def _no_rows_beside_the_ring(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reader_module, "_POLL_SECONDS", 0.1)
 
 
-def test_trainers_that_rest_longer_than_any_wait_are_no_fault(tmp_path: Path) -> None:
+@pytest.mark.parametrize("waited_before", [False, True])
+def test_trainers_that_rest_longer_than_any_wait_are_no_fault(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, waited_before: bool
+) -> None:
     """The sidecar of the second is at its end, and cannot know whether the first has more."""
+    if waited_before:  # for the first batch, so long that it was told
+        monkeypatch.setattr(reader_module, "_POLL_SECONDS", 0.001)
     with running(tmp_path, ROWS) as system:
         both = trainers(system, tmp_path)
         batches = [reader.units(reader.begin()) for reader in both]

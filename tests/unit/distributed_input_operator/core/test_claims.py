@@ -118,6 +118,20 @@ def test_pods_that_were_larger_when_they_were_made_are_told():
     assert asked(replace(found, pods=tuple(pods[1:2]))).claim.excess == (0, 0, 512 << 20)
 
 
+@pytest.mark.parametrize(("updated", "size", "excess"), [(2, 1100, 1100), (1, 1000, 1300)])
+def test_pods_that_others_make_larger_are_what_a_worker_takes(updated, size, excess):
+    found = snapshot(workers={"replicas": 2, "resources": {"requests": {"cpu": "1"}}})
+    objects = dict(after(found, plan(found, NOW)).objects)
+    live = objects["Deployment", "digits-worker"]
+    status = {"replicas": 2, "updatedReplicas": updated}
+    objects["Deployment", "digits-worker"] = {**live, "status": status}
+    pods = [Pod(name, "worker", takes=(1, 1100, 0)) for name in "ab"]
+    pods.append(Pod("c", "worker", takes=(1, 2100 if updated == 1 else 2200, 0), terminating=True))
+    of_old = replace(found, objects=objects, pods=tuple(pods))
+    claim = asked(of_old).claim
+    assert (claim.worker[1], claim.excess[1]) == (size, excess)
+
+
 @pytest.mark.parametrize(
     ("observed", "counted", "moving"), [(4, 2, False), (3, 2, True), (4, 1, True), (4, 3, True)]
 )
