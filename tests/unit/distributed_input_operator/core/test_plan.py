@@ -146,7 +146,7 @@ def test_who_has_the_fewest_open_splits_goes_first():
         Pod(f"w{n}", "worker", ip=f"10.0.0.{n}", ready=True, deletion_cost=cost)
         for n, cost in ((1, None), (2, -1000), (3, None))
     )
-    deployment = {"spec": {"replicas": 3}}
+    deployment = {"spec": {"replicas": 3, "template": {"spec": {}}}}
     crowd = replace(
         young, pods=pods, measured=busy, objects={("Deployment", "digits-worker"): deployment}
     )
