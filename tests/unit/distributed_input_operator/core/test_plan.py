@@ -45,7 +45,7 @@ specs = some(
     workers=workers,
     dispatcher=some(port=st.integers(1, 1023)),
     tfDataService=some(
-        port=st.integers(2000, 9000),
+        port=st.integers(7071, 9000),  # 7070 and 9090 are taken
         journal=st.just({"persistentVolumeClaim": {"claimName": "journal"}}),
         crossTrainerCache=st.just("1Gi"),
     ),
