@@ -53,7 +53,7 @@ _DISPATCHER_EVERY = 5  # cycles
 @dataclass
 class Memory:
     """Memory of one process by seconds since the run began: bytes of its own, resident or swapped
-    out, and of what it shares with others, such as the ring.
+    out, and of files, such as the ring and code.
     """
 
     name: str
@@ -73,9 +73,9 @@ class Memory:
         times, sizes = np.array(self.times)[warm], np.array(self.sizes)[warm]
         half = len(times) // 2
         slopes = [np.polyfit(times[at:], sizes[at:, 0], 1)[0] * 60 / 2**10 for at in (0, half)]
-        own, shared = (f"{part[0]:.1f} to {part[-1]:.1f} MiB" for part in sizes.T / 2**20)
+        own, files = (f"{part[0]:.1f} to {part[-1]:.1f} MiB" for part in sizes.T / 2**20)
         told = [f"{slope:+.0f} KiB a minute" for slope in slopes]
-        return [self.name, f"{(times[-1] - times[0]) / 60:.1f} min", own, *told, shared]
+        return [self.name, f"{(times[-1] - times[0]) / 60:.1f} min", own, *told, files]
 
 
 class Sampler:
@@ -112,16 +112,17 @@ class Sampler:
 
 
 def _memory(pid: int) -> tuple[int, int]:
-    """Of its own and shared, bytes; nothing where the process is gone."""
+    """Of its own and of files, bytes; nothing where the process is gone."""
     try:
         lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     except OSError:
         return 0, 0
     sizes = dict(line.split(":", 1) for line in lines)
-    own, swapped, shared = (
-        int(sizes.get(name, "0").split()[0]) << 10 for name in ("RssAnon", "VmSwap", "RssShmem")
+    own, swapped, files, shared = (
+        int(sizes.get(name, "0").split()[0]) << 10
+        for name in ("RssAnon", "VmSwap", "RssFile", "RssShmem")
     )
-    return own + swapped, shared  # idle pages may be swapped out
+    return own + swapped, files + shared  # idle pages may be swapped out
 
 
 def schedule(minutes: float, step_ms: float) -> Schedule:
@@ -148,7 +149,7 @@ def faults(applied: Sequence[Applied]) -> str:
 
 def table(memories: Sequence[Memory]) -> str:
     """A line for each process that lived for long enough."""
-    titles = "process", "measured for", "its own", "slope", "of the second half", "shared"
+    titles = "process", "measured for", "its own", "slope", "of the second half", "of files"
     rows = [cells for memory in memories if (cells := memory.cells()) is not None]
     return "\n".join(f"| {' | '.join(row)} |" for row in (titles, ["---"] * len(titles), *rows))
 
