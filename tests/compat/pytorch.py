@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import importlib.util
 import sys
-import tempfile
 from pathlib import Path
 
-from tests.cluster.binaries import cache_dir, lock
+from tests.cluster.binaries import cache_dir, made_once
 from tests.cluster.debian import Missing, run, unpack
 
 _PACKAGE = "python3-torch"
@@ -30,10 +29,7 @@ def python() -> list[str]:
     if importlib.util.find_spec("torch"):
         return [sys.executable]
     tag = f"3{sys.version_info.minor}"
-    made = cache_dir() / f"pytorch-cpython-{tag}"
-    with lock("apt"):
-        if not made.exists():
-            _make(made, tag)
+    made = made_once(cache_dir() / f"pytorch-cpython-{tag}", "apt", lambda new: _make(new, tag))
     root = made / "root"
     lib = root / "usr/lib/x86_64-linux-gnu"
     libraries = (lib, lib / "blas", lib / "lapack", root / "usr/lib", root / "lib" / lib.name)
@@ -44,12 +40,8 @@ def python() -> list[str]:
 
 
 def _make(made: Path, tag: str) -> None:
-    made.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=made.parent) as name:
-        folder = Path(name) / "made"
-        unpack(_PACKAGE, folder / "root")
-        if not list(folder.glob(f"root/usr/lib/python3/dist-packages/torch/_C.*-{tag}-x86_64*.so")):
-            raise Missing("PyTorch is not installed, and Debian's is for another Python or machine")
-        run(sys.executable, "-m", "venv", folder / "venv")
-        run(folder / "venv" / "bin" / "python", "-m", "pip", "install", "--quiet", *_NEEDED)
-        folder.rename(made)
+    unpack(_PACKAGE, made / "root")
+    if not list(made.glob(f"root/usr/lib/python3/dist-packages/torch/_C.*-{tag}-x86_64*.so")):
+        raise Missing("PyTorch is not installed, and Debian's is for another Python or machine")
+    run(sys.executable, "-m", "venv", made / "venv")
+    run(made / "venv" / "bin" / "python", "-m", "pip", "install", "--quiet", *_NEEDED)

@@ -6,7 +6,6 @@ import json
 import shutil
 import signal
 import subprocess
-import tempfile
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -17,7 +16,7 @@ from urllib.parse import urlencode
 
 import yaml
 
-from tests.cluster.binaries import cache_dir, lock
+from tests.cluster.binaries import cache_dir, made_once
 from tests.cluster.debian import unpack
 from tests.operator.injecting import free_port
 from tests.operator.running import eventually
@@ -33,13 +32,7 @@ def binary(name: str) -> Path:
     """
     if own := shutil.which(name):
         return Path(own)
-    made = cache_dir() / "prometheus"
-    with lock("apt"):
-        if not made.exists():
-            made.parent.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryDirectory(dir=made.parent) as folder:
-                unpack("prometheus", Path(folder) / "root")
-                (Path(folder) / "root").rename(made)
+    made = made_once(cache_dir() / "prometheus", "apt", lambda new: unpack("prometheus", new))
     return made / "usr" / "bin" / name
 
 

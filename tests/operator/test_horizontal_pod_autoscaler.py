@@ -7,14 +7,13 @@ everything is real but the pods, and Prometheus between the operator and the ada
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from distributed_input_operator import metrics
 from tests.operator.dispatching import dispatcher, token_of
+from tests.operator.documented import documented
 from tests.operator.external_metrics import adapter
 from tests.operator.injecting import free_port
 from tests.operator.running import eventually, manifest
@@ -22,14 +21,6 @@ from tests.operator.running import eventually, manifest
 NAME = "digits"  # as in the manifest
 _LONG = 150.0
 """Rates are over 30 s, and HorizontalPodAutoscalers look every few."""
-_DOCS = Path(__file__).parents[2] / "docs" / "scaling.md"
-
-
-def documented(kind: str) -> dict[str, Any]:
-    """The manifest of docs/scaling.md."""
-    blocks = re.findall(r"```yaml\n(.*?)```", _DOCS.read_text(), re.DOTALL)
-    (found,) = (one for one in map(yaml.safe_load, blocks) if one.get("kind") == kind)
-    return found
 
 
 def autoscaler(minimum: int = 1) -> dict[str, Any]:

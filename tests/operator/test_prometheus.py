@@ -5,25 +5,24 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
 from distributed_input_operator.kinds import POLICY
+from tests.charts.rendering import CHART
 from tests.cluster.debian import Missing
 from tests.operator import prometheus
 from tests.operator.budgeting import apply
 from tests.operator.dispatching import dispatcher, token_of
+from tests.operator.documented import documented, documents
 from tests.operator.injecting import free_port
 from tests.operator.running import eventually, manifest
 
 NAME = "digits"
-_ROOT = Path(__file__).parents[2]
-_FILES = _ROOT / "charts" / "distributed-input" / "files"
-RULES = _FILES / "rules.yaml"
-DASHBOARD = json.loads((_FILES / "dashboard.json").read_text())
+RULES = CHART / "files" / "rules.yaml"
+DASHBOARD = json.loads((CHART / "files" / "dashboard.json").read_text())
 ALERTS = {
     rule["alert"]: rule
     for group in yaml.safe_load(RULES.read_text())["groups"]
@@ -125,15 +124,12 @@ def test_the_variables_of_the_dashboard_offer_the_input(scraped, cluster):
 
 
 def test_kedas_query_and_the_adapters_give_what_is_recommended(scraped, cluster):
-    blocks = re.findall(
-        r"```yaml\n(.*?)```", (_ROOT / "docs" / "scaling.md").read_text(), re.DOTALL
+    asked = documented("ScaledObject")["spec"]["triggers"][0]["metadata"]["query"].replace(
+        "team", cluster.namespace
     )
-    documents = [yaml.safe_load(block) for block in blocks]
-    (keda,) = (one for one in documents if one.get("kind") == "ScaledObject")
-    asked = keda["spec"]["triggers"][0]["metadata"]["query"].replace("team", cluster.namespace)
     # 100 rows a second in a quarter of the time are 400; a worker makes 100 while busy.
     eventually(lambda: value(scraped, asked) == 4)
-    (rule,) = (one["externalRules"][0] for one in documents if "externalRules" in one)
+    (rule,) = (one["externalRules"][0] for one in documents() if "externalRules" in one)
     filled = {
         "<<.Series>>": "distributed_input_workers_recommended",
         "<<.LabelMatchers>>": f'namespace="{cluster.namespace}",input="{NAME}"',

@@ -340,11 +340,11 @@ class Reader:
                     f"the loop is more than {_HISTORY} steps behind what was prefetched: "
                     "prefetch less"
                 )
-            at, saved = known[-1] if known else (0, None)
-            if saved is None:
-                position = self._start_position(epoch.epoch)
-            else:
+            if known:
+                at, saved = known[-1]
                 position = trainer_pb2.Position.FromString(saved)
+            else:
+                at, position = 0, self._start_position(epoch.epoch)
             self._add_units(position, consumed - at)
             seen = epoch.units if asked is None else asked - 1 + over
             position.end = epoch.ended and seen >= epoch.units

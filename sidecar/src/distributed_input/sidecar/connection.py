@@ -14,6 +14,7 @@ from distributed_input.proto import dispatcher_pb2, trainer_pb2, types_pb2
 from distributed_input.runtime import logs
 from distributed_input.runtime.protocol import PROTOCOL, check_protocol
 from distributed_input.share import Share, share_of
+from distributed_input.sidecar import failures
 from distributed_input.sidecar.epoch import EpochRun, Sink
 from distributed_input.sidecar.inputs import Input
 from distributed_input.sidecar.link import ConsumerStats
@@ -86,8 +87,7 @@ class Connection:
                 self.end(error)
             except Exception as error:  # noqa: BLE001  a bug must reach the user
                 _log.exception("connection failed")
-                cause = f"{type(error).__name__}: {error}"
-                self.end(DistributedInputError(f"the sidecar failed: {cause}"))
+                self.end(failures.unexpected(error))
 
     def _receive(self) -> bytes:
         try:
@@ -99,7 +99,7 @@ class Connection:
     def fail(self, error: DistributedInputError) -> None:
         """Tell the trainer, whose iterator raises it."""
         try:
-            self._send(_failure(error), self._closed)
+            self._send(failures.told(error), self._closed)
         except Cancelled:
             pass
 
@@ -127,16 +127,14 @@ class Connection:
         if self._run is not None:
             self._run.cancel()
         with contextlib.suppress(Cancelled):
-            self._flush(
-                self._closed
-            )  # closed: their slots are free, the trainer never hears of them
+            self._flush(self._closed)  # it sends nothing any more, and frees their slots
         if self._input is not None:
             self._input.detach(self, self.facts())
         telling = threading.Thread(target=self._end, args=(error,), name="last-word", daemon=True)
         telling.start()
 
     def _end(self, error: DistributedInputError) -> None:
-        packet = _failure(error).SerializeToString()
+        packet = failures.told(error).SerializeToString()
         try:
             while not self._try_send(packet):
                 pass
@@ -374,8 +372,3 @@ class Connection:
         except (BlockingIOError, TimeoutError):
             return False
         return True
-
-
-def _failure(error: DistributedInputError) -> trainer_pb2.FromSidecar:
-    failure = trainer_pb2.Failure(kind=type(error).__name__, message=str(error))
-    return trainer_pb2.FromSidecar(failure=failure)

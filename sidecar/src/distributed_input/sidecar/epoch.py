@@ -17,7 +17,7 @@ from distributed_input.errors import DistributedInputError, UnavailableError
 from distributed_input.proto import dispatcher_pb2, trainer_pb2, types_pb2
 from distributed_input.runtime import logs
 from distributed_input.share import Share
-from distributed_input.sidecar import resume
+from distributed_input.sidecar import failures, resume
 from distributed_input.sidecar.lockstep import Lockstep
 from distributed_input.sidecar.partition import Start
 from distributed_input.sidecar.reading import Cancelled, Reading, Source
@@ -118,18 +118,13 @@ class EpochRun:
             self._fail(error)
         except Exception as error:  # noqa: BLE001  a bug must reach the user, not end in silence
             _log.exception("epoch failed", epoch=self.epoch)
-            self._fail(
-                DistributedInputError(f"the sidecar failed: {type(error).__name__}: {error}")
-            )
+            self._fail(failures.unexpected(error))
         finally:
             self._reading.close()
 
     def _fail(self, error: DistributedInputError) -> None:
-        failure = trainer_pb2.Failure(
-            kind=type(error).__name__, message=str(error), generation=self.generation
-        )
         try:
-            self._sink.send(trainer_pb2.FromSidecar(failure=failure), self._cancelled)
+            self._sink.send(failures.told(error, self.generation), self._cancelled)
         except Cancelled:
             pass
 

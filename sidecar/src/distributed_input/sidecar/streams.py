@@ -31,6 +31,7 @@ from distributed_input.proto import types_pb2, worker_pb2
 from distributed_input.runtime import logs, statuses
 from distributed_input.runtime.protocol import PROTOCOL
 from distributed_input.runtime.stubs import Stub
+from distributed_input.sidecar import failures
 from distributed_input.sidecar.pool import WorkerPool
 
 _log = logs.get("sidecar.streams")
@@ -196,8 +197,7 @@ class SplitStream:
             self._read_all()
         except Exception as error:  # noqa: BLE001  a bug must reach the user, not end in silence
             _log.exception("stream failed", split=self.split, epoch=self._context.epoch)
-            cause = f"{type(error).__name__}: {error}"
-            self._fail(DistributedInputError(f"the sidecar failed: {cause}"))
+            self._fail(failures.unexpected(error))
         finally:
             self._context.stats.waiting.pop("worker", None)  # others say so again
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 from distributed_input.proto import dispatcher_pb2, types_pb2
 from distributed_input.runtime import serving, stubs
@@ -49,13 +47,3 @@ def all_rows(of: StreamContext, stream: SplitStream) -> int:
             assert time.monotonic() < deadline, "no row came"
             of.arrived.wait(0.1)
     return rows
-
-
-@contextmanager
-def workers() -> Iterator[WorkerPool]:
-    """A pool, to be told of them."""
-    made = WorkerPool(Credentials())
-    try:
-        yield made
-    finally:
-        made.close()

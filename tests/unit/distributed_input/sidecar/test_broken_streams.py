@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -30,9 +29,8 @@ from tests.unit.distributed_input.sidecar.streaming import (
     context,
     info,
     served,
-    workers,
 )
-from tests.unit.distributed_input.sidecar.system import Worker
+from tests.unit.distributed_input.sidecar.system import Worker, eventually
 
 AWAY = UnavailableError("the worker is leaving")
 USERS = DatasetFnError("the dataset: ZeroDivisionError")
@@ -74,12 +72,6 @@ def made(request: worker_pb2.StreamRequest, rows: int, **block: Any) -> bytes:
     return blocks.encode(RowBlock(first, rows, (data,), digests, prefix_digest=before, **block))
 
 
-@pytest.fixture
-def pool() -> Iterator[WorkerPool]:
-    with workers() as made:
-        yield made
-
-
 def read(pool: WorkerPool, worker: Worker, timeout: float = SECONDS, strict: bool = False) -> int:
     """All rows of the split by one worker; how many. Raises what ends the stream."""
     server = served(worker)
@@ -98,11 +90,8 @@ def test_rows_come_before_the_error_behind_them(pool: WorkerPool) -> None:
     pool.update([info("it", server)])
     of = context(pool)
     stream = SplitStream(of, 0, 0, 0, None)
-    deadline = time.monotonic() + SECONDS
+    eventually(lambda: stream._error is not None)
     with of.lock:
-        while stream._error is None:
-            assert time.monotonic() < deadline
-            of.arrived.wait(0.1)
         assert [run.rows for run in stream.take(3)] == [3]
         assert [run.rows for run in stream.take(3)] == [2]
         with pytest.raises(ConfigError, match="no such column"):
@@ -175,10 +164,7 @@ def test_rows_behind_others_than_before_are_not_given_where_that_is_an_error(
 def test_a_stream_that_is_closed_waits_for_no_worker(pool: WorkerPool) -> None:
     of = context(pool)
     stream = SplitStream(of, 0, 0, 0, None)
-    deadline = time.monotonic() + SECONDS
-    while "worker" not in of.stats.waiting:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    eventually(lambda: "worker" in of.stats.waiting)
     with of.lock:
         stream.close()
     stream._thread.join(SECONDS)
@@ -210,10 +196,7 @@ def test_a_worker_whose_streams_break_unexplained_is_lost_unless_it_leaves(
     of = context(pool)
     stream = SplitStream(of, 0, 0, 0, None)
     assert hanging.sent.wait(SECONDS)
-    deadline = time.monotonic() + SECONDS
-    while stream.received < 3:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    eventually(lambda: stream.received == 3)
     leaving = info("first", first)
     leaving.draining = draining
     pool.update([leaving, info("second", second)])

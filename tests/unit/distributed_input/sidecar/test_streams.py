@@ -27,7 +27,6 @@ from tests.unit.distributed_input.sidecar.streaming import (
     context,
     info,
     served,
-    workers,
 )
 from tests.unit.distributed_input.sidecar.system import Worker
 
@@ -46,12 +45,6 @@ class Silent(Worker):
         self.asked.set()
         self.over.wait(3 * SECONDS)
         yield from super().Stream(request, _context)
-
-
-@pytest.fixture
-def pool() -> Iterator[WorkerPool]:
-    with workers() as made:
-        yield made
 
 
 def test_a_silent_stream_of_a_worker_that_has_left_is_opened_elsewhere(
