@@ -24,7 +24,7 @@ unexport PYTHONPATH VIRTUAL_ENV UV_PYTHON
 # The low version is deliberate: its stubs run on every protobuf runtime from 4.25 to 7.
 PROTOC = $(UV) run --quiet --isolated --no-project --no-config --python '>=3.10,<3.13' \
 	--with grpcio-tools==1.62.3 --with 'setuptools<80' python -m grpc_tools.protoc -I.
-PROTOS = distributed_input/proto/*.proto
+PROTOS = distributed_input/api/proto/*.proto
 
 # What `make test` runs: the lanes side by side, as much of what each does is waiting; within a lane the quick ones first.
 LANES := machine cluster
@@ -81,15 +81,15 @@ integration: $(SYNCED) $(DATA) ## Tests of real processes on this machine
 	pytest tests/integration
 
 compat: $(SYNCED) $(DATA) ## What the references show, with our input; and that docs/compatibility.md says what came of it
-	python -m tests.compat
+	python -m testing.compat
 
 compat-page: $(SYNCED) $(DATA) ## Write docs/compatibility.md from them anew
-	python -m tests.compat --write
+	python -m testing.compat --write
 
 # Before pytest, which limits each test's time: the first build takes minutes.
-TOOLS = python -m tests.cluster tools
+TOOLS = python -m testing.cluster tools
 # Where this machine can have no cluster the tests say so.
-NODE = python -m tests.cluster up || true
+NODE = python -m testing.cluster up || true
 
 charts: $(SYNCED) ## helm lint, and the chart's templates before a real API server
 	$(TOOLS)
@@ -110,22 +110,22 @@ e2e: $(SYNCED) $(DRAWING) ## On a real node: install, apply, train, kill what ca
 	pytest tests/e2e
 
 cluster-up: $(SYNCED) $(DRAWING) ## A Kubernetes with one node on this machine, with this checkout's images (root)
-	python -m tests.cluster up
+	python -m testing.cluster up
 
 cluster-down: $(SYNCED) ## Take it away, also after a crash
-	python -m tests.cluster down
+	python -m testing.cluster down
 
 faults: $(SYNCED) ## Seeded schedules of faults against real processes, and what shows that each guard is needed
 	pytest tests/chaos
 
 chaos: $(SYNCED) ## More of them: make chaos N=100 SEED=0
-	python -m tests.chaos --n $(or $(N),100) --seed $(or $(SEED),0)
+	python -m testing.chaos --n $(or $(N),100) --seed $(or $(SEED),0)
 
 simulate: $(DRAWING) ## Scaling beside other ways to scale: the table and pictures of docs/scaling.md
-	$(EXAMPLES)/bin/python -m tests.simulator
+	$(EXAMPLES)/bin/python -m testing.simulator
 
 bench: $(SYNCED) $(DATA) ## Measure throughput on this machine
-	python -m tests.bench
+	python -m testing.bench
 
 protos: $(UV) ## Generate the stubs from the .proto files anew
 	cd sidecar/src && $(PROTOC) --python_out=. --pyi_out=. $(PROTOS)
@@ -133,16 +133,16 @@ protos: $(UV) ## Generate the stubs from the .proto files anew
 protos-check: $(UV) ## Fail where the stubs are not what the .proto files give
 	@fresh=$$(mktemp -d) && trap 'rm -rf "$$fresh"' EXIT && cd sidecar/src && \
 	$(PROTOC) --python_out="$$fresh" --pyi_out="$$fresh" $(PROTOS) && \
-	diff -r -x '*.proto' -x '__*__*' -x py.typed "$$fresh/distributed_input/proto" distributed_input/proto || \
+	diff -r -x '*.proto' -x '__*__*' -x py.typed "$$fresh/distributed_input/api/proto" distributed_input/api/proto || \
 	{ echo 'The stubs differ from the .proto files: run `make protos` and commit what it writes.'; exit 1; }
 
 crds: $(SYNCED) ## Generate the custom resource definition from the typed model anew
-	python -m distributed_input_operator.core.crd > crds/distributedinputs.yaml
-	python -m distributed_input_operator.core.policy_crd > crds/inputpolicies.yaml
+	python -m distributed_input.api.resource.crd > crds/distributedinputs.yaml
+	python -m distributed_input.api.resource.policy_crd > crds/inputpolicies.yaml
 
 crds-check: $(SYNCED) ## Fail where the definition is not what the model gives
-	@diff crds/distributedinputs.yaml <(python -m distributed_input_operator.core.crd) && \
-	diff crds/inputpolicies.yaml <(python -m distributed_input_operator.core.policy_crd) || \
+	@diff crds/distributedinputs.yaml <(python -m distributed_input.api.resource.crd) && \
+	diff crds/inputpolicies.yaml <(python -m distributed_input.api.resource.policy_crd) || \
 	{ echo 'The definition differs from the model: run `make crds` and commit what it writes.'; exit 1; }
 
 clean: ## Remove what the targets made in the checkout

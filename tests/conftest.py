@@ -11,4 +11,4 @@ settings.register_profile(
 settings.load_profile("project")
 
 # A real API server, started by the first test that asks for it.
-pytest_plugins = ["tests.cluster.fixtures"]
+pytest_plugins = ["testing.cluster.fixtures"]

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.chaos.forks import Forks
+from testing.chaos.forks import Forks
 
 
 @pytest.fixture(scope="session")

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from distributed_input.errors import FencedError
-from tests.chaos import mutants
-from tests.chaos.__main__ import told
-from tests.chaos.consumers import Consumers
-from tests.chaos.fleet import Fleet
-from tests.chaos.forks import Forks
-from tests.chaos.run import Outcome, run
-from tests.chaos.schedule import Data, Fault, Schedule, Topology
+from distributed_input.api.errors import FencedError
+from testing.chaos import mutants
+from testing.chaos.__main__ import told
+from testing.chaos.consumers import Consumers
+from testing.chaos.fleet import Fleet
+from testing.chaos.forks import Forks
+from testing.chaos.run import Outcome, run
+from testing.chaos.schedule import Data, Fault, Schedule, Topology
 
 SLOW = Data(rows=(40, 0, 30, 25), row_bytes=200, sleep_ms=3)
 QUICK = Data(rows=(40, 37, 30, 25), row_bytes=2000)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 
-from tests.chaos.forks import Forks
-from tests.chaos.incumbent import our_run, service_run
+from testing.chaos.forks import Forks
+from testing.chaos.incumbent import our_run, service_run
 
 AFTER = (9, 20)
 PATIENCE = 8.0

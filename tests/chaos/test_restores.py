@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.chaos.forks import Forks
-from tests.chaos.restores import STATE_BYTES, Case, restore
+from testing.chaos.forks import Forks
+from testing.chaos.restores import STATE_BYTES, Case, restore
 
 
 @pytest.mark.parametrize("after", [2, 4, 8])

@@ -7,11 +7,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from tests.chaos.__main__ import told
-from tests.chaos.draw import draw
-from tests.chaos.forks import Forks
-from tests.chaos.run import Outcome, run
-from tests.chaos.table import summary, table
+from testing.chaos.__main__ import told
+from testing.chaos.draw import draw
+from testing.chaos.forks import Forks
+from testing.chaos.run import Outcome, run
+from testing.chaos.table import summary, table
 
 SEEDS = range(36)
 FOUND_BUGS = (47, 76, 129, 202, 219, 352, 521, 613, 1155, 1206)

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 import yaml
 
-from distributed_input_operator import kinds
-from distributed_input_operator.admission import OWNERS
-from distributed_input_operator.core import names
+from distributed_input.api import names
+from distributed_input_operator.kube import kinds
 from distributed_input_operator.main import _parser as parser
-from tests.charts.rendering import CHART, NAME, RELEASE, helm, manifests, one, rendered
+from distributed_input_operator.webhook.admission import OWNERS
+from testing.charts.rendering import CHART, NAME, RELEASE, helm, manifests, one, rendered
 
 CRDS = sorted((CHART.parents[1] / "crds").glob("*.yaml"))
 DEFINITION = "CustomResourceDefinition"

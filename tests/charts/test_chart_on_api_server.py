@@ -10,8 +10,8 @@ import pytest
 import yaml
 from kubernetes import client as kubernetes
 
-from tests.charts.rendering import CHART, NAME, RELEASE, helm, rendered
-from tests.cluster.binaries import binary
+from testing.charts.rendering import CHART, NAME, RELEASE, helm, rendered
+from testing.cluster.binaries import binary
 
 _SECONDS = 60.0
 

@@ -9,7 +9,7 @@ import yaml
 from prometheus_client import REGISTRY
 
 from distributed_input_operator import metrics
-from tests.charts.rendering import CHART, manifests, one
+from testing.charts.rendering import CHART, manifests, one
 
 RULES = CHART / "files" / "rules.yaml"
 DASHBOARD = json.loads((CHART / "files" / "dashboard.json").read_text())

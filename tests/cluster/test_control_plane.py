@@ -14,8 +14,8 @@ import yaml
 from kubernetes import client as kubernetes
 from kubernetes import config, watch
 
-from tests.cluster.binaries import binary, version
-from tests.cluster.control_plane import ControlPlane
+from testing.cluster.binaries import binary, version
+from testing.cluster.control_plane import ControlPlane
 
 _SECONDS = 30
 
@@ -89,7 +89,7 @@ def test_nothing_outlives_a_killed_test_run(tmp_path):
     """A run that is killed cannot clean up; the kernel does it."""
     script = (
         "import pathlib, os, signal\n"
-        "from tests.cluster.control_plane import ControlPlane\n"
+        "from testing.cluster.control_plane import ControlPlane\n"
         f"plane = ControlPlane(pathlib.Path({str(tmp_path)!r}))\n"
         "plane.etcd.start()\n"
         "os.kill(os.getpid(), signal.SIGKILL)\n"

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.cluster import images, packages
-from tests.cluster.fixtures import lacking
+from testing.cluster import images, packages
+from testing.cluster.fixtures import lacking
 
 MIB = 1 << 20
 # Uncompressed, over the base: what may grow unseen otherwise.

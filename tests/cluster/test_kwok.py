@@ -8,7 +8,7 @@ import pytest
 from kubernetes import client as kubernetes
 from kubernetes import watch
 
-from tests.cluster.kwok import FakeNodes
+from testing.cluster.kwok import FakeNodes
 
 _SECONDS = 60
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.kubectl import Kubectl
-from tests.cluster.whole import Cluster
+from testing.cluster.kubectl import Kubectl
+from testing.cluster.whole import Cluster
 
 _RESTRICTED = {
     "allowPrivilegeEscalation": False,
@@ -103,7 +103,7 @@ def test_our_commands_start_in_their_images_without_a_writable_disk(whole_cluste
 
 
 def test_bringing_it_up_again_changes_nothing(whole_cluster, kubectl):
-    from tests.cluster import whole
+    from testing.cluster import whole
 
     nodes = ("get", "node", "-o", "jsonpath={.items[*].metadata.uid}")
     before = kubectl(*nodes)

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster import packages, whole
-from tests.cluster.binaries import binary, build
+from testing.cluster import packages, whole
+from testing.cluster.binaries import binary, build
 
 _IMAGES = {f"E2E_{one}_IMAGE": f"some/{one.lower()}" for one in ("OPERATOR", "SIDECAR", "WORKER")}
 
@@ -53,7 +53,7 @@ def test_without_root_one_line_says_what_is_missing(tmp_path):
     script = (
         "import os, sys\n"
         # Imports first: others may not read this checkout.
-        "from tests.cluster import __main__ as main\n"
+        "from testing.cluster import __main__ as main\n"
         "os.setuid(65534)\n"
         "sys.argv[1:] = ['up']\n"
         "sys.exit(main.main())\n"

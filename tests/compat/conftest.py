@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from distributed_input import Input
-from tests.integration import devices, reading
-from tests.integration.cluster import Cluster, Sidecar, spec
+from testing.integration import devices, reading
+from testing.integration.cluster import Cluster, Sidecar, spec
 from tests.integration.conftest import _shared, cluster, shared
 
 __all__ = ["_shared", "cluster", "shared"]

@@ -13,8 +13,8 @@ import pytest
 import tensorflow as tf
 
 from distributed_input import Input
-from tests.compat.behaviour import Reference, behaviour
-from tests.integration.devices import CPUS
+from testing.compat.behaviour import Reference, behaviour
+from testing.integration.devices import CPUS
 
 DATASET, ITERATOR = Reference.DATASET, Reference.ITERATOR
 GPUS = "GPUs: replicas here are two logical CPUs"

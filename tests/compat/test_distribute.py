@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
-from tests.compat.behaviour import Reference, behaviour
-from tests.integration import reading
-from tests.integration.cluster import Cluster, Sidecar, spec
-from tests.integration.devices import CPUS
-from tests.integration.reading import ids
+from testing.compat.behaviour import Reference, behaviour
+from testing.integration import reading
+from testing.integration.cluster import Cluster, Sidecar, spec
+from testing.integration.devices import CPUS
+from testing.integration.reading import ids
 
 # 120 rows in steps of 16: the last one has 8, all of them for the first replica.
 SIZES = [3, 0, 50, 7, 1, 20, 0, 39]

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from tests import examples
-from tests.cluster.debian import Missing
-from tests.compat import pytorch
-from tests.compat.behaviour import Reference, behaviour
+from testing import examples
+from testing.cluster.debian import Missing
+from testing.compat import pytorch
+from testing.compat.behaviour import Reference, behaviour
 
 FRAMEWORKS = Reference.FRAMEWORKS
 ROOT = Path(__file__).parents[2]

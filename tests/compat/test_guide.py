@@ -15,13 +15,13 @@ import pytest
 import tensorflow as tf
 
 from distributed_input import Input
-from distributed_input.errors import ConfigError
-from tests.compat.behaviour import Reference, behaviour
-from tests.integration import reading
-from tests.integration.cluster import Cluster, spec
-from tests.integration.datasets import kinds
-from tests.integration.datasets import rows as datasets
-from tests.integration.devices import CPUS
+from distributed_input.api.errors import ConfigError
+from testing.compat.behaviour import Reference, behaviour
+from testing.integration import reading
+from testing.integration.cluster import Cluster, spec
+from testing.integration.datasets import kinds
+from testing.integration.datasets import rows as datasets
+from testing.integration.devices import CPUS
 
 GUIDE = Reference.GUIDE
 GLOBAL_BATCH = 16

@@ -12,11 +12,11 @@ import tensorflow as tf
 
 import distributed_input.keras
 from distributed_input import Input
-from tests.compat.behaviour import Reference, behaviour
-from tests.compat.counting import Rows
-from tests.integration import reading
-from tests.integration.cluster import Cluster, Sidecar, spec
-from tests.integration.devices import CPUS
+from testing.compat.behaviour import Reference, behaviour
+from testing.compat.counting import Rows
+from testing.integration import reading
+from testing.integration.cluster import Cluster, Sidecar, spec
+from testing.integration.devices import CPUS
 
 KERAS = Reference.KERAS
 ROWS, BATCH = 100, 16

@@ -6,12 +6,12 @@ import itertools
 
 import pytest
 
-from tests.compat import multiworker
-from tests.compat.behaviour import Reference, behaviour
-from tests.compat.multiworker import BATCH, ROWS
-from tests.compat.processes import Told, told_by
-from tests.integration.cluster import Cluster, spec
-from tests.integration.datasets import rows as datasets
+from testing.compat import multiworker
+from testing.compat.behaviour import Reference, behaviour
+from testing.compat.multiworker import BATCH, ROWS
+from testing.compat.processes import Told, told_by
+from testing.integration.cluster import Cluster, spec
+from testing.integration.datasets import rows as datasets
 
 STRATEGIES = Reference.STRATEGIES
 FILES = [5, 0, 17, 1, 30, 8, 2, 11]

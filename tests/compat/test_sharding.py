@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 import tensorflow as tf
 
-from distributed_input.errors import ConfigError
-from tests.compat.behaviour import Reference, behaviour
-from tests.integration import reading
-from tests.integration.cluster import Cluster, Sidecar, spec
-from tests.integration.datasets import rows as datasets
-from tests.integration.reading import ids
+from distributed_input.api.errors import ConfigError
+from testing.compat.behaviour import Reference, behaviour
+from testing.integration import reading
+from testing.integration.cluster import Cluster, Sidecar, spec
+from testing.integration.datasets import rows as datasets
+from testing.integration.reading import ids
 
 SIZES = [5, 0, 17, 1, 30, 8, 2]
 COUNT = sum(SIZES)

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from distributed_input.local.trainers import free_ports
-from tests.compat import parameter_server_program as program
-from tests.compat.behaviour import Reference, behaviour
-from tests.compat.stock_servers import StockServers
-from tests.integration.cluster import ended_within
+from distributed_input.runner.processes.trainers import free_ports
+from testing.compat import parameter_server_program as program
+from testing.compat.behaviour import Reference, behaviour
+from testing.compat.stock_servers import StockServers
+from testing.integration.cluster import ended_within
 
 SECONDS = 90
 

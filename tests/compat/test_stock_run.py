@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.compat.behaviour import Reference, behaviour
+from testing.compat.behaviour import Reference, behaviour
 
 PROGRAM = """
 import json, os, sys

@@ -14,13 +14,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.compat import stock_programs as programs
-from tests.compat.behaviour import Reference, behaviour
-from tests.compat.counting import Rows
-from tests.compat.stock_programs import POLICIES, distributed, numbers, read, service
-from tests.compat.stock_servers import WORKERS, StockServers
-from tests.integration import reading
-from tests.integration.devices import CPUS
+from testing.compat import stock_programs as programs
+from testing.compat.behaviour import Reference, behaviour
+from testing.compat.counting import Rows
+from testing.compat.stock_programs import POLICIES, distributed, numbers, read, service
+from testing.compat.stock_servers import WORKERS, StockServers
+from testing.integration import reading
+from testing.integration.devices import CPUS
 
 ROWS = 40
 ENDPOINT = "spec: {tfDataService: {}}"

@@ -9,9 +9,9 @@ import pytest
 import tensorflow as tf
 
 from distributed_input import Input
-from tests.compat.behaviour import Reference, behaviour
-from tests.integration.datasets.kinds import Pair
-from tests.integration.devices import CPUS
+from testing.compat.behaviour import Reference, behaviour
+from testing.integration.datasets.kinds import Pair
+from testing.integration.devices import CPUS
 
 GUIDE = Reference.GUIDE
 ROWS, BATCH = 22, 8

@@ -14,8 +14,8 @@ import tensorflow as tf
 from tensorflow.python.tpu.tpu_system_metadata import TPUSystemMetadata
 
 from distributed_input import Input
-from distributed_input.errors import ConfigError
-from tests.compat.behaviour import Reference, behaviour
+from distributed_input.api.errors import ConfigError
+from testing.compat.behaviour import Reference, behaviour
 
 TPU = Reference.TPU
 CORES = 4

@@ -14,12 +14,13 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
-from distributed_input import Input, errors
-from tests.compat.behaviour import Reference, behaviour
-from tests.integration import reading
-from tests.integration.cluster import Cluster, spec
-from tests.integration.datasets import broken
-from tests.integration.devices import CPUS
+from distributed_input import Input
+from distributed_input.api import errors
+from testing.compat.behaviour import Reference, behaviour
+from testing.integration import reading
+from testing.integration.cluster import Cluster, spec
+from testing.integration.datasets import broken
+from testing.integration.devices import CPUS
 
 WRONG_USE = Reference.WRONG_USE
 # As TensorFlow itself warns.

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.e2e.release import Release
+from testing.e2e.release import Release
 
 if TYPE_CHECKING:
-    from tests.cluster.kubectl import Kubectl
-    from tests.cluster.whole import Cluster
+    from testing.cluster.kubectl import Kubectl
+    from testing.cluster.whole import Cluster
 
 _MEASURED = pytest.StashKey[list[str]]()
 
@@ -29,7 +29,7 @@ def release(whole_cluster: Cluster) -> Iterator[Release]:
 @pytest.fixture(scope="module")
 def kubectl(release: Release) -> Iterator[Kubectl]:
     """kubectl in a namespace of this file's, under the restricted pod security standard."""
-    from tests.cluster.kubectl import Kubectl
+    from testing.cluster.kubectl import Kubectl
 
     made = Kubectl(release.kubectl.kubeconfig, f"e2e-{uuid.uuid4().hex[:6]}")
     made("create", "namespace", made.namespace)

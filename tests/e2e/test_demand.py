@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.e2e.training import Training
+from testing.e2e.training import Training
 
 pytestmark = pytest.mark.timeout(900)  # of pods that train, on whatever machine
 

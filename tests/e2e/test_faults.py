@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from distributed_input_operator.core.names import (
+from distributed_input.api.names import (
     COMPONENT_LABEL,
     DISPATCHER,
     DISPATCHER_CONTAINER,
@@ -21,13 +21,13 @@ from distributed_input_operator.core.names import (
     WORKER,
     WORKER_CONTAINER,
 )
-from tests.cluster.fixtures import lacking
-from tests.cluster.kubectl import Failed
-from tests.cluster.node import NAME as NODE
-from tests.cluster.node import Node
-from tests.e2e.release import OPERATOR, Release
-from tests.e2e.training import NAME, Training, container_id, ready, restarts
-from tests.operator.running import eventually
+from testing.cluster.fixtures import lacking
+from testing.cluster.kubectl import Failed
+from testing.cluster.node import NAME as NODE
+from testing.cluster.node import Node
+from testing.e2e.release import OPERATOR, Release
+from testing.e2e.training import NAME, Training, container_id, ready, restarts
+from testing.operator.running import eventually
 
 pytestmark = pytest.mark.timeout(900)  # of pods that train, on whatever machine
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from distributed_input_operator.core.names import COMPONENT_LABEL, INPUT_LABEL, WORKER
-from tests.cluster.fixtures import lacking
-from tests.cluster.kwok import FakeNodes
-from tests.operator.running import eventually
+from distributed_input.api.names import COMPONENT_LABEL, INPUT_LABEL, WORKER
+from testing.cluster.fixtures import lacking
+from testing.cluster.kwok import FakeNodes
+from testing.operator.running import eventually
 
 _GPU, _TPU = "nvidia.com/gpu", "google.com/tpu"
 _NODES: dict[str, tuple[dict[str, str], str]] = {

@@ -7,19 +7,19 @@ from pathlib import Path
 
 import pytest
 
-from distributed_input_operator.core.names import (
+from distributed_input.api.names import (
     COMPONENT_LABEL,
     INPUT_LABEL,
     TF_DATA_WORKER_CONTAINER,
     WORKER,
 )
-from tests.e2e.training import trainers
-from tests.operator.running import eventually
+from testing.e2e.training import trainers
+from testing.operator.running import eventually
 
 pytestmark = pytest.mark.timeout(900)  # of pods that import TensorFlow, on whatever machine
 
 _NAME = "stock"
-_PROGRAM = Path(__file__).parent / "stock.py"
+_PROGRAM = Path(__file__).parents[2] / "testing" / "e2e" / "stock.py"
 
 
 def test_an_unmodified_program_reads_under_every_policy(kubectl, whole_cluster):

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from tests.cluster import images
-from tests.cluster.fixtures import lacking
-from tests.e2e.training import Training, restarts
-from tests.operator.running import eventually
+from testing.cluster import images
+from testing.cluster.fixtures import lacking
+from testing.e2e.training import Training, restarts
+from testing.operator.running import eventually
 
 pytestmark = pytest.mark.timeout(900)  # of pods that train, on whatever machine
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.charts.rendering import CHART
-from tests.cluster.fixtures import lacking
-from tests.e2e.training import Training, restarts
+from testing.charts.rendering import CHART
+from testing.cluster.fixtures import lacking
+from testing.e2e.training import Training, restarts
 
 pytestmark = pytest.mark.timeout(900)  # of pods that train, on whatever machine
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.cluster import Cluster
+from testing.integration.cluster import Cluster
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 

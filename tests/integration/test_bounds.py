@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from tests.integration import reading
-from tests.integration.cluster import Cluster, spec
+from testing.integration import reading
+from testing.integration.cluster import Cluster, spec
 
 MIB = 1 << 20
 WIDTH = 128 << 10

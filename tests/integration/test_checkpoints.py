@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
+from distributed_input.api.errors import PositionError
 from distributed_input.client.input import Input
-from distributed_input.errors import PositionError
-from tests.integration import reading
-from tests.integration.checkpointing import counted_by
-from tests.integration.cluster import Cluster, Sidecar, spec
-from tests.integration.devices import CPUS
+from testing.integration import reading
+from testing.integration.checkpointing import counted_by
+from testing.integration.cluster import Cluster, Sidecar, spec
+from testing.integration.devices import CPUS
 
 # As TensorFlow itself warns where a dataset is iterated within a function.
 pytestmark = pytest.mark.filterwarnings("ignore:To make it possible to preserve tf.data options")

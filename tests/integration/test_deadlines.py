@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from distributed_input.errors import RetryableError, UnavailableError
-from tests.integration import reading
-from tests.integration.cluster import Cluster, Sidecar, spec
-from tests.integration.reading import connect, ids
+from distributed_input.api.errors import RetryableError, UnavailableError
+from testing.integration import reading
+from testing.integration.cluster import Cluster, Sidecar, spec
+from testing.integration.reading import connect, ids
 
 TIMEOUT = 3
 """Seconds that the resource gives, `spec.sidecar.timeoutSeconds`."""

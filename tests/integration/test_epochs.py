@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from tests.integration import reading
-from tests.integration.cluster import Cluster, spec
+from testing.integration import reading
+from testing.integration.cluster import Cluster, spec
 
 ROWS = 300
 INPUT: dict[str, Any] = {

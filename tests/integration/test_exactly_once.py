@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from tests.integration import reading
-from tests.integration.cluster import Cluster, Sidecar, spec
-from tests.integration.datasets import rows as datasets
-from tests.integration.reading import epoch, global_steps, ids
+from testing.integration import reading
+from testing.integration.cluster import Cluster, Sidecar, spec
+from testing.integration.datasets import rows as datasets
+from testing.integration.reading import epoch, global_steps, ids
 
 # Eleven splits for four partitions: empty ones, smaller than a batch, and of several batches.
 SIZES = [3, 0, 50, 7, 1, 20, 0, 0, 33, 2, 9]

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from tests.integration import reading
-from tests.integration.cluster import Cluster, spec
-from tests.integration.reading import epoch, global_steps, ids
+from testing.integration import reading
+from testing.integration.cluster import Cluster, spec
+from testing.integration.reading import epoch, global_steps, ids
 
 DIGITS = set(range(1797)) - set(range(0, 1797, 5))  # every fifth is for testing
 PHOTOS = set(range(2560))

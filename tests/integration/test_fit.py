@@ -13,10 +13,10 @@ import pytest
 import tensorflow as tf
 
 from distributed_input import keras as ours
+from distributed_input.api.errors import PositionError
 from distributed_input.client.input import Input
-from distributed_input.errors import PositionError
-from tests.integration import reading
-from tests.integration.cluster import Cluster, Sidecar, spec
+from testing.integration import reading
+from testing.integration.cluster import Cluster, Sidecar, spec
 
 # Keras says so at the end of the first epoch of any dataset whose length is not known before.
 pytestmark = pytest.mark.filterwarnings("ignore:Your input ran out of data")

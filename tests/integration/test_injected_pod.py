@@ -11,18 +11,18 @@ from typing import Any
 
 import pytest
 
-from distributed_input_operator.core import names
-from distributed_input_operator.core.injection import injected
-from distributed_input_operator.core.shared import shared_objects
-from distributed_input_operator.core.snapshot import Settings
-from distributed_input_operator.core.types import API_VERSION, KIND, DistributedInput
-from distributed_input_operator.core.workloads import COMPLETION_INDEX
-from tests.integration.cluster import Cluster
-from tests.integration.kubelet import IMAGE_USER, Node, can_run
+from distributed_input.api import names
+from distributed_input.api.resource.input import API_VERSION, KIND, DistributedInput
+from distributed_input_operator.injection.injection import injected
+from distributed_input_operator.injection.workloads import COMPLETION_INDEX
+from distributed_input_operator.objects.shared import shared_objects
+from distributed_input_operator.objects.snapshot import Settings
+from testing.integration.cluster import Cluster
+from testing.integration.kubelet import IMAGE_USER, Node, can_run
 
 pytestmark = pytest.mark.skipif(bool(can_run()), reason=can_run())
 
-TRAINER = Path(__file__).parent / "injected_trainer.py"
+TRAINER = Path(__file__).parents[2] / "testing" / "integration" / "injected_trainer.py"
 ROOT, SOMEONE = 0, 1000  # the trainers' users; root has no rights over others' files
 INPUTS = ("train", "eval")
 

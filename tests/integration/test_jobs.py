@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 import distributed_input
+from distributed_input.api.errors import ConfigError, FencedError, UnavailableError
 from distributed_input.client.input import FOLDER_ENV, JOB_ENV, Input
 from distributed_input.client.reader import Reader
-from distributed_input.errors import ConfigError, FencedError, UnavailableError
-from tests.integration import reading
-from tests.integration.cluster import Cluster, Part, Sidecar, spec
-from tests.integration.reading import ids
+from testing.integration import reading
+from testing.integration.cluster import Cluster, Part, Sidecar, spec
+from testing.integration.reading import ids
 
 ROWS, BATCH = 96, 8
 SCRAPED = ["--metrics-listen", "127.0.0.1:0"]

@@ -12,9 +12,9 @@ import pytest
 import tensorflow as tf
 
 import distributed_input
-from tests.integration import devices, reading
-from tests.integration.cluster import Cluster, Sidecar, spec
-from tests.integration.datasets import kinds
+from testing.integration import devices, reading
+from testing.integration.cluster import Cluster, Sidecar, spec
+from testing.integration.datasets import kinds
 
 assert devices.CPUS  # configured before TensorFlow starts
 

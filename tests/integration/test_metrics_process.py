@@ -10,8 +10,8 @@ from collections.abc import Iterator
 import pytest
 
 from distributed_input.runtime import metrics
-from tests.integration import reading
-from tests.integration.cluster import Cluster, Part, Sidecar, spec
+from testing.integration import reading
+from testing.integration.cluster import Cluster, Part, Sidecar, spec
 
 SCRAPED = ["--metrics-listen", "127.0.0.1:0"]
 ROWS, BATCH = 96, 16

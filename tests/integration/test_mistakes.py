@@ -15,11 +15,11 @@ import pytest
 import tensorflow as tf
 
 import distributed_input
-from distributed_input import errors
-from distributed_input.runtime.protocol import PROTOCOL
-from tests.integration import reading
-from tests.integration.cluster import Cluster, Sidecar, spec
-from tests.integration.datasets import broken
+from distributed_input.api import errors
+from distributed_input.api.protocol import PROTOCOL
+from testing.integration import reading
+from testing.integration.cluster import Cluster, Sidecar, spec
+from testing.integration.datasets import broken
 
 pytestmark = pytest.mark.timeout(100)
 SECONDS = 15.0

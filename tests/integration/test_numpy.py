@@ -11,10 +11,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.integration import reading
-from tests.integration.cluster import Cluster, spec
+from testing.integration import reading
+from testing.integration.cluster import Cluster, spec
 
-TRAINER = Path(__file__).parent / "numpy_only.py"
+TRAINER = Path(__file__).parents[2] / "testing" / "integration" / "numpy_only.py"
 
 
 def test_a_trainer_without_tensorflow(cluster: Cluster) -> None:

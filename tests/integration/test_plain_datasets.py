@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
-from distributed_input.errors import ConfigError
-from tests.integration import devices, reading
-from tests.integration.cluster import Cluster, spec
-from tests.integration.reading import ids
+from distributed_input.api.errors import ConfigError
+from testing.integration import devices, reading
+from testing.integration.cluster import Cluster, spec
+from testing.integration.reading import ids
 
 assert devices.CPUS  # configured before TensorFlow starts
 

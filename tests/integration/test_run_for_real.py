@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.run_supervision.harness import (
+from testing.integration.run_supervision.harness import (
     REAL,
     Run,
     starting,

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from distributed_input.local import folders
-from tests.integration.run_supervision.harness import (
+from distributed_input.runner import folders
+from testing.integration.run_supervision.harness import (
     DEAF,
     LISTENING,
     Run,

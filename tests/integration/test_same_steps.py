@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from tests.integration import reading
-from tests.integration.cluster import Cluster, spec
-from tests.integration.reading import epoch, global_steps, rows_of
+from testing.integration import reading
+from testing.integration.cluster import Cluster, spec
+from testing.integration.reading import epoch, global_steps, rows_of
 
 ROWS = 150
 BATCH = 16

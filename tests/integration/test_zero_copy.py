@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from distributed_input.api.errors import DistributedInputError
 from distributed_input.client.input import Input
-from distributed_input.errors import DistributedInputError
-from tests.integration import reading
-from tests.integration.cluster import Cluster, Sidecar, spec
-from tests.integration.devices import CPUS
+from testing.integration import reading
+from testing.integration.cluster import Cluster, Sidecar, spec
+from testing.integration.devices import CPUS
 
 # Batches of 1 MiB and a little, so that the ring has room for 15; halves of it for two replicas.
 # (Where a unit is small it is copied: that is quicker.)

@@ -9,9 +9,9 @@ from typing import Any
 from kubernetes.aio import config
 from kubernetes.aio.client import ApiClient
 
-from distributed_input_operator.api import Api
-from distributed_input_operator.kinds import INPUT
-from tests.operator.cluster import Cluster
+from distributed_input_operator.kube.api import Api
+from distributed_input_operator.kube.kinds import INPUT
+from testing.operator.cluster import Cluster
 
 
 def test_a_list_of_nothing_is_empty(cluster: Cluster, control_plane: Any) -> None:

@@ -6,11 +6,11 @@ import time
 
 import pytest
 
-from distributed_input_operator.kinds import POLICY
-from tests.operator.budgeting import apply
-from tests.operator.dispatching import dispatcher, token_of
-from tests.operator.injecting import free_port
-from tests.operator.running import eventually, manifest
+from distributed_input_operator.kube.kinds import POLICY
+from testing.operator.budgeting import apply
+from testing.operator.dispatching import dispatcher, token_of
+from testing.operator.injecting import free_port
+from testing.operator.running import eventually, manifest
 
 NAME = "scaled"
 _LONG = 150.0

@@ -16,10 +16,10 @@ from kubernetes import client as kubernetes
 from kubernetes import watch
 from urllib3.exceptions import HTTPError
 
-from distributed_input_operator.kinds import POLICY
-from tests.operator.budgeting import apply
-from tests.operator.cluster import Cluster, Refused
-from tests.operator.running import Operator, eventually, manifest
+from distributed_input_operator.kube.kinds import POLICY
+from testing.operator.budgeting import apply
+from testing.operator.cluster import Cluster, Refused
+from testing.operator.running import Operator, eventually, manifest
 
 ALL, TEAM = 12, 5
 _CHANGES, _ROUNDS = 25, 4

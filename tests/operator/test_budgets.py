@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from kubernetes import client as kubernetes
 
-from distributed_input_operator.kinds import POLICY
-from tests.operator.budgeting import apply, policy, replicas, workers
-from tests.operator.cluster import Cluster, Refused
-from tests.operator.running import Operator, eventually, manifest, running
+from distributed_input_operator.kube.kinds import POLICY
+from testing.operator.budgeting import apply, policy, replicas, workers
+from testing.operator.cluster import Cluster, Refused
+from testing.operator.running import Operator, eventually, manifest, running
 
 NAME = "wants"
 

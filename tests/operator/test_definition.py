@@ -6,9 +6,9 @@ import subprocess
 
 import pytest
 
-from tests.cluster.binaries import binary
-from tests.operator.cluster import Refused
-from tests.operator.running import manifest
+from testing.cluster.binaries import binary
+from testing.operator.cluster import Refused
+from testing.operator.running import manifest
 
 BATCH = {"batching": {"globalBatchSize": 12}}
 TPU = {"type": "gke-tpu", "product": "tpu-v5-lite-podslice", "topology": "2x2"}

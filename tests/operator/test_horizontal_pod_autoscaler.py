@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from distributed_input_operator import metrics
-from tests.operator.dispatching import dispatcher, token_of
-from tests.operator.documented import documented
-from tests.operator.external_metrics import adapter
-from tests.operator.injecting import free_port
-from tests.operator.running import eventually, manifest
+from testing.operator.dispatching import dispatcher, token_of
+from testing.operator.documented import documented
+from testing.operator.external_metrics import adapter
+from testing.operator.injecting import free_port
+from testing.operator.running import eventually, manifest
 
 NAME = "digits"  # as in the manifest
 _LONG = 150.0

@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from distributed_input_operator.admission import OWNERS
-from distributed_input_operator.core import names
-from distributed_input_operator.core.injection import injected, patch
-from distributed_input_operator.core.types import DistributedInput
-from distributed_input_operator.core.workloads import JOB_INDEX, JOBSET, REPLICATED_JOB
-from distributed_input_operator.kinds import INPUT
-from tests.operator.cluster import Cluster, Refused
-from tests.operator.injecting import (
+from distributed_input.api import names
+from distributed_input.api.resource.input import DistributedInput
+from distributed_input_operator.injection.injection import injected, patch
+from distributed_input_operator.injection.workloads import JOB_INDEX, JOBSET, REPLICATED_JOB
+from distributed_input_operator.kube.kinds import INPUT
+from distributed_input_operator.webhook.admission import OWNERS
+from testing.operator.cluster import Cluster, Refused
+from testing.operator.injecting import (
     Webhook,
     job,
     pod,
@@ -26,7 +26,7 @@ from tests.operator.injecting import (
     template,
     webhook,
 )
-from tests.operator.running import eventually, manifest
+from testing.operator.running import eventually, manifest
 
 _NAMESPACES = "/api/v1/namespaces"
 

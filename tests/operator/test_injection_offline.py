@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from distributed_input_operator.core.yaml_text import dumped
-from tests.cluster.binaries import binary
-from tests.operator.cluster import Cluster
-from tests.operator.injecting import job, resolved, sidecar_of
-from tests.operator.running import eventually, manifest
-from tests.unit.distributed_input_operator.core.test_yaml_text import WORDS
+from distributed_input_operator.injection.yaml_text import dumped
+from testing.cluster.binaries import binary
+from testing.operator.cluster import Cluster
+from testing.operator.injecting import job, resolved, sidecar_of
+from testing.operator.running import eventually, manifest
+from tests.unit.distributed_input_operator.injection.test_yaml_text import WORDS
 
 INPUT = manifest("train", workers={"replicas": 0})
 

@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 import yaml
 
-from distributed_input_operator.kinds import POLICY
-from tests.charts.rendering import CHART
-from tests.cluster.debian import Missing
-from tests.operator import prometheus
-from tests.operator.budgeting import apply
-from tests.operator.dispatching import dispatcher, token_of
-from tests.operator.documented import documented, documents
-from tests.operator.injecting import free_port
-from tests.operator.running import eventually, manifest
+from distributed_input_operator.kube.kinds import POLICY
+from testing.charts.rendering import CHART
+from testing.cluster.debian import Missing
+from testing.operator import prometheus
+from testing.operator.budgeting import apply
+from testing.operator.dispatching import dispatcher, token_of
+from testing.operator.documented import documented, documents
+from testing.operator.injecting import free_port
+from testing.operator.running import eventually, manifest
 
 NAME = "digits"
 RULES = CHART / "files" / "rules.yaml"

@@ -7,8 +7,8 @@ import time
 import pytest
 import yaml
 
-from tests.operator.cluster import Refused
-from tests.operator.running import eventually, manifest
+from testing.operator.cluster import Refused
+from testing.operator.running import eventually, manifest
 
 EIGHT_LINES = """\
 apiVersion: distributed-input.dev/v1alpha1
@@ -289,7 +289,7 @@ def test_scale_in_takes_the_worker_that_is_not_ready_first(cluster, name):
 
 
 def test_nothing_is_written_while_nothing_changes(cluster, operator):
-    """Ten inputs here for ten seconds; 50 for five minutes: `python -m tests.operator.measure`."""
+    """Ten inputs for ten seconds. `python -m testing.operator.measure` runs 50 for longer."""
     names = [f"idle{number}" for number in range(10)]
     for one in names:
         cluster.create(manifest(one))

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from distributed_input_operator.core.types import GROUP
-from distributed_input_operator.kinds import RULES
-from tests.operator.cluster import Cluster
+from distributed_input.api.resource.input import GROUP
+from distributed_input_operator.kube.kinds import RULES
+from testing.operator.cluster import Cluster
+from testing.operator.running import Operator, eventually, manifest
 from tests.operator.conftest import install
-from tests.operator.running import Operator, eventually, manifest
 
 _RBAC = "/apis/rbac.authorization.k8s.io/v1/namespaces/{}"
 _CRD = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/distributedinputs.{GROUP}"

@@ -14,13 +14,18 @@ from cryptography import x509
 from kubernetes.aio import config
 from kubernetes.aio.client import ApiClient
 
-from distributed_input_operator.api import Api, ApiError
-from distributed_input_operator.certificates import RENEWED_BEFORE, VALID, make, server_context
-from distributed_input_operator.core.names import WEBHOOK_SECRET
-from distributed_input_operator.kinds import SECRET
-from distributed_input_operator.rotation import Keeper
-from tests.operator.cluster import Cluster
-from tests.operator.injecting import CONFIGURATIONS, configuration
+from distributed_input.api.names import WEBHOOK_SECRET
+from distributed_input_operator.kube.api import Api, ApiError
+from distributed_input_operator.kube.kinds import SECRET
+from distributed_input_operator.webhook.certificates import (
+    RENEWED_BEFORE,
+    VALID,
+    make,
+    server_context,
+)
+from distributed_input_operator.webhook.rotation import Keeper
+from testing.operator.cluster import Cluster
+from testing.operator.injecting import CONFIGURATIONS, configuration
 
 NOW = datetime.now(timezone.utc)
 DUE = VALID - RENEWED_BEFORE + timedelta(hours=1)

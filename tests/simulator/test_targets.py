@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.simulator import traces
-from tests.simulator.policies import Hpa, Oracle, Ours, OursBrief
-from tests.simulator.results import run
+from testing.simulator import traces
+from testing.simulator.policies import Hpa, Oracle, Ours, OursBrief
+from testing.simulator.results import run
 
 _START = 16.0
 """The longest start of a worker on these traces."""

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.compat.behaviour import Behaviour, Reference
-from tests.compat.page import Result, page, with_what_is_known
+from testing.compat.behaviour import Behaviour, Reference
+from testing.compat.page import Result, page, with_what_is_known
 
 
 def result(outcome: str = "passed", why: str = "", test: str = "test_it", **fields: Any) -> Result:

@@ -1,5 +1,5 @@
-"""The DistributedInput resource, and what runs it on a cluster.
+"""The controller that runs `DistributedInput` resources on Kubernetes.
 
-Imports neither TensorFlow nor any of the processes in `distributed_input`: it starts
-them, as pods, and speaks of them through the resource alone.
+It starts the processes of `distributed_input` as pods and imports only its contract package,
+`distributed_input.api`.
 """

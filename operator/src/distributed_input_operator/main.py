@@ -17,17 +17,20 @@ from pathlib import Path
 from kubernetes.aio import config
 from kubernetes.aio.client import ApiClient
 
-from distributed_input_operator import health, leader, metrics, preconditions, webhook
-from distributed_input_operator.api import Api
-from distributed_input_operator.controller import RESYNC_SECONDS, Controller
-from distributed_input_operator.core import names
-from distributed_input_operator.core.snapshot import Settings
-from distributed_input_operator.dispatchers import Dispatchers
-from distributed_input_operator.kinds import POLICY, WATCHED
-from distributed_input_operator.observe import Sources
-from distributed_input_operator.store import Store
-from distributed_input_operator.tokens import Tokens
-from distributed_input_operator.webhook import Webhook
+from distributed_input.api import names
+from distributed_input_operator import metrics
+from distributed_input_operator.controller import health, leader
+from distributed_input_operator.controller.controller import RESYNC_SECONDS, Controller
+from distributed_input_operator.controller.dispatchers import Dispatchers
+from distributed_input_operator.controller.observe import Sources
+from distributed_input_operator.controller.tokens import Tokens
+from distributed_input_operator.kube import preconditions
+from distributed_input_operator.kube.api import Api
+from distributed_input_operator.kube.kinds import POLICY, WATCHED
+from distributed_input_operator.kube.store import Store
+from distributed_input_operator.objects.snapshot import Settings
+from distributed_input_operator.webhook import server as webhook
+from distributed_input_operator.webhook.server import Webhook
 
 _log = logging.getLogger("distributed_input_operator")
 _STOP_SECONDS = 5.0

@@ -6,13 +6,13 @@ from collections.abc import Iterable
 
 from prometheus_client import REGISTRY, Counter, Gauge, Histogram, generate_latest
 
-from distributed_input_operator.core.budget import UNLIMITED, Amount, Budget
-from distributed_input_operator.core.conditions import ready_workers
-from distributed_input_operator.core.plan import Plan
-from distributed_input_operator.core.scaling import recommended
-from distributed_input_operator.core.snapshot import Snapshot
-from distributed_input_operator.core.worker import parallelism
-from distributed_input_operator.store import InputKey
+from distributed_input.api.resource.policy import UNLIMITED, Amount, Budget
+from distributed_input_operator.autoscaling.scaling import recommended
+from distributed_input_operator.kube.store import InputKey
+from distributed_input_operator.objects.snapshot import Snapshot
+from distributed_input_operator.objects.worker import parallelism
+from distributed_input_operator.reconcile.conditions import ready_workers
+from distributed_input_operator.reconcile.plan import Plan
 
 _P = "distributed_input_operator"
 _INPUT = ("namespace", "input")

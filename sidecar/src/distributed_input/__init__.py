@@ -7,9 +7,9 @@ with distributed_input.connect("train") as train:
         strategy.run(step, args=(batch,))
 """
 
+from distributed_input.api.errors import DistributedInputError, RetryableError, TerminalError
 from distributed_input.client.input import Input, connect
-from distributed_input.decode import Ragged, Sparse
-from distributed_input.errors import DistributedInputError, RetryableError, TerminalError
+from distributed_input.rows.decode import Ragged, Sparse
 
 __all__ = [
     "DistributedInputError",

@@ -12,13 +12,20 @@ import sys
 from collections.abc import Callable, Sequence
 
 _COMMANDS = {
-    "run": ("distributed_input.local.command", "an input pipeline and a trainer on this machine"),
-    "inject": ("distributed_input.local.inject", "adds the sidecar to pods in YAML files"),
-    "status": ("distributed_input.local.status", "what a dispatcher knows"),
+    "run": (
+        "distributed_input.runner.commands.run",
+        "an input pipeline and a trainer on this machine",
+    ),
+    "status": ("distributed_input.runner.commands.status", "what a dispatcher knows"),
     "dispatcher": ("distributed_input.dispatcher.main", "knows the workers and trainers"),
     "worker": ("distributed_input.worker.main", "runs the input pipeline (needs TensorFlow)"),
     "sidecar": ("distributed_input.sidecar.main", "fetches one trainer's share"),
 }
+
+_PLUGINS = {
+    "inject": ("distributed-input-operator", "add the sidecar to pods in YAML files"),
+}
+"""Commands of other distributions, by entry point in the group `distributed_input.commands`."""
 
 _EXAMPLES = """\
 examples:
@@ -39,9 +46,21 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _entry(command: str) -> Callable[[Sequence[str]], int]:
+    if command in _PLUGINS:
+        return _plugin(command)
     module, _ = _COMMANDS[command]
     entry: Callable[[Sequence[str]], int] = importlib.import_module(module).main
     return entry
+
+
+def _plugin(command: str) -> Callable[[Sequence[str]], int]:
+    from importlib import metadata
+
+    for found in metadata.entry_points(group="distributed_input.commands", name=command):
+        entry: Callable[[Sequence[str]], int] = found.load()
+        return entry
+    distribution, _ = _PLUGINS[command]
+    sys.exit(f"distributed-input {command}: not installed. Run: pip install {distribution}")
 
 
 def _version() -> int:
@@ -63,7 +82,7 @@ def _parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     commands = made.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for name, (_, what) in _COMMANDS.items():
+    for name, (_, what) in {**_COMMANDS, **_PLUGINS}.items():
         commands.add_parser(name, help=what, add_help=False)
     commands.add_parser("version", help="prints the version", add_help=False)
     return made

@@ -22,8 +22,8 @@ from typing import Any
 
 import keras
 
+from distributed_input.api.errors import PositionError
 from distributed_input.client.input import Input
-from distributed_input.errors import PositionError
 
 _SUFFIX = ".input.json"
 

@@ -13,8 +13,8 @@ import numpy as np
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from distributed_input.elements import Column, ElementSpec, Leaf, numpy_dtype
-from distributed_input.runs import Bytes, row_lengths
+from distributed_input.rows.elements import Column, ElementSpec, Leaf, numpy_dtype
+from distributed_input.rows.runs import Bytes, row_lengths
 
 DTYPES = "bool int8 uint16 int32 int64 float16 bfloat16 float32 float64 complex64 string".split()
 _STRINGS = st.binary(max_size=6) | st.sampled_from([b"", b"\0", b"a\0\0", b"\xff" * 9])
@@ -94,7 +94,7 @@ def _sparse(draw: Any, leaf: Leaf) -> Any:
 
 
 def check_run(columns: Sequence[Column], rows: int, buffers: Sequence[Bytes]) -> None:
-    """The buffers are a run of so many rows, as `distributed_input.elements` lays it out."""
+    """The buffers are a run of so many rows, as `distributed_input.rows.elements` lays it out."""
     expected, at = [], 0
     for column in columns:
         if column.row_bytes is None:

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from distributed_input import cli
-from distributed_input.local import command
+from distributed_input.runner.commands import run as command
 
 INPUT = """\
 apiVersion: distributed-input.dev/v1alpha1
@@ -50,7 +50,7 @@ def test_a_subcommand_imports_no_other() -> None:
     code = (
         "import sys; from distributed_input import cli; cli.main(['version']); "
         "print(*(m for m in sys.modules if m.startswith(('grpc', 'tensorflow', "
-        "'distributed_input.local', 'distributed_input.worker'))))"
+        "'distributed_input.runner', 'distributed_input.worker'))))"
     )
     printed = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True

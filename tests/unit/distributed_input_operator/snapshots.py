@@ -6,10 +6,10 @@ import copy
 from dataclasses import replace
 from typing import Any
 
-from distributed_input_operator.core.plan import Plan
-from distributed_input_operator.core.snapshot import Settings, Snapshot
-from distributed_input_operator.core.status import Status
-from distributed_input_operator.core.types import API_VERSION, KIND, DistributedInput
+from distributed_input.api.resource.input import API_VERSION, KIND, DistributedInput
+from distributed_input.api.resource.status import Status
+from distributed_input_operator.objects.snapshot import Settings, Snapshot
+from distributed_input_operator.reconcile.plan import Plan
 
 NOW = 1_800_000_000.0
 SETTINGS = Settings("worker:1", "sidecar:1", "operators")

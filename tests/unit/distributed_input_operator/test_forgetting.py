@@ -7,13 +7,13 @@ from dataclasses import replace
 from typing import Any
 
 from distributed_input_operator import metrics
-from distributed_input_operator.core.plan import plan
-from distributed_input_operator.core.rates import Measured
-from distributed_input_operator.dispatchers import Dispatchers
-from distributed_input_operator.observe import Sources
-from distributed_input_operator.reconcile import reconcile
-from distributed_input_operator.store import Store
-from distributed_input_operator.tokens import Tokens
+from distributed_input_operator.autoscaling.rates import Measured
+from distributed_input_operator.controller.dispatchers import Dispatchers
+from distributed_input_operator.controller.observe import Sources
+from distributed_input_operator.controller.reconcile import reconcile
+from distributed_input_operator.controller.tokens import Tokens
+from distributed_input_operator.kube.store import Store
+from distributed_input_operator.reconcile.plan import plan
 from tests.unit.distributed_input_operator.snapshots import NOW, SETTINGS, resource, snapshot
 
 KEY = ("team", "digits")

@@ -22,8 +22,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from distributed_input.errors import ConfigError, UnavailableError
-from distributed_input.proto import trainer_pb2
+from distributed_input.api.errors import ConfigError, UnavailableError
+from distributed_input.api.proto import trainer_pb2
 from distributed_input.runtime import shared_files
 
 SOCKET_NAME = "sidecar.sock"

@@ -8,12 +8,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from distributed_input.api.errors import ConfigError, PositionError
+from distributed_input.api.proto import trainer_pb2, types_pb2
+from distributed_input.assignment.jobs import check_name
 from distributed_input.client.reader import Reader
-from distributed_input.decode import decode
-from distributed_input.elements import ElementSpec
-from distributed_input.errors import ConfigError, PositionError
-from distributed_input.jobs import check_name
-from distributed_input.proto import trainer_pb2, types_pb2
+from distributed_input.rows.decode import decode
+from distributed_input.rows.elements import ElementSpec
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -86,7 +86,7 @@ class Input:
         long. Ragged and sparse components come as `Ragged` and `Sparse`.
 
         Raises:
-            DistributedInputError: see `distributed_input.errors`; retryable ones may be
+            DistributedInputError: see `distributed_input.api.errors`; retryable ones may be
                 iterated again, and go on where the last batch was.
         """
         self._open(None, 1, None)
@@ -116,7 +116,7 @@ class Input:
             global_batch_size: rows over all trainers in a step; may come from the resource,
                 from `get_per_replica_batch_size`, or from a plain dataset's own batch.
         """
-        from distributed_input.client import fit, tensors
+        from distributed_input.client.tensorflow import fit, tensors
 
         self._open(dataset, 1, global_batch_size)
         self._reader.count_by(None, runs_ahead=True)
@@ -141,7 +141,7 @@ class Input:
         Raises:
             ConfigError: the strategy wants more than one iterator in this process.
         """
-        from distributed_input.client import distribute, tensors
+        from distributed_input.client.tensorflow import distribute, tensors
 
         distribute.check(strategy, options)
         replicas = distribute.local_replicas(strategy)
@@ -152,7 +152,7 @@ class Input:
     @property
     def element_spec(self) -> Any:
         """The (nested) `tf.TypeSpec` of what `dataset` yields; known before the first batch."""
-        from distributed_input.client import tensors
+        from distributed_input.client.tensorflow import tensors
 
         self._open(None, 1, None)
         return tensors.element_spec(self._reader, self._spec, self._whole)
@@ -193,7 +193,7 @@ class Input:
     @property
     def state(self) -> Any:
         """The position as a part of a `tf.train.Checkpoint`: `Checkpoint(input=inp.state)`."""
-        from distributed_input.client.checkpoint import InputState
+        from distributed_input.client.tensorflow.checkpoint import InputState
 
         if self._state is None:
             self._state = InputState(self)

@@ -16,9 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from distributed_input.client.channel import Channel, SidecarGone
-from distributed_input.client.watch import watch
-from distributed_input.errors import (
+from distributed_input.api.errors import (
     ConfigError,
     DistributedInputError,
     FencedError,
@@ -26,8 +24,10 @@ from distributed_input.errors import (
     UnavailableError,
     from_kind,
 )
-from distributed_input.proto import trainer_pb2, types_pb2
-from distributed_input.runtime.protocol import PROTOCOL, check_protocol
+from distributed_input.api.proto import trainer_pb2, types_pb2
+from distributed_input.api.protocol import PROTOCOL, check_protocol
+from distributed_input.client.channel import Channel, SidecarGone
+from distributed_input.client.reconnect import watch
 
 _POLL_SECONDS = 2.0
 _PROGRESS_SECONDS = 0.5

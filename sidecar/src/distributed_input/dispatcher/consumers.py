@@ -14,9 +14,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from distributed_input.api.errors import TerminalError
+from distributed_input.api.proto.dispatcher_pb2 import ConsumerHeartbeatRequest
 from distributed_input.dispatcher.limits import Limits
-from distributed_input.errors import TerminalError
-from distributed_input.proto.dispatcher_pb2 import ConsumerHeartbeatRequest
 from distributed_input.runtime.statuses import InvalidRequestError
 
 

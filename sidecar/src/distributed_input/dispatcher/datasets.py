@@ -9,7 +9,7 @@ import hashlib
 import re
 from collections.abc import Collection
 
-from distributed_input.errors import TerminalError
+from distributed_input.api.errors import TerminalError
 from distributed_input.runtime.statuses import InvalidRequestError, NotFoundError
 
 PIECE_BYTES = 1 << 20

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
-from distributed_input.proto.dispatcher_pb2 import PartitionFact
+from distributed_input.api.proto.dispatcher_pb2 import PartitionFact
 from distributed_input.runtime.statuses import InvalidRequestError
 
 _MOST_ROWS = 1 << 62

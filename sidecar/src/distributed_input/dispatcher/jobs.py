@@ -12,11 +12,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from distributed_input.api.errors import JobConflictError, RetryableError, TerminalError
+from distributed_input.api.proto.types_pb2 import Job
 from distributed_input.dispatcher.consumers import Consumers
 from distributed_input.dispatcher.facts import Facts
 from distributed_input.dispatcher.limits import Limits
-from distributed_input.errors import JobConflictError, RetryableError, TerminalError
-from distributed_input.proto.types_pb2 import Job
 from distributed_input.runtime.statuses import InvalidRequestError, NotFoundError
 
 _INFORMATIVE = frozenset({"warnings"})

@@ -7,11 +7,11 @@ import os
 import uuid
 from collections.abc import Sequence
 
+from distributed_input.api.errors import ConfigError
 from distributed_input.dispatcher.clock import TICK_SECONDS, RunningClock
 from distributed_input.dispatcher.limits import Limits
 from distributed_input.dispatcher.service import DESCRIPTOR, THREADS, DispatcherService
 from distributed_input.dispatcher.state import State
-from distributed_input.errors import ConfigError
 from distributed_input.runtime import args as common
 from distributed_input.runtime import logs, ready, shutdown
 from distributed_input.runtime.credentials import Credentials

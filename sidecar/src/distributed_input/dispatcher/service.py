@@ -9,11 +9,11 @@ from typing import Any
 
 import grpc
 
+from distributed_input.api.errors import UnavailableError
+from distributed_input.api.proto import dispatcher_pb2 as wire
 from distributed_input.dispatcher import datasets
 from distributed_input.dispatcher.clock import RunningClock
 from distributed_input.dispatcher.state import State
-from distributed_input.errors import UnavailableError
-from distributed_input.proto import dispatcher_pb2 as wire
 from distributed_input.runtime import logs, metrics
 from distributed_input.runtime.statuses import InvalidRequestError
 

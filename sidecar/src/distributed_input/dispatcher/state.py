@@ -5,13 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from distributed_input.dispatcher import consumers
-from distributed_input.dispatcher.datasets import Datasets
-from distributed_input.dispatcher.jobs import Entry, Jobs
-from distributed_input.dispatcher.limits import Limits
-from distributed_input.dispatcher.workers import Workers
-from distributed_input.proto import types_pb2
-from distributed_input.proto.dispatcher_pb2 import (
+from distributed_input.api import protocol
+from distributed_input.api.proto import types_pb2
+from distributed_input.api.proto.dispatcher_pb2 import (
     ConsumerHeartbeatRequest,
     ConsumerHeartbeatResponse,
     ConsumerInfo,
@@ -19,7 +15,12 @@ from distributed_input.proto.dispatcher_pb2 import (
     WorkerHeartbeatRequest,
     WorkerHeartbeatResponse,
 )
-from distributed_input.runtime import metrics, protocol
+from distributed_input.dispatcher import consumers
+from distributed_input.dispatcher.datasets import Datasets
+from distributed_input.dispatcher.jobs import Entry, Jobs
+from distributed_input.dispatcher.limits import Limits
+from distributed_input.dispatcher.workers import Workers
+from distributed_input.runtime import metrics
 
 
 @dataclass(frozen=True)

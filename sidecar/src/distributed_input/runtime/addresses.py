@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 import socket
 
-from distributed_input.errors import ConfigError
+from distributed_input.api.errors import ConfigError
 
 
 def parse(address: str, what: str = "address") -> tuple[str, int]:

@@ -7,7 +7,7 @@ import math
 import sys
 from collections.abc import Callable, Sequence
 
-from distributed_input.errors import ConfigError
+from distributed_input.api.errors import ConfigError
 from distributed_input.runtime import logs
 
 EXIT_CONFIG = 2

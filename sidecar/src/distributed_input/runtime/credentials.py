@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import grpc
 
-from distributed_input.errors import ConfigError
+from distributed_input.api.errors import ConfigError
 from distributed_input.runtime import addresses, tokens
 
 TOKEN_ENV = "DISTRIBUTED_INPUT_TOKEN"  # noqa: S105 - the variable's name

@@ -7,7 +7,7 @@ import os
 import tempfile
 from pathlib import Path
 
-from distributed_input.errors import ConfigError
+from distributed_input.api.errors import ConfigError
 
 
 def write(path: str | None, address: str, metrics: str | None) -> None:

@@ -18,7 +18,7 @@ import grpc.experimental
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
-from distributed_input.errors import ConfigError
+from distributed_input.api.errors import ConfigError
 from distributed_input.runtime import addresses
 from distributed_input.runtime.credentials import Credentials, Options
 from distributed_input.runtime.stubs import Handler

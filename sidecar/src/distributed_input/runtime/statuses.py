@@ -10,8 +10,8 @@ from typing import Any, NoReturn
 
 import grpc
 
-from distributed_input import errors
-from distributed_input.errors import (
+from distributed_input.api import errors
+from distributed_input.api.errors import (
     DistributedInputError,
     RetryableError,
     TerminalError,

@@ -14,23 +14,23 @@ from typing import TYPE_CHECKING, Any
 
 import grpc
 
-from distributed_input.errors import (
+from distributed_input.api.errors import (
     ConfigError,
     DistributedInputError,
     FencedError,
     RetryableError,
     UnavailableError,
 )
-from distributed_input.jobs import full_name
-from distributed_input.proto import dispatcher_pb2, types_pb2, worker_pb2
+from distributed_input.api.proto import dispatcher_pb2, types_pb2, worker_pb2
+from distributed_input.assignment.jobs import full_name
 from distributed_input.runtime import statuses
 from distributed_input.runtime.credentials import Credentials
-from distributed_input.sidecar.link import ConsumerStats, DispatcherLink
-from distributed_input.sidecar.ring import Ring
-from distributed_input.sidecar.streams import StreamStats
+from distributed_input.sidecar.delivery.slot_pool import Ring
+from distributed_input.sidecar.dispatcher_link import ConsumerStats, DispatcherLink
+from distributed_input.sidecar.streams.streams import StreamStats
 
 if TYPE_CHECKING:
-    from distributed_input.sidecar.connection import Connection
+    from distributed_input.sidecar.delivery.connection import Connection
 
 _DESCRIBE_SECONDS = 120.0  # building a dataset may read a good deal
 

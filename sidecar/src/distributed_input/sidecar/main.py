@@ -13,16 +13,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from distributed_input.errors import ConfigError
+from distributed_input.api.errors import ConfigError
 from distributed_input.runtime import args as common
 from distributed_input.runtime import heap, logs, ready, shared_files, shutdown
 from distributed_input.runtime.credentials import Credentials
 from distributed_input.runtime.exposition import Exposition
 from distributed_input.runtime.metrics import Sample
-from distributed_input.sidecar.connection import Connection
+from distributed_input.sidecar.delivery.connection import Connection
+from distributed_input.sidecar.input_registry import Served
 from distributed_input.sidecar.inputs import Input
 from distributed_input.sidecar.samples import samples
-from distributed_input.sidecar.served import Served
 
 _log = logs.get("sidecar.main")
 SOCKET_NAME = "sidecar.sock"

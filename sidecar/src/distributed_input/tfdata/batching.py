@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from distributed_input.elements import ElementSpec, Leaf
+from distributed_input.rows.elements import ElementSpec, Leaf
 
 
 def can_batch(spec: ElementSpec, batched: bool) -> bool:

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
-from distributed_input import assignment
-from distributed_input.errors import ConfigError
+from distributed_input.api.errors import ConfigError
+from distributed_input.assignment import splits as assignment
 
 
 class Context(tf.distribute.InputContext):

@@ -9,19 +9,20 @@ from typing import Any
 
 import tensorflow as tf
 
-from distributed_input import jobs
-from distributed_input.elements import ElementSpec
-from distributed_input.errors import ConfigError, DatasetFnError
-from distributed_input.jobs import DatasetFacts
-from distributed_input.proto import types_pb2
-from distributed_input.tfdata import blob, ordering, sharding, tracing
-from distributed_input.tfdata import graph as graphs
-from distributed_input.tfdata.canonical import serialize
+from distributed_input.api.errors import ConfigError, DatasetFnError
+from distributed_input.api.proto import types_pb2
+from distributed_input.assignment import jobs
+from distributed_input.assignment.jobs import DatasetFacts
+from distributed_input.rows.elements import ElementSpec
+from distributed_input.tfdata import ordering, sharding, tracing
 from distributed_input.tfdata.context import Context
 from distributed_input.tfdata.facts import GraphFacts, analyse
-from distributed_input.tfdata.graph import GraphDef
+from distributed_input.tfdata.graph import blob
+from distributed_input.tfdata.graph import graph as graphs
+from distributed_input.tfdata.graph.canonical import serialize
+from distributed_input.tfdata.graph.graph import GraphDef
+from distributed_input.tfdata.random.seeds import reseed
 from distributed_input.tfdata.remainder import keep_remainder, of_any_size
-from distributed_input.tfdata.seeds import reseed
 from distributed_input.tfdata.spec import from_tf, to_tf
 
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from distributed_input.tfdata import graph as graphs
-from distributed_input.tfdata.graph import GraphDef, NodeDef
+from distributed_input.tfdata.graph import graph as graphs
+from distributed_input.tfdata.graph.graph import GraphDef, NodeDef
 
 _PYTHON = frozenset(["PyFunc", "PyFuncStateless", "EagerPyFunc"])
 # How many inputs from the end batch_size and drop_remainder (None: it has none) are.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from distributed_input.tfdata.graph import GraphDef
+from distributed_input.tfdata.graph.graph import GraphDef
 
 
 def keep_order(graph_def: GraphDef) -> None:

@@ -15,9 +15,9 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.python.framework import tensor_util
 
-from distributed_input.elements import ElementSpec
-from distributed_input.tfdata import graph as graphs
-from distributed_input.tfdata.graph import GraphDef
+from distributed_input.rows.elements import ElementSpec
+from distributed_input.tfdata.graph import graph as graphs
+from distributed_input.tfdata.graph.graph import GraphDef
 
 _BATCHES = (
     "BatchDatasetV2",

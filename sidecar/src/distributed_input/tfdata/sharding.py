@@ -14,11 +14,11 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.python.data.experimental.ops import distribute
 
-from distributed_input.errors import ConfigError, DatasetFnError
-from distributed_input.tfdata import graph as graphs
-from distributed_input.tfdata.canonical import canonical, serialize
+from distributed_input.api.errors import ConfigError, DatasetFnError
 from distributed_input.tfdata.facts import analyse
-from distributed_input.tfdata.graph import GraphDef, NodeDef
+from distributed_input.tfdata.graph import graph as graphs
+from distributed_input.tfdata.graph.canonical import canonical, serialize
+from distributed_input.tfdata.graph.graph import GraphDef, NodeDef
 
 _MARK = "_distributed_input_shard"
 # Numbers that no user shards by: they tell TensorFlow's new shards from the user's.

@@ -12,10 +12,10 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.python.data.util.structure import NoneTensorSpec
 
-from distributed_input import structure as nested
-from distributed_input.decode import Ragged, Sparse
-from distributed_input.elements import ElementSpec, Leaf
-from distributed_input.errors import SpecError
+from distributed_input.api.errors import SpecError
+from distributed_input.rows import structure as nested
+from distributed_input.rows.decode import Ragged, Sparse
+from distributed_input.rows.elements import ElementSpec, Leaf
 
 
 def from_tf(element_spec: Any) -> ElementSpec:

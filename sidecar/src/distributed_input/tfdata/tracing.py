@@ -20,7 +20,7 @@ import tensorflow as tf
 from tensorflow.python.eager import context as tf_context
 from tensorflow.python.framework import ops, random_seed
 
-from distributed_input.errors import DatasetFnError, DistributedInputError
+from distributed_input.api.errors import DatasetFnError, DistributedInputError
 from distributed_input.tfdata.context import Context
 
 _SEED = 1_597_463_007  # any, but always the same: epochs and jobs differ by `seeds.reseed`

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from distributed_input.errors import ConfigError
+from distributed_input.api.errors import ConfigError
 from distributed_input.runtime import addresses
 
 AUTO = "auto"

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import grpc
 
-from distributed_input.errors import RetryableError, UnavailableError
-from distributed_input.proto import dispatcher_pb2, worker_pb2
+from distributed_input.api.errors import RetryableError, UnavailableError
+from distributed_input.api.proto import dispatcher_pb2, worker_pb2
 from distributed_input.runtime import args as common
 from distributed_input.runtime import logs, ready, shutdown, statuses
 from distributed_input.runtime.credentials import Credentials
@@ -95,8 +95,8 @@ def _body(argv: Sequence[str] | None) -> int:
     # Imported late, so that a bad flag is told at once: TensorFlow takes seconds.
     import tensorflow as tf
 
+    from distributed_input.worker.datasets.sources import Sources
     from distributed_input.worker.service import WorkerService
-    from distributed_input.worker.sources import Sources
 
     if not args.relaxed:
         tf.config.experimental.enable_op_determinism()

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 import grpc
 
-from distributed_input.errors import RetryableError
-from distributed_input.proto import dispatcher_pb2
+from distributed_input.api.errors import RetryableError
+from distributed_input.api.proto import dispatcher_pb2
+from distributed_input.api.protocol import PROTOCOL
 from distributed_input.runtime import logs, statuses
-from distributed_input.runtime.protocol import PROTOCOL
 from distributed_input.runtime.stubs import Stub
 
 if TYPE_CHECKING:

@@ -9,19 +9,19 @@ from collections.abc import Generator, Iterator
 from dataclasses import replace
 from typing import Any
 
-from distributed_input.errors import UnavailableError
-from distributed_input.proto import worker_pb2
+from distributed_input.api.errors import UnavailableError
+from distributed_input.api.proto import worker_pb2
+from distributed_input.api.protocol import check_protocol
 from distributed_input.runtime import logs, metrics
-from distributed_input.runtime.protocol import check_protocol
-from distributed_input.worker import sources
-from distributed_input.worker.described import Described
+from distributed_input.worker.datasets import sources
+from distributed_input.worker.datasets.describe_cache import Described
+from distributed_input.worker.datasets.sources import Source
 from distributed_input.worker.node import NODE
-from distributed_input.worker.pace import Pace, tried
-from distributed_input.worker.shared import Shared
-from distributed_input.worker.sources import Source
-from distributed_input.worker.stream import Work, split_blocks, total
-from distributed_input.worker.turns import Turns
-from distributed_input.worker.window import Made
+from distributed_input.worker.streams.batch_sizer import Pace, tried
+from distributed_input.worker.streams.fair_semaphore import Turns
+from distributed_input.worker.streams.shared import Shared
+from distributed_input.worker.streams.stream import Work, split_blocks, total
+from distributed_input.worker.streams.window import Made
 
 _log = logs.get("worker.service")
 

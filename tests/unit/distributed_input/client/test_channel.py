@@ -6,8 +6,8 @@ import socket
 import threading
 from pathlib import Path
 
+from distributed_input.api.proto import trainer_pb2
 from distributed_input.client.channel import SOCKET_NAME, Channel
-from distributed_input.proto import trainer_pb2
 
 SECONDS = 10.0
 SLOTS = range(1000)

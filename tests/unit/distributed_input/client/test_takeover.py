@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from distributed_input.client import reader as reader_module
-from distributed_input.client.reader import Reader
-from distributed_input.errors import (
+from distributed_input.api.errors import (
     ConfigError,
     DatasetFnError,
     FencedError,
     UnavailableError,
 )
-from distributed_input.proto import types_pb2
+from distributed_input.api.proto import types_pb2
+from distributed_input.client import reader as reader_module
+from distributed_input.client.reader import Reader
 from tests.unit.distributed_input.client.sidecars import SECONDS, Sidecar, Trainer
 
 

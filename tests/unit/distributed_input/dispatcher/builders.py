@@ -6,15 +6,15 @@ import hashlib
 from collections.abc import Sequence
 from typing import Any
 
-from distributed_input.dispatcher.limits import Limits
-from distributed_input.dispatcher.state import State
-from distributed_input.proto.dispatcher_pb2 import (
+from distributed_input.api.proto.dispatcher_pb2 import (
     ConsumerHeartbeatRequest,
     PartitionFact,
     WorkerHeartbeatRequest,
 )
-from distributed_input.proto.types_pb2 import Job
-from distributed_input.runtime.protocol import PROTOCOL
+from distributed_input.api.proto.types_pb2 import Job
+from distributed_input.api.protocol import PROTOCOL
+from distributed_input.dispatcher.limits import Limits
+from distributed_input.dispatcher.state import State
 
 PARTITIONS, SPLITS = 4, 16
 

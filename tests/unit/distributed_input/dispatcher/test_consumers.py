@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from distributed_input.api.errors import TerminalError
 from distributed_input.dispatcher.consumers import Consumers
 from distributed_input.dispatcher.limits import Limits
-from distributed_input.errors import TerminalError
 from distributed_input.runtime.statuses import InvalidRequestError
 from tests.unit.distributed_input.dispatcher.builders import consumer, fact
 

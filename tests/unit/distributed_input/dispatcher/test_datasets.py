@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from distributed_input.api.errors import TerminalError
 from distributed_input.dispatcher.datasets import PIECE_BYTES, Datasets, Upload
-from distributed_input.errors import TerminalError
 from distributed_input.runtime.statuses import InvalidRequestError, NotFoundError
 
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from distributed_input.api.proto.dispatcher_pb2 import PartitionFact
 from distributed_input.dispatcher.facts import Facts
-from distributed_input.proto.dispatcher_pb2 import PartitionFact
 from distributed_input.runtime.statuses import InvalidRequestError
 from tests.unit.distributed_input.dispatcher.builders import PARTITIONS, SPLITS, fact
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from distributed_input.api.errors import JobConflictError, RetryableError, TerminalError
+from distributed_input.api.proto import types_pb2
 from distributed_input.dispatcher.jobs import Jobs, differences
 from distributed_input.dispatcher.limits import Limits
-from distributed_input.errors import JobConflictError, RetryableError, TerminalError
-from distributed_input.proto import types_pb2
 from distributed_input.runtime.statuses import InvalidRequestError, NotFoundError
 from tests.unit.distributed_input.dispatcher.builders import consumer, fact, job
 

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 import grpc
 import pytest
 
+from distributed_input.api.proto import dispatcher_pb2 as wire
 from distributed_input.dispatcher import service as served
 from distributed_input.dispatcher.clock import RunningClock
-from distributed_input.proto import dispatcher_pb2 as wire
 from distributed_input.runtime import serving, stubs
 from distributed_input.runtime.credentials import Credentials
 from tests.unit.distributed_input.dispatcher.builders import consumer, job, state, worker

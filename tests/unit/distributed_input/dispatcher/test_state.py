@@ -11,10 +11,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from distributed_input.api.errors import DistributedInputError, ProtocolError
+from distributed_input.api.proto import types_pb2
+from distributed_input.api.proto.dispatcher_pb2 import ConsumerHeartbeatResponse
 from distributed_input.dispatcher.state import State
-from distributed_input.errors import DistributedInputError, ProtocolError
-from distributed_input.proto import types_pb2
-from distributed_input.proto.dispatcher_pb2 import ConsumerHeartbeatResponse
 from distributed_input.runtime.statuses import NotFoundError
 from tests.unit.distributed_input.dispatcher.builders import (
     PARTITIONS,

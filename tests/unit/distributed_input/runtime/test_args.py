@@ -7,7 +7,7 @@ import os
 
 import pytest
 
-from distributed_input.errors import ConfigError, TerminalError
+from distributed_input.api.errors import ConfigError, TerminalError
 from distributed_input.runtime import args, ready
 
 

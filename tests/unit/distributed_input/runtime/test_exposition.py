@@ -9,7 +9,7 @@ import urllib.request
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from distributed_input.errors import ConfigError
+from distributed_input.api.errors import ConfigError
 from distributed_input.runtime import metrics
 from distributed_input.runtime.exposition import Exposition
 

@@ -10,8 +10,8 @@ import pytest
 from grpc_health.v1 import health_pb2
 from grpc_reflection.v1alpha import reflection_pb2
 
-from distributed_input.errors import ConfigError
-from distributed_input.proto import dispatcher_pb2
+from distributed_input.api.errors import ConfigError
+from distributed_input.api.proto import dispatcher_pb2
 from distributed_input.runtime import serving, stubs
 from distributed_input.runtime.credentials import Credentials
 from tests.unit.distributed_input.runtime.served import (

@@ -10,8 +10,8 @@ from typing import Any
 import grpc
 import pytest
 
-from distributed_input import errors
-from distributed_input.proto import dispatcher_pb2
+from distributed_input.api import errors
+from distributed_input.api.proto import dispatcher_pb2
 from distributed_input.runtime import logs, serving, statuses
 from distributed_input.runtime.credentials import Credentials
 from tests.unit.distributed_input.runtime.served import Echo, served, stub_of

@@ -8,7 +8,7 @@ import threading
 import grpc
 import pytest
 
-from distributed_input.proto import dispatcher_pb2
+from distributed_input.api.proto import dispatcher_pb2
 from distributed_input.runtime import stubs
 from tests.unit.distributed_input.runtime.served import DESCRIPTOR, Echo, served, stub_of
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from distributed_input.errors import ConfigError
+from distributed_input.api.errors import ConfigError
 from distributed_input.runtime import tokens
 
 

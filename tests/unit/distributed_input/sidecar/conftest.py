@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from distributed_input.runtime.credentials import Credentials
-from distributed_input.sidecar.pool import WorkerPool
+from distributed_input.sidecar.streams.pool import WorkerPool
 
 
 @pytest.fixture

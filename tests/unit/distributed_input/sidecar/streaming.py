@@ -5,11 +5,11 @@ from __future__ import annotations
 import threading
 import time
 
-from distributed_input.proto import dispatcher_pb2, types_pb2
+from distributed_input.api.proto import dispatcher_pb2, types_pb2
 from distributed_input.runtime import serving, stubs
 from distributed_input.runtime.credentials import Credentials
-from distributed_input.sidecar.pool import WorkerPool
-from distributed_input.sidecar.streams import SplitStream, StreamContext, StreamStats
+from distributed_input.sidecar.streams.pool import WorkerPool
+from distributed_input.sidecar.streams.streams import SplitStream, StreamContext, StreamStats
 from tests.unit.distributed_input.sidecar.system import WORKER, Worker
 
 ROWS = 12

@@ -14,22 +14,23 @@ from typing import Any
 
 import numpy as np
 
-from distributed_input import blocks, jobs
-from distributed_input.blocks import RowBlock
+from distributed_input.api.proto import worker_pb2
+from distributed_input.api.proto.dispatcher_pb2 import WorkerHeartbeatRequest
+from distributed_input.api.protocol import PROTOCOL
+from distributed_input.assignment import jobs
+from distributed_input.assignment.jobs import DatasetFacts
 from distributed_input.client.reader import Reader
 from distributed_input.dispatcher.clock import RunningClock
 from distributed_input.dispatcher.service import DESCRIPTOR, DispatcherService
 from distributed_input.dispatcher.state import State
-from distributed_input.elements import ElementSpec, Leaf
-from distributed_input.jobs import DatasetFacts
-from distributed_input.proto import worker_pb2
-from distributed_input.proto.dispatcher_pb2 import WorkerHeartbeatRequest
+from distributed_input.rows import blocks
+from distributed_input.rows.blocks import RowBlock
+from distributed_input.rows.elements import ElementSpec, Leaf
 from distributed_input.runtime import serving, stubs
 from distributed_input.runtime.credentials import Credentials
-from distributed_input.runtime.protocol import PROTOCOL
+from distributed_input.sidecar.input_registry import Served
 from distributed_input.sidecar.inputs import Input
 from distributed_input.sidecar.main import Sidecar
-from distributed_input.sidecar.served import Served
 from tests.unit.distributed_input.dispatcher.builders import state
 
 WORKER = worker_pb2.DESCRIPTOR.services_by_name["Worker"]

@@ -10,18 +10,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from distributed_input import blocks
-from distributed_input.blocks import RowBlock, digest_of
-from distributed_input.errors import (
+from distributed_input.api.errors import (
     ConfigError,
     DatasetFnError,
     DistributedInputError,
     ReplayError,
     UnavailableError,
 )
-from distributed_input.proto import worker_pb2
-from distributed_input.sidecar.pool import WorkerPool
-from distributed_input.sidecar.streams import SplitStream
+from distributed_input.api.proto import worker_pb2
+from distributed_input.rows import blocks
+from distributed_input.rows.blocks import RowBlock, digest_of
+from distributed_input.sidecar.streams.pool import WorkerPool
+from distributed_input.sidecar.streams.streams import SplitStream
 from tests.unit.distributed_input.sidecar.streaming import (
     ROWS,
     SECONDS,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from distributed_input.errors import ConfigError
+from distributed_input.api.errors import ConfigError
 from distributed_input.sidecar import main
 
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from distributed_input.tfdata import graph as graphs
-from distributed_input.tfdata.canonical import serialize
-from distributed_input.tfdata.seeds import reseed
+from distributed_input.tfdata.graph import graph as graphs
+from distributed_input.tfdata.graph.canonical import serialize
+from distributed_input.tfdata.random.seeds import reseed
 
 
 def random_number() -> tf.Tensor:

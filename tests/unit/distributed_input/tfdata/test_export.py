@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from distributed_input.elements import ElementSpec
-from distributed_input.errors import ConfigError, DatasetFnError, SpecError
-from distributed_input.proto import types_pb2
-from distributed_input.tfdata import blob
+from distributed_input.api.errors import ConfigError, DatasetFnError, SpecError
+from distributed_input.api.proto import types_pb2
+from distributed_input.rows.elements import ElementSpec
 from distributed_input.tfdata.export import export_job, open_split
+from distributed_input.tfdata.graph import blob
 from tests.unit.distributed_input.tfdata.graphcases import elements, random_number, write_files
 
 Data: TypeAlias = tf.data.Dataset

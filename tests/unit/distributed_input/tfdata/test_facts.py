@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from distributed_input.tfdata.canonical import serialize
 from distributed_input.tfdata.facts import GraphFacts, analyse
+from distributed_input.tfdata.graph.canonical import serialize
 from tests.unit.distributed_input.tfdata.graphcases import write_files
 
 Data: TypeAlias = tf.data.Dataset

@@ -11,13 +11,13 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from distributed_input import runs
-from distributed_input.decode import Ragged, Sparse, decode
-from distributed_input.elements import ElementSpec, Leaf, numpy_dtype
-from distributed_input.errors import SpecError
-from distributed_input.tfdata import decode as tf_decode
+from distributed_input.api.errors import SpecError
+from distributed_input.client.tensorflow import decode as tf_decode
+from distributed_input.rows import runs
+from distributed_input.rows.decode import Ragged, Sparse, decode
+from distributed_input.rows.elements import ElementSpec, Leaf, numpy_dtype
+from distributed_input.rows.encode import make_encoder
 from distributed_input.tfdata import spec as tf_spec
-from distributed_input.tfdata.encode import make_encoder
 from tests.unit.distributed_input.rowcases import check_run, concat_runs, draw_rows, specs
 
 

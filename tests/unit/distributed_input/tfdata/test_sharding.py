@@ -8,10 +8,10 @@ from typing import Any, TypeAlias
 import pytest
 import tensorflow as tf
 
-from distributed_input.errors import ConfigError
+from distributed_input.api.errors import ConfigError
 from distributed_input.tfdata import sharding
 from distributed_input.tfdata.ordering import keep_order
-from distributed_input.tfdata.seeds import reseed
+from distributed_input.tfdata.random.seeds import reseed
 from tests.unit.distributed_input.tfdata.graphcases import elements, plain, run, write_files
 
 Data: TypeAlias = tf.data.Dataset

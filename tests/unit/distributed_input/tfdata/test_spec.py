@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from distributed_input.decode import Ragged, Sparse
-from distributed_input.elements import Leaf
-from distributed_input.errors import SpecError
+from distributed_input.api.errors import SpecError
+from distributed_input.rows.decode import Ragged, Sparse
+from distributed_input.rows.elements import Leaf
 from distributed_input.tfdata.spec import from_tf, from_values, to_tf
 
 Pair = collections.namedtuple("Pair", "x y")

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from distributed_input.errors import ConfigError, DatasetFnError
-from distributed_input.tfdata import graph as graphs
+from distributed_input.api.errors import ConfigError, DatasetFnError
 from distributed_input.tfdata import tracing
-from distributed_input.tfdata.canonical import serialize
 from distributed_input.tfdata.context import Context
+from distributed_input.tfdata.graph import graph as graphs
+from distributed_input.tfdata.graph.canonical import serialize
 from tests.unit.distributed_input.tfdata.graphcases import elements, random_number
 
 

@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from distributed_input.errors import ConfigError
+from distributed_input.api.errors import ConfigError
 from distributed_input.runtime import addresses
 from distributed_input.worker.advertise import advertised
 

@@ -8,14 +8,14 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from distributed_input import blocks
-from distributed_input.elements import ElementSpec, Leaf
-from distributed_input.errors import DatasetFnError
-from distributed_input.proto import types_pb2, worker_pb2
+from distributed_input.api.errors import DatasetFnError
+from distributed_input.api.proto import types_pb2, worker_pb2
+from distributed_input.api.protocol import PROTOCOL
+from distributed_input.rows import blocks
+from distributed_input.rows.elements import ElementSpec, Leaf
 from distributed_input.runtime import metrics
-from distributed_input.runtime.protocol import PROTOCOL
+from distributed_input.worker.datasets.sources import Source
 from distributed_input.worker.service import WorkerService
-from distributed_input.worker.sources import Source
 
 ROW = ElementSpec({"id": 0}, (Leaf("id", "dense", "int64", ()),))
 ROWS = 10

@@ -1,0 +1,1 @@
+"""How workers are divided among inputs under an `InputPolicy`. No cluster access."""

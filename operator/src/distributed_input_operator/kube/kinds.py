@@ -1,0 +1,81 @@
+"""The kinds of objects that the operator reads and writes, and their places in the API."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from distributed_input.api import names
+from distributed_input.api.resource.crd import PLURAL
+from distributed_input.api.resource.input import API_VERSION, GROUP, KIND
+from distributed_input.api.resource.policy import POLICY_KIND, POLICY_PLURAL
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One kind: where it is, and what the operator must be allowed to do with it."""
+
+    kind: str
+    group: str
+    """Empty for the core group."""
+    version: str
+    plural: str
+    verbs: tuple[str, ...] = ("get", "list", "watch", "create", "patch")
+    cluster_scoped: bool = False
+
+    @property
+    def api_version(self) -> str:
+        """As in an object's apiVersion."""
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    def path(self, namespace: str | None, name: str = "", subresource: str = "") -> str:
+        """The URL's path; of all namespaces where `namespace` is None."""
+        root = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
+        middle = f"/namespaces/{namespace}" if namespace else ""
+        parts = [root + middle, self.plural, name, subresource]
+        return "/".join(part for part in parts if part)
+
+    @property
+    def selector(self) -> str:
+        """The label selector of what the operator looks at; inputs themselves have no label."""
+        return "" if self.kind in (KIND, POLICY_KIND) else names.INPUT_LABEL
+
+
+INPUT = Kind(KIND, GROUP, API_VERSION.partition("/")[2], PLURAL, ("get", "list", "watch"))
+DEPLOYMENT = Kind("Deployment", "apps", "v1", "deployments")
+POD = Kind("Pod", "", "v1", "pods", ("list", "watch", "get", "patch"))
+SECRET = Kind("Secret", "", "v1", "secrets", ("get", "create"))
+LEASE = Kind("Lease", "coordination.k8s.io", "v1", "leases", ("get", "create", "update"))
+"""In the operator's own namespace only."""
+EVENT = Kind("Event", "", "v1", "events", ("create",))
+POLICY = Kind(
+    POLICY_KIND,
+    GROUP,
+    INPUT.version,
+    POLICY_PLURAL,
+    ("get", "list", "watch"),
+    cluster_scoped=True,
+)
+"""Watched where the operator may: one that serves some namespaces only may not have the right."""
+CONFIG_MAP = Kind("ConfigMap", "", "v1", "configmaps")
+WATCHED = (
+    INPUT,
+    DEPLOYMENT,
+    Kind("Service", "", "v1", "services"),
+    CONFIG_MAP,
+    Kind("ServiceAccount", "", "v1", "serviceaccounts"),
+    Kind("PodDisruptionBudget", "policy", "v1", "poddisruptionbudgets"),
+    Kind("NetworkPolicy", "networking.k8s.io", "v1", "networkpolicies"),
+    POD,
+)
+BY_NAME = {kind.kind: kind for kind in (*WATCHED, SECRET, EVENT, POLICY)}
+
+RULES: tuple[tuple[str, str, tuple[str, ...]], ...] = (
+    *((kind.group, kind.plural, kind.verbs) for kind in (*WATCHED, SECRET, EVENT)),
+    (GROUP, f"{PLURAL}/status", ("patch",)),
+)
+"""(group, resource, verbs) that the controller needs: what the chart's role must grant."""
+POLICY_RULES: tuple[tuple[str, str, tuple[str, ...]], ...] = (
+    (GROUP, POLICY_PLURAL, POLICY.verbs),
+    (GROUP, f"{POLICY_PLURAL}/status", ("patch",)),
+)
+"""As `RULES`, for the cluster as a whole."""

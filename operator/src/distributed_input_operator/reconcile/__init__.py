@@ -1,0 +1,1 @@
+"""What to do about an input: a frozen snapshot in, desired objects and a status out. Pure."""

@@ -1,0 +1,1 @@
+"""The TensorFlow side of the client: `tf.distribute` and `tf.data` datasets, checkpoints."""

@@ -1,0 +1,134 @@
+"""Runs of rows into tensors: the trainer's side.
+
+`tf.data.Dataset.from_generator` yields flat tuples of arrays (`components`, of the specs in
+`signature`); a `Dataset.map` with `pack` gives them the user's structure, in the graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy.typing as npt
+import tensorflow as tf
+
+from distributed_input.rows.decode import Ragged, Sparse, decode_leaves
+from distributed_input.rows.elements import ElementSpec, Leaf
+from distributed_input.rows.runs import Buffer
+from distributed_input.tfdata import spec as specs
+
+Array = npt.NDArray[Any]
+
+
+def signature(
+    spec: ElementSpec, rows_mode: bool, static_rows: int | None = None
+) -> tuple[tf.TensorSpec, ...]:
+    """The flat specs of `components`.
+
+    Args:
+      spec: of a row, or of a whole element.
+      rows_mode: batches of rows, with a leading dimension; else whole elements.
+      static_rows: rows in every batch, where that is known.
+    """
+    out: list[tf.TensorSpec] = []
+    for leaf in spec.leaves:
+        out += _leaf_signature(leaf, rows_mode, static_rows)
+    return tuple(out)
+
+
+def _leaf_signature(leaf: Leaf, rows_mode: bool, static_rows: int | None) -> list[tf.TensorSpec]:
+    dtype = tf.dtypes.as_dtype(leaf.dtype)
+    rows = [static_rows] if rows_mode else []
+    if leaf.kind == "dense":
+        return [tf.TensorSpec([*rows, *leaf.shape], dtype)]
+    if leaf.kind == "sparse":
+        rank = len(leaf.shape) + len(rows)
+        shapes = (([None, rank], tf.int64), ([None], dtype), ([rank], tf.int64))
+        return [tf.TensorSpec(shape, kind) for shape, kind in shapes]
+    splits_dtype = tf.dtypes.as_dtype(leaf.row_splits_dtype)
+    sizes = [*rows, *leaf.shape[: leaf.ragged_rank + 1]]
+    splits = sizes[: leaf.ragged_rank + len(rows)]
+    # Only the outermost level has as many splits as a dimension says.
+    lengths = [None if i or size is None else size + 1 for i, size in enumerate(splits)]
+    flat = [None, *leaf.inner_shape] if splits else list(leaf.shape)
+    return [tf.TensorSpec(flat, dtype), *(tf.TensorSpec([n], splits_dtype) for n in lengths)]
+
+
+def components(spec: ElementSpec, rows: int | None, buffers: Sequence[Buffer]) -> tuple[Array, ...]:
+    """A run as the flat tuple of arrays that `signature` describes.
+
+    Dense numbers of known shape are views of the buffers and keep them alive.
+
+    Args:
+      spec: of a row, or of a whole element.
+      rows: how many; None: one whole element.
+      buffers: the run's.
+
+    Raises:
+      SpecError: a dense leaf of unknown dimensions differs over the rows.
+    """
+    out: list[Array] = []
+    for value in decode_leaves(spec, rows, buffers):
+        if isinstance(value, Ragged):
+            out += [value.values, *value.row_splits]
+        elif isinstance(value, Sparse):
+            out += [value.indices, value.values, value.dense_shape]
+        else:
+            out.append(value)
+    return tuple(out)
+
+
+def pack(
+    spec: ElementSpec,
+    tensors: Sequence[tf.Tensor],
+    rows_mode: bool,
+    static_rows: int | None = None,
+) -> Any:
+    """The user's structure of the tensors of `components`; its spec is that of `to_tf`."""
+    source = iter(tensors)
+    leaves = []
+    for leaf in spec.leaves:
+        count = len(_leaf_signature(leaf, rows_mode, static_rows))
+        parts = [next(source) for _ in range(count)]
+        rows = [static_rows] if rows_mode else []
+        if leaf.kind == "dense":
+            leaves.append(tf.ensure_shape(parts[0], [*rows, *leaf.shape]))
+        elif leaf.kind == "sparse":
+            leaves.append(_pack_sparse([*rows, *leaf.shape], *parts))
+        else:
+            leaves.append(_pack_ragged([*rows, *leaf.shape], parts[0], parts[1:]))
+    return spec.unflatten(leaves)
+
+
+def _pack_sparse(
+    shape: list[int | None], indices: tf.Tensor, values: tf.Tensor, dense_shape: tf.Tensor
+) -> tf.SparseTensor:
+    # Known sizes as constants, so that the static shape survives.
+    sizes = [
+        dense_shape[i] if size is None else tf.constant(size, tf.int64)
+        for i, size in enumerate(shape)
+    ]
+    return tf.SparseTensor(indices, values, tf.stack(sizes) if sizes else dense_shape)
+
+
+def _pack_ragged(
+    shape: list[int | None], flat: tf.Tensor, splits: Sequence[tf.Tensor]
+) -> tf.Tensor | tf.RaggedTensor:
+    value = flat
+    for level in reversed(range(len(splits))):
+        uniform = shape[level + 1]
+        if uniform is None:
+            value = tf.RaggedTensor.from_row_splits(value, splits[level], validate=False)
+            continue
+        rows = tf.shape(splits[level], splits[level].dtype)[0] - 1
+        if level == 0 and shape[0] is not None:
+            rows = tf.constant(shape[0], splits[level].dtype)
+        value = tf.RaggedTensor.from_uniform_row_length(
+            value, tf.constant(uniform, splits[level].dtype), rows, validate=False
+        )
+    return value
+
+
+def element_spec(spec: ElementSpec, rows_mode: bool, static_rows: int | None = None) -> Any:
+    """The spec of what `pack` gives; that of the dataset the trainer sees."""
+    return specs.to_tf(spec, batched=rows_mode, static_batch=static_rows)

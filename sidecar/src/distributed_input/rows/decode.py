@@ -1,0 +1,156 @@
+"""Runs of rows back into numpy arrays. The inverse of `distributed_input.rows.encode`.
+
+Dense numbers of known shape are views of the buffers: they keep the buffers alive, and show
+what is written into them later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from distributed_input.api.errors import SpecError
+from distributed_input.rows.elements import ElementSpec, Leaf, numpy_dtype
+from distributed_input.rows.runs import Buffer, Bytes, as_bytes, row_lengths
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Ragged:
+    """A ragged tensor: flat values and, outermost first, the row splits of each level."""
+
+    values: Array
+    row_splits: tuple[Array, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Sparse:
+    """A sparse tensor: int64 indices [nnz, rank], values [nnz], int64 dense_shape [rank]."""
+
+    indices: Array
+    values: Array
+    dense_shape: Array
+
+
+def decode(spec: ElementSpec, rows: int | None, buffers: Sequence[Buffer]) -> Any:
+    """The rows of a run as one batch of numpy arrays, in the structure of the spec.
+
+    Args:
+      spec: of one row, or of a whole element.
+      rows: how many; each leaf gets a leading dimension of this size. None: the run is one whole
+        element, and no dimension is added.
+      buffers: the run's.
+
+    Returns:
+      Dense leaves are arrays (strings: arrays of bytes objects), others `Ragged` and `Sparse`.
+
+    Raises:
+      SpecError: a dense leaf of unknown dimensions differs over the rows; names it.
+    """
+    return spec.unflatten(decode_leaves(spec, rows, buffers))
+
+
+def decode_leaves(spec: ElementSpec, rows: int | None, buffers: Sequence[Buffer]) -> list[Any]:
+    """As `decode`, the leaves in their order."""
+    source = iter(buffers)
+    return [_DECODERS[leaf.kind](leaf, rows, source) for leaf in spec.leaves]
+
+
+def _dense(leaf: Leaf, rows: int | None, source: Iterator[Buffer]) -> Array:
+    count = 1 if rows is None else rows
+    if leaf.is_static:
+        shape = tuple(size for size in leaf.shape if size is not None)
+        if not leaf.is_string:
+            values = as_bytes(next(source)).view(numpy_dtype(leaf.dtype))
+            return values.reshape(shape if rows is None else (count, *shape))
+        lengths = as_bytes(next(source)).view(np.uint32)
+        next(source)
+    else:
+        shape = _common_dims(leaf, count, as_bytes(next(source)).view(np.int32))
+        next(source)
+        if leaf.is_string:
+            lengths = as_bytes(next(source)).view(np.uint32)
+            next(source)
+    data = as_bytes(next(source))
+    values = _strings(lengths, data) if leaf.is_string else data.view(numpy_dtype(leaf.dtype))
+    return values.reshape(shape if rows is None else (count, *shape))
+
+
+def _common_dims(leaf: Leaf, rows: int, flat: npt.NDArray[np.int32]) -> tuple[int, ...]:
+    dims = flat.reshape(rows, len(leaf.shape))
+    if rows == 0:
+        return tuple(size or 0 for size in leaf.shape)
+    if (dims != dims[0]).any():
+        other = dims[(dims != dims[0]).any(axis=1).argmax()]
+        raise SpecError(
+            f"{leaf.label}: rows of one batch have shapes {tuple(dims[0].tolist())} and"
+            f" {tuple(other.tolist())}: pad or resize them in the dataset, make them ragged"
+            " (ragged_batch, tf.RaggedTensor), or batch inside the dataset and give no global"
+            " batch size"
+        )
+    return tuple(dims[0].tolist())
+
+
+def _ragged(leaf: Leaf, rows: int | None, source: Iterator[Buffer]) -> Ragged | Array:
+    outer: npt.NDArray[Any] | None = None  # items of each row at its outermost level
+    splits = []
+    splits_dtype = np.dtype(leaf.row_splits_dtype)
+    for _ in range(leaf.ragged_rank):
+        sizes, data = row_lengths(next(source)), as_bytes(next(source))
+        outer = sizes // 4 if outer is None else outer
+        splits.append(_splits(data.view(np.int32), splits_dtype))
+    values, counts = _values(leaf, source)
+    values = values.reshape(-1, *(size or 0 for size in leaf.inner_shape))
+    if rows is not None:
+        splits.insert(0, _splits(counts // leaf.size if outer is None else outer, splits_dtype))
+    return Ragged(values, tuple(splits)) if splits else values
+
+
+def _sparse(leaf: Leaf, rows: int | None, source: Iterator[Buffer]) -> Sparse:
+    rank = len(leaf.shape)
+    count = 1 if rows is None else rows
+    shapes = as_bytes(next(source)).view(np.int64).reshape(count, rank)
+    next(source)
+    indices = as_bytes(next(source)).view(np.int64)
+    values, counts = _values(leaf, source)
+    indices = indices.reshape(values.size, rank)
+    if rows is None:
+        return Sparse(indices, values, shapes[0])
+    known = np.array([size or 0 for size in leaf.shape], np.int64)
+    dense_shape = np.concatenate([[count], shapes.max(axis=0) if count else known])
+    row = np.repeat(np.arange(count, dtype=np.int64), counts)
+    return Sparse(np.column_stack([row, indices]), values, dense_shape.astype(np.int64))
+
+
+_DECODERS = {"dense": _dense, "ragged": _ragged, "sparse": _sparse}
+
+
+def _values(leaf: Leaf, source: Iterator[Buffer]) -> tuple[Array, Array]:
+    """The flat items of a variable column, and how many each row has."""
+    sizes, data = row_lengths(next(source)), as_bytes(next(source))
+    if not leaf.is_string:
+        dtype = numpy_dtype(leaf.dtype)
+        return data.view(dtype), sizes // dtype.itemsize
+    next(source)
+    return _strings(data.view(np.uint32), as_bytes(next(source))), sizes // 4
+
+
+def _splits(lengths: Array, dtype: np.dtype[Any]) -> Array:
+    splits = np.zeros(len(lengths) + 1, dtype)
+    np.cumsum(lengths, out=splits[1:])
+    return splits
+
+
+def _strings(lengths: npt.NDArray[np.uint32], data: Bytes) -> Array:
+    raw = data.tobytes()
+    ends = _splits(lengths, np.dtype(np.int64)).tolist()
+    out = np.empty(len(lengths), object)
+    # Item by item: numpy's own strings would lose trailing NULs.
+    out[:] = [raw[start:end] for start, end in pairwise(ends)]
+    return out

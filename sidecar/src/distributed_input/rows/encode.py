@@ -1,0 +1,235 @@
+"""Elements of a dataset into runs of rows: the worker's side.
+
+Values may be eager tensors or numpy: whatever has `__array__`, `flat_values` and
+`nested_row_splits`, or `indices`, `values` and `dense_shape`. Dense numbers are not copied: the
+buffers are views that keep the tensor alive.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from distributed_input.api.errors import SpecError
+from distributed_input.rows.decode import Ragged
+from distributed_input.rows.elements import ElementSpec, Leaf, numpy_dtype
+from distributed_input.rows.runs import Bytes
+
+Array: TypeAlias = npt.NDArray[Any]
+Encoder: TypeAlias = Callable[[Any], tuple[int, list[Bytes]]]
+
+
+def make_encoder(spec: ElementSpec, batched: bool) -> Encoder:
+    """The function that lays elements out as runs.
+
+    Args:
+      spec: of a row, or of a whole element.
+      batched: an element is a batch of rows, each leaf with a leading dimension; else it is one.
+
+    Returns:
+      A function from an element to its number of rows and the run's buffers. It raises SpecError
+      where the element does not fit the spec, and names the component.
+    """
+    leaves = [(leaf, _ENCODERS[leaf.kind]) for leaf in spec.leaves]
+
+    def encode(element: Any) -> tuple[int, list[Bytes]]:
+        rows = -1 if batched else 1
+        buffers: list[Bytes] = []
+        values = spec.flatten(element)
+        for (leaf, encoder), value in zip(leaves, values, strict=True):
+            count, parts = encoder(leaf, value, batched)
+            if rows not in (-1, count):
+                raise SpecError(
+                    f"{leaf.label} has {count} rows where {spec.leaves[0].label} has {rows}: every"
+                    " component of a batch needs the same number"
+                )
+            rows = count
+            buffers += parts
+        return max(rows, 0), buffers
+
+    return encode
+
+
+def _dense(leaf: Leaf, value: Any, batched: bool) -> tuple[int, list[Bytes]]:
+    if hasattr(value, "nested_row_splits") or isinstance(value, Ragged):
+        return _dense_from_ragged(leaf, value, batched)
+    array = _array(leaf, value)
+    shape = array.shape[1:] if batched else array.shape
+    rows = array.shape[0] if batched and array.ndim else 1
+    if (batched and not array.ndim) or not _fits(leaf.shape, shape):
+        raise _misfit(leaf, array.shape, batched)
+    if leaf.is_static:
+        if not leaf.is_string:
+            return rows, [_bytes(array)]
+        lengths, data = _string_bytes(leaf, array)
+        sizes = lengths.reshape(rows, leaf.size).sum(axis=1, dtype=np.int64)
+        return rows, [_bytes(lengths), _row_bytes(leaf, sizes), data]
+    dims = np.tile(np.array(shape, np.int32), rows)
+    counts = np.full(rows, int(np.prod(shape, dtype=np.int64)), np.int64)
+    return rows, [_bytes(dims), *_values(leaf, array.reshape(-1), _ends(counts))]
+
+
+def _dense_from_ragged(leaf: Leaf, value: Any, batched: bool) -> tuple[int, list[Bytes]]:
+    """Rows whose first dimension is unknown, as `Dataset.ragged_batch` gives them."""
+    flat, splits = _ragged_parts(leaf, value)
+    inner: Any = leaf.shape[1:]
+    if not batched or leaf.shape[:1] != (None,) or len(splits) != 1 or inner != flat.shape[1:]:
+        raise SpecError(f"{leaf.label} is ragged, expected a dense tensor of shape {leaf.shape}")
+    lengths = np.diff(splits[0])
+    dims = np.empty((len(lengths), len(leaf.shape)), np.int32)
+    dims[:, 0], dims[:, 1:] = lengths, inner
+    return len(lengths), [_bytes(dims), *_values(leaf, flat, splits[0])]
+
+
+def _ragged(leaf: Leaf, value: Any, batched: bool) -> tuple[int, list[Bytes]]:
+    flat, splits = _ragged_parts(leaf, value)
+    if len(splits) != leaf.ragged_rank + batched or not _fits(leaf.inner_shape, flat.shape[1:]):
+        raise SpecError(
+            f"{leaf.label} has {len(splits)} ragged dimensions and inner shape {flat.shape[1:]},"
+            f" expected {leaf.ragged_rank + batched} and {leaf.inner_shape}"
+        )
+    outer = len(splits[0]) - 1 if splits else len(flat)
+    if batched:  # where the rows begin and end, among the items of the next level
+        ends, splits = splits[0], splits[1:]
+    else:
+        ends = np.array([0, outer])
+    rows = len(ends) - 1
+    buffers: list[Bytes] = []
+    for level in splits:
+        lengths = np.diff(level[ends[0] : ends[-1] + 1]).astype(np.int32)
+        buffers += [_row_bytes(leaf, 4 * np.diff(ends)), _bytes(lengths)]
+        ends = level[ends]
+    return rows, [*buffers, *_values(leaf, flat, ends)]
+
+
+def _sparse(leaf: Leaf, value: Any, batched: bool) -> tuple[int, list[Bytes]]:
+    if not hasattr(value, "dense_shape"):
+        raise SpecError(f"{leaf.label} is {type(value).__name__}, expected a sparse tensor")
+    indices, shape = (np.asarray(it, np.int64) for it in (value.indices, value.dense_shape))
+    values = _array(leaf, value.values)
+    if not _fits(((None,) if batched else ()) + leaf.shape, shape.tolist()):
+        raise _misfit(leaf, tuple(shape.tolist()), batched)
+    if not batched:
+        ends = np.array([0, len(values)])
+        return 1, _sparse_buffers(leaf, shape, indices, values, ends)
+    rows = int(shape[0])
+    row = indices[:, 0]
+    if (row[1:] < row[:-1]).any():  # sparse tensors may come in any order
+        order = np.argsort(row, kind="stable")
+        indices, values, row = indices[order], values[order], row[order]
+    ends = np.searchsorted(row, np.arange(rows + 1))
+    return rows, _sparse_buffers(leaf, np.tile(shape[1:], rows), indices[:, 1:], values, ends)
+
+
+def _sparse_buffers(
+    leaf: Leaf, shapes: Array, indices: Array, values: Array, ends: Array
+) -> list[Bytes]:
+    row_bytes = _row_bytes(leaf, 8 * len(leaf.shape) * np.diff(ends))
+    return [_bytes(shapes), row_bytes, _bytes(indices), *_values(leaf, values, ends)]
+
+
+_ENCODERS: dict[str, Callable[[Leaf, Any, bool], tuple[int, list[Bytes]]]] = {
+    "dense": _dense,
+    "ragged": _ragged,
+    "sparse": _sparse,
+}
+
+
+def _values(leaf: Leaf, flat: Array, ends: Array) -> list[Bytes]:
+    """The variable columns of items whose rows begin and end at `ends`, int[n + 1]."""
+    flat = flat[ends[0] : ends[-1]]
+    counts = np.diff(ends)
+    if not leaf.is_string:
+        item = leaf.itemsize * int(np.prod(flat.shape[1:], dtype=np.int64))
+        return [_row_bytes(leaf, item * counts), _bytes(flat)]
+    lengths, data = _string_bytes(leaf, flat)
+    item_ends = (ends - ends[0]) * int(np.prod(flat.shape[1:], dtype=np.int64))
+    sizes = np.diff(_ends(lengths)[item_ends])
+    per_row = _row_bytes(leaf, 4 * np.diff(item_ends))
+    return [per_row, _bytes(lengths), _row_bytes(leaf, sizes), data]
+
+
+def _array(leaf: Leaf, value: Any) -> Array:
+    """The value as an array of the leaf's type; no copy where it is one."""
+    is_array = hasattr(value, "__array__")
+    if leaf.is_string:
+        array = value.__array__() if is_array else value
+        if not isinstance(array, np.ndarray):  # a scalar tensor gives bytes
+            array = np.asarray(array, object)
+        if array.dtype.kind not in "OSU":
+            raise SpecError(f"{leaf.label} is {array.dtype.name}, expected strings")
+        return array
+    dtype = numpy_dtype(leaf.dtype)
+    if not is_array:
+        try:
+            return np.asarray(value, dtype)
+        except (TypeError, ValueError, OverflowError) as error:
+            raise SpecError(f"{leaf.label} is no array of {leaf.dtype}: {error}") from error
+    array = value.__array__()
+    if array.dtype == dtype:
+        return array
+    if array.dtype.name == dtype.name:  # of another byte order
+        return array.astype(dtype)
+    raise SpecError(f"{leaf.label} is {array.dtype.name}, expected {leaf.dtype}: cast it in a map")
+
+
+def _ragged_parts(leaf: Leaf, value: Any) -> tuple[Array, list[Array]]:
+    """Flat values and row splits, outermost first."""
+    if isinstance(value, Ragged):
+        return _array(leaf, value.values), list(value.row_splits)
+    if hasattr(value, "nested_row_splits"):
+        splits = [np.asarray(level) for level in value.nested_row_splits]
+        return _array(leaf, value.flat_values), splits
+    array = _array(leaf, value)  # dense where ragged is expected: every row is as long
+    levels = array.ndim - 1 - len(leaf.inner_shape)
+    if levels < 0:
+        raise _misfit(leaf, array.shape, False)
+    splits = []
+    for level in range(levels):
+        outer = int(np.prod(array.shape[: level + 1]))
+        splits.append(np.arange(outer + 1) * array.shape[level + 1])
+    return array.reshape(-1, *array.shape[levels + 1 :]), splits
+
+
+def _string_bytes(leaf: Leaf, array: Array) -> tuple[npt.NDArray[np.uint32], Bytes]:
+    items = array.reshape(-1).tolist()
+    try:
+        data = b"".join(items)
+    except TypeError:  # text among them
+        items = [item.encode() if isinstance(item, str) else item for item in items]
+        try:
+            data = b"".join(items)
+        except TypeError:
+            raise SpecError(f"{leaf.label} holds other things than strings") from None
+    lengths = np.fromiter(map(len, items), np.uint32, len(items))
+    return lengths, np.frombuffer(data, np.uint8)
+
+
+def _bytes(array: Array) -> Bytes:
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+
+
+def _ends(lengths: Array) -> Array:
+    ends = np.zeros(len(lengths) + 1, np.int64)
+    np.cumsum(lengths, out=ends[1:])
+    return ends
+
+
+def _row_bytes(leaf: Leaf, sizes: Array) -> Bytes:
+    if sizes.size and sizes.max() >= 1 << 32:
+        raise SpecError(f"{leaf.label}: a row of {sizes.max()} bytes, at most 4 GiB can be sent")
+    return _bytes(sizes.astype(np.uint32))
+
+
+def _fits(expected: tuple[int | None, ...], shape: Any) -> bool:
+    return len(expected) == len(shape) and all(
+        want is None or want == size for want, size in zip(expected, shape, strict=True)
+    )
+
+
+def _misfit(leaf: Leaf, shape: tuple[int, ...], batched: bool) -> SpecError:
+    rows = "a batch of rows" if batched else "a row"
+    return SpecError(f"{leaf.label} has shape {shape}, expected {rows} of shape {leaf.shape}")

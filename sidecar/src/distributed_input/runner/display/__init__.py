@@ -1,0 +1,1 @@
+"""What `distributed-input run` prints: progress, statistics, logs and the final report."""

@@ -1,0 +1,1 @@
+"""The local processes of one input: start, restart, stop, and cleanup."""

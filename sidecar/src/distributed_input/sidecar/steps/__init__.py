@@ -1,0 +1,1 @@
+"""Second stage of the sidecar: steps of an epoch, assembled from the partitions' streams."""

@@ -1,0 +1,1 @@
+"""Serialized tf.data graphs: reading, copying, comparing, and storing them."""

@@ -1,0 +1,209 @@
+"""One form of graph for all runs of a program, so that a hash of its bytes names a dataset.
+
+What TensorFlow writes differs from run to run in counters and in names of resources. Here
+nodes, functions and resources are named in the order in which they are reached from the
+dataset, and nothing that lives in the exporting process is referred to any more: the names of
+seed generators and caches exist nowhere, so that every instance makes its own, and those of tables
+and variables are hashes of their content.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+
+import tensorflow as tf
+
+from distributed_input.api.errors import DatasetFnError
+from distributed_input.tfdata.graph import graph as graphs
+from distributed_input.tfdata.graph.bodies import rename_body
+from distributed_input.tfdata.graph.graph import FunctionDef, GraphDef, NodeDef
+from distributed_input.tfdata.graph.tables import inline_tables
+from distributed_input.tfdata.random.ops import is_unseeded
+
+_COUNTER = re.compile(r"(_\d+)+$")
+_PLACE = re.compile(r"^.*?(/device:)")
+_FUNCTION_NOISE = ("forward_function_name", "backward_function_name")
+_HOLDERS = frozenset(
+    "HashTable HashTableV2 MutableHashTable MutableHashTableV2 MutableHashTableOfTensors"
+    " MutableHashTableOfTensorsV2 MutableDenseHashTable MutableDenseHashTableV2"
+    " VarHandleOp".split()
+)
+_MAX_FUNCTIONS = 20_000
+_HANDLE = "distributed-input/none/"
+
+
+def serialize(dataset: tf.data.Dataset) -> GraphDef:
+    """The dataset's graph in canonical form, lookup tables and variables by value.
+
+    Raises:
+      DatasetFnError: TensorFlow cannot serialize it; says what to do.
+    """
+    graph_def = graphs.serialize_raw(dataset)
+    inline_tables(graph_def)
+    return canonical(graph_def)
+
+
+def canonical(graph_def: GraphDef) -> GraphDef:
+    """The graph in canonical form; a canonical graph stays as it is.
+
+    A function that holds random ops without seeds becomes one function a call: its calls are
+    independent of each other in TensorFlow, and would not be once the ops have seeds.
+
+    Raises:
+      DatasetFnError: the dataset uses something that exists in this process only.
+    """
+    source = graphs.copy_of(graph_def)
+    nodes = graphs.by_name(source.node)
+    order = graphs.ancestors(nodes, graphs.retval(source))
+    _refuse_resources(nodes, order)
+    _name_resources(nodes, order)
+    _rename_nodes(order)
+    functions = _Functions(source)
+    functions.visit(order)
+    out = tf.compat.v1.GraphDef(versions=source.versions)
+    names = _Names()
+    for node in order:
+        _tidy(node, names)
+        out.node.append(node)
+    for function in functions.out:
+        for key in _FUNCTION_NOISE:
+            function.attr.pop(key, None)
+        for node in function.node_def:
+            _tidy(node, names)
+        out.library.function.append(function)
+    return out
+
+
+def _refuse_resources(nodes: dict[str, NodeDef], order: list[NodeDef]) -> None:
+    """Lets pass what tf.data makes anew where it does not find it: seed generators and caches."""
+    for node in order:
+        definition = graphs.op_def(node.op)
+        for i, name in enumerate(graphs.data_inputs(node)):
+            handle = nodes[graphs.source_of(name)]
+            if not _is_resource(handle):
+                continue
+            arguments = definition.input_arg if definition is not None else ()
+            if i < len(arguments) and arguments[i].name in ("seed_generator", "cache"):
+                continue
+            kinds = handle.attr["value"].tensor.resource_handle_val
+            kind = re.sub(r"^N?[\dE]+|\d+", " ", kinds[0].maybe_type_name).strip("E ")
+            raise DatasetFnError(
+                f"the dataset uses an object of this process ({kind or 'a resource'}, in a"
+                f" {node.op}), which cannot be sent to workers: make it inside the dataset, or move"
+                " the dataset to an entry point (package.module:function) in the workers' image"
+            )
+
+
+def _is_resource(node: NodeDef) -> bool:
+    return node.op == "Const" and node.attr["dtype"].type == tf.resource.as_datatype_enum
+
+
+def _name_resources(nodes: dict[str, NodeDef], order: list[NodeDef]) -> None:
+    """Names tables and variables by content: who has the same may share them."""
+    for table in order:
+        if table.op not in _HOLDERS:
+            continue
+        digest = hashlib.blake2b(digest_size=16)
+        users = [n for n in order if any(graphs.source_of(i) == table.name for i in n.input)]
+        table.attr["shared_name"].s = b""
+        if "use_node_name_sharing" in table.attr:
+            table.attr["use_node_name_sharing"].b = False
+        for node in (table, *users):
+            if node is table or node.op.startswith(("LookupTable", "InitializeTable", "Assign")):
+                inputs = [nodes[graphs.source_of(name)] for name in node.input]
+                for part in (node, *(n for n in inputs if n.op == "Const")):
+                    bare = tf.compat.v1.NodeDef()
+                    bare.CopyFrom(part)
+                    bare.ClearField("name")
+                    bare.ClearField("input")
+                    bare.ClearField("device")
+                    digest.update(graphs.to_bytes(bare))
+        table.attr["shared_name"].s = b"distributed-input/" + digest.hexdigest().encode()
+
+
+def _rename_nodes(order: list[NodeDef]) -> None:
+    names = {node.name: f"{node.op}_{i}" for i, node in enumerate(order) if node.op != "_Retval"}
+    for node in order:
+        node.name = names.get(node.name, "dataset")
+        for i, name in enumerate(node.input):
+            old = graphs.source_of(name)
+            node.input[i] = name.replace(old, names[old], 1)
+
+
+class _Functions:
+    """The functions of a graph, renamed in the order of their calls."""
+
+    def __init__(self, source: GraphDef) -> None:
+        self._library = {f.signature.name: f for f in source.library.function}
+        every = [node for f in source.library.function for node in f.node_def]
+        self._called = {node.op for node in (*source.node, *every)}
+        self._names: dict[str, str] = {}
+        self._unseeded: dict[str, bool] = {}
+        self.out: list[FunctionDef] = []
+
+    def visit(self, nodes: list[NodeDef]) -> None:
+        """Renames, in place, the functions that these nodes call."""
+        for node in nodes:
+            if node.op in self._library:
+                node.op = self._resolve(node.op)
+            for ref in graphs.function_refs(node):
+                ref.name = self._resolve(ref.name)
+
+    def _resolve(self, name: str) -> str:
+        if name not in self._library:
+            return name
+        own_copy = self._is_unseeded(name) and len(self.out) < _MAX_FUNCTIONS
+        if name in self._names and not own_copy:
+            return self._names[name]
+        function = type(self._library[name])()
+        function.CopyFrom(self._library[name])
+        function.signature.name = f"{_COUNTER.sub('', name)}_{len(self.out)}"
+        self._names[name] = function.signature.name
+        self.out.append(function)
+        rename_body(function, name not in self._called)
+        self.visit(function.node_def)
+        return str(function.signature.name)
+
+    def _is_unseeded(self, name: str) -> bool:
+        """It, or what it calls, holds a random op without seeds."""
+        if name not in self._unseeded:
+            self._unseeded[name] = False  # ends recursion
+            function = self._library[name]
+            nodes = graphs.by_name(function.node_def)
+            called = [r.name for n in function.node_def for r in graphs.function_refs(n)]
+            called += [n.op for n in function.node_def]
+            self._unseeded[name] = any(
+                is_unseeded(nodes, node) for node in function.node_def
+            ) or any(self._is_unseeded(below) for below in called if below in self._library)
+        return self._unseeded[name]
+
+
+class _Names:
+    """New names in order of appearance, one for each old one."""
+
+    def __init__(self) -> None:
+        self._seen: dict[bytes, int] = {}
+
+    def number(self, kind: bytes, old: bytes) -> int:
+        key = kind + b":" + old
+        return self._seen.setdefault(key, len(self._seen))
+
+
+def _tidy(node: NodeDef, names: _Names) -> None:
+    node.ClearField("experimental_debug_info")
+    node.device = _PLACE.sub(r"\1", node.device)  # no job, no task of the exporting process
+    # "/device::0" is what TensorFlow leaves of a py_function's place; it cannot be parsed.
+    if node.device.startswith(("/device:CPU", "/device::")):
+        node.device = ""
+    metadata = node.attr["metadata"].s if "metadata" in node.attr else b""
+    if metadata:  # a Metadata message: its name says which nodes are the same dataset object
+        name = f"{node.op}:{names.number(b'dataset', metadata)}".encode()
+        node.attr["metadata"].s = b"\n" + bytes((len(name),)) + name
+    if _is_resource(node):
+        for handle in node.attr["value"].tensor.resource_handle_val:
+            number = names.number(b"handle", handle.name.encode())
+            handle.name = f"{_HANDLE}{number}"
+            handle.ClearField("device")
+            handle.ClearField("hash_code")
+            handle.ClearField("maybe_type_name")

@@ -1,0 +1,1 @@
+"""Random operations in tf.data graphs, and how their seeds are replaced."""

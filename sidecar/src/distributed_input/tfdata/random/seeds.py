@@ -1,0 +1,179 @@
+"""Seeds of an epoch for the random ops of a graph.
+
+Every random op gets seeds that are a hash of (seed, epoch, its own seeds): ops that the user
+seeded alike stay alike. An op without seeds has its place in the graph instead. All splits get
+the same, or a shuffle before a shard would repeat rows and drop others; only what cannot change
+the order, random ops in a map after the last shard, also hashes the split, so that row k of
+every split does not get the same augmentation.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from typing import Any
+
+import tensorflow as tf
+
+from distributed_input.tfdata.graph import graph as graphs
+from distributed_input.tfdata.graph.graph import GraphDef, NodeDef
+from distributed_input.tfdata.random.generators import rekey
+from distributed_input.tfdata.random.ops import (
+    attr_seeds,
+    has_seed_attrs,
+    input_seeds,
+    is_unseeded,
+    seed_inputs,
+)
+
+_MAPS = frozenset(
+    "MapDataset ParallelMapDataset ParallelMapDatasetV2 MapAndBatchDataset"
+    " NumaMapAndBatchDataset".split()
+)
+
+
+def reseed(graph_def: GraphDef, seed: int, epoch: int, split: int | None = None) -> GraphDef:
+    """The graph with the seeds of one epoch.
+
+    Args:
+      graph_def: canonical, and sharded as it will run.
+      seed: of the job.
+      epoch: from 0.
+      split: its number, to make the augmentations of splits independent; None: all alike.
+
+    Returns:
+      A new graph: the same in every process for the same arguments. Shuffles that are not to
+      reshuffle each iteration are the same in all epochs.
+    """
+    out = graphs.copy_of(graph_def)
+    seeder = _Seeder(seed, epoch)
+    own = _functions_of_maps(out) if split is not None else frozenset()
+    seeder.scope(out.node, "", None)
+    for function in out.library.function:
+        name = function.signature.name
+        seeder.scope(function.node_def, ":output:0", split if name in own else None)
+    rekey(out, own, lambda state, mine: seeder.key(state, split if mine else None))
+    return out
+
+
+class _Seeder:
+    """Counts the unseeded ops of a graph while it seeds them all."""
+
+    def __init__(self, seed: int, epoch: int) -> None:
+        self._seed, self._epoch = seed, epoch
+        self._ordinal = 0
+
+    def scope(self, nodes: Any, output: str, split: int | None) -> None:
+        """Seeds the random ops of the graph, or of one function.
+
+        Args:
+          nodes: repeated NodeDef; constants are added.
+          output: what follows a node's name where it is an input.
+          split: see `reseed`; only for ops with attributes, for datasets make order.
+        """
+        named = graphs.by_name(nodes)
+        for node in list(nodes):
+            if has_seed_attrs(node.op):
+                own = self._place() if is_unseeded(named, node) else ""
+                first, second = self._hash(True, attr_seeds(node), own, split)
+                node.attr["seed"].i, node.attr["seed2"].i = first, second
+            elif seed_inputs(node.op) is not None:
+                self._seed_inputs(named, nodes, node, output)
+
+    def _seed_inputs(
+        self, named: dict[str, NodeDef], nodes: Any, node: NodeDef, output: str
+    ) -> None:
+        old = input_seeds(named, node)
+        own = ""
+        if old == (0, 0):
+            own = self._place(named, node) if not output else self._place()
+        with_epoch = (
+            "reshuffle_each_iteration" not in node.attr or node.attr["reshuffle_each_iteration"].b
+        )
+        new = self._hash(with_epoch, old, own, None)
+        where = seed_inputs(node.op)
+        assert where is not None
+        for number, (index, value) in enumerate(zip(where, new, strict=True)):
+            const = graphs.add_const(nodes, f"{node.name}/seed{number}", value)
+            name = const.name + output
+            if old[number] is None:  # known when it runs
+                name = _add_xor(nodes, node.input[index], name) + (output and ":z:0")
+            node.input[index] = name
+
+    def _place(self, named: dict[str, NodeDef] | None = None, node: NodeDef | None = None) -> str:
+        """What an unseeded op has for seeds.
+
+        The number of the seed generator or of the dataset object that it stands for (two nodes
+        may be one object), else its own.
+        """
+        self._ordinal += 1
+        if named is not None and node is not None:
+            for name in node.input:
+                handle = named.get(graphs.source_of(name))
+                if handle is not None and handle.op == "Const":
+                    for value in handle.attr["value"].tensor.resource_handle_val:
+                        return f"handle:{value.name}"
+            if "metadata" in node.attr and node.attr["metadata"].s:
+                return f"dataset:{node.attr['metadata'].s!r}"
+        return f"op:{self._ordinal}"
+
+    def key(self, state: list[int], split: int | None) -> int:
+        """A key for a generator that keeps its state in a variable."""
+        return self._hash(True, state, "", split)[0]
+
+    def _hash(
+        self, with_epoch: bool, old: Iterable[Any], place: str, split: int | None
+    ) -> tuple[int, int]:
+        """Two positive seeds of 62 bits."""
+        epoch = self._epoch if with_epoch else None
+        text = repr((self._seed, epoch, tuple(old), place, split)).encode()
+        digest = hashlib.blake2b(text, digest_size=16).digest()
+        first, second = (int.from_bytes(half, "little") >> 2 for half in (digest[:8], digest[8:]))
+        return first | 1, second
+
+
+def _add_xor(nodes: Any, left: str, right: str) -> str:
+    name = f"{graphs.source_of(right)}/mixed"
+    node = tf.compat.v1.NodeDef(name=name, op="BitwiseXor", input=[left, right])
+    node.attr["T"].type = tf.int64.as_datatype_enum
+    nodes.append(node)
+    return name
+
+
+def _functions_of_maps(graph_def: GraphDef) -> frozenset[str]:
+    """Functions that run in maps only, and only in maps that no shard follows."""
+    found = _MapFunctions(graph_def)
+    found.visit(graph_def.node)
+    return frozenset(found.values - found.order)
+
+
+class _MapFunctions:
+    """Sorts functions: those that make values only, and those that may make order."""
+
+    def __init__(self, graph_def: GraphDef) -> None:
+        self._library = {f.signature.name: f for f in graph_def.library.function}
+        self.values: set[str] = set()
+        self.order: set[str] = set()
+
+    def visit(self, nodes: Any) -> None:
+        """Sorts the functions that these dataset nodes call."""
+        named = graphs.by_name(nodes)
+        shards = [node for node in nodes if node.op == "ShardDataset"]
+        before = {below.name for node in shards for below in graphs.ancestors(named, node)}
+        for node in nodes:
+            for ref in graphs.function_refs(node):
+                if node.name in before:
+                    self._mark(ref.name, self.order)
+                elif node.op in _MAPS:
+                    self._mark(ref.name, self.values)
+                elif ref.name in self._library and ref.name not in self.order:
+                    # Its own ops may make order (of files, of windows), maps inside do not.
+                    self.order.add(ref.name)
+                    self.visit(self._library[ref.name].node_def)
+
+    def _mark(self, name: str, into: set[str]) -> None:
+        if name in self._library and name not in into:
+            into.add(name)
+            for node in self._library[name].node_def:
+                for below in (node.op, *(ref.name for ref in graphs.function_refs(node))):
+                    self._mark(below, into)

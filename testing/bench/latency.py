@@ -1,0 +1,76 @@
+"""Rows that one waits for: what is measured is how the rate grows with the workers.
+
+Every process that makes rows makes one in 10 ms, whatever the number of its pipelines and threads:
+it stands for a worker with one core that computes so long for a row. Waiting instead needs no
+core, so a machine with few cores shows whether a system scales.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from testing.bench.case import LOCAL, OURS, SERVICE, Case
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+WAIT_MS = 10
+ROW_BYTES = 1024
+BATCH = 16
+
+_one_at_a_time = threading.Lock()
+
+
+def dataset_fn(ctx: tf.distribute.InputContext, shipped: bool = False) -> tf.data.Dataset:
+    """An endless dataset of batches uint8 [b, 1024], one row in 10 ms.
+
+    Args:
+        ctx: the input context.
+        shipped: for tf.data service, which cannot ship Python: TensorFlow's op waits in its
+            place. It has no lock, and needs none, as a worker there runs one pipeline.
+    """
+    import tensorflow as tf
+
+    rows = tf.data.Dataset.from_tensors(tf.zeros([ROW_BYTES], tf.uint8)).repeat()
+    if shipped:
+        slow = tf.raw_ops.SleepDataset(
+            input_dataset=tf.data.experimental.to_variant(rows),
+            sleep_microseconds=tf.constant(1000 * WAIT_MS, tf.int64),
+            output_types=[tf.uint8],
+            output_shapes=[[ROW_BYTES]],
+        )
+        rows = tf.data.experimental.from_variant(slow, rows.element_spec)
+    else:
+        rows = rows.map(
+            lambda row: tf.ensure_shape(tf.numpy_function(_wait, [row], tf.uint8), [ROW_BYTES])
+        )
+    return rows.batch(ctx.get_per_replica_batch_size(BATCH))
+
+
+def _wait(row: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    with _one_at_a_time:
+        time.sleep(WAIT_MS / 1000)
+    return row
+
+
+def cases(quick: bool) -> Iterator[Case]:
+    """One to 16 workers, on 16 partitions."""
+    for workers in (1, 4) if quick else (1, 2, 4, 8, 16):
+        yield Case(
+            "latency",
+            f"{WAIT_MS} ms a row",
+            f"{__name__}:dataset_fn",
+            {},
+            workers,
+            service_args={"shipped": True},
+            systems=(LOCAL, SERVICE, OURS) if workers == 1 else (SERVICE, OURS),
+            partitions=BATCH,
+            parallelism=1,
+            unit="krows",
+        )

@@ -1,0 +1,79 @@
+"""The process under test: a plain loop over a dataset, and the measurement of it.
+
+python -m testing.bench.trainer OPTIONS      (a JSON object; writes one JSON object)
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from testing.bench.case import LOCAL, OURS
+from testing.bench.processes import cpu_seconds, memory, reset_peaks
+
+PAGE = 4096
+
+
+def main() -> None:
+    """Consume, first to warm up and then measured, and say what was seen."""
+    options = json.loads(sys.argv[1])
+    pids = {"trainer": [os.getpid()], **options["pids"]}
+    iterator = iter(_dataset(options))
+    _consume(iterator, options["warmup"], options["warmup_batches"])
+    everyone = [pid for some in pids.values() for pid in some]
+    reset_peaks(everyone)
+    before = {role: cpu_seconds(some) for role, some in pids.items()}
+    seen = _consume(iterator, options["seconds"], 1)
+    cpu = {role: cpu_seconds(some) - before[role] for role, some in pids.items()}
+    usage = {role: memory(some) for role, some in pids.items()}
+    del iterator  # tell the service's workers to stop
+    print(json.dumps({**seen, "cpu": cpu, "memory": usage}), flush=True)
+
+
+def _dataset(options: dict[str, Any]) -> tf.data.Dataset:
+    """The dataset as a user of the system would make it."""
+    if options["system"] == OURS:
+        import distributed_input as di
+
+        # Kept open until the process ends.
+        return di.connect().dataset()
+    module, name = options["target"].split(":")
+    function = getattr(importlib.import_module(module), name)
+    if options["system"] == LOCAL:
+        dataset = function(tf.distribute.InputContext(), **options["args"])
+        return dataset.prefetch(tf.data.AUTOTUNE)
+    given = {**options["args"], **options["service_args"]}
+    dataset = function(tf.distribute.InputContext(), **given)
+    distribute = tf.data.experimental.service.distribute(
+        processing_mode=tf.data.experimental.service.ShardingPolicy[options["sharding"]],
+        service=options["address"],
+        compression=options["compression"],
+    )
+    return dataset.apply(distribute).prefetch(tf.data.AUTOTUNE)
+
+
+def _consume(iterator: Iterator[Any], seconds: float, least: int) -> dict[str, float]:
+    """Take batches for some time, and at least so many; reads a byte of every page of them."""
+    batches = rows = size = 0
+    start = time.perf_counter()
+    while (spent := time.perf_counter() - start) < seconds or batches < least:
+        batch = next(iterator)
+        for leaf in tf.nest.flatten(batch):
+            array = np.asarray(leaf)
+            array.reshape(-1).view(np.uint8)[::PAGE].sum()
+            size += array.nbytes
+        rows += len(array)
+        batches += 1
+    return {"seconds": spent, "batches": batches, "rows": rows, "bytes": size}
+
+
+if __name__ == "__main__":
+    main()

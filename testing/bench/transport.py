@@ -1,0 +1,38 @@
+"""Rows that cost nothing to make: what is measured is how they get to the trainer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from testing.bench.case import Case
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+KIB = 1 << 10
+ROW_BYTES = 128 * KIB
+
+
+def dataset_fn(ctx: tf.distribute.InputContext, batch: int) -> tf.data.Dataset:
+    """An endless dataset of batches uint8 [b, 131072] of random bytes.
+
+    One row repeated: no work at the source but the copy into the batch. Random, so that no
+    compression helps; a real row of decoded pixels is not far from that.
+    """
+    import tensorflow as tf
+
+    words = tf.random.stateless_uniform(
+        [ROW_BYTES // 4], seed=(1, 2), minval=None, maxval=None, dtype=tf.int32
+    )
+    row = tf.reshape(tf.bitcast(words, tf.uint8), [ROW_BYTES])
+    rows = tf.data.Dataset.from_tensors(row).repeat()
+    return rows.batch(ctx.get_per_replica_batch_size(batch))
+
+
+def cases(quick: bool) -> Iterator[Case]:
+    """Batches of one row and of 32."""
+    for name, batch in (("128 KiB batches", 1), ("4 MiB batches", 32)):
+        for workers in (1,) if quick else (1, 2):
+            target = f"{__name__}:dataset_fn"
+            yield Case("transport", name, target, {"batch": batch}, workers)

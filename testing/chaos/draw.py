@@ -1,0 +1,180 @@
+"""A seed to a schedule: a pure function, so that a failure can be had again."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+
+from distributed_input.assignment.splits import divisors
+from testing.chaos import rows
+from testing.chaos.schedule import Data, Fault, Schedule, Topology
+
+_WEIGHTS = {
+    "kill_worker": 5,
+    "stop_worker": 2,
+    "drain_worker": 2,
+    "kill_all_workers": 1,
+    "add_worker": 1,
+    "cut_connection": 3,
+    "delay_connection": 1,
+    "kill_dispatcher": 3,
+    "kill_sidecar": 3,
+    "crash_trainer": 4,
+    "rewind_trainer": 2,
+}
+_SHARED = 0.2  # of the seeds
+_WORK_SECONDS = 1.2  # that making an epoch's rows takes, at most
+
+
+def draw(seed: int) -> Schedule:
+    """The schedule of a seed; of some seeds two jobs read the input."""
+    drawn = _draw(seed)
+    # Dice of their own: a seed that once failed stays what it was.
+    return _shared(drawn) if random.Random(f"two jobs {seed}").random() < _SHARED else drawn
+
+
+def _shared(schedule: Schedule) -> Schedule:
+    """Two jobs, neither of which takes the sidecars from under the other."""
+    faults = (
+        replace(fault, sidecars="stay", consumers=0) if fault.kind == "crash_trainer" else fault
+        for fault in schedule.faults
+    )
+    topology = replace(schedule.topology, jobs=2)
+    return replace(schedule, topology=topology, faults=tuple(faults))
+
+
+def _draw(seed: int) -> Schedule:
+    dice = random.Random(seed)
+    topology = _topology(dice)
+    data = _data(dice, topology)
+    step_ms = dice.choice([0, 0, 2, 5, 10])
+    return Schedule(
+        seed=seed,
+        topology=topology,
+        data=data,
+        faults=_faults(dice, topology, data),
+        save_every=dice.choice([1, 2, 3, 5]),
+        saver=dice.choice([0, 0, 1, 3]),
+        step_ms=step_ms,
+    )
+
+
+def _topology(dice: random.Random) -> Topology:
+    partitions = dice.choice([1, 2, 3, 4, 4, 4, 6, 8])
+    whole = dice.random() < 0.2
+    order = "any" if dice.random() < 0.15 else "strict"
+    mode = "parallel_epochs" if dice.random() < 0.15 else "distributed_epoch"
+    fitting = [n for n in divisors(partitions) if n <= 4]
+    if mode == "parallel_epochs":
+        fitting = [1, 2, 3]
+    consumers = dice.choice([*fitting, *fitting[1:]])
+    each = partitions * dice.choice([1, 2, 3, 5])
+    batch = each * (consumers if mode == "parallel_epochs" else 1)
+    replicas = dice.choice([1, 1, 1, 2])
+    if whole or (batch // consumers) % replicas:
+        replicas = 1
+    return Topology(
+        consumers=consumers,
+        workers=dice.choice([1, 2, 2, 3, 4]),
+        partitions=partitions,
+        batch=0 if whole else batch,
+        remainder="keep" if whole else dice.choice(["keep", "keep", "drop", "pad"]),
+        order=order,
+        mode=mode,
+        determinism=dice.choice(["warn", "strict"]),
+        epochs=dice.choice([1, 1, 2, 3]),
+        replicas=replicas,
+        read_ahead=dice.choice([0, 1, 1, 2]),
+        ring_steps=dice.choice([2, 3, 4, 16]),
+        seed=dice.choice([0, 1, 12345]),
+        proxied=dice.random() < 0.4,
+        slow_worker=dice.choice([0.0, 0.0, 0.0, 3.0]),
+    )
+
+
+def _data(dice: random.Random, topology: Topology) -> Data:
+    splits = dice.choice([1, topology.partitions, 2 * topology.partitions, 13])
+    most = dice.choice([6, 20, 60])
+    empty = dice.choice([0.0, 0.2, 0.6])
+    counts = [0 if dice.random() < empty else dice.randint(1, most) for _ in range(splits)]
+    counts[0] = max(3, counts[0])  # what an element is, the first split tells
+    if dice.random() < 0.25:  # one partition is far longer than the others
+        counts[dice.randrange(splits)] += 3 * most
+    graph = dice.random() < 0.15
+    total = sum(counts) * (topology.consumers if topology.parallel else 1)
+    at_once = min(4 * topology.workers, topology.partitions)
+    slowest = 1000 * _WORK_SECONDS * at_once / total
+    return Data(
+        rows=tuple(counts),
+        vary=dice.random() < 0.3,
+        row_bytes=dice.choice([8, 24, 1000, 30_000]),
+        sleep_ms=0.0 if graph else round(min(dice.choice([0, 0.3, 1, 3, 8]), slowest), 2),
+        text=dice.random() < 0.3,
+        graph=graph,
+    )
+
+
+def _faults(dice: random.Random, topology: Topology, data: Data) -> tuple[Fault, ...]:
+    steps = expected_steps(topology, data)
+    kinds = [k for k in _WEIGHTS if topology.proxied or not k.endswith("connection")]
+    weights = [_WEIGHTS[k] for k in kinds]
+    faults: list[Fault] = []
+    consumers = topology.consumers
+    at = sorted(_when(dice, steps) for _ in range(dice.choice([1, 2, 2, 3, 4])))
+    for i, step in enumerate(at):
+        if i and dice.random() < 0.25:
+            step = at[i - 1]  # several at once
+        kind = dice.choices(kinds, weights)[0]
+        fault = _fault(dice, kind, step, topology, consumers)
+        consumers = fault.consumers or consumers
+        faults.append(fault)
+    return tuple(sorted(faults, key=lambda f: f.step))
+
+
+def _when(dice: random.Random, steps: int) -> int:
+    """Anywhere, and often where an epoch's end is near."""
+    part = dice.uniform(0.8, 1.0) if dice.random() < 0.3 else dice.random()
+    return int(part * steps)
+
+
+def _fault(dice: random.Random, kind: str, step: int, topology: Topology, consumers: int) -> Fault:
+    long = dice.random() < 0.06  # longer than dead peers go unnoticed
+    return Fault(
+        kind=kind,
+        step=step,
+        delay_ms=0 if kind.endswith("_trainer") else dice.choice([0, 0, 5, 30, 150]),
+        target=dice.randrange(4),
+        comeback=dice.choice(["new", "same", "same", "never"])
+        if kind != "kill_all_workers"
+        else dice.choice(["new", "same"]),
+        seconds=11.0
+        if long and kind in {"stop_worker", "delay_connection"}
+        else round(dice.choice([0.0, 0.1, 0.5, 1.5, 2.5]), 2),
+        then_kill=kind == "stop_worker" and dice.random() < 0.5,
+        after_bytes=dice.choice([0, dice.randrange(1, 2000), dice.randrange(1, 300_000)]),
+        consumers=_next_consumers(dice, topology, consumers) if kind == "crash_trainer" else 0,
+        sidecars=dice.choice(["stay", "killed", "linger"]),
+    )
+
+
+def _next_consumers(dice: random.Random, topology: Topology, now: int) -> int:
+    """How many trainers may go on from the position of `now`."""
+    if topology.parallel or (topology.order == "any" and now > 1) or dice.random() < 0.5:
+        return now
+    fitting = [n for n in divisors(topology.partitions) if n <= 4]
+    if not topology.whole:
+        fitting = [n for n in fitting if (topology.batch // n) % topology.replicas == 0]
+    return dice.choice(fitting)
+
+
+def expected_steps(topology: Topology, data: Data) -> int:
+    """About how many steps all epochs take together."""
+    per_step = topology.consumers if topology.whole else topology.batch
+    total = sum(_epoch_rows(topology, data.rows, data.vary, e) for e in range(topology.epochs))
+    return max(1, -(-total // per_step))
+
+
+def _epoch_rows(topology: Topology, counts: Sequence[int], vary: bool, epoch: int) -> int:
+    rows_once = sum(rows.rows_in(counts, vary, epoch, split) for split in range(len(counts)))
+    return rows_once * (topology.consumers if topology.parallel else 1)

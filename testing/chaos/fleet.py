@@ -1,0 +1,296 @@
+"""The processes of one schedule: a dispatcher, workers (behind proxies), sidecars."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import secrets
+import shutil
+import signal
+import tempfile
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from distributed_input.api.proto import dispatcher_pb2
+from distributed_input.runtime.credentials import Credentials
+from distributed_input.runtime.serving import open_channel
+from distributed_input.runtime.stubs import Stub
+from testing.chaos import rows
+from testing.chaos.forks import Forks, Process, ProcessError
+from testing.chaos.proxy import Loop, Proxy
+from testing.chaos.schedule import Data, Schedule, Topology
+
+INPUT = "train"
+HEARTBEAT_SECONDS = 0.25
+EXPIRY_SECONDS = 1.5
+GRACE_SECONDS = 3.0
+_STOP_SECONDS = 12.0
+
+
+@dataclass
+class Worker:
+    """One place where workers run, one after the other: a port and a proxy."""
+
+    process: Process
+    address: str
+    proxy: Proxy | None
+    busy: bool = True  # it does not serve yet, or a fault is being applied: others leave it alone
+
+
+class Fleet:
+    """Starts everything; `close` ends it and says what did not end well. Thread-safe.
+
+    Args:
+        mutants: part ("worker", "sidecar", "dispatcher") -> the deliberate bug that it has.
+    """
+
+    def __init__(
+        self, forks: Forks, schedule: Schedule, mutants: Mapping[str, str] | None = None
+    ) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="di-chaos-"))
+        self.workers: list[Worker] = []
+        self.sidecars: list[Process] = []
+        self.processes: list[Process] = []
+        self.lock = threading.RLock()
+        self._forks, self._topology = forks, schedule.topology
+        self._mutants = dict(mutants or {})
+        self._killed: set[int] = set()
+        self._drained: set[int] = set()
+        self._numbers: dict[str, int] = {}
+        self._loop = Loop() if schedule.topology.proxied else None
+        self._token = secrets.token_urlsafe(16)
+        self._credentials = Credentials.from_args(None, {"DISTRIBUTED_INPUT_TOKEN": self._token})
+        self._config = self.folder / "config.json"
+        self._config.write_text(json.dumps({"inputs": {INPUT: spec(schedule)}}))
+        self.dispatcher = self._start("dispatcher", ["--listen", "127.0.0.1:0", *_TIMES])
+        self.address = str(self.dispatcher.ready()["address"])
+        for _ in range(schedule.topology.workers):
+            self.add_worker(wait=False)
+        self.start_sidecars(schedule.topology.consumers)
+        for worker in self.workers:
+            self._settle(worker)
+
+    # Starting.
+
+    def add_worker(self, wait: bool = True) -> Worker:
+        """One worker more, at a new address."""
+        with self.lock:
+            proxy = Proxy(self._loop) if self._loop is not None else None
+            worker = Worker(self._start_worker("127.0.0.1:0", proxy), "", proxy)
+            self.workers.append(worker)
+        if wait:
+            self._settle(worker)
+        return worker
+
+    def restart_worker(self, worker: Worker) -> None:
+        """Another life of a worker that is gone, at its address."""
+        worker.process = self._start_worker(worker.address or "127.0.0.1:0", worker.proxy)
+        self._settle(worker)
+
+    def restart_dispatcher(self) -> None:
+        """An empty dispatcher where the last one was."""
+        made = self.dispatcher = self._start("dispatcher", ["--listen", self.address, *_TIMES])
+        self._ready_unless_killed(made)
+
+    def start_sidecars(self, consumers: int) -> None:
+        """Sidecars for so many trainers, each in a folder of its own."""
+        self.sidecars = [
+            self._start_sidecar(self._number("folder"), c, consumers) for c in range(consumers)
+        ]
+        for process in self.sidecars:
+            process.ready()
+
+    def restart_sidecar(self, consumer: int) -> None:
+        """The next life of a sidecar, in the same folder."""
+        gone = self.sidecars[consumer]
+        folder = int(gone.name.split("-")[1])
+        self.sidecars[consumer] = self._start_sidecar(folder, consumer, len(self.sidecars))
+        self._ready_unless_killed(self.sidecars[consumer])
+
+    def folder_of(self, consumer: int) -> Path:
+        """The folder that a trainer shares with its sidecar."""
+        return self._shared(int(self.sidecars[consumer].name.split("-")[1]))
+
+    # Ending.
+
+    def kill(self, process: Process) -> None:
+        """SIGKILL; it is gone on return."""
+        self._killed.add(process.pid)
+        process.kill()
+
+    def drain(self, process: Process) -> None:
+        """SIGTERM, once: a second one would end it before it has drained."""
+        if process.pid not in self._drained | self._killed:
+            self._drained.add(process.pid)
+            process.signal(signal.SIGTERM)
+
+    def live_workers(self) -> list[Worker]:
+        """Those that serve and that nobody is killing."""
+        return [w for w in self.workers if w.process.alive and not w.busy]
+
+    def status(self) -> dispatcher_pb2.StatusResponse:
+        """What the dispatcher knows."""
+        service = dispatcher_pb2.DESCRIPTOR.services_by_name["Dispatcher"]
+        with contextlib.closing(open_channel(self.address, self._credentials)) as channel:
+            answer: dispatcher_pb2.StatusResponse = Stub(channel, service).Status(
+                dispatcher_pb2.StatusRequest(), timeout=5
+            )
+        return answer
+
+    def close(self) -> list[str]:
+        """End everything with SIGTERM; what went wrong, in words."""
+        others = [p for p in self.processes if p is not self.dispatcher]
+        problems: list[str] = []
+        # The dispatcher last, so that the others' last word finds it.
+        for group in (others, [self.dispatcher]):
+            for process in group:
+                self.drain(process)
+            for process in group:
+                problems += self._ended(process)
+        if self._loop is not None:
+            self._loop.close()
+        return problems
+
+    def remove(self) -> None:
+        """Remove the folder, logs and all."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def logs(self) -> list[tuple[str, dict[str, Any]]]:
+        """(process, entry) of all logs, in order of time; a line that is no entry is an error."""
+        found = []
+        for path in sorted(self.folder.glob("*.log")):
+            for line in path.read_text(errors="replace").splitlines():
+                try:
+                    entry = json.loads(line)
+                except ValueError:
+                    if not _by_native_code(line):
+                        found.append((path.stem, {"level": "raw", "message": line, "time": ""}))
+                    continue
+                found.append((path.stem, entry))
+        return sorted(found, key=lambda item: str(item[1].get("time", "")))
+
+    # Inside.
+
+    def _ended(self, process: Process) -> list[str]:
+        try:
+            status = process.wait(_STOP_SECONDS)
+        except ProcessError as error:
+            process.kill()
+            return [f"did not end on SIGTERM: {error}"]
+        if status != 0 and process.pid not in self._killed:
+            return [f"{process.name} ended with {status}:\n{process.tail()}"]
+        return []
+
+    def _settle(self, worker: Worker) -> None:
+        found = self._ready_unless_killed(worker.process)
+        if not found:
+            return
+        worker.address = str(found["address"])
+        if worker.proxy is not None:
+            worker.proxy.upstream = worker.address
+        worker.busy = False
+
+    def _ready_unless_killed(self, process: Process) -> dict[str, Any]:
+        """What it wrote when it began to serve; nothing where another fault was quicker."""
+        try:
+            return process.ready()
+        except ProcessError:
+            if process.pid not in self._killed:
+                raise
+            return {}
+
+    def _start_worker(self, listen: str, proxy: Proxy | None) -> Process:
+        slow = self._topology.slow_worker if not self.workers else 0.0
+        flags = ["--listen", listen, "--dispatcher", self.address, "--parallelism", "4"]
+        if proxy is not None:
+            flags += ["--advertise", proxy.address]
+        return self._start("worker", flags, {rows.SLOW_ENV: str(slow)})
+
+    def _start_sidecar(self, folder: int, consumer: int, consumers: int) -> Process:
+        flags = ["--dispatcher", self.address, "--config", str(self._config)]
+        flags += ["--dir", str(self._shared(folder))]
+        flags += ["--consumer-index", str(consumer), "--consumer-count", str(consumers)]
+        return self._start("sidecar", flags, kind=f"sidecar-{folder}")
+
+    def _shared(self, number: int) -> Path:
+        return self.folder / f"shared-{number}"
+
+    def _start(
+        self, part: str, flags: list[str], env: dict[str, str] | None = None, kind: str = ""
+    ) -> Process:
+        name = f"{kind or part}-{self._number(kind or part)}"
+        process = self._forks.start(
+            f"distributed_input.{part}.main",
+            name,
+            self.folder,
+            [*flags, "--grace-seconds", str(GRACE_SECONDS)],
+            env={**(env or {}), "DISTRIBUTED_INPUT_TOKEN": self._token},
+            mutant=self._mutants.get(part, ""),
+            heavy=part == "worker",
+        )
+        self.processes.append(process)
+        return process
+
+    def _number(self, kind: str) -> int:
+        with self.lock:
+            self._numbers[kind] = self._numbers.get(kind, -1) + 1
+            return self._numbers[kind]
+
+
+_TIMES = [
+    *("--heartbeat-seconds", str(HEARTBEAT_SECONDS)),
+    *("--expiry-seconds", str(EXPIRY_SECONDS)),
+]
+
+
+_NATIVE = re.compile(r"[IWE]\d{4} |WARNING: All log messages before absl")
+
+
+def _by_native_code(line: str) -> bool:
+    """What gRPC's and TensorFlow's C++ write: their own form of log, not ours."""
+    return not line.strip() or _NATIVE.match(line) is not None
+
+
+def spec(schedule: Schedule) -> dict[str, Any]:
+    """The resolved spec that a schedule's sidecars get."""
+    topology, data = schedule.topology, schedule.data
+    return {
+        "dataset": {"entryPoint": _entry(data), "args": _arguments(topology, data)},
+        "processingMode": topology.mode,
+        "numSplits": len(data.rows),
+        "partitions": topology.partitions,
+        "seed": topology.seed,
+        "epochs": topology.epochs,
+        "batching": {"globalBatchSize": topology.batch or None, "remainder": topology.remainder},
+        "order": topology.order,
+        "determinism": topology.determinism,
+        "sidecar": {
+            "readAhead": topology.read_ahead,
+            "timeoutSeconds": schedule.timeout,
+            "bufferBytes": topology.ring_steps * _step_bytes(topology, data),
+        },
+    }
+
+
+def _entry(data: Data) -> str:
+    return f"testing.chaos.rows:{'graph' if data.graph else 'iterable'}"
+
+
+def _arguments(topology: Topology, data: Data) -> dict[str, Any]:
+    own: dict[str, Any] = {"sleep_ms": data.sleep_ms, "flaky": data.flaky}
+    if data.graph:
+        own = {"batch": topology.batch}
+    shared = {"vary": data.vary, "size": data.row_bytes, "texts": data.text}
+    return {"rows": list(data.rows), **shared, **own}
+
+
+def _step_bytes(topology: Topology, data: Data) -> int:
+    """Bytes of one consumer's step in the ring, at most."""
+    step = topology.batch or topology.partitions
+    row = data.row_bytes + 16 + (4 + 52 if data.text else 0)
+    padding = 64 * 6 * max(topology.replicas, step if topology.whole else 1)
+    return step * row + padding

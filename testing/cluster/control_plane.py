@@ -1,0 +1,267 @@
+"""etcd, kube-apiserver, kube-controller-manager and kube-scheduler as processes of this machine.
+
+    with ControlPlane(folder) as plane:
+        client = plane.client()
+
+There is no node: pods stay Pending unless kwok (`kwok.py`) or a kubelet (`node.py`) takes them.
+Start it from a thread that outlives it: the kernel ends its processes with that thread.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import socket
+import ssl
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from kubernetes import client as kubernetes
+from kubernetes import config
+
+from testing.cluster import kubeconfig
+from testing.cluster.binaries import binary
+from testing.cluster.daemon import Daemon
+from testing.cluster.pki import Authority, key_pem
+
+SERVICE_RANGE = ipaddress.ip_network("10.96.0.0/16")
+"""Where Services get their addresses; the first is the API server's own."""
+_READY_SECONDS = 90.0
+_TOKEN_SECONDS = 24 * 3600
+_PORTS = ("etcd", "peer", "kube-apiserver", "kube-controller-manager", "kube-scheduler")
+
+
+class ControlPlane:
+    """One control plane below `folder`.
+
+    address: where the API server listens and what it tells pods; loopback suits tests without pods.
+    tied: its processes die with the one that starts them. A plane that is not tied is found again
+    by its folder.
+    flags: further ones, by process, such as {"kube-scheduler": {"kube-api-qps": 200}}.
+    Attributes: `url`; `kubeconfig`, the administrator's, a path; `authority`, or None where it was
+    found again; the daemons `etcd`, `api_server`, `controller_manager`, `scheduler`, each of which
+    a test may stop and start.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        address: str = "127.0.0.1",
+        tied: bool = True,
+        flags: Mapping[str, Mapping[str, object]] | None = None,
+    ) -> None:
+        self.folder = folder
+        self._flags = flags or {}
+        self.address = address
+        self._ports = _ports(folder / "ports.json")
+        self.url = f"https://{address}:{self._ports['kube-apiserver']}"
+        self.kubeconfig = folder / "admin.kubeconfig"
+        self.authority = None if self.kubeconfig.exists() else self._make_credentials()
+        self.etcd = self._daemon("etcd", self._etcd(), tied=tied)
+        self.api_server = self._daemon("kube-apiserver", self._api_server(), tied=tied)
+        self.controller_manager = self._daemon(
+            "kube-controller-manager", self._controller_manager(), tied=tied
+        )
+        self.scheduler = self._daemon("kube-scheduler", self._scheduler(), tied=tied)
+        self.daemons = (self.etcd, self.api_server, self.controller_manager, self.scheduler)
+
+    def __enter__(self) -> ControlPlane:
+        try:
+            self.start()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        """Start all and wait until the API serves and new namespaces work.
+
+        Raises RuntimeError, with the end of a log, where that takes over 90 s.
+        """
+        deadline = time.monotonic() + _READY_SECONDS
+        self.etcd.start()
+        self.api_server.start()
+        # The others end where their rights are not there yet.
+        self._wait(self.serves, deadline, self.etcd, self.api_server)
+        self.controller_manager.start()
+        self.scheduler.start()
+        self._wait(self._controllers_work, deadline, *self.daemons)
+
+    def wait_ready(self, seconds: float = _READY_SECONDS) -> None:
+        """Wait for the API server, restarted say. Raises RuntimeError, with the end of its log."""
+        self._wait(self.serves, time.monotonic() + seconds, self.api_server)
+
+    def _wait(self, there: Callable[[], bool], deadline: float, *daemons: Daemon) -> None:
+        while not there():
+            for daemon in daemons:
+                if not daemon.alive():
+                    raise RuntimeError(f"{daemon.name} ended:\n{daemon.tail()}")
+            if time.monotonic() > deadline:
+                last = daemons[-1]
+                raise RuntimeError(f"{last.name} is not ready in time:\n{last.tail()}")
+            time.sleep(0.05)
+
+    def stop(self) -> None:
+        """Stop all; the API server first, so that the others' last words find nobody."""
+        for daemon in (self.scheduler, self.controller_manager, self.api_server, self.etcd):
+            daemon.stop()
+
+    def serves(self) -> bool:
+        """Whether the API server says that it is ready."""
+        trust = ssl.create_default_context(cafile=str(self.folder / "ca.crt"))
+        trust.load_cert_chain(self.folder / "admin.crt", self.folder / "admin.key")
+        try:
+            with urllib.request.urlopen(f"{self.url}/readyz", timeout=5, context=trust):
+                return True
+        except (OSError, urllib.error.URLError):
+            return False
+
+    def client(self) -> kubernetes.ApiClient:
+        """A new client with every right; close it."""
+        return config.new_client_from_config(str(self.kubeconfig))
+
+    def service_account_kubeconfig(self, namespace: str, name: str) -> Path:
+        """A kubeconfig with a token of an existing ServiceAccount, good for a day."""
+        with self.client() as api:
+            core: Any = kubernetes.CoreV1Api(api)
+            made = core.create_namespaced_service_account_token(
+                name, namespace, {"spec": {"expirationSeconds": _TOKEN_SECONDS}}
+            )
+        path = self.folder / f"{namespace}.{name}.kubeconfig"
+        authority = (self.folder / "ca.crt").read_bytes()
+        kubeconfig.write(path, self.url, authority, {"token": made.status.token}, namespace)
+        return path
+
+    def _controllers_work(self) -> bool:
+        # The last thing that a new namespace needs before pods may be made in it.
+        with self.client() as api:
+            try:
+                kubernetes.CoreV1Api(api).read_namespaced_service_account("default", "default")
+            except kubernetes.ApiException:
+                return False
+        return True
+
+    def _make_credentials(self) -> Authority:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        authority = Authority()
+        (self.folder / "ca.crt").write_bytes(authority.certificate)
+        _secret(self.folder / "service-accounts.key", key_pem())
+        hosts = ["localhost", "127.0.0.1", self.address, str(SERVICE_RANGE[1])]
+        hosts += ["kubernetes", "kubernetes.default", "kubernetes.default.svc"]
+        for user, group, name in (
+            ("kubernetes-admin", "system:masters", "admin"),
+            ("system:kube-controller-manager", "", "kube-controller-manager"),
+            ("system:kube-scheduler", "", "kube-scheduler"),
+            ("kube-apiserver", "system:masters", "kube-apiserver"),
+        ):
+            pair = authority.issue(user, group, hosts if name == "kube-apiserver" else ())
+            (self.folder / f"{name}.crt").write_bytes(pair.certificate)
+            _secret(self.folder / f"{name}.key", pair.key)
+            path = self.folder / f"{name}.kubeconfig"
+            kubeconfig.write(path, self.url, authority.certificate, kubeconfig.user(pair))
+        return authority
+
+    def _daemon(self, name: str, argv: list[str | Path], *, tied: bool) -> Daemon:
+        further = [f"--{flag}={value}" for flag, value in self._flags.get(name, {}).items()]
+        return Daemon(self.folder, name, [*argv, *further], tied=tied)
+
+    def _etcd(self) -> list[str | Path]:
+        client = f"http://127.0.0.1:{self._ports['etcd']}"
+        peer = f"http://127.0.0.1:{self._ports['peer']}"
+        return [
+            binary("etcd"),
+            *("--data-dir", self.folder / "etcd", "--log-level", "warn"),
+            # Nothing here outlives the machine.
+            "--unsafe-no-fsync",
+            *("--listen-client-urls", client, "--advertise-client-urls", client),
+            *("--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer),
+            *("--initial-cluster", f"default={peer}"),
+        ]
+
+    def _api_server(self) -> list[str | Path]:
+        path = self.folder
+        flags = {
+            "etcd-servers": f"http://127.0.0.1:{self._ports['etcd']}",
+            "bind-address": self.address,
+            "advertise-address": self.address,
+            "secure-port": self._ports["kube-apiserver"],
+            "tls-cert-file": path / "kube-apiserver.crt",
+            "tls-private-key-file": path / "kube-apiserver.key",
+            "client-ca-file": path / "ca.crt",
+            "kubelet-client-certificate": path / "kube-apiserver.crt",
+            "kubelet-client-key": path / "kube-apiserver.key",
+            # A node's name need not resolve.
+            "kubelet-preferred-address-types": "InternalIP",
+            "service-account-issuer": "https://kubernetes.default.svc",
+            "service-account-key-file": path / "service-accounts.key",
+            "service-account-signing-key-file": path / "service-accounts.key",
+            "service-cluster-ip-range": SERVICE_RANGE,
+            "authorization-mode": "Node,RBAC",
+            "enable-admission-plugins": "NodeRestriction",
+            "allow-privileged": "true",
+            # Webhooks behind a Service are called at its endpoints: there may be no kube-proxy.
+            "enable-aggregator-routing": "true",
+        }
+        if ipaddress.ip_address(self.address).is_loopback:
+            # Endpoints may not be loopback addresses: the Service `kubernetes` has none then.
+            flags["endpoint-reconciler-type"] = "none"
+        return [binary("kube-apiserver"), *(f"--{name}={value}" for name, value in flags.items())]
+
+    def _controller_manager(self) -> list[str | Path]:
+        path = self.folder
+        return [
+            *self._component("kube-controller-manager"),
+            f"--service-account-private-key-file={path / 'service-accounts.key'}",
+            f"--root-ca-file={path / 'ca.crt'}",
+            "--use-service-account-credentials=true",
+            # A dead node's pods move within the tests' patience.
+            "--node-monitor-grace-period=20s",
+            # And HorizontalPodAutoscalers look more often than four times a minute.
+            "--horizontal-pod-autoscaler-sync-period=2s",
+        ]
+
+    def _scheduler(self) -> list[str | Path]:
+        return self._component("kube-scheduler")
+
+    def _component(self, name: str) -> list[str | Path]:
+        path = self.folder / f"{name}.kubeconfig"
+        return [
+            binary(name),
+            *(f"--{flag}={path}" for flag in ("kubeconfig", "authentication-kubeconfig")),
+            f"--authorization-kubeconfig={path}",
+            "--bind-address=127.0.0.1",
+            f"--secure-port={self._ports[name]}",
+            "--leader-elect=false",
+        ]
+
+
+def _ports(path: Path) -> dict[str, int]:
+    """Free ports, the same for as long as the folder lives."""
+    if not path.exists():
+        sockets = [socket.create_server(("127.0.0.1", 0)) for _ in _PORTS]
+        found = {name: one.getsockname()[1] for name, one in zip(_PORTS, sockets, strict=True)}
+        for one in sockets:
+            one.close()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(found))
+    read: dict[str, int] = json.loads(path.read_text())
+    return read
+
+
+def _secret(path: Path, content: bytes) -> None:
+    path.touch(mode=0o600)
+    path.write_bytes(content)

@@ -1,0 +1,130 @@
+"""A trainer of `MultiWorkerMirroredStrategy`: reads its inputs, and prints what it saw as JSON.
+
+    DISTRIBUTED_INPUT_DIR=... TF_CONFIG=... python -m testing.compat.multiworker PATTERN
+
+It is one of several; PATTERN names TFRecord files of eight-byte numbers. What each of its functions
+gives is held against the other trainers' by test_multiworker.py.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+import distributed_input
+from testing.compat.counting import Rows
+
+ROWS, BATCH = 100, 16
+Strategy = tf.distribute.Strategy
+
+
+def numbers(ctx: tf.distribute.InputContext) -> tf.data.Dataset:
+    """0, 1, ... 99, in batches."""
+    rows = tf.data.Dataset.range(ROWS).shard(ctx.num_input_pipelines, ctx.input_pipeline_id)
+    return rows.batch(ctx.get_per_replica_batch_size(BATCH))
+
+
+def local(strategy: Strategy, value: Any) -> list[int]:
+    """The rows of this trainer."""
+    return [int(row) for one in strategy.experimental_local_results(value) for row in one.numpy()]
+
+
+def by_dataset_fn(strategy: Strategy, train: distributed_input.Input) -> Any:
+    """The rows of every step of two epochs."""
+    dist = train.distribute(strategy, numbers)
+    return [[local(strategy, rows) for rows in dist] for _ in range(2)]
+
+
+def by_files(strategy: Strategy, train: distributed_input.Input) -> Any:
+    """The rows of every step, of a plain dataset of files."""
+    files = tf.data.Dataset.list_files(sys.argv[1], shuffle=False)
+    rows = files.interleave(tf.data.TFRecordDataset)
+    rows = rows.map(lambda record: tf.io.decode_raw(record, tf.int64)[0]).batch(BATCH)
+    options = tf.data.Options()
+    options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.FILE
+    dist = train.distribute(strategy, rows.with_options(options))
+    return [local(strategy, rows) for rows in dist]
+
+
+def in_function(strategy: Strategy, train: distributed_input.Input) -> Any:
+    """(sum, mean) over all trainers of every step, until there are no more."""
+    iterator = iter(train.distribute(strategy, numbers))
+
+    @tf.function
+    def step(iterator: Any) -> Any:
+        optional = iterator.get_next_as_optional()
+        if not optional.has_value():
+            return False, 0.0, 0.0
+        rows = strategy.run(lambda rows: tf.cast(rows, tf.float32), args=(optional.get_value(),))
+        return (
+            True,
+            strategy.reduce("SUM", rows, axis=0),
+            strategy.reduce("MEAN", rows, axis=0),
+        )
+
+    found = []
+    while (told := step(iterator))[0]:
+        found.append([float(told[1]), float(told[2])])
+    return found
+
+
+def out_of_range(strategy: Strategy, train: distributed_input.Input) -> Any:
+    """How many steps `get_next` gives before it raises OutOfRangeError."""
+    iterator, steps = iter(train.distribute(strategy, numbers)), 0
+    try:
+        while True:
+            iterator.get_next()
+            steps += 1
+    except tf.errors.OutOfRangeError:
+        return steps
+
+
+def by_keras(strategy: Strategy, train: distributed_input.Input) -> Any:
+    """What `fit` counted, or how it failed: on our input, and on TensorFlow's own."""
+
+    def lines(ctx: tf.distribute.InputContext) -> tf.data.Dataset:
+        x = numbers(ctx).map(lambda rows: tf.cast(rows, tf.float32)[:, tf.newaxis] / ROWS)
+        return x.map(lambda x: (x, 3 * x + 1))
+
+    def fit(dataset: Any) -> Any:
+        with strategy.scope():
+            model = keras.Sequential([keras.layers.Input([1]), keras.layers.Dense(1)])
+            model.compile(optimizer=keras.optimizers.SGD(0.1), loss="mse", metrics=[Rows()])
+        try:
+            return model.fit(dataset, epochs=2, verbose=0).history["rows"]
+        except ValueError as error:
+            return str(error).split("{")[0]
+
+    native = strategy.distribute_datasets_from_function(lines)
+    return {"ours": fit(train.distribute(strategy, lines)), "native": fit(native)}
+
+
+PARTS: dict[str, Callable[[Strategy, distributed_input.Input], Any]] = {
+    "dataset-fn": by_dataset_fn,
+    "files": by_files,
+    "function": in_function,
+    "out-of-range": out_of_range,
+    "keras": by_keras,
+}
+"""By the names of the inputs that they read."""
+
+
+def main() -> None:
+    """Print {part: what it gave}."""
+    warnings.simplefilter("ignore")
+    strategy = tf.distribute.MultiWorkerMirroredStrategy()
+    told: dict[str, Any] = {"replicas": strategy.num_replicas_in_sync}
+    for name, part in PARTS.items():
+        with distributed_input.connect(name) as train:
+            told[name] = part(strategy, train)
+    print(json.dumps(told))
+
+
+if __name__ == "__main__":
+    main()

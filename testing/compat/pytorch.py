@@ -1,0 +1,47 @@
+"""A Python that has PyTorch: this one, or one with Debian's, which is a tenth of PyPI's.
+
+PyPI's brings CUDA along, gigabytes of it. Debian's is for CPUs alone, some 125 MB with all that it
+wants, and was built against numpy 1: so its packages are unpacked into the cache, not installed,
+and an environment of its own has that numpy and what `distributed_input` needs.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+
+from testing.cluster.binaries import cache_dir, made_once
+from testing.cluster.debian import Missing, run, unpack
+
+_PACKAGE = "python3-torch"
+_NEEDED = ("numpy<2", "grpcio", "protobuf", "typing-extensions")
+_SOURCES = Path(__file__).parents[2] / "sidecar" / "src"
+
+
+def python() -> list[str]:
+    """The beginning of a command: a Python that imports torch and this checkout's sources.
+
+    Raises:
+        Missing: torch is not installed, and Debian's is not for this machine or Python.
+        subprocess.CalledProcessError: it is, and could not be fetched; stderr has said why.
+    """
+    if importlib.util.find_spec("torch"):
+        return [sys.executable]
+    tag = f"3{sys.version_info.minor}"
+    made = made_once(cache_dir() / f"pytorch-cpython-{tag}", "apt", lambda new: _make(new, tag))
+    root = made / "root"
+    lib = root / "usr/lib/x86_64-linux-gnu"
+    libraries = (lib, lib / "blas", lib / "lapack", root / "usr/lib", root / "lib" / lib.name)
+    modules = (root / "usr/lib/python3/dist-packages", _SOURCES)
+    paths = {"LD_LIBRARY_PATH": libraries, "PYTHONPATH": modules}
+    settings = [f"{name}={':'.join(map(str, found))}" for name, found in paths.items()]
+    return ["env", *settings, str(made / "venv" / "bin" / "python")]
+
+
+def _make(made: Path, tag: str) -> None:
+    unpack(_PACKAGE, made / "root")
+    if not list(made.glob(f"root/usr/lib/python3/dist-packages/torch/_C.*-{tag}-x86_64*.so")):
+        raise Missing("PyTorch is not installed, and Debian's is for another Python or machine")
+    run(sys.executable, "-m", "venv", made / "venv")
+    run(made / "venv" / "bin" / "python", "-m", "pip", "install", "--quiet", *_NEEDED)

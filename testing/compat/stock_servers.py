@@ -1,0 +1,70 @@
+"""TensorFlow's tf.data service as the product starts it: one dispatcher, two workers."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from pathlib import Path
+from types import TracebackType
+
+from distributed_input.runner.processes.trainers import free_ports
+from testing.integration.cluster import Part, ended_within
+
+WORKERS = 2
+
+
+class StockServers:
+    """Real processes; a context manager. `address` is what `distribute` takes."""
+
+    def __init__(self, static: bool = True) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="di-stock-"))
+        port, *self._ports = free_ports(1 + WORKERS)
+        self.address = f"grpc://127.0.0.1:{port}"
+        flags = ["dispatcher", "--port", str(port), "--work-dir", str(self.folder / "journal")]
+        if static:
+            workers = ",".join(f"127.0.0.1:{one}" for one in self._ports)
+            flags += ["--static-workers", workers]
+        self._flags = flags
+        self._lives = 0
+        self.dispatcher = self._dispatcher()
+        self.workers = [
+            Part(
+                self.folder,
+                f"tf-data-worker-{index}",
+                "stock",
+                [
+                    *("worker", "--dispatcher", f"127.0.0.1:{port}"),
+                    *("--port", str(own), "--advertise", f"127.0.0.1:{own}"),
+                ],
+            )
+            for index, own in enumerate(self._ports)
+        ]
+        for part in (self.dispatcher, *self.workers):
+            part.wait_ready()
+
+    def restart_dispatcher(self) -> None:
+        """SIGKILL, and another in its place with the same journal."""
+        self.dispatcher.kill()
+        self.dispatcher = self._dispatcher()
+        self.dispatcher.wait_ready()
+
+    def _dispatcher(self) -> Part:
+        self._lives += 1
+        return Part(self.folder, f"tf-data-dispatcher-{self._lives}", "stock", self._flags)
+
+    def __enter__(self) -> StockServers:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        parts = [*self.workers, self.dispatcher]
+        for part in parts:
+            part.process.terminate()
+        for part in parts:
+            if not ended_within(part.process, 10):
+                part.kill()
+        shutil.rmtree(self.folder, ignore_errors=True)

@@ -1,0 +1,290 @@
+"""Dispatcher, workers and sidecars as real processes on this machine.
+
+    with Cluster() as cluster:
+        cluster.add_workers(2)
+        first, second = cluster.add_sidecars({"train": spec("rows:numbered")}, consumers=2)
+
+Start parts from a thread that outlives them (the main thread): the kernel ends them with it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from distributed_input.api.proto import dispatcher_pb2
+from distributed_input.api.resource.input import API_VERSION, KIND, DistributedInput
+from distributed_input.api.resource.load import data_plane_config
+from distributed_input.runtime.credentials import Credentials
+from distributed_input.runtime.serving import open_channel
+from distributed_input.runtime.stubs import Stub
+
+DATASETS = Path(__file__).parent / "datasets"
+"""Modules with entry points; on every worker's path."""
+READY_SECONDS = 90.0
+"""TensorFlow alone takes seconds to import, and the machine may be busy."""
+STOP_SECONDS = 15.0
+
+
+def spec(entry_point: str = "", args: Mapping[str, Any] | None = None, **fields: Any) -> Any:
+    """A resolved spec as sidecars get it, from the fields of a resource's spec (camelCase).
+
+    `globalBatchSize`, `remainder`, `buffer`, `readAhead` and `timeoutSeconds` may be given flat.
+    Without an entry point the trainer brings the dataset.
+    """
+    batching = {k: fields.pop(k) for k in ("globalBatchSize", "remainder") if k in fields}
+    sidecar: dict[str, Any] = {"buffer": "16Mi", "timeoutSeconds": 30}
+    sidecar |= {k: fields.pop(k) for k in ("buffer", "readAhead", "timeoutSeconds") if k in fields}
+    dataset = {"entryPoint": entry_point, "args": dict(args or {})} if entry_point else {}
+    resource = DistributedInput.model_validate(
+        {
+            "apiVersion": API_VERSION,
+            "kind": KIND,
+            "metadata": {"name": "any"},
+            "spec": {"dataset": dataset, "batching": batching, "sidecar": sidecar, **fields},
+        }
+    )
+    return data_plane_config(resource)
+
+
+class Part:
+    """One process. Attributes: `name`, `process`, `log` (its stderr, a file)."""
+
+    def __init__(self, folder: Path, name: str, kind: str, flags: list[str], **env: str) -> None:
+        self.name = name
+        self.log = folder / f"{name}.log"
+        self._ready = folder / f"{name}.ready"
+        self._told = 0
+        outer = {"TF_CPP_MIN_LOG_LEVEL": "2", **os.environ}
+        with self.log.open("wb") as log:
+            self.process = subprocess.Popen(
+                [
+                    *(sys.executable, "-m", f"distributed_input.{kind}", *flags),
+                    *("--ready-file", str(self._ready)),
+                ],
+                env={**outer, "DISTRIBUTED_INPUT_DIE_WITH_PARENT": str(os.getpid()), **env},
+                cwd=folder,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    def wait_ready(self, seconds: float = READY_SECONDS) -> dict[str, Any]:
+        """What it wrote when it began to serve. Raises AssertionError with the end of its log."""
+        deadline = time.monotonic() + seconds
+        while not self._ready.exists():
+            if ended_within(self.process, 0.02):
+                raise AssertionError(
+                    f"{self.name} ended with {self.process.wait()}:\n{self.tail()}"
+                )
+            if time.monotonic() > deadline:
+                raise AssertionError(f"{self.name} is not ready after {seconds} s:\n{self.tail()}")
+        found: dict[str, Any] = json.loads(self._ready.read_text())
+        return found
+
+    @property
+    def address(self) -> str:
+        """host:port where it serves, or its socket's path."""
+        return str(self.wait_ready()["address"])
+
+    def signal(self, number: int) -> None:
+        """Send a signal, if it lives."""
+        self.process.send_signal(number)
+
+    def kill(self) -> None:
+        """SIGKILL, and wait until it is gone."""
+        self.process.kill()
+        self.process.wait()
+
+    def stop(self) -> int:
+        """SIGTERM, and wait; the exit status. Raises AssertionError where it had to be killed."""
+        self.process.terminate()
+        if not ended_within(self.process, STOP_SECONDS):
+            self.kill()
+            raise AssertionError(
+                f"{self.name} outlived SIGTERM by {STOP_SECONDS} s:\n{self.tail()}"
+            )
+        return self.process.wait()
+
+    def resident_bytes(self, what: str = "RssAnon") -> int:
+        """Memory as /proc/PID/status has it; RssAnon leaves files and shared memory out."""
+        for line in Path(f"/proc/{self.pid}/status").read_text().splitlines():
+            if line.startswith(f"{what}:"):
+                return int(line.split()[1]) << 10
+        raise AssertionError(f"no {what} of {self.name}: has it ended?")
+
+    def tail(self) -> str:
+        """The end of its log."""
+        return self.log.read_text(errors="replace")[-4000:]
+
+    def news(self) -> str:
+        """What its log has got since the last call."""
+        text = self.log.read_bytes()
+        new, self._told = text[self._told :], len(text)
+        return new.decode(errors="replace")
+
+
+class Sidecar(Part):
+    """A sidecar: trainers find it by `shared`, its folder."""
+
+    shared: Path
+
+
+class Cluster:
+    """A dispatcher from the start; workers and sidecars as they are added. A context manager."""
+
+    def __init__(self, token: str | None = None) -> None:
+        # A short name: a socket's path has room for 107 characters.
+        self.folder = Path(tempfile.mkdtemp(prefix="di-"))
+        self.parts: list[Part] = []
+        self.workers: list[Part] = []
+        self.sidecars: list[Sidecar] = []
+        self._numbers: dict[str, int] = {}
+        self.token = self.folder / "token"
+        self.token.write_text(token or secrets.token_urlsafe(16))
+        try:
+            self.dispatcher = self._add("dispatcher", ["--listen", "127.0.0.1:0"])
+            self.address = self.dispatcher.address
+        except BaseException:
+            self.close()
+            raise
+
+    def add_workers(self, count: int, *flags: str) -> list[Part]:
+        """Start so many workers; returns once they serve."""
+        more = ["--listen", "127.0.0.1:0", "--dispatcher", self.address, "--path", str(DATASETS)]
+        added = [self._add("worker", [*more, *flags]) for _ in range(count)]
+        self.workers += added
+        for part in added:
+            part.wait_ready()
+        return added
+
+    def add_sidecars(
+        self,
+        inputs: Mapping[str, Any],
+        consumers: int = 1,
+        only: int | None = None,
+        folder: Path | None = None,
+        token: Path | None = None,
+    ) -> list[Sidecar]:
+        """Start the sidecars of so many trainers, all with these inputs (name: `spec(...)`).
+
+        Args:
+            inputs: their names are new to the dispatcher, or of the same job as before.
+            consumers: how many trainers there are.
+            only: the sidecar of this trainer alone.
+            folder: of an earlier sidecar, in whose place this one comes.
+            token: another file than the cluster's.
+        """
+        config = self.folder / f"config-{len(self.sidecars)}.json"
+        config.write_text(json.dumps({"inputs": inputs}))
+        added: list[Sidecar] = []
+        for consumer in range(consumers) if only is None else (only,):
+            shared = folder or self.folder / f"shared-{len(self.sidecars) + len(added)}"
+            flags = ["--config", str(config), "--dir", str(shared)]
+            flags += [f for name in inputs for f in ("--dispatcher", f"{name}={self.address}")]
+            flags += ["--consumer-index", str(consumer), "--consumer-count", str(consumers)]
+            part = self._add("sidecar", flags, token)
+            assert isinstance(part, Sidecar)
+            part.shared = shared
+            added.append(part)
+        self.sidecars += added
+        for part in added:
+            part.wait_ready()
+        return added
+
+    def restart_dispatcher(self) -> Part:
+        """A new dispatcher where the last one was; returns once it serves."""
+        self.dispatcher = self._add("dispatcher", ["--listen", self.address])
+        self.dispatcher.wait_ready()
+        return self.dispatcher
+
+    def status(self) -> dispatcher_pb2.StatusResponse:
+        """What the dispatcher knows."""
+        service = dispatcher_pb2.DESCRIPTOR.services_by_name["Dispatcher"]
+        credentials = Credentials.from_args(str(self.token), {})
+        with contextlib.closing(open_channel(self.address, credentials)) as channel:
+            answer: dispatcher_pb2.StatusResponse = Stub(channel, service).Status(
+                dispatcher_pb2.StatusRequest(), timeout=10
+            )
+        return answer
+
+    def news(self) -> str:
+        """What the logs have got since the last call; print it, and pytest shows it on failure."""
+        told = ((part.name, part.news()) for part in self.parts)
+        return "\n".join(f"== {name}\n{text}" for name, text in told if text)
+
+    def remove(self, parts: list[Any]) -> None:
+        """Stop parts that are not needed any more, all at once."""
+        for part in parts:
+            part.signal(signal.SIGTERM)
+        for part in parts:
+            if not ended_within(part.process, STOP_SECONDS):
+                part.kill()
+
+    def close(self) -> None:
+        """End all processes and remove the folder."""
+        self.remove([part for part in self.parts if part.process.poll() is None])
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def __enter__(self) -> Cluster:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if error is not None:
+            print(self.news())
+        self.close()
+
+    def _add(self, kind: str, flags: list[str], token: Path | None = None) -> Part:
+        number = self._numbers[kind] = self._numbers.get(kind, -1) + 1
+        common = ["--token-file", str(token or self.token), "--grace-seconds", "3"]
+        make = Sidecar if kind == "sidecar" else Part
+        part = make(self.folder, f"{kind}-{number}", kind, [*flags, *common])
+        self.parts.append(part)
+        return part
+
+
+def ended_within(process: subprocess.Popen[bytes], seconds: float) -> bool:
+    """Wait for a process to end, at most so long; whether it has. No polling."""
+    if process.poll() is not None:
+        return True
+    descriptor = os.pidfd_open(process.pid)
+    try:
+        waiting = select.poll()
+        waiting.register(descriptor, select.POLLIN)
+        return bool(waiting.poll(int(seconds * 1000))) and process.wait() is not None
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def sidecars_of(
+    cluster: Cluster, inputs: Mapping[str, Any], consumers: int = 1
+) -> Iterator[list[Sidecar]]:
+    """Sidecars for a while."""
+    added = cluster.add_sidecars(inputs, consumers)
+    try:
+        yield added
+    finally:
+        cluster.remove(added)

@@ -1,0 +1,18 @@
+"""`distributed-input run` with stand-ins for our own processes."""
+
+import sys
+from pathlib import Path
+
+from distributed_input.runner import plan
+from distributed_input.runner.commands import run as command
+
+_STANDIN = str(Path(__file__).with_name("standin.py"))
+
+
+def _program(kind: str) -> tuple[str, ...]:
+    return (sys.executable, "-S", _STANDIN, kind)
+
+
+if __name__ == "__main__":
+    programs = plan.Programs(_program("dispatcher"), _program("worker"), _program("sidecar"))
+    sys.exit(command.main(sys.argv[1:], programs))

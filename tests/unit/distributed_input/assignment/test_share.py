@@ -1,0 +1,62 @@
+"""One consumer's share of a step."""
+
+from __future__ import annotations
+
+import pytest
+
+from distributed_input.api.errors import ConfigError
+from distributed_input.api.proto import types_pb2
+from distributed_input.assignment.share import share_of
+
+
+def job(**fields: object) -> types_pb2.Job:
+    return types_pb2.Job(**{"name": "train", "partitions": 8, "global_batch_size": 64, **fields})  # type: ignore[arg-type]
+
+
+def test_shares_of_a_batch_add_up() -> None:
+    for consumers in (1, 2, 4, 8):
+        shares = [share_of(job(), c, consumers) for c in range(consumers)]
+        assert sum(share.batch for share in shares) == 64
+        assert sorted(p for share in shares for p in share.partitions) == list(range(8))
+        assert {share.quota for share in shares} == {8}
+
+
+def test_replicas_cut_a_batch_evenly() -> None:
+    share = share_of(job(), 0, 2, replicas=4)
+    assert (share.batch, share.unit_rows, share.units) == (32, 8, 4)
+
+
+def test_whole_elements_come_one_of_each_partition() -> None:
+    share = share_of(job(global_batch_size=0), 1, 4)
+    assert (share.partitions, share.batch, share.units, share.whole) == ((1, 5), 2, 2, True)
+
+
+def test_in_parallel_epochs_everyone_reads_everything() -> None:
+    share = share_of(job(mode=types_pb2.PARALLEL_EPOCHS), 1, 2)
+    assert (len(share.partitions), share.batch) == (8, 32)
+    small = share_of(job(mode=types_pb2.PARALLEL_EPOCHS, global_batch_size=8), 1, 2)
+    assert (len(small.partitions), small.batch, small.quota) == (8, 4, 1)
+
+
+@pytest.mark.parametrize(
+    ("fields", "consumers", "replicas", "message"),
+    [
+        ({"partitions": 5}, 1, 1, r"5 does not divide the global batch of 64 .* \[1, 2, 4, 8"),
+        ({}, 3, 1, r"3 trainers do not divide .* one of \[1, 2, 4, 8\] trainers"),
+        ({}, 16, 1, r"16 trainers share 8 partitions: .* spec.partitions to 16"),
+        ({}, 1, 3, r"64 rows does not divide evenly among 3 replicas"),
+        ({"order": types_pb2.ANY}, 3, 1, r"64 rows does not divide evenly among 3 trainers"),
+    ],
+)
+def test_what_does_not_fit_is_refused_with_what_does(
+    fields: dict[str, object], consumers: int, replicas: int, message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        share_of(job(**fields), 0, consumers, replicas)
+
+
+def test_any_order_waives_the_divisors() -> None:
+    loose = job(order=types_pb2.ANY, partitions=5, global_batch_size=60)
+    shares = [share_of(loose, c, 3) for c in range(3)]
+    assert [share.batch for share in shares] == [20, 20, 20]
+    assert sorted(p for share in shares for p in share.partitions) == list(range(5))

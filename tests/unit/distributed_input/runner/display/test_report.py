@@ -1,0 +1,67 @@
+"""The closing report, as text and as JSON."""
+
+from __future__ import annotations
+
+import json
+
+from distributed_input.runner.display import report
+from distributed_input.runner.display.report import Process, Report
+from distributed_input.runner.display.stats import Consumer, Status, Tally, Worker
+
+TALLY = Tally()
+TALLY.add(
+    Status(
+        [Consumer("train", i, "x", epoch=1, rows=600, batches=6, wait=1, wall=4) for i in range(2)],
+        [Worker("a", "h:1", rows=700, busy=2.5), Worker("b", "h:2", rows=500, busy=1.5)],
+    ),
+    now=1.0,
+)
+WORKER = Process("worker-0", peak=300 << 20, restarts=1, addresses=("h:1", "h:2"))
+ENDED = Report(
+    status=0,
+    cause="",
+    seconds=5.0,
+    inputs=(report.of_input("train", TALLY, [WORKER], trainers=2, seconds=5.0),),
+    processes=(WORKER, Process("trainer-0", peak=0)),
+)
+
+
+def test_the_text_says_it_all() -> None:
+    assert report.as_text(ENDED) == (
+        "  train: 2 epochs, 1200 rows in 12 batches, 300 rows/s, stall 25.0%\n"
+        "  process    rows   busy  restarts  peak memory\n"
+        "  worker-0   1200  4.0 s         1      300 MiB\n"
+        "  trainer-0                                   ?\n"
+    )
+
+
+def test_the_json_has_units_in_its_names() -> None:
+    assert json.loads(json.dumps(report.as_json(ENDED))) == {
+        "version": 1,
+        "status": 0,
+        "cause": None,
+        "wall_seconds": 5.0,
+        "inputs": {
+            "train": {
+                "epochs": 2,
+                "rows": 1200,
+                "batches": 12,
+                "rows_per_second": 300.0,
+                "wait_seconds": 2.0,
+                "iterating_seconds": 8.0,
+                "stall": 0.25,
+                "replay_mismatches": 0,
+                "workers": {"worker-0": {"rows": 1200, "busy_seconds": 4.0}},
+            }
+        },
+        "processes": {
+            "worker-0": {"restarts": 1, "peak_rss_bytes": 300 << 20},
+            "trainer-0": {"restarts": 0, "peak_rss_bytes": None},
+        },
+    }
+
+
+def test_an_input_that_nobody_read_is_said_to_be_one() -> None:
+    unread = report.of_input("eval", Tally(), [], trainers=1, seconds=5.0)
+    ended = Report(0, "", 5.0, (unread,), ())
+    assert report.as_text(ended).startswith("  eval: the trainer took no rows\n")

@@ -1,0 +1,139 @@
+"""Command lines and environments of a run's processes."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+
+from distributed_input.runner import plan
+from distributed_input.runner.folders import Folders
+from distributed_input.runner.plan import Files, Input, Plan, Programs, Stock
+
+FILES = Files(Folders("r", Path("/run"), Path("/shm")))
+ONE = Input("train", {"seed": 1}, workers=2, parallelism=3, path="/code", relaxed=True)
+TWO = Input("eval", {"seed": 2}, port=7070)
+PROGRAMS = Programs(("D",), ("W",), ("S",))
+
+
+def of(*inputs: Input, trainers: int = 1) -> Plan:
+    return Plan(inputs, ("python", "train.py"), trainers=trainers, programs=PROGRAMS)
+
+
+def flags(command: list[str], name: str) -> list[str]:
+    return [after for flag, after in itertools.pairwise(command) if flag == name]
+
+
+def test_names_tell_inputs_apart_only_where_there_are_several() -> None:
+    assert of(ONE).part("worker", ONE, 1) == "worker-1"
+    assert of(ONE, TWO).part("worker", ONE, 1) == "train-worker-1"
+    assert of(ONE, TWO).part("sidecar", index=0) == "sidecar-0"
+
+
+def test_a_worker_gets_what_the_resource_says() -> None:
+    command = plan.worker_command(of(ONE), FILES, ONE, 0, "h:1")
+    assert flags(command, "--parallelism") == ["3"]
+    assert flags(command, "--path") == ["/code"]
+    assert "--relaxed" in command
+    plain = plan.worker_command(of(TWO), FILES, TWO, 0, "h:1")
+    assert not {"--parallelism", "--path", "--relaxed"} & set(plain)
+
+
+def test_a_sidecar_names_inputs_only_where_there_are_several() -> None:
+    where = {"train": "h:1", "eval": "h:2"}
+    assert flags(plan.sidecar_command(of(ONE), FILES, 0, where), "--dispatcher") == ["h:1"]
+    both = plan.sidecar_command(of(ONE, TWO, trainers=4), FILES, 3, where)
+    assert flags(both, "--dispatcher") == ["train=h:1", "eval=h:2"]
+    assert flags(both, "--consumer-index") == ["3"]
+    assert flags(both, "--consumer-count") == ["4"]
+    assert flags(both, "--dir") == ["/shm/3"]
+
+
+def test_every_input_has_a_token_of_its_own() -> None:
+    both = of(ONE, TWO)
+    tokens = [
+        flags(command, "--token-file")
+        for command in (
+            plan.dispatcher_command(both, FILES, ONE, "h:0"),
+            plan.worker_command(both, FILES, ONE, 0, "h:1"),
+            plan.worker_command(both, FILES, TWO, 0, "h:2"),
+            plan.sidecar_command(both, FILES, 0, {"train": "h:1", "eval": "h:2"}),
+        )
+    ]
+    assert tokens == [["/run/tokens/train"]] * 2 + [["/run/tokens/eval"], ["/run/tokens"]]
+
+
+def test_the_configuration_holds_the_specs() -> None:
+    assert plan.sidecar_config(of(ONE, TWO)) == {
+        "inputs": {"train": {"seed": 1}, "eval": {"seed": 2}}
+    }
+
+
+def test_parts_do_not_take_the_trainers_accelerators_or_cluster() -> None:
+    base = {
+        "TF_CONFIG": "{}",
+        "PATH": "/bin",
+        "DISTRIBUTED_INPUT_TOKEN": "t",
+        "PYTHONPATH": "src::/x",
+    }
+    env = plan.worker_env(plan.part_env(base, "r", "worker-0", 42))
+    assert env["CUDA_VISIBLE_DEVICES"] == "-1"
+    assert env["DISTRIBUTED_INPUT_RUN"] == "r:worker-0"
+    assert env["DISTRIBUTED_INPUT_DIE_WITH_PARENT"] == "42"
+    assert env["PATH"] == "/bin"
+    assert env["PYTHONPATH"] == os.pathsep.join([os.path.abspath("src"), "", "/x"])
+    assert not {"TF_CONFIG", "DISTRIBUTED_INPUT_TOKEN"} & set(env)
+
+
+def test_a_trainer_gets_the_clients_contract_and_nothing_more() -> None:
+    env = plan.trainer_env({"HOME": "/h"}, of(ONE, TWO), FILES, 0, [])
+    assert env == {
+        "HOME": "/h",
+        "DISTRIBUTED_INPUT_DIR": "/shm/0",
+        "DISTRIBUTED_INPUT_NAMES": "train,eval",
+        "DISTRIBUTED_INPUT_CONSUMER_INDEX": "0",
+        "DISTRIBUTED_INPUT_CONSUMER_COUNT": "1",
+    }
+
+
+def test_several_trainers_get_a_cluster_unless_they_have_one() -> None:
+    several = of(ONE, trainers=2)
+    env = plan.trainer_env({}, several, FILES, 1, [5000, 5001])
+    assert json.loads(env["TF_CONFIG"]) == {
+        "cluster": {"worker": ["127.0.0.1:5000", "127.0.0.1:5001"]},
+        "task": {"type": "worker", "index": 1},
+    }
+    own = plan.trainer_env({"TF_CONFIG": "mine"}, several, FILES, 1, [5000, 5001])
+    assert own["TF_CONFIG"] == "mine"
+
+
+STOCK = Input("train", {}, workers=2, path="/code", stock=Stock(7080, (1, 2), cache_bytes=9))
+
+
+def test_the_stock_service_has_ports_that_trainers_know_beforehand() -> None:
+    what = of(STOCK)
+    assert STOCK.stock is not None
+    dispatcher = plan.stock_dispatcher_command(what, FILES, STOCK, STOCK.stock)
+    assert flags(dispatcher, "--port") == ["7080"]
+    assert flags(dispatcher, "--work-dir") == ["/run/journals/train"]
+    assert not flags(dispatcher, "--static-workers")
+    worker = plan.stock_worker_command(what, FILES, STOCK, STOCK.stock, 1)
+    assert flags(worker, "--dispatcher") == ["127.0.0.1:7080"]
+    assert flags(worker, "--advertise") == ["127.0.0.1:2"]
+    assert flags(worker, "--cache-bytes") == ["9"]
+    assert flags(worker, "--path") == ["/code"]
+    fixed = replace(STOCK.stock, static=True)
+    told = plan.stock_dispatcher_command(what, FILES, STOCK, fixed)
+    assert flags(told, "--static-workers") == ["127.0.0.1:1,127.0.0.1:2"]
+
+
+def test_trainers_get_the_stock_services_address() -> None:
+    name = "DISTRIBUTED_INPUT_TF_DATA_SERVICE"
+    assert name not in plan.trainer_env({name: "an outer run's"}, of(ONE), FILES, 0, [])
+    env = plan.trainer_env({}, of(STOCK), FILES, 0, [])
+    assert env[name] == "grpc://127.0.0.1:7080"
+    other = replace(STOCK, name="eval", stock=Stock(7090, (3,)))
+    both = plan.trainer_env({}, of(STOCK, other, ONE), FILES, 0, [])
+    assert both[name] == "train=grpc://127.0.0.1:7080,eval=grpc://127.0.0.1:7090"

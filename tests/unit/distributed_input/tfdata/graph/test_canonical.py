@@ -1,0 +1,141 @@
+"""The canonical form: the same bytes in every run of a program, whatever ran before."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import tensorflow as tf
+
+from distributed_input.api.errors import DatasetFnError
+from distributed_input.tfdata.graph import graph as graphs
+from distributed_input.tfdata.graph.canonical import canonical, serialize
+from tests.unit.distributed_input.tfdata.graphcases import elements, random_number, run
+
+PROGRAM = """
+import sys
+import hashlib
+import tensorflow as tf
+from distributed_input.tfdata.graph import graph
+from distributed_input.tfdata.graph.canonical import serialize
+from distributed_input.tfdata.random.seeds import reseed
+
+if sys.argv[2] == "busy":  # counters of all kinds go on
+    busy = tf.data.Dataset.range(3).map(lambda x: x + tf.Variable(1, dtype=tf.int64) if 0 else x)
+    list(busy.shuffle(3).cache().map(lambda x: tf.cast(x, tf.float32) * 2.0))
+    tf.function(lambda x: x + 1)(1)
+    tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer(["q"], [1]), 0)
+
+table = tf.lookup.StaticVocabularyTable(tf.lookup.TextFileInitializer(
+    sys.argv[1], tf.string, 0, tf.int64, tf.lookup.TextFileIndex.LINE_NUMBER), 2)
+words = tf.strings.as_string(tf.range(500))
+table2 = tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer(words, tf.range(500)), -1)
+offset = tf.Variable([1.0, 2.0])
+
+@tf.function
+def augment(x):
+    return x + tf.random.uniform([2]) * offset
+
+def parse(word):
+    number = table.lookup(word) + tf.cast(table2.lookup(word), tf.int64)
+    scale = tf.cond(number > 1, lambda: 2.0, lambda: augment(tf.zeros([2]))[0])
+    return {"n": number, "x": augment(tf.ones([2])) * scale, "w": word}
+
+words = tf.data.Dataset.from_tensor_slices(["a", "b", "z"]).shuffle(3).cache()
+other = tf.data.Dataset.range(3).interleave(lambda i: tf.data.Dataset.range(i).shuffle(2))
+both = tf.data.Dataset.zip((words.map(parse), other)).repeat().batch(2)
+sampled = tf.data.Dataset.sample_from_datasets([both, both]).prefetch(2)
+print(hashlib.sha256(graph.to_bytes(serialize(sampled))).hexdigest())
+few = sampled.take(5)
+epoch = graph.instantiate(reseed(serialize(few), 1, 2, 3), few.element_spec)
+print([str(element) for element in epoch.as_numpy_iterator()])
+"""
+
+
+def test_bytes_and_rows_are_the_same_in_every_process(tmp_path: Path) -> None:
+    words = tmp_path / "words"
+    words.write_text("a\nb\nc\n")
+    told = set()
+    for number, state in enumerate(["idle", "busy"]):
+        environment = {**os.environ, "PYTHONHASHSEED": str(number), "TF_CPP_MIN_LOG_LEVEL": "3"}
+        environment["PYTHONPATH"] = os.pathsep.join(sys.path)
+        done = subprocess.run(
+            [sys.executable, "-c", PROGRAM, str(words), state],
+            env=environment,
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == 0, done.stderr
+        told.add(done.stdout)
+    assert len(told) == 1
+
+
+def table_of(value: int) -> tf.lookup.StaticHashTable:
+    keys = tf.constant(["a"])
+    return tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer(keys, [value]), -1)
+
+
+def lookup(value: int) -> tf.data.Dataset:
+    return tf.data.Dataset.from_tensors("a").map(table_of(value).lookup)
+
+
+def test_a_canonical_graph_stays_as_it_is() -> None:
+    dataset = lookup(3).map(lambda x: (x, random_number(), random_number())).shuffle(2)
+    graph_def = serialize(dataset)
+    assert graphs.to_bytes(canonical(graph_def)) == graphs.to_bytes(graph_def)
+
+
+def test_another_dataset_has_other_bytes() -> None:
+    def digest(dataset: tf.data.Dataset) -> str:
+        return hashlib.sha256(graphs.to_bytes(serialize(dataset))).hexdigest()
+
+    datasets = [
+        lookup(3),
+        lookup(4),
+        lookup(3).map(lambda x: x + 1),
+        lookup(3).map(lambda x: x + 2),
+    ]
+    assert len({digest(dataset) for dataset in datasets}) == 4
+
+
+def test_tables_of_other_content_do_not_meet() -> None:
+    three, four = lookup(3), lookup(4)
+    first = graphs.instantiate(serialize(three), three.element_spec)
+    second = graphs.instantiate(serialize(four), four.element_spec)
+    both = tf.data.Dataset.zip((first, second, first))
+    assert elements(both) == [(3, 4, 3)]
+
+
+def test_nothing_of_this_process_is_referred_to() -> None:
+    dataset = tf.data.Dataset.range(9).shuffle(9).cache()
+    with tf.device("CPU:0"):
+        dataset = dataset.map(lambda x: x + 1)
+    elements(dataset)
+    text = str(serialize(dataset))
+    assert "SeedGenerator" not in text
+    assert "MemoryCache" not in text
+    assert "job:localhost" not in text
+
+
+def test_a_cache_is_each_instances_own() -> None:
+    dataset = tf.data.Dataset.range(5).map(lambda _: random_number()).cache()
+    graph_def = serialize(dataset)
+    mine, again = (run(graph_def, dataset.element_spec) for _ in range(2))
+    assert mine != again  # unseeded, and not each other's
+
+
+def test_only_what_the_dataset_needs_is_kept() -> None:
+    graph_def = graphs.serialize_raw(tf.data.Dataset.range(3))
+    graph_def.node.add(name="unused", op="NoOp")
+    assert "unused" not in [node.name for node in canonical(graph_def).node]
+
+
+def test_what_cannot_be_serialized_says_what_to_do(tmp_path: Path) -> None:
+    iterator = iter(tf.data.Dataset.range(3))
+    dataset = tf.data.Dataset.range(3).map(lambda _: iterator.get_next())
+    with pytest.raises(DatasetFnError, match="entry point"):
+        serialize(dataset)

@@ -1,0 +1,246 @@
+"""Seeds: the same for the same (seed, epoch), and independent where they should be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TypeAlias
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorflow.python.framework import config
+
+from distributed_input.tfdata.graph import graph as graphs
+from distributed_input.tfdata.graph.canonical import serialize
+from distributed_input.tfdata.random.seeds import reseed
+from tests.unit.distributed_input.tfdata.graphcases import elements, epoch_of, random_number, run
+
+Data: TypeAlias = tf.data.Dataset
+
+
+@tf.function
+def helper(_: tf.Tensor) -> tf.Tensor:
+    return random_number()
+
+
+def generator_of(seed: int) -> Data:
+    generator = tf.random.Generator.from_seed(seed)
+    return Data.range(20).map(lambda _: generator.uniform([], 0, 1 << 20, tf.int32))
+
+
+def interleaved_generator(seed: int) -> Data:
+    generator = tf.random.Generator.from_seed(seed)
+
+    @tf.function
+    def draw(_: tf.Tensor) -> tf.Tensor:
+        return generator.uniform([], 0, 1 << 20, tf.int32)
+
+    return Data.range(3).interleave(lambda _: Data.range(5).map(draw))
+
+
+def keras_layers() -> Data:
+    keras = pytest.importorskip("keras")
+    layers = keras.Sequential([keras.layers.RandomFlip(), keras.layers.RandomTranslation(0.5, 0.5)])
+    image = tf.reshape(tf.range(64.0), [8, 8, 1])
+    return Data.range(12).map(lambda _: layers(image, training=True))
+
+
+RANDOM = {
+    "shuffle": lambda: Data.range(40).shuffle(40),
+    "seeded shuffle": lambda: Data.range(40).shuffle(40, seed=3),
+    "shuffle and repeat": lambda: Data.range(20).shuffle(20).repeat(3),
+    "random dataset": lambda: Data.random().take(20),
+    "rerandomized": lambda: Data.random(rerandomize_each_iteration=True).take(20),
+    "sampled": lambda: Data.sample_from_datasets([Data.range(30), Data.range(100, 130)]),
+    "map": lambda: Data.range(20).map(lambda _: random_number()),
+    "map in a function": lambda: Data.range(20).map(lambda x: (helper(x), helper(x))),
+    "nested shuffle": lambda: Data.range(3).flat_map(lambda _: Data.range(20).shuffle(20)),
+    "seed known when it runs": lambda: Data.range(3).flat_map(
+        lambda i: Data.range(20).shuffle(20, seed=i)
+    ),
+    "generator": lambda: generator_of(7),
+    "generator in an interleave": lambda: interleaved_generator(7),
+    "cache": lambda: Data.range(20).map(lambda _: random_number()).cache().repeat(2),
+    "batch of random crops": lambda: Data.range(8).map(
+        lambda _: tf.image.random_crop(tf.reshape(tf.range(400), [20, 20, 1]), [2, 2, 1])
+    ),
+}
+
+
+@pytest.mark.parametrize("name", RANDOM)
+def test_an_epoch_is_the_same_in_every_instance_and_unlike_other_epochs(name: str) -> None:
+    dataset = RANDOM[name]()
+    first = epoch_of(dataset, 1, 0)
+    if "generator" not in name:  # whose state is the trainer's own, and part of the dataset
+        elements(dataset.take(3))
+    assert epoch_of(dataset, 1, 0) == first
+    assert epoch_of(dataset, 1, 1) != first
+    assert epoch_of(dataset, 2, 0) != first
+    assert epoch_of(RANDOM[name](), 1, 0) == first
+
+
+@pytest.mark.parametrize("name", RANDOM)
+def test_instances_run_at_once_do_not_disturb_each_other(name: str) -> None:
+    dataset = RANDOM[name]()
+    graph_def = reseed(serialize(dataset), 1, 0)
+    alone = run(graph_def, dataset.element_spec)
+    instances = [graphs.instantiate(graph_def, dataset.element_spec) for _ in range(3)]
+    both = list(Data.zip(tuple(instances)).as_numpy_iterator())
+    for i in range(3):
+        assert [np.asarray(row[i]).tolist() for row in both] == [
+            np.asarray(row).tolist() for row in alone
+        ]
+
+
+def test_repetitions_are_reshuffled() -> None:
+    order = epoch_of(Data.range(30).shuffle(30).repeat(3))
+    assert len({tuple(order[i : i + 30]) for i in (0, 30, 60)}) == 3
+
+
+def test_a_shuffle_that_is_not_to_reshuffle_keeps_its_order() -> None:
+    dataset = Data.range(30).shuffle(30, reshuffle_each_iteration=False).repeat(2)
+    order = epoch_of(dataset, epoch=0)
+    assert order[:30] == order[30:]
+    assert epoch_of(dataset, epoch=1) == order
+    assert epoch_of(dataset, seed=2) != order
+
+
+def test_take_and_skip_of_one_fixed_shuffle_share_nothing() -> None:
+    whole = Data.range(30).shuffle(30, reshuffle_each_iteration=False)
+    train, test = epoch_of(whole.skip(10), epoch=4), epoch_of(whole.take(10), epoch=2)
+    assert sorted(train + test) == list(range(30))
+
+
+@pytest.mark.parametrize("reshuffle", [True, False])
+def test_shuffles_seeded_alike_stay_aligned(reshuffle: bool) -> None:
+    def half(offset: int) -> Data:
+        rows = Data.range(offset, offset + 30)
+        return rows.shuffle(30, seed=5, reshuffle_each_iteration=reshuffle)
+
+    rows = epoch_of(Data.zip((half(0), half(100))))
+    assert all(b - a == 100 for a, b in rows)
+    assert [a for a, _ in rows] != list(range(30))
+
+
+def test_one_unseeded_shuffle_used_twice_is_aligned() -> None:
+    shuffled = Data.range(30).shuffle(30, reshuffle_each_iteration=False)
+    rows = epoch_of(Data.zip((shuffled.map(lambda x: x), shuffled.map(lambda x: x + 100))))
+    assert all(b - a == 100 for a, b in rows)
+
+
+def test_two_unseeded_shuffles_are_independent() -> None:
+    rows = epoch_of(Data.zip((Data.range(30).shuffle(30), Data.range(30).shuffle(30))))
+    assert any(a != b for a, b in rows)
+
+
+def test_unseeded_random_ops_are_independent_of_each_other() -> None:
+    def two(x: tf.Tensor) -> tuple[tf.Tensor, ...]:
+        return random_number(), random_number(), helper(x), helper(x)
+
+    augment = Data.range(30).map(two)
+    rows = epoch_of(Data.zip((augment, augment, Data.range(30).map(two))))
+    streams = [tuple(row[i][j] for row in rows) for i in range(3) for j in range(4)]
+    assert len(set(streams)) == 12
+
+
+def test_random_ops_seeded_alike_stay_alike() -> None:
+    def seeded(_: tf.Tensor) -> tf.Tensor:
+        return tf.random.uniform([], 0, 1 << 20, tf.int32, seed=5)
+
+    rows = epoch_of(Data.zip((Data.range(30).map(seeded), Data.range(30).map(seeded))))
+    assert all(a == b for a, b in rows)
+
+
+def test_stateless_ops_stay_as_they_are() -> None:
+    dataset = Data.range(20).map(
+        lambda x: tf.random.stateless_uniform([], tf.stack([x, 1]), 0, 1 << 20, tf.int32)
+    )
+    assert epoch_of(dataset, 1, 0) == epoch_of(dataset, 2, 5) == elements(dataset)
+
+
+def test_augmentations_of_splits_are_independent_and_their_order_is_not() -> None:
+    dataset = Data.range(30).shuffle(30).map(lambda x: (x, random_number()))
+    a, b = (epoch_of(dataset, split=split) for split in (0, 1))
+    assert [x for x, _ in a] == [x for x, _ in b]
+    assert [y for _, y in a] != [y for _, y in b]
+    assert a == epoch_of(dataset, split=0)
+
+
+@pytest.mark.parametrize("after", ["shard", "filter"])
+def test_random_ops_that_may_make_order_are_the_same_for_every_split(after: str) -> None:
+    dataset = Data.range(30).map(lambda x: (x, random_number()))
+    if after == "shard":
+        dataset = dataset.shard(2, 0)
+    else:
+        dataset = dataset.filter(lambda _, y: y + random_number() > 1 << 20).map(lambda x, _: x)
+        dataset = dataset.shard(1, 0)
+    assert epoch_of(dataset, split=0) == epoch_of(dataset, split=1)
+
+
+def test_maps_inside_an_interleave_have_the_splits_randomness() -> None:
+    def inner(i: tf.Tensor) -> Data:
+        return Data.range(5).shuffle(5).map(lambda x: (i, x, random_number()))
+
+    dataset = Data.range(4).interleave(inner, cycle_length=2)
+    a, b = (epoch_of(dataset, split=split) for split in (0, 1))
+    assert [row[:2] for row in a] == [row[:2] for row in b]
+    assert [row[2] for row in a] != [row[2] for row in b]
+
+
+@pytest.mark.parametrize("make", [lambda: generator_of(3), keras_layers])
+def test_generators_are_the_epochs_and_the_splits(make: Callable[[], Data]) -> None:
+    dataset = make()
+    first = epoch_of(dataset, split=0)
+    assert epoch_of(dataset, split=0) == first
+    assert epoch_of(dataset, split=1) != first
+    assert epoch_of(dataset, split=0, epoch=1) != first
+
+
+def test_a_variable_that_is_no_generator_keeps_its_value() -> None:
+    table = tf.Variable([3, 4], dtype=tf.int64)
+    generator = tf.random.Generator.from_seed(5)
+
+    def draw(x: tf.Tensor) -> tuple[tf.Tensor, ...]:
+        return tf.random.stateless_uniform([], [1, 2]), generator.uniform([]), table + x
+
+    assert [row[2] for row in epoch_of(Data.range(2).map(draw))] == [[3, 4], [4, 5]]
+
+
+@pytest.fixture
+def determinism() -> Iterator[None]:
+    config.enable_op_determinism()
+    yield
+    config.disable_op_determinism()
+
+
+def test_random_ops_in_a_parallel_map_replay_alike(determinism: None) -> None:
+    config.disable_op_determinism()  # the trainer's process does not know of it
+    dataset = Data.range(200).map(lambda x: (x, random_number()), num_parallel_calls=8).batch(16)
+    config.enable_op_determinism()
+    assert epoch_of(dataset) == epoch_of(dataset)
+    assert epoch_of(dataset) != epoch_of(dataset, epoch=1)
+
+
+def test_variables_that_a_dataset_changes_are_each_instances_own() -> None:
+    count = tf.Variable(0, dtype=tf.int64)
+    dataset = Data.range(5).map(count.assign_add)
+    assert epoch_of(dataset) == [0, 1, 3, 6, 10] == epoch_of(dataset)
+    assert int(count) == 0
+
+
+def test_opening_many_splits_leaks_nothing() -> None:
+    import gc
+    import resource
+
+    dataset = RANDOM["map in a function"]().shuffle(4)
+    defined = serialize(dataset)
+
+    def open_many(count: int) -> int:
+        for epoch in range(count):
+            next(iter(graphs.instantiate(reseed(defined, 1, epoch), dataset.element_spec)))
+        gc.collect()
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+    open_many(50)
+    before = open_many(50)
+    assert open_many(200) - before < 10_000  # KiB

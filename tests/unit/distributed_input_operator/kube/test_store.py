@@ -1,0 +1,88 @@
+"""The store: newer wins, whoever tells it, and gone is gone."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from distributed_input_operator.kube.store import Store
+
+
+def child(version: int, uid: str = "u", **more: object) -> dict:
+    labels = {"distributed-input.dev/input": "digits"}
+    meta: dict[str, object] = {
+        "name": "digits-worker",
+        "namespace": "team",
+        "uid": uid,
+        "labels": labels,
+    }
+    meta |= {"resourceVersion": str(version), "managedFields": [{}]}
+    return {"kind": "Deployment", "metadata": meta, **more}
+
+
+KEY = ("team", "digits")
+PLACE = ("Deployment", "digits-worker")
+
+
+@given(st.permutations(range(1, 7)))
+def test_the_newest_version_wins_in_whatever_order_they_come(versions):
+    store = Store()
+    for version in versions:
+        store.put(child(version, spec=version))
+    assert store.children(KEY)[PLACE]["spec"] == 6
+
+
+def test_only_what_is_new_is_told():
+    store = Store()
+    assert store.put(child(2)) == KEY
+    assert store.put(child(2)) is None
+    assert store.put(child(1)) is None
+
+
+def test_a_late_word_of_an_old_life_does_not_take_the_new_one_away():
+    store = Store()
+    store.put(child(5, uid="new"))
+    assert store.drop(child(4, uid="old")) is None
+    assert store.children(KEY)
+    assert store.drop(child(6, uid="new")) == KEY
+    assert not store.children(KEY)
+
+
+def test_what_is_none_of_ours_is_passed_over():
+    store = Store()
+    other = child(1)
+    other["metadata"]["labels"] = {}
+    assert store.put(other) is None
+
+
+def test_managed_fields_are_not_kept():
+    store = Store()
+    store.put(child(1))
+    assert "managedFields" not in store.children(KEY)[PLACE]["metadata"]
+
+
+def test_of_a_pod_only_what_is_looked_at_is_kept():
+    store = Store()
+    status = {"phase": "Running", "podIP": "10.0.0.1", "hostIP": "10.9.9.9"}
+    requests = {"requests": {"cpu": "1"}}
+    spec = {"containers": [{"name": "worker", "image": "w:1", "resources": requests}], "x": 1}
+    store.put({**child(1), "kind": "Pod", "spec": spec, "status": status})
+    (pod,) = store.children(KEY).values()
+    assert pod["spec"] == {"containers": [{"resources": requests}]}
+    assert pod["status"] == {"phase": "Running", "podIP": "10.0.0.1"}
+
+
+def test_what_identifies_an_object_is_enough_to_drop_it():
+    store = Store()
+    store.put(child(1))
+    store.put({**child(1, uid="another"), "kind": "Service"})
+    (found,) = store.of_kind("Deployment").values()
+    assert store.drop(found) == KEY
+    assert [kind for kind, _ in store.children(KEY)] == ["Service"]
+
+
+def test_what_belongs_to_an_input_that_is_gone_is_known():
+    store = Store()
+    store.put(child(1))
+    assert store.input(KEY) is None
+    assert store.known() == [KEY]
