@@ -1,0 +1,39 @@
+"""The rows of a split before a position, by their digest."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+_MODULUS = 1 << 64
+
+
+@dataclass(frozen=True, slots=True)
+class Prefix:
+    """The first `rows` rows of a split.
+
+    Attributes:
+        rows: number of rows.
+        digest: sum of the rows' digests, modulo 2**64. It does not depend on how the rows were cut
+            into blocks.
+    """
+
+    rows: int = 0
+    digest: int = 0
+
+    def extend(self, digests: NDArray[np.uint64]) -> Prefix:
+        """Return the prefix that also holds the next rows.
+
+        Args:
+            digests: uint64, one for each of the next rows.
+        """
+        added = int(digests.sum(dtype=np.uint64))
+        return Prefix(self.rows + len(digests), (self.digest + added) % _MODULUS)
+
+    def matches(self, other: Prefix) -> bool:
+        """Return whether both are the same rows. Raises ValueError if their lengths differ."""
+        if self.rows != other.rows:
+            raise ValueError(f"prefixes of {self.rows} and {other.rows} rows cannot be compared")
+        return self.digest == other.digest
