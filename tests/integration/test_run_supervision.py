@@ -40,7 +40,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
 
 
 def left_over(home: Path) -> list[Path]:
-    """Folders of the test's runs that are still there; in shared memory, of all dead runs."""
+    """RunFolders of the test's runs that are still there; in shared memory, of all dead runs."""
     shared = Path(f"/dev/shm/distributed-input-{os.getuid()}").glob("run-*")
     dead = [folder for folder in shared if folders._is_stale(folder)]
     return [*home.glob("distributed-input-*/run-*"), *dead]
@@ -103,7 +103,7 @@ def test_sigint_reaches_the_trainer(start: Start) -> None:
     with watched(run) as names:
         run.signal(signal.SIGINT)
         assert run.wait() == 50 + signal.SIGINT
-    parts = ["dispatcher", "guard-0", "sidecar-0", "trainer-0", "worker-0", "worker-1"]
+    parts = ["dispatcher", "wrapper-0", "sidecar-0", "trainer-0", "worker-0", "worker-1"]
     assert names == parts
     assert left_over(run.home) == []
 
@@ -201,7 +201,7 @@ def test_nothing_outlives_a_runner_that_is_killed_while_parts_start(start: Start
     with watched(run) as names:
         run.signal(signal.SIGKILL)
         run.wait()
-    assert {"dispatcher", "worker-0", "guard-0"} <= set(names)
+    assert {"dispatcher", "worker-0", "wrapper-0"} <= set(names)
 
 
 def test_the_next_start_ends_what_a_killed_runner_and_guard_left(start: Start) -> None:
@@ -209,7 +209,7 @@ def test_the_next_start_ends_what_a_killed_runner_and_guard_left(start: Start) -
     run.out.wait_for("ready")
     folder = run.folder
     with watched(run):
-        os.kill(run.pid("guard-0"), signal.SIGKILL)
+        os.kill(run.pid("wrapper-0"), signal.SIGKILL)
         run.signal(signal.SIGKILL)
         run.wait()
         assert folder.exists()
@@ -239,7 +239,7 @@ def test_a_killed_guard_takes_the_trainer_along(start: Start) -> None:
     run = start(["sh", "-c", f"{shlex.join(python(DEAF))} & wait"])
     ended = pidfd_of_ready(run)
     with watched(run):
-        os.kill(run.pid("guard-0"), signal.SIGKILL)
+        os.kill(run.pid("wrapper-0"), signal.SIGKILL)
         assert run.wait() == 137
     assert wait_readable(ended, 0)
 
@@ -248,7 +248,7 @@ def test_a_trainer_ends_with_its_guard_even_where_the_runner_does_nothing(start:
     run = start(python(DEAF))
     ended = pidfd_of_ready(run)
     run.signal(signal.SIGSTOP)
-    os.kill(run.pid("guard-0"), signal.SIGKILL)
+    os.kill(run.pid("wrapper-0"), signal.SIGKILL)
     assert wait_readable(ended)
     run.signal(signal.SIGCONT)
     assert run.wait() == 137
@@ -352,7 +352,7 @@ def test_several_inputs_share_a_sidecar(start: Start) -> None:
     with watched(run) as names:
         tell(run, "0")
         assert run.wait() == 0
-    parts = ["eval-dispatcher", "eval-worker-0", "guard-0", "sidecar-0", "train-dispatcher"]
+    parts = ["eval-dispatcher", "eval-worker-0", "wrapper-0", "sidecar-0", "train-dispatcher"]
     assert names == [*parts, "train-worker-0", "trainer-0"]
 
 

@@ -16,28 +16,28 @@ from dataclasses import dataclass
 
 from distributed_input.api.errors import TerminalError
 from distributed_input.api.proto.dispatcher_pb2 import ConsumerHeartbeatRequest
-from distributed_input.dispatcher.limits import Limits
+from distributed_input.dispatcher.limits import DispatcherLimits
 from distributed_input.runtime.statuses import InvalidRequestError
 
 
 @dataclass
-class Consumer:
+class LiveConsumer:
     """A live consumer: its last heartbeat (without facts) and when it came."""
 
     last: ConsumerHeartbeatRequest
     heard: float
 
 
-class Consumers:
+class ConsumerRegistry:
     """The live consumers of one job."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: DispatcherLimits) -> None:
         self._limits = limits
-        self._live: dict[str, Consumer] = {}  # by incarnation
+        self._live: dict[str, LiveConsumer] = {}  # by incarnation
         self._done: set[int] = set()  # indices that finished or left, of the last run
         self._count = 0  # of its consumers
         self.losses = 0
-        """Consumers that fell silent before they had finished."""
+        """ConsumerRegistry that fell silent before they had finished."""
         self.fenced = 0
         """Heartbeats answered with a fence."""
 
@@ -61,7 +61,7 @@ class Consumers:
         last = ConsumerHeartbeatRequest()
         last.CopyFrom(beat)
         last.ClearField("facts")
-        self._live[beat.incarnation] = Consumer(last, now)
+        self._live[beat.incarnation] = LiveConsumer(last, now)
         return None
 
     def release(self, incarnation: str) -> None:
@@ -94,7 +94,7 @@ class Consumers:
         for incarnation in [key for key, c in self._live.items() if c.heard < oldest]:
             self.losses += not self._live.pop(incarnation).last.finished
 
-    def live(self, now: float) -> list[Consumer]:
+    def live(self, now: float) -> list[LiveConsumer]:
         """The live consumers, by index."""
         self.expire(now)
         return sorted(self._live.values(), key=lambda c: c.last.index)

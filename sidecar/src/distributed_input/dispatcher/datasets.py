@@ -16,7 +16,7 @@ PIECE_BYTES = 1 << 20
 _ID = re.compile(r"[0-9a-f]{64}")
 
 
-class Datasets:
+class DatasetStore:
     """The blobs, and room reserved for those on their way."""
 
     def __init__(self, limit: int) -> None:
@@ -84,7 +84,7 @@ class Datasets:
             self._stored += size
 
 
-class Upload:
+class DatasetUpload:
     """One dataset on its way, checked against its id."""
 
     def __init__(self, dataset_id: str) -> None:

@@ -1,6 +1,6 @@
 """What consumers reported of one job's partitions, merged. Pure.
 
-Facts about an epoch never change, they only become more, so merging is a union: in any order,
+FactStore about an epoch never change, they only become more, so merging is a union: in any order,
 any number of times. A report that contradicts what is known is kept out as a whole and
 reported: the dataset is not a function of (seed, epoch, split), or two runs differ.
 """
@@ -36,7 +36,7 @@ class _Partition:
     told: list[PartitionFact] | None = None
 
 
-class Facts:
+class FactStore:
     """The facts of one job."""
 
     def __init__(self, partitions: int, num_splits: int, most_epochs: int) -> None:

@@ -14,9 +14,9 @@ from typing import Any
 
 from distributed_input.api.errors import JobConflictError, RetryableError, TerminalError
 from distributed_input.api.proto.types_pb2 import Job
-from distributed_input.dispatcher.consumers import Consumers
-from distributed_input.dispatcher.facts import Facts
-from distributed_input.dispatcher.limits import Limits
+from distributed_input.dispatcher.consumers import ConsumerRegistry
+from distributed_input.dispatcher.facts import FactStore
+from distributed_input.dispatcher.limits import DispatcherLimits
 from distributed_input.runtime.statuses import InvalidRequestError, NotFoundError
 
 _INFORMATIVE = frozenset({"warnings"})
@@ -24,7 +24,7 @@ _SHOWN_CHARACTERS = 80
 
 
 @dataclass
-class Entry:
+class JobEntry:
     """A registered job.
 
     Attributes:
@@ -34,19 +34,19 @@ class Entry:
     """
 
     job: Job
-    consumers: Consumers
-    facts: Facts
+    consumers: ConsumerRegistry
+    facts: FactStore
     registered: float
     used: float
     challenged: tuple[float, float] | None = None
 
 
-class Jobs:
+class JobRegistry:
     """All registered jobs, by name."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: DispatcherLimits) -> None:
         self._limits = limits
-        self._entries: dict[str, Entry] = {}
+        self._entries: dict[str, JobEntry] = {}
 
     def register(self, now: float, job: Job) -> Job:
         """Register `job`; the registered one, which differs in its warnings at most.
@@ -71,8 +71,8 @@ class Jobs:
             self._make_room(now)
         kept = Job()
         kept.CopyFrom(job)
-        facts = Facts(job.partitions, job.num_splits, self._limits.fact_epochs)
-        self._entries[job.name] = Entry(kept, Consumers(self._limits), facts, now, now)
+        facts = FactStore(job.partitions, job.num_splits, self._limits.fact_epochs)
+        self._entries[job.name] = JobEntry(kept, ConsumerRegistry(self._limits), facts, now, now)
         return kept
 
     def get(self, now: float, name: str) -> Job:
@@ -85,15 +85,15 @@ class Jobs:
             )
         return entry.job
 
-    def entry(self, name: str) -> Entry | None:
+    def entry(self, name: str) -> JobEntry | None:
         """The entry under `name`, in use or not."""
         return self._entries.get(name)
 
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[JobEntry]:
         """All entries, in use or not."""
         return list(self._entries.values())
 
-    def in_use(self, now: float, entry: Entry) -> bool:
+    def in_use(self, now: float, entry: JobEntry) -> bool:
         """Whether the job is held by a consumer, or was registered a moment ago."""
         if entry.consumers.last_held(now) is not None:
             return True
@@ -105,7 +105,7 @@ class Jobs:
             if now - entry.used > self._limits.forget and not self.in_use(now, entry):
                 del self._entries[name]
 
-    def _refuse(self, now: float, entry: Entry, differing: list[str]) -> None:
+    def _refuse(self, now: float, entry: JobEntry, differing: list[str]) -> None:
         """Raise: for good once consumers were heard well after the first attempt."""
         first, last = entry.challenged or (now, now)
         if now - last > self._limits.hold:

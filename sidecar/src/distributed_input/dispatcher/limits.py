@@ -8,7 +8,7 @@ GIB = 1 << 30
 
 
 @dataclass(frozen=True)
-class Limits:
+class DispatcherLimits:
     """Times in seconds, sizes in bytes.
 
     Attributes:

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 
 from distributed_input.api.errors import ConfigError
 from distributed_input.dispatcher.clock import TICK_SECONDS, RunningClock
-from distributed_input.dispatcher.limits import Limits
+from distributed_input.dispatcher.limits import DispatcherLimits
 from distributed_input.dispatcher.service import DESCRIPTOR, THREADS, DispatcherService
-from distributed_input.dispatcher.state import State
+from distributed_input.dispatcher.state import DispatcherState
 from distributed_input.runtime import args as common
 from distributed_input.runtime import logs, ready, shutdown
 from distributed_input.runtime.credentials import Credentials
@@ -24,7 +24,7 @@ _log = logs.get("dispatcher.main")
 
 
 def _parser() -> argparse.ArgumentParser:
-    defaults = Limits()
+    defaults = DispatcherLimits()
     made = common.parser("dispatcher", "Knows the workers, jobs and datasets of one input.")
     common.add_listen(made)
     made.add_argument(
@@ -48,13 +48,13 @@ def _parser() -> argparse.ArgumentParser:
     return made
 
 
-def _limits(args: argparse.Namespace) -> Limits:
+def _limits(args: argparse.Namespace) -> DispatcherLimits:
     if args.expiry_seconds < 2 * args.heartbeat_seconds:
         raise ConfigError(
             f"--expiry-seconds {args.expiry_seconds:g} is below twice --heartbeat-seconds "
             f"{args.heartbeat_seconds:g}: one late heartbeat would count as a death"
         )
-    return Limits(
+    return DispatcherLimits(
         heartbeat=args.heartbeat_seconds,
         expiry=args.expiry_seconds,
         hold=2 * args.expiry_seconds,
@@ -70,7 +70,7 @@ def _body(argv: Sequence[str] | None) -> int:
     stopping.install()
     limits = _limits(args)
     clock = RunningClock()
-    state = State(uuid.uuid4().hex, clock.now(), limits)
+    state = DispatcherState(uuid.uuid4().hex, clock.now(), limits)
     service = DispatcherService(state, clock)
     server = make_server(
         [service_handler(DESCRIPTOR, service)],

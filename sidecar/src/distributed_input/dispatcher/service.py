@@ -1,4 +1,4 @@
-"""proto/dispatcher.proto on the wire: `State` behind one lock, datasets in chunks."""
+"""proto/dispatcher.proto on the wire: `DispatcherState` behind one lock, datasets in chunks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from distributed_input.api.errors import UnavailableError
 from distributed_input.api.proto import dispatcher_pb2 as wire
 from distributed_input.dispatcher import datasets
 from distributed_input.dispatcher.clock import RunningClock
-from distributed_input.dispatcher.state import State
+from distributed_input.dispatcher.state import DispatcherState
 from distributed_input.runtime import logs, metrics
 from distributed_input.runtime.statuses import InvalidRequestError
 
@@ -27,7 +27,7 @@ _log = logs.get("dispatcher.service")
 class DispatcherService:
     """Serves proto/dispatcher.proto. What it raises reaches the caller (see `stubs`)."""
 
-    def __init__(self, state: State, clock: RunningClock) -> None:
+    def __init__(self, state: DispatcherState, clock: RunningClock) -> None:
         self._state = state
         self._clock = clock
         self._lock = threading.Lock()
@@ -81,7 +81,7 @@ class DispatcherService:
             first = next(chunks, None)
             if first is None:
                 raise InvalidRequestError("a dataset has at least one chunk, which names its id")
-            upload = datasets.Upload(first.dataset_id)
+            upload = datasets.DatasetUpload(first.dataset_id)
             if self._has(upload.dataset_id):
                 return wire.PutDatasetResponse()  # before the rest is sent
             self._receive(upload, first, chunks)
@@ -132,7 +132,7 @@ class DispatcherService:
             return self._state.datasets.has(dataset_id)
 
     def _receive(
-        self, upload: datasets.Upload, chunk: wire.DatasetChunk, rest: Iterator[wire.DatasetChunk]
+        self, upload: datasets.DatasetUpload, chunk: wire.DatasetChunk, rest: Iterator[wire.DatasetChunk]
     ) -> None:
         reserved = 0
         try:

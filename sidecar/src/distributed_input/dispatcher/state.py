@@ -16,23 +16,23 @@ from distributed_input.api.proto.dispatcher_pb2 import (
     WorkerHeartbeatResponse,
 )
 from distributed_input.dispatcher import consumers
-from distributed_input.dispatcher.datasets import Datasets
-from distributed_input.dispatcher.jobs import Entry, Jobs
-from distributed_input.dispatcher.limits import Limits
-from distributed_input.dispatcher.workers import Workers
+from distributed_input.dispatcher.datasets import DatasetStore
+from distributed_input.dispatcher.jobs import JobEntry, JobRegistry
+from distributed_input.dispatcher.limits import DispatcherLimits
+from distributed_input.dispatcher.workers import WorkerRegistry
 from distributed_input.runtime import metrics
 
 
 @dataclass(frozen=True)
-class Answer:
+class ConsumerAnswer:
     """What a consumer is told, and what people should be told."""
 
     response: ConsumerHeartbeatResponse
     conflicts: list[str]
 
 
-class State:
-    """Workers, jobs with their consumers and facts, and datasets. Times in seconds.
+class DispatcherState:
+    """WorkerRegistry, jobs with their consumers and facts, and datasets. Times in seconds.
 
     Args:
         dispatcher_id: unique to this life.
@@ -40,27 +40,27 @@ class State:
         limits: see there.
     """
 
-    def __init__(self, dispatcher_id: str, started: float, limits: Limits) -> None:
+    def __init__(self, dispatcher_id: str, started: float, limits: DispatcherLimits) -> None:
         self.dispatcher_id = dispatcher_id
         self.limits = limits
-        self.workers = Workers(limits)
-        self.jobs = Jobs(limits)
-        self.datasets = Datasets(limits.dataset_bytes)
+        self.workers = WorkerRegistry(limits)
+        self.jobs = JobRegistry(limits)
+        self.datasets = DatasetStore(limits.dataset_bytes)
         self._started = started
         self._joined: dict[str, str] = {}  # incarnation -> job, of those that hold an index
 
     def worker_beat(self, now: float, beat: WorkerHeartbeatRequest) -> WorkerHeartbeatResponse:
-        """Note a worker. Raises as `Workers.beat`, and ProtocolError."""
+        """Note a worker. Raises as `WorkerRegistry.beat`, and ProtocolError."""
         protocol.check_protocol(beat.protocol, f"worker {beat.worker_id} at {beat.address}")
         self.workers.beat(now, beat)
         return WorkerHeartbeatResponse(
             dispatcher_id=self.dispatcher_id, interval_seconds=self.limits.heartbeat
         )
 
-    def consumer_beat(self, now: float, beat: ConsumerHeartbeatRequest) -> Answer:
+    def consumer_beat(self, now: float, beat: ConsumerHeartbeatRequest) -> ConsumerAnswer:
         """Note a consumer, or only tell it of the workers where it names no job yet.
 
-        Raises as `Consumers.beat` and `Facts.learn`, and ProtocolError.
+        Raises as `ConsumerRegistry.beat` and `FactStore.learn`, and ProtocolError.
         """
         who = f"the sidecar of consumer {beat.index} of job {beat.job}"
         protocol.check_protocol(beat.protocol, who)
@@ -74,8 +74,8 @@ class State:
         entry = self.jobs.entry(beat.job)
         if entry is None:
             response.job_unknown = bool(beat.job)
-            return Answer(response, [])
-        return Answer(response, self._join(now, entry, beat, response))
+            return ConsumerAnswer(response, [])
+        return ConsumerAnswer(response, self._join(now, entry, beat, response))
 
     def status(self, now: float) -> StatusResponse:
         """Everyone that is alive, and the jobs in use."""
@@ -132,7 +132,7 @@ class State:
     def _join(
         self,
         now: float,
-        entry: Entry,
+        entry: JobEntry,
         beat: ConsumerHeartbeatRequest,
         response: ConsumerHeartbeatResponse,
     ) -> list[str]:
@@ -153,7 +153,7 @@ class State:
         return conflicts
 
 
-def _job_samples(now: float, entry: Entry) -> Iterator[metrics.Sample]:
+def _job_samples(now: float, entry: JobEntry) -> Iterator[metrics.Sample]:
     name = entry.job.name
     yield metrics.sample(metrics.DISPATCHER_CONSUMERS, len(entry.consumers.live(now)), job=name)
     yield metrics.sample(metrics.DISPATCHER_CONSUMER_LOSSES, entry.consumers.losses, job=name)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from distributed_input.api.errors import TerminalError
 from distributed_input.api.proto.dispatcher_pb2 import WorkerHeartbeatRequest, WorkerInfo
-from distributed_input.dispatcher.limits import Limits
+from distributed_input.dispatcher.limits import DispatcherLimits
 from distributed_input.runtime.statuses import InvalidRequestError
 
 
@@ -16,7 +16,7 @@ class _Worker:
     heard: float
 
 
-class Workers:
+class WorkerRegistry:
     """The workers that are alive.
 
     Of two at one address the one that came later is the one that serves there: the other is its
@@ -24,13 +24,13 @@ class Workers:
     later one lives.
     """
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: DispatcherLimits) -> None:
         self._limits = limits
         self._workers: dict[str, _Worker] = {}
         self._at: dict[str, str] = {}  # address -> id of the worker that serves there
         self._superseded: dict[str, float] = {}  # id -> when last heard
         self.losses = 0
-        """Workers that fell silent without draining."""
+        """WorkerRegistry that fell silent without draining."""
 
     def beat(self, now: float, beat: WorkerHeartbeatRequest) -> None:
         """Note a worker's heartbeat.

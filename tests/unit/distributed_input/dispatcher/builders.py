@@ -13,15 +13,15 @@ from distributed_input.api.proto.dispatcher_pb2 import (
 )
 from distributed_input.api.proto.types_pb2 import Job
 from distributed_input.api.protocol import PROTOCOL
-from distributed_input.dispatcher.limits import Limits
-from distributed_input.dispatcher.state import State
+from distributed_input.dispatcher.limits import DispatcherLimits
+from distributed_input.dispatcher.state import DispatcherState
 
 PARTITIONS, SPLITS = 4, 16
 
 
-def state(**limits: Any) -> State:
+def state(**limits: Any) -> DispatcherState:
     """A dispatcher's state at time 0."""
-    return State("d", 0.0, Limits(**limits))
+    return DispatcherState("d", 0.0, DispatcherLimits(**limits))
 
 
 def job(name: str = "train", data: bytes = b"data", **fields: Any) -> Job:

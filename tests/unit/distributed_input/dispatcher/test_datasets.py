@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from distributed_input.api.errors import TerminalError
-from distributed_input.dispatcher.datasets import PIECE_BYTES, Datasets, Upload
+from distributed_input.dispatcher.datasets import PIECE_BYTES, DatasetStore, DatasetUpload
 from distributed_input.runtime.statuses import InvalidRequestError, NotFoundError
 
 
-def put(datasets: Datasets, data: bytes, in_use: frozenset[str] = frozenset()) -> str:
-    upload = Upload(hashlib.sha256(data).hexdigest())
+def put(datasets: DatasetStore, data: bytes, in_use: frozenset[str] = frozenset()) -> str:
+    upload = DatasetUpload(hashlib.sha256(data).hexdigest())
     datasets.reserve(len(data), in_use)
     upload.add(data)
     datasets.add(upload.dataset_id, upload.finish())
@@ -22,7 +22,7 @@ def put(datasets: Datasets, data: bytes, in_use: frozenset[str] = frozenset()) -
 
 
 def test_what_is_put_is_got():
-    datasets = Datasets(100)
+    datasets = DatasetStore(100)
     name = put(datasets, b"data")
     assert datasets.get(name) == (b"data",)
     assert (datasets.count, datasets.size) == (1, 4)
@@ -32,11 +32,11 @@ def test_what_is_put_is_got():
 
 def test_what_is_not_there_says_so():
     with pytest.raises(NotFoundError, match="not registered"):
-        Datasets(100).get("0" * 64)
+        DatasetStore(100).get("0" * 64)
 
 
 def test_the_least_recently_used_that_nobody_uses_goes_first():
-    datasets = Datasets(10)
+    datasets = DatasetStore(10)
     a, b, c = (put(datasets, data) for data in (b"aaa", b"bbb", b"ccc"))
     datasets.get(a)
     d = put(datasets, b"dddd", frozenset({b}))
@@ -44,7 +44,7 @@ def test_the_least_recently_used_that_nobody_uses_goes_first():
 
 
 def test_what_is_in_use_stays_and_the_limit_is_named():
-    datasets = Datasets(10)
+    datasets = DatasetStore(10)
     a = put(datasets, b"aaaaaa")
     with pytest.raises(TerminalError, match=r"the limit is 10 bytes \(--max-dataset-bytes\)"):
         put(datasets, b"bbbbbb", frozenset({a}))
@@ -53,7 +53,7 @@ def test_what_is_in_use_stays_and_the_limit_is_named():
 
 
 def test_uploads_on_their_way_count():
-    datasets = Datasets(10)
+    datasets = DatasetStore(10)
     datasets.reserve(8, ())
     with pytest.raises(TerminalError, match="11 on their way"):
         datasets.reserve(3, ())
@@ -62,7 +62,7 @@ def test_uploads_on_their_way_count():
 
 
 def test_damaged_bytes_are_refused():
-    upload = Upload(hashlib.sha256(b"data").hexdigest())
+    upload = DatasetUpload(hashlib.sha256(b"data").hexdigest())
     upload.add(b"dat")
     upload.add(b"A")
     with pytest.raises(InvalidRequestError, match="is not the SHA-256 of the 4 bytes"):
@@ -72,12 +72,12 @@ def test_damaged_bytes_are_refused():
 @pytest.mark.parametrize("name", ["", "x", "A" * 64, "0" * 63, "0" * 65, "0" * 64 + "\n"])
 def test_what_is_no_hash_is_refused(name):
     with pytest.raises(InvalidRequestError, match="dataset_id"):
-        Upload(name)
+        DatasetUpload(name)
 
 
 def test_small_chunks_become_few_pieces():
     data = bytes(range(256)) * (PIECE_BYTES // 256) * 2 + b"rest"
-    upload = Upload(hashlib.sha256(data).hexdigest())
+    upload = DatasetUpload(hashlib.sha256(data).hexdigest())
     for start in range(0, len(data), 1000):
         upload.add(data[start : start + 1000])
     pieces = upload.finish()
@@ -90,7 +90,7 @@ def test_small_chunks_become_few_pieces():
     st.sets(st.binary(min_size=1, max_size=6), max_size=3),
 )
 def test_the_bound_holds_whatever_comes(steps, pinned):
-    datasets, reserved = Datasets(12), 0
+    datasets, reserved = DatasetStore(12), 0
     in_use = frozenset(hashlib.sha256(data).hexdigest() for data in pinned)
     had: set[str] = set()
     for step, data in steps:

@@ -1,4 +1,4 @@
-"""Facts: merged in any order to the same, never less, never contradictory."""
+"""FactStore: merged in any order to the same, never less, never contradictory."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from distributed_input.api.proto.dispatcher_pb2 import PartitionFact
-from distributed_input.dispatcher.facts import Facts
+from distributed_input.dispatcher.facts import FactStore
 from distributed_input.runtime.statuses import InvalidRequestError
 from tests.unit.distributed_input.dispatcher.builders import PARTITIONS, SPLITS, fact
 
 
-def facts(most_epochs: int = 64) -> Facts:
-    return Facts(PARTITIONS, SPLITS, most_epochs)
+def facts(most_epochs: int = 64) -> FactStore:
+    return FactStore(PARTITIONS, SPLITS, most_epochs)
 
 
-def all_of(known: Facts) -> list[PartitionFact]:
+def all_of(known: FactStore) -> list[PartitionFact]:
     return known.known(0, lambda partition: True)
 
 

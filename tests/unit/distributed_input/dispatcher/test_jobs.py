@@ -8,20 +8,20 @@ import pytest
 
 from distributed_input.api.errors import JobConflictError, RetryableError, TerminalError
 from distributed_input.api.proto import types_pb2
-from distributed_input.dispatcher.jobs import Jobs, differences
-from distributed_input.dispatcher.limits import Limits
+from distributed_input.dispatcher.jobs import JobRegistry, differences
+from distributed_input.dispatcher.limits import DispatcherLimits
 from distributed_input.runtime.statuses import InvalidRequestError, NotFoundError
 from tests.unit.distributed_input.dispatcher.builders import consumer, fact, job
 
-LIMITS = Limits(heartbeat=1.0, expiry=5.0, hold=10.0, forget=100.0, jobs=2)
+LIMITS = DispatcherLimits(heartbeat=1.0, expiry=5.0, hold=10.0, forget=100.0, jobs=2)
 
 
 @pytest.fixture
 def jobs():
-    return Jobs(LIMITS)
+    return JobRegistry(LIMITS)
 
 
-def beat(jobs: Jobs, now: float, **fields: Any) -> None:
+def beat(jobs: JobRegistry, now: float, **fields: Any) -> None:
     entry = jobs.entry("train")
     assert entry is not None
     assert entry.consumers.beat(now, consumer(0, 1, "1", **fields)) is None

@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from distributed_input.api.errors import DistributedInputError, ProtocolError
 from distributed_input.api.proto import types_pb2
 from distributed_input.api.proto.dispatcher_pb2 import ConsumerHeartbeatResponse
-from distributed_input.dispatcher.state import State
+from distributed_input.dispatcher.state import DispatcherState
 from distributed_input.runtime.statuses import NotFoundError
 from tests.unit.distributed_input.dispatcher.builders import (
     PARTITIONS,
@@ -27,7 +27,7 @@ from tests.unit.distributed_input.dispatcher.builders import (
 )
 
 
-def beat(known: State, now: float, *args: Any, **fields: Any) -> ConsumerHeartbeatResponse:
+def beat(known: DispatcherState, now: float, *args: Any, **fields: Any) -> ConsumerHeartbeatResponse:
     return known.consumer_beat(now, consumer(*args, **fields)).response
 
 

@@ -7,20 +7,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from distributed_input.api.errors import TerminalError
-from distributed_input.dispatcher.limits import Limits
-from distributed_input.dispatcher.workers import Workers
+from distributed_input.dispatcher.limits import DispatcherLimits
+from distributed_input.dispatcher.workers import WorkerRegistry
 from distributed_input.runtime.statuses import InvalidRequestError
 from tests.unit.distributed_input.dispatcher.builders import worker
 
-LIMITS = Limits(expiry=5.0)
+LIMITS = DispatcherLimits(expiry=5.0)
 
 
-def ids(workers: Workers, now: float) -> list[str]:
+def ids(workers: WorkerRegistry, now: float) -> list[str]:
     return [info.worker_id for info in workers.live(now)]
 
 
 def test_a_worker_lives_as_long_as_it_is_heard():
-    workers = Workers(LIMITS)
+    workers = WorkerRegistry(LIMITS)
     workers.beat(0.0, worker("a", rows=3, draining=True))
     workers.beat(3.0, worker("b", "h:2"))
     assert ids(workers, 5.0) == ["a", "b"]
@@ -31,7 +31,7 @@ def test_a_worker_lives_as_long_as_it_is_heard():
 
 
 def test_only_those_that_did_not_drain_are_losses():
-    workers = Workers(LIMITS)
+    workers = WorkerRegistry(LIMITS)
     workers.beat(0.0, worker("a", draining=True))
     workers.beat(0.0, worker("b", "h:2"))
     workers.expire(9.0)
@@ -39,7 +39,7 @@ def test_only_those_that_did_not_drain_are_losses():
 
 
 def test_of_two_at_one_address_the_later_one_serves():
-    workers = Workers(LIMITS)
+    workers = WorkerRegistry(LIMITS)
     workers.beat(0.0, worker("before", "h:1"))
     workers.beat(1.0, worker("after", "h:1"))
     assert ids(workers, 1.0) == ["after"]
@@ -52,7 +52,7 @@ def test_of_two_at_one_address_the_later_one_serves():
 
 
 def test_the_earlier_one_serves_again_once_the_later_one_is_gone():
-    workers = Workers(LIMITS)
+    workers = WorkerRegistry(LIMITS)
     workers.beat(0.0, worker("before", "h:1"))
     workers.beat(1.0, worker("after", "h:1"))
     workers.beat(10.0, worker("before", "h:1"))
@@ -60,7 +60,7 @@ def test_the_earlier_one_serves_again_once_the_later_one_is_gone():
 
 
 def test_a_worker_may_move():
-    workers = Workers(LIMITS)
+    workers = WorkerRegistry(LIMITS)
     workers.beat(0.0, worker("a", "h:1"))
     workers.beat(1.0, worker("a", "h:2"))
     workers.beat(1.0, worker("b", "h:1"))
@@ -73,11 +73,11 @@ def test_a_worker_may_move():
 )
 def test_fields_that_cannot_be_are_named(field, beat):
     with pytest.raises(InvalidRequestError, match=field):
-        Workers(LIMITS).beat(0.0, beat)
+        WorkerRegistry(LIMITS).beat(0.0, beat)
 
 
 def test_their_number_is_bounded():
-    workers = Workers(Limits(workers=2))
+    workers = WorkerRegistry(DispatcherLimits(workers=2))
     for i in range(2):
         workers.beat(0.0, worker(f"w{i}", f"h:{i}"))
     with pytest.raises(TerminalError, match="more than 2 workers"):
@@ -93,7 +93,7 @@ BEATS = st.tuples(
 
 @given(st.lists(BEATS, max_size=60))
 def test_no_two_live_workers_ever_share_an_address(beats):
-    workers, now = Workers(LIMITS), 0.0
+    workers, now = WorkerRegistry(LIMITS), 0.0
     for wait, worker_id, address in beats:
         now += wait
         try:

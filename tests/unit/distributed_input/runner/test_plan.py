@@ -9,16 +9,22 @@ from dataclasses import replace
 from pathlib import Path
 
 from distributed_input.runner import plan
-from distributed_input.runner.folders import Folders
-from distributed_input.runner.plan import Files, Input, Plan, Programs, Stock
+from distributed_input.runner.folders import RunFolders
+from distributed_input.runner.plan import (
+    Plan,
+    PlannedInput,
+    PlannedTfDataService,
+    Programs,
+    RunFiles,
+)
 
-FILES = Files(Folders("r", Path("/run"), Path("/shm")))
-ONE = Input("train", {"seed": 1}, workers=2, parallelism=3, path="/code", relaxed=True)
-TWO = Input("eval", {"seed": 2}, port=7070)
+FILES = RunFiles(RunFolders("r", Path("/run"), Path("/shm")))
+ONE = PlannedInput("train", {"seed": 1}, workers=2, parallelism=3, path="/code", relaxed=True)
+TWO = PlannedInput("eval", {"seed": 2}, port=7070)
 PROGRAMS = Programs(("D",), ("W",), ("S",))
 
 
-def of(*inputs: Input, trainers: int = 1) -> Plan:
+def of(*inputs: PlannedInput, trainers: int = 1) -> Plan:
     return Plan(inputs, ("python", "train.py"), trainers=trainers, programs=PROGRAMS)
 
 
@@ -109,7 +115,7 @@ def test_several_trainers_get_a_cluster_unless_they_have_one() -> None:
     assert own["TF_CONFIG"] == "mine"
 
 
-STOCK = Input("train", {}, workers=2, path="/code", stock=Stock(7080, (1, 2), cache_bytes=9))
+STOCK = PlannedInput("train", {}, workers=2, path="/code", stock=PlannedTfDataService(7080, (1, 2), cache_bytes=9))
 
 
 def test_the_stock_service_has_ports_that_trainers_know_beforehand() -> None:
@@ -134,6 +140,6 @@ def test_trainers_get_the_stock_services_address() -> None:
     assert name not in plan.trainer_env({name: "an outer run's"}, of(ONE), FILES, 0, [])
     env = plan.trainer_env({}, of(STOCK), FILES, 0, [])
     assert env[name] == "grpc://127.0.0.1:7080"
-    other = replace(STOCK, name="eval", stock=Stock(7090, (3,)))
+    other = replace(STOCK, name="eval", stock=PlannedTfDataService(7090, (3,)))
     both = plan.trainer_env({}, of(STOCK, other, ONE), FILES, 0, [])
     assert both[name] == "train=grpc://127.0.0.1:7080,eval=grpc://127.0.0.1:7090"

@@ -22,7 +22,7 @@ from distributed_input.assignment.jobs import DatasetFacts
 from distributed_input.client.reader import Reader
 from distributed_input.dispatcher.clock import RunningClock
 from distributed_input.dispatcher.service import DESCRIPTOR, DispatcherService
-from distributed_input.dispatcher.state import State
+from distributed_input.dispatcher.state import DispatcherState
 from distributed_input.rows import blocks
 from distributed_input.rows.blocks import RowBlock
 from distributed_input.rows.elements import ElementSpec, Leaf
@@ -66,7 +66,7 @@ class System:
     """What runs. `state` is the dispatcher's knowledge."""
 
     folder: Path
-    state: State
+    state: DispatcherState
     clock: RunningClock
     address: str
     sidecars: list[Sidecar] = field(default_factory=list)

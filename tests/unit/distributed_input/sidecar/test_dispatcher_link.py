@@ -10,7 +10,7 @@ import pytest
 
 from distributed_input.api.errors import DistributedInputError, FencedError
 from distributed_input.api.proto.types_pb2 import Job
-from distributed_input.dispatcher.datasets import Datasets
+from distributed_input.dispatcher.datasets import DatasetStore
 from distributed_input.runtime.credentials import Credentials
 from distributed_input.sidecar.dispatcher_link import DispatcherLink
 from tests.unit.distributed_input.dispatcher.builders import fact, job
@@ -123,7 +123,7 @@ def test_a_dispatcher_that_comes_back_empty_gets_the_dataset_though_another_brou
     first.register(traced, b"traced", soon())
     eventually(lambda: holders(system) == 1)
     # Another consumer of the run has registered the job there before this one's next heartbeat.
-    system.state.datasets = Datasets(1 << 20)
+    system.state.datasets = DatasetStore(1 << 20)
     system.state.dispatcher_id = "its next life"
     eventually(lambda: system.state.datasets.has(traced.dataset_id))
 

@@ -9,22 +9,27 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from distributed_input.api.config import (
+    BatchingConfig,
+    CodeSource,
+    DatasetConfig,
+    DeliveryConfig,
+    InputConfig,
+)
 from distributed_input.api.resource.input import GROUP, KIND, DistributedInput
 from distributed_input.api.resource.problems import Problem, ResourceError, problems
 from distributed_input.api.resource.scalars import quantity_bytes
 from distributed_input.api.resource.yaml_lines import Document, YamlError, documents
 
-__all__ = ["ResourceError", "data_plane_config", "load", "load_all", "loads", "loads_all"]
-
-_NOT_OF_THE_DATA_PLANE: Any = {
-    "trainers": True,
-    "workers": True,
-    "dispatcher": True,
-    "network_policy": True,
-    "suspend": True,
-    "tf_data_service": True,
-    "sidecar": {"image", "resources"},
-}
+__all__ = [
+    "ResourceError",
+    "data_plane_config",
+    "input_config",
+    "load",
+    "load_all",
+    "loads",
+    "loads_all",
+]
 
 
 def load(path: str | os.PathLike[str]) -> DistributedInput:
@@ -60,26 +65,37 @@ def loads_all(text: str, source: str = "<text>") -> list[DistributedInput]:
     return _read(text, source, None)
 
 
-def data_plane_config(resource: DistributedInput) -> dict[str, Any]:
-    """What the sidecar's `--config` takes under `inputs[<name>]`: plain JSON.
-
-    Every field of the spec that says what is read and how is there, camelCase, with its default;
-    what has none is null. What only says how many processes there are and where is not there.
-    Three differ from the YAML: `dataset.fromTrainer` is always true or false, `dataset.source`
-    says `image: true` where nothing was said, and `sidecar.bufferBytes` is the number that
-    `buffer` stands for.
-    """
-    config: dict[str, Any] = resource.spec.model_dump(
-        mode="json", by_alias=True, exclude=_NOT_OF_THE_DATA_PLANE
+def input_config(resource: DistributedInput) -> InputConfig:
+    """Return what the sidecar needs of a resource. A relative `source.path` becomes absolute."""
+    spec, source = resource.spec, resource.spec.dataset.source
+    path = os.path.abspath(source.path) if source.path else None
+    return InputConfig(
+        dataset=DatasetConfig(
+            entry_point=spec.dataset.entry_point,
+            args=spec.dataset.args,
+            source=CodeSource(
+                os.path.abspath(source.path) if source.path else None, source.config_map
+            ),
+        ),
+        processing_mode=spec.processing_mode,
+        num_splits=spec.num_splits,
+        partitions=spec.partitions,
+        seed=spec.seed,
+        epochs=spec.epochs,
+        batching=BatchingConfig(spec.batching.global_batch_size, spec.batching.remainder),
+        order=spec.order,
+        determinism=spec.determinism,
+        sidecar=DeliveryConfig(
+            spec.sidecar.read_ahead,
+            spec.sidecar.timeout_seconds,
+            quantity_bytes(spec.sidecar.buffer),
+        ),
     )
-    dataset, sidecar = config["dataset"], config["sidecar"]
-    dataset["fromTrainer"] = resource.spec.dataset.traced
-    source = {key: value for key, value in dataset["source"].items() if value is not None}
-    if "path" in source:
-        source["path"] = os.path.abspath(source["path"])
-    dataset["source"] = source or {"image": True}
-    sidecar["bufferBytes"] = quantity_bytes(sidecar.pop("buffer"))
-    return config
+
+
+def data_plane_config(resource: DistributedInput) -> dict[str, Any]:
+    """Return `input_config` as JSON: the value of `inputs.<name>` in the sidecar's --config."""
+    return input_config(resource).to_json()
 
 
 def _read(text: str, source: str, folder: Path | None) -> list[DistributedInput]:

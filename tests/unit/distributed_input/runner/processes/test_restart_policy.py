@@ -7,25 +7,24 @@ import signal
 from hypothesis import given
 from hypothesis import strategies as st
 
-from distributed_input.runner.processes import policy
-from distributed_input.runner.processes.policy import (
-    Ending,
+from distributed_input.runner.processes.restart_policy import (
+    CrashHistory,
     GiveUp,
-    History,
-    Limits,
     Restart,
-    after_crash,
+    RestartPolicy,
+    Termination,
+    after_exit,
 )
 
-LIMITS = Limits()
+LIMITS = RestartPolicy()
 
 
 def steps(gaps: list[float], *, ready: bool = True, status: int = 1) -> list[Restart | GiveUp]:
     """What follows each of several crashes, `gaps` seconds apart, until one is the last."""
-    history, now, found = History(), 0.0, []
+    history, now, found = CrashHistory(), 0.0, []
     for gap in gaps:
         now += gap
-        history, step = after_crash(history, now, status, ready, LIMITS)
+        history, step = after_exit(history, now, status, ready, LIMITS)
         found.append(step)
         if isinstance(step, GiveUp):
             break
@@ -54,10 +53,10 @@ def test_three_lives_that_were_never_ready_are_enough() -> None:
 
 
 def test_a_refused_configuration_is_final_at_the_first_start_only() -> None:
-    _, first = after_crash(History(), 0.0, 2, False, LIMITS)
+    _, first = after_exit(CrashHistory(), 0.0, 2, False, LIMITS)
     assert isinstance(first, GiveUp)
     # Later it may mean that somebody else has taken the port meanwhile.
-    _, later = after_crash(History(ever_ready=True), 0.0, 2, False, LIMITS)
+    _, later = after_exit(CrashHistory(ever_ready=True), 0.0, 2, False, LIMITS)
     assert isinstance(later, Restart)
 
 
@@ -70,12 +69,12 @@ def test_delays_stay_in_bounds_and_a_loop_always_ends(gaps: list[float], ready: 
         assert isinstance(found[-1], GiveUp)
 
 
-def due(ending: Ending, now: float) -> int:
+def due(ending: Termination, now: float) -> int:
     return policy.signal_due(ending, now, grace=30.0)
 
 
 def test_an_interrupt_becomes_a_sigterm_and_then_a_sigkill() -> None:
-    ending = Ending(signal.SIGINT, since=100.0)
+    ending = Termination(signal.SIGINT, since=100.0)
     assert due(ending, 100.0) == signal.SIGINT
     assert due(ending, 129.9) == signal.SIGINT
     assert due(ending, 130.0) == signal.SIGTERM
@@ -83,13 +82,13 @@ def test_an_interrupt_becomes_a_sigterm_and_then_a_sigkill() -> None:
 
 
 def test_a_sigterm_becomes_a_sigkill() -> None:
-    ending = Ending(signal.SIGTERM, since=100.0)
+    ending = Termination(signal.SIGTERM, since=100.0)
     assert due(ending, 129.9) == signal.SIGTERM
     assert due(ending, 130.0) == signal.SIGKILL
 
 
 def test_urging_hurries() -> None:
-    ending = policy.urged(Ending(signal.SIGINT, since=100.0), 101.0)
+    ending = policy.urged(Termination(signal.SIGINT, since=100.0), 101.0)
     assert due(ending, 101.0) == signal.SIGTERM
     assert due(ending, 104.0) == signal.SIGKILL
     assert due(policy.urged(ending, 101.5), 101.5) == signal.SIGKILL

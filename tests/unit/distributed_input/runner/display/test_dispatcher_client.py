@@ -12,8 +12,8 @@ import pytest
 from distributed_input.api.errors import UnavailableError
 from distributed_input.api.proto import dispatcher_pb2, types_pb2
 from distributed_input.runner.commands import status as command
-from distributed_input.runner.display.asking import Dispatcher
-from distributed_input.runner.display.stats import Consumer, Status, Worker
+from distributed_input.runner.display.dispatcher_client import DispatcherClient
+from distributed_input.runner.display.stats import ConsumerSample, StatusSample, WorkerSample
 from distributed_input.runtime import serving, stubs
 from distributed_input.runtime.credentials import Credentials
 
@@ -40,7 +40,7 @@ ANSWER = dispatcher_pb2.StatusResponse(
 
 
 class _Service:
-    def Status(self, _request: object, _context: object) -> dispatcher_pb2.StatusResponse:  # noqa: N802
+    def StatusSample(self, _request: object, _context: object) -> dispatcher_pb2.StatusResponse:  # noqa: N802
         return ANSWER
 
     def __getattr__(self, _name: str) -> object:
@@ -66,15 +66,15 @@ def address(token_file: str) -> Iterator[str]:
 
 
 def test_an_answer_as_values(address: str, token_file: str) -> None:
-    dispatcher = Dispatcher(address, Credentials.from_args(token_file, {}))
-    expected = Status(
+    dispatcher = DispatcherClient(address, Credentials.from_args(token_file, {}))
+    expected = StatusSample(
         consumers=(
-            Consumer(
+            ConsumerSample(
                 *("train", 1, "i", 2, 100, 10, 1.0, 4.0, 0.5),
                 waiting_for="a worker",
             ),
         ),
-        workers=(Worker("w", "h:1", rows=9, busy=2.5),),
+        workers=(WorkerSample("w", "h:1", rows=9, busy=2.5),),
         jobs=("train",),
     )
     assert dispatcher.status(timeout=10) == expected
@@ -83,7 +83,7 @@ def test_an_answer_as_values(address: str, token_file: str) -> None:
 
 
 def test_nobody_there_is_none_in_the_loop_and_an_error_elsewhere() -> None:
-    dispatcher = Dispatcher("127.0.0.1:1", Credentials())
+    dispatcher = DispatcherClient("127.0.0.1:1", Credentials())
     assert asyncio.run(dispatcher.status_or_none(timeout=0.5)) is None
     with pytest.raises(UnavailableError, match=r"asking the dispatcher at 127\.0\.0\.1:1"):
         dispatcher.status(timeout=0.5)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from distributed_input.runner.display import logfiles
+from distributed_input.runner import process_logs
 
 INFO = json.dumps({"level": "info", "message": "serving"})
 ERROR = json.dumps({"time": "t", "level": "error", "message": "no disk", "path": "/data"})
@@ -32,35 +32,35 @@ LIBRARY = "E0000 00:00:1763713440.000000    7 server.cc:5] shutting down"
 def test_last_words(tmp_path: Path, lines: list[str], words: str) -> None:
     log = tmp_path / "part.log"
     log.write_text("".join(f"{line}\n" for line in lines))
-    assert logfiles.last_words(log) == words
+    assert process_logs.last_words(log) == words
 
 
 def test_an_exception_in_the_log_is_part_of_the_words(tmp_path: Path) -> None:
     log = tmp_path / "part.log"
     entry = {"level": "error", "message": "failed", "traceback": "Trace\n  x\nValueError: 3"}
     log.write_text(json.dumps(entry))
-    assert logfiles.last_words(log) == "failed ValueError: 3"
+    assert process_logs.last_words(log) == "failed ValueError: 3"
 
 
 def test_no_log_says_nothing(tmp_path: Path) -> None:
-    assert logfiles.last_words(tmp_path / "none") == ""
+    assert process_logs.last_words(tmp_path / "none") == ""
 
 
 def test_a_log_is_trimmed_under_its_writer(tmp_path: Path) -> None:
     log = tmp_path / "part.log"
     writer = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.write(writer, b"".join(b"line %d\n" % n for n in range(50_000)))
-    logfiles.trim(log, most=100_000)
+    process_logs.trim(log, most=100_000)
     os.write(writer, b"and on\n")
     os.close(writer)
     assert log.stat().st_size < 70_000
-    assert logfiles.tail(log, 2) == ["line 49999", "and on"]
+    assert process_logs.tail(log, 2) == ["line 49999", "and on"]
 
 
 def test_logs_are_kept(tmp_path: Path) -> None:
     (tmp_path / "logs").mkdir()
     (tmp_path / "logs" / "worker-0.log").write_text("x")
-    kept = logfiles.keep(tmp_path / "logs", tmp_path / "new" / "kept")
+    kept = process_logs.keep(tmp_path / "logs", tmp_path / "new" / "kept")
     assert kept is not None
     assert (kept / "worker-0.log").read_text() == "x"
 
@@ -69,5 +69,5 @@ def test_only_the_newest_kept_logs_stay(tmp_path: Path) -> None:
     for number in range(8):
         (tmp_path / f"logs-{number}").mkdir()
         os.utime(tmp_path / f"logs-{number}", (number, number))
-    logfiles.prune(tmp_path, "logs-")
+    process_logs.prune(tmp_path, "logs-")
     assert sorted(path.name for path in tmp_path.iterdir()) == [f"logs-{n}" for n in range(3, 8)]

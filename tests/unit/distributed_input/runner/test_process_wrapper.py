@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from distributed_input.runner.processes import guard
+from distributed_input.runner import process_wrapper
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 RUN = f"test{os.getpid()}"
@@ -19,7 +19,7 @@ RUN = f"test{os.getpid()}"
 
 @pytest.fixture
 def marked() -> Iterator[subprocess.Popen[bytes]]:
-    env = {**os.environ, guard.MARK_ENV: guard.mark(RUN, "worker-0")}
+    env = {**os.environ, process_wrapper.MARK_ENV: process_wrapper.mark(RUN, "worker-0")}
     # `read` of a pipe that never ends: a process that waits, and says when it does.
     command = ["sh", "-c", "echo up; read x"]
     process = subprocess.Popen(
@@ -33,15 +33,15 @@ def marked() -> Iterator[subprocess.Popen[bytes]]:
 
 
 def test_a_mark_finds_its_processes_and_no_others(marked: subprocess.Popen[bytes]) -> None:
-    assert list(guard.marked(f"{RUN}:")) == [(marked.pid, f"{RUN}:worker-0")]
-    assert list(guard.marked(f"{RUN}:worker-1")) == []
-    assert marked.pid in guard.descendants(os.getpid())
+    assert list(process_wrapper.marked(f"{RUN}:")) == [(marked.pid, f"{RUN}:worker-0")]
+    assert list(process_wrapper.marked(f"{RUN}:worker-1")) == []
+    assert marked.pid in process_wrapper.descendants(os.getpid())
 
 
 def test_a_run_is_killed_but_for_those_that_are_spared(marked: subprocess.Popen[bytes]) -> None:
-    assert guard.kill_run(RUN, but="worker")
+    assert process_wrapper.kill_run(RUN, but="worker")
     assert marked.poll() is None
-    assert guard.kill_run(RUN)
+    assert process_wrapper.kill_run(RUN)
     assert marked.wait(5) == -9
 
 
@@ -50,7 +50,7 @@ def guarded(*command: str, say: bytes, **streams: int) -> subprocess.Popen[bytes
     read_end, write_end = os.pipe()
     arguments = ["--lifeline", str(read_end), "--run", RUN, "--name", "trainer-0"]
     process = subprocess.Popen(
-        [sys.executable, "-I", "-S", guard.__file__, *arguments, "--", *command],
+        [sys.executable, "-I", "-S", process_wrapper.__file__, *arguments, "--", *command],
         pass_fds=[read_end],
         start_new_session=True,
         **streams,  # type: ignore[call-overload]
@@ -70,14 +70,14 @@ def ended(process: subprocess.Popen[bytes]) -> int:
 
 @pytest.mark.parametrize(("script", "status"), [("exit 5", 5), ("kill -TERM $$", -15)])
 def test_a_guard_ends_as_its_trainer(script: str, status: int) -> None:
-    assert ended(guarded("sh", "-c", script, say=bytes([guard.START]))) == status
+    assert ended(guarded("sh", "-c", script, say=bytes([process_wrapper.START]))) == status
 
 
 def test_a_guard_whose_trainer_cannot_be_started_says_why(tmp_path: Path) -> None:
     with subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as cat:
         assert cat.stdin
         assert cat.stdout
-        start = bytes([guard.START])
+        start = bytes([process_wrapper.START])
         assert ended(guarded("no-such-file", say=start, stderr=cat.stdin.fileno())) == 127
         assert ended(guarded(str(tmp_path), say=start, stderr=cat.stdin.fileno())) == 126
         cat.stdin.close()
@@ -88,21 +88,21 @@ def test_a_guard_whose_trainer_cannot_be_started_says_why(tmp_path: Path) -> Non
 
 def test_a_dismissed_guard_never_starts_its_trainer(tmp_path: Path) -> None:
     flag = tmp_path / "started"
-    assert ended(guarded("touch", str(flag), say=bytes([guard.QUIT]))) == 0
+    assert ended(guarded("touch", str(flag), say=bytes([process_wrapper.QUIT]))) == 0
     assert not flag.exists()
 
 
 def test_a_signal_right_behind_the_start_is_not_lost() -> None:
     # Even where it comes before the trainer's exec.
     for _ in range(20):
-        say = bytes([guard.START, 15])
+        say = bytes([process_wrapper.START, 15])
         assert ended(guarded("sh", "-c", "while :; do read x; done", say=say)) == -15
 
 
 def test_a_trainers_sigpipe_is_not_ignored() -> None:
     # Python ignores it, and what is ignored is inherited.
     grep = ["grep", "SigIgn", "/proc/self/status"]
-    process = guarded(*grep, say=bytes([guard.START]), stdout=subprocess.PIPE)
+    process = guarded(*grep, say=bytes([process_wrapper.START]), stdout=subprocess.PIPE)
     assert process.stdout
     ignored = int(process.stdout.read().split()[1], 16)
     assert ended(process) == 0
