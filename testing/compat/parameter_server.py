@@ -16,7 +16,7 @@ import tensorflow as tf
 
 import distributed_input
 from distributed_input.api.errors import ConfigError
-from distributed_input.runner.processes.trainers import free_ports
+from distributed_input.runtime.addresses import free_ports
 from testing.compat.multiworker import numbers
 
 WORKERS = 2

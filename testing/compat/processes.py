@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from distributed_input.runner.processes.trainers import free_ports
+from distributed_input.runtime.addresses import free_ports
 from testing.integration.cluster import Sidecar
 
 ROOT = Path(__file__).parents[2]

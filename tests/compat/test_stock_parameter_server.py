@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from distributed_input.runner.processes.trainers import free_ports
+from distributed_input.runtime.addresses import free_ports
 from testing.compat import parameter_server_program as program
 from testing.compat.behaviour import Reference, behaviour
 from testing.compat.stock_servers import StockServers

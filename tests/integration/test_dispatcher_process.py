@@ -20,12 +20,13 @@ import pytest
 from grpc_health.v1 import health_pb2
 from grpc_reflection.v1alpha import reflection_pb2
 
+from distributed_input.api.environment import TOKEN_ENV
 from distributed_input.api.errors import TerminalError, UnavailableError
 from distributed_input.api.proto import dispatcher_pb2 as wire
 from distributed_input.api.proto.types_pb2 import Job
 from distributed_input.api.protocol import PROTOCOL
 from distributed_input.runtime import serving, statuses
-from distributed_input.runtime.credentials import TOKEN_ENV, Credentials
+from distributed_input.runtime.credentials import Credentials
 from distributed_input.runtime.stubs import Stub
 
 HEALTH: Any = health_pb2.DESCRIPTOR.services_by_name["Health"]

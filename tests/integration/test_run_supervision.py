@@ -40,7 +40,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
 
 
 def left_over(home: Path) -> list[Path]:
-    """RunFolders of the test's runs that are still there; in shared memory, of all dead runs."""
+    """Return folders of the test's runs, and of all dead runs in shared memory."""
     shared = Path(f"/dev/shm/distributed-input-{os.getuid()}").glob("run-*")
     dead = [folder for folder in shared if folders._is_stale(folder)]
     return [*home.glob("distributed-input-*/run-*"), *dead]
@@ -338,7 +338,7 @@ def test_a_failed_trainer_stops_the_others(start: Start) -> None:
     ending = 'test $DISTRIBUTED_INPUT_CONSUMER_INDEX = 1 && exit 9; exec "$0" "$@"'
     run = start(["sh", "-c", ending, *python(LISTENING)], "--trainers", "2")
     assert run.wait() == 9
-    assert "trainer-1 ended with status 9: stopping the others" in run.err.rest()
+    assert "trainer-1 ended with status 9: stopping the other trainers" in run.err.rest()
 
 
 def test_several_inputs_share_a_sidecar(start: Start) -> None:

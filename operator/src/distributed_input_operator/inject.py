@@ -8,10 +8,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from distributed_input.api.environment import SIDECAR_IMAGE_ENV
 from distributed_input.api.errors import ConfigError
 from distributed_input_operator.injection import offline, yaml_text
 
-IMAGE_ENV = "DISTRIBUTED_INPUT_SIDECAR_IMAGE"
 EXIT_CONFIG = 2
 _STDIN = "-"
 
@@ -59,8 +59,8 @@ def _parser() -> argparse.ArgumentParser:
     )
     made.add_argument(
         "--image",
-        default=os.environ.get(IMAGE_ENV, ""),
-        help=f"of the sidecar, where no input names one (default: ${IMAGE_ENV})",
+        default=os.environ.get(SIDECAR_IMAGE_ENV, ""),
+        help=f"of the sidecar, where no input names one (default: ${SIDECAR_IMAGE_ENV})",
     )
     return made
 

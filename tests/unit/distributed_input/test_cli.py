@@ -1,4 +1,4 @@
-"""The command with its subcommands."""
+"""The command `distributed-input` and its subcommands."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_help_names_every_subcommand(capsys: pytest.CaptureFixture[str]) -> None
 
 
 @pytest.mark.parametrize("name", ["run", "status", "inject"])
-def test_a_subcommands_help_teaches(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_subcommands_help_has_examples(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="0"):
         cli.main([name, "--help"])
     assert f"distributed-input {name} " in capsys.readouterr().out.split("examples:")[1]
@@ -46,7 +46,7 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out.startswith("distributed-input ")
 
 
-def test_a_subcommand_imports_no_other() -> None:
+def test_a_subcommand_does_not_import_the_others() -> None:
     code = (
         "import sys; from distributed_input import cli; cli.main(['version']); "
         "print(*(m for m in sys.modules if m.startswith(('grpc', 'tensorflow', "
@@ -58,7 +58,7 @@ def test_a_subcommand_imports_no_other() -> None:
     assert printed[1:] == [""]
 
 
-def test_a_dry_run_starts_nothing_and_shows_every_command(
+def test_a_dry_run_starts_nothing_and_prints_every_command(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "input.yaml"
@@ -73,7 +73,7 @@ def test_a_dry_run_starts_nothing_and_shows_every_command(
 
 
 @pytest.mark.parametrize("flags", [["--workers", "0"], ["--trainers", "x"], ["--grace-seconds=-1"]])
-def test_a_number_out_of_bounds_is_refused(
+def test_a_number_out_of_bounds_is_rejected(
     flags: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit, match="2"):
@@ -105,7 +105,7 @@ def test_inject_prints_the_manifests_with_their_sidecar(
     assert resource == yaml.safe_load(INPUT)
 
 
-def test_inject_says_what_does_not_fit(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_inject_reports_what_is_invalid(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "job.yaml").write_text(JOB)
     assert cli.main(["inject", "-f", str(tmp_path / "job.yaml"), "--image", "a:1"]) == 2
     out, err = capsys.readouterr()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from distributed_input.api import names
+from distributed_input.api import files, names
 from distributed_input.api.resource.input import DistributedInput
 from distributed_input.api.resource.load import data_plane_config
 from distributed_input_operator.objects.children import manifest
@@ -18,7 +18,7 @@ def shared_objects(resource: DistributedInput, settings: Settings) -> list[dict[
     name = names.shared(resource.metadata.name)
     return [
         manifest(resource, "v1", "ServiceAccount", name, automountServiceAccountToken=False),
-        manifest(resource, "v1", "ConfigMap", name, data={names.CONFIG_KEY: _config(resource)}),
+        manifest(resource, "v1", "ConfigMap", name, data={files.CONFIG_KEY: _config(resource)}),
         manifest(
             resource,
             "networking.k8s.io/v1",
@@ -36,7 +36,7 @@ def token_secret(resource: DistributedInput, token: str) -> dict[str, Any]:
         "v1",
         "Secret",
         names.shared(resource.metadata.name),
-        stringData={names.TOKEN_KEY: token},
+        stringData={files.TOKEN_KEY: token},
     )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from distributed_input.api import names
+from distributed_input.api import environment, files, flags, names
 from distributed_input.api.resource.input import DistributedInput, TfDataService
 from distributed_input.api.resource.scalars import quantity_bytes
 from distributed_input_operator.objects.children import SCRATCH_MOUNT
@@ -29,13 +29,12 @@ def stock_address(resource: DistributedInput) -> str:
 
 
 def stock_env(inputs: Sequence[DistributedInput]) -> list[dict[str, Any]]:
-    """What a trainer is told of the inputs' stock services; see `names.TF_DATA_SERVICE_ENV`."""
+    """What a trainer is told of the inputs' stock services; see TF_DATA_SERVICE_ENV."""
     found = {one.metadata.name: stock_address(one) for one in inputs if stock_address(one)}
     if not found:
         return []
-    named = [f"{name}={address}" for name, address in found.items()]
-    value = ",".join(named) if len(found) > 1 else next(iter(found.values()))
-    return [{"name": names.TF_DATA_SERVICE_ENV, "value": value}]
+    value = environment.tf_data_service_value(found)
+    return [{"name": environment.TF_DATA_SERVICE_ENV, "value": value}]
 
 
 def stock_service_port(resource: DistributedInput) -> list[dict[str, Any]]:
@@ -58,10 +57,14 @@ def add_stock_dispatcher(
     if stock is None:
         return pod
     name, spec = resource.metadata.name, resource.spec
-    args = ["dispatcher", "--port", str(stock.port), "--work-dir", f"{_JOURNAL_DIR}/journal"]
-    if stock.static_sharding:
-        workers = f"{names.worker(name)}:{names.TF_DATA_WORKER_PORT}:{spec.workers.replicas}"
-        args += ["--static-workers", f"dns:{workers}"]
+    workers = f"{names.worker(name)}:{names.TF_DATA_WORKER_PORT}:{spec.workers.replicas}"
+    args = flags.tf_data_dispatcher_arguments(
+        flags.TfDataDispatcherFlags(
+            port=stock.port,
+            work_dir=f"{_JOURNAL_DIR}/journal",
+            static_workers=f"dns:{workers}" if stock.static_sharding else "",
+        )
+    )
     made = _container(
         names.TF_DATA_DISPATCHER_CONTAINER, resource, settings, stock, args, stock.port
     )
@@ -88,17 +91,21 @@ def add_stock_worker(
     if stock is None:
         return pod
     port = names.TF_DATA_WORKER_PORT
-    args = ["worker", "--dispatcher", names.address(resource.metadata.name, stock.port)]
-    args += ["--port", str(port), "--advertise", f"$({_POD_IP_ENV}):{port}"]
-    args += ["--cache-bytes", str(quantity_bytes(stock.cross_trainer_cache))]
-    if resource.spec.dataset.source.config_map:
-        args += ["--path", names.CODE_DIR]
+    args = flags.tf_data_worker_arguments(
+        flags.TfDataWorkerFlags(
+            dispatcher=names.address(resource.metadata.name, stock.port),
+            port=port,
+            advertise=f"$({_POD_IP_ENV}):{port}",
+            cache_bytes=quantity_bytes(stock.cross_trainer_cache),
+            path=files.CODE_DIR if resource.spec.dataset.source.config_map else None,
+        )
+    )
     made = _container(names.TF_DATA_WORKER_CONTAINER, resource, settings, stock, args, port)
     ours = pod["containers"][0]
     address = {"name": _POD_IP_ENV, "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}
     made["env"] = [*ours["env"], address]
     made["volumeMounts"] = [
-        mount for mount in ours["volumeMounts"] if mount["mountPath"] != names.TOKENS_DIR
+        mount for mount in ours["volumeMounts"] if mount["mountPath"] != files.TOKENS_DIR
     ]
     return {**pod, "containers": [*pod["containers"], made]}
 

@@ -23,10 +23,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distributed_input.api.errors import ConfigError, UnavailableError
+from distributed_input.api.files import SOCKET_NAME
 from distributed_input.api.proto import trainer_pb2
 from distributed_input.runtime import shared_files
 
-SOCKET_NAME = "sidecar.sock"
 _PACKET_BYTES = 1 << 18
 # Linux tells of the other side's end by POLLRDHUP, other systems by POLLHUP alone.
 _HANGUP = select.POLLHUP | getattr(select, "POLLRDHUP", 0)

@@ -24,6 +24,7 @@ from distributed_input.api.errors import (
     UnavailableError,
     from_kind,
 )
+from distributed_input.api.files import DATASET_PREFIX
 from distributed_input.api.proto import trainer_pb2, types_pb2
 from distributed_input.api.protocol import PROTOCOL, check_protocol
 from distributed_input.client.channel import Channel, SidecarGone
@@ -129,7 +130,7 @@ class Reader:
         request = trainer_pb2.Open()
         request.CopyFrom(self._open)
         if self._dataset:
-            request.dataset_file = f"dataset-{uuid.uuid4().hex}"
+            request.dataset_file = f"{DATASET_PREFIX}{uuid.uuid4().hex}"
             self._channel.write_file(request.dataset_file, self._dataset)
         self._channel.send(open=request)
         deadline = time.monotonic() + self.welcome.timeout_seconds + _GRACE_SECONDS

@@ -1,4 +1,4 @@
-"""All that the dispatcher knows. Pure: the time is passed in; not thread-safe: see `service`."""
+"""The dispatcher's state. Pure, with the time as an argument. Not thread-safe, see `service`."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ from distributed_input.runtime import metrics
 
 @dataclass(frozen=True)
 class ConsumerAnswer:
-    """What a consumer is told, and what people should be told."""
+    """The response to a consumer, and contradictions to log."""
 
     response: ConsumerHeartbeatResponse
     conflicts: list[str]
 
 
 class DispatcherState:
-    """WorkerRegistry, jobs with their consumers and facts, and datasets. Times in seconds.
+    """Workers, jobs with their consumers and facts, and datasets. Times in seconds.
 
     Args:
-        dispatcher_id: unique to this life.
+        dispatcher_id: unique to this start of the dispatcher.
         started: the time now.
-        limits: see there.
+        limits: limits of the registries.
     """
 
     def __init__(self, dispatcher_id: str, started: float, limits: DispatcherLimits) -> None:
@@ -47,10 +47,10 @@ class DispatcherState:
         self.jobs = JobRegistry(limits)
         self.datasets = DatasetStore(limits.dataset_bytes)
         self._started = started
-        self._joined: dict[str, str] = {}  # incarnation -> job, of those that hold an index
+        self._joined: dict[str, str] = {}  # job by incarnation, of consumers that hold an index
 
     def worker_beat(self, now: float, beat: WorkerHeartbeatRequest) -> WorkerHeartbeatResponse:
-        """Note a worker. Raises as `WorkerRegistry.beat`, and ProtocolError."""
+        """Record a worker's heartbeat. Raise ProtocolError, or as `WorkerRegistry.beat`."""
         protocol.check_protocol(beat.protocol, f"worker {beat.worker_id} at {beat.address}")
         self.workers.beat(now, beat)
         return WorkerHeartbeatResponse(
@@ -58,9 +58,9 @@ class DispatcherState:
         )
 
     def consumer_beat(self, now: float, beat: ConsumerHeartbeatRequest) -> ConsumerAnswer:
-        """Note a consumer, or only tell it of the workers where it names no job yet.
+        """Record a consumer's heartbeat. Without a job, the response only has the workers.
 
-        Raises as `ConsumerRegistry.beat` and `FactStore.learn`, and ProtocolError.
+        Raises ProtocolError, or as `ConsumerRegistry.beat` and `FactStore.merge`.
         """
         who = f"the sidecar of consumer {beat.index} of job {beat.job}"
         protocol.check_protocol(beat.protocol, who)
@@ -78,7 +78,7 @@ class DispatcherState:
         return ConsumerAnswer(response, self._join(now, entry, beat, response))
 
     def status(self, now: float) -> StatusResponse:
-        """Everyone that is alive, and the jobs in use."""
+        """Return the live workers and consumers, and the jobs in use."""
         response = StatusResponse(
             dispatcher_id=self.dispatcher_id,
             uptime_seconds=now - self._started,
@@ -89,25 +89,25 @@ class DispatcherState:
             if live or self.jobs.in_use(now, entry):
                 response.jobs.append(entry.job)
             response.consumers.extend(
-                ConsumerInfo(last=consumer.last, age_seconds=now - consumer.heard)
+                ConsumerInfo(last=consumer.last, age_seconds=now - consumer.received)
                 for consumer in live
             )
         return response
 
     def datasets_in_use(self, now: float) -> set[str]:
-        """The ids of the datasets of jobs in use."""
+        """Return the ids of the datasets of jobs in use."""
         entries = self.jobs.entries()
         return {entry.job.dataset_id for entry in entries if self.jobs.in_use(now, entry)}
 
     def expire(self, now: float) -> None:
-        """Drop what has been silent or unused for too long; to be called now and then."""
+        """Remove expired workers and consumers, and unused jobs. Call it periodically."""
         self.workers.expire(now)
         self.jobs.forget(now)
         live = {c.last.incarnation for e in self.jobs.entries() for c in e.consumers.live(now)}
         self._joined = {key: job for key, job in self._joined.items() if key in live}
 
     def samples(self, now: float) -> Iterator[metrics.Sample]:
-        """The metrics."""
+        """Yield the metrics."""
         live = self.workers.live(now)
         draining = sum(worker.draining for worker in live)
         for state, count in (("serving", len(live) - draining), ("draining", draining)):
@@ -143,10 +143,10 @@ class DispatcherState:
         self._joined[beat.incarnation] = beat.job
         entry.used = now
         if entry.job.mode == types_pb2.PARALLEL_EPOCHS:
-            return []  # each consumer has an order of its own: nothing to share
+            return []  # each consumer has its own order, so there are no shared facts
         lowest, highest = entry.consumers.epochs()
         oldest = lowest - 1  # a consumer may still be at the end of the epoch before
-        conflicts = entry.facts.learn(beat.facts, oldest, highest + 1)
+        conflicts = entry.facts.merge(beat.facts, oldest, highest + 1)
         entry.facts.forget(oldest)
         others = entry.facts.known(beat.epoch - 1, lambda p: p % beat.count != beat.index)
         response.facts.extend(others)

@@ -59,7 +59,7 @@ class PlannedInput:
     """One DistributedInput of the run."""
 
     name: str
-    config: InputConfig = InputConfig()
+    config: InputConfig = field(default_factory=InputConfig)
     workers: int = 1
     parallelism: int | None = None
     """Rows that a worker computes at once; None: the worker's default."""

@@ -28,7 +28,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 
 MARK_ENV = "DISTRIBUTED_INPUT_RUN"
-"""Equals `api.environment.RUN_MARK_ENV`, which this file cannot import. A unit test compares them."""
+"""Equals `api.environment.RUN_MARK_ENV`, which this file cannot import. A test compares them."""
 START = 0
 QUIT = 255
 EXIT_NOT_FOUND = 127

@@ -57,8 +57,8 @@ class Credentials:
         """Raise ConfigError if other machines can reach `listen` and there is no token."""
         if not self.required and not addresses.is_loopback(listen):
             raise ConfigError(
-                f"--listen {listen}: other machines can reach it, and there is no token. Anyone could "
-                f"register a dataset and run code here. Set --token-file or {TOKEN_ENV}, or "
+                f"--listen {listen}: other machines can reach it, and there is no token, so anyone "
+                f"could register a dataset and run code here. Set --token-file or {TOKEN_ENV}, or "
                 "listen on 127.0.0.1"
             )
 
@@ -71,7 +71,7 @@ class Credentials:
         for header in presented:
             offered = header.removeprefix(_SCHEME).encode()
             for token in accepted:
-                # Constant time without an early exit, so that timing reveals nothing about the token.
+                # Constant time and no early exit, so that timing reveals nothing about the token.
                 accepted_any |= hmac.compare_digest(offered, token.encode())
         return accepted_any
 

@@ -90,8 +90,8 @@ class MetricsServer:
             self._server = _HttpServer((host, port), _handler(render, healthy))
         except OSError as error:
             raise ConfigError(
-                f"--metrics-listen {listen}: cannot bind ({error.strerror or error}): set another port, "
-                "port 0 for a free port, or off"
+                f"--metrics-listen {listen}: cannot bind ({error.strerror or error}): set another "
+                "port, port 0 for a free port, or off"
             ) from error
         self.port: int = self._server.server_address[1]
         self.address = addresses.join(host, self.port)

@@ -55,7 +55,7 @@ def redact(secret: str) -> None:
 
 
 class JsonFormatter(logging.Formatter):
-    """Formats a log record as one line of JSON: time (UTC, ISO, ms), level, part, message, fields."""
+    """Formats a log record as one line of JSON with time (UTC), level, part, message and fields."""
 
     def __init__(self, part: str) -> None:
         super().__init__()

@@ -139,7 +139,7 @@ def make_server(
     except (OSError, RuntimeError) as error:
         cause = getattr(error, "strerror", None) or "another process uses the port"
         raise ConfigError(
-            f"--listen {listen}: cannot bind ({cause}): set another address, or port 0 for a free port"
+            f"--listen {listen}: cannot bind ({cause}): set another port, or port 0 for a free port"
         ) from error
     names = [handler.service_name() for handler in handlers if isinstance(handler, _NAMED)]
     servicer = health.HealthServicer()

@@ -70,7 +70,10 @@ def abort(context: grpc.ServicerContext, error: Exception, method: str) -> NoRet
             "unexpected error in a call", method=method, error=repr(error)
         )
         code, kind = grpc.StatusCode.INTERNAL, TerminalError.__name__
-        text = f"{type(error).__name__}: {error} (a bug, or an error in the user's code: see this server's log)"
+        text = (
+            f"{type(error).__name__}: {error} (a bug, or an error in the user's code: see this "
+            "server's log)"
+        )
     context.set_trailing_metadata(((_KIND, kind),))
     context.abort(code, text[:_MESSAGE_CHARACTERS])
     raise AssertionError("abort returned")

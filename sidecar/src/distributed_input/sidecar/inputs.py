@@ -7,13 +7,14 @@ import json
 import threading
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import grpc
 
+from distributed_input.api.config import InputConfig
 from distributed_input.api.errors import (
     ConfigError,
     DistributedInputError,
@@ -21,6 +22,7 @@ from distributed_input.api.errors import (
     RetryableError,
     UnavailableError,
 )
+from distributed_input.api.files import RING_PREFIX
 from distributed_input.api.proto import dispatcher_pb2, types_pb2, worker_pb2
 from distributed_input.assignment.jobs import full_name
 from distributed_input.runtime import statuses
@@ -40,7 +42,7 @@ class Input:
 
     Args:
         name: of the resource.
-        spec: the spec with all defaults, as `data_plane_config` makes it.
+        spec: its configuration.
         address: of the dispatcher, host:port.
         folder: where the ring goes.
         job: which of the input's; empty: its own.
@@ -52,7 +54,7 @@ class Input:
     def __init__(
         self,
         name: str,
-        spec: Mapping[str, Any],
+        spec: InputConfig,
         address: str,
         credentials: Credentials,
         folder: Path,
@@ -63,11 +65,10 @@ class Input:
         self.name, self.job = name, job
         self.config = job_of(full_name(name, job), spec)
         self.from_trainer = not self.config.HasField("entry_point")
-        sidecar = spec.get("sidecar", {})
-        self.read_ahead = int(sidecar.get("readAhead", 1))
-        self.timeout_seconds = float(sidecar.get("timeoutSeconds", 600))
+        self.read_ahead = spec.sidecar.read_ahead
+        self.timeout_seconds = float(spec.sidecar.timeout_seconds)
         self.streams = StreamStats()
-        self.ring = Ring(folder / f"ring-{uuid.uuid4().hex}", int(sidecar["bufferBytes"]))
+        self.ring = Ring(folder / f"{RING_PREFIX}{uuid.uuid4().hex}", spec.sidecar.buffer_bytes)
         self.link = DispatcherLink(address, credentials, consumer, consumers)
         self.link.stats = self.stats
         self.link.own_facts = self._facts
@@ -222,38 +223,24 @@ _REMAINDERS = {"keep": types_pb2.KEEP, "drop": types_pb2.DROP, "pad": types_pb2.
 _ORDERS = {"strict": types_pb2.STRICT, "any": types_pb2.ANY}
 
 
-def job_of(name: str, spec: Mapping[str, Any]) -> types_pb2.Job:
-    """The job that a resolved spec asks for, as far as the spec alone says.
-
-    Raises:
-        ConfigError: naming the field that does not fit.
-    """
-    dataset = spec.get("dataset") or {}
-    batching = spec.get("batching") or {}
+def job_of(name: str, spec: InputConfig) -> types_pb2.Job:
+    """The job that a resolved spec asks for, as far as the spec alone says."""
     job = types_pb2.Job(
         name=name,
-        seed=spec.get("seed", 0),
-        mode=_choice(_MODES, spec, "processingMode", "distributed_epoch"),
-        num_splits=spec.get("numSplits") or 0,
-        partitions=spec.get("partitions") or 0,
-        global_batch_size=batching.get("globalBatchSize") or 0,
-        remainder=_choice(_REMAINDERS, batching, "remainder", "keep"),
-        order=_choice(_ORDERS, spec, "order", "strict"),
-        epochs=spec.get("epochs") or 0,
-        strict=spec.get("determinism") == "strict",
+        seed=spec.seed,
+        mode=_MODES[spec.processing_mode],
+        num_splits=spec.num_splits or 0,
+        partitions=spec.partitions or 0,
+        global_batch_size=spec.batching.global_batch_size or 0,
+        remainder=_REMAINDERS[spec.batching.remainder],
+        order=_ORDERS[spec.order],
+        epochs=spec.epochs or 0,
+        strict=spec.determinism == "strict",
     )
-    if dataset.get("entryPoint"):
-        source = dataset.get("source") or {}
-        job.entry_point.target = dataset["entryPoint"]
-        job.entry_point.args_json = json.dumps(dataset.get("args") or {}, sort_keys=True)
-        job.entry_point.path = source.get("path") or ""
+    if spec.dataset.entry_point is not None:
+        job.entry_point.target = spec.dataset.entry_point
+        job.entry_point.args_json = json.dumps(dict(spec.dataset.args), sort_keys=True)
+        job.entry_point.path = spec.dataset.source.path or ""
         content = job.entry_point.SerializeToString(deterministic=True)
         job.dataset_id = hashlib.sha256(content).hexdigest()
     return job
-
-
-def _choice(choices: Mapping[str, int], fields: Mapping[str, Any], key: str, default: str) -> Any:
-    value = fields.get(key) or default
-    if value not in choices:
-        raise ConfigError(f"{key}: {value!r} is none of {', '.join(choices)}")
-    return choices[value]

@@ -11,9 +11,11 @@ import struct
 import threading
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
+from distributed_input.api import flags
+from distributed_input.api.config import InputConfig
 from distributed_input.api.errors import ConfigError
+from distributed_input.api.files import DATASET_PREFIX, RING_PREFIX, RUN_DIR, SOCKET_NAME
 from distributed_input.runtime import args as common
 from distributed_input.runtime import heap, logs, ready, shared_files, shutdown
 from distributed_input.runtime.credentials import Credentials
@@ -25,7 +27,6 @@ from distributed_input.sidecar.inputs import Input
 from distributed_input.sidecar.samples import samples
 
 _log = logs.get("sidecar.main")
-SOCKET_NAME = "sidecar.sock"
 
 
 class Sidecar:
@@ -83,27 +84,27 @@ def _timeval(seconds: float) -> bytes:
 def _parser() -> argparse.ArgumentParser:
     made = common.parser("sidecar", "Fetches a trainer's share of its inputs into shared memory.")
     made.add_argument(
-        "--dispatcher",
+        flags.DISPATCHER,
         action="append",
         required=True,
         metavar="[INPUT=]HOST:PORT",
         help="dispatcher of an input; once for each input where there are several",
     )
     made.add_argument(
-        "--config",
+        flags.CONFIG,
         action="append",
         required=True,
         metavar="FILE",
         help='JSON: {"inputs": {NAME: SPEC}}; repeatable, for inputs in files of their own',
     )
-    made.add_argument("--dir", default="/run/distributed-input", help="folder shared with trainers")
-    made.add_argument("--consumer-index", type=int, default=0)
-    made.add_argument("--consumer-count", type=int, default=1)
+    made.add_argument(flags.DIR, default=RUN_DIR, help="folder shared with trainers")
+    made.add_argument(flags.CONSUMER_INDEX, type=int, default=0)
+    made.add_argument(flags.CONSUMER_COUNT, type=int, default=1)
     return made
 
 
-def _configs(paths: Sequence[str]) -> dict[str, Any]:
-    inputs: dict[str, Any] = {}
+def _configs(paths: Sequence[str]) -> dict[str, InputConfig]:
+    inputs: dict[str, InputConfig] = {}
     for path in paths:
         found = _config(path)
         twice = sorted(found.keys() & inputs.keys())
@@ -113,7 +114,7 @@ def _configs(paths: Sequence[str]) -> dict[str, Any]:
     return inputs
 
 
-def _config(path: str) -> dict[str, Any]:
+def _config(path: str) -> dict[str, InputConfig]:
     try:
         inputs = json.loads(Path(path).read_text())["inputs"]
     except (OSError, ValueError, KeyError, TypeError) as error:
@@ -122,7 +123,8 @@ def _config(path: str) -> dict[str, Any]:
         ) from error
     if not isinstance(inputs, dict) or not inputs:
         raise ConfigError(f"--config {path}: names no inputs")
-    return inputs
+    where = f"--config {path}: inputs"
+    return {name: InputConfig.from_json(spec, f"{where}.{name}") for name, spec in inputs.items()}
 
 
 def _dispatchers(given: Sequence[str], names: Sequence[str]) -> dict[str, str]:
@@ -152,7 +154,7 @@ def _inputs(args: argparse.Namespace, folder: Path) -> Served:
     specs = _configs(args.config)
     dispatchers = _dispatchers(args.dispatcher, list(specs))
     # Of an earlier life: a dataset, too, that its trainer had written and nobody has taken.
-    for stale in (*folder.glob("ring-*"), *folder.glob("dataset-*")):
+    for stale in (*folder.glob(f"{RING_PREFIX}*"), *folder.glob(f"{DATASET_PREFIX}*")):
         stale.unlink(missing_ok=True)
 
     def make(name: str, job: str) -> Input:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import grpc
 
+from distributed_input.api import flags
 from distributed_input.api.errors import RetryableError, UnavailableError
 from distributed_input.api.proto import dispatcher_pb2, worker_pb2
 from distributed_input.runtime import args as common
@@ -32,38 +33,38 @@ _HAND_BACK_SECONDS = 2.0  # of the grace period: for streams that have not ended
 def _parser() -> argparse.ArgumentParser:
     made = common.parser("worker", "Runs splits of datasets and streams their rows.")
     common.add_listen(made)
-    made.add_argument("--dispatcher", required=True, metavar="HOST:PORT")
+    made.add_argument(flags.DISPATCHER, required=True, metavar="HOST:PORT")
     made.add_argument(
-        "--advertise",
-        default="auto",
+        flags.ADVERTISE,
+        default=flags.ADVERTISE_AUTO,
         metavar="HOST:PORT|auto",
         help="where sidecars reach this worker (default: as it listens; where that is on all "
         "addresses, the one that reaches the dispatcher)",
     )
     made.add_argument(
-        "--parallelism",
+        flags.PARALLELISM,
         type=int,
         default=0,
         help="elements made at once over all streams (default: the cores)",
     )
     made.add_argument(
-        "--max-streams",
+        flags.MAX_STREAMS,
         type=int,
         default=2048,
         help="open at once, of all jobs (default: 2048, which one job of the most partitions takes "
         "where each reads a split ahead); others are refused",
     )
     made.add_argument(
-        "--share-bytes",
+        flags.SHARE_BYTES,
         type=int,
         default=64 << 20,
         help="rows kept for other jobs of the same dataset (default: 64 MiB)",
     )
     made.add_argument(
-        "--path", action="append", default=[], help="folder put before Python's path; repeatable"
+        flags.PATH, action="append", default=[], help="folder put before Python's path; repeatable"
     )
     made.add_argument(
-        "--relaxed",
+        flags.RELAXED,
         action="store_true",
         help="run TensorFlow without op determinism: faster for some datasets, but what is made "
         "again after a failure may differ",

@@ -27,7 +27,9 @@ from tests.unit.distributed_input.dispatcher.builders import (
 )
 
 
-def beat(known: DispatcherState, now: float, *args: Any, **fields: Any) -> ConsumerHeartbeatResponse:
+def beat(
+    known: DispatcherState, now: float, *args: Any, **fields: Any
+) -> ConsumerHeartbeatResponse:
     return known.consumer_beat(now, consumer(*args, **fields)).response
 
 
@@ -38,9 +40,9 @@ def test_a_worker_learns_the_interval_and_who_answers():
 
 def test_versions_too_far_apart_are_refused():
     known = state()
-    with pytest.raises(ProtocolError, match="worker w at h:1 speaks protocol 9"):
+    with pytest.raises(ProtocolError, match="worker w at h:1 uses protocol 9"):
         known.worker_beat(0.0, worker(protocol=9))
-    with pytest.raises(ProtocolError, match="consumer 1 of job train speaks no protocol"):
+    with pytest.raises(ProtocolError, match="consumer 1 of job train uses no protocol"):
         known.consumer_beat(0.0, consumer(1, 2, "1", protocol=0))
     assert not known.status(0.0).workers
 

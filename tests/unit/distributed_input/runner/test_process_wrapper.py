@@ -1,4 +1,4 @@
-"""Finding processes, and being the process in between."""
+"""Marks of processes, and the parent process of a trainer."""
 
 from __future__ import annotations
 
@@ -11,16 +11,21 @@ from pathlib import Path
 
 import pytest
 
+from distributed_input.api.environment import RUN_MARK_ENV
 from distributed_input.runner import process_wrapper
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 RUN = f"test{os.getpid()}"
 
 
+def test_the_mark_is_the_contracts_variable() -> None:
+    assert process_wrapper.MARK_ENV == RUN_MARK_ENV
+
+
 @pytest.fixture
 def marked() -> Iterator[subprocess.Popen[bytes]]:
     env = {**os.environ, process_wrapper.MARK_ENV: process_wrapper.mark(RUN, "worker-0")}
-    # `read` of a pipe that never ends: a process that waits, and says when it does.
+    # It prints a line, then waits for a line from a pipe that stays open.
     command = ["sh", "-c", "echo up; read x"]
     process = subprocess.Popen(
         command, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
@@ -38,15 +43,15 @@ def test_a_mark_finds_its_processes_and_no_others(marked: subprocess.Popen[bytes
     assert marked.pid in process_wrapper.descendants(os.getpid())
 
 
-def test_a_run_is_killed_but_for_those_that_are_spared(marked: subprocess.Popen[bytes]) -> None:
-    assert process_wrapper.kill_run(RUN, but="worker")
+def test_killing_a_run_excludes_the_named_processes(marked: subprocess.Popen[bytes]) -> None:
+    assert process_wrapper.kill_run(RUN, except_names="worker")
     assert marked.poll() is None
     assert process_wrapper.kill_run(RUN)
     assert marked.wait(5) == -9
 
 
-def guarded(*command: str, say: bytes, **streams: int) -> subprocess.Popen[bytes]:
-    """A guard of `command` that gets `say` and then an end of file when the caller lets go."""
+def wrapped(*command: str, sent: bytes, **streams: int) -> subprocess.Popen[bytes]:
+    """Start a wrapper of `command` with `sent` in its pipe. `ended` closes the pipe."""
     read_end, write_end = os.pipe()
     arguments = ["--lifeline", str(read_end), "--run", RUN, "--name", "trainer-0"]
     process = subprocess.Popen(
@@ -56,7 +61,7 @@ def guarded(*command: str, say: bytes, **streams: int) -> subprocess.Popen[bytes
         **streams,  # type: ignore[call-overload]
     )
     os.close(read_end)
-    os.write(write_end, say)
+    os.write(write_end, sent)
     process.lifeline = write_end
     return process
 
@@ -69,40 +74,40 @@ def ended(process: subprocess.Popen[bytes]) -> int:
 
 
 @pytest.mark.parametrize(("script", "status"), [("exit 5", 5), ("kill -TERM $$", -15)])
-def test_a_guard_ends_as_its_trainer(script: str, status: int) -> None:
-    assert ended(guarded("sh", "-c", script, say=bytes([process_wrapper.START]))) == status
+def test_a_wrapper_ends_with_its_trainers_status_or_signal(script: str, status: int) -> None:
+    assert ended(wrapped("sh", "-c", script, sent=bytes([process_wrapper.START]))) == status
 
 
-def test_a_guard_whose_trainer_cannot_be_started_says_why(tmp_path: Path) -> None:
+def test_a_trainer_that_cannot_start_is_reported(tmp_path: Path) -> None:
     with subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as cat:
         assert cat.stdin
         assert cat.stdout
         start = bytes([process_wrapper.START])
-        assert ended(guarded("no-such-file", say=start, stderr=cat.stdin.fileno())) == 127
-        assert ended(guarded(str(tmp_path), say=start, stderr=cat.stdin.fileno())) == 126
+        assert ended(wrapped("no-such-file", sent=start, stderr=cat.stdin.fileno())) == 127
+        assert ended(wrapped(str(tmp_path), sent=start, stderr=cat.stdin.fileno())) == 126
         cat.stdin.close()
         missing, forbidden = cat.stdout.read().decode().splitlines()
     assert missing == "distributed-input: no-such-file: command not found"
     assert "ermission denied" in forbidden
 
 
-def test_a_dismissed_guard_never_starts_its_trainer(tmp_path: Path) -> None:
+def test_a_wrapper_that_gets_quit_never_starts_its_trainer(tmp_path: Path) -> None:
     flag = tmp_path / "started"
-    assert ended(guarded("touch", str(flag), say=bytes([process_wrapper.QUIT]))) == 0
+    assert ended(wrapped("touch", str(flag), sent=bytes([process_wrapper.QUIT]))) == 0
     assert not flag.exists()
 
 
-def test_a_signal_right_behind_the_start_is_not_lost() -> None:
-    # Even where it comes before the trainer's exec.
+def test_a_signal_directly_after_the_start_is_not_lost() -> None:
+    # Even if it arrives before the trainer's exec.
     for _ in range(20):
-        say = bytes([process_wrapper.START, 15])
-        assert ended(guarded("sh", "-c", "while :; do read x; done", say=say)) == -15
+        sent = bytes([process_wrapper.START, 15])
+        assert ended(wrapped("sh", "-c", "while :; do read x; done", sent=sent)) == -15
 
 
 def test_a_trainers_sigpipe_is_not_ignored() -> None:
-    # Python ignores it, and what is ignored is inherited.
+    # Python ignores SIGPIPE, and children inherit that.
     grep = ["grep", "SigIgn", "/proc/self/status"]
-    process = guarded(*grep, say=bytes([process_wrapper.START]), stdout=subprocess.PIPE)
+    process = wrapped(*grep, sent=bytes([process_wrapper.START]), stdout=subprocess.PIPE)
     assert process.stdout
     ignored = int(process.stdout.read().split()[1], 16)
     assert ended(process) == 0

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from distributed_input.api.files import SOCKET_NAME
 from distributed_input.client.channel import Channel
 from distributed_input.sidecar.delivery.slot_pool import Ring
 from distributed_input.sidecar.input_registry import Served
-from distributed_input.sidecar.main import SOCKET_NAME, Sidecar
+from distributed_input.sidecar.main import Sidecar
 
 FOLDERS = [
     # folder, ring, socket and datasets

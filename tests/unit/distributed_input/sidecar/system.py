@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from distributed_input.api.config import InputConfig
 from distributed_input.api.proto import worker_pb2
 from distributed_input.api.proto.dispatcher_pb2 import WorkerHeartbeatRequest
 from distributed_input.api.protocol import PROTOCOL
@@ -84,7 +85,15 @@ class System:
 
         def make(name: str, job: str) -> Input:
             whom = consumer, consumers
-            return Input(name, spec, self.address, Credentials(), self.folder, *whom, job)
+            return Input(
+                name,
+                InputConfig.from_json(spec),
+                self.address,
+                Credentials(),
+                self.folder,
+                *whom,
+                job,
+            )
 
         served = Served(make, ["train"])
         sidecar = Sidecar(served, self.folder, consumer, consumers)

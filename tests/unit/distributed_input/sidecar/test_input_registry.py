@@ -8,6 +8,7 @@ from typing import cast
 
 import pytest
 
+from distributed_input.api.config import InputConfig
 from distributed_input.api.errors import ConfigError
 from distributed_input.runtime.credentials import Credentials
 from distributed_input.sidecar import input_registry as module
@@ -23,7 +24,7 @@ def served(tmp_path: Path) -> Iterator[Served]:
     spec = {"dataset": {"entryPoint": "a:b"}, "sidecar": {"bufferBytes": 1 << 12}}
 
     def make(name: str, job: str) -> Input:
-        return Input(name, spec, NOBODY, Credentials(), tmp_path, 0, 1, job)
+        return Input(name, InputConfig.from_json(spec), NOBODY, Credentials(), tmp_path, 0, 1, job)
 
     made = Served(make, ["train", "eval"])
     made.start()

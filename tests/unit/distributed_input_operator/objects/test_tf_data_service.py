@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from distributed_input.api import names
+from distributed_input.api import environment, files
 from distributed_input_operator.injection.injection import injected
 from distributed_input_operator.objects.tf_data_service import stock_env
 from distributed_input_operator.reconcile.plan import plan, report
@@ -62,7 +62,7 @@ def test_workers_tell_the_pods_address_and_get_no_token():
     assert made["args"][made["args"].index("--dispatcher") + 1] == "digits-dispatcher:7080"
     (ip,) = [one for one in made["env"] if one["name"] == "POD_IP"]
     assert ip["valueFrom"] == {"fieldRef": {"fieldPath": "status.podIP"}}
-    assert names.TOKENS_DIR not in {one["mountPath"] for one in made["volumeMounts"]}
+    assert files.TOKENS_DIR not in {one["mountPath"] for one in made["volumeMounts"]}
 
 
 def test_static_sharding_names_the_workers_beforehand():
@@ -92,7 +92,7 @@ def test_injected_trainers_get_the_address():
     train = yaml_resource("train", "tfDataService: {}")
     made = injected(pod(inputs="train"), {}, finder(train), IMAGE)
     env = {one["name"]: one.get("value") for one in made["spec"]["containers"][0]["env"]}
-    assert env[names.TF_DATA_SERVICE_ENV] == "grpc://train-dispatcher:7080"
+    assert env[environment.TF_DATA_SERVICE_ENV] == "grpc://train-dispatcher:7080"
     two = [resource("a", **STOCK), resource("b", **STOCK), resource("c")]
     (both,) = stock_env(two)
     assert both["value"] == "a=grpc://a-dispatcher:7080,b=grpc://b-dispatcher:7080"

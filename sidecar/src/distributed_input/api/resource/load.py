@@ -73,9 +73,7 @@ def input_config(resource: DistributedInput) -> InputConfig:
         dataset=DatasetConfig(
             entry_point=spec.dataset.entry_point,
             args=spec.dataset.args,
-            source=CodeSource(
-                os.path.abspath(source.path) if source.path else None, source.config_map
-            ),
+            source=CodeSource(path, source.config_map),
         ),
         processing_mode=spec.processing_mode,
         num_splits=spec.num_splits,

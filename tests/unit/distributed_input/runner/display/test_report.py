@@ -1,4 +1,4 @@
-"""The closing report, as text and as JSON."""
+"""The final report, as text and as JSON."""
 
 from __future__ import annotations
 
@@ -13,25 +13,31 @@ from distributed_input.runner.display.stats import (
     WorkerSample,
 )
 
-TALLY = InputStats()
-TALLY.add(
+STATS = InputStats()
+STATS.add(
     StatusSample(
-        [ConsumerSample("train", i, "x", epoch=1, rows=600, batches=6, wait=1, wall=4) for i in range(2)],
-        [WorkerSample("a", "h:1", rows=700, busy=2.5), WorkerSample("b", "h:2", rows=500, busy=1.5)],
+        [
+            ConsumerSample("train", i, "x", epoch=1, rows=600, batches=6, wait=1, wall=4)
+            for i in range(2)
+        ],
+        [
+            WorkerSample("a", "h:1", rows=700, busy=2.5),
+            WorkerSample("b", "h:2", rows=500, busy=1.5),
+        ],
     ),
     now=1.0,
 )
-WORKER = ProcessReport("worker-0", peak=300 << 20, restarts=1, addresses=("h:1", "h:2"))
+WORKER = ProcessReport("worker-0", peak_bytes=300 << 20, restarts=1, addresses=("h:1", "h:2"))
 ENDED = RunReport(
     status=0,
     cause="",
     seconds=5.0,
-    inputs=(report.summarize_input("train", TALLY, [WORKER], trainers=2, seconds=5.0),),
-    processes=(WORKER, ProcessReport("trainer-0", peak=0)),
+    inputs=(report.summarize_input("train", STATS, [WORKER], trainers=2, seconds=5.0),),
+    processes=(WORKER, ProcessReport("trainer-0", peak_bytes=0)),
 )
 
 
-def test_the_text_says_it_all() -> None:
+def test_the_text_has_totals_and_processes() -> None:
     assert report.as_text(ENDED) == (
         "  train: 2 epochs, 1200 rows in 12 batches, 300 rows/s, stall 25.0%\n"
         "  process    rows   busy  restarts  peak memory\n"
@@ -66,7 +72,7 @@ def test_the_json_has_units_in_its_names() -> None:
     }
 
 
-def test_an_input_that_nobody_read_is_said_to_be_one() -> None:
+def test_an_input_without_reads_is_reported() -> None:
     unread = report.summarize_input("eval", InputStats(), [], trainers=1, seconds=5.0)
     ended = RunReport(0, "", 5.0, (unread,), ())
-    assert report.as_text(ended).startswith("  eval: the trainer took no rows\n")
+    assert report.as_text(ended).startswith("  eval: the trainer read no rows\n")
