@@ -67,8 +67,8 @@ class DatasetStore:
                     break
         if self.size + size > self._limit:
             raise TerminalError(
-                f"no space for the dataset: datasets in use have {self._stored} bytes, uploads have "
-                f"{self._reserved + size}, and the limit is {self._limit} bytes "
+                f"no space for the dataset: datasets in use have {self._stored} bytes, uploads "
+                f"have {self._reserved + size}, and the limit is {self._limit} bytes "
                 f"({flags.MAX_DATASET_BYTES}). Capture less data in the dataset (read it from "
                 "files), or set spec.dataset.entryPoint"
             )

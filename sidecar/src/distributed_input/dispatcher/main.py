@@ -60,7 +60,8 @@ def _limits(args: argparse.Namespace) -> DispatcherLimits:
     if args.expiry_seconds < 2 * args.heartbeat_seconds:
         raise ConfigError(
             f"--expiry-seconds {args.expiry_seconds:g} is below twice --heartbeat-seconds "
-            f"{args.heartbeat_seconds:g}: set it higher, or one late heartbeat would remove a process"
+            f"{args.heartbeat_seconds:g}: one late heartbeat would remove a process. "
+            "Increase --expiry-seconds"
         )
     return DispatcherLimits(
         heartbeat=args.heartbeat_seconds,

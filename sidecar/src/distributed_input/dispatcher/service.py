@@ -106,7 +106,7 @@ class DispatcherService:
     # Called by the process.
 
     def expire(self) -> None:
-        """Remove expired entries. Call it every TICK_SECONDS, which also keeps the clock running."""
+        """Remove expired entries. Call it every TICK_SECONDS, which keeps the clock running."""
         with self._lock:
             self._state.expire(self._clock.now())
 

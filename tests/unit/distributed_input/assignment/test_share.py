@@ -42,10 +42,10 @@ def test_in_parallel_epochs_everyone_reads_everything() -> None:
     ("fields", "consumers", "replicas", "message"),
     [
         ({"partitions": 5}, 1, 1, r"5 does not divide the global batch of 64 .* \[1, 2, 4, 8"),
-        ({}, 3, 1, r"3 trainers do not divide .* one of \[1, 2, 4, 8\] trainers"),
-        ({}, 16, 1, r"16 trainers share 8 partitions: .* spec.partitions to 16"),
-        ({}, 1, 3, r"64 rows does not divide evenly among 3 replicas"),
-        ({"order": types_pb2.ANY}, 3, 1, r"64 rows does not divide evenly among 3 trainers"),
+        ({}, 3, 1, r"3 trainers cannot divide .* one of \[1, 2, 4, 8\] trainers"),
+        ({}, 16, 1, r"spec\.partitions: 16 trainers cannot share 8 .* Set it to 16"),
+        ({}, 1, 3, r"3 replicas of a trainer cannot divide a batch of 64 rows"),
+        ({"order": types_pb2.ANY}, 3, 1, r"3 trainers cannot divide a batch of 64 rows"),
     ],
 )
 def test_what_does_not_fit_is_refused_with_what_does(

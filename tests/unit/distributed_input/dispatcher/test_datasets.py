@@ -55,7 +55,7 @@ def test_what_is_in_use_stays_and_the_limit_is_named():
 def test_uploads_on_their_way_count():
     datasets = DatasetStore(10)
     datasets.reserve(8, ())
-    with pytest.raises(TerminalError, match="11 on their way"):
+    with pytest.raises(TerminalError, match="uploads have 11"):
         datasets.reserve(3, ())
     datasets.unreserve(8)
     datasets.reserve(10, ())

@@ -22,16 +22,16 @@ def all_of(known: FactStore) -> list[PartitionFact]:
 
 def test_the_longest_prefix_and_the_most_rows_stay():
     known = facts()
-    assert known.learn([fact(0, [5, 6], rows_seen=12)], 0, 0) == []
-    assert known.learn([fact(0, [5], rows_seen=7)], 0, 0) == []
-    assert known.learn([fact(0, [5, 6, 7], rows_seen=18)], 0, 0) == []
+    assert known.merge([fact(0, [5, 6], rows_seen=12)], 0, 0) == []
+    assert known.merge([fact(0, [5], rows_seen=7)], 0, 0) == []
+    assert known.merge([fact(0, [5, 6, 7], rows_seen=18)], 0, 0) == []
     assert all_of(known) == [fact(0, [5, 6, 7], rows_seen=18)]
 
 
 def test_the_end_stays():
     known = facts()
-    known.learn([fact(0, [5], rows_seen=5, ended=True)], 0, 0)
-    known.learn([fact(0, [5], rows_seen=5)], 0, 0)
+    known.merge([fact(0, [5], rows_seen=5, ended=True)], 0, 0)
+    known.merge([fact(0, [5], rows_seen=5)], 0, 0)
     assert all_of(known) == [fact(0, [5], rows_seen=5, ended=True)]
 
 
@@ -40,19 +40,19 @@ def test_the_most_rows_made_again_stay_and_are_passed_on():
     for remade in (3, 9, 0):
         told = fact(0, [5], rows_seen=7)
         told.remade = remade
-        known.learn([told], 0, 0)
+        known.merge([told], 0, 0)
     assert [told.remade for told in all_of(known)] == [9]
 
 
 def test_stretches_join_once_what_lies_between_is_known():
     known = facts()
-    known.learn([fact(0, [1, 2], rows_seen=3)], 0, 0)
-    known.learn([fact(0, [5], first_ordinal=4, first_rows=10, rows_seen=20)], 0, 0)
+    known.merge([fact(0, [1, 2], rows_seen=3)], 0, 0)
+    known.merge([fact(0, [5], first_ordinal=4, first_rows=10, rows_seen=20)], 0, 0)
     assert all_of(known) == [
         fact(0, [1, 2], rows_seen=20),
         fact(0, [5], first_ordinal=4, first_rows=10, rows_seen=20),
     ]
-    known.learn([fact(0, [3, 4], first_ordinal=2, first_rows=3)], 0, 0)
+    known.merge([fact(0, [3, 4], first_ordinal=2, first_rows=3)], 0, 0)
     assert all_of(known) == [fact(0, [1, 2, 3, 4, 5], rows_seen=20)]
 
 
@@ -67,8 +67,8 @@ def test_stretches_join_once_what_lies_between_is_known():
 )
 def test_a_contradiction_is_kept_out_as_a_whole_and_reported(second, problem):
     known = facts()
-    known.learn([fact(0, [5, 6], rows_seen=12)], 0, 0)
-    (reported,) = known.learn([second], 0, 0)
+    known.merge([fact(0, [5, 6], rows_seen=12)], 0, 0)
+    (reported,) = known.merge([second], 0, 0)
     assert problem in reported
     assert "epoch 0, partition 0" in reported
     assert known.conflicts == 1
@@ -86,8 +86,8 @@ def test_a_contradiction_is_kept_out_as_a_whole_and_reported(second, problem):
 )
 def test_no_rows_come_after_the_end(second):
     known = facts()
-    known.learn([fact(0, [5], rows_seen=5, ended=True)], 0, 0)
-    assert len(known.learn([second], 0, 0)) == 1
+    known.merge([fact(0, [5], rows_seen=5, ended=True)], 0, 0)
+    assert len(known.merge([second], 0, 0)) == 1
     assert all_of(known) == [fact(0, [5], rows_seen=5, ended=True)]
 
 
@@ -104,13 +104,13 @@ def test_no_rows_come_after_the_end(second):
 def test_what_cannot_be_is_named_and_nothing_is_learnt(bad, field):
     known = facts()
     with pytest.raises(InvalidRequestError, match=field):
-        known.learn([fact(1, [3]), bad], 0, 0)
+        known.merge([fact(1, [3]), bad], 0, 0)
     assert all_of(known) == []
 
 
 def test_only_the_epochs_asked_for_are_learnt_and_kept():
     known = facts()
-    known.learn([fact(0, [e + 1], epoch=e) for e in range(10)], 3, 7)
+    known.merge([fact(0, [e + 1], epoch=e) for e in range(10)], 3, 7)
     assert [f.epoch for f in all_of(known)] == [3, 4, 5, 6, 7]
     known.forget(5)
     assert [f.epoch for f in all_of(known)] == [5, 6, 7]
@@ -121,7 +121,7 @@ def test_only_the_epochs_asked_for_are_learnt_and_kept():
 def test_epochs_are_bounded_even_where_one_consumer_lags_for_ever():
     known = facts(most_epochs=3)
     for epoch in range(100):
-        known.learn([fact(0, [1], epoch=epoch)], 0, 1000)
+        known.merge([fact(0, [1], epoch=epoch)], 0, 1000)
         known.forget(-1)
     assert [f.epoch for f in all_of(known)] == [97, 98, 99]
 
@@ -157,7 +157,7 @@ def test_true_reports_give_the_same_in_any_order_and_never_less(drawn, random):
     borders: set[tuple[int, int]] = set()
     rows, ended = 0, False
     for report in reports:
-        assert known.learn([report], 0, 0) == []
+        assert known.merge([report], 0, 0) == []
         told = all_of(known)
         now = {
             (f.first_ordinal + i, f.first_rows + sum(f.split_rows[:i]))
@@ -169,7 +169,7 @@ def test_true_reports_give_the_same_in_any_order_and_never_less(drawn, random):
         assert all(f.rows_seen >= rows and (f.ended or not ended) for f in told)
         borders, rows, ended = now, told[0].rows_seen, told[0].ended
     for report in random.sample(reports * 2, len(reports) * 2):
-        assert shuffled.learn([report], 0, 0) == []
+        assert shuffled.merge([report], 0, 0) == []
     assert all_of(shuffled) == all_of(known)
 
 
@@ -191,7 +191,7 @@ def test_whatever_is_sent_what_is_told_is_consistent(reports):
     """Others can learn all that is told without ever meeting a contradiction."""
     known, other = facts(), facts()
     for report in reports:
-        known.learn([report], 1, 4)
-        assert other.learn(all_of(known), 0, 9) == []
+        known.merge([report], 1, 4)
+        assert other.merge(all_of(known), 0, 9) == []
     assert {f.epoch for f in all_of(known)} <= {1, 2, 3, 4}
     assert all_of(other) == all_of(known)

@@ -47,7 +47,7 @@ def test_a_different_job_is_refused_for_good_while_consumers_report(jobs):
     other = job(data=b"other", global_batch_size=8, remainder=types_pb2.DROP)
     for now in (1.0, 2.0, 3.0):
         beat(jobs, now)
-        with pytest.raises(RetryableError, match="Waiting for those trainers to go"):
+        with pytest.raises(RetryableError, match="Waiting for the running trainers to end"):
             jobs.register(now, other)
     beat(jobs, 4.0)
     with pytest.raises(JobConflictError) as caught:
@@ -120,7 +120,7 @@ def test_a_challenge_of_long_ago_does_not_count(jobs):
 def test_a_job_that_nobody_uses_is_hidden_but_continues_when_registered_again(jobs):
     jobs.register(0.0, job())
     entry = jobs.entry("train")
-    entry.facts.learn([fact(0, [3])], 0, 0)
+    entry.facts.merge([fact(0, [3])], 0, 0)
     assert jobs.get(9.9, "train") == job()
     with pytest.raises(NotFoundError, match="train is not registered"):
         jobs.get(10.0, "train")
