@@ -1,4 +1,4 @@
-"""ConsumerRegistry of a job: who holds an index."""
+"""The consumers of a job, and fencing."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ def holders(consumers: ConsumerRegistry, now: float) -> list[tuple[int, int, str
     return [(c.last.index, c.last.count, c.last.incarnation) for c in consumers.live(now)]
 
 
-def test_the_consumers_of_a_run_live_side_by_side():
+def test_consumers_of_one_run_do_not_conflict():
     consumers = ConsumerRegistry(LIMITS)
     for index in (1, 0):
         assert consumers.beat(0.0, consumer(index, 2, f"i{index}")) is None
     assert holders(consumers, 0.0) == [(0, 2, "i0"), (1, 2, "i1")]
 
 
-def test_the_newer_incarnation_fences_the_older_with_both_named():
+def test_a_newer_incarnation_fences_the_older_one():
     consumers = ConsumerRegistry(LIMITS)
     assert consumers.beat(0.0, consumer(0, 2, "1")) is None
     assert consumers.beat(1.0, consumer(0, 2, "2")) is None
@@ -38,21 +38,21 @@ def test_the_newer_incarnation_fences_the_older_with_both_named():
     assert consumers.fenced == 1
 
 
-def test_an_older_incarnation_is_fenced_even_where_it_comes_later():
+def test_an_older_incarnation_is_fenced_even_if_its_heartbeat_is_later():
     consumers = ConsumerRegistry(LIMITS)
     consumers.beat(0.0, consumer(0, 2, "2"))
     assert consumers.beat(1.0, consumer(0, 2, "1")) is not None
 
 
-def test_a_fence_lasts_as_long_as_its_holder_lives():
-    """A clock that ran ahead does not keep the next consumer out for ever."""
+def test_a_fence_ends_when_its_holder_expires():
+    """An incarnation from a fast clock does not block the next consumer."""
     consumers = ConsumerRegistry(LIMITS)
     consumers.beat(0.0, consumer(0, 2, "9"))
     assert consumers.beat(4.9, consumer(0, 2, "1")) is not None
     assert consumers.beat(5.1, consumer(0, 2, "1")) is None
 
 
-def test_a_run_of_another_number_of_trainers_takes_over():
+def test_a_run_with_another_number_of_trainers_takes_over():
     consumers = ConsumerRegistry(LIMITS)
     for index in range(4):
         consumers.beat(0.0, consumer(index, 4, f"1-{index}"))
@@ -66,7 +66,7 @@ def test_a_run_of_another_number_of_trainers_takes_over():
     assert holders(consumers, 2.0) == [(0, 2, "2-0"), (1, 2, "2-1")]
 
 
-def test_a_trainer_with_a_wrong_count_is_told_both_counts():
+def test_the_error_of_a_wrong_count_has_both_counts():
     consumers = ConsumerRegistry(LIMITS)
     consumers.beat(0.0, consumer(1, 4, "2"))
     reason = consumers.beat(0.0, consumer(0, 2, "1"))
@@ -75,7 +75,7 @@ def test_a_trainer_with_a_wrong_count_is_told_both_counts():
     assert "same consumer count" in reason
 
 
-def test_a_consumer_that_finished_is_no_loss():
+def test_a_finished_consumer_is_not_a_loss():
     consumers = ConsumerRegistry(LIMITS)
     consumers.beat(0.0, consumer(0, 2, "1", finished=True))
     consumers.beat(0.0, consumer(1, 2, "2"))
@@ -85,7 +85,7 @@ def test_a_consumer_that_finished_is_no_loss():
     assert consumers.last_held(9.0) is None
 
 
-def test_a_run_is_over_once_all_have_finished_or_left():
+def test_a_run_is_over_when_all_have_finished_or_left():
     consumers = ConsumerRegistry(LIMITS)
     assert not consumers.over
     consumers.beat(0.0, consumer(0, 2, "1", finished=True))
@@ -99,7 +99,7 @@ def test_a_run_is_over_once_all_have_finished_or_left():
     assert not consumers.over
 
 
-def test_a_run_of_another_count_is_another_run():
+def test_a_run_with_another_count_is_another_run():
     consumers = ConsumerRegistry(LIMITS)
     for index in (1, 2):
         consumers.beat(0.0, consumer(index, 3, f"1-{index}", finished=True))
@@ -107,14 +107,14 @@ def test_a_run_of_another_count_is_another_run():
     assert not consumers.over
 
 
-def test_silence_is_no_end():
+def test_an_expired_consumer_has_not_finished():
     consumers = ConsumerRegistry(LIMITS)
     consumers.beat(0.0, consumer(0, 1, "1"))
     consumers.expire(60.0)
     assert not consumers.over
 
 
-def test_facts_are_not_kept_with_the_heartbeat():
+def test_facts_are_not_stored_with_the_heartbeat():
     consumers = ConsumerRegistry(LIMITS)
     beat = consumer(0, 2, "1", facts=[fact(0, [3])])
     consumers.beat(0.0, beat)
@@ -130,12 +130,12 @@ def test_facts_are_not_kept_with_the_heartbeat():
         ("index: 0 is not below count 0", consumer(0, 0)),
     ],
 )
-def test_fields_that_cannot_be_are_named(field, beat):
+def test_an_error_names_the_invalid_field(field, beat):
     with pytest.raises(InvalidRequestError, match=field):
         ConsumerRegistry(LIMITS).beat(0.0, beat)
 
 
-def test_their_number_is_bounded():
+def test_the_number_of_consumers_is_bounded():
     consumers = ConsumerRegistry(DispatcherLimits(consumers=1))
     consumers.beat(0.0, consumer(0, 2, "1"))
     with pytest.raises(TerminalError, match="more than 1 consumers"):
@@ -143,7 +143,7 @@ def test_their_number_is_bounded():
     assert consumers.beat(0.0, consumer(0, 2, "1")) is None, "who is there goes on"
 
 
-def test_what_is_remembered_of_those_that_are_done_is_bounded_too():
+def test_the_number_of_finished_indices_is_bounded():
     consumers = ConsumerRegistry(DispatcherLimits(consumers=2))
     for index in range(3):
         consumers.beat(0.0, consumer(index, 3, str(index), finished=True))
@@ -160,8 +160,8 @@ LIVES = st.lists(
 
 
 @given(lives=LIVES, data=st.data())
-def test_at_most_one_holder_of_an_index_and_the_newest_of_those_that_beat(lives, data):
-    """Any interleaving of heartbeats and silences."""
+def test_an_index_has_one_holder_the_newest_live_incarnation(lives, data):
+    """For any sequence of heartbeats and pauses."""
     consumers, now = ConsumerRegistry(LIMITS), 0.0
     heard: dict[str, float] = {}
     beats = data.draw(st.lists(st.tuples(st.floats(0, 3), st.integers(0, len(lives) - 1))))

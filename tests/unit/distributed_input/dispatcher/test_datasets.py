@@ -1,4 +1,4 @@
-"""Traced datasets: checked, bounded, the least recently used dropped first."""
+"""The store of traced datasets: verification and limits."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def put(datasets: DatasetStore, data: bytes, in_use: frozenset[str] = frozenset(
     return upload.dataset_id
 
 
-def test_what_is_put_is_got():
+def test_a_stored_dataset_is_returned_unchanged():
     datasets = DatasetStore(100)
     name = put(datasets, b"data")
     assert datasets.get(name) == (b"data",)
@@ -30,12 +30,12 @@ def test_what_is_put_is_got():
     assert (datasets.count, datasets.size) == (1, 4)
 
 
-def test_what_is_not_there_says_so():
+def test_a_missing_dataset_is_not_found():
     with pytest.raises(NotFoundError, match="not registered"):
         DatasetStore(100).get("0" * 64)
 
 
-def test_the_least_recently_used_that_nobody_uses_goes_first():
+def test_the_least_recently_used_dataset_is_removed_first():
     datasets = DatasetStore(10)
     a, b, c = (put(datasets, data) for data in (b"aaa", b"bbb", b"ccc"))
     datasets.get(a)
@@ -43,7 +43,7 @@ def test_the_least_recently_used_that_nobody_uses_goes_first():
     assert [datasets.has(name) for name in (a, b, c, d)] == [True, True, False, True]
 
 
-def test_what_is_in_use_stays_and_the_limit_is_named():
+def test_datasets_in_use_stay_and_the_error_names_the_limit():
     datasets = DatasetStore(10)
     a = put(datasets, b"aaaaaa")
     with pytest.raises(TerminalError, match=r"the limit is 10 bytes \(--max-dataset-bytes\)"):
@@ -52,7 +52,7 @@ def test_what_is_in_use_stays_and_the_limit_is_named():
     assert datasets.size == 6
 
 
-def test_uploads_on_their_way_count():
+def test_uploads_count_towards_the_limit():
     datasets = DatasetStore(10)
     datasets.reserve(8, ())
     with pytest.raises(TerminalError, match="uploads have 11"):
@@ -61,7 +61,7 @@ def test_uploads_on_their_way_count():
     datasets.reserve(10, ())
 
 
-def test_damaged_bytes_are_refused():
+def test_damaged_data_is_rejected():
     upload = DatasetUpload(hashlib.sha256(b"data").hexdigest())
     upload.add(b"dat")
     upload.add(b"A")
@@ -70,7 +70,7 @@ def test_damaged_bytes_are_refused():
 
 
 @pytest.mark.parametrize("name", ["", "x", "A" * 64, "0" * 63, "0" * 65, "0" * 64 + "\n"])
-def test_what_is_no_hash_is_refused(name):
+def test_an_invalid_id_is_rejected(name):
     with pytest.raises(InvalidRequestError, match="dataset_id"):
         DatasetUpload(name)
 
@@ -89,7 +89,7 @@ def test_small_chunks_become_few_pieces():
     st.lists(st.tuples(st.sampled_from("pgr"), st.binary(min_size=1, max_size=6))),
     st.sets(st.binary(min_size=1, max_size=6), max_size=3),
 )
-def test_the_bound_holds_whatever_comes(steps, pinned):
+def test_the_size_limit_always_holds(steps, pinned):
     datasets, reserved = DatasetStore(12), 0
     in_use = frozenset(hashlib.sha256(data).hexdigest() for data in pinned)
     had: set[str] = set()

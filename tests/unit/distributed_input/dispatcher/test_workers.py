@@ -1,4 +1,4 @@
-"""Membership of workers."""
+"""The registry of workers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def ids(workers: WorkerRegistry, now: float) -> list[str]:
     return [info.worker_id for info in workers.live(now)]
 
 
-def test_a_worker_lives_as_long_as_it_is_heard():
+def test_a_worker_expires_without_heartbeats():
     workers = WorkerRegistry(LIMITS)
     workers.beat(0.0, worker("a", rows=3, draining=True))
     workers.beat(3.0, worker("b", "h:2"))
@@ -30,7 +30,7 @@ def test_a_worker_lives_as_long_as_it_is_heard():
     assert ids(workers, 8.1) == []
 
 
-def test_only_those_that_did_not_drain_are_losses():
+def test_only_workers_that_did_not_drain_are_losses():
     workers = WorkerRegistry(LIMITS)
     workers.beat(0.0, worker("a", draining=True))
     workers.beat(0.0, worker("b", "h:2"))
@@ -38,7 +38,7 @@ def test_only_those_that_did_not_drain_are_losses():
     assert workers.losses == 1
 
 
-def test_of_two_at_one_address_the_later_one_serves():
+def test_of_two_workers_at_one_address_the_later_one_serves():
     workers = WorkerRegistry(LIMITS)
     workers.beat(0.0, worker("before", "h:1"))
     workers.beat(1.0, worker("after", "h:1"))
@@ -51,7 +51,7 @@ def test_of_two_at_one_address_the_later_one_serves():
     assert workers.losses == 0
 
 
-def test_the_earlier_one_serves_again_once_the_later_one_is_gone():
+def test_the_earlier_worker_serves_again_when_the_later_one_expires():
     workers = WorkerRegistry(LIMITS)
     workers.beat(0.0, worker("before", "h:1"))
     workers.beat(1.0, worker("after", "h:1"))
@@ -59,7 +59,7 @@ def test_the_earlier_one_serves_again_once_the_later_one_is_gone():
     assert ids(workers, 10.0) == ["before"]
 
 
-def test_a_worker_may_move():
+def test_a_worker_may_change_its_address():
     workers = WorkerRegistry(LIMITS)
     workers.beat(0.0, worker("a", "h:1"))
     workers.beat(1.0, worker("a", "h:2"))
@@ -71,12 +71,12 @@ def test_a_worker_may_move():
     ("field", "beat"),
     [("worker_id", worker("")), ("address", worker("a", "")), ("address", worker("a", "x" * 513))],
 )
-def test_fields_that_cannot_be_are_named(field, beat):
+def test_an_error_names_the_invalid_field(field, beat):
     with pytest.raises(InvalidRequestError, match=field):
         WorkerRegistry(LIMITS).beat(0.0, beat)
 
 
-def test_their_number_is_bounded():
+def test_the_number_of_workers_is_bounded():
     workers = WorkerRegistry(DispatcherLimits(workers=2))
     for i in range(2):
         workers.beat(0.0, worker(f"w{i}", f"h:{i}"))
@@ -92,7 +92,7 @@ BEATS = st.tuples(
 
 
 @given(st.lists(BEATS, max_size=60))
-def test_no_two_live_workers_ever_share_an_address(beats):
+def test_no_two_live_workers_share_an_address(beats):
     workers, now = WorkerRegistry(LIMITS), 0.0
     for wait, worker_id, address in beats:
         now += wait

@@ -1,4 +1,4 @@
-"""Sidecar and trainer share files with whoever may put some into their folder, with nobody else."""
+"""Permissions of the files that sidecar and trainer share."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _strict_umask() -> Iterator[None]:
 
 
 @pytest.mark.parametrize(("folder", "ring", "others"), FOLDERS)
-def test_files_are_as_open_as_their_folder(
+def test_files_have_the_permissions_of_their_folder(
     tmp_path: Path, folder: int, ring: int, others: int
 ) -> None:
     tmp_path.chmod(folder)

@@ -1,9 +1,8 @@
-"""The client of a real server with a fixed response, and the status command."""
+"""The client of a dispatcher, with a real server and a fixed response."""
 
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,7 +10,6 @@ import pytest
 
 from distributed_input.api.errors import UnavailableError
 from distributed_input.api.proto import dispatcher_pb2, types_pb2
-from distributed_input.runner.commands import status as command
 from distributed_input.runner.display.dispatcher_client import DispatcherClient
 from distributed_input.runner.display.stats import ConsumerSample, StatusSample, WorkerSample
 from distributed_input.runtime import serving, stubs
@@ -88,49 +86,3 @@ def test_an_unreachable_dispatcher_is_none_on_the_loop_and_an_error_elsewhere() 
     with pytest.raises(UnavailableError, match=r"status of the dispatcher at 127\.0\.0\.1:1"):
         dispatcher.status(timeout=0.5)
     dispatcher.close()
-
-
-def test_the_status_command_prints_tables_or_json(
-    address: str, token_file: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    flags = ["--dispatcher", address, "--token-file", token_file]
-    assert command.main(flags) == 0
-    assert capsys.readouterr().out == (
-        "job/trainer  epoch  rows  batches  rows/s  stall  buffer  waiting for\n"
-        "train/1          2   100       10    25.0    25%     50%     a worker\n"
-        "\n"
-        "worker  streams  rows   busy\n"
-        "h:1           0     9  2.5 s\n"
-    )
-    assert command.main([*flags, "--json"]) == 0
-    printed = json.loads(capsys.readouterr().out)
-    assert printed["jobs"] == ["train"]
-    assert printed["consumers"][0]["wait_seconds"] == 1.0
-    assert printed["workers"][0]["busy_seconds"] == 2.5
-
-
-@pytest.mark.parametrize(
-    ("flags", "status", "message"),
-    [
-        (["--dispatcher", "nowhere"], 2, "--dispatcher"),
-        (
-            ["--dispatcher", "127.0.0.1:1", "--timeout", "0.3"],
-            1,
-            "status of the dispatcher",
-        ),
-        (["--dispatcher", "127.0.0.1:1", "--token-file", "/none"], 2, "token file"),
-    ],
-)
-def test_the_status_command_reports_failures(
-    flags: list[str], status: int, message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert command.main(flags) == status
-    assert message in capsys.readouterr().err
-
-
-def test_a_wrong_token_is_reported(
-    address: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "other").write_text("wrong")
-    assert command.main(["--dispatcher", address, "--token-file", str(tmp_path / "other")]) == 1
-    assert "token" in capsys.readouterr().err

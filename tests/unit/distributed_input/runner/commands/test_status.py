@@ -1,0 +1,107 @@
+"""The status command, with a real server and a fixed response."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from distributed_input.api.proto import dispatcher_pb2, types_pb2
+from distributed_input.runner.commands import status as command
+from distributed_input.runtime import serving, stubs
+from distributed_input.runtime.credentials import Credentials
+
+RESPONSE = dispatcher_pb2.StatusResponse(
+    workers=[dispatcher_pb2.WorkerInfo(worker_id="w", address="h:1", rows=9, busy_seconds=2.5)],
+    consumers=[
+        dispatcher_pb2.ConsumerInfo(
+            last=dispatcher_pb2.ConsumerHeartbeatRequest(
+                job="train",
+                index=1,
+                incarnation="i",
+                epoch=2,
+                rows=100,
+                batches=10,
+                wait_seconds=1.0,
+                wall_seconds=4.0,
+                buffer_fill=0.5,
+                waiting_for="a worker",
+            )
+        )
+    ],
+    jobs=[types_pb2.Job(name="train")],
+)
+
+
+class _Service:
+    def Status(self, _request: object, _context: object) -> dispatcher_pb2.StatusResponse:  # noqa: N802
+        return RESPONSE
+
+    def __getattr__(self, _name: str) -> object:
+        return lambda *_: None
+
+
+@pytest.fixture
+def token_file(tmp_path: Path) -> str:
+    file = tmp_path / "token"
+    file.write_text("secret")
+    return str(file)
+
+
+@pytest.fixture
+def address(token_file: str) -> Iterator[str]:
+    service = dispatcher_pb2.DESCRIPTOR.services_by_name["Dispatcher"]
+    handler = stubs.service_handler(service, _Service())
+    credentials = Credentials.from_args(token_file, {})
+    server = serving.make_server([handler], "127.0.0.1:0", credentials)
+    server.start()
+    yield server.address
+    server.stop(0)
+
+
+def test_the_status_command_prints_tables_or_json(
+    address: str, token_file: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flags = ["--dispatcher", address, "--token-file", token_file]
+    assert command.main(flags) == 0
+    assert capsys.readouterr().out == (
+        "job/trainer  epoch  rows  batches  rows/s  stall  buffer  waiting for\n"
+        "train/1          2   100       10    25.0    25%     50%     a worker\n"
+        "\n"
+        "worker  streams  rows   busy\n"
+        "h:1           0     9  2.5 s\n"
+    )
+    assert command.main([*flags, "--json"]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["jobs"] == ["train"]
+    assert printed["consumers"][0]["wait_seconds"] == 1.0
+    assert printed["workers"][0]["busy_seconds"] == 2.5
+
+
+@pytest.mark.parametrize(
+    ("flags", "status", "message"),
+    [
+        (["--dispatcher", "nowhere"], 2, "--dispatcher"),
+        (
+            ["--dispatcher", "127.0.0.1:1", "--timeout", "0.3"],
+            1,
+            "status of the dispatcher",
+        ),
+        (["--dispatcher", "127.0.0.1:1", "--token-file", "/none"], 2, "token file"),
+    ],
+)
+def test_the_status_command_reports_failures(
+    flags: list[str], status: int, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command.main(flags) == status
+    assert message in capsys.readouterr().err
+
+
+def test_a_wrong_token_is_reported(
+    address: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "other").write_text("wrong")
+    assert command.main(["--dispatcher", address, "--token-file", str(tmp_path / "other")]) == 1
+    assert "token" in capsys.readouterr().err
