@@ -118,7 +118,7 @@ def labels(name: str, component: str | None = None) -> dict[str, str]:
 
     Args:
         name: the input's name.
-        component: DISPATCHER or WORKER, if the object belongs to one of them.
+        component: DISPATCHER or WORKER, if the object belongs to that component.
     """
     common = {
         NAME_LABEL: APP,

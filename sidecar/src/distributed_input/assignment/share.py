@@ -19,7 +19,7 @@ class Share:
     Attributes:
         partitions: the partitions that it owns, ascending.
         batch: rows that it takes in a step.
-        quota: rows from each of its partitions per step, until one of them ends.
+        quota: rows from each of its partitions per step, until a partition ends.
         unit_rows: rows of a unit, which one replica gets; 1 for whole elements.
         units: units in a step.
         whole: elements are delivered whole, so a "row" is an element.
@@ -39,8 +39,8 @@ def share_of(job: types_pb2.Job, consumer: int, consumers: int, replicas: int = 
     """Return the share of one consumer.
 
     Laws: except in PARALLEL_EPOCHS, the shares of all consumers own every partition exactly once.
-    Of a job with a batch size, `units * unit_rows == batch` for each consumer, and the batches of
-    all consumers add up to the global batch.
+    If the job has a batch size, `units * unit_rows == batch` for each consumer, and the batches
+    of all consumers add up to the global batch.
 
     Args:
         job: complete: `partitions` is set.

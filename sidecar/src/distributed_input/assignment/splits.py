@@ -80,7 +80,7 @@ def place(turns: Sequence[Sequence[int]], workers: Sequence[int]) -> dict[int, i
     the same workers. The algorithm is rendezvous hashing with bounded load: a split goes to the
     worker with the highest hash among those with the fewest splits, in its turn and in total.
 
-    Law: no worker gets two splits more than another, neither of a turn nor in total.
+    Law: of m splits, no worker gets more than ceil(m / workers), neither of a turn nor in total.
 
     Args:
         turns: keys of the splits that are read at about the same time, by turn. Steps wait for

@@ -192,6 +192,25 @@ def test_an_error_has_the_valid_numbers() -> None:
 
 
 keys = st.lists(st.integers(0, 2**64 - 1), min_size=1, max_size=12, unique=True)
+
+
+@given(
+    st.lists(st.none() | st.integers(0, 30), min_size=1, max_size=4),
+    st.integers(1, 12),
+    st.integers(0, 5),
+    st.integers(0, 5),
+)
+def test_consumed_rows_of_two_stretches_of_steps_add_up(
+    totals: list[int | None], batch: int, first: int, second: int
+) -> None:
+    known = dict(enumerate(totals))
+    base, quota = dict.fromkeys(known, 0), max(1, batch // len(known))
+    half = assignment.consumed_rows(base, known, first, batch, quota)
+    assert assignment.consumed_rows(half, known, second, batch, quota) == assignment.consumed_rows(
+        base, known, first + second, batch, quota
+    )
+
+
 turns = st.lists(st.integers(0, 999), unique=True, max_size=60).flatmap(
     lambda splits: st.integers(1, 8).map(
         lambda parts: [splits[at : at + parts] for at in range(0, len(splits), parts)]

@@ -151,7 +151,7 @@ def test_the_number_of_finished_indices_is_bounded():
     assert not consumers._done
 
 
-# An incarnation keeps its index and count for life, as processes do.
+# The index and count of an incarnation never change.
 LIVES = st.lists(
     st.integers(1, 3).flatmap(lambda count: st.tuples(st.integers(0, count - 1), st.just(count))),
     min_size=1,
@@ -178,6 +178,6 @@ def test_an_index_has_one_holder_the_newest_live_incarnation(lives, data):
             for other in [k for k in heard if k not in {k for _, _, k in held}]:
                 del heard[other]
         else:
-            # Never for a ghost: whoever fences is newer, and was itself heard within the expiry.
+            # The consumer that fences is newer, and has sent a heartbeat within the expiry.
             assert any(int(k) > number and now - heard[k] <= LIMITS.expiry for _, _, k in held)
         assert {k for _, _, k in held} <= heard.keys()

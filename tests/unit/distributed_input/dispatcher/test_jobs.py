@@ -96,7 +96,7 @@ def test_one_finished_consumer_does_not_end_the_job_for_the_others(jobs):
     consumers.beat(3.0, consumer(1, 2, "2", finished=True))
     with pytest.raises(NotFoundError):
         jobs.get(3.0, "train")
-    jobs.register(4.0, job())  # the next run, of which nobody has reported yet
+    jobs.register(4.0, job())  # the next run, before its first heartbeat
     assert jobs.get(5.0, "train") == job()
 
 

@@ -110,7 +110,7 @@ def test_an_interrupted_upload_releases_its_bytes(stub, known):
     started, leave = threading.Event(), threading.Event()
 
     def broken() -> Iterator[wire.DatasetChunk]:
-        # Never all of it: gRPC may tell of the end of the stream before the cancellation.
+        # Not the whole dataset: gRPC may end the stream before it cancels the call.
         yield from itertools.islice(chunks(b"x" * (3 * MIB)), 2)
         started.set()
         leave.wait(10)

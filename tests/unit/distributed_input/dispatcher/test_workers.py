@@ -100,7 +100,7 @@ def test_no_two_live_workers_share_an_address(beats):
             workers.beat(now, worker(worker_id, address))
             assert worker_id in ids(workers, now)
         except TerminalError:
-            # Nobody is refused for a ghost: somebody else was heard there, not long ago.
+            # A rejection needs another worker at the address with a recent heartbeat.
             assert address in {info.address for info in workers.live(now)}
             assert worker_id not in ids(workers, now)
         live = workers.live(now)

@@ -57,9 +57,7 @@ def test_a_process_is_restarted_until_the_policy_gives_up(tmp_path: Path) -> Non
         with Children() as children:
             await process.run(children, messages.append)
 
-    with pytest.raises(
-        ProcessFailedError, match=r"ended with status 1: no disk \[it crash"
-    ):
+    with pytest.raises(ProcessFailedError, match=r"ended with status 1: no disk \[it crash"):
         asyncio.run(run())
     assert process.state is ProcessState.FAILED
     assert process.restarts == 2
