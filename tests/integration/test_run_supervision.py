@@ -103,7 +103,7 @@ def test_sigint_reaches_the_trainer(start: Start) -> None:
     with watched(run) as names:
         run.signal(signal.SIGINT)
         assert run.wait() == 50 + signal.SIGINT
-    parts = ["dispatcher", "wrapper-0", "sidecar-0", "trainer-0", "worker-0", "worker-1"]
+    parts = ["dispatcher", "sidecar-0", "trainer-0", "worker-0", "worker-1", "wrapper-0"]
     assert names == parts
     assert left_over(run.home) == []
 
@@ -352,8 +352,8 @@ def test_several_inputs_share_a_sidecar(start: Start) -> None:
     with watched(run) as names:
         tell(run, "0")
         assert run.wait() == 0
-    parts = ["eval-dispatcher", "eval-worker-0", "wrapper-0", "sidecar-0", "train-dispatcher"]
-    assert names == [*parts, "train-worker-0", "trainer-0"]
+    parts = ["eval-dispatcher", "eval-worker-0", "sidecar-0", "train-dispatcher"]
+    assert names == [*parts, "train-worker-0", "trainer-0", "wrapper-0"]
 
 
 def test_kept_logs(start: Start, tmp_path: Path) -> None:

@@ -137,6 +137,6 @@ def _reason(newer: ConsumerHeartbeatRequest, older: ConsumerHeartbeatRequest) ->
             "set different consumer indices"
         )
     return (
-        f"{holder} of job {older.job} started later with a count of {newer.count} instead of "
+        f"{holder} of job {older.job} started later with a count of {newer.count}, not "
         f"{older.count}. If both belong to one run, set the same consumer count for both"
     )
