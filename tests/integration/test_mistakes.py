@@ -144,12 +144,12 @@ def test_no_sidecar(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         distributed_input.connect(timeout=1)
 
 
-@pytest.mark.parametrize(("away", "remedy"), [(2, "upgrade this side"), (-1, "upgrade the train")])
+@pytest.mark.parametrize(("away", "remedy"), [(2, "upgrade this process"), (-1, "upgrade the train")])
 def test_a_trainer_two_protocol_versions_away(
     cluster: Cluster, sidecar: Sidecar, monkeypatch: pytest.MonkeyPatch, away: int, remedy: str
 ) -> None:
     monkeypatch.setattr("distributed_input.client.reader.PROTOCOL", PROTOCOL + away)
-    with refused(errors.ProtocolError, rf"the trainer's .* package speaks .*{remedy}"):
+    with refused(errors.ProtocolError, rf"the trainer's .* package uses .*{remedy}"):
         reading.connect(sidecar, "good")
 
 
@@ -192,5 +192,5 @@ def test_a_wrong_token(cluster: Cluster, tmp_path: Path) -> None:
     one = spec("rows:numbered", globalBatchSize=8)
     (sidecar,) = cluster.add_sidecars({"intruder": one}, token=wrong)
     with reading.connect(sidecar) as data:
-        with refused(errors.TerminalError, r"missing or wrong token: give .* --token-file"):
+        with refused(errors.TerminalError, r"missing or wrong token: set --token-file"):
             next(data.numpy())

@@ -57,7 +57,7 @@ class Credentials:
         """Raise ConfigError if other machines can reach `listen` and there is no token."""
         if not self.required and not addresses.is_loopback(listen):
             raise ConfigError(
-                f"--listen {listen}: other machines can reach it, and there is no token, so anyone "
+                f"--listen {listen}: other machines can reach it, and no token is set, so anyone "
                 f"could register a dataset and run code here. Set --token-file or {TOKEN_ENV}, or "
                 "listen on 127.0.0.1"
             )

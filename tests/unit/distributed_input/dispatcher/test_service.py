@@ -93,7 +93,7 @@ def test_a_stored_dataset_is_not_uploaded_again(stub):
 @pytest.mark.parametrize(
     ("sent", "code", "message"),
     [
-        ([], grpc.StatusCode.INVALID_ARGUMENT, "at least one chunk"),
+        ([], grpc.StatusCode.INVALID_ARGUMENT, "no chunk"),
         (list(chunks(b"data", "no-id")), grpc.StatusCode.INVALID_ARGUMENT, "dataset_id"),
         (list(chunks(b"data", "0" * 64)), grpc.StatusCode.INVALID_ARGUMENT, "SHA-256"),
         (list(chunks(b"x" * (9 * MIB))), grpc.StatusCode.FAILED_PRECONDITION, "--max-dataset"),
