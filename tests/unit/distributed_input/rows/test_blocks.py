@@ -52,7 +52,7 @@ def test_decoding_copies_no_rows() -> None:
 
 def test_a_damaged_block_is_refused() -> None:
     message = worker_pb2.Block(rows=2, buffer_sizes=[5], row_digests=b"0" * 16, payload=b"1234")
-    with pytest.raises(ValueError, match="do not add up"):
+    with pytest.raises(ValueError, match="inconsistent"):
         blocks.decode(message.SerializeToString())
 
 
