@@ -191,29 +191,29 @@ def slots_leak() -> None:
 @_mutant
 def digest_unchecked() -> None:
     """A worker that makes other rows than before does not say so."""
-    from distributed_input.worker.streams import stream
+    from distributed_input.worker.streams import split_blocks
 
-    real = stream._opening
+    real = split_blocks._with_stream_header
 
-    def opening(*args: Any, **kwargs: Any) -> Any:
+    def with_stream_header(*args: Any, **kwargs: Any) -> Any:
         return dataclasses.replace(real(*args, **kwargs), prefix_differs=False)
 
-    stream._opening = opening
+    split_blocks._with_stream_header = with_stream_header
 
 
 def _keys_without(field: str) -> None:
     """Streams that differ in `field` alone are taken for readers of the same rows."""
-    from distributed_input.worker.streams import shared
+    from distributed_input.worker.streams import shared_producers
 
-    real = shared.keys
+    real = shared_producers.sharing_keys
 
-    def keys(request: Any) -> Any:
+    def sharing_keys(request: Any) -> Any:
         alike = type(request)()
         alike.CopyFrom(request)
         alike.ClearField(field)
         return real(alike)
 
-    shared.keys = keys
+    shared_producers.sharing_keys = sharing_keys
 
 
 @_mutant
@@ -231,23 +231,23 @@ def shares_any_split() -> None:
 @_mutant
 def shares_whole_blocks() -> None:
     """Who joins within a block gets all of it."""
-    from distributed_input.worker.streams import shared
+    from distributed_input.worker.streams import shared_producers
 
-    shared.as_sent = lambda step, request: step.made.data + step.opening
+    shared_producers.encoded_from = lambda block, row, request: block.encoded
 
 
 @_mutant
 def shares_unchecked() -> None:
     """Rows made again for another are taken to be those that this stream had before."""
-    from distributed_input.worker.streams import shared
+    from distributed_input.worker.streams import shared_producers
 
-    real = shared.opening_of
+    real = shared_producers.joining_header
 
-    def opening_of(reader: Any) -> bytes:
-        reader.request.check_prefix = False
-        return real(reader)
+    def joining_header(cursor: Any) -> bytes:
+        cursor.request.check_prefix = False
+        return real(cursor)
 
-    shared.opening_of = opening_of
+    shared_producers.joining_header = joining_header
     digest_unchecked()
 
 

@@ -23,7 +23,7 @@ from distributed_input.runtime.shutdown import DIE_WITH_PARENT_ENV
 
 PACKET_BYTES = 1 << 16
 _LIGHT = ("distributed_input.dispatcher.main", "distributed_input.sidecar.main")
-_HEAVY = ("tensorflow", "distributed_input.worker.main", "distributed_input.worker.service")
+_HEAVY = ("tensorflow", "distributed_input.worker.main", "distributed_input.worker.serve")
 
 
 def _child(request: dict[str, Any], channel: socket.socket) -> int:
