@@ -155,26 +155,29 @@ def _values(leaf: Leaf, flat: Array, ends: Array) -> list[Bytes]:
 
 def _array(leaf: Leaf, value: Any) -> Array:
     """Return the value as an array of the leaf's type, without a copy if it is one."""
-    is_array = hasattr(value, "__array__")
     if leaf.is_string:
-        array = value.__array__() if is_array else value
-        if not isinstance(array, np.ndarray):  # __array__ of a scalar string tensor returns bytes
-            array = np.asarray(array, object)
-        if array.dtype.kind not in "OSU":
-            raise SpecError(f"{leaf.label} is {array.dtype.name}, expected strings")
-        return array
+        return _string_array(leaf, value)
     dtype = numpy_dtype(leaf.dtype)
-    if not is_array:
+    if not hasattr(value, "__array__"):
         try:
             return np.asarray(value, dtype)
         except (TypeError, ValueError, OverflowError) as error:
             raise SpecError(f"{leaf.label} is not an array of {leaf.dtype}: {error}") from error
-    array = value.__array__()
+    array: Array = value.__array__()
     if array.dtype == dtype:
         return array
     if array.dtype.name == dtype.name:  # in another byte order
         return array.astype(dtype)
     raise SpecError(f"{leaf.label} is {array.dtype.name}, expected {leaf.dtype}. Cast it in a map.")
+
+
+def _string_array(leaf: Leaf, value: Any) -> Array:
+    value = value.__array__() if hasattr(value, "__array__") else value
+    # __array__ of a scalar string tensor returns bytes
+    array: Array = value if isinstance(value, np.ndarray) else np.asarray(value, object)
+    if array.dtype.kind not in "OSU":
+        raise SpecError(f"{leaf.label} is {array.dtype.name}, expected strings")
+    return array
 
 
 def _ragged_parts(leaf: Leaf, value: Any) -> tuple[Array, list[Array]]:

@@ -9,8 +9,11 @@ from distributed_input.worker.streams import dataset_usage
 from distributed_input.worker.streams.dataset_usage import DatasetUsage, sharing_keys
 
 
-def request_of(**job: object) -> worker_pb2.StreamRequest:
-    return worker_pb2.StreamRequest(job=types_pb2.Job(**{"dataset_id": "d", **job}))
+def request_of(**fields: object) -> worker_pb2.StreamRequest:
+    job = types_pb2.Job(dataset_id="d")
+    for name, value in fields.items():
+        setattr(job, name, value)
+    return worker_pb2.StreamRequest(job=job)
 
 
 @pytest.mark.parametrize(
