@@ -53,5 +53,6 @@ def test_a_slice_has_the_rows_and_shares_the_memory() -> None:
 )
 def test_any_buffer_is_read_as_bytes_without_a_copy(buffer: object) -> None:
     found = as_bytes(buffer)
-    assert (found.dtype, found.tobytes()) == (np.uint8, b"\1\0\0\0")
+    assert found.dtype == np.dtype(np.uint8)
+    assert found.tobytes() == b"\1\0\0\0"
     assert np.shares_memory(found, np.frombuffer(buffer, np.uint8))  # type: ignore[call-overload]
