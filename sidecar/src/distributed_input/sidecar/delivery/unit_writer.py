@@ -1,79 +1,71 @@
-"""Rows from many blocks, copied once into the slot that a trainer reads in place."""
+"""The writer that copies the rows of one unit, once, into the slot that a trainer reads."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from distributed_input.api.proto import trainer_pb2
+from distributed_input.rows.blocks import RowBlock
 from distributed_input.rows.elements import Column
-from distributed_input.rows.runs import Bytes, slice_run
-from distributed_input.sidecar.delivery.slot_pool import Ring, aligned
-from distributed_input.sidecar.streams.streams import Run
+from distributed_input.rows.runs import Bytes
+from distributed_input.sidecar.delivery.slot_pool import SlotPool, aligned
 
 Allocate = Callable[[int], int]
-"""Bytes wanted -> offset of the slot; raises where none is to be had."""
-
-
-@dataclass(frozen=True)
-class FilledUnit:
-    """A unit in the ring: where its buffers are, in the order of the row spec's columns."""
-
-    rows: int
-    slot: int
-    offsets: tuple[int, ...]
-    sizes: tuple[int, ...]
+"""Function from a number of bytes to the offset of a slot. It raises if there is no slot."""
 
 
 class UnitWriter:
-    """Collects the rows of one unit.
+    """The rows of one unit.
 
-    Fixed-width columns are copied as they arrive, so that no more than a block a partition is
-    held outside the ring; where a column varies the slot's size is known only at the end.
+    Fixed-width columns are copied as rows arrive, so that at most one block of each partition is
+    kept outside the slot. If a column varies in width, the slot's size is known only at the end.
 
     Args:
-        ring: where to.
-        allocate: gets a slot of so many bytes in it.
-        columns: of a row.
+        slots: pool that the slot belongs to.
+        allocate: function that allocates a slot in it.
+        columns: columns of a row.
         capacity: rows of a full unit.
+
+    Attributes:
+        rows: rows added so far.
+        capacity: rows of a full unit.
+        after: position after this unit, if it is within a step.
     """
 
     def __init__(
-        self, ring: Ring, allocate: Allocate, columns: Sequence[Column], capacity: int
+        self, slots: SlotPool, allocate: Allocate, columns: Sequence[Column], capacity: int
     ) -> None:
         self.rows = 0
         self.capacity = capacity
-        self.after: trainer_pb2.Position | None = None  # behind this unit, within a step
-        self._ring = ring
+        self.after: trainer_pb2.Position | None = None
+        self._slots = slots
         self._allocate = allocate
-        self._columns = columns
         self._widths = [column.row_bytes for column in columns]
         self._fixed = None not in self._widths
-        self._pieces: list[list[Bytes]] = []
+        self._pieces: list[Sequence[Bytes]] = []
         self._offsets: list[int] = []
         self._slot: int | None = None
 
     @property
     def room(self) -> int:
-        """Rows that still fit."""
+        """Number of rows that still fit."""
         return self.capacity - self.rows
 
-    def add(self, run: Run) -> None:
-        """Append a run of at most `room` rows."""
-        pieces = slice_run(self._columns, run.block.buffers, run.start, run.stop)
+    def add(self, block: RowBlock) -> None:
+        """Append a block of at most `room` rows."""
         if not self._fixed:
-            self._pieces.append(pieces)
+            self._pieces.append(block.buffers)
         else:
             self._reserve_fixed()
-            for offset, width, piece in zip(self._offsets, self._widths, pieces, strict=True):
+            for offset, width, data in zip(self._offsets, self._widths, block.buffers, strict=True):
                 at = offset + self.rows * (width or 0)
-                self._ring.memory[at : at + piece.nbytes] = piece
-        self.rows += run.rows
+                self._slots.memory[at : at + data.nbytes] = data
+        self.rows += block.rows
 
     def pad(self) -> None:
-        """Fill up with rows of zeros (and, where a column varies, of no bytes)."""
+        """Fill the unit up with rows of zeros. In a column of varying width they have no bytes."""
         missing = self.room
         if not missing:
             return
@@ -81,7 +73,7 @@ class UnitWriter:
             self._reserve_fixed()
             for offset, width in zip(self._offsets, self._widths, strict=True):
                 start = offset + self.rows * (width or 0)
-                self._ring.memory[start : offset + self.capacity * (width or 0)] = 0
+                self._slots.memory[start : offset + self.capacity * (width or 0)] = 0
         else:
             zeros: list[Bytes] = []
             for width in self._widths:
@@ -91,25 +83,41 @@ class UnitWriter:
             self._pieces.append(zeros)
         self.rows = self.capacity
 
-    def finish(self) -> FilledUnit:
-        """The unit, complete. A unit without rows is a slot of its own too."""
+    def finish(
+        self, generation: int, index: int, after: trainer_pb2.Position | None
+    ) -> trainer_pb2.Unit:
+        """Return the complete unit. A unit without rows has a slot too.
+
+        The receiver of the unit now has to release the slot.
+
+        Args:
+            generation: generation that the unit belongs to.
+            index: index of the unit in its generation.
+            after: position once this unit is consumed, if it is sent along.
+        """
         if self._fixed:
             self._reserve_fixed()
             sizes = [self.rows * (width or 0) for width in self._widths]
         else:
             sizes = self._copy_pieces()
         assert self._slot is not None
-        return FilledUnit(self.rows, self._slot, tuple(self._offsets), tuple(sizes))
+        slot, self._slot = self._slot, None
+        return trainer_pb2.Unit(
+            generation=generation,
+            index=index,
+            rows=self.rows,
+            slot=slot,
+            offsets=self._offsets,
+            sizes=sizes,
+            after=after,
+            empty=not self.rows,
+        )
 
     def abandon(self) -> None:
-        """Give back what was reserved: these rows will not be delivered. Nothing once `sent`."""
+        """Release the slot of a unit that will not be sent. Do nothing after `finish`."""
         slot, self._slot = self._slot, None
         if slot is not None:
-            self._ring.release(slot)
-
-    def sent(self) -> None:
-        """The slot is the trainer's now."""
-        self._slot = None
+            self._slots.release(slot)
 
     def _reserve_fixed(self) -> None:
         if self._slot is None:
@@ -122,7 +130,7 @@ class UnitWriter:
         for i, offset in enumerate(self._offsets):
             at = offset
             for piece in self._pieces:
-                self._ring.memory[at : at + piece[i].nbytes] = piece[i]
+                self._slots.memory[at : at + piece[i].nbytes] = piece[i]
                 at += piece[i].nbytes
         self._pieces.clear()
         return sizes

@@ -1,8 +1,8 @@
-"""What is known of the partitions that other consumers read.
+"""Facts about partitions, as the dispatcher exchanges them between consumers.
 
-Facts about an epoch never change, they only become more: lengths of splits, a lower bound
-of a partition's rows, its end. They may be late or missing at any time; what depends on
-them waits (with a deadline) or assumes less.
+A fact about an epoch never becomes wrong: the length of a split, a lower bound of a partition's
+rows, the end of a partition. Facts may be late or missing at any time. Code that needs one waits
+for it with a deadline, or assumes less.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ from distributed_input.api.proto import dispatcher_pb2
 
 @dataclass
 class PartitionKnowledge:
-    """One partition in one epoch.
+    """All facts about one partition in one epoch.
 
     Attributes:
-        borders: ordinal -> rows of the partition before that split.
-        rows_seen: the partition has at least these rows.
-        ended: `rows_seen` is all of them.
-        remade: rows made again, over all times: whoever makes some is not idle.
+        borders: rows of the partition before a split, by the index of the split.
+        rows_seen: rows that the partition has at least.
+        ended: whether `rows_seen` is all of them.
+        replayed: rows that workers have replayed. While it grows, the reader is not idle.
     """
 
     borders: dict[int, int] = field(default_factory=lambda: {0: 0})
     rows_seen: int = 0
     ended: bool = False
-    remade: int = 0
+    replayed: int = 0
 
-    def learn(self, fact: dispatcher_pb2.PartitionFact) -> None:
-        """Merge one consumer's word."""
-        self.remade = max(self.remade, fact.remade)
+    def merge(self, fact: dispatcher_pb2.PartitionFact) -> None:
+        """Add the facts that one consumer has reported."""
+        self.replayed = max(self.replayed, fact.remade)
         rows = fact.first_rows
         self.borders[fact.first_ordinal] = rows
         for i, length in enumerate(fact.split_rows):
@@ -43,28 +43,32 @@ class PartitionKnowledge:
         elif not self.ended:
             self.rows_seen = max(self.rows_seen, fact.rows_seen, rows)
 
-    def anchor(self, rows: int) -> tuple[int, int]:
-        """(ordinal, rows before it) of the last known split border at or before `rows`."""
+    def last_border(self, rows: int) -> tuple[int, int]:
+        """Return (index of a split, rows before it) of the last known border up to `rows`."""
         return max((o, before) for o, before in self.borders.items() if before <= rows)
 
 
-class Facts:
-    """Thread-safe knowledge of the current and the next epoch."""
+class PartitionFacts:
+    """The facts about the partitions of a job, by epoch. Thread-safe.
+
+    Attributes:
+        changed: notified when facts were merged.
+    """
 
     def __init__(self) -> None:
         self._known: dict[tuple[int, int], PartitionKnowledge] = {}
         self.changed = threading.Condition()
 
-    def learn(self, facts: Iterable[dispatcher_pb2.PartitionFact]) -> None:
-        """Merge facts as the dispatcher passed them on."""
+    def merge(self, facts: Iterable[dispatcher_pb2.PartitionFact]) -> None:
+        """Add facts that the dispatcher has sent."""
         with self.changed:
             for fact in facts:
                 key = (fact.epoch, fact.partition)
-                self._known.setdefault(key, PartitionKnowledge()).learn(fact)
+                self._known.setdefault(key, PartitionKnowledge()).merge(fact)
             self.changed.notify_all()
 
     def of(self, epoch: int, partition: int) -> PartitionKnowledge:
-        """What is known of a partition; a snapshot that the caller may keep."""
+        """Return a snapshot of the facts about a partition."""
         with self.changed:
             known = self._known.get((epoch, partition))
             if known is None:
@@ -72,12 +76,12 @@ class Facts:
             return replace(known, borders=dict(known.borders))
 
     def clear(self) -> None:
-        """Drop everything: another job follows."""
+        """Drop all facts, because another job follows."""
         with self.changed:
             self._known.clear()
 
     def forget_before(self, epoch: int) -> None:
-        """Drop what no run needs any more."""
+        """Drop the facts of epochs before `epoch`."""
         with self.changed:
             for key in [key for key in self._known if key[0] < epoch]:
                 del self._known[key]

@@ -1,16 +1,16 @@
-"""The metrics of one input in a sidecar."""
+"""The metrics of one job in a sidecar."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from distributed_input.runtime import metrics
-from distributed_input.sidecar.inputs import Input
+from distributed_input.sidecar.inputs.job_input import JobInput
 
 
-def samples(made: Input) -> Iterator[metrics.Sample]:
-    """The samples of now; counts are since the start of the process."""
-    stats, streams, link = made.stats(), made.streams, made.link
+def samples(job: JobInput) -> Iterator[metrics.Sample]:
+    """Yield the present value of each metric. Counters count from the start of the process."""
+    stats, streams, link, name = job.sessions.stats(), job.streams, job.link, job.config.name
     for definition, value in (
         (metrics.SIDECAR_ROWS, stats.rows),
         (metrics.SIDECAR_BYTES, stats.bytes),
@@ -25,10 +25,10 @@ def samples(made: Input) -> Iterator[metrics.Sample]:
         (metrics.SIDECAR_REPLAY_MISMATCHES, streams.mismatches),
         (metrics.SIDECAR_EPOCH, stats.epoch),
         (metrics.SIDECAR_USEFUL_WORKERS, stats.useful_workers),
-        (metrics.SIDECAR_RING_BYTES, made.ring.size),
-        (metrics.SIDECAR_RING_USED_BYTES, made.ring.used),
+        (metrics.SIDECAR_RING_BYTES, job.slots.size),
+        (metrics.SIDECAR_RING_USED_BYTES, job.slots.used),
         (metrics.SIDECAR_HEARTBEAT_AGE_SECONDS, link.heartbeat_age),
     ):
-        yield metrics.sample(definition, value, input=made.config.name)
+        yield metrics.sample(definition, value, input=name)
     for cause, count in streams.reconnects.copy().items():
-        yield metrics.sample(metrics.SIDECAR_RECONNECTS, count, input=made.config.name, cause=cause)
+        yield metrics.sample(metrics.SIDECAR_RECONNECTS, count, input=name, cause=cause)

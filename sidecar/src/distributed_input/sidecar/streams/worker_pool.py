@@ -1,7 +1,8 @@
-"""The workers a sidecar may open streams on, and which one to take for a split.
+"""The workers that a sidecar may open streams on.
 
-What `assignment.place` says of the workers that are there: every consumer of every job of a
-dataset says the same, so that a worker makes a split once for all of them.
+`assignment.splits.place` chooses the worker of a split from the workers that are available. Every
+consumer of every job of a dataset makes the same choice, so a worker produces a split once for all
+of them.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from distributed_input.runtime.credentials import Credentials
 from distributed_input.runtime.serving import open_channel
 from distributed_input.runtime.stubs import Stub, identity
 
-_FORGIVE_SECONDS = 2.0  # a worker that just failed is taken again after this, or if none is left
+_RETRY_SECONDS = 2.0  # a worker that failed is used again after this, or if no other is left
 
 
 @dataclass
@@ -30,22 +31,22 @@ class _Member:
     channel: grpc.Channel
     stub: Stub
     key: int
-    open: int = 0  # streams
+    open_streams: int = 0
     failed_at: float = float("-inf")
 
 
-# All streams of a turn ask the same.
+# All streams that are opened together have the same arguments.
 _placed = functools.lru_cache(maxsize=64)(place)
 
 
-def _stub(channel: grpc.Channel) -> Stub:
-    """A worker's calls; blocks stay bytes, to be decoded without a copy."""
+def _worker_stub(channel: grpc.Channel) -> Stub:
+    """Return a stub of the worker service. Blocks stay bytes, to be decoded without a copy."""
     service = worker_pb2.DESCRIPTOR.services_by_name["Worker"]
     return Stub(channel, service, {"Stream": (None, identity)})
 
 
 class WorkerPool:
-    """Thread-safe; `update` is called with each answer of the dispatcher."""
+    """The workers that the dispatcher last reported. Thread-safe."""
 
     def __init__(self, credentials: Credentials) -> None:
         self._credentials = credentials
@@ -53,19 +54,19 @@ class WorkerPool:
         self._changed = threading.Condition()
 
     def update(self, infos: Iterable[dispatcher_pb2.WorkerInfo]) -> None:
-        """Replace the membership; channels of workers that left are closed when unused."""
-        told = {info.worker_id: info for info in infos}
+        """Replace the membership. The channel of a worker that left is closed once unused."""
+        present = {info.worker_id: info for info in infos}
         with self._changed:
-            for gone in self._members.keys() - told.keys():
-                member = self._members[gone]
+            for worker_id in self._members.keys() - present.keys():
+                member = self._members[worker_id]
                 member.info.draining = True
-                if not member.open:
+                if not member.open_streams:
                     member.channel.close()
-                    del self._members[gone]
-        self.add(told.values())
+                    del self._members[worker_id]
+        self.add(present.values())
 
     def add(self, infos: Iterable[dispatcher_pb2.WorkerInfo]) -> None:
-        """Take up workers, or what is new about known ones."""
+        """Add workers, or replace the information about known ones."""
         with self._changed:
             for info in infos:
                 known = self._members.get(info.worker_id)
@@ -74,68 +75,72 @@ class WorkerPool:
                     continue
                 channel = open_channel(info.address, self._credentials)
                 key = mix(*info.worker_id.encode())
-                self._members[info.worker_id] = _Member(info, channel, _stub(channel), key)
+                self._members[info.worker_id] = _Member(info, channel, _worker_stub(channel), key)
             self._changed.notify_all()
 
-    def acquire(self, turns: tuple[tuple[int, ...], ...], split: int) -> tuple[str, Stub] | None:
-        """A worker for a split, counted as loaded until `release`; None where there is none.
+    def acquire(
+        self, concurrent_keys: tuple[tuple[int, ...], ...], key: int
+    ) -> tuple[str, Stub] | None:
+        """Return the id and stub of the worker for a split, or None if there is no worker.
+
+        The worker counts one more open stream until `release`.
 
         Args:
-            turns: as `assignment.place` takes them.
-            split: key of one of those.
+            concurrent_keys: keys of the splits that are read at about the same time.
+            key: key of the split, which is one of those.
         """
         with self._changed:
             now = time.monotonic()
-            able = [m for m in self._members.values() if not m.info.draining]
-            fresh = [m for m in able if now - m.failed_at > _FORGIVE_SECONDS]
-            candidates = {m.key: m for m in fresh or able}
+            usable = [m for m in self._members.values() if not m.info.draining]
+            healthy = [m for m in usable if now - m.failed_at > _RETRY_SECONDS]
+            candidates = {m.key: m for m in healthy or usable}
             if not candidates:
                 return None
-            chosen = candidates[_placed(turns, tuple(sorted(candidates)))[split]]
-            chosen.open += 1
+            chosen = candidates[_placed(concurrent_keys, tuple(sorted(candidates)))[key]]
+            chosen.open_streams += 1
             return chosen.info.worker_id, chosen.stub
 
     def release(self, worker_id: str, failed: bool) -> None:
-        """End of a stream that `acquire` counted."""
+        """Count one open stream less, and record whether it failed."""
         with self._changed:
             member = self._members.get(worker_id)
             if member is None:
                 return
-            member.open -= 1
+            member.open_streams -= 1
             if failed:
                 member.failed_at = time.monotonic()
             self._changed.notify_all()
 
     def is_draining(self, worker_id: str) -> bool:
-        """Whether a worker takes no new streams, or has left."""
+        """Return whether a worker takes no new streams, or has left."""
         with self._changed:
             member = self._members.get(worker_id)
             return member is None or member.info.draining
 
     @property
     def open_streams(self) -> int:
-        """Streams that were acquired and not yet released."""
+        """Number of streams that were acquired and not yet released."""
         with self._changed:
-            return sum(member.open for member in self._members.values())
+            return sum(member.open_streams for member in self._members.values())
 
     def wait(self, seconds: float) -> None:
-        """Wait for a change of membership, at most so long."""
+        """Wait until the membership or a worker's load changes, for at most `seconds`."""
         with self._changed:
             self._changed.wait(seconds)
 
     def wake(self) -> None:
-        """End all waits now."""
+        """End all calls of `wait` now."""
         with self._changed:
             self._changed.notify_all()
 
     def any_stub(self) -> Stub | None:
-        """Some worker, the longest unfailed first."""
+        """Return the stub of the worker whose last failure is longest ago, or None."""
         with self._changed:
-            able = [m for m in self._members.values() if not m.info.draining]
-            return min(able, key=lambda m: m.failed_at).stub if able else None
+            usable = [m for m in self._members.values() if not m.info.draining]
+            return min(usable, key=lambda m: m.failed_at).stub if usable else None
 
     def close(self) -> None:
-        """Close all channels; open streams end with an error."""
+        """Close all channels. Open streams end with an error."""
         with self._changed:
             for member in self._members.values():
                 member.channel.close()
