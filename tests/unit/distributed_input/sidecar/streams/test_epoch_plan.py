@@ -8,9 +8,9 @@ from distributed_input.sidecar.streams.epoch_plan import EpochPlan
 from tests.unit.distributed_input.sidecar.system import NUMBERS
 
 
-def job(mode: types_pb2.ProcessingMode = types_pb2.DISTRIBUTED_EPOCH, splits: int = 12) -> (
-    types_pb2.Job
-):
+def job(
+    mode: types_pb2.ProcessingMode = types_pb2.DISTRIBUTED_EPOCH, splits: int = 12
+) -> types_pb2.Job:
     return types_pb2.Job(
         seed=7, num_splits=splits, partitions=3, mode=mode, row_spec=NUMBERS.to_json()
     )
