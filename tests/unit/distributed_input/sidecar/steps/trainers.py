@@ -16,3 +16,9 @@ class NoTrainer:
 
     def report_wait(self, what: str, cancelled: threading.Event) -> None:
         """Do nothing."""
+
+
+class WaitingTrainer(NoTrainer):
+    """A trainer that has reported that it waits."""
+
+    trainer_waits = True
