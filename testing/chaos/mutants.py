@@ -162,8 +162,8 @@ def slots_given_back_at_once() -> None:
 
     real = UnitWriter.finish
 
-    def finish(self: Any, *args: Any) -> Any:
-        unit = real(self, *args)
+    def finish(self: Any, generation: int, index: int, after: Any) -> Any:
+        unit = real(self, generation, index, after)
         self._slots.release(unit.slot)
         return unit
 
