@@ -51,16 +51,16 @@ class _Shifted:
 
 
 def _resume_later(rows_later: Callable[[int], int]) -> None:
-    from distributed_input.sidecar.streams import streams
+    from distributed_input.sidecar.streams import split_stream
 
-    real = streams.SplitStream._read
+    real = split_stream.SplitStream._read
 
     def read(self: Any, stub: Any) -> None:
         later = rows_later(self.received)
         chosen: Any = _Shifted(stub, later) if self.received and later else stub
         real(self, chosen)
 
-    streams.SplitStream._read = read
+    split_stream.SplitStream._read = read
 
 
 @_mutant
@@ -84,9 +84,9 @@ def resume_one_early() -> None:
 @_mutant
 def broken_stream_is_an_end() -> None:
     """A stream that breaks is taken for the end of its split: what tf.data service does."""
-    from distributed_input.sidecar.streams import streams
+    from distributed_input.sidecar.streams import split_stream
 
-    real = streams.SplitStream._read
+    real = split_stream.SplitStream._read
 
     def read(self: Any, stub: Any) -> None:
         import grpc
@@ -98,7 +98,7 @@ def broken_stream_is_an_end() -> None:
                 self.opened, self.total = True, self.received
                 self._context.arrived.notify_all()
 
-    streams.SplitStream._read = read
+    split_stream.SplitStream._read = read
 
 
 @_mutant
@@ -117,30 +117,30 @@ def partitions_of_the_next() -> None:
 @_mutant
 def ends_alone() -> None:
     """A consumer without rows ends, whatever the others have."""
-    from distributed_input.sidecar.steps.step_barrier import Lockstep
+    from distributed_input.sidecar.steps.step_barrier import StepBarrier
 
-    Lockstep.any_has_rows = lambda self, steps: False
+    StepBarrier.any_has_rows = lambda self, steps: False
 
 
 @_mutant
 def drops_alone() -> None:
     """With drop, a consumer goes on for as long as it has full batches itself."""
-    from distributed_input.sidecar.steps.step_barrier import Lockstep
+    from distributed_input.sidecar.steps.step_barrier import StepBarrier
 
-    Lockstep.all_have_full_step = lambda self, steps: True
+    StepBarrier.all_have_full_step = lambda self, steps: True
 
 
 def _positions(steps: int) -> None:
-    from distributed_input.sidecar.steps import epoch
+    from distributed_input.sidecar.steps.epoch_steps import EpochSteps
 
-    real = epoch.EpochRun._position
+    real = EpochSteps.position
 
     def position(self: Any, begun: int = 0) -> Any:
         found = real(self, begun)
         found.step = max(found.base_step, found.step + steps)
         return found
 
-    epoch.EpochRun._position = position
+    EpochSteps.position = position
 
 
 @_mutant
@@ -158,14 +158,14 @@ def position_one_step_early() -> None:
 @_mutant
 def slots_given_back_at_once() -> None:
     """A slot is free again as soon as it is sent."""
-    from distributed_input.sidecar.delivery.units import UnitWriter
+    from distributed_input.sidecar.delivery.unit_writer import UnitWriter
 
     real = UnitWriter.finish
 
-    def finish(self: Any) -> Any:
-        filled = real(self)
-        self._ring.release(filled.slot)
-        return filled
+    def finish(self: Any, generation: int, index: int, after: Any) -> Any:
+        unit = real(self, generation, index, after)
+        self._slots.release(unit.slot)
+        return unit
 
     UnitWriter.finish = finish
 
@@ -173,16 +173,16 @@ def slots_given_back_at_once() -> None:
 @_mutant
 def slots_leak() -> None:
     """What the trainer gives back is not taken."""
-    from distributed_input.sidecar.delivery.slot_pool import Ring
+    from distributed_input.sidecar.delivery.slot_pool import SlotPool
 
-    real = Ring.release
+    real = SlotPool.release
     given = iter(range(1, 1 << 30))
 
     def release(self: Any, offset: int) -> None:
         if next(given) % 8:
             real(self, offset)
 
-    Ring.release = release
+    SlotPool.release = release
 
 
 # Of the worker.
@@ -268,9 +268,9 @@ def fences_nobody() -> None:
 @_mutant
 def deaf_to_fences() -> None:
     """A sidecar goes on though its place was taken."""
-    from distributed_input.sidecar.inputs import Input
+    from distributed_input.sidecar.inputs.reader_sessions import ReaderSessions
 
-    Input._fenced = lambda self, error: None
+    ReaderSessions.refuse = lambda self, error: None
 
 
 # Of the client: in this process, so the caller undoes them.
