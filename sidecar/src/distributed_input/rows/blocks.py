@@ -162,11 +162,6 @@ def _split_buffers(payload: Bytes, sizes: Sequence[int]) -> list[Bytes]:
     return buffers
 
 
-def digest_of(digests: NDArray[np.uint64]) -> int:
-    """Return the sum of the rows' digests, modulo 2**64."""
-    return int(digests.sum(dtype=np.uint64))
-
-
 def _varint(value: int) -> bytes:
     out = bytearray()
     while value > 0x7F:
