@@ -11,7 +11,8 @@ from typing import Any
 
 from distributed_input.api import names
 from distributed_input.api.resource.input import KIND, DistributedInput
-from distributed_input.api.resource.load import ResourceError, loads_all
+from distributed_input.api.resource.parse import parse_all
+from distributed_input.api.resource.problems import ResourceError
 from distributed_input.api.resource.yaml_lines import YamlError, documents
 from distributed_input_operator.injection.injection import asks, injected, warnings
 from distributed_input_operator.injection.trainers import Manifest, RefusedError
@@ -43,7 +44,7 @@ def with_sidecars(files: Mapping[str, str], image: str) -> Result:
         values = _values(name, text)
         found += [(name, value) for value in values]
         if any(isinstance(value, dict) and value.get("kind") == KIND for value in values):
-            inputs += loads_all(text, name)
+            inputs += parse_all(text, name)
     work = _Work(inputs, image)
     manifests = tuple(work.document(value, name) for name, value in found)
     if not work.done:

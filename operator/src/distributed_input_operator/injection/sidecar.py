@@ -9,7 +9,7 @@ from typing import Any
 from distributed_input.api import names
 from distributed_input.api.resource.input import DistributedInput
 from distributed_input.api.resource.scalars import MIB, quantity, quantity_bytes
-from distributed_input.api.resource.sections import SIDECAR_BYTES
+from distributed_input.api.resource.sections.processes import SIDECAR_BYTES
 from distributed_input_operator.injection.trainers import Consumer, Manifest, RefusedError
 from distributed_input_operator.objects.resources import container_resources
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from distributed_input.api.resource.pods import Resources
 from distributed_input.api.resource.scalars import quantity
+from distributed_input.api.resource.sections.pods import ResourceRequirements
 
 
 def container_resources(
-    resources: Resources, defaults: Mapping[str, str], extra: Mapping[str, str] | None = None
+    resources: ResourceRequirements,
+    defaults: Mapping[str, str],
+    extra: Mapping[str, str] | None = None,
 ) -> dict[str, dict[str, str]]:
     """A container's `resources`: the defaults are for requests that the user says nothing of.
 

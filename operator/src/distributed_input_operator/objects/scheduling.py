@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import Any
 
 from distributed_input.api import names
-from distributed_input.api.resource.pods import Accelerator
-from distributed_input.api.resource.workers import Workers
+from distributed_input.api.resource.sections.pods import AcceleratorSpec
+from distributed_input.api.resource.sections.workers import WorkersSpec
 from distributed_input_operator.objects.children import tolerations
 
 HOSTNAME = "kubernetes.io/hostname"
@@ -30,14 +30,14 @@ _SPOT_LABELS = (
 )
 
 
-def accelerator_resources(accelerator: Accelerator | None) -> dict[str, str]:
+def accelerator_resources(accelerator: AcceleratorSpec | None) -> dict[str, str]:
     """What the container asks for, as requests and as limits: these must be equal."""
     if accelerator is None:
         return {}
     return {TPU if accelerator.type == "gke-tpu" else GPU: str(accelerator.count)}
 
 
-def scheduling(name: str, workers: Workers) -> dict[str, Any]:
+def scheduling(name: str, workers: WorkersSpec) -> dict[str, Any]:
     """The fields of a worker pod's spec that say where it may run; empty ones left out."""
     selector = {**_accelerator_selector(workers.accelerator), **workers.node_selector}
     fields: dict[str, Any] = {
@@ -49,7 +49,7 @@ def scheduling(name: str, workers: Workers) -> dict[str, Any]:
     return {key: value for key, value in fields.items() if value}
 
 
-def _accelerator_selector(accelerator: Accelerator | None) -> dict[str, str]:
+def _accelerator_selector(accelerator: AcceleratorSpec | None) -> dict[str, str]:
     selector: dict[str, str] = {}
     if accelerator and accelerator.product:
         selector[_PRODUCT_LABELS[accelerator.type]] = accelerator.product
@@ -58,7 +58,7 @@ def _accelerator_selector(accelerator: Accelerator | None) -> dict[str, str]:
     return selector
 
 
-def _tolerations(workers: Workers) -> list[dict[str, str]]:
+def _tolerations(workers: WorkersSpec) -> list[dict[str, str]]:
     tainted = list(accelerator_resources(workers.accelerator))
     if workers.placement == "near-trainers":
         tainted = [GPU, TPU]  # whichever the trainers' nodes have
@@ -71,7 +71,7 @@ def _tolerations(workers: Workers) -> list[dict[str, str]]:
     return found
 
 
-def _affinity(name: str, workers: Workers) -> dict[str, Any]:
+def _affinity(name: str, workers: WorkersSpec) -> dict[str, Any]:
     affinity: dict[str, Any] = {}
     if workers.placement == "near-trainers":
         # Preferred: workers start before trainers do, and a full node is no reason to wait.

@@ -6,8 +6,8 @@ import json
 from typing import Any
 
 from distributed_input.api import names
+from distributed_input.api.resource.data_plane import data_plane_config
 from distributed_input.api.resource.input import DistributedInput
-from distributed_input.api.resource.load import data_plane_config
 from distributed_input_operator.objects.children import manifest
 from distributed_input_operator.objects.dispatcher import dispatcher_port
 from distributed_input_operator.objects.snapshot import Settings

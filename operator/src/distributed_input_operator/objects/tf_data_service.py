@@ -10,8 +10,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from distributed_input.api import names
-from distributed_input.api.resource.input import DistributedInput, TfDataService
+from distributed_input.api.resource.input import DistributedInput
 from distributed_input.api.resource.scalars import quantity_bytes
+from distributed_input.api.resource.sections.tf_data_service import TfDataServiceSpec
 from distributed_input_operator.objects.children import SCRATCH_MOUNT
 from distributed_input_operator.objects.resources import container_resources
 from distributed_input_operator.objects.snapshot import Settings
@@ -107,7 +108,7 @@ def _container(
     name: str,
     resource: DistributedInput,
     settings: Settings,
-    stock: TfDataService,
+    stock: TfDataServiceSpec,
     args: list[str],
     port: int,
 ) -> dict[str, Any]:

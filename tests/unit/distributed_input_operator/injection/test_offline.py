@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from distributed_input.api import names
-from distributed_input.api.resource.load import ResourceError
+from distributed_input.api.resource.problems import ResourceError
 from distributed_input_operator.injection.injection import injected
 from distributed_input_operator.injection.offline import Result, with_sidecars
 from distributed_input_operator.injection.trainers import RefusedError

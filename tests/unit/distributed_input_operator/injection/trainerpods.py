@@ -7,7 +7,7 @@ from typing import Any
 
 from distributed_input.api import names
 from distributed_input.api.resource.input import DistributedInput
-from distributed_input.api.resource.load import loads
+from distributed_input.api.resource.parse import parse
 from distributed_input_operator.injection.trainers import RefusedError
 from distributed_input_operator.injection.workloads import COMPLETION_INDEX, JOB_INDEX, JOBSET
 from tests.unit.distributed_input.api.resource.manifests import manifest
@@ -17,7 +17,7 @@ IMAGE = "registry/sidecar:1"
 
 def resource(name: str = "train", spec: str = "") -> DistributedInput:
     """An input with this text under `spec:`."""
-    return loads(manifest(spec, name))
+    return parse(manifest(spec, name))
 
 
 def finder(*inputs: DistributedInput) -> Any:
