@@ -174,7 +174,7 @@ def test_a_restarted_operator_changes_nothing_and_goes_on(cluster, other, operat
 @pytest.mark.parametrize(
     ("wrong", "words"),
     [
-        (policy(name="mine"), "metadata.name is 'cluster'"),
+        (policy(name="mine"), "metadata.name must be 'cluster'"),
         (
             policy({"name": "a", "limits": {"cpu": 1}, "guaranteed": {"cpu": "1500m"}}),
             "guaranteed.cpu is greater than limits.cpu",

@@ -64,7 +64,7 @@ GOOD_AND_BAD = [
     (
         {"workers": {"accelerator": {"type": "nvidia"}}},
         {"workers": {"accelerator": {"type": "nvidia", "topology": "2x2"}}},
-        "spec.workers.accelerator: .*topology is for type gke-tpu only",
+        "spec.workers.accelerator: .*topology is only for type gke-tpu",
     ),
     (
         {"workers": {"placement": "near-trainers"}},

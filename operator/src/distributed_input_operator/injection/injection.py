@@ -28,7 +28,7 @@ from distributed_input_operator.injection.trainers import (
     wanted_inputs,
 )
 from distributed_input_operator.objects.matching import contains
-from distributed_input_operator.objects.tf_data_service import stock_env
+from distributed_input_operator.objects.tf_data_service import tf_data_service_env
 
 
 def asks(pod: Manifest) -> bool:
@@ -117,7 +117,7 @@ def _add_sidecar(
         {"name": names.DIR_ENV, "value": names.RUN_DIR},
         {"name": names.NAMES_ENV, "value": ",".join(one.metadata.name for one in inputs)},
         *consumer_env(reader),
-        *stock_env(inputs),
+        *tf_data_service_env(inputs),
     ]
     for container in spec["containers"]:
         container["volumeMounts"] = _with(container.get("volumeMounts"), RUN_MOUNT)

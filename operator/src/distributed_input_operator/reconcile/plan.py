@@ -23,12 +23,12 @@ from distributed_input_operator.autoscaling.scaling import (
 )
 from distributed_input_operator.budget.allocation import Grant
 from distributed_input_operator.budget.ledger import Ask
-from distributed_input_operator.objects import images
 from distributed_input_operator.objects.dispatcher import dispatcher_objects
 from distributed_input_operator.objects.matching import contains
+from distributed_input_operator.objects.running_images import with_running_images
 from distributed_input_operator.objects.shared import shared_objects
 from distributed_input_operator.objects.snapshot import Failure, Manifest, Pod, Snapshot
-from distributed_input_operator.objects.tf_data_service import stock_address
+from distributed_input_operator.objects.tf_data_service import tf_data_service_address
 from distributed_input_operator.objects.worker import parallelism, worker_objects
 from distributed_input_operator.reconcile import claims
 from distributed_input_operator.reconcile.conditions import (
@@ -85,7 +85,7 @@ def plan(snapshot: Snapshot, now: float, granted: Callable[[Ask], Grant] = all_o
         granted: what the cluster's budgets leave for it.
     """
     asked, decision = _desired(snapshot, now)
-    settings = images.kept(snapshot)
+    settings = with_running_images(snapshot)
     workers = worker_objects(snapshot.resource, settings, asked, snapshot.code)
     grant = granted(claims.ask(snapshot, asked, decision, workers[0]))
     workers[0]["spec"]["replicas"] = grant.workers
@@ -130,7 +130,9 @@ def report(
             "summary": f"{ready}/{made.desired}",
         },
         "dispatcher": {"address": names.address(name)},
-        "tfDataService": {"address": address} if (address := stock_address(resource)) else None,
+        "tfDataService": {"address": address}
+        if (address := tf_data_service_address(resource))
+        else None,
         "live": live_status(before.live, snapshot.measured, parallelism(resource), now),
         "autoscaling": _autoscaling(state),
     }
