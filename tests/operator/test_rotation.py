@@ -18,17 +18,17 @@ from distributed_input.api.names import WEBHOOK_SECRET
 from distributed_input_operator.kube.api import Api, ApiError
 from distributed_input_operator.kube.kinds import SECRET
 from distributed_input_operator.webhook.certificates import (
-    RENEWED_BEFORE,
-    VALID,
-    make,
+    RENEW_BEFORE,
+    VALIDITY,
+    generate,
     server_context,
 )
-from distributed_input_operator.webhook.rotation import Keeper
+from distributed_input_operator.webhook.rotation import ManagedCertificate
 from testing.operator.cluster import Cluster
 from testing.operator.injecting import CONFIGURATIONS, configuration
 
 NOW = datetime.now(timezone.utc)
-DUE = VALID - RENEWED_BEFORE + timedelta(hours=1)
+DUE = VALIDITY - RENEW_BEFORE + timedelta(hours=1)
 
 
 @pytest.fixture
@@ -56,17 +56,17 @@ def client(control_plane):
 
 
 class Replica:
-    """A keeper, and a server that shows what it serves."""
+    """A replica that renews the certificate, and a server that uses it."""
 
     def __init__(self, api: Api, cluster: Cluster, name: str) -> None:
         self.context = server_context()
         hosts = ["localhost"]
         place = (api, cluster.namespace, hosts, self.context)
-        self._keeper = Keeper(*place, configuration=name)
+        self._certificate = ManagedCertificate(*place, configuration=name)
         self._cluster, self._name = cluster, name
 
     async def look(self, now: datetime) -> None:
-        assert await self._keeper.look(now)
+        await self._certificate.refresh(now)
 
     async def served(self) -> x509.Certificate:
         """What an API server is shown; fails where it does not trust that."""
@@ -120,7 +120,7 @@ def test_a_certificate_that_someone_put_in_its_place_is_served_at_once(cluster, 
         async with client() as api:
             replica = Replica(api, cluster, named)
             await replica.look(NOW)
-            other = make(["localhost"], NOW)
+            other = generate(["localhost"], NOW)
             values = {"tls.crt": other.chain, "tls.key": other.key, "ca.crt": other.bundle}
             data = {key: base64.b64encode(value).decode() for key, value in values.items()}
             cluster.patch("Secret", WEBHOOK_SECRET, {"data": data})

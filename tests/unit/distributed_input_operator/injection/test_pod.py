@@ -1,4 +1,4 @@
-"""The pod with its sidecar."""
+"""Injection of the sidecar into a pod."""
 
 from __future__ import annotations
 
@@ -11,9 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from distributed_input.api import names
-from distributed_input_operator.injection.injection import asks, injected, patch, warnings
-from distributed_input_operator.injection.trainers import RefusedError
-from tests.unit.distributed_input_operator.injection.trainerpods import (
+from distributed_input_operator.injection import pod as injection
+from distributed_input_operator.injection.pod import (
+    host_network_warnings,
+    json_patch,
+    requests_sidecar,
+)
+from distributed_input_operator.injection.trainer_pod import RefusedError
+from tests.unit.distributed_input_operator.injection.trainer_pods import (
     IMAGE,
     finder,
     job,
@@ -29,7 +34,7 @@ FIND = finder(TRAIN, EVAL)
 
 
 def inject(of: Any, *inputs: Any, **owners: Any) -> dict[str, Any]:
-    return injected(of, owners, finder(*inputs) if inputs else FIND, IMAGE)
+    return injection.inject(of, owners, finder(*inputs) if inputs else FIND, IMAGE)
 
 
 def refusal(of: Any, *inputs: Any) -> str:
@@ -48,10 +53,10 @@ def flags(of: dict[str, Any], flag: str) -> list[str]:
     return [args[i + 1] for i, arg in enumerate(args) if arg == flag]
 
 
-def test_pods_ask_by_their_label():
-    assert asks(pod())
-    assert not asks(pod(labels={names.INJECT_LABEL: "false"}))
-    assert not asks({"metadata": {}, "spec": {}})
+def test_a_label_requests_the_sidecar():
+    assert requests_sidecar(pod())
+    assert not requests_sidecar(pod(labels={names.INJECT_LABEL: "false"}))
+    assert not requests_sidecar({"metadata": {}, "spec": {}})
 
 
 def test_the_sidecar_starts_before_the_trainer_and_ends_after_it():
@@ -75,7 +80,7 @@ def test_one_sidecar_serves_several_inputs():
     assert made["metadata"]["labels"][names.reads_label("eval")] == "true"
 
 
-def test_every_container_of_the_trainer_finds_the_sidecar():
+def test_every_container_of_the_trainer_can_connect_to_the_sidecar():
     trainers = [{"name": "trainer"}, {"name": "logger", "env": [{"name": "A", "value": "b"}]}]
     made = inject(pod("train,eval", containers=trainers))
     for container in made["spec"]["containers"]:
@@ -97,7 +102,7 @@ def test_index_and_count_reach_the_sidecar_through_its_environment():
     assert count["value"] == "4"
 
 
-def test_tokens_are_for_the_sidecar_alone():
+def test_only_the_sidecar_mounts_the_tokens():
     made = inject(pod("train,eval"))
     (volume,) = [v for v in made["spec"]["volumes"] if "projected" in v]
     secrets = [s["secret"] for s in volume["projected"]["sources"] if "secret" in s]
@@ -107,56 +112,12 @@ def test_tokens_are_for_the_sidecar_alone():
     assert volume["name"] in [mount["name"] for mount in sidecar(made)["volumeMounts"]]
 
 
-def run_volume(of: dict[str, Any]) -> dict[str, Any]:
-    return next(dict(v["emptyDir"]) for v in of["spec"]["volumes"] if "emptyDir" in v)
-
-
-def test_the_shared_memory_holds_each_ring_twice():
-    assert run_volume(inject(pod("train"))) == {"medium": "Memory", "sizeLimit": "128Mi"}
-
-
-def test_the_shared_memory_holds_a_dataset_that_the_trainer_brings():
-    assert run_volume(inject(pod("eval")))["sizeLimit"] == "288Mi"
-    assert run_volume(inject(pod("train,eval")))["sizeLimit"] == "416Mi"
-
-
-def test_the_sidecars_memory_counts_the_rings():
-    assert sidecar(inject(pod("train,eval")))["resources"] == {
-        "requests": {"cpu": "500m", "memory": "336Mi"},
-        "limits": {"memory": "1104Mi"},
-    }
-
-
-def test_resources_of_several_inputs_add_up():
-    first = resource("train", "sidecar: {resources: {limits: {cpu: 1500m, memory: 1G}}}")
-    second = resource("eval", "sidecar: {resources: {requests: {cpu: 1, memory: 2Gi}}}")
-    assert sidecar(inject(pod("train,eval"), first, second))["resources"] == {
-        "requests": {"cpu": "2500m", "memory": str(10**9 + 2 * 2**30)},
-        "limits": {"memory": str(10**9 + 2 * 2**30)},
-    }
-    assert sidecar(inject(pod("train"), first))["resources"]["limits"]["cpu"] == "1500m"
-
-
-def test_inputs_that_want_different_images_are_refused():
-    first = resource("train", "sidecar: {image: 'a:1'}")
-    second = resource("eval", "sidecar: {image: 'b:1'}")
-    assert "a:1 (train) and b:1 (eval)" in refusal(pod("train,eval"), first, second)
-    assert sidecar(inject(pod("train,eval"), first, EVAL))["image"] == "a:1"
-    assert sidecar(inject(pod()))["image"] == IMAGE
-
-
-def test_the_sidecar_has_the_fewest_rights_and_never_roots():
-    security = sidecar(inject(pod()))["securityContext"]
-    assert security["runAsNonRoot"]
-    assert security["readOnlyRootFilesystem"]
-    assert security["capabilities"] == {"drop": ["ALL"]}
-    assert not security["allowPrivilegeEscalation"]
-    assert "runAsUser" not in security  # the image's, or the pod's
+def test_the_sidecar_of_a_pod_that_runs_as_root_does_not_run_as_root():
     root = inject(pod(securityContext={"runAsUser": 0}))
     assert sidecar(root)["securityContext"]["runAsUser"] == names.USER_ID
 
 
-def test_the_sidecars_port_is_one_that_the_trainers_leave_free():
+def test_the_sidecars_port_is_not_used_by_the_trainers():
     trainer = {"name": "trainer", "ports": [{"containerPort": 9090}, {"containerPort": 9091}]}
     made = inject(pod(containers=[trainer]))
     assert sidecar(made)["ports"][0]["containerPort"] == 9092
@@ -164,45 +125,45 @@ def test_the_sidecars_port_is_one_that_the_trainers_leave_free():
     assert sidecar(made)["livenessProbe"]["httpGet"]["port"] == 9092
 
 
-def test_evaluator_and_ps_get_a_note_alone():
+def test_evaluator_and_ps_get_only_an_annotation():
     before = pod(env=tf_config("ps", 0, worker=2, ps=1))
     made = inject(before)
     assert made["spec"] == before["spec"]
     assert "reads no input" in made["metadata"]["annotations"][names.INJECTED_ANNOTATION]
 
 
-def test_the_note_says_what_was_done():
+def test_the_annotation_describes_the_injection():
     note = json.loads(inject(pod())["metadata"]["annotations"][names.INJECTED_ANNOTATION])
-    assert note == {"inputs": ["train"], "consumers": 1, "knownBy": "being alone"}
+    assert note == {"inputs": ["train"], "consumers": 1, "knownBy": "a pod without owner"}
 
 
-def test_a_pod_that_names_no_input_is_refused():
+def test_a_pod_without_a_requested_input_is_refused():
     assert names.INPUTS_ANNOTATION in refusal(pod(" , "))
     nothing = pod()
     del nothing["metadata"]["annotations"]
     assert names.INPUTS_ANNOTATION in refusal(nothing)
 
 
-def test_a_pod_that_names_a_missing_input_is_refused():
+def test_a_pod_with_a_missing_input_is_refused():
     assert "'trian'" in refusal(pod("trian"))
 
 
-def test_a_pod_on_the_hosts_network_is_warned_of_its_dns():
+def test_a_pod_on_the_hosts_network_gets_a_warning_about_dns():
     host = pod("open", hostNetwork=True)
-    assert "ClusterFirstWithHostNet" in warnings(host, finder(OPEN))[0]
+    assert "ClusterFirstWithHostNet" in host_network_warnings(host, finder(OPEN))[0]
     host = pod("open", hostNetwork=True, dnsPolicy="ClusterFirstWithHostNet")
-    assert warnings(host, finder(OPEN)) == []
-    assert warnings(pod(), FIND) == []
+    assert host_network_warnings(host, finder(OPEN)) == []
+    assert host_network_warnings(pod(), FIND) == []
 
 
-def test_a_pod_on_the_hosts_network_is_warned_of_inputs_that_keep_it_out():
+def test_a_pod_on_the_hosts_network_gets_a_warning_about_network_policies():
     host = pod("train,open", hostNetwork=True, dnsPolicy="ClusterFirstWithHostNet")
-    (said,) = warnings(host, finder(TRAIN, OPEN))
-    assert said.endswith("set spec.networkPolicy: false of DistributedInput train")
+    (warning,) = host_network_warnings(host, finder(TRAIN, OPEN))
+    assert warning.endswith("set spec.networkPolicy: false in DistributedInput train")
 
 
 def defaulted(of: dict[str, Any]) -> dict[str, Any]:
-    """As the API server hands a pod out again: with defaults and others' additions."""
+    """Return a pod with the defaults of the API server and additions of others."""
     made = copy.deepcopy(of)
     token = {"name": "token", "mountPath": "/var/run/secrets", "readOnly": True}
     for container in [*made["spec"]["initContainers"], *made["spec"]["containers"]]:
@@ -235,17 +196,17 @@ PODS = st.builds(
 def test_injecting_again_changes_nothing(before, owned):
     owners = {"Job": job(2)} if owned else {}
     once = inject(before, **owners)
-    assert patch(once, inject(once, **owners)) == []
+    assert json_patch(once, inject(once, **owners)) == []
     again = defaulted(once)
-    assert patch(again, inject(again, **owners)) == []
+    assert json_patch(again, inject(again, **owners)) == []
 
 
 @given(before=PODS)
-def test_the_patch_makes_the_injected_pod_and_the_pod_itself_stays(before):
+def test_the_patch_converts_the_pod_to_the_injected_one(before):
     kept = copy.deepcopy(before)
     after = inject(before)
     assert before == kept
-    for change in patch(before, after):
+    for change in json_patch(before, after):
         assert change["op"] == "add"
         _, part, key = change["path"].split("/")
         before[part][key] = change["value"]
@@ -253,19 +214,26 @@ def test_the_patch_makes_the_injected_pod_and_the_pod_itself_stays(before):
 
 
 @given(before=PODS)
-def test_what_the_pod_had_it_keeps(before):
+def test_existing_fields_of_the_pod_stay(before):
     after = inject(before)["spec"]
     for part in ("volumes", "initContainers"):
         assert [one for one in before["spec"][part] if one not in after[part]] == []
     env = {one["name"]: one["value"] for one in before["spec"]["containers"][0].get("env", [])}
-    env.pop(names.DIR_ENV, None)  # ours
+    env.pop(names.DIR_ENV, None)  # injection sets it
     made = {one["name"]: one.get("value") for one in after["containers"][0]["env"]}
     assert env.items() <= made.items()
 
 
-def test_a_container_that_came_later_is_served_too():
+def test_a_container_that_was_added_later_is_injected_too():
     once = inject(pod())
     once["spec"]["containers"].append({"name": "late"})
     again = inject(once)
     assert again["spec"]["containers"][1]["volumeMounts"][0]["mountPath"] == names.RUN_DIR
     assert len(again["spec"]["initContainers"]) == 1
+
+
+def test_an_injected_trainer_gets_the_address_of_the_tf_data_service():
+    service = resource("train", "tfDataService: {}")
+    made = inject(pod(), service)
+    env = {one["name"]: one.get("value") for one in made["spec"]["containers"][0]["env"]}
+    assert env[names.TF_DATA_SERVICE_ENV] == "grpc://train-dispatcher:7080"

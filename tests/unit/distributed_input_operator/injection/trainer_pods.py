@@ -1,4 +1,4 @@
-"""Builders of trainer pods and of what runs them, as JSON."""
+"""Builders of trainer pods and their owners, as JSON."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from distributed_input.api import names
 from distributed_input.api.resource.input import DistributedInput
 from distributed_input.api.resource.parse import parse
-from distributed_input_operator.injection.trainers import RefusedError
+from distributed_input_operator.injection.trainer_pod import RefusedError
 from distributed_input_operator.injection.workloads import COMPLETION_INDEX, JOB_INDEX, JOBSET
 from tests.unit.distributed_input.api.resource.manifests import manifest
 
@@ -16,24 +16,24 @@ IMAGE = "registry/sidecar:1"
 
 
 def resource(name: str = "train", spec: str = "") -> DistributedInput:
-    """An input with this text under `spec:`."""
+    """Return an input with this text under `spec:`."""
     return parse(manifest(spec, name))
 
 
 def finder(*inputs: DistributedInput) -> Any:
-    """`find` of `injected` for these inputs."""
+    """Return a function that finds these inputs by name, as `inject` needs it."""
     known = {one.metadata.name: one for one in inputs}
 
     def find(name: str) -> DistributedInput:
         if name not in known:
-            raise RefusedError(f"there is no DistributedInput {name!r}")
+            raise RefusedError(f"no DistributedInput {name!r}")
         return known[name]
 
     return find
 
 
 def template(inputs: str = "train", **spec: Any) -> dict[str, Any]:
-    """A pod's template that asks for inputs."""
+    """Return a pod template that requests inputs."""
     return {
         "metadata": {
             "labels": {names.INJECT_LABEL: "true"},
@@ -52,7 +52,7 @@ def pod(
     labels: dict[str, str] | None = None,
     **spec: Any,
 ) -> dict[str, Any]:
-    """A trainer pod; `owner`: kind and name of its controller."""
+    """Return a trainer pod. `owner` is kind and name of its controller."""
     made = template(inputs, **spec)
     made["metadata"]["name"] = "trainer"
     made["metadata"]["annotations"].update(annotations or {})
@@ -66,13 +66,13 @@ def pod(
 
 
 def tf_config(kind: str, index: Any = 0, **cluster: Any) -> dict[str, str]:
-    """An environment with TF_CONFIG."""
+    """Return an environment with TF_CONFIG."""
     lists = {name: ["host:1"] * n if isinstance(n, int) else n for name, n in cluster.items()}
     return {"TF_CONFIG": json.dumps({"cluster": lists, "task": {"type": kind, "index": index}})}
 
 
 def job(completions: int | None = 4, parallelism: int | None = None, indexed: bool = True) -> Any:
-    """A Job's manifest."""
+    """Return a Job."""
     spec: dict[str, Any] = {"completionMode": "Indexed" if indexed else "NonIndexed"}
     spec["parallelism"] = completions if parallelism is None else parallelism
     if completions is not None:
@@ -81,14 +81,14 @@ def job(completions: int | None = 4, parallelism: int | None = None, indexed: bo
 
 
 def replicated(name: str, replicas: int, completions: int, inputs: str | None = "train") -> Any:
-    """A replicated job of a JobSet."""
+    """Return a replicated job of a JobSet."""
     pods = template(inputs) if inputs is not None else {"metadata": {}, "spec": {}}
     spec = {"completions": completions, "parallelism": completions, "template": pods}
     return {"name": name, "replicas": replicas, "template": {"spec": spec}}
 
 
 def jobset(*replicated_jobs: Any) -> Any:
-    """A JobSet's manifest."""
+    """Return a JobSet."""
     return {
         "kind": "JobSet",
         "metadata": {"name": "fits"},
@@ -97,7 +97,7 @@ def jobset(*replicated_jobs: Any) -> Any:
 
 
 def jobset_pod(replicated_job: str, job_index: int, index: int, inputs: str = "train") -> Any:
-    """A pod of a JobSet's Job."""
+    """Return a pod of a Job of a JobSet."""
     return pod(
         inputs,
         owner=("Job", "fit"),
