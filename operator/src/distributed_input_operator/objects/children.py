@@ -39,7 +39,7 @@ def manifest(
         kind: of the child.
         name: of the child.
         content: top-level fields besides metadata, such as `spec`.
-        component: dispatcher or worker, if the child belongs to only one of them.
+        component: dispatcher or worker. None: the child is for both.
         annotations: of the child.
     """
     meta = resource.metadata

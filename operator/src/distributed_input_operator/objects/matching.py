@@ -29,7 +29,7 @@ def contains(live: Any, desired: Any) -> bool:
 
 def _list_contains(live: list[Any], desired: list[Any]) -> bool:
     key = next((k for k in _KEYS if all(isinstance(x, dict) and k in x for x in desired)), None)
-    if key is None:  # nobody else adds elements to such a list
+    if key is None:  # others do not add elements to such a list
         return len(live) == len(desired) and all(map(contains, live, desired))
     by_key = {one.get(key): one for one in live if isinstance(one, dict)}
     return all(contains(by_key.get(one[key]), one) for one in desired)

@@ -1,8 +1,8 @@
 """Generation and checks of the webhook's certificates, so that cert-manager is not needed.
 
-Each certificate has its own certificate authority (CA), whose key is discarded after signing.
-Nobody can steal a key that could sign another certificate. While one certificate replaces another,
-clients trust both authorities.
+Each certificate has its own certificate authority (CA), whose key is discarded after signing. So
+there is no stored key that could sign another certificate. During a renewal, clients trust both
+authorities.
 """
 
 from __future__ import annotations

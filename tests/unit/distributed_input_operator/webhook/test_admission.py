@@ -85,10 +85,8 @@ def test_index_and_count_come_from_the_owners():
     env = next(c["value"] for c in changes if c["path"] == "/spec/initContainers")[0]["env"]
     assert [one["value"] for one in env] == ["3", "4"]
     del api.objects["JobSet", "fits"]
-    assert (
-        "JobSet fits, which owns this pod, does not exist any more"
-        in refusal(jobset_pod("a", 1, 1), api)[1]
-    )
+    message = refusal(jobset_pod("a", 1, 1), api)[1]
+    assert "JobSet fits, which owns this pod, does not exist any more" in message
 
 
 def test_the_refusal_for_a_missing_input_lists_existing_inputs():

@@ -1,18 +1,24 @@
-"""Certificates of other programs, and errors that are logged once."""
+"""Renewal of certificates, certificates of other programs, and errors."""
 
 from __future__ import annotations
 
 import asyncio
+import base64
 import logging
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from distributed_input_operator.kube.api import ApiError
 from distributed_input_operator.webhook import rotation
 from distributed_input_operator.webhook.certificates import generate, server_context
-from distributed_input_operator.webhook.rotation import MountedCertificate, refresh_forever
+from distributed_input_operator.webhook.rotation import (
+    ManagedCertificate,
+    MountedCertificate,
+    refresh_forever,
+)
 
 NOW = datetime(2030, 1, 1, tzinfo=timezone.utc)
 
