@@ -96,6 +96,11 @@ class Snapshot:
         """The input's name."""
         return self.resource.metadata.name
 
+    @property
+    def young(self) -> bool:
+        """Whether no child was created yet: none is known, and no status was written."""
+        return not self.objects and not self.status.observed_generation
+
     def live(self, kind: str, name: str) -> Manifest:
         """Return a child object in the cluster, or an empty mapping if it does not exist."""
         return self.objects.get((kind, name), {})
