@@ -21,7 +21,7 @@ from distributed_input.api.resource.scalars import (
 _ADD_ENTRY_POINT = "add `entryPoint: package.module:function`"
 
 
-class CodeSource(Section):
+class SourceSpec(Section):
     """The location of the entry point's code: path, configMap or image."""
 
     model_config = ConfigDict(
@@ -57,7 +57,7 @@ class CodeSource(Section):
         return os.path.normpath(os.path.join(folder, path)) if folder and path else path
 
     @model_validator(mode="after")
-    def _check_at_most_one(self) -> CodeSource:
+    def _check_at_most_one(self) -> SourceSpec:
         given = sorted(to_camel(name) for name, value in self if value is not None)
         if len(given) > 1:
             raise problem(f"{' and '.join(given)} exclude each other: keep one of them")
@@ -100,8 +100,8 @@ class DatasetSpec(Section):
         default={},
         description="Keyword arguments of the entry point; any JSON values. Default: none.",
     )
-    source: CodeSource = Field(
-        default=CodeSource(),
+    source: SourceSpec = Field(
+        default=SourceSpec(),
         description="Location of the entry point's code. Default: the worker's image.",
     )
     from_trainer: bool | None = Field(
@@ -142,7 +142,7 @@ class DatasetSpec(Section):
             return self
         if self.from_trainer is False:
             raise problem(f"false needs an entry point: {_ADD_ENTRY_POINT}", "fromTrainer")
-        for name, given in (("args", self.args), ("source", self.source != CodeSource())):
+        for name, given in (("args", self.args), ("source", self.source != SourceSpec())):
             if given:
                 raise problem(
                     f"needs an entry point: {_ADD_ENTRY_POINT}, or remove {name} if the trainer "
