@@ -57,7 +57,7 @@ def test_a_review_gets_a_response_over_https(tmp_path, port):
     (tmp_path / "tls.crt").write_bytes(certificate.chain)
     (tmp_path / "tls.key").write_bytes(certificate.key)
     trust = ssl.create_default_context(cadata=certificate.bundle.decode())
-    pod = {"metadata": {}, "spec": {}}
+    pod: dict[str, Any] = {"metadata": {}, "spec": {}}
     review = {"request": {"uid": "7", "namespace": "ml", "object": pod}}
 
     async def scenario() -> Any:
