@@ -144,7 +144,9 @@ def test_no_sidecar(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         distributed_input.connect(timeout=1)
 
 
-@pytest.mark.parametrize(("away", "remedy"), [(2, "upgrade this process"), (-1, "upgrade the train")])
+@pytest.mark.parametrize(
+    ("away", "remedy"), [(2, "upgrade this process"), (-1, "upgrade the train")]
+)
 def test_a_trainer_two_protocol_versions_away(
     cluster: Cluster, sidecar: Sidecar, monkeypatch: pytest.MonkeyPatch, away: int, remedy: str
 ) -> None:

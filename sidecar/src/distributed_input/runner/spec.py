@@ -25,17 +25,18 @@ def load(
         ConfigError: names the file, the field and the fix.
     """
     try:
-        from distributed_input.api.resource import load as loader
+        from distributed_input.api.resource.data_plane import input_config
+        from distributed_input.api.resource.load import load_all
     except ImportError as error:
         raise ConfigError(
             f"{file}: cannot import the resource's models ({error}). "
             "Run: pip install 'distributed-input[run]'"
         ) from error
     try:
-        resources = loader.load_all(file)
+        resources = load_all(file)
     except (OSError, ValueError) as error:
         raise ConfigError(str(error)) from error
-    inputs = [_input(one, loader.input_config(one), workers, parallelism) for one in resources]
+    inputs = [_input(one, input_config(one), workers, parallelism) for one in resources]
     names = [one.name for one in inputs]
     repeated = sorted({name for name in names if names.count(name) > 1})
     if repeated:  # the file has them in different namespaces, but this machine has none

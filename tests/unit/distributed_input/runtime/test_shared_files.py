@@ -1,4 +1,4 @@
-"""Permissions of the files that sidecar and trainer share."""
+"""Sidecar and trainer share files with whoever may put some into their folder, with nobody else."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import pytest
 
 from distributed_input.api.files import SOCKET_NAME
 from distributed_input.client.channel import Channel
-from distributed_input.sidecar.delivery.slot_pool import Ring
-from distributed_input.sidecar.input_registry import Served
-from distributed_input.sidecar.main import Sidecar
+from distributed_input.sidecar.delivery.slot_pool import SlotPool
+from distributed_input.sidecar.inputs.registry import InputRegistry
+from distributed_input.sidecar.server import SidecarServer
 
 FOLDERS = [
     # folder, ring, socket and datasets
@@ -31,12 +31,13 @@ def _strict_umask() -> Iterator[None]:
 
 
 @pytest.mark.parametrize(("folder", "ring", "others"), FOLDERS)
-def test_files_have_the_permissions_of_their_folder(
+def test_files_are_as_open_as_their_folder(
     tmp_path: Path, folder: int, ring: int, others: int
 ) -> None:
     tmp_path.chmod(folder)
-    made = Ring(tmp_path / "ring", 4096)
-    sidecar = Sidecar(Served(lambda name, job: pytest.fail(f"{name}{job}"), []), tmp_path, 0, 1)
+    made = SlotPool(tmp_path / "ring", 4096)
+    registry = InputRegistry(lambda name, job: pytest.fail(f"{name}{job}"), [])
+    sidecar = SidecarServer(registry, tmp_path)
     channel = Channel(tmp_path, 5.0)
     try:
         channel.write_file("dataset", b"rows")
