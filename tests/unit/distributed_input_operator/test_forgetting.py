@@ -7,14 +7,14 @@ from dataclasses import replace
 from typing import Any
 
 from distributed_input_operator import metrics
-from distributed_input_operator.autoscaling.rates import Measured
+from distributed_input_operator.autoscaling.rates import Measurement
+from distributed_input_operator.controller import input_metrics
 from distributed_input_operator.controller.dispatchers import Dispatchers
 from distributed_input_operator.controller.observe import Sources
 from distributed_input_operator.controller.reconcile import reconcile
 from distributed_input_operator.controller.tokens import Tokens
 from distributed_input_operator.kube.store import Store
-from distributed_input_operator.reconcile.plan import plan
-from tests.unit.distributed_input_operator.snapshots import NOW, SETTINGS, resource, snapshot
+from tests.unit.distributed_input_operator.snapshots import NOW, SETTINGS, plan, resource, snapshot
 
 KEY = ("team", "digits")
 _SECRET = {"metadata": {"name": "digits-distributed-input"}, "data": {"token": "c2VjcmV0"}}
@@ -73,15 +73,15 @@ def test_the_words_of_a_dispatcher_that_is_gone_are_forgotten():
 
 def test_what_a_silent_dispatcher_said_last_is_no_metric():
     told = replace(
-        snapshot(), measured=Measured(consumers=1, demand=400, busy_rate=100, useful_workers=9)
+        snapshot(), measured=Measurement(consumers=1, demand=400, busy_rate=100, useful_workers=9)
     )
-    metrics.show(KEY, told, plan(told, NOW))
-    assert b'workers_recommended{input="digits",namespace="team"}' in metrics.rendered()
+    input_metrics.set_input(KEY, told, plan(told, NOW))
+    assert b'workers_recommended{input="digits",namespace="team"}' in metrics.exposition()
     silent = replace(told, measured=None)
-    metrics.show(KEY, silent, plan(silent, NOW))
-    shown = metrics.rendered().decode()
+    input_metrics.set_input(KEY, silent, plan(silent, NOW))
+    shown = metrics.exposition().decode()
     for name in ("workers_recommended", "stall_ratio", "rows_per_second"):
         assert f'distributed_input_{name}{{input="digits"' not in shown
     assert 'distributed_input_workers_desired{input="digits"' in shown
-    metrics.forget(KEY)
-    assert 'input="digits"' not in metrics.rendered().decode()
+    input_metrics.remove_input(KEY)
+    assert 'input="digits"' not in metrics.exposition().decode()

@@ -16,14 +16,14 @@ from distributed_input.api.resource.policy import (
     PolicyStatus,
 )
 from distributed_input.api.resource.problems import problems
-from distributed_input_operator import metrics
-from distributed_input_operator.budget.ledger import Ask
-from distributed_input_operator.budget.policy_report import report
+from distributed_input_operator.budget.claim import WorkerRequest
+from distributed_input_operator.controller import input_metrics
 from distributed_input_operator.controller.observe import Sources
 from distributed_input_operator.kube.apply import write_status
 from distributed_input_operator.kube.store import POLICY_KEY, InputKey, Store
 from distributed_input_operator.objects.pod_state import pod
 from distributed_input_operator.reconcile import claims
+from distributed_input_operator.reconcile.policy_status import policy_status
 
 REPORT_SECONDS = 30.0
 """What is used changes all the time: it is written so often."""
@@ -44,29 +44,29 @@ def enter_all(sources: Sources) -> None:
         found = sources.store.input(key)
         labels = None if found is None else found["metadata"].get("labels") or {}
         if ask := _held(sources.store, key, labels):
-            sources.ledger.ask(ask)
+            sources.ledger.request(ask)
 
 
-def left(store: Store, key: InputKey) -> Ask | None:
+def left(store: Store, key: InputKey) -> WorkerRequest | None:
     """What there is still of an input that is gone."""
     return _held(store, key, None)
 
 
-def _held(store: Store, key: InputKey, labels: Mapping[str, str] | None) -> Ask | None:
+def _held(store: Store, key: InputKey, labels: Mapping[str, str] | None) -> WorkerRequest | None:
     children = store.children(key)
     live = children.get(("Deployment", names.worker(key[1])), {})
-    pods = claims.workers(pod(obj) for (kind, _), obj in children.items() if kind == "Pod")
-    return claims.held(live, pods, key, labels)
+    pods = claims.worker_pods(pod(obj) for (kind, _), obj in children.items() if kind == "Pod")
+    return claims.existing_request(live, pods, key, labels)
 
 
 async def weigh_forever(sources: Sources, changed: Callable[[InputKey], None]) -> None:
     """Settle the ledger whenever something in it has changed."""
     while True:
         await asyncio.sleep(_PAUSE_SECONDS)
-        if not sources.ledger.unsettled:
+        if not sources.ledger.outdated:
             continue
         start = time.monotonic()
-        for key in sources.ledger.settle():
+        for key in sources.ledger.reallocate():
             changed(key)
         changed(POLICY_KEY)
         await asyncio.sleep(_SHARE * (time.monotonic() - start))
@@ -80,13 +80,13 @@ async def look(sources: Sources) -> float | None:
     """
     found = sources.store.policy()
     message = _use(sources)
-    used = sources.ledger.budgets()
-    metrics.show_budgets((one.budget, one.used) for one in used)
+    used = sources.ledger.usage()
+    input_metrics.set_budgets(used)
     if found is None:
         return None
     before = PolicyStatus.model_validate(found.get("status") or {})
     generation = found["metadata"]["generation"]
-    status, again = report(before, generation, message, used, time.time(), REPORT_SECONDS)
+    status, again = policy_status(before, generation, message, used, time.time(), REPORT_SECONDS)
     if status is not None:
         name = found["metadata"]["name"]
         await write_status(sources.api, sources.store, "", name, status, POLICY_KIND)
@@ -97,11 +97,11 @@ def _use(sources: Sources) -> str:
     """Put the policy in force; why it cannot be, and then the last one stays."""
     found = sources.store.policy()
     if found is None:
-        sources.ledger.use(PolicySpec())
+        sources.ledger.set_policy(PolicySpec())
         return ""
     try:
         spec = InputPolicy.model_validate({**found, "status": {}}, extra="ignore").spec
     except ValidationError as error:
         return "; ".join(map(str, problems(error)))
-    sources.ledger.use(spec)
+    sources.ledger.set_policy(spec)
     return ""

@@ -10,7 +10,13 @@ import grpc
 import grpc.aio
 
 from distributed_input.api.proto import dispatcher_pb2
-from distributed_input_operator.autoscaling.rates import Consumer, Measured, Sample, Window, Worker
+from distributed_input_operator.autoscaling.rates import (
+    ConsumerCounters,
+    DispatcherSample,
+    Measurement,
+    RateWindow,
+    WorkerCounters,
+)
 from distributed_input_operator.kube.store import InputKey
 
 _METHOD = "/distributed_input.v1.Dispatcher/Status"
@@ -25,7 +31,7 @@ asks it waits meanwhile, and does nothing else."""
 @dataclass
 class _Known:
     uid: str
-    window: Window = field(default_factory=Window)
+    window: RateWindow = field(default_factory=RateWindow)
     address: str = ""
     silent_until: float = 0.0
     silences: int = 0
@@ -39,7 +45,7 @@ class Dispatchers:
         self._clock = clock
         self._known: dict[InputKey, _Known] = {}
 
-    async def ask(self, key: InputKey, uid: str, address: str, token: str) -> Measured | None:
+    async def ask(self, key: InputKey, uid: str, address: str, token: str) -> Measurement | None:
         """How an input goes; None where its dispatcher at `address` does not say."""
         known, now = self._known.get(key), self._clock()
         if known is None or known.uid != uid:  # another input of the same name
@@ -47,7 +53,7 @@ class Dispatchers:
         if known.address != address:  # another pod
             known.address, known.silent_until, known.silences = address, now, 0
         if known.window.samples and now - known.window.samples[-1].time < _YOUNG_SECONDS:
-            return known.window.measured
+            return known.window.measurement
         if now < known.silent_until:
             return None
         try:
@@ -55,11 +61,11 @@ class Dispatchers:
         except grpc.aio.AioRpcError:
             known.silent_until = now + min(_AGAIN_SECONDS * 2**known.silences, _LONGEST_SECONDS)
             known.silences = min(known.silences + 1, 10)
-            known.window = Window()
+            known.window = RateWindow()
             return None
         known.silences = 0
-        known.window = known.window.after(_sample(answer, now))
-        return known.window.measured
+        known.window = known.window.add(_sample(answer, now))
+        return known.window.measurement
 
     def forget(self, key: InputKey) -> None:
         """The input is gone."""
@@ -85,11 +91,11 @@ async def _status(address: str, token: str) -> dispatcher_pb2.StatusResponse:
         return answer
 
 
-def _sample(answer: dispatcher_pb2.StatusResponse, now: float) -> Sample:
+def _sample(answer: dispatcher_pb2.StatusResponse, now: float) -> DispatcherSample:
     consumers = {}
     for info in answer.consumers:
         one = info.last
-        consumers[f"{one.job}/{one.index}/{one.incarnation}"] = Consumer(
+        consumers[f"{one.job}/{one.index}/{one.incarnation}"] = ConsumerCounters(
             rows=one.rows,
             wait=one.wait_seconds,
             wall=one.wall_seconds,
@@ -99,7 +105,7 @@ def _sample(answer: dispatcher_pb2.StatusResponse, now: float) -> Sample:
             batches=one.batches,
         )
     workers = {
-        one.worker_id: Worker(one.address, one.rows, one.busy_seconds, one.open_streams)
+        one.worker_id: WorkerCounters(one.address, one.rows, one.busy_seconds, one.open_streams)
         for one in answer.workers
     }
-    return Sample(now, consumers, workers)
+    return DispatcherSample(now, consumers, workers)

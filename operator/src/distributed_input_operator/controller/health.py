@@ -29,7 +29,7 @@ async def serve(
 
     async def exposition(_: web.Request) -> web.Response:
         # In a thread: of thousands of inputs it takes a second, and nobody is to wait for it.
-        page = await asyncio.to_thread(metrics.rendered)
+        page = await asyncio.to_thread(metrics.exposition)
         return web.Response(body=page, headers={"Content-Type": "text/plain"})
 
     app = web.Application()

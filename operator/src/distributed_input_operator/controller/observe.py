@@ -10,9 +10,9 @@ from distributed_input.api import names
 from distributed_input.api.resource.input import DistributedInput
 from distributed_input.api.resource.problems import problems
 from distributed_input.api.resource.status import Status
-from distributed_input_operator.autoscaling.scaling import State
-from distributed_input_operator.budget.ledger import Ledger
+from distributed_input_operator.autoscaling.decision import AutoscalingState
 from distributed_input_operator.controller.dispatchers import Dispatchers
+from distributed_input_operator.controller.ledger import Ledger
 from distributed_input_operator.controller.tokens import Tokens
 from distributed_input_operator.kube.api import Api, ApiError, Json
 from distributed_input_operator.kube.apply import failure
@@ -39,7 +39,7 @@ class Sources:
     settings: Settings
     ledger: Ledger = field(default_factory=Ledger)
     """What the cluster's budgets leave for each input."""
-    scaled: dict[InputKey, tuple[str, State]] = field(default_factory=dict)
+    scaled: dict[InputKey, tuple[str, AutoscalingState]] = field(default_factory=dict)
     """Of each input's uid, what autoscaling left last. A new leader goes on from the status."""
 
 
@@ -65,7 +65,7 @@ async def observe(sources: Sources, key: InputKey) -> Snapshot | None:
     return await _with_measurements(sources, key, snapshot)
 
 
-def _scaled(sources: Sources, key: InputKey, uid: str) -> State | None:
+def _scaled(sources: Sources, key: InputKey, uid: str) -> AutoscalingState | None:
     of, state = sources.scaled.get(key, ("", None))
     return state if of == uid else None
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import time
 
-from distributed_input_operator import metrics
-from distributed_input_operator.controller import budgets
+from distributed_input_operator.controller import budgets, input_metrics
 from distributed_input_operator.controller.observe import Sources, Unusable, observe
 from distributed_input_operator.kube import events
 from distributed_input_operator.kube.api import ApiError
 from distributed_input_operator.kube.apply import apply, failure, write_status
 from distributed_input_operator.kube.store import POLICY_KEY, InputKey
-from distributed_input_operator.reconcile.plan import QUIET_SECONDS, plan, refusal, report
+from distributed_input_operator.reconcile.plan import QUIET_SECONDS, make_plan, plan_demand
+from distributed_input_operator.reconcile.status import input_status, invalid_status
 
 
 async def reconcile(sources: Sources, key: InputKey) -> float | None:
@@ -30,11 +30,12 @@ async def reconcile(sources: Sources, key: InputKey) -> float | None:
     if snapshot is None:
         sources.tokens.forget(key)
         sources.dispatchers.forget(key)
-        metrics.forget(key)
+        input_metrics.remove_input(key)
         sources.scaled.pop(key, None)
-        sources.ledger.leaving(key, budgets.left(sources.store, key))
+        sources.ledger.release(key, budgets.left(sources.store, key))
         return None
-    made = plan(snapshot, now, sources.ledger.ask)
+    demand = plan_demand(snapshot, now)
+    made = make_plan(snapshot, demand, sources.ledger.request(demand.request))
     if made.decision:
         sources.scaled[key] = (snapshot.resource.metadata.uid or "", made.decision.state)
     else:
@@ -42,22 +43,22 @@ async def reconcile(sources: Sources, key: InputKey) -> float | None:
     awaited = [one for one in snapshot.missing if one.passing]
     # Without its own token there, an input's pods would start with what is about to go.
     failed = [] if awaited else await apply(sources.api, sources.store, snapshot, made)
-    status = report(snapshot, made, map(failure, failed), now)
+    status = input_status(snapshot, made, map(failure, failed), now)
     if status is not None:
         await write_status(sources.api, sources.store, *key, status)
         await events.tell(sources.api, snapshot, status, now)
     if awaited:
         raise ApiError(0, awaited[0].reason, awaited[0].message)
-    metrics.show(key, snapshot, made)
+    input_metrics.set_input(key, snapshot, made)
     for one in failed:
         if one.retryable:
             raise one
-    return made.again
+    return made.interval
 
 
 async def _refuse(sources: Sources, key: InputKey, why: str, now: float) -> float:
     found = sources.store.input(key) or {}
-    status = refusal(found.get("status") or {}, found["metadata"]["generation"], why, now)
+    status = invalid_status(found.get("status") or {}, found["metadata"]["generation"], why, now)
     if status is not None:
         await write_status(sources.api, sources.store, *key, status)
     return QUIET_SECONDS

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from distributed_input.api import names
-from distributed_input_operator.budget import requests
+from distributed_input_operator.budget.pod_requests import requested_amount
 from distributed_input_operator.objects.snapshot import Pod
 
 _IMAGE_TROUBLE = frozenset(
@@ -39,7 +39,7 @@ def pod(obj: Mapping[str, Any]) -> Pod:
         if scheduled.get("status") == "False"
         else "",
         failing=next(filter(None, map(_failing, status.get("containerStatuses", []))), ""),
-        takes=requests.takes(obj.get("spec") or {}),
+        takes=requested_amount(obj.get("spec") or {}),
     )
 
 

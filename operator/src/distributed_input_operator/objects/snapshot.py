@@ -9,8 +9,8 @@ from typing import Any
 from distributed_input.api.resource.input import DistributedInput
 from distributed_input.api.resource.policy import NOTHING, Amount
 from distributed_input.api.resource.status import Status
-from distributed_input_operator.autoscaling.rates import Measured
-from distributed_input_operator.autoscaling.scaling import State
+from distributed_input_operator.autoscaling.decision import AutoscalingState
+from distributed_input_operator.autoscaling.rates import Measurement
 
 Manifest = Mapping[str, Any]
 """A Kubernetes object as JSON."""
@@ -83,9 +83,9 @@ class Snapshot:
     """Changes with the ConfigMap of the entry point's code; empty where there is none."""
     missing: tuple[Failure, ...] = ()
     """What the input refers to and is not there."""
-    measured: Measured | None = None
+    measured: Measurement | None = None
     """None: the dispatcher has not said enough yet."""
-    scaled: State | None = None
+    scaled: AutoscalingState | None = None
     """What autoscaling left last, which the status has only every 30 s; None: as in the status."""
 
     @property

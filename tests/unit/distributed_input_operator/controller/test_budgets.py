@@ -9,10 +9,10 @@ import pytest
 from distributed_input.api import names
 from distributed_input.api.resource.input import API_VERSION, KIND
 from distributed_input.api.resource.policy import POLICY_KIND, POLICY_NAME
-from distributed_input_operator.budget.allocation import Claim
-from distributed_input_operator.budget.ledger import Ask, Ledger
+from distributed_input_operator.budget.claim import Claim, WorkerRequest
 from distributed_input_operator.controller import budgets
 from distributed_input_operator.controller.dispatchers import Dispatchers
+from distributed_input_operator.controller.ledger import Ledger
 from distributed_input_operator.controller.observe import Sources
 from distributed_input_operator.controller.tokens import Tokens
 from distributed_input_operator.kube.store import Store
@@ -48,13 +48,13 @@ def started(*there: dict[str, Any], **budget: Any) -> Ledger:
         store.put(one)
     sources = Sources(api, store, Tokens(api), Dispatchers(), SETTINGS)  # type: ignore[arg-type]
     budgets.enter_all(sources)
-    sources.ledger.settle()
+    sources.ledger.reallocate()
     return sources.ledger
 
 
 def granted(ledger: Ledger, wanted: int) -> int:
     """To a new input, at once."""
-    return ledger.ask(Ask(Claim(("team", "new"), wanted, 1))).workers
+    return ledger.request(WorkerRequest(Claim(("team", "new"), wanted, 1))).workers
 
 
 CASES = [(4, 4, 6), (4, 0, 6), (4, 7, 3), (0, 2, 8)]
@@ -72,7 +72,7 @@ def test_so_is_what_is_still_there_of_an_input_that_is_gone(replicas, pods, rest
     there = workers("old", replicas, pods)
     assert granted(started(*there), rest + 1) == 0
     ledger = started(*there)
-    ledger.leaving(("team", "old"), None)
+    ledger.release(("team", "old"), None)
     assert granted(ledger, LIMIT) == LIMIT
 
 
@@ -86,6 +86,6 @@ def test_pods_that_nothing_owns_any_more_count_until_they_are_gone(budget, known
         old["metadata"]["labels"] = {"of": "us"}
         there.append(old)
     ledger = started(*there, **budget)
-    assert ledger.budgets()[0].used == (4, 8000, 0)
-    new = Ask(Claim(("team", "new"), 7, 1), labels={"of": "us"})
-    assert ledger.ask(new).workers == 0
+    assert ledger.usage()[0].used == (4, 8000, 0)
+    new = WorkerRequest(Claim(("team", "new"), 7, 1), labels={"of": "us"})
+    assert ledger.request(new).workers == 0

@@ -16,8 +16,8 @@ from distributed_input_operator.controller.tokens import Tokens
 from distributed_input_operator.kube.api import ApiError
 from distributed_input_operator.kube.apply import apply, failure
 from distributed_input_operator.kube.store import Store
-from distributed_input_operator.reconcile.plan import plan, report
-from tests.unit.distributed_input_operator.snapshots import NOW, SETTINGS, resource, snapshot
+from distributed_input_operator.reconcile.status import input_status
+from tests.unit.distributed_input_operator.snapshots import NOW, SETTINGS, plan, resource, snapshot
 
 _NOT_TYPED = (
     "PATCH /x: failed to create typed patch object (team/d; apps/v1, Kind=Deployment): "
@@ -50,14 +50,14 @@ def test_what_is_tried_again_is_told(error, reason):
 def test_the_words_of_what_is_tried_again_stay_for_a_new_status_is_a_new_look():
     young = snapshot()
     made = plan(young, NOW)
-    first = report(young, made, [failure(ApiError(0, "Unreachable", "port 40001"))], NOW)
+    first = input_status(young, made, [failure(ApiError(0, "Unreachable", "port 40001"))], NOW)
     told = replace(young, status=Status.model_validate(first))
     again = failure(ApiError(0, "Unreachable", "port 40002"))
-    assert report(told, made, [again], NOW) is None
+    assert input_status(told, made, [again], NOW) is None
     other = failure(ApiError(500, "InternalError", "failed calling webhook"))
-    assert report(told, made, [other], NOW) is not None
+    assert input_status(told, made, [other], NOW) is not None
     refused = failure(ApiError(422, "Invalid", "port 40002"))
-    assert report(told, made, [refused], NOW) is not None
+    assert input_status(told, made, [refused], NOW) is not None
 
 
 class Server:

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from distributed_input_operator.reconcile.plan import plan
-from tests.unit.distributed_input_operator.snapshots import NOW, snapshot
+from tests.unit.distributed_input_operator.snapshots import NOW, plan, snapshot
 
 LOST = [
     {"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 30}

@@ -7,10 +7,10 @@ from typing import Any
 from distributed_input.api import names
 from distributed_input_operator.injection.injection import injected
 from distributed_input_operator.objects.tf_data_service import stock_env
-from distributed_input_operator.reconcile.plan import plan, report
+from distributed_input_operator.reconcile.status import input_status
 from tests.unit.distributed_input_operator.injection.trainerpods import IMAGE, finder, pod
 from tests.unit.distributed_input_operator.injection.trainerpods import resource as yaml_resource
-from tests.unit.distributed_input_operator.snapshots import NOW, resource, snapshot
+from tests.unit.distributed_input_operator.snapshots import NOW, plan, resource, snapshot
 
 STOCK: dict[str, Any] = {"tfDataService": {}}
 ADDRESS = "grpc://digits-dispatcher:7080"
@@ -82,10 +82,10 @@ def test_service_and_network_policy_let_trainers_in():
 
 def test_the_status_tells_the_address():
     seen = snapshot(**STOCK)
-    told = report(seen, plan(seen, NOW), [], NOW) or {}
+    told = input_status(seen, plan(seen, NOW), [], NOW) or {}
     assert told["tfDataService"] == {"address": ADDRESS}
     plain = snapshot()
-    assert "tfDataService" not in (report(plain, plan(plain, NOW), [], NOW) or {})
+    assert "tfDataService" not in (input_status(plain, plan(plain, NOW), [], NOW) or {})
 
 
 def test_injected_trainers_get_the_address():

@@ -2,34 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from pydantic import ValidationError
 
-from distributed_input.api.resource.policy import (
-    UNLIMITED,
-    Budget,
-    BudgetSpec,
-    PolicySpec,
-    PolicyStatus,
-)
-from distributed_input_operator.budget.ledger import Used
-from distributed_input_operator.budget.policy_report import report
-
-NOW = 1_800_000_000.0
-USED = [Used(Budget("all", (60, UNLIMITED, UNLIMITED)), 3, 80, (60, 90_000, 96 << 30))]
+from distributed_input.api.resource.policy import UNLIMITED, BudgetSpec, PolicySpec
 
 
 def budget(**spec):
     return BudgetSpec.model_validate({"name": "a", **spec})
-
-
-def told(*args):
-    """What is written."""
-    status, again = report(*args)
-    assert status is not None
-    return status, again
 
 
 def test_amounts_are_whole_numbers_of_small_units():
@@ -79,37 +59,3 @@ def test_who_counts_in_a_budget(spec, covered):
 def test_mistakes_are_told(spec, words):
     with pytest.raises(ValidationError, match=words):
         PolicySpec.model_validate(spec)
-
-
-def test_the_status_is_written_when_something_moved_and_not_more_often_than_anyone_reads():
-    status, again = told(PolicyStatus(), 1, "", USED, NOW, 30.0)
-    assert (status["summary"], again) == ("all 60/60", 30.0)
-    assert status["budgets"][0] == {
-        "name": "all",
-        "inputs": 3,
-        "workers": 60,
-        "wanted": 80,
-        "cpu": "90",
-        "memory": "96Gi",
-    }
-    before = PolicyStatus.model_validate(status)
-    assert report(before, 1, "", USED, NOW + 500, 30.0) == (None, 300.0)
-    moved = [Used(USED[0].budget, 3, 80, (59, 90_000, 96 << 30))]
-    assert report(before, 1, "", moved, NOW + 10, 30.0) == (None, 20.0)
-    assert told(before, 1, "", moved, NOW + 31, 30.0)[0]["summary"] == "all 59/60"
-    assert told(before, 2, "", moved, NOW + 1, 30.0)[0]["observedGeneration"] == 2
-    undated = before.model_copy(update={"observed_at": ""})
-    assert told(undated, 1, "", moved, NOW + 10, 30.0)[0]["summary"] == "all 59/60"
-
-
-def test_a_budget_without_a_limit_of_workers_tells_how_many_there_are():
-    used = [replace(USED[0], budget=Budget("all", (UNLIMITED, 1000, UNLIMITED)))]
-    assert told(PolicyStatus(), 1, "", used, NOW, 30.0)[0]["summary"] == "all 60"
-
-
-@pytest.mark.parametrize(
-    ("memory", "told_as"), [(2 << 40, "2048Gi"), (300 << 20, "0.29Gi"), (1500 << 30, "1500Gi")]
-)
-def test_memory_is_told_as_a_quantity(memory, told_as):
-    used = [replace(USED[0], used=(60, 90_000, memory))]
-    assert told(PolicyStatus(), 1, "", used, NOW, 30.0)[0]["budgets"][0]["memory"] == told_as
