@@ -20,7 +20,7 @@ from distributed_input_operator.injection.trainers import RefusedError, wanted_i
 from distributed_input_operator.injection.workloads import Owner, owners_of
 from distributed_input_operator.kube.api import Api, ApiError, Json
 from distributed_input_operator.kube.kinds import INPUT, Kind
-from distributed_input_operator.kube.read_cache import Recent
+from distributed_input_operator.kube.read_cache import ReadCache
 
 _log = logging.getLogger(__name__)
 
@@ -41,7 +41,7 @@ class Injector:
     def __init__(self, api: Api, image: str) -> None:
         """`image`: of sidecars, where no input names one."""
         self._api = api
-        self._recent = Recent(api)
+        self._recent = ReadCache(api)
         self._image = image
 
     async def answer(self, request: Json) -> Json:
