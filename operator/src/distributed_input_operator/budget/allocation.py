@@ -8,7 +8,7 @@ the previous one did.
 A bid is the stall cost that one worker saves: an input with w of the d workers that it needs stalls
 for 1 - w/d of its time. The second factor is close to 1 until an input has nearly all that it
 needs. It lets equal bids share, and it keeps the result continuous. With bids alone, two inputs
-that are nearly equal would swap all workers whenever one of them changes a little.
+that are nearly equal would swap all workers at each small change.
 
 Workers are granted in three rounds, as far as every budget of the input has room: minimums, then
 what budgets guarantee, then the rest. Each round goes by priority, then by value.

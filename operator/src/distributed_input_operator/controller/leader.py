@@ -128,7 +128,7 @@ async def run_as_leader(lock: LeaseLock, work: Callable[[], Awaitable[None]]) ->
     async def started() -> None:
         try:
             await work()
-        except Exception as error:  # noqa: BLE001 - raised below, where someone listens
+        except Exception as error:  # noqa: BLE001 - it is raised below
             ended.set_exception(error)
         else:
             ended.set_result(None)
