@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from testing.bench import incumbents, latency, ours, photos, report, transport
+from testing.bench import baselines, data_plane, latency, photos, report, transport
 from testing.bench.case import OURS, SHORT, Case, System, only
 from testing.bench.processes import BenchError, run
 
@@ -68,7 +68,7 @@ def _measure(case: Case, progress: str, options: argparse.Namespace) -> dict[str
         for name in case.systems:
             own = folder / str(len(systems))
             own.mkdir()
-            serve = ours.serve if name == OURS else incumbents.serve
+            serve = data_plane.serve if name == OURS else baselines.serve
             systems[name] = stack.enter_context(serve(case, name, own))
         for number in range(options.rounds):
             rounds.append({})

@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 from distributed_input.api.resource.input import API_VERSION, KIND, DistributedInput
 from distributed_input.api.resource.load import data_plane_config
 from testing.bench.case import REPO
-from testing.bench.ours import _part
+from testing.bench.data_plane import _part
 from testing.bench.processes import cpu_seconds
 
 TARGET = "testing.bench.jobs:dataset_fn"

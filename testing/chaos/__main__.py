@@ -13,7 +13,7 @@ from pathlib import Path
 
 from testing.chaos.draw import draw
 from testing.chaos.run import Outcome, run
-from testing.chaos.table import summary, table
+from testing.chaos.summary import summary, table
 from testing.processes.forks import Forks
 
 

@@ -18,7 +18,7 @@ import keras
 import tensorflow as tf
 
 import distributed_input
-from testing.compat.counting import Rows
+from testing.compat.row_count_metric import Rows
 
 ROWS, BATCH = 100, 16
 Strategy = tf.distribute.Strategy

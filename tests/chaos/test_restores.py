@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from testing.chaos.restores import STATE_BYTES, Case, restore
+from testing.chaos.measurements.restores import STATE_BYTES, Case, restore
 from testing.processes.forks import Forks
 
 

@@ -10,7 +10,7 @@ import pytest
 from testing.chaos.__main__ import told
 from testing.chaos.draw import draw
 from testing.chaos.run import Outcome, run
-from testing.chaos.table import summary, table
+from testing.chaos.summary import summary, table
 from testing.processes.forks import Forks
 
 SEEDS = range(36)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from distributed_input import Input
-from testing.integration import devices, reading
+from testing.integration import devices, readers
 from testing.integration.cluster import Cluster, Sidecar, spec
 from tests.integration.conftest import _shared, cluster, shared
 
@@ -44,7 +44,7 @@ def _read(sidecar: Sidecar, name: str, request: pytest.FixtureRequest) -> Iterat
     TensorFlow's own datasets do as well, and a test of those alone would show nothing.
     """
     (told, *_) = (mark.args[0] for mark in request.node.iter_markers("behaviour"))
-    with reading.connect(sidecar, name) as data:
+    with readers.connect(sidecar, name) as data:
         yield data
         if "Error`" not in told.call:
             assert data.generation, "nothing was read through the sidecar"

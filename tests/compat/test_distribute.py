@@ -8,10 +8,10 @@ import pytest
 import tensorflow as tf
 
 from testing.compat.behaviour import Reference, behaviour
-from testing.integration import reading
+from testing.integration import readers
 from testing.integration.cluster import Cluster, Sidecar, spec
 from testing.integration.devices import CPUS
-from testing.integration.reading import ids
+from testing.integration.readers import ids
 
 # 120 rows in steps of 16: the last one has 8, all of them for the first replica.
 SIZES = [3, 0, 50, 7, 1, 20, 0, 39]
@@ -38,7 +38,7 @@ def sidecar(shared: Cluster) -> Sidecar:
 @pytest.fixture(scope="module")
 def steps(sidecar: Sidecar) -> list[list[int]]:
     """What the steps of the first epoch are, as numpy reads them."""
-    (epochs,) = reading.read([sidecar], "train")
+    (epochs,) = readers.read([sidecar], "train")
     return [ids([batch]) for batch in epochs[0]]
 
 
@@ -94,7 +94,7 @@ def test_every_replica_gets_its_cut(
     strategy = STRATEGIES[name]()
     if name == "default" and loop is by_optional:
         loop = by_for_loop  # a plain dataset's iterator has get_next_as_optional too, of its own
-    with reading.connect(sidecar, "train") as data:
+    with readers.connect(sidecar, "train") as data:
         found = loop(strategy, data.distribute(strategy))
     assert found == cut(steps, strategy.num_replicas_in_sync)
     if strategy.num_replicas_in_sync == 2:
@@ -109,13 +109,13 @@ def test_every_replica_gets_its_cut(
 )
 def test_it_is_the_strategys_own_dataset(cluster: Cluster, sidecar: Sidecar) -> None:
     strategy = tf.distribute.MirroredStrategy(CPUS)
-    with reading.connect(sidecar, "train") as data:
+    with readers.connect(sidecar, "train") as data:
         dist = data.distribute(strategy)
         assert isinstance(dist, tf.distribute.DistributedDataset)
         assert isinstance(iter(dist), tf.distribute.DistributedIterator)
     rows = tf.TensorSpec([None], tf.int64)
     assert dist.element_spec["id"]._value_specs == (rows, rows)
-    with reading.connect(sidecar, "train") as data:
+    with readers.connect(sidecar, "train") as data:
         default = data.distribute(tf.distribute.get_strategy())
         assert isinstance(default, tf.data.Dataset)
 
@@ -141,7 +141,7 @@ def test_a_loop_inside_a_function(
             count += 1
         return total, count
 
-    with reading.connect(sidecar, "train") as data:
+    with readers.connect(sidecar, "train") as data:
         dist = data.distribute(strategy)
         totals = [tuple(map(int, epoch(dist))) for _ in range(2)]
     assert totals == [(sum(range(sum(SIZES))), len(steps))] * 2
@@ -163,7 +163,7 @@ def test_many_steps_in_one_call(cluster: Cluster, sidecar: Sidecar, steps: list[
             total += strategy.reduce("SUM", sums, axis=None)
         return total
 
-    with reading.connect(sidecar, "train") as data:
+    with readers.connect(sidecar, "train") as data:
         iterator = iter(data.distribute(strategy))
         totals = [int(run(iterator)) for _ in range(2)]
     assert totals == [sum(sum(step) for step in some) for some in (steps[:3], steps[3:6])]
@@ -177,7 +177,7 @@ def test_many_steps_in_one_call(cluster: Cluster, sidecar: Sidecar, steps: list[
 )
 def test_padding_gives_every_replica_the_same_shape(cluster: Cluster, sidecar: Sidecar) -> None:
     strategy = tf.distribute.MirroredStrategy(CPUS)
-    with reading.connect(sidecar, "padded") as data:
+    with readers.connect(sidecar, "padded") as data:
         dist = data.distribute(strategy)
         rows = tf.TensorSpec([BATCH // 2], tf.int64)
         assert dist.element_spec["id"]._value_specs == (rows, rows)
@@ -204,7 +204,7 @@ def test_a_traced_function_asks_for_the_global_batch(cluster: Cluster, sidecar: 
         rows = tf.data.Dataset.range(100).shard(ctx.num_input_pipelines, ctx.input_pipeline_id)
         return rows.map(lambda row: {"id": row}).batch(asked[-1])
 
-    with reading.connect(sidecar, "traced") as data:
+    with readers.connect(sidecar, "traced") as data:
         found = by_for_loop(strategy, data.distribute(strategy, dataset_fn))
     assert set(asked) == {BATCH // 4}  # a partition's part of a step
     assert [[len(one) for one in step] for step in found] == [[8, 8]] * 6 + [[4, 0]]
@@ -218,7 +218,7 @@ def test_a_traced_function_asks_for_the_global_batch(cluster: Cluster, sidecar: 
 )
 def test_plain_and_distributed_do_not_mix_in_one_epoch(cluster: Cluster, sidecar: Sidecar) -> None:
     strategy = tf.distribute.MirroredStrategy(CPUS)
-    with reading.connect(sidecar, "train") as data:
+    with readers.connect(sidecar, "train") as data:
         next(iter(data.distribute(strategy)))
         with pytest.raises(Exception, match="is being iterated for 2 replicas"):
             data.dataset()

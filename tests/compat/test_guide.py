@@ -17,9 +17,9 @@ import tensorflow as tf
 from distributed_input import Input
 from distributed_input.api.errors import ConfigError
 from testing.compat.behaviour import Reference, behaviour
-from testing.integration import reading
+from testing.integration import readers
 from testing.integration.cluster import Cluster, spec
-from testing.integration.datasets import kinds
+from testing.integration.datasets import element_types
 from testing.integration.datasets import rows as datasets
 from testing.integration.devices import CPUS
 
@@ -335,10 +335,10 @@ def test_values_from_a_function_go_with_a_batch(in_order: Input) -> None:
     note="A generator cannot leave the trainer's process: it runs in the workers, by entry point",
 )
 def test_a_generator_without_end(shared: Cluster) -> None:
-    one = spec("kinds:generated_for_ever", partitions=2, numSplits=2)
+    one = spec("element_types:generated_for_ever", partitions=2, numSplits=2)
     (sidecar,) = shared.add_sidecars({"generated": one})
     strategy = tf.distribute.MirroredStrategy(CPUS)
-    with reading.connect(sidecar) as data:
+    with readers.connect(sidecar) as data:
         iterator = iter(data.distribute(strategy))
         seen = [
             tuple(one)
@@ -355,17 +355,17 @@ def test_a_generator_without_end(shared: Cluster) -> None:
     call='`dataset: {entryPoint: "module:iterable"}`; `train.distribute(strategy)`',
 )
 def test_an_iterable_of_numpy_arrays(shared: Cluster) -> None:
-    one = spec("kinds:iterated", partitions=2, numSplits=3, globalBatchSize=8)
+    one = spec("element_types:iterated", partitions=2, numSplits=3, globalBatchSize=8)
     (sidecar,) = shared.add_sidecars({"iterated": one})
     strategy = tf.distribute.MirroredStrategy(CPUS)
-    with reading.connect(sidecar) as data:
+    with readers.connect(sidecar) as data:
         rows = [
             row
             for batch in data.distribute(strategy)
             for one in local(strategy, batch["id"])
             for row in one
         ]
-    assert sorted(rows) == list(range(kinds.ROWS))
+    assert sorted(rows) == list(range(element_types.ROWS))
 
 
 @behaviour(

@@ -13,8 +13,8 @@ import tensorflow as tf
 import distributed_input.keras
 from distributed_input import Input
 from testing.compat.behaviour import Reference, behaviour
-from testing.compat.counting import Rows
-from testing.integration import reading
+from testing.compat.row_count_metric import Rows
+from testing.integration import readers
 from testing.integration.cluster import Cluster, Sidecar, spec
 from testing.integration.devices import CPUS
 
@@ -101,7 +101,7 @@ def test_steps_per_epoch(train: Input, strategy: Any, endless: bool) -> None:
 )
 def test_validation_data(train: Input, validation: Sidecar, strategy: Any) -> None:
     model = build(strategy)
-    with reading.connect(validation, "validation") as held_out:
+    with readers.connect(validation, "validation") as held_out:
         history = model.fit(
             train.distribute(strategy, lines),
             validation_data=held_out.distribute(strategy, lines),

@@ -9,7 +9,7 @@ import pytest
 from testing.compat import multiworker
 from testing.compat.behaviour import Reference, behaviour
 from testing.compat.multiworker import BATCH, ROWS
-from testing.compat.processes import Told, told_by
+from testing.compat.trainer_processes import Told, told_by
 from testing.integration.cluster import Cluster, spec
 from testing.integration.datasets import rows as datasets
 
@@ -115,7 +115,8 @@ def test_keras_in_all_processes(told: Told) -> None:
 )
 def test_a_coordinator_of_parameter_servers(shared: Cluster) -> None:
     (told,) = told_by(
-        "parameter_server", shared.add_sidecars({"train": spec(partitions=2, numSplits=2)})
+        "parameter_server_coordinator",
+        shared.add_sidecars({"train": spec(partitions=2, numSplits=2)}),
     )
     assert sorted(told["scheduled"]) == sorted(told["inline"]) == list(range(ROWS))
     assert "create_per_worker_dataset read from the stock tf.data service" in told["refused"]

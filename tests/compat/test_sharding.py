@@ -12,10 +12,10 @@ import tensorflow as tf
 
 from distributed_input.api.errors import ConfigError
 from testing.compat.behaviour import Reference, behaviour
-from testing.integration import reading
+from testing.integration import readers
 from testing.integration.cluster import Cluster, Sidecar, spec
 from testing.integration.datasets import rows as datasets
-from testing.integration.reading import ids
+from testing.integration.readers import ids
 
 SIZES = [5, 0, 17, 1, 30, 8, 2]
 COUNT = sum(SIZES)
@@ -53,7 +53,7 @@ def read(
     told: list[str] = []
 
     def reading_as(sidecar: Sidecar) -> list[list[int]]:
-        with reading.connect(sidecar) as data:
+        with readers.connect(sidecar) as data:
             made = data.dataset(dataset)
             told.extend(data.warnings)
             return [ids(made.as_numpy_iterator()) for _ in range(epochs)]
@@ -61,7 +61,7 @@ def read(
     # Threads share Python's list of warnings: what is warned of is looked at in `warnings`.
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        found = reading.at_once([lambda sidecar=s: reading_as(sidecar) for s in sidecars])
+        found = readers.at_once([lambda sidecar=s: reading_as(sidecar) for s in sidecars])
     return [list(one) for one in zip(*found, strict=True)], told
 
 
@@ -151,7 +151,7 @@ def test_off_gives_everything_to_each(cluster: Cluster) -> None:
 )
 def test_a_fallback_is_warned_of_in_the_trainer(cluster: Cluster) -> None:
     (sidecar,) = cluster.add_sidecars({"warned": spec()})
-    with reading.connect(sidecar) as data:
+    with readers.connect(sidecar) as data:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "DATA sharding")
             with pytest.warns(UserWarning, match=UNSHARDABLE):
@@ -167,6 +167,6 @@ def test_a_fallback_is_warned_of_in_the_trainer(cluster: Cluster) -> None:
 @pytest.mark.parametrize("policy", [Policy.FILE, Policy.HINT])
 def test_a_policy_that_cannot_be_applied_is_refused(cluster: Cluster, policy: Policy) -> None:
     (sidecar,) = cluster.add_sidecars({f"refused-{policy.name.lower()}": spec()})
-    with reading.connect(sidecar) as data:
+    with readers.connect(sidecar) as data:
         with pytest.raises(ConfigError, match=rf"auto_shard_policy {policy.name}.*set\s"):
             data.dataset(with_policy(from_memory(), policy))

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from distributed_input import Input
 from testing.compat.behaviour import Reference, behaviour
-from testing.integration.datasets.kinds import Pair
+from testing.integration.datasets.element_types import Pair
 from testing.integration.devices import CPUS
 
 GUIDE = Reference.GUIDE

@@ -17,7 +17,7 @@ import tensorflow as tf
 from distributed_input import Input
 from distributed_input.api import errors
 from testing.compat.behaviour import Reference, behaviour
-from testing.integration import reading
+from testing.integration import readers
 from testing.integration.cluster import Cluster, spec
 from testing.integration.datasets import broken
 from testing.integration.devices import CPUS
@@ -86,7 +86,7 @@ def test_splits_of_different_specs_in_a_worker(shared: Cluster, strategy: Any) -
     one = spec("broken:differing", globalBatchSize=8, numSplits=4)
     (sidecar,) = shared.add_sidecars({"differing": one})
     message = "split 3 are not those of the job: component 'value' is dense float32"
-    with reading.connect(sidecar) as data:
+    with readers.connect(sidecar) as data:
         with in_iterators(errors.SpecError, message):
             for _ in data.distribute(strategy):
                 pass
@@ -112,17 +112,17 @@ def test_batches_that_do_not_divide(shared: Cluster, strategy: Any) -> None:
         "asks": spec("rows:shuffled", {"global_batch": 16}, globalBatchSize=8),
     }
     (sidecar,) = shared.add_sidecars(inputs)
-    with reading.connect(sidecar, "four") as data:
+    with readers.connect(sidecar, "four") as data:
         message = r"10 .*(choose one of|choose spec\.partitions among) \[1, 2, 5, 10\]"
         for kind in (ValueError, errors.ConfigError):
             with pytest.raises(kind, match=message):
                 data.distribute(strategy, lambda ctx: numbers(ctx, batch=10))
             with pytest.raises(kind, match=message):
                 data.distribute(strategy, tf.data.Dataset.range(20).batch(10))
-    with reading.connect(sidecar, "odd") as data:
+    with readers.connect(sidecar, "odd") as data:
         with pytest.raises(errors.ConfigError, match=r"9 rows does not divide evenly among 2 repl"):
             data.distribute(strategy)
-    with reading.connect(sidecar, "asks") as data:
+    with readers.connect(sidecar, "asks") as data:
         with pytest.raises(errors.ConfigError, match=r"16 rows .*globalBatchSize is 8: make them"):
             data.distribute(strategy)
 
@@ -159,7 +159,7 @@ def test_more_trainers_than_partitions(
 ) -> None:
     one = spec("rows:numbered", globalBatchSize=8, partitions=2)
     (sidecar,) = shared.add_sidecars({f"crowd-{consumers}": one}, consumers, only=1)
-    with reading.connect(sidecar) as data:
+    with readers.connect(sidecar) as data:
         with pytest.raises(errors.ConfigError, match=message):
             data.distribute(strategy)
 
@@ -176,7 +176,7 @@ def test_two_trainers_with_one_index(shared: Cluster, strategy: Any) -> None:
     message = (
         "this trainer was consumer 0 of 1 and stops here.*give each a consumer index of its own"
     )
-    with reading.connect(older) as first, reading.connect(newer) as second:
+    with readers.connect(older) as first, readers.connect(newer) as second:
         batches = iter(first.distribute(strategy))
         next(batches)
         other = iter(second.distribute(strategy))
@@ -198,10 +198,10 @@ def test_two_readers_of_one_input(own: Any, strategy: Any) -> None:
     def endless(ctx: tf.distribute.InputContext) -> tf.data.Dataset:
         return numbers(ctx).repeat()
 
-    with reading.connect(own, "train") as older:
+    with readers.connect(own, "train") as older:
         batches = iter(older.distribute(strategy, endless))
         next(batches)
-        with reading.connect(own, "train") as newer:
+        with readers.connect(own, "train") as newer:
             found = iter(newer.distribute(strategy, endless))
             next(found)
             with in_iterators(errors.FencedError, "input train was opened again: .*job of its own"):
@@ -217,13 +217,13 @@ def test_two_readers_of_one_input(own: Any, strategy: Any) -> None:
 )
 def test_another_dataset_under_a_running_job(shared: Cluster, strategy: Any) -> None:
     first, second = shared.add_sidecars({"changing": spec(partitions=2)}, 2)
-    with reading.connect(second) as stays:
-        with reading.connect(first) as data:
+    with readers.connect(second) as stays:
+        with readers.connect(first) as data:
             dataset = data.distribute(strategy, numbers)
             other = stays.distribute(strategy, numbers)
             next(iter(dataset))
             next(iter(other))
-        with reading.connect(first) as data:
+        with readers.connect(first) as data:
             message = r"job changing is registered already and differs in: dataset_id.*another name"
             with pytest.raises(errors.JobConflictError, match=message):
                 data.distribute(strategy, lambda ctx: numbers(ctx, count=48))

@@ -16,8 +16,8 @@ import tensorflow as tf
 
 from distributed_input.api.errors import PositionError
 from distributed_input.client.input import Input
-from testing.integration import reading
-from testing.integration.checkpointing import counted_by
+from testing.integration import readers
+from testing.integration.checkpointing_trainer import counted_by
 from testing.integration.cluster import Cluster, Sidecar, spec
 from testing.integration.devices import CPUS
 
@@ -66,7 +66,7 @@ def sidecar(cluster: Cluster, request: pytest.FixtureRequest) -> Sidecar:
 
 def goes_on(sidecar: Sidecar, path: str, before: list[list[int]]) -> None:
     """In another life: the rest of the epoch, and nothing else, as the weights tell too."""
-    with reading.connect(sidecar) as train:
+    with readers.connect(sidecar) as train:
         life = Training(train)
         life.checkpoint.read(path).assert_consumed()
         life.rest(life.dataset())
@@ -83,7 +83,7 @@ def test_a_loop_goes_on_from_its_checkpoint(
     sidecar: Sidecar, tmp_path: Path, at: int, options: dict[str, Any]
 ) -> None:
     """In its middle, before its last step, and where that was taken but not seen to be the last."""
-    with reading.connect(sidecar) as train:
+    with readers.connect(sidecar) as train:
         life = Training(train)
         life.steps(iter(life.dataset(**options)), at)
         path = life.checkpoint.write(str(tmp_path / "one"))
@@ -92,7 +92,7 @@ def test_a_loop_goes_on_from_its_checkpoint(
 
 def test_steps_within_a_function_are_counted(sidecar: Sidecar, tmp_path: Path) -> None:
     """Several steps of each call, whatever was prefetched to the devices for the next."""
-    with reading.connect(sidecar) as train:
+    with readers.connect(sidecar) as train:
         life = Training(train)
 
         @tf.function
@@ -113,7 +113,7 @@ def test_steps_within_a_function_are_counted(sidecar: Sidecar, tmp_path: Path) -
 
 
 def test_an_epoch_within_a_function_is_over_behind_it(sidecar: Sidecar, tmp_path: Path) -> None:
-    with reading.connect(sidecar) as train:
+    with readers.connect(sidecar) as train:
         life = Training(train)
 
         @tf.function
@@ -124,7 +124,7 @@ def test_an_epoch_within_a_function_is_over_behind_it(sidecar: Sidecar, tmp_path
         epoch(life.dataset())
         assert int(life.total.numpy()) == sum(EVERY)
         path = life.checkpoint.write(str(tmp_path / "one"))
-    with reading.connect(sidecar) as train:
+    with readers.connect(sidecar) as train:
         second = Training(train)
         second.checkpoint.read(path).assert_consumed()
         second.rest(second.dataset())
@@ -135,7 +135,7 @@ def test_an_epoch_within_a_function_is_over_behind_it(sidecar: Sidecar, tmp_path
 def test_a_manager_keeps_some_and_restores_any_of_them(sidecar: Sidecar, tmp_path: Path) -> None:
     """Also within one life: `iter` behind a restore goes back to where the checkpoint was made."""
     saved: dict[str, int] = {}
-    with reading.connect(sidecar) as train:
+    with readers.connect(sidecar) as train:
         life = Training(train)
         manager = tf.train.CheckpointManager(life.checkpoint, str(tmp_path), max_to_keep=2)
         assert manager.restore_or_initialize() is None
@@ -149,7 +149,7 @@ def test_a_manager_keeps_some_and_restores_any_of_them(sidecar: Sidecar, tmp_pat
         del life.rows[9:]
         life.steps(iter(life.dataset()), 2)
         assert manager.save()
-    with reading.connect(sidecar) as train:
+    with readers.connect(sidecar) as train:
         second = Training(train)
         manager = tf.train.CheckpointManager(second.checkpoint, str(tmp_path), max_to_keep=2)
         assert manager.restore_or_initialize() == manager.latest_checkpoint
@@ -180,7 +180,7 @@ def test_an_asynchronous_checkpoint_holds_what_was_consumed_when_it_was_asked_fo
     """The first one and the second, which TensorFlow copies in other ways, written later on."""
     options = tf.train.CheckpointOptions(experimental_enable_async_checkpoint=True)
     for at in (1, 2):
-        with reading.connect(sidecar) as train:
+        with readers.connect(sidecar) as train:
             held = Held()
             life = Training(train, a=held)
             iterator = iter(life.dataset())
@@ -197,7 +197,7 @@ def test_an_asynchronous_checkpoint_holds_what_was_consumed_when_it_was_asked_fo
             life.steps(iterator, 2)  # while it waits to be written
             held.go.set()
             life.checkpoint.sync()
-        with reading.connect(sidecar) as train:
+        with readers.connect(sidecar) as train:
             second = Training(train)
             second.checkpoint.restore(path).expect_partial()
             second.rest(second.dataset())
@@ -210,7 +210,7 @@ def test_a_plain_dataset_is_saved_by_the_count_of_the_loop_or_not_at_all(
     sidecar: Sidecar, tmp_path: Path, behind: str
 ) -> None:
     """Rather than where the prefetching has come to."""
-    with reading.connect(sidecar) as train:
+    with readers.connect(sidecar) as train:
         plain = train.dataset()
         batches: Any = {
             "alone": lambda: plain,
@@ -226,7 +226,7 @@ def test_a_plain_dataset_is_saved_by_the_count_of_the_loop_or_not_at_all(
                     checkpoint.write(str(tmp_path / "none"))
                 position = train.position(batches=step)
                 break
-    with reading.connect(sidecar) as train:
+    with readers.connect(sidecar) as train:
         train.restore(position)
         got += [int(row) for batch in train.dataset() for row in batch["id"]]
     assert sorted(got) == sorted(EVERY)

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from distributed_input.api.errors import RetryableError, UnavailableError
-from testing.integration import reading
+from testing.integration import readers
 from testing.integration.cluster import Cluster, Sidecar, spec
-from testing.integration.reading import connect, ids
+from testing.integration.readers import connect, ids
 
 TIMEOUT = 3
 """Seconds that the resource gives, `spec.sidecar.timeoutSeconds`."""
@@ -86,7 +86,7 @@ def test_what_a_trainer_waits_for_is_told_while_it_waits(own: Cluster) -> None:
             assert time.monotonic() < deadline, "nobody says what is waited for"
             time.sleep(0.1)
         own.add_workers(1)
-        found += rest.result(reading.SECONDS)
+        found += rest.result(readers.SECONDS)
     assert sorted(found) == list(range(200))
 
 
@@ -159,12 +159,12 @@ def test_a_replay_that_takes_longer_than_any_wait_is_no_hang(
         return found
 
     def kill() -> list[int]:
-        assert late.wait(reading.SECONDS)
+        assert late.wait(readers.SECONDS)
         (busy,) = (worker for worker in own.status().workers if worker.open_streams)
         workers[busy.address].kill()
         return []
 
-    found = reading.at_once([*(lambda s=s: read(s) for s in sidecars), kill])
+    found = readers.at_once([*(lambda s=s: read(s) for s in sidecars), kill])
     assert sorted(itertools.chain(*found)) == list(range(sum(sizes)))
     told = [entry["what"] for sidecar in sidecars for entry in entries(sidecar, "still waiting")]
     assert any("that are made again" in what for what in told)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from testing.integration import reading
+from testing.integration import readers
 from testing.integration.cluster import Cluster, spec
 
 ROWS = 300
@@ -22,7 +22,7 @@ def test_an_epoch_begun_ahead_of_time_is_delivered_once(cluster: Cluster) -> Non
     """The sidecar begins the next epoch before it is asked for: its units must not come twice."""
     (sidecar,) = cluster.add_sidecars({"epochs": spec(**INPUT)})
     dice = random.Random(7)
-    with reading.connect(sidecar) as data:
+    with readers.connect(sidecar) as data:
         for _ in range(30):
             batches = data.numpy()
             if dice.random() < 0.3:  # break it off
@@ -36,7 +36,7 @@ def test_an_epoch_begun_ahead_of_time_is_delivered_once(cluster: Cluster) -> Non
 def test_an_epoch_broken_off_goes_on_from_its_position(cluster: Cluster) -> None:
     (sidecar,) = cluster.add_sidecars({"resumed": spec(**INPUT)})
     dice = random.Random(8)
-    with reading.connect(sidecar) as data:
+    with readers.connect(sidecar) as data:
         for _ in range(10):
             ids: list[int] = []
             cut = dice.randrange(10)

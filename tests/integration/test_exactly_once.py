@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from testing.integration import reading
+from testing.integration import readers
 from testing.integration.cluster import Cluster, Sidecar, spec
 from testing.integration.datasets import rows as datasets
-from testing.integration.reading import epoch, global_steps, ids
+from testing.integration.readers import epoch, global_steps, ids
 
 # Eleven splits for four partitions: empty ones, smaller than a batch, and of several batches.
 SIZES = [3, 0, 50, 7, 1, 20, 0, 0, 33, 2, 9]
@@ -59,7 +59,7 @@ def test_every_row_comes_once(
     cluster: Cluster, trainers: dict[int, list[Sidecar]], case: str, consumers: int
 ) -> None:
     count, fields = CASES[case]
-    read = reading.read(trainers[consumers], f"{case}-{consumers}", epochs=2)
+    read = readers.read(trainers[consumers], f"{case}-{consumers}", epochs=2)
     first, second = (global_steps(epoch(read, number)) for number in (0, 1))
     for steps in (first, second):
         assert sorted(itertools.chain(*steps)) == list(range(count))
@@ -83,7 +83,7 @@ def assert_only_the_last_is_partial(sizes: list[int], batch: int) -> None:
 def test_a_trainer_without_rows_gets_empty_batches(cluster: Cluster) -> None:
     # Split 1 alone has rows, so one of the two trainers has none.
     inputs = {"lopsided": spec("rows:uneven", {"sizes": [0, 21]}, numSplits=2, globalBatchSize=8)}
-    read = reading.read(cluster.add_sidecars(inputs, 2), epochs=1)
+    read = readers.read(cluster.add_sidecars(inputs, 2), epochs=1)
     steps = epoch(read)
     sizes = sorted([len(batch["id"]) for batch in batches] for batches in steps)
     assert sizes == [[0] * 6, [4, 4, 4, 4, 4, 1]]
@@ -97,7 +97,7 @@ def test_drop_leaves_out_what_fills_no_batch(cluster: Cluster, consumers: int) -
     name = f"drop-{consumers}"
     one = spec("rows:uneven", {"sizes": SIZES}, numSplits=len(SIZES), partitions=4,
                globalBatchSize=8, remainder="drop")  # fmt: skip
-    steps = epoch(reading.read(cluster.add_sidecars({name: one}, consumers)))
+    steps = epoch(readers.read(cluster.add_sidecars({name: one}, consumers)))
     assert {len(batch["id"]) for batches in steps for batch in batches} == {8 // consumers}
     found = list(itertools.chain(*global_steps(steps)))
     assert len(found) == len(set(found))
@@ -111,7 +111,7 @@ def test_pad_fills_up_with_zeros(cluster: Cluster, consumers: int) -> None:
     name = f"pad-{consumers}"
     one = spec("rows:uneven", {"sizes": SIZES}, numSplits=len(SIZES), partitions=4,
                globalBatchSize=8, remainder="pad")  # fmt: skip
-    steps = epoch(reading.read(cluster.add_sidecars({name: one}, consumers)))
+    steps = epoch(readers.read(cluster.add_sidecars({name: one}, consumers)))
     assert {len(batch["id"]) for batches in steps for batch in batches} == {8 // consumers}
     padding = len(steps[0]) * 8 - len(ALL)
     # Row 0 is one more zero.
@@ -121,7 +121,7 @@ def test_pad_fills_up_with_zeros(cluster: Cluster, consumers: int) -> None:
 
 def test_parallel_epochs_give_everything_to_each_in_its_own_order(cluster: Cluster) -> None:
     one = spec("rows:shuffled", {"rows": 103}, processingMode="parallel_epochs")
-    read = reading.read(cluster.add_sidecars({"parallel": one}, 2), epochs=2)
+    read = readers.read(cluster.add_sidecars({"parallel": one}, 2), epochs=2)
     orders = [ids(batches) for epochs in read for batches in epochs]
     assert all(sorted(order) == list(range(103)) for order in orders)
     assert len({tuple(order) for order in orders}) == 4
@@ -132,7 +132,7 @@ def test_whole_elements_pass_as_they_are(cluster: Cluster, consumers: int) -> No
     # Batches of 6 of the user's own, the last of a split smaller; nobody names a global batch.
     name = f"whole-{consumers}"
     one = spec("rows:uneven", {"sizes": SIZES, "batch": 6}, numSplits=len(SIZES), partitions=4)
-    steps = epoch(reading.read(cluster.add_sidecars({name: one}, consumers)))
+    steps = epoch(readers.read(cluster.add_sidecars({name: one}, consumers)))
     elements = [ids([element]) for batches in steps for element in batches]
     assert sorted(itertools.chain(*elements)) == ALL
     before = 0
@@ -149,7 +149,7 @@ def test_an_endless_dataset_goes_on(cluster: Cluster, consumers: int) -> None:
     name = f"endless-{consumers}"
     one = spec("rows:endless", {"rows": 12}, partitions=4, globalBatchSize=4)
     sidecars = cluster.add_sidecars({name: one}, consumers)
-    steps = global_steps(epoch(reading.read(sidecars, epochs=1, steps=30)))
+    steps = global_steps(epoch(readers.read(sidecars, epochs=1, steps=30)))
     # Each of the four partitions goes round its three rows, one row a step.
     assert Counter(itertools.chain(*steps)) == dict.fromkeys(range(12), 10)
     assert steps[:3] == steps[3:6]

@@ -14,9 +14,9 @@ import distributed_input
 from distributed_input.api.errors import ConfigError, FencedError, UnavailableError
 from distributed_input.client.input import FOLDER_ENV, JOB_ENV, Input
 from distributed_input.client.reader import Reader
-from testing.integration import reading
+from testing.integration import readers
 from testing.integration.cluster import Cluster, Part, Sidecar, spec
-from testing.integration.reading import ids
+from testing.integration.readers import ids
 
 ROWS, BATCH = 96, 8
 SCRAPED = ["--metrics-listen", "127.0.0.1:0"]
@@ -62,7 +62,7 @@ def test_jobs_have_numbers_of_trainers_of_their_own(cluster: Cluster) -> None:
             return [ids([batch]) for batch in data.numpy()]
 
     calls = [(alone[0], "single"), (pair[0], "pair"), (pair[1], "pair")]
-    found = reading.at_once([lambda call=call: read(*call) for call in calls])
+    found = readers.at_once([lambda call=call: read(*call) for call in calls])
     steps = [sorted(a + b) for a, b in zip(found[1], found[2], strict=True)]
     assert steps == [sorted(step) for step in found[0]]
     assert sorted(itertools.chain(*steps)) == list(range(ROWS))
@@ -160,7 +160,7 @@ def test_a_worker_killed_while_jobs_share_costs_none_of_them_a_row(own: Cluster)
                 first.signal(signal.SIGKILL)
         return found
 
-    found = reading.at_once([lambda data=data: read(data) for data in jobs])
+    found = readers.at_once([lambda data=data: read(data) for data in jobs])
     assert found[0] == found[1] == found[2]
     assert sorted(found[0]) == list(range(WIDE["rows"]))
     assert counted(second, "worker_shared_rows_total") > 0
@@ -169,7 +169,7 @@ def test_a_worker_killed_while_jobs_share_costs_none_of_them_a_row(own: Cluster)
 def test_jobs_that_start_together_cost_little_more_than_one(own: Cluster) -> None:
     (worker,) = own.add_workers(1, *SCRAPED)
     jobs = jobs_of(own, 4)
-    found = reading.at_once([lambda data=data: ids(data.numpy()) for data in jobs])
+    found = readers.at_once([lambda data=data: ids(data.numpy()) for data in jobs])
     assert all(sorted(one) == list(range(WIDE["rows"])) for one in found)
     sent = counted(worker, "worker_rows_total")
     made = sent - counted(worker, "worker_shared_rows_total")

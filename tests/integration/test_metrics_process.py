@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from distributed_input.runtime import metrics
-from testing.integration import reading
+from testing.integration import readers
 from testing.integration.cluster import Cluster, Part, Sidecar, spec
 
 SCRAPED = ["--metrics-listen", "127.0.0.1:0"]
@@ -40,7 +40,7 @@ def sidecar(cluster_of_its_own: Cluster, worker: Part) -> Sidecar:
     assert isinstance(part, Sidecar)
     part.shared = shared
     part.wait_ready()
-    assert len(reading.epoch(reading.read([part]))[0]) == ROWS // BATCH
+    assert len(readers.epoch(readers.read([part]))[0]) == ROWS // BATCH
     deadline = time.monotonic() + 10
     while not scrape(part)['distributed_input_sidecar_rows_total{input="counted"}'] >= ROWS:
         assert time.monotonic() < deadline, "the sidecar has not heard of the last rows"

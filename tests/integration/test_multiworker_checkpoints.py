@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from testing.compat.processes import Told, told_by
-from testing.integration.checkpointing import AFTER_THE_SAVE
+from testing.compat.trainer_processes import Told, told_by
+from testing.integration.checkpointing_trainer import AFTER_THE_SAVE
 from testing.integration.cluster import Cluster, sidecars_of, spec
 from tests.integration.test_checkpoints import BATCH, EVERY, RESOURCE, ROWS
 
@@ -19,7 +19,9 @@ INPUT = {"train": spec("rows:numbered", {"rows": ROWS}, **RESOURCE)}
 def trained(cluster: Cluster, trainers: int, folder: Path, steps: int) -> Told:
     """What so many trainers, processes of their own beside new sidecars, say."""
     with sidecars_of(cluster, INPUT, trainers) as sidecars:
-        return told_by("checkpointing", sidecars, str(folder), str(steps), of="testing.integration")
+        return told_by(
+            "checkpointing_trainer", sidecars, str(folder), str(steps), of="testing.integration"
+        )
 
 
 def rows_of(told: Told, part: str = "rows") -> list[int]:

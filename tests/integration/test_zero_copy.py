@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from distributed_input.api.errors import DistributedInputError
 from distributed_input.client.input import Input
-from testing.integration import reading
+from testing.integration import readers
 from testing.integration.cluster import Cluster, Sidecar, spec
 from testing.integration.devices import CPUS
 
@@ -90,7 +90,7 @@ def in_ring(data: Input, address: int) -> bool:
 
 
 def test_a_dense_tensor_is_the_ring(cluster: Cluster, sidecar: Sidecar) -> None:
-    with reading.connect(sidecar, "a") as data:
+    with readers.connect(sidecar, "a") as data:
         batch = next(iter(data.dataset()))
         for tensor in batch.values():
             assert in_ring(data, address_of(tensor))
@@ -100,7 +100,7 @@ def test_a_dense_tensor_is_the_ring(cluster: Cluster, sidecar: Sidecar) -> None:
 
 def test_a_replicas_tensor_is_the_ring(cluster: Cluster, sidecar: Sidecar) -> None:
     strategy = tf.distribute.MirroredStrategy(CPUS)
-    with reading.connect(sidecar, "b") as data:
+    with readers.connect(sidecar, "b") as data:
         batch = next(iter(data.distribute(strategy)))
         first, second = strategy.experimental_local_results(batch["bytes"])
         assert (first.shape, second.shape) == ((8, WIDTH), (8, WIDTH))
@@ -132,7 +132,7 @@ WAYS: dict[str, Callable[[Input], Iterator[Any]]] = {
 
 @pytest.mark.parametrize("name", WAYS)
 def test_what_is_held_is_not_written_over(cluster: Cluster, sidecar: Sidecar, name: str) -> None:
-    with reading.connect(sidecar, name) as data:
+    with readers.connect(sidecar, name) as data:
         batches = WAYS[name](data)
         held = list(itertools.islice(batches, 2 * HELD if name == "e" else HELD))
         were = numbers_of(held)
@@ -151,7 +151,7 @@ def test_what_is_held_is_not_written_over(cluster: Cluster, sidecar: Sidecar, na
 
 
 def test_a_slice_keeps_its_slot(cluster: Cluster, sidecar: Sidecar) -> None:
-    with reading.connect(sidecar, "f") as data:
+    with readers.connect(sidecar, "f") as data:
         batches = data.numpy()
         rows = [np.asarray(next(batches)["bytes"])[3:5, 7:9] for _ in range(HELD)]
         expected = [row.copy() for row in rows]
@@ -163,7 +163,7 @@ def test_a_slice_keeps_its_slot(cluster: Cluster, sidecar: Sidecar) -> None:
 @pytest.mark.parametrize("ending", ["closed", "replaced", "refused"])
 def test_what_is_held_outlives_its_reader(cluster: Cluster, sidecar: Sidecar, ending: str) -> None:
     """And is not written over by what a later reader of the same process gets."""
-    data = reading.connect(sidecar, "g")
+    data = readers.connect(sidecar, "g")
     batches = data.numpy()
     held = list(itertools.islice(batches, HELD))
     were = numbers_of(held)
@@ -174,13 +174,13 @@ def test_what_is_held_outlives_its_reader(cluster: Cluster, sidecar: Sidecar, en
         with pytest.raises(DistributedInputError, match=r"spec\.epochs"):
             for _ in batches:
                 pass
-    with reading.connect(sidecar, "g") as later:
+    with readers.connect(sidecar, "g") as later:
         for _ in range(2):
             assert sum(len(batch["id"]) for batch in later.numpy()) == ROWS
             assert_all_intact(held, were)
     # The ring is all there again once they are dropped, though the first reader still lives.
     del held, batches, _
-    with reading.connect(sidecar, "g") as later:
+    with readers.connect(sidecar, "g") as later:
         held = list(itertools.islice(later.numpy(), 14))
         assert_all_intact(held, numbers_of(held))
     data.close()
@@ -190,7 +190,7 @@ def test_what_is_held_outlives_its_reader(cluster: Cluster, sidecar: Sidecar, en
 def test_what_is_held_outlives_its_sidecar(cluster: Cluster, ending: str) -> None:
     inputs = {f"outlived-{ending}": WIDE}
     (sidecar,) = cluster.add_sidecars(inputs)
-    with reading.connect(sidecar) as data:
+    with readers.connect(sidecar) as data:
         batches = data.numpy()
         held = list(itertools.islice(batches, HELD))
         were = numbers_of(held)
@@ -208,7 +208,7 @@ def test_what_is_held_outlives_its_sidecar(cluster: Cluster, ending: str) -> Non
 def test_releasing_everything_empties_the_ring(
     cluster: Cluster, sidecar: Sidecar, name: str, way: Callable[..., Any]
 ) -> None:
-    with reading.connect(sidecar, name) as data:
+    with readers.connect(sidecar, name) as data:
         held = collections.deque(way(data), maxlen=HELD)
         eventually(lambda: used(cluster, name) >= HELD / 2 * SLOT)
         del held

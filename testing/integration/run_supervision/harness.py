@@ -19,7 +19,7 @@ from typing import IO, Any
 
 from distributed_input.runner.processes import guard
 
-STANDINS = (str(Path(__file__).with_name("run_standins.py")),)
+STANDINS = (str(Path(__file__).with_name("run_with_fakes.py")),)
 REAL = ("-m", "distributed_input.cli", "run")
 SECONDS = 60.0
 """For what should take one, or ten where TensorFlow starts: the machine may be busy."""

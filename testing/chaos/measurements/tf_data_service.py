@@ -1,4 +1,4 @@
-"""The same deaths for tf.data service and for us: `python -m testing.chaos.incumbent`.
+"""The same deaths for tf.data service and for us: `python -m testing.chaos.measurements.tf_data_service`.
 
 A dispatcher, two workers and one trainer read 40 elements. One worker is killed when the trainer
 has so many of them, and comes back at the same address, at a new one, or not at all.
@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from testing.chaos.document import write_section
+from testing.chaos.measurements.document import write_section
 from testing.chaos.run import run
 from testing.chaos.schedule import Data, Fault, Schedule, Topology
 from testing.processes.forks import Forks, Process, ProcessError
@@ -70,7 +70,11 @@ class _Service:
     def _start(self, role: str, *flags: str) -> Process:
         name = f"{role}-{len(self._parts)}"
         part = self._forks.start(
-            "testing.chaos.incumbent_part", name, self.folder, [role, *flags], heavy=True
+            "testing.chaos.measurements.tf_data_service_process",
+            name,
+            self.folder,
+            [role, *flags],
+            heavy=True,
         )
         self._parts.append(part)
         return part
@@ -156,7 +160,9 @@ def _row(told: str, system: str, results: Sequence[Result]) -> str:
 
 def main() -> int:
     """Print the table, or write it into a document."""
-    parser = argparse.ArgumentParser(prog="python -m testing.chaos.incumbent", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m testing.chaos.measurements.tf_data_service", description=__doc__
+    )
     parser.add_argument("--runs", type=int, default=10, help="of each kind")
     parser.add_argument("--jobs", type=int, default=2, help="at the same time")
     parser.add_argument("--out", type=Path, help="Markdown file whose section is replaced")

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from testing.integration import reading
+from testing.integration import readers
 from testing.integration.cluster import Cluster, spec
-from testing.integration.reading import epoch, global_steps, rows_of
+from testing.integration.readers import epoch, global_steps, rows_of
 
 ROWS = 150
 BATCH = 16
@@ -31,7 +31,7 @@ def full_steps(read: Read, number: int) -> list[list[int]]:
 @pytest.fixture(scope="module")
 def on_one(shared: Cluster) -> Read:
     """What a single trainer reads."""
-    return reading.read(shared.add_sidecars({"one": augmented()}), epochs=EPOCHS)
+    return readers.read(shared.add_sidecars({"one": augmented()}), epochs=EPOCHS)
 
 
 @pytest.fixture(scope="module")
@@ -54,11 +54,11 @@ def assert_same(read: Read, expected: Read) -> None:
 @pytest.mark.parametrize("consumers", [2, 4])
 def test_on_several_trainers(cluster: Cluster, on_one: Read, consumers: int) -> None:
     sidecars = cluster.add_sidecars({f"many-{consumers}": augmented()}, consumers)
-    assert_same(reading.read(sidecars, epochs=EPOCHS), on_one)
+    assert_same(readers.read(sidecars, epochs=EPOCHS), on_one)
 
 
 def test_on_one_worker_after_a_fresh_start(afresh: Cluster, on_one: Read) -> None:
-    assert_same(reading.read(afresh.add_sidecars({"one": augmented()}), epochs=EPOCHS), on_one)
+    assert_same(readers.read(afresh.add_sidecars({"one": augmented()}), epochs=EPOCHS), on_one)
     assert len(afresh.status().workers) == 1
 
 
@@ -66,7 +66,7 @@ def test_on_five_workers(cluster: Cluster, on_one: Read) -> None:
     added = cluster.add_workers(3)
     try:
         sidecars = cluster.add_sidecars({"five": augmented(partitions=8)})
-        assert_same(reading.read(sidecars, epochs=EPOCHS), on_one)
+        assert_same(readers.read(sidecars, epochs=EPOCHS), on_one)
         assert len(cluster.status().workers) == 5
     finally:
         cluster.remove(added)
@@ -87,7 +87,7 @@ def test_rows_have_noise_of_their_own(on_one: Read) -> None:
 
 
 def test_another_seed_is_another_order(cluster: Cluster, on_one: Read) -> None:
-    read = reading.read(cluster.add_sidecars({"reseeded": augmented(seed=1)}), epochs=1)
+    read = readers.read(cluster.add_sidecars({"reseeded": augmented(seed=1)}), epochs=1)
     assert full_steps(read, 0) != full_steps(on_one, 0)
     found, expected = rows_of(epoch(read)), rows_of(epoch(on_one))
     assert found.keys() == expected.keys()

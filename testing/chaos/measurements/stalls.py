@@ -1,4 +1,4 @@
-"""How long a trainer waits when a part dies: `python -m testing.chaos.stalls`.
+"""How long a trainer waits when a part dies: `python -m testing.chaos.measurements.stalls`.
 
 One trainer with steps of 20 ms, workers that keep up with it. In each run one part is killed
 mid-epoch; the wait is the longest that any step waited for its batch from then on. What making
@@ -15,10 +15,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
-from testing.chaos.document import write_section
+from testing.chaos.measurements.document import write_section
 from testing.chaos.run import Outcome, run
 from testing.chaos.schedule import Data, Fault, Schedule, Topology
-from testing.chaos.table import quantile, stalls_of
+from testing.chaos.summary import quantile, stalls_of
 from testing.processes.forks import Forks
 
 _STEPS = 100
@@ -73,7 +73,9 @@ def row(told: str, outcomes: Sequence[Outcome]) -> str:
 
 def main() -> int:
     """Print the table, or write it into a document."""
-    parser = argparse.ArgumentParser(prog="python -m testing.chaos.stalls", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m testing.chaos.measurements.stalls", description=__doc__
+    )
     parser.add_argument("--runs", type=int, default=20, help="of each case")
     parser.add_argument("--jobs", type=int, default=2, help="at the same time")
     parser.add_argument("--case", default="", help="part of a case's name: only those")

@@ -1,4 +1,4 @@
-"""What restoring a position costs and gives: `python -m testing.chaos.restores`.
+"""What restoring a position costs and gives: `python -m testing.chaos.measurements.restores`.
 
 Trainers read an epoch to its end and note every step's bytes. Others read half of it; the first
 one's position, alone, restores trainers in other numbers, beside new sidecars: what they read must
@@ -17,10 +17,10 @@ from pathlib import Path
 
 from distributed_input.api.proto import trainer_pb2
 from testing.chaos.consumers import Consumers, Rows
-from testing.chaos.document import write_section
 from testing.chaos.fleet import Fleet
+from testing.chaos.measurements.document import write_section
 from testing.chaos.schedule import Data, Schedule, Topology
-from testing.chaos.table import quantile
+from testing.chaos.summary import quantile
 from testing.processes.forks import Forks
 
 _PATIENCE_SECONDS = 120.0
@@ -232,7 +232,9 @@ CASES = (
 
 def main() -> int:
     """Print the table, or write it into a document; 0 where all is as it should be."""
-    parser = argparse.ArgumentParser(prog="python -m testing.chaos.restores", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m testing.chaos.measurements.restores", description=__doc__
+    )
     parser.add_argument("--runs", type=int, default=5, help="of each case, at other steps")
     parser.add_argument("--out", type=Path, help="Markdown file whose section is replaced")
     args = parser.parse_args()

@@ -12,19 +12,19 @@ import pytest
 import tensorflow as tf
 
 import distributed_input
-from testing.integration import devices, reading
+from testing.integration import devices, readers
 from testing.integration.cluster import Cluster, Sidecar, spec
-from testing.integration.datasets import kinds
+from testing.integration.datasets import element_types
 
 assert devices.CPUS  # configured before TensorFlow starts
 
 # Entry points whose rows are batched by 8; those of BATCHED do so by 3 themselves.
 ROWWISE: dict[str, Callable[[Any], tf.data.Dataset]] = {
-    "dense": kinds.dense,
-    "varied": kinds.varied,
-    "single_varied": kinds.single_varied,
+    "dense": element_types.dense,
+    "varied": element_types.varied,
+    "single_varied": element_types.single_varied,
 }
-WHOLE = {"padded": kinds.padded, "scalars": kinds.scalars}
+WHOLE = {"padded": element_types.padded, "scalars": element_types.scalars}
 PYTHON = {"generated": 8, "called": 8, "iterated": 8, "iterated_varied": None}
 
 
@@ -36,10 +36,10 @@ def sidecar(shared: Cluster) -> Sidecar:
     inputs = {"tables": spec(**few)}
     for names, fields in ((ROWWISE, batches), (WHOLE, few)):
         for name in names:
-            inputs[name] = spec(f"kinds:{name}", **fields)
+            inputs[name] = spec(f"element_types:{name}", **fields)
             inputs[f"{name}-traced"] = spec(**fields)
     for name, rows in PYTHON.items():
-        inputs[name] = spec(f"kinds:{name}", **(batches if rows else few))
+        inputs[name] = spec(f"element_types:{name}", **(batches if rows else few))
     return shared.add_sidecars(inputs)[0]
 
 
@@ -113,7 +113,7 @@ def made_here(
 def test_rows(cluster: Cluster, sidecar: Sidecar, name: str, way: str) -> None:
     traced = way == "traced"
     (expected,) = made_here(ROWWISE[name])
-    with reading.connect(sidecar, f"{name}-traced" if traced else name) as data:
+    with readers.connect(sidecar, f"{name}-traced" if traced else name) as data:
         dataset = data.dataset(ROWWISE[name]) if traced else data.dataset()
         assert dataset.element_spec == data.element_spec
         batches = list(dataset)
@@ -130,7 +130,7 @@ def test_rows(cluster: Cluster, sidecar: Sidecar, name: str, way: str) -> None:
 def test_the_spec_is_known_before_the_first_batch(
     cluster: Cluster, sidecar: Sidecar, name: str
 ) -> None:
-    with reading.connect(sidecar, name) as data:
+    with readers.connect(sidecar, name) as data:
         before = data.element_spec
         dataset = data.dataset()
         assert dataset.element_spec == before
@@ -148,7 +148,7 @@ def test_the_spec_is_known_before_the_first_batch(
 @pytest.mark.parametrize("name", WHOLE)
 def test_whole_elements(cluster: Cluster, sidecar: Sidecar, name: str, way: str) -> None:
     traced = way == "traced"
-    with reading.connect(sidecar, f"{name}-traced" if traced else name) as data:
+    with readers.connect(sidecar, f"{name}-traced" if traced else name) as data:
         dataset = data.dataset(WHOLE[name]) if traced else data.dataset()
         assert dataset.element_spec == data.element_spec
         found = by_id(dataset)
@@ -158,24 +158,24 @@ def test_whole_elements(cluster: Cluster, sidecar: Sidecar, name: str, way: str)
 
 @pytest.mark.parametrize("name", PYTHON)
 def test_python_in_the_worker(cluster: Cluster, sidecar: Sidecar, name: str) -> None:
-    with reading.connect(sidecar, name) as data:
+    with readers.connect(sidecar, name) as data:
         elements = list(data.dataset())
     if PYTHON[name] is not None:
         assert [len(batch["id"]) for batch in elements] == [8, 8, 6]
         found = by_id(rows_of(elements))
         assert {row: one["word"] for row, one in found.items()} == {
-            row: kinds.WORDS[row % 5].encode() for row in range(kinds.ROWS)
+            row: element_types.WORDS[row % 5].encode() for row in range(element_types.ROWS)
         }
     else:
         context = tf.distribute.InputContext(1, 0, 1)
-        assert by_id(elements) == by_id(kinds.iterated_varied(context))
+        assert by_id(elements) == by_id(element_types.iterated_varied(context))
 
 
 @pytest.mark.parametrize("name", [*ROWWISE, *WHOLE, *PYTHON])
 def test_numpy_gives_what_tensorflow_gives(cluster: Cluster, sidecar: Sidecar, name: str) -> None:
-    with reading.connect(sidecar, name) as data:
+    with readers.connect(sidecar, name) as data:
         in_numpy = [values(batch) for batch in data.numpy()]
-    with reading.connect(sidecar, name) as data:
+    with readers.connect(sidecar, name) as data:
         in_tensors = [values(batch) for batch in data.dataset()]
     assert in_numpy == in_tensors
 
@@ -183,13 +183,13 @@ def test_numpy_gives_what_tensorflow_gives(cluster: Cluster, sidecar: Sidecar, n
 def test_lookup_tables_and_variables_travel(
     cluster: Cluster, sidecar: Sidecar, tmp_path: Path
 ) -> None:
-    dataset_fn = kinds.with_tables(str(tmp_path))
-    with reading.connect(sidecar, "tables") as data:
+    dataset_fn = element_types.with_tables(str(tmp_path))
+    with readers.connect(sidecar, "tables") as data:
         dataset = data.dataset(dataset_fn)
         # The workers have it by now, by value.
         (tmp_path / "words.txt").unlink()
         found = {int(row["id"]): row for row in rows_of(dataset)}
-    assert set(found) == set(range(kinds.ROWS))
+    assert set(found) == set(range(element_types.ROWS))
     for number, row in found.items():
         at = number % 6
         assert int(row["legs"]) == [6, 6, 4, 4, 0, -1][at]

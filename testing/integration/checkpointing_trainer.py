@@ -1,6 +1,6 @@
 """A trainer of `MultiWorkerMirroredStrategy` that saves as TensorFlow's guide says, and dies.
 
-    DISTRIBUTED_INPUT_DIR=... TF_CONFIG=... python -m testing.integration.checkpointing FOLDER STEPS
+    DISTRIBUTED_INPUT_DIR=... TF_CONFIG=... python -m testing.integration.checkpointing_trainer FOLDER STEPS
 
 It restores the chief's newest checkpoint in FOLDER, if there is one, trains for STEPS steps (0: to
 the epoch's end), saves, trains for two more, and is gone without another word. Every trainer but

@@ -6,7 +6,7 @@ from pathlib import Path
 from distributed_input.runner import plan
 from distributed_input.runner.commands import run as command
 
-_STANDIN = str(Path(__file__).with_name("standin.py"))
+_STANDIN = str(Path(__file__).with_name("fake_process.py"))
 
 
 def _program(kind: str) -> tuple[str, ...]:

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from distributed_input.runner.processes.trainers import free_ports
-from testing.compat import parameter_server_program as program
+from testing.compat import tf_data_service_parameter_server as program
 from testing.compat.behaviour import Reference, behaviour
-from testing.compat.stock_servers import StockServers
+from testing.compat.tf_data_service_servers import StockServers
 
 SECONDS = 90
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from testing.integration import reading
+from testing.integration import readers
 from testing.integration.cluster import Cluster, spec
 
 MIB = 1 << 20
@@ -47,7 +47,7 @@ def when_still(cluster: Cluster, seconds: float = 60.0) -> int:
 def test_a_trainer_that_stops_reading_stops_the_workers(cluster: Cluster) -> None:
     before = when_still(cluster)
     (sidecar,) = cluster.add_sidecars({"stopped": spec(**INPUT)})
-    with reading.connect(sidecar) as data:
+    with readers.connect(sidecar) as data:
         batches = data.numpy()
         count = len(next(batches)["id"])
         made = when_still(cluster) - before
@@ -60,7 +60,7 @@ def test_a_trainer_that_stops_reading_stops_the_workers(cluster: Cluster) -> Non
 
 def test_a_sidecar_stays_small_beside_its_ring(cluster: Cluster) -> None:
     (sidecar,) = cluster.add_sidecars({"small": spec(**INPUT)})
-    with reading.connect(sidecar) as data:
+    with readers.connect(sidecar) as data:
         assert sum(len(batch["id"]) for batch in data.numpy()) == ROWS
         peak = sidecar.resident_bytes("VmHWM")
     assert peak - RING <= 150 * MIB

@@ -1,4 +1,4 @@
-"""Does anything grow? `python -m testing.chaos.soak`: one long run, a fault every few seconds.
+"""Does anything grow? `python -m testing.chaos.measurements.soak`: one long run, a fault every few seconds.
 
 Two trainers (in this process, with the ledger) and three workers. Some processes live through it
 all, others are killed again and again; whoever lives for long enough gets a line.
@@ -20,9 +20,9 @@ from pathlib import Path
 import numpy as np
 
 from testing.chaos.__main__ import told
-from testing.chaos.document import write_section
 from testing.chaos.faults import Applied
 from testing.chaos.fleet import Fleet
+from testing.chaos.measurements.document import write_section
 from testing.chaos.run import run
 from testing.chaos.schedule import Data, Fault, Schedule, Topology
 from testing.processes.forks import Forks
@@ -156,7 +156,9 @@ def table(memories: Sequence[Memory]) -> str:
 
 def main() -> int:
     """Run; 0 where every row was right."""
-    parser = argparse.ArgumentParser(prog="python -m testing.chaos.soak", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m testing.chaos.measurements.soak", description=__doc__
+    )
     parser.add_argument("--minutes", type=float, default=20.0)
     parser.add_argument("--step-ms", type=float, default=20.0, help="that a training step takes")
     parser.add_argument("--out", type=Path, help="Markdown file whose section is replaced")

@@ -1,4 +1,4 @@
-"""A part that only takes part in starting, living and dying: `standin.py KIND FLAGS...`.
+"""A part that only takes part in starting, living and dying: `fake_process.py KIND FLAGS...`.
 
 The variable STANDIN_<KIND> tells it to misbehave:
     exit:STATUS   print a traceback's last line and end with STATUS before being ready

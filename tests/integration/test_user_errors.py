@@ -17,7 +17,7 @@ import tensorflow as tf
 import distributed_input
 from distributed_input.api import errors
 from distributed_input.api.protocol import PROTOCOL
-from testing.integration import reading
+from testing.integration import readers
 from testing.integration.cluster import Cluster, Sidecar, spec
 from testing.integration.datasets import broken
 
@@ -96,14 +96,14 @@ def sidecar(shared: Cluster) -> Sidecar:
 @pytest.mark.parametrize("entry_point", [*ENTRY_POINTS, *LATE])
 def test_entry_points(cluster: Cluster, sidecar: Sidecar, entry_point: str) -> None:
     kind, message = {**ENTRY_POINTS, **LATE}[entry_point]
-    with reading.connect(sidecar, name_of(entry_point)) as data:
+    with readers.connect(sidecar, name_of(entry_point)) as data:
         with refused(kind, message):
             for _ in data.numpy():
                 pass
 
 
 def test_no_rows_are_no_mistake(cluster: Cluster, sidecar: Sidecar) -> None:
-    with reading.connect(sidecar, "broken-nothing") as data:
+    with readers.connect(sidecar, "broken-nothing") as data:
         assert [list(data.numpy()) for _ in range(2)] == [[], []]
 
 
@@ -126,14 +126,14 @@ def test_no_rows_are_no_mistake(cluster: Cluster, sidecar: Sidecar) -> None:
 def test_functions_of_the_trainer(
     cluster: Cluster, sidecar: Sidecar, function: Callable[..., Any], kind: Any, message: str
 ) -> None:
-    with reading.connect(sidecar, "traced") as data, refused(kind, message):
+    with readers.connect(sidecar, "traced") as data, refused(kind, message):
         data.dataset(function)
 
 
 def test_a_batch_larger_than_the_ring(cluster: Cluster) -> None:
     one = spec("wide:wide", {"width": 300_000}, globalBatchSize=4, buffer="1Mi", numSplits=2)
     (sidecar,) = cluster.add_sidecars({"too-wide": one})
-    with reading.connect(sidecar) as data:
+    with readers.connect(sidecar) as data:
         with refused(errors.ConfigError, r"1,200,\d+ bytes .* set spec\.sidecar\.buffer to .*Mi"):
             next(data.numpy())
 
@@ -150,21 +150,21 @@ def test_a_trainer_two_protocol_versions_away(
 ) -> None:
     monkeypatch.setattr("distributed_input.client.reader.PROTOCOL", PROTOCOL + away)
     with refused(errors.ProtocolError, rf"the trainer's .* package speaks .*{remedy}"):
-        reading.connect(sidecar, "good")
+        readers.connect(sidecar, "good")
 
 
 def test_names_of_inputs(cluster: Cluster, sidecar: Sidecar) -> None:
     with refused(errors.ConfigError, r"serves no input 'bad'; it serves .*good"):
-        reading.connect(sidecar, "bad")
+        readers.connect(sidecar, "bad")
     with refused(errors.ConfigError, r"serves .*good.*connect\(\) needs the name of one"):
-        reading.connect(sidecar)
+        readers.connect(sidecar)
 
 
 def test_datasets_from_both_sides_or_none(cluster: Cluster, sidecar: Sidecar) -> None:
-    with reading.connect(sidecar, "good") as data:
+    with readers.connect(sidecar, "good") as data:
         with refused(errors.ConfigError, r"names its dataset \(rows:numbered\) .*entryPoint"):
             data.dataset(tf.data.Dataset.range(3))
-    with reading.connect(sidecar, "traced") as data:
+    with readers.connect(sidecar, "traced") as data:
         with refused(errors.ConfigError, r"names no dataset.*entryPoint, or pass dataset_fn"):
             data.dataset()
 
@@ -172,7 +172,7 @@ def test_datasets_from_both_sides_or_none(cluster: Cluster, sidecar: Sidecar) ->
 def test_a_trainer_that_holds_the_whole_ring(cluster: Cluster) -> None:
     one = spec("wide:wide", {"rows": 32}, globalBatchSize=2, buffer="1Mi", timeoutSeconds=3)
     (sidecar,) = cluster.add_sidecars({"hoarded": one})
-    with reading.connect(sidecar) as data:
+    with readers.connect(sidecar) as data:
         held: list[Any] = []
         with refused(errors.UnavailableError, r"holds all 3 batches .* raise spec\.sidecar\.buff"):
             held.extend(data.numpy())
@@ -180,7 +180,7 @@ def test_a_trainer_that_holds_the_whole_ring(cluster: Cluster) -> None:
 
 
 def test_more_epochs_than_the_resource_has(cluster: Cluster, sidecar: Sidecar) -> None:
-    with reading.connect(sidecar, "twice") as data:
+    with readers.connect(sidecar, "twice") as data:
         assert [len(list(data.numpy())) for _ in range(2)] == [13, 13]
         with refused(errors.ConfigError, r"has 2 epochs \(spec\.epochs\).* raise spec\.epochs"):
             next(data.numpy())
@@ -191,6 +191,6 @@ def test_a_wrong_token(cluster: Cluster, tmp_path: Path) -> None:
     wrong.write_text("not-the-token-of-this-cluster")
     one = spec("rows:numbered", globalBatchSize=8)
     (sidecar,) = cluster.add_sidecars({"intruder": one}, token=wrong)
-    with reading.connect(sidecar) as data:
+    with readers.connect(sidecar) as data:
         with refused(errors.TerminalError, r"missing or wrong token: give .* --token-file"):
             next(data.numpy())

@@ -1,6 +1,6 @@
 """A coordinator of `ParameterServerStrategy` that reads our input, with servers in its own process.
 
-    DISTRIBUTED_INPUT_DIR=... python -m testing.compat.parameter_server
+    DISTRIBUTED_INPUT_DIR=... python -m testing.compat.parameter_server_coordinator
 
 It prints JSON: the rows that the workers were handed, those of an evaluation inline, and
 how `distribute` is refused.

@@ -1,6 +1,6 @@
 """What there is today: tf.data in the trainer's process, and tf.data service.
 
-python -m testing.bench.incumbents dispatcher|worker READY_FILE [DISPATCHER]
+python -m testing.bench.baselines dispatcher|worker READY_FILE [DISPATCHER]
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def _server(
     part: str, folder: Path, index: int = 0, *rest: str
 ) -> contextlib.AbstractContextManager[Server]:
     ready = folder / f"{part}-{index}.ready"
-    argv = [sys.executable, "-m", "testing.bench.incumbents", part, str(ready), *rest]
+    argv = [sys.executable, "-m", "testing.bench.baselines", part, str(ready), *rest]
     return server(argv, ready, folder / f"{part}-{index}.log")
 
 

@@ -15,7 +15,7 @@ import tensorflow as tf
 from distributed_input import keras as ours
 from distributed_input.api.errors import PositionError
 from distributed_input.client.input import Input
-from testing.integration import reading
+from testing.integration import readers
 from testing.integration.cluster import Cluster, Sidecar, spec
 
 # Keras says so at the end of the first epoch of any dataset whose length is not known before.
@@ -110,7 +110,7 @@ def seen(model: Counting) -> set[int]:
 def test_fit_reads_every_epoch_whole(sidecar: Sidecar, strategy: tf.distribute.Strategy) -> None:
     """All three that there are: none is lost to `fit`'s look at the shapes."""
     model = model_of(strategy)
-    with reading.connect(sidecar) as train:
+    with readers.connect(sidecar) as train:
         model.fit(dataset_of(train, strategy), epochs=3, verbose=0)
     assert seen(model) == {3}
 
@@ -121,7 +121,7 @@ def test_a_fit_goes_on_behind_its_backup(
 ) -> None:
     """Saved with every batch: the rows of all three epochs come once over both lives."""
     first, second = model_of(strategy), model_of(strategy)
-    with reading.connect(sidecar) as train:
+    with readers.connect(sidecar) as train:
         backup = ours.BackupAndRestore(train, str(tmp_path), save_freq=1)
         with pytest.raises(Killed):
             first.fit(
@@ -130,7 +130,7 @@ def test_a_fit_goes_on_behind_its_backup(
                 verbose=0,
                 callbacks=[backup, Dies(deaths)],
             )
-    with reading.connect(sidecar) as train:
+    with readers.connect(sidecar) as train:
         backup = ours.BackupAndRestore(train, str(tmp_path), save_freq=1)
         second.fit(dataset_of(train, strategy), epochs=3, verbose=0, callbacks=[backup])
     assert set((first.seen.numpy() + second.seen.numpy()).tolist()) == {3}
@@ -140,10 +140,10 @@ def test_a_backup_at_an_epochs_end_goes_on_with_the_next(
     sidecar: Sidecar, strategy: tf.distribute.Strategy, tmp_path: Path
 ) -> None:
     first, second = model_of(strategy), model_of(strategy)
-    with reading.connect(sidecar) as train:
+    with readers.connect(sidecar) as train:
         backup = ours.BackupAndRestore(train, str(tmp_path), delete_checkpoint=False)
         first.fit(dataset_of(train, strategy), epochs=1, verbose=0, callbacks=[backup])
-    with reading.connect(sidecar) as train:
+    with readers.connect(sidecar) as train:
         backup = ours.BackupAndRestore(train, str(tmp_path))
         second.fit(dataset_of(train, strategy), epochs=3, verbose=0, callbacks=[backup])
     assert seen(first) == {1}
@@ -155,12 +155,12 @@ def test_what_a_checkpoint_restored_by_hand_left_is_fitted_first(
 ) -> None:
     first, second = model_of(strategy), model_of(strategy)
     path = str(tmp_path / "at-{batch}.weights.h5")
-    with reading.connect(sidecar) as train:
+    with readers.connect(sidecar) as train:
         saves = ours.ModelCheckpoint(train, path, save_weights_only=True, save_freq=2)
         with pytest.raises(Killed):
             first.fit(dataset_of(train, strategy), epochs=3, verbose=0, callbacks=[saves, Dies(4)])
     (newest,) = sorted(tmp_path.glob("*.weights.h5"))[-1:]
-    with reading.connect(sidecar) as train:
+    with readers.connect(sidecar) as train:
         dataset = dataset_of(train, strategy)
         train.restore(ours.read_position(str(newest)))
         second.fit(dataset, epochs=3, verbose=0)
@@ -184,7 +184,7 @@ def test_a_crash_between_the_weights_and_their_position_loses_nothing(tmp_path: 
 
 def test_nobody_counts_for_a_plain_dataset(sidecar: Sidecar) -> None:
     """Rather than a position that is ahead of the loop."""
-    with reading.connect(sidecar) as train:
+    with readers.connect(sidecar) as train:
         dataset = train.dataset(sharded(np.arange(ROWS)))
         got = [int(row) for row in next(iter(dataset))[0]]
         checkpoint = tf.train.Checkpoint(input=train.state)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 
-from testing.chaos.incumbent import our_run, service_run
+from testing.chaos.measurements.tf_data_service import our_run, service_run
 from testing.processes.forks import Forks
 
 AFTER = (9, 20)

@@ -1,0 +1,1 @@
+"""Measurements with faults; each writes its table into docs/faults.md."""
