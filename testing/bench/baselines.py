@@ -1,6 +1,6 @@
-"""What there is today: tf.data in the trainer's process, and tf.data service.
+"""The baselines: tf.data in the trainer's process, and tf.data service.
 
-python -m testing.bench.baselines dispatcher|worker READY_FILE [DISPATCHER]
+`python -m testing.bench.baselines dispatcher|worker READY_FILE [DISPATCHER]` runs one server.
 """
 
 from __future__ import annotations
@@ -14,36 +14,36 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from testing.bench.case import LOCAL, SERVICE_AUTO, Beside, Case, System
+from testing.bench.case import LOCAL, SERVICE_AUTO, Case, System, TrainerSetup
 from testing.bench.processes import Server, server
 
 
 @dataclass(frozen=True)
 class _Static:
-    """Servers that any number of trainers use, one after the other."""
+    """Servers that any number of trainers use, one after another."""
 
     options: Mapping[str, Any]
     pids: Mapping[str, list[int]]
 
     @contextlib.contextmanager
-    def beside(self) -> Iterator[Beside]:
-        yield Beside(self.options, self.pids)
+    def trainer_setup(self) -> Iterator[TrainerSetup]:
+        yield TrainerSetup(self.options, self.pids)
 
 
 @contextlib.contextmanager
 def serve(case: Case, system: str, folder: Path) -> Iterator[System]:
-    """The servers of one of the incumbents: none, or a dispatcher and workers."""
+    """Start the servers of a baseline: none, or a dispatcher and workers."""
     if system == LOCAL:
         yield _Static({}, {})
         return
     with contextlib.ExitStack() as stack:
         dispatcher = stack.enter_context(_server("dispatcher", folder))
-        address = dispatcher.said()["address"]
+        address = dispatcher.wait_ready()["address"]
         workers = [
             stack.enter_context(_server("worker", folder, i, address)) for i in range(case.workers)
         ]
         for worker in workers:
-            worker.said()
+            worker.wait_ready()
         options = {
             "address": f"grpc://{address}",
             "compression": "AUTO" if system == SERVICE_AUTO else None,
@@ -61,7 +61,7 @@ def _server(
 
 
 def main() -> None:
-    """Be a server of tf.data service until stdin ends."""
+    """Run a server of tf.data service until stdin ends."""
     import tensorflow as tf
 
     service = tf.data.experimental.service

@@ -1,4 +1,4 @@
-"""DistributedInput as its own processes: dispatcher, workers, and a sidecar for each trainer."""
+"""DistributedInput as separate processes: dispatcher, workers, and a sidecar for each trainer."""
 
 from __future__ import annotations
 
@@ -13,56 +13,56 @@ from typing import Any
 
 from distributed_input.api.resource.input import API_VERSION, KIND, DistributedInput
 from distributed_input.api.resource.load import data_plane_config
-from testing.bench.case import REPO, Beside, Case, System
+from testing.bench.case import REPO, Case, System, TrainerSetup
 from testing.bench.processes import Server, server
 
 _SHARED_MEMORY = Path("/dev/shm")
 
 
 @dataclass(frozen=True)
-class _Up:
+class RunningDataPlane:
     case: Case
     folder: Path
     address: str
     pids: dict[str, list[int]]
 
     @contextlib.contextmanager
-    def beside(self) -> Iterator[Beside]:
-        """A sidecar with a ring of its own, as in a new pod."""
+    def trainer_setup(self) -> Iterator[TrainerSetup]:
+        """Start a sidecar with new shared memory, as in a new pod."""
         config = self.folder / "inputs.json"
         config.write_text(json.dumps({"inputs": {"bench": _config(self.case)}}))
         memory = _SHARED_MEMORY if _SHARED_MEMORY.is_dir() else None
         with tempfile.TemporaryDirectory(prefix="di-bench-", dir=memory) as shared:
             flags = ["--dispatcher", self.address, "--config", str(config), "--dir", shared]
-            with _part("sidecar", self.folder, "sidecar", *flags) as sidecar:
-                sidecar.said()
+            with start_process("sidecar", self.folder, "sidecar", *flags) as sidecar:
+                sidecar.wait_ready()
                 env = {"DISTRIBUTED_INPUT_DIR": shared, "DISTRIBUTED_INPUT_NAMES": "bench"}
-                yield Beside({}, {**self.pids, "sidecar": [sidecar.pid]}, env)
+                yield TrainerSetup({}, {**self.pids, "sidecar": [sidecar.pid]}, env)
 
 
 @contextlib.contextmanager
 def serve(case: Case, system: str, folder: Path) -> Iterator[System]:
-    """A dispatcher and the case's workers."""
-    del system  # there is one of ours
+    """Start a dispatcher and the case's workers."""
+    del system  # there is only one variant
     (folder / "token").write_text("bench")
     with contextlib.ExitStack() as stack:
-        dispatcher = stack.enter_context(_part("dispatcher", folder, "dispatcher"))
-        address = dispatcher.said()["address"]
+        dispatcher = stack.enter_context(start_process("dispatcher", folder, "dispatcher"))
+        address = dispatcher.wait_ready()["address"]
         flags = ["--dispatcher", address, "--path", str(REPO)]
         if case.parallelism:
             flags += ["--parallelism", str(case.parallelism)]
         workers = [
-            stack.enter_context(_part("worker", folder, f"worker-{i}", *flags))
+            stack.enter_context(start_process("worker", folder, f"worker-{i}", *flags))
             for i in range(case.workers)
         ]
         for worker in workers:
-            worker.said()
+            worker.wait_ready()
         pids = {"dispatcher": [dispatcher.pid], "worker": [worker.pid for worker in workers]}
-        yield _Up(case, folder, address, pids)
+        yield RunningDataPlane(case, folder, address, pids)
 
 
 def _config(case: Case) -> dict[str, Any]:
-    """What the resource of this case comes to: every default is the user's."""
+    """Return the data plane's configuration for this case, with the product's defaults."""
     dataset = {"entryPoint": case.target, "args": dict(case.args), "source": {"path": str(REPO)}}
     spec: dict[str, Any] = {"dataset": dataset}
     if case.partitions:
@@ -73,7 +73,7 @@ def _config(case: Case) -> dict[str, Any]:
     return data_plane_config(resource)
 
 
-def _part(
+def start_process(
     part: str, folder: Path, name: str, *flags: str, metrics: str = "off"
 ) -> contextlib.AbstractContextManager[Server]:
     ready = folder / f"{name}.ready"

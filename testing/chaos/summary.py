@@ -1,4 +1,4 @@
-"""The closing table: what was run, and what came of it."""
+"""Counts and waiting times over many outcomes."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Any
 
 from testing.chaos.run import Outcome
 
-_AFTER_SECONDS = 3.0  # a fault is answerable for steps that were under way so long after it
+_AFTER_SECONDS = 3.0  # a fault can delay the steps that began within this time
 
 
 def stalls_of(outcome: Outcome) -> list[tuple[str, float, int]]:
-    """(kind, seconds, rows replayed) of each fault: the longest step that it may have held up.
+    """Return (kind, seconds, replayed rows) for each fault.
 
-    A step that began before the next fault, and ended after this one. The rows are those that
-    the worst of the streams opened again meanwhile has to make anew.
+    The seconds are those of the longest step that began within a few seconds of the fault and ended
+    after it. The rows are those of the longest replay in that time.
     """
     offset = time.time() - time.monotonic()
     found = []
@@ -33,13 +33,13 @@ def stalls_of(outcome: Outcome) -> list[tuple[str, float, int]]:
 
 
 def quantile(values: Sequence[float], part: float) -> float:
-    """The value below which a part of them lies; 0 of none."""
+    """Return the value below which this part of the values lies; 0 if there are none."""
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, int(part * len(ordered)))] if ordered else 0.0
 
 
 def summary(outcomes: Iterable[Outcome]) -> dict[str, Any]:
-    """All outcomes as plain values, for JSON."""
+    """Return a summary of all outcomes as plain values, for JSON."""
     done = list(outcomes)
     stalls: dict[str, list[float]] = defaultdict(list)
     replayed: dict[str, list[float]] = defaultdict(list)
@@ -51,7 +51,7 @@ def summary(outcomes: Iterable[Outcome]) -> dict[str, Any]:
     kinds = Counter(a.kind for o in done for a in o.applied)
     return {
         "schedules": len(done),
-        "failed": [o.schedule.seed for o in done if not o.good],
+        "failed": [o.schedule.seed for o in done if not o.passed],
         "rows": sum(o.verdict.received for o in done),
         "delivered": sum(o.verdict.delivered for o in done),
         "epochs": sum(o.verdict.epochs for o in done),
@@ -70,18 +70,18 @@ def summary(outcomes: Iterable[Outcome]) -> dict[str, Any]:
     }
 
 
-def table(told: dict[str, Any], seconds: float) -> str:
-    """A summary for people."""
+def table(totals: dict[str, Any], seconds: float) -> str:
+    """Return a summary as text."""
     lines = [
-        f"{told['schedules']} schedules in {seconds:.0f} s "
-        f"({60 * told['schedules'] / max(seconds, 1e-9):.0f} a minute), "
-        f"{len(told['failed'])} failed; {told['epochs']} epochs ended, {told['rows']} rows: "
-        f"{told['lost']} lost, {told['repeated']} repeated, {told['damaged']} damaged",
-        f"{'fault':<18}{'times':>6}{'stall p50':>11}{'p99':>9}{'replay in it, p99':>19}",
+        f"{totals['schedules']} schedules in {seconds:.0f} s "
+        f"({60 * totals['schedules'] / max(seconds, 1e-9):.0f} a minute), "
+        f"{len(totals['failed'])} failed; {totals['epochs']} epochs ended, {totals['rows']} rows: "
+        f"{totals['lost']} lost, {totals['repeated']} repeated, {totals['damaged']} damaged",
+        f"{'fault':<18}{'times':>6}{'stall p50':>11}{'p99':>9}{'replay p99':>19}",
     ]
-    for kind, its in told["faults"].items():
+    for kind, row in totals["faults"].items():
         lines.append(
-            f"{kind:<18}{its['count']:>6}{its['stall_p50']:>9.2f} s{its['stall_p99']:>7.2f} s"
-            f"{its['replay_p99']:>17.2f} s"
+            f"{kind:<18}{row['count']:>6}{row['stall_p50']:>9.2f} s{row['stall_p99']:>7.2f} s"
+            f"{row['replay_p99']:>17.2f} s"
         )
     return "\n".join(lines)

@@ -1,1 +1,1 @@
-"""Measurements with faults; each writes its table into docs/faults.md."""
+"""Programs that write the tables of docs/faults.md. Each runs for several minutes."""

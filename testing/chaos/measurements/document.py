@@ -1,4 +1,4 @@
-"""Sections of a Markdown file that a command writes, between marks that say which."""
+"""Sections of a Markdown file that a command writes, between two comments."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from pathlib import Path
 def write_section(path: Path, name: str, text: str) -> None:
     """Replace the section `name` of a file, or append it.
 
-    The marks are the comments `<!-- name -->` and `<!-- end of name -->`, each on a line.
+    The section lies between the comments `<!-- name -->` and `<!-- end of name -->`, each on a
+    line.
     """
     begin, end = f"<!-- {name} -->", f"<!-- end of {name} -->"
     section = f"{begin}\n{text.strip()}\n{end}\n"

@@ -1,8 +1,8 @@
-"""What restoring a position costs and gives: `python -m testing.chaos.measurements.restores`.
+"""The time and exactness of restores: `python -m testing.chaos.measurements.restores`.
 
-Trainers read an epoch to its end and note every step's bytes. Others read half of it; the first
-one's position, alone, restores trainers in other numbers, beside new sidecars: what they read must
-be the rest of the first, byte for byte where there are as many of them.
+Trainers read an epoch to its end and record the bytes of every step. Other trainers read half of
+it. The first trainer's position alone then restores another number of trainers, with new sidecars.
+They must read the rest of the epoch, with the same bytes if the number of trainers is the same.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from testing.chaos.schedule import Data, Schedule, Topology
 from testing.chaos.summary import quantile
 from testing.processes.forks import Forks
 
-_PATIENCE_SECONDS = 120.0
+_DEADLINE_SECONDS = 120.0
 STATE_BYTES = 64 << 10
-"""What a position may take at most."""
+"""Maximum size of a position."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """How many trainers save, how many restore.
+    """The numbers of trainers before and after a restore.
 
     Attributes:
-        rows: of each split; or of each one its own.
-        sleep_ms: that making a row takes.
-        workers: that serve those who restore, instead of those before; 0: the same.
+        rows: rows of each split: one number, or a number for each split.
+        sleep_ms: milliseconds to compute a row.
+        workers: number of new workers that serve the restored trainers; 0 to keep the workers.
     """
 
     before: int
@@ -47,18 +47,18 @@ class Case:
     workers: int = 0
 
     def schedule(self, consumers: int) -> Schedule:
-        """The run with so many trainers."""
+        """Return the schedule with this number of trainers."""
         topology = Topology(
             consumers=consumers, partitions=self.partitions, batch=2 * self.partitions, read_ahead=0
         )
         rows = (self.rows,) * self.splits if isinstance(self.rows, int) else self.rows
         data = Data(rows=rows, row_bytes=4000, sleep_ms=self.sleep_ms)
-        return Schedule(0, topology, data, deadline=_PATIENCE_SECONDS, timeout=_PATIENCE_SECONDS)
+        return Schedule(0, topology, data, deadline=_DEADLINE_SECONDS, timeout=_DEADLINE_SECONDS)
 
 
 @dataclass(frozen=True)
 class Step:
-    """One step of all trainers: digest of each one's bytes, and the numbers of the rows."""
+    """One step of all trainers: a digest of each trainer's bytes, and the numbers of the rows."""
 
     digests: tuple[bytes, ...]
     rows: frozenset[int]
@@ -67,17 +67,17 @@ class Step:
 
 @dataclass(frozen=True)
 class Restore:
-    """What came of one.
+    """The result of one restore.
 
     Attributes:
-        state_bytes: of the position.
-        seconds: from the trainers' connect to the first batch of all of them.
-        replay_seconds: of that, what making the longest open split's rows again takes.
-        identical: each trainer got the bytes that it would have got without the restore; None where
-            there are not as many as before.
-        same_steps: every step had the rows that it would have had.
-        lost: rows of the rest of the epoch that did not come.
-        repeated: rows that came twice, or before.
+        state_bytes: size of the position.
+        seconds: time from the trainers' connect to the first batch of all of them.
+        replay_seconds: part of that time for the replay of the longest open split.
+        identical: whether each trainer got the same bytes as without the restore; None if the
+            number of trainers differs.
+        same_steps: whether every step had the same rows as without the restore.
+        lost: missing rows of the rest of the epoch.
+        repeated: rows that arrived twice, or before the restore.
     """
 
     state_bytes: int
@@ -92,7 +92,7 @@ class Restore:
 def restore(
     case: Case, forks: Forks, at: float = 0.5, mutants: Mapping[str, str] | None = None
 ) -> Restore:
-    """Save at a part of the epoch, and go on from there; `mutants`: see `Fleet`."""
+    """Save a position in the middle of an epoch and restore it. `mutants`: see `Fleet`."""
     whole = _uninterrupted(case, forks)
     half = int(at * len(whole))
     fleet = Fleet(forks, case.schedule(case.before), mutants)
@@ -122,7 +122,7 @@ def restore(
 
 
 def _replace_workers(fleet: Fleet, count: int) -> None:
-    """So many others in the place of all that serve."""
+    """Replace all workers by this number of new ones."""
     gone = fleet.live_workers() if count else []
     for _ in range(count):
         fleet.add_worker()
@@ -151,21 +151,21 @@ def _close(fleet: Fleet) -> None:
 
 def _consumers(fleet: Fleet, case: Case, count: int) -> Consumers:
     folders = [fleet.folder_of(c) for c in range(count)]
-    return Consumers(folders, case.schedule(count), time.monotonic() + _PATIENCE_SECONDS)
+    return Consumers(folders, case.schedule(count), time.monotonic() + _DEADLINE_SECONDS)
 
 
-def _steps(consumers: Consumers, most: int | None) -> list[Step]:
-    """So many steps, or all to the epoch's end."""
+def _steps(consumers: Consumers, limit: int | None) -> list[Step]:
+    """Take steps up to this number, or to the end of the epoch."""
     taken: list[Step] = []
-    while most is None or len(taken) < most:
+    while limit is None or len(taken) < limit:
         units = consumers.step()
         if units[0] is None:
             break
-        taken.append(_noted([each or [] for each in units]))
+        taken.append(_digest_step([each or [] for each in units]))
     return taken
 
 
-def _noted(units: Sequence[Sequence[Rows]]) -> Step:
+def _digest_step(units: Sequence[Sequence[Rows]]) -> Step:
     digests = []
     numbers: list[int] = []
     for each in units:
@@ -181,44 +181,44 @@ def _noted(units: Sequence[Sequence[Rows]]) -> Step:
 def _compare(
     case: Case, saved: bytes, seconds: float, whole: list[Step], rest: list[Step], half: int
 ) -> Restore:
-    wanted = whole[half:]
-    missing = frozenset().union(*(step.rows for step in wanted))
-    came = frozenset().union(*(step.rows for step in rest))
+    expected = whole[half:]
+    missing = frozenset().union(*(step.rows for step in expected))
+    received = frozenset().union(*(step.rows for step in rest))
     position = trainer_pb2.Position.FromString(saved)
     return Restore(
         state_bytes=len(saved),
         seconds=seconds,
         replay_seconds=max((p.rows for p in position.prefixes), default=0) * case.sleep_ms / 1000,
         identical=(
-            [step.digests for step in wanted] == [step.digests for step in rest]
+            [step.digests for step in expected] == [step.digests for step in rest]
             if case.before == case.after
             else None
         ),
-        same_steps=[step.rows for step in wanted] == [step.rows for step in rest],
-        lost=len(missing - came),
-        repeated=sum(step.count for step in rest) - len(came & missing),
+        same_steps=[step.rows for step in expected] == [step.rows for step in rest],
+        lost=len(missing - received),
+        repeated=sum(step.count for step in rest) - len(received & missing),
     )
 
 
 def row(case: Case, found: Sequence[Restore]) -> str:
-    """A line of the table."""
+    """Return a line of the table."""
     same = all(restore.same_steps for restore in found)
     bytes_too = all(restore.identical for restore in found) if case.before == case.after else same
-    told = "the same bytes" if case.before == case.after else "the same rows in every step"
+    following = "same bytes" if case.before == case.after else "same rows in every step"
     seconds = [restore.seconds for restore in found]
     return (
         f"| {case.before} → {case.after} | {case.partitions}, {case.splits} | {len(found)} "
         f"| {max(restore.state_bytes for restore in found):,} bytes "
         f"| {quantile(seconds, 0.5):.2f} s | {max(seconds):.2f} s "
         f"| {max(restore.replay_seconds for restore in found):.2f} s "
-        f"| {told if same and bytes_too else 'DIFFERENT'} "
+        f"| {following if same and bytes_too else 'DIFFERENT'} "
         f"| {sum(r.lost for r in found)}, {sum(r.repeated for r in found)} |"
     )
 
 
 HEAD = (
-    "| trainers | partitions, splits | runs | state | to the first batch, p50 | longest "
-    "| replay in it, at most | from then on | lost, repeated |\n"
+    "| Trainers | Partitions, splits | Runs | State | First batch, p50 | Longest "
+    "| Longest replay | Following rows | Lost, repeated |\n"
     "|---|---|---|---|---|---|---|---|---|"
 )
 CASES = (
@@ -231,12 +231,14 @@ CASES = (
 
 
 def main() -> int:
-    """Print the table, or write it into a document; 0 where all is as it should be."""
+    """Print the table or write it into a document. Return 0 if all rows are exact."""
     parser = argparse.ArgumentParser(
         prog="python -m testing.chaos.measurements.restores", description=__doc__
     )
-    parser.add_argument("--runs", type=int, default=5, help="of each case, at other steps")
-    parser.add_argument("--out", type=Path, help="Markdown file whose section is replaced")
+    parser.add_argument(
+        "--runs", type=int, default=5, help="runs of each case, at different steps. Default: 5"
+    )
+    parser.add_argument("--out", type=Path, help="Markdown file whose section to replace")
     args = parser.parse_args()
     lines = [HEAD]
     with Forks() as forks:

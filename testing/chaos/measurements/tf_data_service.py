@@ -1,7 +1,8 @@
-"""The same deaths for tf.data service and for us: `python -m testing.chaos.measurements.tf_data_service`.
+"""The same faults in tf.data service and in DistributedInput.
 
-A dispatcher, two workers and one trainer read 40 elements. One worker is killed when the trainer
-has so many of them, and comes back at the same address, at a new one, or not at all.
+Run `python -m testing.chaos.measurements.tf_data_service`. A dispatcher, two workers and one
+trainer read 40 elements. One worker is killed after a number of elements. It restarts at the same
+address, at a new address, or never.
 """
 
 from __future__ import annotations
@@ -23,18 +24,18 @@ from testing.chaos.schedule import Data, Fault, Schedule, Topology
 from testing.processes.forks import Forks, Process, ProcessError
 
 ELEMENTS = 40
-COMEBACKS = {"same": "at the same address", "new": "at a new address", "never": "not at all"}
-_LOOK_SECONDS = 0.02
-_AWAY_SECONDS = 0.3
+RESTARTS = {"same": "at the same address", "new": "at a new address", "never": "never"}
+_POLL_SECONDS = 0.02
+_DOWN_SECONDS = 0.3
 _STEP_SECONDS = 0.02
 
 
 @dataclass(frozen=True)
 class Result:
-    """What a trainer got of an epoch.
+    """The elements that a trainer received in an epoch.
 
     Attributes:
-        ended: the epoch came to its end before the deadline.
+        ended: whether the epoch ended before the deadline.
     """
 
     ended: bool
@@ -43,7 +44,7 @@ class Result:
 
 
 class _Service:
-    """tf.data service: its processes."""
+    """The processes of tf.data service."""
 
     def __init__(self, forks: Forks) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="tf-service-"))
@@ -80,17 +81,17 @@ class _Service:
         return part
 
 
-def service_run(forks: Forks, comeback: str, after: int, deadline: float = 20.0) -> Result:
-    """One epoch of tf.data service; a worker is killed when the trainer has `after` elements."""
+def tf_data_service_run(forks: Forks, restart: str, after: int, deadline: float = 20.0) -> Result:
+    """Read one epoch from tf.data service. A worker is killed after `after` elements."""
     service = _Service(forks)
     try:
         log = service.folder / "elements"
         client = service.client(log)
         _until(lambda: len(_lines(log)) >= after, client, deadline)
         service.workers[after % 2].kill()
-        time.sleep(_AWAY_SECONDS)  # as long as the death lasts
-        if comeback != "never":
-            address = service.addresses[after % 2] if comeback == "same" else ""
+        time.sleep(_DOWN_SECONDS)  # the time without this worker
+        if restart != "never":
+            address = service.addresses[after % 2] if restart == "same" else ""
             service.worker(address).ready()
         _until(lambda: "end" in _lines(log), client, deadline)
         return _result(_lines(log))
@@ -98,9 +99,9 @@ def service_run(forks: Forks, comeback: str, after: int, deadline: float = 20.0)
         service.close()
 
 
-def our_run(forks: Forks, comeback: str, after: int, deadline: float = 20.0) -> Result:
-    """The same with our processes."""
-    fault = Fault("kill_worker", after, target=after % 2, comeback=comeback, seconds=_AWAY_SECONDS)
+def distributed_input_run(forks: Forks, restart: str, after: int, deadline: float = 20.0) -> Result:
+    """Read one epoch from DistributedInput with the same fault."""
+    fault = Fault("kill_worker", after, target=after % 2, restart=restart, seconds=_DOWN_SECONDS)
     schedule = Schedule(
         after,
         Topology(partitions=4, batch=0),
@@ -112,14 +113,14 @@ def our_run(forks: Forks, comeback: str, after: int, deadline: float = 20.0) -> 
     )
     outcome = run(schedule, forks)
     verdict = outcome.verdict
-    return Result(verdict.epochs == 1 and outcome.good, verdict.lost, verdict.repeated)
+    return Result(verdict.epochs == 1 and outcome.passed, verdict.lost, verdict.repeated)
 
 
 def _until(done: object, client: Process, deadline: float) -> None:
-    """Wait until `done()`, the client's end or the deadline: a file tells nobody of a new line."""
+    """Wait for `done()`, the client's end or the deadline. Poll, because a file has no event."""
     end = time.monotonic() + deadline
     while not done() and client.alive and time.monotonic() < end:  # type: ignore[operator]
-        time.sleep(_LOOK_SECONDS)
+        time.sleep(_POLL_SECONDS)
 
 
 def _lines(log: Path) -> list[str]:
@@ -132,40 +133,40 @@ def _result(lines: Sequence[str]) -> Result:
 
 
 def compare(forks: Forks, points: Sequence[int], at_once: int) -> str:
-    """The table, in Markdown: every way to come back, a run for each point of death."""
+    """Return the table in Markdown: for each kind of restart, one run for each point of death."""
     rows = []
-    runs = {"tf.data service": service_run, "DistributedInput": our_run}
+    runs = {"tf.data service": tf_data_service_run, "DistributedInput": distributed_input_run}
     with ThreadPoolExecutor(at_once) as pool:
-        for comeback, told in COMEBACKS.items():
+        for restart, label in RESTARTS.items():
             for system, one in runs.items():
-                jobs = [pool.submit(one, forks, comeback, point) for point in points]
-                rows.append(_row(told, system, [job.result() for job in jobs]))
+                jobs = [pool.submit(one, forks, restart, point) for point in points]
+                rows.append(_row(label, system, [job.result() for job in jobs]))
     head = (
-        "| killed worker comes back | system | epochs | that never ended | that ended short "
-        "| elements lost in those | repeated |\n|---|---|---|---|---|---|---|\n"
+        "| Killed worker restarts | System | Epochs | Never ended | Ended with loss "
+        "| Elements lost | Repeated |\n|---|---|---|---|---|---|---|\n"
     )
     return head + "\n".join(rows)
 
 
-def _row(told: str, system: str, results: Sequence[Result]) -> str:
+def _row(label: str, system: str, results: Sequence[Result]) -> str:
     ended = [result for result in results if result.ended]
-    short = [result.lost for result in ended if result.lost]
-    span = f"{min(short)} to {max(short)} of {ELEMENTS}" if short else "none"
+    with_loss = [result.lost for result in ended if result.lost]
+    span = f"{min(with_loss)} to {max(with_loss)} of {ELEMENTS}" if with_loss else "none"
     repeated = sum(result.repeated for result in results)
     return (
-        f"| {told} | {system} | {len(results)} | {len(results) - len(ended)} | {len(short)} "
+        f"| {label} | {system} | {len(results)} | {len(results) - len(ended)} | {len(with_loss)} "
         f"| {span} | {repeated} |"
     )
 
 
 def main() -> int:
-    """Print the table, or write it into a document."""
+    """Compare both systems; print the table or write it into a document."""
     parser = argparse.ArgumentParser(
         prog="python -m testing.chaos.measurements.tf_data_service", description=__doc__
     )
-    parser.add_argument("--runs", type=int, default=10, help="of each kind")
-    parser.add_argument("--jobs", type=int, default=2, help="at the same time")
-    parser.add_argument("--out", type=Path, help="Markdown file whose section is replaced")
+    parser.add_argument("--runs", type=int, default=10, help="runs of each kind. Default: 10")
+    parser.add_argument("--jobs", type=int, default=2, help="runs at once. Default: 2")
+    parser.add_argument("--out", type=Path, help="Markdown file whose section to replace")
     args = parser.parse_args()
     points = [3 + i * (ELEMENTS - 8) // args.runs for i in range(args.runs)]
     try:
@@ -176,7 +177,7 @@ def main() -> int:
         return 1
     print(found)
     if args.out:
-        write_section(args.out, "incumbent", found)
+        write_section(args.out, "tf-data-service", found)
     return 0
 
 

@@ -1,6 +1,6 @@
-"""The processes of tf.data service, as the zygote starts them: `main(argv)` of each role.
+"""The processes of tf.data service, as forks of a zygote: `main(argv)` runs one role.
 
-The client writes a line for every element it gets, and "end" when its epoch is over.
+The client writes a line for every element that it receives, and "end" after the epoch.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 from distributed_input.runtime import ready
 
 GC_INTERVAL_MS = 1000
-"""How often it looks for missing workers too; the default is 10 minutes."""
+"""Interval of the dispatcher's checks for missing workers; TensorFlow's default is 10 minutes."""
 
 
 def _dispatcher(args: argparse.Namespace) -> None:
@@ -29,7 +29,7 @@ def _dispatcher(args: argparse.Namespace) -> None:
         worker_timeout_ms=2 * GC_INTERVAL_MS,
         worker_max_concurrent_snapshots=1,
     )
-    server = tf.data.experimental.service.DispatchServer(config)  # takes the raw message too
+    server = tf.data.experimental.service.DispatchServer(config)  # takes the message
     ready.write(args.ready_file, server.target.removeprefix("grpc://"), None)
     server.join()
 
@@ -69,7 +69,7 @@ def _client(args: argparse.Namespace) -> None:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run a role until it is killed; the client until its epoch ends."""
+    """Run a role until it is killed, or, for the client, until its epoch ends."""
     parser = argparse.ArgumentParser()
     parser.add_argument("role", choices=["dispatcher", "worker", "client"])
     parser.add_argument("--port", type=int, default=0)
