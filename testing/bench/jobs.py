@@ -124,9 +124,9 @@ def _rows_computed(worker: Worker) -> float:
 def measure(
     folder: Path, address: str, worker: Worker, epochs: int, jobs: int, seeds: bool
 ) -> Cost:
-    """Read this number of epochs with this number of jobs. `seeds`: whether each job has its own seed."""
-    run = f"{time.monotonic_ns()}"
     """Let this number of jobs read this number of epochs. `seeds`: each job has its own seed."""
+    run = f"{time.monotonic_ns()}"
+    with contextlib.ExitStack() as stack:
         readers = []
         for job in range(jobs):
             config = folder / f"{run}-{job}.json"

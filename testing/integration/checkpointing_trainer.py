@@ -1,10 +1,11 @@
-"""A trainer of `MultiWorkerMirroredStrategy` that saves as TensorFlow's guide says, and dies.
+"""A trainer of `MultiWorkerMirroredStrategy` that saves a checkpoint and then crashes.
 
-    DISTRIBUTED_INPUT_DIR=... TF_CONFIG=... python -m testing.integration.checkpointing_trainer FOLDER STEPS
+    python -m testing.integration.checkpointing_trainer FOLDER STEPS
 
-It restores the chief's newest checkpoint in FOLDER, if there is one, trains for STEPS steps (0: to
-the epoch's end), saves, trains for two more, and is gone without another word. Every trainer but
-the chief writes into a folder that nobody reads again. Prints what it saw as JSON.
+It restores the chief's newest checkpoint in FOLDER, if there is one, and trains for STEPS steps (0:
+to the end of the epoch). Then it saves as TensorFlow's guide describes, trains two more steps and
+exits without closing anything. Every other trainer saves into a folder that is not read again. The
+environment has DISTRIBUTED_INPUT_DIR and TF_CONFIG. Prints the rows as JSON.
 """
 
 from __future__ import annotations
@@ -20,12 +21,17 @@ import tensorflow as tf
 
 import distributed_input
 
-AFTER_THE_SAVE = 2
-"""Steps that no checkpoint knows of."""
+STEPS_AFTER_SAVE = 2
+"""Steps after the checkpoint."""
 
 
-def counted_by(strategy: tf.distribute.Strategy) -> tuple[Callable[[Any], list[int]], tf.Variable]:
-    """A training step, which gives this process's rows, and the weights, which sum up all rows."""
+def training_step(
+    strategy: tf.distribute.Strategy,
+) -> tuple[Callable[[Any], list[int]], tf.Variable]:
+    """Return a training step and the weights.
+
+    The step returns this process's rows. The weights are the sum of all rows.
+    """
     with strategy.scope():
         total = tf.Variable(0, dtype=tf.int64, trainable=False)
 
@@ -39,17 +45,17 @@ def counted_by(strategy: tf.distribute.Strategy) -> tuple[Callable[[Any], list[i
 
 
 def main() -> None:
-    """Prints {restored, rows: by step, late: those behind the save, total: of the weights}."""
-    chiefs, steps = Path(sys.argv[1]), int(sys.argv[2])
+    """Train and print {restored, rows by step, late rows after the save, total of the weights}."""
+    chief_folder, steps = Path(sys.argv[1]), int(sys.argv[2])
     strategy = tf.distribute.MultiWorkerMirroredStrategy()
     chief = strategy.cluster_resolver.task_id == 0
-    folder = chiefs if chief else chiefs / f"of-{os.getpid()}"
+    folder = chief_folder if chief else chief_folder / f"of-{os.getpid()}"
     with distributed_input.connect("train") as train:
-        step, total = counted_by(strategy)
+        step, total = training_step(strategy)
         checkpoint = tf.train.Checkpoint(total=total, input=train.state)
         manager = tf.train.CheckpointManager(checkpoint, str(folder), max_to_keep=2)
         dataset = train.distribute(strategy)
-        restored = tf.train.latest_checkpoint(str(chiefs))  # the chief's, alone
+        restored = tf.train.latest_checkpoint(str(chief_folder))  # only the chief's checkpoint
         if restored:
             checkpoint.restore(restored).assert_consumed()
         rows: list[Any] = []
@@ -59,11 +65,16 @@ def main() -> None:
             into.append(step(batch))
             if len(rows) == steps and not late:
                 manager.save()
-            if len(late) == AFTER_THE_SAVE:
+            if len(late) == STEPS_AFTER_SAVE:
                 break
-        told = {"restored": bool(restored), "rows": rows, "late": late, "total": int(total.numpy())}
-        print(json.dumps(told), flush=True)
-        os._exit(0)  # a crash: nothing is closed
+        result = {
+            "restored": bool(restored),
+            "rows": rows,
+            "late": late,
+            "total": int(total.numpy()),
+        }
+        print(json.dumps(result), flush=True)
+        os._exit(0)  # crash: close nothing
 
 
 if __name__ == "__main__":

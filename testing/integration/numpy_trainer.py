@@ -1,4 +1,4 @@
-"""A trainer without TensorFlow: prints the row ids of an epoch, as JSON."""
+"""A trainer without TensorFlow: prints the row ids of one epoch as JSON."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Trainers that read: every consumer in a thread of this process, numpy only."""
+"""Trainers that read with numpy: each consumer in a thread of this process."""
 
 from __future__ import annotations
 
@@ -14,55 +14,62 @@ from distributed_input.client.reader import Reader
 from testing.integration.cluster import Sidecar
 
 SECONDS = 90.0
-"""For a whole read; the parts' own deadlines are shorter and say more."""
+"""Timeout of a whole read. The product's timeouts are shorter and have better messages."""
 
 Batch = Any
 T = TypeVar("T")
 
 
 def connect(sidecar: Sidecar, name: str = "", timeout: float = 20.0) -> Input:
-    """What `distributed_input.connect` does in the trainer beside this sidecar."""
+    """Connect as `distributed_input.connect` does in the trainer beside this sidecar."""
     return Input(Reader(sidecar.shared, name, timeout))
 
 
-def at_once(calls: Sequence[Callable[[], T]]) -> list[T]:
-    """The results of calls that run side by side."""
+def run_concurrently(calls: Sequence[Callable[[], T]]) -> list[T]:
+    """Run the calls at once and return their results."""
     with ThreadPoolExecutor(len(calls)) as pool:
         futures = [pool.submit(call) for call in calls]
         return [future.result(SECONDS) for future in futures]
 
 
-def copied(batch: Batch) -> Batch:
-    """A batch with memory of its own, to be kept."""
+def copy_batch(batch: Batch) -> Batch:
+    """Return a batch with its own memory, which the caller can keep."""
     if isinstance(batch, dict):
-        return {key: copied(value) for key, value in batch.items()}
+        return {key: copy_batch(value) for key, value in batch.items()}
     return np.array(batch) if isinstance(batch, np.ndarray) else batch
 
 
 def read(
     sidecars: Sequence[Sidecar], name: str = "", epochs: int = 1, steps: int | None = None
 ) -> list[list[list[Batch]]]:
-    """What each consumer gets, as [consumer][epoch][step], of at most so many steps an epoch."""
+    """Read as each consumer and return the batches as [consumer][epoch][step].
 
-    def reading(sidecar: Sidecar) -> list[list[Batch]]:
+    Args:
+        sidecars: one for each consumer.
+        name: the input.
+        epochs: number of epochs.
+        steps: maximum number of steps in each epoch.
+    """
+
+    def read_epochs(sidecar: Sidecar) -> list[list[Batch]]:
         with connect(sidecar, name) as data:
             return [
-                [copied(batch) for batch in itertools.islice(data.numpy(), steps)]
+                [copy_batch(batch) for batch in itertools.islice(data.numpy(), steps)]
                 for _ in range(epochs)
             ]
 
-    return at_once([lambda sidecar=sidecar: reading(sidecar) for sidecar in sidecars])
+    return run_concurrently([lambda sidecar=sidecar: read_epochs(sidecar) for sidecar in sidecars])
 
 
 def ids(batches: Iterable[Batch]) -> list[int]:
-    """The row ids of batches, in order."""
+    """Return the row ids of batches, in order."""
     return [int(row) for batch in batches for row in np.ravel(batch["id"])]
 
 
 def global_steps(consumers: Sequence[Sequence[Batch]]) -> list[list[int]]:
-    """The row ids of each step of an epoch over all consumers, sorted.
+    """Return the row ids of each step over all consumers, sorted.
 
-    All consumers must have the same number of steps: collectives would hang elsewhere.
+    Raises AssertionError if consumers have different numbers of steps; collectives would hang.
     """
     counts = [len(batches) for batches in consumers]
     assert len(set(counts)) == 1, f"consumers have different numbers of steps: {counts}"
@@ -70,12 +77,12 @@ def global_steps(consumers: Sequence[Sequence[Batch]]) -> list[list[int]]:
 
 
 def epoch(consumers: Sequence[Sequence[Sequence[Batch]]], number: int = 0) -> list[Any]:
-    """One epoch of what `read` gave, as [consumer][step]."""
+    """Return one epoch of the result of `read`, as [consumer][step]."""
     return [epochs[number] for epochs in consumers]
 
 
 def rows_of(consumers: Sequence[Sequence[Batch]]) -> dict[int, dict[str, bytes]]:
-    """Each row's values by its id; the ids must differ."""
+    """Return each row's values by its id. Raises AssertionError if an id occurs twice."""
     found: dict[int, dict[str, bytes]] = {}
     for row, values in _rows(consumers):
         assert row not in found, f"row {row} came twice"

@@ -335,7 +335,7 @@ def test_values_from_a_function_go_with_a_batch(in_order: Input) -> None:
     note="A generator cannot leave the trainer's process: it runs in the workers, by entry point",
 )
 def test_a_generator_without_end(shared: Cluster) -> None:
-    one = spec("element_types:generated_for_ever", partitions=2, numSplits=2)
+    one = spec("element_types:generated_without_end", partitions=2, numSplits=2)
     (sidecar,) = shared.add_sidecars({"generated": one})
     strategy = tf.distribute.MirroredStrategy(CPUS)
     with readers.connect(sidecar) as data:

@@ -61,7 +61,7 @@ def read(
     # Threads share Python's list of warnings: what is warned of is looked at in `warnings`.
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        found = readers.at_once([lambda sidecar=s: reading_as(sidecar) for s in sidecars])
+        found = readers.run_concurrently([lambda sidecar=s: reading_as(sidecar) for s in sidecars])
     return [list(one) for one in zip(*found, strict=True)], told
 
 

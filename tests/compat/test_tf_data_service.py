@@ -204,7 +204,7 @@ def test_consumers_of_one_job_name_share_its_elements(address: str) -> None:
         for _ in range(2)
     ]
     first = [int(next(pair[0])), int(next(pair[1]))]
-    rest = readers.at_once([lambda one=one: [int(v) for v in one] for one in pair])
+    rest = readers.run_concurrently([lambda one=one: [int(v) for v in one] for one in pair])
     assert sorted([*first, *rest[0], *rest[1]]) == list(range(400))
 
 
@@ -232,7 +232,7 @@ def test_consumers_of_one_job_name_share_every_pass(address: str) -> None:
         dataset = distributed(numbers(ROWS), address, "distributed_epoch", job_name="three")
         return [read(dataset) for _ in range(3)]
 
-    for one, other in zip(*readers.at_once([passes, passes]), strict=True):
+    for one, other in zip(*readers.run_concurrently([passes, passes]), strict=True):
         assert sorted(one + other) == list(range(ROWS))
 
 
@@ -270,7 +270,9 @@ def test_requests_outstanding_are_bounded(address: str, tmp_path: Path) -> None:
 )
 def test_coordinated_consumers_get_batches_of_one_length(address: str) -> None:
     consumers = [programs.coordinated(address, index, 2, 60) for index in range(2)]
-    rounds = readers.at_once([lambda one=one: [next(one) for _ in range(12)] for one in consumers])
+    rounds = readers.run_concurrently(
+        [lambda one=one: [next(one) for _ in range(12)] for one in consumers]
+    )
     lengths = [[batch.shape[1] for batch in batches] for batches in rounds]
     assert lengths[0] == lengths[1]
     assert set(lengths[0]) == {1, 2, 3}

@@ -30,6 +30,6 @@ def shared(_shared: Cluster) -> Iterator[Cluster]:
 @pytest.fixture
 def cluster(shared: Cluster) -> Iterator[Cluster]:
     """The cluster, for a test; what its processes logged meanwhile is shown if the test fails."""
-    shared.news()
+    shared.new_log_lines()
     yield shared
-    print(shared.news())
+    print(shared.new_log_lines())

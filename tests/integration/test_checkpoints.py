@@ -17,7 +17,7 @@ import tensorflow as tf
 from distributed_input.api.errors import PositionError
 from distributed_input.client.input import Input
 from testing.integration import readers
-from testing.integration.checkpointing_trainer import counted_by
+from testing.integration.checkpointing_trainer import training_step
 from testing.integration.cluster import Cluster, Sidecar, spec
 from testing.integration.devices import CPUS
 
@@ -35,7 +35,7 @@ class Training:
 
     def __init__(self, train: Input, **more: Any) -> None:
         self.strategy = tf.distribute.MirroredStrategy(CPUS)
-        self.step, self.total = counted_by(self.strategy)
+        self.step, self.total = training_step(self.strategy)
         self.train = train
         self.checkpoint = tf.train.Checkpoint(total=self.total, input=train.state, **more)
         self.rows: list[list[int]] = []

@@ -29,7 +29,7 @@ BATCH = 8
 def own() -> Iterator[Cluster]:
     with Cluster() as made:
         yield made
-        print(made.news())
+        print(made.new_log_lines())
 
 
 def slow(rows: int, milliseconds: float, **fields: Any) -> Any:
@@ -115,7 +115,7 @@ def test_a_dataset_that_hangs_is_told_in_time(own: Cluster) -> None:
     """Nothing else is wrong: its worker lives."""
     own.add_workers(1)
     one = slow(0, 0)
-    one["dataset"] = {"entryPoint": "wide:stuck", "args": {"behind": BATCH}}
+    one["dataset"] = {"entryPoint": "wide:stuck", "args": {"rows_before": BATCH}}
     (sidecar,) = own.add_sidecars({"train": one})
     with connect(sidecar) as data:
         batches = data.numpy()
@@ -164,7 +164,7 @@ def test_a_replay_that_takes_longer_than_any_wait_is_no_hang(
         workers[busy.address].kill()
         return []
 
-    found = readers.at_once([*(lambda s=s: read(s) for s in sidecars), kill])
+    found = readers.run_concurrently([*(lambda s=s: read(s) for s in sidecars), kill])
     assert sorted(itertools.chain(*found)) == list(range(sum(sizes)))
     told = [entry["what"] for sidecar in sidecars for entry in entries(sidecar, "still waiting")]
     assert any("that are made again" in what for what in told)

@@ -18,9 +18,9 @@ from distributed_input_operator.injection.workloads import COMPLETION_INDEX
 from distributed_input_operator.objects.shared import shared_objects
 from distributed_input_operator.objects.snapshot import Settings
 from testing.integration.cluster import Cluster
-from testing.integration.kubelet import IMAGE_USER, Node, can_run
+from testing.integration.kubelet import IMAGE_USER, PodRunner, reason_not_to_run
 
-pytestmark = pytest.mark.skipif(bool(can_run()), reason=can_run())
+pytestmark = pytest.mark.skipif(bool(reason_not_to_run()), reason=reason_not_to_run())
 
 TRAINER = Path(__file__).parents[2] / "testing" / "integration" / "injected_trainer.py"
 ROOT, SOMEONE = 0, 1000  # the trainers' users; root has no rights over others' files
@@ -92,7 +92,7 @@ def test_trainers_read_through_the_sidecar_of_their_patch(
     inputs = inputs_of()
     pods, objects = pods_of(inputs, monkeypatch), objects_of(inputs, own)
     hosts = [names.dispatcher(name) for name in INPUTS]
-    with Node(pods[0], objects, hosts) as first, Node(pods[1], objects, hosts) as second:
+    with PodRunner(pods[0], objects, hosts) as first, PodRunner(pods[1], objects, hosts) as second:
         trainers = []
         for node, pod, user in ((first, pods[0], SOMEONE), (second, pods[1], ROOT)):
             (sidecar,) = pod["spec"]["initContainers"]

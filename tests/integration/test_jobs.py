@@ -62,7 +62,7 @@ def test_jobs_have_numbers_of_trainers_of_their_own(cluster: Cluster) -> None:
             return [ids([batch]) for batch in data.numpy()]
 
     calls = [(alone[0], "single"), (pair[0], "pair"), (pair[1], "pair")]
-    found = readers.at_once([lambda call=call: read(*call) for call in calls])
+    found = readers.run_concurrently([lambda call=call: read(*call) for call in calls])
     steps = [sorted(a + b) for a, b in zip(found[1], found[2], strict=True)]
     assert steps == [sorted(step) for step in found[0]]
     assert sorted(itertools.chain(*steps)) == list(range(ROWS))
@@ -128,7 +128,7 @@ WIDE: dict[str, Any] = {"rows": 480, "kib": 64, "milliseconds": 2}
 def own() -> Iterator[Cluster]:
     with Cluster() as made:
         yield made
-        print(made.news())
+        print(made.new_log_lines())
 
 
 def counted(worker: Part, name: str) -> float:
@@ -160,7 +160,7 @@ def test_a_worker_killed_while_jobs_share_costs_none_of_them_a_row(own: Cluster)
                 first.signal(signal.SIGKILL)
         return found
 
-    found = readers.at_once([lambda data=data: read(data) for data in jobs])
+    found = readers.run_concurrently([lambda data=data: read(data) for data in jobs])
     assert found[0] == found[1] == found[2]
     assert sorted(found[0]) == list(range(WIDE["rows"]))
     assert counted(second, "worker_shared_rows_total") > 0
@@ -169,7 +169,7 @@ def test_a_worker_killed_while_jobs_share_costs_none_of_them_a_row(own: Cluster)
 def test_jobs_that_start_together_cost_little_more_than_one(own: Cluster) -> None:
     (worker,) = own.add_workers(1, *SCRAPED)
     jobs = jobs_of(own, 4)
-    found = readers.at_once([lambda data=data: ids(data.numpy()) for data in jobs])
+    found = readers.run_concurrently([lambda data=data: ids(data.numpy()) for data in jobs])
     assert all(sorted(one) == list(range(WIDE["rows"])) for one in found)
     sent = counted(worker, "worker_rows_total")
     made = sent - counted(worker, "worker_shared_rows_total")

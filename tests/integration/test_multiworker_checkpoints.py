@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from testing.compat.trainer_processes import Told, told_by
-from testing.integration.checkpointing_trainer import AFTER_THE_SAVE
-from testing.integration.cluster import Cluster, sidecars_of, spec
+from testing.integration.checkpointing_trainer import STEPS_AFTER_SAVE
+from testing.integration.cluster import Cluster, spec, temporary_sidecars
 from tests.integration.test_checkpoints import BATCH, EVERY, RESOURCE, ROWS
 
 STEPS = 7
@@ -18,7 +18,7 @@ INPUT = {"train": spec("rows:numbered", {"rows": ROWS}, **RESOURCE)}
 
 def trained(cluster: Cluster, trainers: int, folder: Path, steps: int) -> Told:
     """What so many trainers, processes of their own beside new sidecars, say."""
-    with sidecars_of(cluster, INPUT, trainers) as sidecars:
+    with temporary_sidecars(cluster, INPUT, trainers) as sidecars:
         return told_by(
             "checkpointing_trainer", sidecars, str(folder), str(steps), of="testing.integration"
         )
@@ -36,7 +36,7 @@ def test_the_rest_of_the_epoch_comes_once(
     first = trained(cluster, before, tmp_path, STEPS)
     consumed = rows_of(first)
     assert len(set(consumed)) == STEPS * BATCH
-    assert len(set(rows_of(first, "late")) - set(consumed)) == AFTER_THE_SAVE * BATCH
+    assert len(set(rows_of(first, "late")) - set(consumed)) == STEPS_AFTER_SAVE * BATCH
     assert [path.name for path in tmp_path.glob("ckpt-*.index")] == ["ckpt-1.index"]
     for trainers in after:
         rest = trained(cluster, trainers, tmp_path, 0)

@@ -49,7 +49,7 @@ def test_a_new_iterator_is_the_next_epoch(cluster: Cluster) -> None:
     with readers.connect(sidecar) as data:
         for number in range(3):
             iterator = data.numpy()
-            first = readers.copied(next(iterator))
+            first = readers.copy_batch(next(iterator))
             assert readers.ids([first]) == readers.ids(whole[number][:1])
     assert [readers.ids(one) for one in some] == [readers.ids(one[:1]) for one in whole[:2]]
 

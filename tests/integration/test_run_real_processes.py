@@ -18,12 +18,12 @@ from pathlib import Path
 import pytest
 
 from testing.integration.run_supervision.harness import (
-    REAL,
+    WITH_REAL_PARTS,
     Run,
-    starting,
-    tell,
+    run_starter,
     wait_readable,
     wait_until,
+    write_line,
 )
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="watches processes in /proc")
@@ -33,7 +33,7 @@ Start = Callable[..., Run]
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Start]:
-    yield from starting(tmp_path)
+    yield from run_starter(tmp_path)
 
 
 # On a terminal.
@@ -45,7 +45,7 @@ def test_a_terminal_gets_live_lines_and_is_given_back(start: Start) -> None:
     run = start(["sh", "-c", "test -t 1 && echo tty; read x"], terminal=slave, TERM="xterm")
     os.close(slave)
     screen = read_until(master, b"train: waiting for: ")
-    tell(run, "end")
+    write_line(run, "end")
     assert run.wait() == 0
     rest = read_until(master, None)
     os.close(master)
@@ -113,12 +113,12 @@ print("every row once in each of", len(seen), "epochs")
 def test_every_row_comes_once_whatever_crashes(start: Start, tmp_path: Path) -> None:
     pytest.importorskip("tensorflow")
     (tmp_path / "numbers_of.py").write_text(REAL_DATASET)
-    run = start([sys.executable, "-c", REAL_TRAINER], file=REAL_INPUT, program=REAL)
+    run = start([sys.executable, "-c", REAL_TRAINER], file=REAL_INPUT, program=WITH_REAL_PARTS)
     run.out.wait_for("go on")
     for part in ("worker-0", "dispatcher"):
         os.kill(run.pid(part), signal.SIGKILL)
         run.err.wait_for(rf"{part} was killed by SIGKILL .*restart 1")
-    tell(run, "yes")
+    write_line(run, "yes")
     run.out.wait_for("read")
     told = [0]
 
@@ -127,7 +127,7 @@ def test_every_row_comes_once_whatever_crashes(start: Start, tmp_path: Path) -> 
         return told[-1] >= 40000
 
     wait_until(all_are_told, told)
-    tell(run, "end")
+    write_line(run, "end")
     assert run.wait() == 0
     assert run.out.rest().endswith("every row once in each of 2 epochs")
     report = run.report()
@@ -197,7 +197,7 @@ def test_a_mistake_in_a_field_starts_nothing(
     start: Start, was: str, becomes: str, message: str
 ) -> None:
     assert was in REAL_INPUT
-    run = start(["true"], file=REAL_INPUT.replace(was, becomes), program=REAL)
+    run = start(["true"], file=REAL_INPUT.replace(was, becomes), program=WITH_REAL_PARTS)
     assert run.wait() == 2
     (line,) = run.err.rest().splitlines()
     assert re.search(message, line)
@@ -218,6 +218,6 @@ def test_a_mistake_in_the_dataset_reaches_the_trainer(
     pytest.importorskip("tensorflow")
     (tmp_path / "mistakes.py").write_text(MISTAKES_DATASET)
     file = REAL_INPUT.replace("numbers_of:dataset_fn", entry_point).replace(": 2", ": 1")
-    run = start([sys.executable, "-c", READS], file=file, program=REAL)
+    run = start([sys.executable, "-c", READS], file=file, program=WITH_REAL_PARTS)
     assert run.wait() == 1
     assert re.search(message, run.err.rest())

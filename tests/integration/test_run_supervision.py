@@ -16,17 +16,17 @@ import pytest
 
 from distributed_input.runner import folders
 from testing.integration.run_supervision.harness import (
-    DEAF,
+    IGNORES_SIGNALS,
     LISTENING,
     Run,
     pidfd_of_ready,
+    processes_end_with,
     python,
-    starting,
-    tell,
+    run_starter,
     wait_for_state,
     wait_readable,
     wait_until_started,
-    watched,
+    write_line,
 )
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="watches processes in /proc")
@@ -36,7 +36,7 @@ Start = Callable[..., Run]
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Start]:
-    yield from starting(tmp_path)
+    yield from run_starter(tmp_path)
 
 
 def left_over(home: Path) -> list[Path]:
@@ -62,7 +62,7 @@ def test_the_exit_status_is_the_trainers(start: Start, ending: str, status: int)
 
 def test_the_trainer_has_the_runners_streams_and_folder(start: Start) -> None:
     run = start(["sh", "-c", 'read line; echo "$line $PWD"; echo oops >&2'])
-    tell(run, "hello")
+    write_line(run, "hello")
     assert run.wait() == 0
     assert run.out.rest() == f"hello {run.home}"
     assert "oops" in run.err.rest().splitlines()
@@ -100,7 +100,7 @@ def test_without_a_command_the_message_shows_how(start: Start) -> None:
 def test_sigint_reaches_the_trainer(start: Start) -> None:
     run = start(python(LISTENING))
     run.out.wait_for("ready")
-    with watched(run) as names:
+    with processes_end_with(run) as names:
         run.signal(signal.SIGINT)
         assert run.wait() == 50 + signal.SIGINT
     parts = ["dispatcher", "guard-0", "sidecar-0", "trainer-0", "worker-0", "worker-1"]
@@ -124,9 +124,9 @@ def test_sigint_reaches_all_of_a_shells_children(start: Start) -> None:
 
 
 def test_a_second_and_third_interrupt_end_a_deaf_trainer(start: Start) -> None:
-    run = start(python(DEAF))
+    run = start(python(IGNORES_SIGNALS))
     run.out.wait_for("ready")
-    with watched(run):
+    with processes_end_with(run):
         run.signal(signal.SIGINT)
         run.err.wait_for("SIGINT: the trainer got it")
         run.signal(signal.SIGINT)
@@ -136,16 +136,16 @@ def test_a_second_and_third_interrupt_end_a_deaf_trainer(start: Start) -> None:
 
 
 def test_a_deaf_trainer_is_killed_when_its_grace_is_over(start: Start) -> None:
-    run = start(python(DEAF), "--grace-seconds", "0.3")
+    run = start(python(IGNORES_SIGNALS), "--grace-seconds", "0.3")
     run.out.wait_for("ready")
     run.signal(signal.SIGTERM)
     assert run.wait() == 137
 
 
 def test_an_interrupt_while_parts_start_ends_the_run(start: Start) -> None:
-    run = start(["true"], STANDIN_WORKER="never")
+    run = start(["true"], FAKE_WORKER="never")
     wait_until_started(run, "worker-1")
-    with watched(run):
+    with processes_end_with(run):
         run.signal(signal.SIGINT)
         assert run.wait() == 130
     assert left_over(run.home) == []
@@ -159,7 +159,7 @@ def test_an_ignored_hangup_stays_ignored(start: Start) -> None:
         signal.signal(signal.SIGHUP, before)
     run.out.wait_for("ready")
     run.signal(signal.SIGHUP)
-    tell(run, "4")
+    write_line(run, "4")
     assert run.wait() == 4
 
 
@@ -173,7 +173,7 @@ def test_ctrl_z_stops_the_trainer_too(start: Start) -> None:
     wait_for_state(trainer, "T")
     run.signal(signal.SIGCONT)
     wait_for_state(trainer, "S")
-    tell(run, "0")
+    write_line(run, "0")
     assert run.wait() == 0
 
 
@@ -183,11 +183,11 @@ def test_ctrl_z_stops_the_trainer_too(start: Start) -> None:
 @pytest.mark.parametrize("hiding", ["", "setsid", "env -i setsid"])
 def test_nothing_outlives_a_killed_runner(start: Start, hiding: str) -> None:
     # An orphan that ignores SIGTERM; then in a session of its own; then unmarked too.
-    run = start(["sh", "-c", f"({hiding} {shlex.join(python(DEAF))} &); read x"])
+    run = start(["sh", "-c", f"({hiding} {shlex.join(python(IGNORES_SIGNALS))} &); read x"])
     ended = pidfd_of_ready(run)
     shared = Path(str(run.ready("sidecar-0")["address"]))
     assert shared.is_dir()
-    with watched(run):
+    with processes_end_with(run):
         run.signal(signal.SIGKILL)
         run.wait()
     assert wait_readable(ended)
@@ -196,19 +196,19 @@ def test_nothing_outlives_a_killed_runner(start: Start, hiding: str) -> None:
 
 
 def test_nothing_outlives_a_runner_that_is_killed_while_parts_start(start: Start) -> None:
-    run = start(["true"], STANDIN_WORKER="never")
+    run = start(["true"], FAKE_WORKER="never")
     wait_until_started(run, "worker-1")
-    with watched(run) as names:
+    with processes_end_with(run) as names:
         run.signal(signal.SIGKILL)
         run.wait()
     assert {"dispatcher", "worker-0", "guard-0"} <= set(names)
 
 
 def test_the_next_start_ends_what_a_killed_runner_and_guard_left(start: Start) -> None:
-    run = start(["sh", "-c", f"setsid {shlex.join(python(DEAF))} & wait"])
+    run = start(["sh", "-c", f"setsid {shlex.join(python(IGNORES_SIGNALS))} & wait"])
     run.out.wait_for("ready")
     folder = run.folder
-    with watched(run):
+    with processes_end_with(run):
         os.kill(run.pid("guard-0"), signal.SIGKILL)
         run.signal(signal.SIGKILL)
         run.wait()
@@ -223,29 +223,31 @@ def test_a_live_runs_folder_is_not_removed(start: Start) -> None:
     folder = run.folder
     assert start(["true"]).wait() == 0
     assert folder.exists()
-    tell(run, "0")
+    write_line(run, "0")
     assert run.wait() == 0
 
 
 def test_what_a_trainer_leaves_running_ends_with_it(start: Start) -> None:
-    run = start(["sh", "-c", f"(env -i setsid {shlex.join(python(DEAF))} &); read x; exit 6"])
+    run = start(
+        ["sh", "-c", f"(env -i setsid {shlex.join(python(IGNORES_SIGNALS))} &); read x; exit 6"]
+    )
     ended = pidfd_of_ready(run)
-    tell(run, "end")
+    write_line(run, "end")
     assert run.wait() == 6
     assert wait_readable(ended, 0)
 
 
 def test_a_killed_guard_takes_the_trainer_along(start: Start) -> None:
-    run = start(["sh", "-c", f"{shlex.join(python(DEAF))} & wait"])
+    run = start(["sh", "-c", f"{shlex.join(python(IGNORES_SIGNALS))} & wait"])
     ended = pidfd_of_ready(run)
-    with watched(run):
+    with processes_end_with(run):
         os.kill(run.pid("guard-0"), signal.SIGKILL)
         assert run.wait() == 137
     assert wait_readable(ended, 0)
 
 
 def test_a_trainer_ends_with_its_guard_even_where_the_runner_does_nothing(start: Start) -> None:
-    run = start(python(DEAF))
+    run = start(python(IGNORES_SIGNALS))
     ended = pidfd_of_ready(run)
     run.signal(signal.SIGSTOP)
     os.kill(run.pid("guard-0"), signal.SIGKILL)
@@ -267,13 +269,13 @@ def test_a_crashed_part_comes_back(start: Start, part: str) -> None:
     after = wait_until_started(run, part, before["pid"])
     same_address = after["address"] == before["address"]
     assert same_address == (part != "worker-1")  # others find a worker through the dispatcher
-    tell(run, "0")
+    write_line(run, "0")
     assert run.wait() == 0
     assert run.report()["processes"][part]["restarts"] == 1
 
 
 def test_a_part_that_crashes_again_and_again_ends_the_run(start: Start) -> None:
-    run = start(python(LISTENING), STANDIN_SIDECAR="die:0.1")
+    run = start(python(LISTENING), FAKE_SIDECAR="die:0.1")
     assert run.wait() == 3
     text = run.err.rest()
     assert "sidecar-0 was killed by SIGSEGV" in text
@@ -284,7 +286,7 @@ def test_a_part_that_crashes_again_and_again_ends_the_run(start: Start) -> None:
 
 
 def test_a_worker_that_cannot_import_ends_the_run_with_its_words(start: Start) -> None:
-    run = start(["echo", "never"], STANDIN_WORKER="exit:1")
+    run = start(["echo", "never"], FAKE_WORKER="exit:1")
     assert run.wait() == 3
     text = run.err.rest()
     assert "No module named 'digits' [it ended 3 times in a row before it was ready]" in text
@@ -293,23 +295,23 @@ def test_a_worker_that_cannot_import_ends_the_run_with_its_words(start: Start) -
 
 
 def test_a_part_that_refuses_its_configuration_is_not_started_again(start: Start) -> None:
-    run = start(["echo", "never"], STANDIN_DISPATCHER="exit:2")
+    run = start(["echo", "never"], FAKE_DISPATCHER="exit:2")
     assert run.wait() == 3
     assert "restart" not in run.err.rest()
     assert run.report()["cause"]
 
 
 def test_a_part_that_is_never_ready_is_named_after_the_deadline(start: Start) -> None:
-    run = start(["echo", "never"], "--start-timeout", "0.5", STANDIN_SIDECAR="never")
+    run = start(["echo", "never"], "--start-timeout", "0.5", FAKE_SIDECAR="never")
     assert run.wait() == 3
     assert "waiting for sidecar-0 (starting)" in run.err.rest()
 
 
 def test_deaf_parts_are_killed_at_the_end(start: Start) -> None:
-    run = start(python(LISTENING), STANDIN_WORKER="deaf")
+    run = start(python(LISTENING), FAKE_WORKER="ignore-term")
     run.out.wait_for("ready")
-    with watched(run):
-        tell(run, "0")
+    with processes_end_with(run):
+        write_line(run, "0")
         assert run.wait() == 0
 
 
@@ -349,8 +351,8 @@ def test_several_inputs_share_a_sidecar(start: Start) -> None:
     )
     run = start(python(LISTENING), file=second)
     run.out.wait_for("ready")
-    with watched(run) as names:
-        tell(run, "0")
+    with processes_end_with(run) as names:
+        write_line(run, "0")
         assert run.wait() == 0
     parts = ["eval-dispatcher", "eval-worker-0", "guard-0", "sidecar-0", "train-dispatcher"]
     assert names == [*parts, "train-worker-0", "trainer-0"]

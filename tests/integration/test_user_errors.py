@@ -39,9 +39,9 @@ ENTRY_POINTS: dict[str, tuple[type[Exception], str]] = {
         r'File "[^"]*broken\.py", line \d+, in raises\n *return folder\.joinpath\("rows"\)',
     ),
     "broken:raises_slowly": (errors.DatasetFnError, "OSError: the bucket is gone"),
-    "broken:imports_what_is_not_there": (
+    "broken:imports_missing_package": (
         errors.DatasetFnError,
-        r"(?s)No module named 'no_such_package'.*line \d+, in imports_what_is_not_there",
+        r"(?s)No module named 'no_such_package'.*line \d+, in imports_missing_package",
     ),
     "broken:no_dataset": (
         errors.SpecError,

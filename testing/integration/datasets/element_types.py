@@ -1,4 +1,4 @@
-"""Elements of every kind that tf.data knows, and of every way to make them."""
+"""Elements of every type that tf.data supports, from every kind of source."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _dense(row: Any) -> dict[str, Any]:
 
 
 def dense(ctx: Any) -> tf.data.Dataset:
-    """Single rows of fixed shapes; the workers batch."""
+    """Return single rows of fixed shapes; the workers batch them."""
     return _numbers(ctx).map(_dense)
 
 
@@ -62,29 +62,29 @@ def _varied(row: Any) -> dict[str, Any]:
 
 
 def varied(ctx: Any) -> tf.data.Dataset:
-    """Batches of ragged and sparse components."""
+    """Return batches of ragged and sparse components."""
     return _numbers(ctx).map(_varied).ragged_batch(3)
 
 
 def single_varied(ctx: Any) -> tf.data.Dataset:
-    """As `varied`, but single rows: of what can be batched without padding."""
+    """Return single rows with the components of `varied` that can be batched without padding."""
     kept = ("id", "deep", "sparse")
     return _numbers(ctx).map(_varied).map(lambda row: {key: row[key] for key in kept})
 
 
 def padded(ctx: Any) -> tf.data.Dataset:
-    """Batches of the user's own, as wide as their longest row: to pass whole."""
+    """Return the user's own batches, as wide as their longest row, to pass whole."""
     rows = _numbers(ctx).map(lambda row: {"id": row, "tokens": tf.fill([row % 5], row)})
     return rows.padded_batch(4)
 
 
 def scalars(ctx: Any) -> tf.data.Dataset:
-    """Elements without structure, to pass whole."""
+    """Return elements without structure, to pass whole."""
     return _numbers(ctx)
 
 
 def generated(ctx: Any) -> tf.data.Dataset:
-    """A Python generator inside tf.data, which no trainer could send."""
+    """Return a Python generator inside tf.data, which a trainer cannot send."""
 
     def generate() -> Iterator[dict[str, Any]]:
         for row in range(ctx.input_pipeline_id, ROWS, ctx.num_input_pipelines):
@@ -94,8 +94,8 @@ def generated(ctx: Any) -> tf.data.Dataset:
     return tf.data.Dataset.from_generator(generate, output_signature=signature)
 
 
-def generated_for_ever(ctx: Any) -> tf.data.Dataset:
-    """A Python generator without end, of arrays that differ."""
+def generated_without_end(ctx: Any) -> tf.data.Dataset:
+    """Return an endless Python generator of different arrays."""
 
     def generate() -> Iterator[Any]:
         numbers = np.random.default_rng([ctx.seed, ctx.epoch, ctx.input_pipeline_id])
@@ -106,7 +106,7 @@ def generated_for_ever(ctx: Any) -> tf.data.Dataset:
 
 
 def called(ctx: Any) -> tf.data.Dataset:
-    """A Python function inside tf.data."""
+    """Return a dataset that calls a Python function inside tf.data."""
 
     def word(row: Any) -> bytes:
         return WORDS[int(row) % 5].encode()
@@ -120,13 +120,13 @@ def called(ctx: Any) -> tf.data.Dataset:
 
 
 def iterated(ctx: Any) -> Iterator[dict[str, Any]]:
-    """No tf.data at all: numpy arrays, as they come."""
+    """Yield numpy arrays without tf.data."""
     for row in range(ctx.input_pipeline_id, ROWS, ctx.num_input_pipelines):
         yield {"id": np.int64(row), "word": WORDS[row % 5], "image": np.full((2, 2), row, np.uint8)}
 
 
 def iterated_varied(ctx: Any) -> Iterator[dict[str, Any]]:
-    """Ragged and sparse values from Python; they pass whole."""
+    """Yield ragged and sparse values from Python, to pass whole."""
     for row in range(ctx.input_pipeline_id, ROWS, ctx.num_input_pipelines):
         count = row % 3
         yield {
@@ -141,7 +141,7 @@ def iterated_varied(ctx: Any) -> Iterator[dict[str, Any]]:
 
 
 def with_tables(folder: str) -> Any:
-    """A dataset_fn that looks words up: in a table, and in a vocabulary file of this machine."""
+    """Return a dataset_fn with a lookup table and a vocabulary file of this machine."""
     with open(f"{folder}/words.txt", "w", encoding="utf-8") as file:
         file.writelines(f"{word}\n" for word in WORDS)
     keys = tf.constant(WORDS)

@@ -1,10 +1,10 @@
-"""A part that only takes part in starting, living and dying: `fake_process.py KIND FLAGS...`.
+"""A fake part that only starts, lives and ends: `fake_process.py KIND FLAGS...`.
 
-The variable STANDIN_<KIND> tells it to misbehave:
-    exit:STATUS   print a traceback's last line and end with STATUS before being ready
+The variable FAKE_<KIND> selects a failure:
+    exit:STATUS   print the last line of a traceback and exit with STATUS before being ready
     never         never become ready
-    die:SECONDS   become ready, and die of SIGSEGV a little later
-    deaf          ignore SIGTERM
+    die:SECONDS   become ready, and end with SIGSEGV a little later
+    ignore-term   ignore SIGTERM
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ def main() -> int:
     for flag in ("--listen", "--ready-file", "--token-file", "--dir", "--config"):
         parser.add_argument(flag)
     options, _ = parser.parse_known_args(sys.argv[2:])
-    behaviour, _, value = os.environ.get(f"STANDIN_{kind.upper()}", "").partition(":")
+    behaviour, _, value = os.environ.get(f"FAKE_{kind.upper()}", "").partition(":")
     stop = threading.Event()
-    if behaviour == "deaf":
+    if behaviour == "ignore-term":
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     else:
         signal.signal(signal.SIGTERM, lambda *_: stop.set())
     if behaviour == "exit":
         print("ModuleNotFoundError: No module named 'digits'", file=sys.stderr, flush=True)
         return int(value)
-    token = Path(options.token_file)  # a sidecar's is a folder of all inputs' tokens
+    token = Path(options.token_file)  # for a sidecar a folder with all inputs' tokens
     for private in token.iterdir() if token.is_dir() else [token]:
         assert private.stat().st_mode & 0o777 == 0o600
     server = socket.socket()

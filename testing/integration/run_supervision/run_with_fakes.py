@@ -1,4 +1,4 @@
-"""`distributed-input run` with stand-ins for our own processes."""
+"""`distributed-input run` with fake parts."""
 
 import sys
 from pathlib import Path
@@ -6,11 +6,11 @@ from pathlib import Path
 from distributed_input.runner import plan
 from distributed_input.runner.commands import run as command
 
-_STANDIN = str(Path(__file__).with_name("fake_process.py"))
+_FAKE_PROCESS = str(Path(__file__).with_name("fake_process.py"))
 
 
 def _program(kind: str) -> tuple[str, ...]:
-    return (sys.executable, "-S", _STANDIN, kind)
+    return (sys.executable, "-S", _FAKE_PROCESS, kind)
 
 
 if __name__ == "__main__":
