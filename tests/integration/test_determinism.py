@@ -1,4 +1,4 @@
-"""Step t is the same rows, to the last bit, on any number of trainers and workers."""
+"""Step t has the same rows, to the last bit, on any number of trainers and workers."""
 
 from __future__ import annotations
 
@@ -18,25 +18,28 @@ Read = list[list[list[Any]]]
 
 
 def augmented(**fields: Any) -> Any:
-    """Shuffled, sharded, augmented at random in a parallel map, shuffled again; 8 partitions."""
+    """Return an input that is shuffled, sharded, augmented in parallel, and shuffled again."""
     return spec("rows:augmented", {"rows": ROWS, "global_batch": BATCH}, **fields)
 
 
 def full_steps(read: Read, number: int) -> list[list[int]]:
-    """The steps of an epoch while no partition has run out: after that, topologies differ."""
-    # 150 rows in 32 splits: a partition has 16 at least, of which a step takes 2.
+    """Return the steps of an epoch while no partition is empty.
+
+    Later steps depend on the topology.
+    """
+    # 150 rows in 32 splits: a partition has at least 16 rows, and a step takes 2 of them.
     return global_steps(epoch(read, number))[:8]
 
 
 @pytest.fixture(scope="module")
 def on_one(shared: Cluster) -> Read:
-    """What a single trainer reads."""
+    """Read with a single trainer."""
     return readers.read(shared.add_sidecars({"one": augmented()}), epochs=EPOCHS)
 
 
 @pytest.fixture(scope="module")
-def afresh() -> Iterator[Cluster]:
-    """Other processes, with one worker."""
+def second_cluster() -> Iterator[Cluster]:
+    """Start other processes, with one worker."""
     with Cluster() as cluster:
         cluster.add_workers(1)
         yield cluster
@@ -52,17 +55,23 @@ def assert_same(read: Read, expected: Read) -> None:
 
 
 @pytest.mark.parametrize("consumers", [2, 4])
-def test_on_several_trainers(cluster: Cluster, on_one: Read, consumers: int) -> None:
+def test_steps_are_the_same_on_several_trainers(
+    cluster: Cluster, on_one: Read, consumers: int
+) -> None:
     sidecars = cluster.add_sidecars({f"many-{consumers}": augmented()}, consumers)
     assert_same(readers.read(sidecars, epochs=EPOCHS), on_one)
 
 
-def test_on_one_worker_after_a_fresh_start(afresh: Cluster, on_one: Read) -> None:
-    assert_same(readers.read(afresh.add_sidecars({"one": augmented()}), epochs=EPOCHS), on_one)
-    assert len(afresh.status().workers) == 1
+def test_steps_are_the_same_on_one_worker_of_another_cluster(
+    second_cluster: Cluster, on_one: Read
+) -> None:
+    assert_same(
+        readers.read(second_cluster.add_sidecars({"one": augmented()}), epochs=EPOCHS), on_one
+    )
+    assert len(second_cluster.status().workers) == 1
 
 
-def test_on_five_workers(cluster: Cluster, on_one: Read) -> None:
+def test_steps_are_the_same_on_five_workers(cluster: Cluster, on_one: Read) -> None:
     added = cluster.add_workers(3)
     try:
         sidecars = cluster.add_sidecars({"five": augmented(partitions=8)})
@@ -77,16 +86,16 @@ def test_epochs_differ_in_order_and_augmentation(on_one: Read) -> None:
     assert full_steps(on_one, 0) != full_steps(on_one, 1)
     same = [row for row in first if first[row]["noise"] == second[row]["noise"]]
     assert same == []
-    # What the user seeds by the row alone stays.
+    # Values that the user seeds by the row alone do not change.
     assert [row for row in first if first[row]["flip"] != second[row]["flip"]] == []
 
 
-def test_rows_have_noise_of_their_own(on_one: Read) -> None:
+def test_every_row_has_different_noise(on_one: Read) -> None:
     noise = [values["noise"] for values in rows_of(epoch(on_one)).values()]
     assert len(set(noise)) == ROWS
 
 
-def test_another_seed_is_another_order(cluster: Cluster, on_one: Read) -> None:
+def test_another_seed_gives_another_order(cluster: Cluster, on_one: Read) -> None:
     read = readers.read(cluster.add_sidecars({"reseeded": augmented(seed=1)}), epochs=1)
     assert full_steps(read, 0) != full_steps(on_one, 0)
     found, expected = rows_of(epoch(read)), rows_of(epoch(on_one))

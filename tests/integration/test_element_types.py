@@ -1,4 +1,4 @@
-"""Elements of every kind arrive as they were made: by entry point and traced, in TF and numpy."""
+"""Elements of every type arrive unchanged: from entry points and traced, as tensors and in numpy."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from testing.integration.datasets import element_types
 
 assert devices.CPUS  # configured before TensorFlow starts
 
-# Entry points whose rows are batched by 8; those of BATCHED do so by 3 themselves.
+# Entry points with single rows, which are batched by 8, and `varied`, which has batches of 3.
 ROWWISE: dict[str, Callable[[Any], tf.data.Dataset]] = {
     "dense": element_types.dense,
     "varied": element_types.varied,
@@ -30,7 +30,7 @@ PYTHON = {"generated": 8, "called": 8, "iterated": 8, "iterated_varied": None}
 
 @pytest.fixture(scope="module")
 def sidecar(shared: Cluster) -> Sidecar:
-    """Inputs: NAME by entry point, NAME-traced for the trainer's own dataset."""
+    """Start a sidecar with the inputs NAME by entry point, and NAME-traced for the trainer's dataset."""
     few: dict[str, Any] = {"partitions": 2, "numSplits": 3}
     batches = {**few, "globalBatchSize": 8}
     inputs = {"tables": spec(**few)}
@@ -44,7 +44,7 @@ def sidecar(shared: Cluster) -> Sidecar:
 
 
 def values(element: Any) -> Any:
-    """An element as plain Python values, whatever holds them."""
+    """Return an element as plain Python values."""
     if isinstance(element, (tf.RaggedTensor, tf.Tensor, tf.sparse.SparseTensor)):
         return _values_of_tensor(element)
     if isinstance(element, distributed_input.Ragged):
@@ -84,7 +84,10 @@ def by_id(rows: Iterable[Any]) -> dict[Any, Any]:
 
 
 def rows_of(batches: Iterable[Any]) -> Iterator[Any]:
-    """The rows of batches, as plain values. (TensorFlow's unbatch dies of empty components.)"""
+    """Yield the rows of batches as plain values.
+
+    TensorFlow's unbatch fails for empty components.
+    """
     for batch in batches:
         leaves = [_rows_of_leaf(leaf) for leaf in tf.nest.flatten(batch)]
         for row in zip(*leaves, strict=True):
@@ -101,18 +104,18 @@ def _rows_of_leaf(leaf: Any) -> list[Any]:
     ]
 
 
-def made_here(
+def local_datasets(
     dataset_fn: Callable[[Any], tf.data.Dataset], splits: int = 1
 ) -> list[tf.data.Dataset]:
-    """The datasets of all splits, in this process."""
+    """Return the datasets of all splits, computed in this process."""
     return [dataset_fn(tf.distribute.InputContext(splits, split, 1)) for split in range(splits)]
 
 
 @pytest.mark.parametrize("way", ["by entry point", "traced"])
 @pytest.mark.parametrize("name", ROWWISE)
-def test_rows(cluster: Cluster, sidecar: Sidecar, name: str, way: str) -> None:
+def test_rows_arrive_unchanged(cluster: Cluster, sidecar: Sidecar, name: str, way: str) -> None:
     traced = way == "traced"
-    (expected,) = made_here(ROWWISE[name])
+    (expected,) = local_datasets(ROWWISE[name])
     with readers.connect(sidecar, f"{name}-traced" if traced else name) as data:
         dataset = data.dataset(ROWWISE[name]) if traced else data.dataset()
         assert dataset.element_spec == data.element_spec
@@ -127,7 +130,7 @@ def test_rows(cluster: Cluster, sidecar: Sidecar, name: str, way: str) -> None:
 
 
 @pytest.mark.parametrize("name", [*ROWWISE, *WHOLE])
-def test_the_spec_is_known_before_the_first_batch(
+def test_the_element_spec_is_available_before_the_first_batch(
     cluster: Cluster, sidecar: Sidecar, name: str
 ) -> None:
     with readers.connect(sidecar, name) as data:
@@ -135,9 +138,9 @@ def test_the_spec_is_known_before_the_first_batch(
         dataset = data.dataset()
         assert dataset.element_spec == before
         first = next(iter(dataset))
-    for wanted, leaf in zip(*map(tf.nest.flatten, (before, first)), strict=True):
-        assert wanted.is_compatible_with(leaf)
-    (here,) = made_here({**ROWWISE, **WHOLE}[name])
+    for expected_spec, leaf in zip(*map(tf.nest.flatten, (before, first)), strict=True):
+        assert expected_spec.is_compatible_with(leaf)
+    (here,) = local_datasets({**ROWWISE, **WHOLE}[name])
     if name in WHOLE:
         assert before == here.element_spec
     elif name != "varied":
@@ -146,18 +149,20 @@ def test_the_spec_is_known_before_the_first_batch(
 
 @pytest.mark.parametrize("way", ["by entry point", "traced"])
 @pytest.mark.parametrize("name", WHOLE)
-def test_whole_elements(cluster: Cluster, sidecar: Sidecar, name: str, way: str) -> None:
+def test_whole_elements_arrive_unchanged(
+    cluster: Cluster, sidecar: Sidecar, name: str, way: str
+) -> None:
     traced = way == "traced"
     with readers.connect(sidecar, f"{name}-traced" if traced else name) as data:
         dataset = data.dataset(WHOLE[name]) if traced else data.dataset()
         assert dataset.element_spec == data.element_spec
         found = by_id(dataset)
         splits = data._reader.opened.job.num_splits
-    assert found == by_id(itertools.chain(*made_here(WHOLE[name], splits)))
+    assert found == by_id(itertools.chain(*local_datasets(WHOLE[name], splits)))
 
 
 @pytest.mark.parametrize("name", PYTHON)
-def test_python_in_the_worker(cluster: Cluster, sidecar: Sidecar, name: str) -> None:
+def test_python_datasets_run_in_the_worker(cluster: Cluster, sidecar: Sidecar, name: str) -> None:
     with readers.connect(sidecar, name) as data:
         elements = list(data.dataset())
     if PYTHON[name] is not None:
@@ -172,7 +177,9 @@ def test_python_in_the_worker(cluster: Cluster, sidecar: Sidecar, name: str) -> 
 
 
 @pytest.mark.parametrize("name", [*ROWWISE, *WHOLE, *PYTHON])
-def test_numpy_gives_what_tensorflow_gives(cluster: Cluster, sidecar: Sidecar, name: str) -> None:
+def test_numpy_and_tensorflow_give_the_same_values(
+    cluster: Cluster, sidecar: Sidecar, name: str
+) -> None:
     with readers.connect(sidecar, name) as data:
         in_numpy = [values(batch) for batch in data.numpy()]
     with readers.connect(sidecar, name) as data:
@@ -180,13 +187,13 @@ def test_numpy_gives_what_tensorflow_gives(cluster: Cluster, sidecar: Sidecar, n
     assert in_numpy == in_tensors
 
 
-def test_lookup_tables_and_variables_travel(
+def test_lookup_tables_and_variables_are_sent_to_the_workers(
     cluster: Cluster, sidecar: Sidecar, tmp_path: Path
 ) -> None:
     dataset_fn = element_types.with_tables(str(tmp_path))
     with readers.connect(sidecar, "tables") as data:
         dataset = data.dataset(dataset_fn)
-        # The workers have it by now, by value.
+        # The workers already have its content.
         (tmp_path / "words.txt").unlink()
         found = {int(row["id"]): row for row in rows_of(dataset)}
     assert set(found) == set(range(element_types.ROWS))

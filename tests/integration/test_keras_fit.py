@@ -1,4 +1,4 @@
-"""Keras's `fit` reads whole epochs, each row once, also behind a backup in the middle of one."""
+"""Keras's `fit` reads whole epochs, each row once, also after a restore in the middle of one."""
 
 from __future__ import annotations
 
@@ -12,43 +12,43 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from distributed_input import keras as ours
+from distributed_input import keras as di_keras
 from distributed_input.api.errors import PositionError
 from distributed_input.client.input import Input
 from testing.integration import readers
 from testing.integration.cluster import Cluster, Sidecar, spec
 
-# Keras says so at the end of the first epoch of any dataset whose length is not known before.
+# Keras warns after the first epoch of every dataset of unknown length.
 pytestmark = pytest.mark.filterwarnings("ignore:Your input ran out of data")
 
 ROWS, BATCH = 44, 8
 STEPS = -(-ROWS // BATCH)
 
 
-class Counting(keras.Model):
-    """Notes how often it was trained on each row."""
+class CountingModel(keras.Model):
+    """A model that counts how often it was trained on each row."""
 
     def __init__(self) -> None:
         super().__init__()
         self.dense = keras.layers.Dense(1)
-        self.seen = tf.Variable(tf.zeros([ROWS], tf.int32), trainable=False)
+        self.training_counts = tf.Variable(tf.zeros([ROWS], tf.int32), trainable=False)
 
     def call(self, x: Any) -> Any:
         return self.dense(x)
 
     def train_step(self, data: Any) -> Any:
-        self.seen.assign_add(
+        self.training_counts.assign_add(
             tf.math.bincount(tf.cast(data[0][:, 0], tf.int32), minlength=ROWS, maxlength=ROWS)
         )
         return super().train_step(data)
 
 
 class Killed(Exception):
-    """What a trainer's death is here."""
+    """Represents the death of a trainer."""
 
 
-class Dies(keras.callbacks.Callback):
-    """After so many batches."""
+class KillAfter(keras.callbacks.Callback):
+    """A callback that raises `Killed` after this number of batches."""
 
     def __init__(self, batches: int) -> None:
         super().__init__()
@@ -79,16 +79,16 @@ def strategy(request: pytest.FixtureRequest) -> tf.distribute.Strategy:
     return STRATEGIES[request.param]()
 
 
-def model_of(strategy: tf.distribute.Strategy) -> Counting:
+def model_of(strategy: tf.distribute.Strategy) -> CountingModel:
     with strategy.scope():
-        made = Counting()
+        made = CountingModel()
         made.compile(optimizer="sgd", loss="mse")
         made(tf.zeros([1, 1]))
     return made
 
 
 def dataset_of(train: Input, strategy: tf.distribute.Strategy) -> Any:
-    # Small numbers: nothing here is to be learnt.
+    # Small numbers, because the model does not need to learn.
     x = np.arange(ROWS, dtype=np.float32)[:, None]
     return train.distribute(strategy, sharded(x, np.zeros_like(x)))
 
@@ -102,88 +102,92 @@ def sharded(*arrays: Any) -> Callable[[tf.distribute.InputContext], tf.data.Data
     return dataset_fn
 
 
-def seen(model: Counting) -> set[int]:
-    """How often rows were trained on; one number where all were alike."""
-    return set(model.seen.numpy().tolist())
+def training_counts(model: CountingModel) -> set[int]:
+    """Return how often rows were trained on: one number if all rows are equal."""
+    return set(model.training_counts.numpy().tolist())
 
 
-def test_fit_reads_every_epoch_whole(sidecar: Sidecar, strategy: tf.distribute.Strategy) -> None:
-    """All three that there are: none is lost to `fit`'s look at the shapes."""
+def test_fit_reads_every_epoch_completely(
+    sidecar: Sidecar, strategy: tf.distribute.Strategy
+) -> None:
+    """`fit` looks at the shapes first and loses no epoch by that."""
     model = model_of(strategy)
     with readers.connect(sidecar) as train:
         model.fit(dataset_of(train, strategy), epochs=3, verbose=0)
-    assert seen(model) == {3}
+    assert training_counts(model) == {3}
 
 
-@pytest.mark.parametrize("deaths", [2, STEPS, STEPS + 3])
-def test_a_fit_goes_on_behind_its_backup(
-    sidecar: Sidecar, strategy: tf.distribute.Strategy, tmp_path: Path, deaths: int
+@pytest.mark.parametrize("batches", [2, STEPS, STEPS + 3])
+def test_fit_continues_after_its_backup(
+    sidecar: Sidecar, strategy: tf.distribute.Strategy, tmp_path: Path, batches: int
 ) -> None:
-    """Saved with every batch: the rows of all three epochs come once over both lives."""
+    """With a save after every batch, both runs together read each row of three epochs once."""
     first, second = model_of(strategy), model_of(strategy)
     with readers.connect(sidecar) as train:
-        backup = ours.BackupAndRestore(train, str(tmp_path), save_freq=1)
+        backup = di_keras.BackupAndRestore(train, str(tmp_path), save_freq=1)
         with pytest.raises(Killed):
             first.fit(
                 dataset_of(train, strategy),
                 epochs=3,
                 verbose=0,
-                callbacks=[backup, Dies(deaths)],
+                callbacks=[backup, KillAfter(batches)],
             )
     with readers.connect(sidecar) as train:
-        backup = ours.BackupAndRestore(train, str(tmp_path), save_freq=1)
+        backup = di_keras.BackupAndRestore(train, str(tmp_path), save_freq=1)
         second.fit(dataset_of(train, strategy), epochs=3, verbose=0, callbacks=[backup])
-    assert set((first.seen.numpy() + second.seen.numpy()).tolist()) == {3}
+    assert set((first.training_counts.numpy() + second.training_counts.numpy()).tolist()) == {3}
 
 
-def test_a_backup_at_an_epochs_end_goes_on_with_the_next(
+def test_a_backup_at_the_end_of_an_epoch_continues_with_the_next_epoch(
     sidecar: Sidecar, strategy: tf.distribute.Strategy, tmp_path: Path
 ) -> None:
     first, second = model_of(strategy), model_of(strategy)
     with readers.connect(sidecar) as train:
-        backup = ours.BackupAndRestore(train, str(tmp_path), delete_checkpoint=False)
+        backup = di_keras.BackupAndRestore(train, str(tmp_path), delete_checkpoint=False)
         first.fit(dataset_of(train, strategy), epochs=1, verbose=0, callbacks=[backup])
     with readers.connect(sidecar) as train:
-        backup = ours.BackupAndRestore(train, str(tmp_path))
+        backup = di_keras.BackupAndRestore(train, str(tmp_path))
         second.fit(dataset_of(train, strategy), epochs=3, verbose=0, callbacks=[backup])
-    assert seen(first) == {1}
-    assert seen(second) == {2}
+    assert training_counts(first) == {1}
+    assert training_counts(second) == {2}
 
 
-def test_what_a_checkpoint_restored_by_hand_left_is_fitted_first(
+def test_fit_reads_the_rest_of_the_epoch_after_a_manual_restore(
     sidecar: Sidecar, strategy: tf.distribute.Strategy, tmp_path: Path
 ) -> None:
     first, second = model_of(strategy), model_of(strategy)
     path = str(tmp_path / "at-{batch}.weights.h5")
     with readers.connect(sidecar) as train:
-        saves = ours.ModelCheckpoint(train, path, save_weights_only=True, save_freq=2)
+        saves = di_keras.ModelCheckpoint(train, path, save_weights_only=True, save_freq=2)
         with pytest.raises(Killed):
-            first.fit(dataset_of(train, strategy), epochs=3, verbose=0, callbacks=[saves, Dies(4)])
+            first.fit(
+                dataset_of(train, strategy), epochs=3, verbose=0, callbacks=[saves, KillAfter(4)]
+            )
     (newest,) = sorted(tmp_path.glob("*.weights.h5"))[-1:]
     with readers.connect(sidecar) as train:
         dataset = dataset_of(train, strategy)
-        train.restore(ours.read_position(str(newest)))
+        train.restore(di_keras.read_position(str(newest)))
         second.fit(dataset, epochs=3, verbose=0)
-    assert set((first.seen.numpy() + second.seen.numpy()).tolist()) == {3}
+    assert set((first.training_counts.numpy() + second.training_counts.numpy()).tolist()) == {3}
 
 
-def test_a_crash_between_the_weights_and_their_position_loses_nothing(tmp_path: Path) -> None:
+def test_a_crash_between_writing_weights_and_position_keeps_both_consistent(tmp_path: Path) -> None:
     weights = tmp_path / "latest.weights.h5"
     weights.write_bytes(b"old")
-    ours.write_position(str(weights), b"where the old ones were")
-    ours.announce_position(str(weights), b"where the new ones are")
-    assert ours.read_position(str(weights)) == b"where the old ones were"
+    di_keras.write_position(str(weights), b"old position")
+    di_keras.announce_position(str(weights), b"new position")
+    assert di_keras.read_position(str(weights)) == b"old position"
     weights.write_bytes(b"new")
-    assert ours.read_position(str(weights)) == b"where the new ones are"
-    ours.write_position(str(weights), b"where the new ones are")
+    assert di_keras.read_position(str(weights)) == b"new position"
+    di_keras.write_position(str(weights), b"new position")
     assert "next" not in json.loads((tmp_path / "latest.weights.h5.input.json").read_text())
-    weights.write_bytes(b"of somebody else")
+    weights.write_bytes(b"other weights")
     with pytest.raises(PositionError, match="other weights"):
-        ours.read_position(str(weights))
+        di_keras.read_position(str(weights))
 
 
-def test_nobody_counts_for_a_plain_dataset(sidecar: Sidecar) -> None:
-    """Rather than a position that is ahead of the loop."""
+def test_a_plain_dataset_needs_the_count_of_batches_to_save(sidecar: Sidecar) -> None:
+    """Without the count, the position would be ahead of the loop."""
     with readers.connect(sidecar) as train:
         dataset = train.dataset(sharded(np.arange(ROWS)))
         got = [int(row) for row in next(iter(dataset))[0]]

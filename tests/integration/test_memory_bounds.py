@@ -1,4 +1,4 @@
-"""Nothing grows without end: not the rows made ahead, not the sidecar."""
+"""Rows that are read ahead, and the memory of the sidecar, have a limit."""
 
 from __future__ import annotations
 
@@ -23,42 +23,42 @@ INPUT: dict[str, Any] = {
     "epochs": 1,
 }
 STILL_SECONDS = 4.0
-"""Workers report once a second."""
+"""Time without new rows. Workers report once per second."""
 
 
-def rows_made(cluster: Cluster) -> int:
-    """By all workers, since their start, as they last reported."""
+def rows_computed(cluster: Cluster) -> int:
+    """Return the rows of all workers since their start, as they last reported."""
     return sum(worker.rows for worker in cluster.status().workers)
 
 
-def when_still(cluster: Cluster, seconds: float = 60.0) -> int:
-    """The rows made, once no more are for a while."""
+def rows_after_standstill(cluster: Cluster, seconds: float = 60.0) -> int:
+    """Wait until no more rows are computed, and return their number."""
     deadline = time.monotonic() + seconds
-    rows, since = rows_made(cluster), time.monotonic()
+    rows, since = rows_computed(cluster), time.monotonic()
     while time.monotonic() - since < STILL_SECONDS:
-        assert time.monotonic() < deadline, "the workers go on making rows"
+        assert time.monotonic() < deadline, "the workers still compute rows"
         time.sleep(0.2)
-        now = rows_made(cluster)
+        now = rows_computed(cluster)
         if now != rows:
             rows, since = now, time.monotonic()
     return rows
 
 
 def test_a_trainer_that_stops_reading_stops_the_workers(cluster: Cluster) -> None:
-    before = when_still(cluster)
+    before = rows_after_standstill(cluster)
     (sidecar,) = cluster.add_sidecars({"stopped": spec(**INPUT)})
     with readers.connect(sidecar) as data:
         batches = data.numpy()
         count = len(next(batches)["id"])
-        made = when_still(cluster) - before
-        # The ring; and of each stream what the sidecar and gRPC keep, and what the worker holds.
-        assert made * WIDTH <= RING + STREAMS * 8 * MIB
+        computed = rows_after_standstill(cluster) - before
+        # Shared memory, and for each stream the buffers of the sidecar, gRPC and the worker.
+        assert computed * WIDTH <= RING + STREAMS * 8 * MIB
         count += sum(len(batch["id"]) for batch in batches)
     assert count == ROWS
-    assert when_still(cluster) - before == ROWS
+    assert rows_after_standstill(cluster) - before == ROWS
 
 
-def test_a_sidecar_stays_small_beside_its_ring(cluster: Cluster) -> None:
+def test_a_sidecar_needs_little_memory_beside_shared_memory(cluster: Cluster) -> None:
     (sidecar,) = cluster.add_sidecars({"small": spec(**INPUT)})
     with readers.connect(sidecar) as data:
         assert sum(len(batch["id"]) for batch in data.numpy()) == ROWS

@@ -1,4 +1,4 @@
-"""Numpy batches, in a trainer that has never heard of TensorFlow."""
+"""Numpy batches, in a trainer without TensorFlow."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from testing.integration.cluster import Cluster, spec
 TRAINER = Path(__file__).parents[2] / "testing" / "integration" / "numpy_trainer.py"
 
 
-def test_a_trainer_without_tensorflow(cluster: Cluster) -> None:
+def test_a_trainer_reads_without_tensorflow(cluster: Cluster) -> None:
     (sidecar,) = cluster.add_sidecars(
         {"numpy": spec("rows:shuffled", {"rows": 50}, partitions=2, numSplits=3)}
     )
@@ -29,7 +29,7 @@ def test_a_trainer_without_tensorflow(cluster: Cluster) -> None:
     assert sorted(json.loads(done.stdout)) == list(range(50))
 
 
-def test_batches_are_views_that_nobody_can_write(cluster: Cluster) -> None:
+def test_batches_are_read_only_views(cluster: Cluster) -> None:
     (sidecar,) = cluster.add_sidecars({"views": spec("rows:numbered", globalBatchSize=10)})
     with readers.connect(sidecar) as data:
         batch = next(data.numpy())
@@ -37,10 +37,10 @@ def test_batches_are_views_that_nobody_can_write(cluster: Cluster) -> None:
         assert not batch["id"].flags.owndata
         with pytest.raises(ValueError, match="read-only"):
             batch["id"][0] = 1
-    assert np.all(batch["square"] == batch["id"] ** 2)  # still there
+    assert np.all(batch["square"] == batch["id"] ** 2)  # still readable after close
 
 
-def test_a_new_iterator_is_the_next_epoch(cluster: Cluster) -> None:
+def test_a_new_iterator_reads_the_next_epoch(cluster: Cluster) -> None:
     (sidecar,) = cluster.add_sidecars(
         {"epochs": spec("rows:shuffled", {"rows": 50}, partitions=2, numSplits=3)}
     )

@@ -1,6 +1,6 @@
-"""A trainer's own dataset: what cannot be sent, and a trainer that starts anew with another one.
+"""The trainer's own dataset: a dataset that cannot be sent, and one that changes.
 
-How a plain dataset is sharded is looked at in tests/compat.
+tests/compat tests how a plain dataset is sharded.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ def test_a_dataset_that_calls_python_is_refused(cluster: Cluster) -> None:
             data.dataset(dataset.map(lambda row: tf.ensure_shape(row, [])))
 
 
-def test_a_trainer_that_starts_anew_may_bring_another_dataset(cluster: Cluster) -> None:
-    """Its sidecar lives on: a container that restarts, or the next cell of a notebook."""
+def test_a_restarted_trainer_may_provide_another_dataset(cluster: Cluster) -> None:
+    """The sidecar continues, as when a container restarts or a notebook runs its next cell."""
     (sidecar,) = cluster.add_sidecars({"changed": spec(partitions=2, numSplits=2)})
     for count in (20, 30):
         rows = tf.data.Dataset.range(count).map(lambda row: {"id": row})

@@ -1,4 +1,4 @@
-"""`distributed-input run` as a user meets it: on a terminal, and with the real processes."""
+"""`distributed-input run` on a terminal, and with real processes."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
 # On a terminal.
 
 
-def test_a_terminal_gets_live_lines_and_is_given_back(start: Start) -> None:
+def test_a_terminal_shows_a_status_line_and_is_restored(start: Start) -> None:
     master, slave = pty.openpty()
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
     run = start(["sh", "-c", "test -t 1 && echo tty; read x"], terminal=slave, TERM="xterm")
@@ -51,19 +51,19 @@ def test_a_terminal_gets_live_lines_and_is_given_back(start: Start) -> None:
     os.close(master)
     assert b"tty\r\n" in screen
     assert b"\033[1;23r" in screen  # the last row does not scroll
-    given_back = rest.index(b"\033[r\033[24;1H\033[2K")
-    assert b";23r" not in rest[given_back:]
-    assert b"the trainer ran for" in rest[given_back:]
+    restored_at = rest.index(b"\033[r\033[24;1H\033[2K")
+    assert b";23r" not in rest[restored_at:]
+    assert b"the trainer ran for" in rest[restored_at:]
 
 
 def read_until(descriptor: int, words: bytes | None) -> bytes:
-    """What comes from a terminal, up to `words`; None: up to its end."""
+    """Read a terminal up to `words`; None: to its end."""
     found = b""
     while words is None or words not in found:
         assert wait_readable(os.dup(descriptor)), found
         try:
             data = os.read(descriptor, 65536)
-        except OSError:  # Linux: the last process that had it open has ended
+        except OSError:  # Linux: the last process with the terminal open has ended
             data = b""
         if not data:
             assert words is None, found
@@ -72,7 +72,7 @@ def read_until(descriptor: int, words: bytes | None) -> bytes:
     return found
 
 
-# For real.
+# With real processes.
 
 REAL_INPUT = """\
 apiVersion: distributed-input.dev/v1alpha1
@@ -100,7 +100,7 @@ with di.connect("train", timeout=60) as train:
         for batch in train.numpy():
             rows.extend(batch.tolist())
             if len(seen) == epoch == 0 and len(rows) == 8000:
-                print("go on?", flush=True)
+                print("continue?", flush=True)
                 input()
         assert sorted(rows) == list(range(20000)), len(rows)
         seen.append(rows)
@@ -110,29 +110,29 @@ print("every row once in each of", len(seen), "epochs")
 """
 
 
-def test_every_row_comes_once_whatever_crashes(start: Start, tmp_path: Path) -> None:
+def test_every_row_arrives_once_after_crashes(start: Start, tmp_path: Path) -> None:
     pytest.importorskip("tensorflow")
     (tmp_path / "numbers_of.py").write_text(REAL_DATASET)
     run = start([sys.executable, "-c", REAL_TRAINER], file=REAL_INPUT, program=WITH_REAL_PARTS)
-    run.out.wait_for("go on")
+    run.out.wait_for(r"continue\?")
     for part in ("worker-0", "dispatcher"):
         os.kill(run.pid(part), signal.SIGKILL)
-        run.err.wait_for(rf"{part} was killed by SIGKILL .*restart 1")
+        run.err.wait_for(rf"{part} value killed by SIGKILL .*restart 1")
     write_line(run, "yes")
     run.out.wait_for("read")
-    told = [0]
+    reported = [0]
 
-    def all_are_told() -> bool:
-        told.append(rows_in_status(run))
-        return told[-1] >= 40000
+    def all_are_reported() -> bool:
+        reported.append(rows_in_status(run))
+        return reported[-1] >= 40000
 
-    wait_until(all_are_told, told)
+    wait_until(all_are_reported, reported)
     write_line(run, "end")
     assert run.wait() == 0
     assert run.out.rest().endswith("every row once in each of 2 epochs")
     report = run.report()
     train = report["inputs"]["train"]
-    assert train["rows"] >= told[-1]  # some may be of the next epoch: the sidecar reads ahead
+    assert train["rows"] >= reported[-1]  # may include rows of the next epoch, which are read ahead
     assert train["replay_mismatches"] == 0
     assert {n: p["restarts"] for n, p in report["processes"].items()} == {
         "dispatcher": 1,
@@ -145,19 +145,19 @@ def test_every_row_comes_once_whatever_crashes(start: Start, tmp_path: Path) -> 
 
 
 def rows_in_status(run: Run) -> int:
-    """The rows that `distributed-input status` tells of the only consumer; -1: it tells nothing."""
+    """Return the rows of the only consumer in `distributed-input status`; -1 if there is none."""
     try:
         flags = ["--dispatcher", str(run.ready("dispatcher")["address"])]
-    except FileNotFoundError:  # it was killed, and its successor is not ready yet
+    except FileNotFoundError:  # it value killed, and the next one is not ready yet
         return -1
     flags += ["--token-file", str(run.folder / "tokens" / "train"), "--json"]
     command = [sys.executable, "-m", "distributed_input.cli", "status", *flags]
-    asked = subprocess.run(command, capture_output=True, text=True)
-    consumers = json.loads(asked.stdout)["consumers"] if asked.returncode == 0 else []
+    done = subprocess.run(command, capture_output=True, text=True)
+    consumers = json.loads(done.stdout)["consumers"] if done.returncode == 0 else []
     return int(consumers[0]["rows"]) if consumers else -1
 
 
-# Mistakes: one message that names the field and the remedy, a status that is not 0, nothing left.
+# User errors: one message with the field and the remedy, an exit status, and no process left.
 
 READS = """
 import distributed_input as di
@@ -166,7 +166,7 @@ with di.connect("train", timeout=60) as train:
     for batch in train.numpy():
         pass
 """
-MISTAKES_DATASET = """
+BROKEN_DATASET = """
 import tensorflow as tf
 
 def raises(ctx):
@@ -182,7 +182,7 @@ def wide(ctx):
 
 
 @pytest.mark.parametrize(
-    ("was", "becomes", "message"),
+    ("value", "replacement", "message"),
     [
         ("workers:", "worker:", r"spec\.worker: .*workers"),
         ("replicas: 2", "replicas: two", r"spec\.workers\.replicas: .*whole number"),
@@ -193,11 +193,11 @@ def wide(ctx):
         ),
     ],
 )
-def test_a_mistake_in_a_field_starts_nothing(
-    start: Start, was: str, becomes: str, message: str
+def test_an_error_in_a_field_starts_no_process(
+    start: Start, value: str, replacement: str, message: str
 ) -> None:
-    assert was in REAL_INPUT
-    run = start(["true"], file=REAL_INPUT.replace(was, becomes), program=WITH_REAL_PARTS)
+    assert value in REAL_INPUT
+    run = start(["true"], file=REAL_INPUT.replace(value, replacement), program=WITH_REAL_PARTS)
     assert run.wait() == 2
     (line,) = run.err.rest().splitlines()
     assert re.search(message, line)
@@ -207,16 +207,19 @@ def test_a_mistake_in_a_field_starts_nothing(
     ("entry_point", "message"),
     [
         ("nowhere:dataset_fn", r"spec\.dataset\.entryPoint: no module 'nowhere'.*check the name"),
-        ("mistakes:raises", r"(?s)mistakes:raises failed: NameError.*mistakes\.py.*in raises"),
-        ("mistakes:differs", r"split 3 .*float32.* int64"),
-        ("mistakes:wide", r"set spec\.sidecar\.buffer to"),
+        (
+            "broken_datasets:raises",
+            r"(?s)broken_datasets:raises failed: NameError.*broken_datasets\.py.*in raises",
+        ),
+        ("broken_datasets:differs", r"split 3 .*float32.* int64"),
+        ("broken_datasets:wide", r"set spec\.sidecar\.buffer to"),
     ],
 )
-def test_a_mistake_in_the_dataset_reaches_the_trainer(
+def test_an_error_in_the_dataset_reaches_the_trainer(
     start: Start, tmp_path: Path, entry_point: str, message: str
 ) -> None:
     pytest.importorskip("tensorflow")
-    (tmp_path / "mistakes.py").write_text(MISTAKES_DATASET)
+    (tmp_path / "broken_datasets.py").write_text(BROKEN_DATASET)
     file = REAL_INPUT.replace("numbers_of:dataset_fn", entry_point).replace(": 2", ": 1")
     run = start([sys.executable, "-c", READS], file=file, program=WITH_REAL_PARTS)
     assert run.wait() == 1

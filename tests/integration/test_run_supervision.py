@@ -1,6 +1,6 @@
-"""`distributed-input run` as a kubelet: what it does when something ends, or is ended.
+"""How `distributed-input run` supervises its processes, and what happens when one of them ends.
 
-Real processes; our own parts are stand-ins, which start, live and die as the real ones do.
+The processes are real. The product's own parts are fakes, which start, live and end like them.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ def start(tmp_path: Path) -> Iterator[Start]:
     yield from run_starter(tmp_path)
 
 
-def left_over(home: Path) -> list[Path]:
-    """Folders of the test's runs that are still there; in shared memory, of all dead runs."""
+def remaining_folders(home: Path) -> list[Path]:
+    """Return remaining folders of the test's runs, and of all dead runs in shared memory."""
     shared = Path(f"/dev/shm/distributed-input-{os.getuid()}").glob("run-*")
     dead = [folder for folder in shared if folders._is_stale(folder)]
     return [*home.glob("distributed-input-*/run-*"), *dead]
@@ -53,11 +53,11 @@ def left_over(home: Path) -> list[Path]:
     ("ending", "status"),
     [("exit 0", 0), ("exit 7", 7), ("kill -KILL $$", 137), ("kill -SEGV $$", 139)],
 )
-def test_the_exit_status_is_the_trainers(start: Start, ending: str, status: int) -> None:
+def test_the_exit_status_is_that_of_the_trainer(start: Start, ending: str, status: int) -> None:
     run = start(["sh", "-c", ending])
     assert run.wait() == status
     assert run.report()["status"] == status
-    assert left_over(run.home) == []
+    assert remaining_folders(run.home) == []
 
 
 def test_the_trainer_has_the_runners_streams_and_folder(start: Start) -> None:
@@ -68,7 +68,7 @@ def test_the_trainer_has_the_runners_streams_and_folder(start: Start) -> None:
     assert "oops" in run.err.rest().splitlines()
 
 
-def test_arguments_arrive_as_they_are(start: Start) -> None:
+def test_arguments_arrive_unchanged(start: Start) -> None:
     run = start(["printf", "%s|", "a b", "--", "--trainers", "*"])
     assert run.wait() == 0
     assert run.out.rest() == "a b|--|--trainers|*|"
@@ -80,7 +80,7 @@ def test_a_missing_command_is_status_127_and_starts_nothing(start: Start) -> Non
     assert run.err.rest() == "distributed-input: no-such-trainer: command not found"
 
 
-def test_a_mistake_in_the_file_is_one_line_and_status_2(start: Start) -> None:
+def test_an_error_in_the_file_is_one_line_and_status_2(start: Start) -> None:
     run = start(["true"], file="apiVersion: distributed-input.dev/v1alpha1\nkind: DistributedInput")
     assert run.wait() == 2
     (line,) = run.err.rest().splitlines()
@@ -88,7 +88,7 @@ def test_a_mistake_in_the_file_is_one_line_and_status_2(start: Start) -> None:
     assert "input.yaml" in line
 
 
-def test_without_a_command_the_message_shows_how(start: Start) -> None:
+def test_a_run_without_a_command_prints_an_example(start: Start) -> None:
     run = start([])
     assert run.wait() == 2
     assert "`-- python train.py`" in run.err.rest()
@@ -105,7 +105,7 @@ def test_sigint_reaches_the_trainer(start: Start) -> None:
         assert run.wait() == 50 + signal.SIGINT
     parts = ["dispatcher", "guard-0", "sidecar-0", "trainer-0", "worker-0", "worker-1"]
     assert names == parts
-    assert left_over(run.home) == []
+    assert remaining_folders(run.home) == []
 
 
 def test_sigterm_reaches_the_trainer(start: Start) -> None:
@@ -116,14 +116,14 @@ def test_sigterm_reaches_the_trainer(start: Start) -> None:
 
 
 def test_sigint_reaches_all_of_a_shells_children(start: Start) -> None:
-    # The shell waits for its child, as it does at a terminal; only the child decides.
+    # The shell waits for its child, as on a terminal. The child determines the status.
     run = start(["sh", "-c", f"{shlex.join(python(LISTENING))}; exit $?"])
     run.out.wait_for("ready")
     run.signal(signal.SIGINT)
     assert run.wait() in (50 + signal.SIGINT, 128 + signal.SIGINT)
 
 
-def test_a_second_and_third_interrupt_end_a_deaf_trainer(start: Start) -> None:
+def test_three_interrupts_end_a_trainer_that_ignores_signals(start: Start) -> None:
     run = start(python(IGNORES_SIGNALS))
     run.out.wait_for("ready")
     with processes_end_with(run):
@@ -135,7 +135,7 @@ def test_a_second_and_third_interrupt_end_a_deaf_trainer(start: Start) -> None:
         assert run.wait() == 137
 
 
-def test_a_deaf_trainer_is_killed_when_its_grace_is_over(start: Start) -> None:
+def test_a_trainer_that_ignores_signals_is_killed_after_the_grace_period(start: Start) -> None:
     run = start(python(IGNORES_SIGNALS), "--grace-seconds", "0.3")
     run.out.wait_for("ready")
     run.signal(signal.SIGTERM)
@@ -148,7 +148,7 @@ def test_an_interrupt_while_parts_start_ends_the_run(start: Start) -> None:
     with processes_end_with(run):
         run.signal(signal.SIGINT)
         assert run.wait() == 130
-    assert left_over(run.home) == []
+    assert remaining_folders(run.home) == []
 
 
 def test_an_ignored_hangup_stays_ignored(start: Start) -> None:
@@ -177,12 +177,12 @@ def test_ctrl_z_stops_the_trainer_too(start: Start) -> None:
     assert run.wait() == 0
 
 
-# The runner is killed.
+# Death of the runner.
 
 
 @pytest.mark.parametrize("hiding", ["", "setsid", "env -i setsid"])
-def test_nothing_outlives_a_killed_runner(start: Start, hiding: str) -> None:
-    # An orphan that ignores SIGTERM; then in a session of its own; then unmarked too.
+def test_no_process_outlives_a_killed_runner(start: Start, hiding: str) -> None:
+    # An orphan that ignores SIGTERM; then in its own session; then also without a mark.
     run = start(["sh", "-c", f"({hiding} {shlex.join(python(IGNORES_SIGNALS))} &); read x"])
     ended = pidfd_of_ready(run)
     shared = Path(str(run.ready("sidecar-0")["address"]))
@@ -191,11 +191,11 @@ def test_nothing_outlives_a_killed_runner(start: Start, hiding: str) -> None:
         run.signal(signal.SIGKILL)
         run.wait()
     assert wait_readable(ended)
-    assert left_over(run.home) == []
+    assert remaining_folders(run.home) == []
     assert not shared.exists()
 
 
-def test_nothing_outlives_a_runner_that_is_killed_while_parts_start(start: Start) -> None:
+def test_no_process_outlives_a_runner_that_is_killed_while_parts_start(start: Start) -> None:
     run = start(["true"], FAKE_WORKER="never")
     wait_until_started(run, "worker-1")
     with processes_end_with(run) as names:
@@ -204,7 +204,7 @@ def test_nothing_outlives_a_runner_that_is_killed_while_parts_start(start: Start
     assert {"dispatcher", "worker-0", "guard-0"} <= set(names)
 
 
-def test_the_next_start_ends_what_a_killed_runner_and_guard_left(start: Start) -> None:
+def test_the_next_run_ends_processes_of_a_killed_runner_and_guard(start: Start) -> None:
     run = start(["sh", "-c", f"setsid {shlex.join(python(IGNORES_SIGNALS))} & wait"])
     run.out.wait_for("ready")
     folder = run.folder
@@ -227,7 +227,7 @@ def test_a_live_runs_folder_is_not_removed(start: Start) -> None:
     assert run.wait() == 0
 
 
-def test_what_a_trainer_leaves_running_ends_with_it(start: Start) -> None:
+def test_background_processes_end_with_the_trainer(start: Start) -> None:
     run = start(
         ["sh", "-c", f"(env -i setsid {shlex.join(python(IGNORES_SIGNALS))} &); read x; exit 6"]
     )
@@ -237,7 +237,7 @@ def test_what_a_trainer_leaves_running_ends_with_it(start: Start) -> None:
     assert wait_readable(ended, 0)
 
 
-def test_a_killed_guard_takes_the_trainer_along(start: Start) -> None:
+def test_the_trainer_ends_with_a_killed_guard(start: Start) -> None:
     run = start(["sh", "-c", f"{shlex.join(python(IGNORES_SIGNALS))} & wait"])
     ended = pidfd_of_ready(run)
     with processes_end_with(run):
@@ -246,7 +246,7 @@ def test_a_killed_guard_takes_the_trainer_along(start: Start) -> None:
     assert wait_readable(ended, 0)
 
 
-def test_a_trainer_ends_with_its_guard_even_where_the_runner_does_nothing(start: Start) -> None:
+def test_the_trainer_ends_with_a_killed_guard_while_the_runner_is_stopped(start: Start) -> None:
     run = start(python(IGNORES_SIGNALS))
     ended = pidfd_of_ready(run)
     run.signal(signal.SIGSTOP)
@@ -256,11 +256,11 @@ def test_a_trainer_ends_with_its_guard_even_where_the_runner_does_nothing(start:
     assert run.wait() == 137
 
 
-# Parts crash.
+# Crashes of parts.
 
 
 @pytest.mark.parametrize("part", ["dispatcher", "worker-1", "sidecar-0"])
-def test_a_crashed_part_comes_back(start: Start, part: str) -> None:
+def test_a_crashed_part_restarts(start: Start, part: str) -> None:
     run = start(python(LISTENING))
     run.out.wait_for("ready")
     before = run.ready(part)
@@ -274,7 +274,7 @@ def test_a_crashed_part_comes_back(start: Start, part: str) -> None:
     assert run.report()["processes"][part]["restarts"] == 1
 
 
-def test_a_part_that_crashes_again_and_again_ends_the_run(start: Start) -> None:
+def test_a_part_that_crashes_repeatedly_ends_the_run(start: Start) -> None:
     run = start(python(LISTENING), FAKE_SIDECAR="die:0.1")
     assert run.wait() == 3
     text = run.err.rest()
@@ -285,29 +285,29 @@ def test_a_part_that_crashes_again_and_again_ends_the_run(start: Start) -> None:
     assert (kept / "sidecar-0.log").exists()
 
 
-def test_a_worker_that_cannot_import_ends_the_run_with_its_words(start: Start) -> None:
+def test_a_worker_that_cannot_import_ends_the_run_with_its_message(start: Start) -> None:
     run = start(["echo", "never"], FAKE_WORKER="exit:1")
     assert run.wait() == 3
     text = run.err.rest()
     assert "No module named 'digits' [it ended 3 times in a row before it was ready]" in text
     assert run.out.rest() == ""
-    assert left_over(run.home) == []
+    assert remaining_folders(run.home) == []
 
 
-def test_a_part_that_refuses_its_configuration_is_not_started_again(start: Start) -> None:
+def test_a_part_that_refuses_its_configuration_does_not_restart(start: Start) -> None:
     run = start(["echo", "never"], FAKE_DISPATCHER="exit:2")
     assert run.wait() == 3
     assert "restart" not in run.err.rest()
     assert run.report()["cause"]
 
 
-def test_a_part_that_is_never_ready_is_named_after_the_deadline(start: Start) -> None:
+def test_a_part_that_is_never_ready_is_reported_after_the_deadline(start: Start) -> None:
     run = start(["echo", "never"], "--start-timeout", "0.5", FAKE_SIDECAR="never")
     assert run.wait() == 3
     assert "waiting for sidecar-0 (starting)" in run.err.rest()
 
 
-def test_deaf_parts_are_killed_at_the_end(start: Start) -> None:
+def test_parts_that_ignore_sigterm_are_killed_at_the_end(start: Start) -> None:
     run = start(python(LISTENING), FAKE_WORKER="ignore-term")
     run.out.wait_for("ready")
     with processes_end_with(run):
@@ -330,7 +330,7 @@ def test_two_trainers_form_a_cluster(start: Start) -> None:
     assert second.endswith('"task": {"type": "worker", "index": 1}}')
 
 
-def test_a_tf_config_of_the_users_stays(start: Start) -> None:
+def test_the_users_tf_config_is_kept(start: Start) -> None:
     run = start(["printenv", "TF_CONFIG"], "--trainers", "2", TF_CONFIG="{}")
     assert run.wait() == 0
     assert sorted(run.out.rest().splitlines()) == ["[1] {}", "{}"]
@@ -343,13 +343,13 @@ def test_a_failed_trainer_stops_the_others(start: Start) -> None:
     assert "trainer-1 ended with status 9: stopping the others" in run.err.rest()
 
 
-def test_several_inputs_share_a_sidecar(start: Start) -> None:
-    second = "\n---\n".join(
+def test_several_inputs_share_one_sidecar(start: Start) -> None:
+    two_inputs = "\n---\n".join(
         f"apiVersion: distributed-input.dev/v1alpha1\nkind: DistributedInput\n"
         f"metadata: {{name: {name}}}"
         for name in ("train", "eval")
     )
-    run = start(python(LISTENING), file=second)
+    run = start(python(LISTENING), file=two_inputs)
     run.out.wait_for("ready")
     with processes_end_with(run) as names:
         write_line(run, "0")
@@ -358,6 +358,6 @@ def test_several_inputs_share_a_sidecar(start: Start) -> None:
     assert names == [*parts, "train-worker-0", "trainer-0"]
 
 
-def test_kept_logs(start: Start, tmp_path: Path) -> None:
+def test_keep_logs_copies_the_logs(start: Start, tmp_path: Path) -> None:
     assert start(["true"], "--keep-logs", str(tmp_path / "logs")).wait() == 0
     assert "worker serves" in (tmp_path / "logs" / "worker-0.log").read_text()

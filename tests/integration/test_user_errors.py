@@ -1,6 +1,6 @@
-"""What a user may get wrong: one clear message each, naming field and remedy, and no hang.
+"""User errors: each gives one clear message with the field and the remedy, and no hang.
 
-Wrong use of what TensorFlow documents is in tests/compat.
+tests/compat covers wrong use of documented TensorFlow functions.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from testing.integration.datasets import broken
 
 pytestmark = pytest.mark.timeout(100)
 SECONDS = 15.0
-"""Much more than any message takes, and less than the timeouts of what would hang."""
+"""Longer than any message takes, and shorter than the timeout of a hang."""
 ENTRY_POINTS: dict[str, tuple[type[Exception], str]] = {
     "no_such_module:function": (
         errors.ConfigError,
@@ -67,8 +67,8 @@ LATE: dict[str, tuple[type[Exception], str]] = {
 
 
 @contextlib.contextmanager
-def refused(kind: type[Exception], message: str) -> Iterator[None]:
-    """The block raises one error of this kind, soon."""
+def raises_soon(kind: type[Exception], message: str) -> Iterator[None]:
+    """Require one error of this kind from the block, within `SECONDS`."""
     began = time.monotonic()
     with pytest.raises(kind, match=message):
         yield
@@ -76,7 +76,7 @@ def refused(kind: type[Exception], message: str) -> Iterator[None]:
 
 
 def inputs_of(entry_points: Any, **fields: Any) -> dict[str, Any]:
-    """An input for each entry point, called by its second half."""
+    """Return an input for each entry point, with a name derived from it."""
     return {one.replace(":", "-").replace("_", "-"): spec(one, **fields) for one in entry_points}
 
 
@@ -94,15 +94,15 @@ def sidecar(shared: Cluster) -> Sidecar:
 
 
 @pytest.mark.parametrize("entry_point", [*ENTRY_POINTS, *LATE])
-def test_entry_points(cluster: Cluster, sidecar: Sidecar, entry_point: str) -> None:
+def test_errors_in_entry_points(cluster: Cluster, sidecar: Sidecar, entry_point: str) -> None:
     kind, message = {**ENTRY_POINTS, **LATE}[entry_point]
     with readers.connect(sidecar, name_of(entry_point)) as data:
-        with refused(kind, message):
+        with raises_soon(kind, message):
             for _ in data.numpy():
                 pass
 
 
-def test_no_rows_are_no_mistake(cluster: Cluster, sidecar: Sidecar) -> None:
+def test_a_dataset_without_rows_is_valid(cluster: Cluster, sidecar: Sidecar) -> None:
     with readers.connect(sidecar, "broken-nothing") as data:
         assert [list(data.numpy()) for _ in range(2)] == [[], []]
 
@@ -123,58 +123,70 @@ def test_no_rows_are_no_mistake(cluster: Cluster, sidecar: Sidecar) -> None:
         (broken.no_dataset, errors.DatasetFnError, r"returned a int .* must return a tf\.data"),
     ],
 )
-def test_functions_of_the_trainer(
+def test_errors_in_functions_of_the_trainer(
     cluster: Cluster, sidecar: Sidecar, function: Callable[..., Any], kind: Any, message: str
 ) -> None:
-    with readers.connect(sidecar, "traced") as data, refused(kind, message):
+    with readers.connect(sidecar, "traced") as data, raises_soon(kind, message):
         data.dataset(function)
 
 
-def test_a_batch_larger_than_the_ring(cluster: Cluster) -> None:
+def test_a_batch_larger_than_the_buffer(cluster: Cluster) -> None:
     one = spec("wide:wide", {"width": 300_000}, globalBatchSize=4, buffer="1Mi", numSplits=2)
     (sidecar,) = cluster.add_sidecars({"too-wide": one})
     with readers.connect(sidecar) as data:
-        with refused(errors.ConfigError, r"1,200,\d+ bytes .* set spec\.sidecar\.buffer to .*Mi"):
+        with raises_soon(
+            errors.ConfigError, r"1,200,\d+ bytes .* set spec\.sidecar\.buffer to .*Mi"
+        ):
             next(data.numpy())
 
 
-def test_no_sidecar(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_sidecar(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DISTRIBUTED_INPUT_DIR", str(tmp_path))
-    with refused(errors.UnavailableError, rf"no sidecar at {tmp_path} for 1 s .*`distributed-inp"):
+    with raises_soon(
+        errors.UnavailableError, rf"no sidecar at {tmp_path} for 1 s .*`distributed-inp"
+    ):
         distributed_input.connect(timeout=1)
 
 
-@pytest.mark.parametrize(("away", "remedy"), [(2, "upgrade this side"), (-1, "upgrade the train")])
+@pytest.mark.parametrize(
+    ("versions_away", "remedy"), [(2, "upgrade this side"), (-1, "upgrade the train")]
+)
 def test_a_trainer_two_protocol_versions_away(
-    cluster: Cluster, sidecar: Sidecar, monkeypatch: pytest.MonkeyPatch, away: int, remedy: str
+    cluster: Cluster,
+    sidecar: Sidecar,
+    monkeypatch: pytest.MonkeyPatch,
+    versions_away: int,
+    remedy: str,
 ) -> None:
-    monkeypatch.setattr("distributed_input.client.reader.PROTOCOL", PROTOCOL + away)
-    with refused(errors.ProtocolError, rf"the trainer's .* package speaks .*{remedy}"):
+    monkeypatch.setattr("distributed_input.client.reader.PROTOCOL", PROTOCOL + versions_away)
+    with raises_soon(errors.ProtocolError, rf"the trainer's .* package speaks .*{remedy}"):
         readers.connect(sidecar, "good")
 
 
-def test_names_of_inputs(cluster: Cluster, sidecar: Sidecar) -> None:
-    with refused(errors.ConfigError, r"serves no input 'bad'; it serves .*good"):
+def test_wrong_names_of_inputs(cluster: Cluster, sidecar: Sidecar) -> None:
+    with raises_soon(errors.ConfigError, r"serves no input 'bad'; it serves .*good"):
         readers.connect(sidecar, "bad")
-    with refused(errors.ConfigError, r"serves .*good.*connect\(\) needs the name of one"):
+    with raises_soon(errors.ConfigError, r"serves .*good.*connect\(\) needs the name of one"):
         readers.connect(sidecar)
 
 
-def test_datasets_from_both_sides_or_none(cluster: Cluster, sidecar: Sidecar) -> None:
+def test_datasets_from_both_sides_or_from_neither(cluster: Cluster, sidecar: Sidecar) -> None:
     with readers.connect(sidecar, "good") as data:
-        with refused(errors.ConfigError, r"names its dataset \(rows:numbered\) .*entryPoint"):
+        with raises_soon(errors.ConfigError, r"names its dataset \(rows:numbered\) .*entryPoint"):
             data.dataset(tf.data.Dataset.range(3))
     with readers.connect(sidecar, "traced") as data:
-        with refused(errors.ConfigError, r"names no dataset.*entryPoint, or pass dataset_fn"):
+        with raises_soon(errors.ConfigError, r"names no dataset.*entryPoint, or pass dataset_fn"):
             data.dataset()
 
 
-def test_a_trainer_that_holds_the_whole_ring(cluster: Cluster) -> None:
+def test_a_trainer_that_holds_all_batches(cluster: Cluster) -> None:
     one = spec("wide:wide", {"rows": 32}, globalBatchSize=2, buffer="1Mi", timeoutSeconds=3)
     (sidecar,) = cluster.add_sidecars({"hoarded": one})
     with readers.connect(sidecar) as data:
         held: list[Any] = []
-        with refused(errors.UnavailableError, r"holds all 3 batches .* raise spec\.sidecar\.buff"):
+        with raises_soon(
+            errors.UnavailableError, r"holds all 3 batches .* raise spec\.sidecar\.buff"
+        ):
             held.extend(data.numpy())
         assert len(held) == 3
 
@@ -182,7 +194,7 @@ def test_a_trainer_that_holds_the_whole_ring(cluster: Cluster) -> None:
 def test_more_epochs_than_the_resource_has(cluster: Cluster, sidecar: Sidecar) -> None:
     with readers.connect(sidecar, "twice") as data:
         assert [len(list(data.numpy())) for _ in range(2)] == [13, 13]
-        with refused(errors.ConfigError, r"has 2 epochs \(spec\.epochs\).* raise spec\.epochs"):
+        with raises_soon(errors.ConfigError, r"has 2 epochs \(spec\.epochs\).* raise spec\.epochs"):
             next(data.numpy())
 
 
@@ -192,5 +204,5 @@ def test_a_wrong_token(cluster: Cluster, tmp_path: Path) -> None:
     one = spec("rows:numbered", globalBatchSize=8)
     (sidecar,) = cluster.add_sidecars({"intruder": one}, token=wrong)
     with readers.connect(sidecar) as data:
-        with refused(errors.TerminalError, r"missing or wrong token: give .* --token-file"):
+        with raises_soon(errors.TerminalError, r"missing or wrong token: give .* --token-file"):
             next(data.numpy())
