@@ -1,9 +1,9 @@
-"""A coordinator of `ParameterServerStrategy` that reads our input, with servers in its own process.
+"""A coordinator of `ParameterServerStrategy` that reads DistributedInput.
 
     DISTRIBUTED_INPUT_DIR=... python -m testing.compat.parameter_server_coordinator
 
-It prints JSON: the rows that the workers were handed, those of an evaluation inline, and
-how `distribute` is refused.
+The servers run in its own process. It prints as JSON: the rows that the workers received, the rows
+of an inline evaluation, and the error of `distribute`.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ WORKERS = 2
 
 
 def cluster() -> tf.distribute.Strategy:
-    """Two workers and a parameter server."""
+    """Start two workers and a parameter server."""
     ports = [f"127.0.0.1:{port}" for port in free_ports(WORKERS + 1)]
-    of = tf.train.ClusterSpec({"worker": ports[:WORKERS], "ps": ports[WORKERS:]})
+    cluster_spec = tf.train.ClusterSpec({"worker": ports[:WORKERS], "ps": ports[WORKERS:]})
     for job, count in (("worker", WORKERS), ("ps", 1)):
         for task in range(count):
-            tf.distribute.Server(of, job_name=job, task_index=task, protocol="grpc")
-    resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(of, rpc_layer="grpc")
+            tf.distribute.Server(cluster_spec, job_name=job, task_index=task, protocol="grpc")
+    resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(cluster_spec, rpc_layer="grpc")
     return tf.distribute.ParameterServerStrategy(resolver)
 
 
 def main() -> None:
-    """Schedule a step for every batch; evaluate inline; see what is refused."""
+    """Schedule a step for every batch, evaluate inline, and call `distribute`."""
     warnings.simplefilter("ignore")
     strategy = cluster()
     coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
-    told: dict[str, Any] = {}
+    result: dict[str, Any] = {}
 
     @tf.function
     def step(rows: Any) -> Any:
@@ -47,13 +47,13 @@ def main() -> None:
     with distributed_input.connect("train") as train:
         results = [coordinator.schedule(step, args=(rows,)) for rows in train.dataset(numbers)]
         coordinator.join()
-        told["scheduled"] = [int(row) - 1 for one in results for row in one.fetch()]
-        told["inline"] = [int(row) for rows in train.dataset(numbers) for row in rows]
+        result["scheduled"] = [int(row) - 1 for one in results for row in one.fetch()]
+        result["inline"] = [int(row) for rows in train.dataset(numbers) for row in rows]
         try:
             train.distribute(strategy, numbers)
         except ConfigError as error:
-            told["refused"] = str(error)
-    print(json.dumps(told))
+            result["refused"] = str(error)
+    print(json.dumps(result))
 
 
 if __name__ == "__main__":

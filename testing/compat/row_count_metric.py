@@ -1,4 +1,4 @@
-"""A metric of Keras that counts rows."""
+"""A Keras metric that counts rows."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ import keras
 import tensorflow as tf
 
 
-class Rows(keras.metrics.Metric):
-    """How many rows were trained on, or evaluated."""
+class RowCount(keras.metrics.Metric):
+    """Number of rows that were trained on or evaluated."""
 
     def __init__(self) -> None:
         super().__init__(name="rows")
         self.count = self.add_variable((), "zeros", name="count")
 
     def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
-        """Count the rows of a batch."""
+        """Add the rows of a batch."""
         self.count.assign_add(tf.cast(tf.shape(y_true)[0], tf.float32))
 
     def result(self) -> Any:
-        """The rows since the epoch began."""
+        """Return the number of rows since the epoch began."""
         return self.count

@@ -1,7 +1,7 @@
 """A user's ParameterServerStrategy program: python FILE ROLE INDEX CLUSTER SERVICE OUT.
 
-Its workers are plain `tf.distribute.Server`s: what they run is the coordinator's graph, so their
-input can only come from tf.data service itself. Nothing of ours is imported here.
+Its workers are plain `tf.distribute.Server`s, which run the coordinator's graph. Their input can
+therefore only come from tf.data service. The program imports nothing from DistributedInput.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ def main() -> None:
 
 
 def train(resolver: Any, service: str) -> list[int]:
-    """The rows that the workers read in some steps, in any order."""
+    """Return the rows that the workers read in some steps, in any order."""
     strategy = tf.distribute.ParameterServerStrategy(resolver)
     coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
     with strategy.scope():
         total = tf.Variable(0, dtype=tf.int64)
 
     def dataset_fn(_context: Any) -> tf.data.Dataset:
-        # Without end: a worker that has no more ends the coordinator with it.
+        # Endless, because a worker without data would end the coordinator.
         rows = tf.data.Dataset.range(ROWS).batch(ROWS // STEPS).repeat()
         return rows.apply(
             tf.data.experimental.service.distribute(

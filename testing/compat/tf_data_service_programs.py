@@ -1,4 +1,4 @@
-"""What users of tf.data service write: TensorFlow alone. Nothing of ours is imported here."""
+"""Programs that users of tf.data service write. They import only TensorFlow."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def numbers(rows: int) -> tf.data.Dataset:
 
 
 def read(dataset: tf.data.Dataset) -> list[int]:
-    """All of a finite dataset's numbers."""
+    """Return all numbers of a finite dataset."""
     return [int(value) for value in dataset.as_numpy_iterator()]
 
 
@@ -26,7 +26,7 @@ def distributed(dataset: tf.data.Dataset, address: str, mode: Any, **more: Any) 
 
 
 def registered(dataset: tf.data.Dataset, address: str, mode: Any) -> tf.data.Dataset:
-    """Registered here, read by its id, as another process would."""
+    """Register the dataset and read it by its id, as another process does."""
     identity = service.register_dataset(address, dataset)
     return service.from_dataset_id(
         processing_mode=mode,
@@ -37,38 +37,38 @@ def registered(dataset: tf.data.Dataset, address: str, mode: Any) -> tf.data.Dat
 
 
 def before_and_after(address: str) -> list[int]:
-    """What stands before `distribute` squares, what stands after it adds one."""
+    """Square the elements before `distribute` and add one after it."""
     dataset = tf.data.Dataset.range(5).map(lambda x: x * x)
     dataset = distributed(dataset, address, "parallel_epochs")
     return sorted(read(dataset.map(lambda x: x + 1)))
 
 
 def threads(row: tf.Tensor) -> tf.Tensor:
-    """Those of the process that runs this: paths, the last part of one of which is its id."""
+    """Return the threads of this process as paths; the last part of one is its id."""
     return tf.io.matching_files(tf.where(row < 0, "", "/proc/self/task/*"))
 
 
-def with_makers(dataset: tf.data.Dataset) -> tf.data.Dataset:
-    """Every number with the threads of the process that makes it."""
+def with_threads(dataset: tf.data.Dataset) -> tf.data.Dataset:
+    """Return every number with the threads of the process that computes it."""
     return dataset.map(lambda row: (row, threads(row)))
 
 
-def where_it_runs(address: str) -> Iterator[tuple[Any, Any]]:
-    """Of every element the threads before and after `distribute`."""
+def threads_before_and_after(address: str) -> Iterator[tuple[Any, Any]]:
+    """Yield the threads before and after `distribute` for every element."""
     dataset = distributed(numbers(4).map(threads), address, "parallel_epochs")
     rows = tf.data.Dataset.zip(numbers(4), dataset)
     return iter(rows.map(lambda row, before: (before, threads(row))).as_numpy_iterator())
 
 
 def lines(pattern: str) -> tf.data.Dataset:
-    """The numbers in text files, which FILE deals out."""
+    """Return the numbers in text files, which FILE shards."""
     files = tf.data.Dataset.list_files(pattern, shuffle=False)
     texts = files.interleave(tf.data.TextLineDataset)
     return texts.map(lambda line: tf.strings.to_number(line, tf.int64))
 
 
-def noted(rows: int, folder: str) -> tf.data.Dataset:
-    """Numbers that leave a file behind when they are made."""
+def with_marker_files(rows: int, folder: str) -> tf.data.Dataset:
+    """Return numbers that each write a file when they are computed."""
 
     def note(row: tf.Tensor) -> tf.Tensor:
         path = tf.strings.join([folder, tf.strings.as_string(row)], separator="/")
@@ -79,7 +79,7 @@ def noted(rows: int, folder: str) -> tf.data.Dataset:
 
 
 def one_file(path: str) -> tf.data.Dataset:
-    """A source that no dispatcher can split."""
+    """Return a source that no dispatcher can split."""
     return tf.data.experimental.CsvDataset(path, [tf.int64]).map(lambda row: row)
 
 
@@ -89,12 +89,15 @@ def hinted(rows: int) -> tf.data.Dataset:
 
 
 def coordinated(address: str, consumer: int, consumers: int, rows: int) -> Iterator[Any]:
-    """One of several consumers in step: batches of a round are of one bucket, so of one length."""
+    """Return the batches of one coordinated consumer.
+
+    In a round, all have one bucket and so one length.
+    """
     dataset = tf.data.Dataset.range(rows).map(lambda n: tf.fill([1 + n % 3], n)).repeat()
     dataset = dataset.bucket_by_sequence_length(
         tf.size, bucket_boundaries=[2, 3], bucket_batch_sizes=[4, 4, 4]
     )
-    # A round's batches are consecutive elements: as many of one bucket as there are consumers.
+    # The batches of a round are consecutive elements, one per consumer, from one bucket.
     dataset = dataset.group_by_window(
         key_func=lambda batch: tf.cast(tf.shape(batch)[1], tf.int64),
         reduce_func=lambda _, batches: batches.batch(consumers).unbatch(),
@@ -112,7 +115,7 @@ def coordinated(address: str, consumer: int, consumers: int, rows: int) -> Itera
 
 
 def cached(address: str, trainer: str, take: int) -> list[int]:
-    """A trainer of several that read one endless job through its workers' caches."""
+    """Read as one of several trainers that share an endless job through the workers' caches."""
     cache = service.CrossTrainerCache(trainer_id=trainer)
     dataset = distributed(
         tf.data.Dataset.range(10_000_000).repeat(),

@@ -1,4 +1,4 @@
-"""TensorFlow's tf.data service as the product starts it: one dispatcher, two workers."""
+"""TensorFlow's tf.data service as the product starts it: one dispatcher and two workers."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from testing.processes.forks import ProcessError
 WORKERS = 2
 
 
-class StockServers:
-    """Real processes; a context manager. `address` is what `distribute` takes."""
+class TfDataServiceServers:
+    """Real processes; a context manager. `address` is the argument of `distribute`."""
 
     def __init__(self, static: bool = True) -> None:
-        self.folder = Path(tempfile.mkdtemp(prefix="di-stock-"))
+        self.folder = Path(tempfile.mkdtemp(prefix="di-tf-data-"))
         port, *self._ports = free_ports(1 + WORKERS)
         self.address = f"grpc://127.0.0.1:{port}"
         flags = ["dispatcher", "--port", str(port), "--work-dir", str(self.folder / "journal")]
@@ -27,7 +27,7 @@ class StockServers:
             workers = ",".join(f"127.0.0.1:{one}" for one in self._ports)
             flags += ["--static-workers", workers]
         self._flags = flags
-        self._lives = 0
+        self._starts = 0
         self.dispatcher = self._dispatcher()
         self.workers = [
             Part(
@@ -45,18 +45,18 @@ class StockServers:
             part.wait_ready()
 
     def restart_dispatcher(self) -> None:
-        """SIGKILL, and another in its place with the same journal."""
+        """Kill the dispatcher and start another one with the same journal."""
         self.dispatcher.kill()
         self.dispatcher = self._dispatcher()
         self.dispatcher.wait_ready()
 
     def _dispatcher(self) -> Part:
-        self._lives += 1
+        self._starts += 1
         return Part(
-            self.folder, f"tf-data-dispatcher-{self._lives}", "tf_data_service", self._flags
+            self.folder, f"tf-data-dispatcher-{self._starts}", "tf_data_service", self._flags
         )
 
-    def __enter__(self) -> StockServers:
+    def __enter__(self) -> TfDataServiceServers:
         return self
 
     def __exit__(

@@ -1,4 +1,4 @@
-"""Trainers that are processes of their own, each beside its sidecar."""
+"""Trainers as separate processes, each beside its sidecar."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from testing.integration.cluster import Sidecar
 
 ROOT = Path(__file__).parents[2]
 SECONDS = 200.0
-Told = list[dict[str, Any]]
-"""What each trainer said."""
+Results = list[dict[str, Any]]
+"""The JSON that each trainer printed."""
 
 
-def told_by(
-    module: str, sidecars: Sequence[Sidecar], *arguments: str, of: str = "testing.compat"
-) -> Told:
-    """Run `python -m OF.MODULE` beside each sidecar, and give what they print, as JSON.
+def run_trainers(
+    module: str, sidecars: Sequence[Sidecar], *arguments: str, package: str = "testing.compat"
+) -> Results:
+    """Run `python -m PACKAGE.MODULE` beside each sidecar and return the JSON that they print.
 
-    They learn of one another by TF_CONFIG. Raises AssertionError with what one that failed wrote.
+    TF_CONFIG describes the cluster. Raises AssertionError with the stderr of a trainer that failed.
     """
     workers = [f"127.0.0.1:{port}" for port in free_ports(len(sidecars))]
     trainers: list[subprocess.Popen[str]] = []
@@ -34,7 +34,7 @@ def told_by(
             env = {"TF_CONFIG": json.dumps(task), "DISTRIBUTED_INPUT_DIR": str(sidecar.shared)}
             trainers.append(
                 subprocess.Popen(
-                    [sys.executable, "-m", f"{of}.{module}", *arguments],
+                    [sys.executable, "-m", f"{package}.{module}", *arguments],
                     env={**os.environ, **env},
                     cwd=ROOT,
                     stdout=subprocess.PIPE,
@@ -42,11 +42,11 @@ def told_by(
                     text=True,
                 )
             )
-        said = [trainer.communicate(timeout=SECONDS) for trainer in trainers]
+        outputs = [trainer.communicate(timeout=SECONDS) for trainer in trainers]
     finally:
         for trainer in trainers:
             trainer.kill()
             trainer.wait()
-    for trainer, (_, errors) in zip(trainers, said, strict=True):
+    for trainer, (_, errors) in zip(trainers, outputs, strict=True):
         assert trainer.returncode == 0, errors[-4000:]
-    return [json.loads(out.splitlines()[-1]) for out, _ in said]
+    return [json.loads(out.splitlines()[-1]) for out, _ in outputs]

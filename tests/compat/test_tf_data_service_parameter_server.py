@@ -1,4 +1,4 @@
-"""ParameterServerStrategy: its workers run none of our Python, and read from the stock service."""
+"""ParameterServerStrategy, whose workers run no Python of the program and read tf.data service."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ import pytest
 from distributed_input.runner.processes.trainers import free_ports
 from testing.compat import tf_data_service_parameter_server as program
 from testing.compat.behaviour import Reference, behaviour
-from testing.compat.tf_data_service_servers import StockServers
+from testing.compat.tf_data_service_servers import TfDataServiceServers
 
 SECONDS = 90
 
 
 @pytest.fixture
-def servers() -> Iterator[StockServers]:
-    with StockServers(static=False) as made:
-        yield made
+def servers() -> Iterator[TfDataServiceServers]:
+    with TfDataServiceServers(static=False) as started:
+        yield started
 
 
 @behaviour(
     Reference.STRATEGIES,
-    shows="ParameterServerStrategy: `create_per_worker_dataset`, in processes of their own",
+    shows="`ParameterServerStrategy`: `create_per_worker_dataset`, in separate processes",
     call="`spec: {tfDataService: {}}`, and `distribute` in its dataset_fn",
-    note="the workers run none of our Python: tf.data service's own guarantees, not ours",
+    note="The workers read tf.data service and have its guarantees",
 )
-def test_workers_of_a_parameter_server_strategy_read_the_stock_service(
-    servers: StockServers, tmp_path: Path
+def test_workers_of_a_parameter_server_strategy_read_tf_data_service(
+    servers: TfDataServiceServers, tmp_path: Path
 ) -> None:
     names = [("ps", 0), ("worker", 0), ("worker", 1)]
     cluster: dict[str, list[str]] = {"chief": [], "ps": [], "worker": []}
@@ -49,7 +49,7 @@ def test_workers_of_a_parameter_server_strategy_read_the_stock_service(
     try:
         deadline = time.monotonic() + SECONDS
         while not all((tmp_path / f"{role}-{index}.up").exists() for role, index in names):
-            assert time.monotonic() < deadline, "the cluster does not come up"
+            assert time.monotonic() < deadline, "the cluster does not start"
             time.sleep(0.05)
         tasks.append(start("chief", 0, found))
         log = tmp_path / "chief-0.log"
@@ -59,6 +59,6 @@ def test_workers_of_a_parameter_server_strategy_read_the_stock_service(
             task.kill()
             task.wait()
     rows = json.loads(found.read_text())
-    # Dynamic sharding cuts batches at the borders of its splits.
+    # Dynamic sharding ends a batch at the end of a split.
     assert program.STEPS <= len(rows) <= program.ROWS
     assert set(rows) <= set(range(program.ROWS))

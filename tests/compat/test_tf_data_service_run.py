@@ -1,4 +1,4 @@
-"""`distributed-input run` starts the stock service too, and tells an unmodified program where."""
+"""`distributed-input run` starts tf.data service and passes its address to the program."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ spec:
 
 @behaviour(
     Reference.SERVICE,
-    shows="a program finds the service by an address that it is given",
+    shows="a program gets the address of the service",
     call="`distributed-input run input.yaml -- python train.py`: "
     "`$DISTRIBUTED_INPUT_TF_DATA_SERVICE`",
 )
-def test_a_program_finds_it_by_its_environment(tmp_path: Path) -> None:
+def test_a_program_finds_the_service_by_its_environment(tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(PROGRAM)
     (tmp_path / "input.yaml").write_text(INPUT)
     out = tmp_path / "rows.json"

@@ -225,8 +225,8 @@ def test_a_dataset_of_50_mb(stub):
     assert got == data
 
 
-def test_after_a_crash_it_starts_empty_and_learns_everything_anew(tmp_path):
-    """The same channel goes on: nobody has to be restarted with the dispatcher."""
+def test_it_starts_empty_after_a_crash_and_registers_members_again(tmp_path):
+    """Clients keep their channel and need no restart."""
     with running_dispatcher(tmp_path) as before, open_stub(before.address) as (stub, _):
         worker_beat(stub, "w")
         register(stub)

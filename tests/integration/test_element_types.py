@@ -1,4 +1,4 @@
-"""Elements of every type arrive unchanged: from entry points and traced, as tensors and in numpy."""
+"""Elements of every type arrive unchanged, from entry points and traced functions."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ PYTHON = {"generated": 8, "called": 8, "iterated": 8, "iterated_varied": None}
 
 @pytest.fixture(scope="module")
 def sidecar(shared: Cluster) -> Sidecar:
-    """Start a sidecar with the inputs NAME by entry point, and NAME-traced for the trainer's dataset."""
+    """Start a sidecar with inputs NAME (entry point) and NAME-traced (the trainer's dataset)."""
     few: dict[str, Any] = {"partitions": 2, "numSplits": 3}
     batches = {**few, "globalBatchSize": 8}
     inputs = {"tables": spec(**few)}

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from testing.compat.trainer_processes import Told, told_by
+from testing.compat.trainer_processes import Results, run_trainers
 from testing.integration.checkpointing_trainer import STEPS_AFTER_SAVE
 from testing.integration.cluster import Cluster, spec, temporary_sidecars
 from tests.integration.test_checkpoints import BATCH, EVERY, RESOURCE, ROWS
@@ -16,15 +16,19 @@ STEPS = 7
 INPUT = {"train": spec("rows:numbered", {"rows": ROWS}, **RESOURCE)}
 
 
-def train(cluster: Cluster, trainers: int, folder: Path, steps: int) -> Told:
+def train(cluster: Cluster, trainers: int, folder: Path, steps: int) -> Results:
     """Run this number of trainer processes beside new sidecars, and return what they print."""
     with temporary_sidecars(cluster, INPUT, trainers) as sidecars:
-        return told_by(
-            "checkpointing_trainer", sidecars, str(folder), str(steps), of="testing.integration"
+        return run_trainers(
+            "checkpointing_trainer",
+            sidecars,
+            str(folder),
+            str(steps),
+            package="testing.integration",
         )
 
 
-def rows_of(results: Told, part: str = "rows") -> list[int]:
+def rows_of(results: Results, part: str = "rows") -> list[int]:
     return [row for one in results for row in itertools.chain(*one[part])]
 
 
