@@ -148,7 +148,7 @@ def test_no_sidecar(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_trainer_two_protocol_versions_away(
     cluster: Cluster, sidecar: Sidecar, monkeypatch: pytest.MonkeyPatch, away: int, remedy: str
 ) -> None:
-    monkeypatch.setattr("distributed_input.client.reader.PROTOCOL", PROTOCOL + away)
+    monkeypatch.setattr("distributed_input.client.session.PROTOCOL", PROTOCOL + away)
     with refused(errors.ProtocolError, rf"the trainer's .* package speaks .*{remedy}"):
         reading.connect(sidecar, "good")
 

@@ -75,7 +75,7 @@ def eventually(holds: Callable[[], bool], seconds: float = 20.0) -> None:
 
 def ring_of(data: Input) -> tuple[int, int]:
     """Where the ring lies in this process: its address and size in bytes."""
-    channel = data._reader._channel
+    channel = data._reader._session.channel
     return channel.address, data._reader.welcome.ring_bytes
 
 
@@ -170,7 +170,7 @@ def test_what_is_held_outlives_its_reader(cluster: Cluster, sidecar: Sidecar, en
     if ending == "closed":
         data.close()
     if ending == "refused":  # the sidecar ends the connection
-        data._reader._channel.send(start={"generation": 9, "epoch": 10**6})
+        data._reader._session.channel.send(start={"generation": 9, "epoch": 10**6})
         with pytest.raises(DistributedInputError, match=r"spec\.epochs"):
             for _ in batches:
                 pass

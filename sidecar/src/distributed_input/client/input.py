@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from distributed_input.api.errors import ConfigError, PositionError
 from distributed_input.api.proto import trainer_pb2, types_pb2
 from distributed_input.assignment.jobs import check_name
-from distributed_input.client.reader import Reader
+from distributed_input.client.reader import InputReader
 from distributed_input.rows.decode import decode
 from distributed_input.rows.elements import ElementSpec
 
@@ -42,7 +42,7 @@ def connect(name: str = "", *, job: str | None = None, timeout: float = 60.0) ->
     """
     folder = Path(os.environ.get(FOLDER_ENV) or DEFAULT_FOLDER)
     wanted = os.environ.get(JOB_ENV, "") if job is None else job
-    return Input(Reader(folder, name, timeout, check_name(wanted)))
+    return Input(InputReader(folder, name, timeout, check_name(wanted)))
 
 
 class Input:
@@ -52,7 +52,7 @@ class Input:
     time. Every batch is this process's share of a step of the global batch.
     """
 
-    def __init__(self, reader: Reader) -> None:
+    def __init__(self, reader: InputReader) -> None:
         self._reader = reader
         self._opened: tuple[object, int, int | None] | None = None
         self._state: Any = None
@@ -90,7 +90,7 @@ class Input:
                 iterated again, and go on where the last batch was.
         """
         self._open(None, 1, None)
-        self._reader.count_by(None)
+        self._reader.count_steps(None)
         generation = self._reader.begin()
         return self._numpy_batches(generation)
 
@@ -119,7 +119,7 @@ class Input:
         from distributed_input.client.tensorflow import fit, tensors
 
         self._open(dataset, 1, global_batch_size)
-        self._reader.count_by(None, runs_ahead=True)
+        self._reader.count_steps(None, prefetches=True)
         return fit.read_whole(tensors.as_dataset(self._reader, self._spec, self._whole))
 
     def distribute(
@@ -174,8 +174,8 @@ class Input:
             PositionError: nobody knows what the loop has consumed.
         """
         reader = self._reader
-        units = reader.asked_units()
-        if units is None and batches is None and reader.runs_ahead and reader.begun:
+        units = reader.requested_units()
+        if units is None and batches is None and reader.prefetches and reader.begun:
             raise PositionError(
                 "a plain dataset runs ahead of the loop, and nobody counts what the loop has "
                 "consumed: read through distribute() under a strategy (OneDeviceStrategy for one "

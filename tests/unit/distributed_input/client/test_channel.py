@@ -47,7 +47,7 @@ def test_slots_that_come_back_after_the_end_reach_a_sidecar_that_lags_behind(
 
 def test_between_epochs_slots_come_back_at_once(tmp_path: Path) -> None:
     channel, theirs = connected(tmp_path)
-    channel.be_idle()
+    channel.mark_idle()
     channel.release(7)
     theirs.settimeout(SECONDS)
     assert trainer_pb2.FromTrainer.FromString(theirs.recv(1 << 17)).release.slots == [7]

@@ -17,8 +17,8 @@ from distributed_input.api.errors import (
     UnavailableError,
 )
 from distributed_input.api.proto import types_pb2
-from distributed_input.client import reader as reader_module
-from distributed_input.client.reader import Reader
+from distributed_input.client import session
+from distributed_input.client.reader import InputReader
 from tests.unit.distributed_input.client.sidecars import SECONDS, Sidecar, Trainer
 
 
@@ -29,13 +29,13 @@ def sidecar(tmp_path: Path) -> Iterator[Sidecar]:
     made.close()
 
 
-def opened(folder: Path, timeout: float = SECONDS) -> Reader:
-    reader = Reader(folder, "", timeout)
+def opened(folder: Path, timeout: float = SECONDS) -> InputReader:
+    reader = InputReader(folder, "", timeout)
     reader.open(types_pb2.Job(), b"", 1)
     return reader
 
 
-def begun(folder: Path, sidecar: Sidecar) -> tuple[Reader, Trainer, int]:
+def begun(folder: Path, sidecar: Sidecar) -> tuple[InputReader, Trainer, int]:
     """A reader whose sidecar knows of its epoch."""
     reader = opened(folder)
     trainer = sidecar.trainer()
@@ -116,12 +116,12 @@ def test_what_a_sidecar_had_read_ahead_is_left_to_the_next(
 
 def test_who_is_fenced_off_stays_out(tmp_path: Path, sidecar: Sidecar) -> None:
     reader, trainer, generation = begun(tmp_path, sidecar)
-    channel = reader._channel
+    channel = reader._session.channel
     trainer.unit(generation, 0, step=1)
     fail(trainer, "FencedError")
     for watcher in watchers():
         watcher.join(SECONDS)
-    reader.leave(channel)
+    reader.reconnect_from(channel)
     units = reader.units(generation)
     assert next(units).rows == 1
     for _ in range(2):
@@ -222,7 +222,7 @@ def test_where_no_sidecar_comes_the_iterator_is_told_once_waited_for(
     tmp_path: Path, sidecar: Sidecar
 ) -> None:
     reader, trainer, generation = begun(tmp_path, sidecar)
-    reader._timeout = reader.welcome.timeout_seconds = 0.2
+    reader._session.timeout = reader.welcome.timeout_seconds = 0.2
     sidecar.close()
     trainer.close()
     for watcher in watchers():
@@ -281,8 +281,8 @@ def test_a_sidecar_that_tells_what_it_waits_for_is_waited_for(
     tmp_path: Path, sidecar: Sidecar, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its own deadline counts, which a replay that goes on puts off; but it must say something."""
-    monkeypatch.setattr(reader_module, "_GRACE_SECONDS", 1.5 - SECONDS)
-    monkeypatch.setattr(reader_module, "_POLL_SECONDS", 0.1)
+    monkeypatch.setattr(session, "_GRACE_SECONDS", 1.5 - SECONDS)
+    monkeypatch.setattr(session, "_POLL_SECONDS", 0.1)
     reader, trainer, generation = begun(tmp_path, sidecar)
     units = reader.units(generation)
 
@@ -296,6 +296,6 @@ def test_a_sidecar_that_tells_what_it_waits_for_is_waited_for(
     telling.start()
     assert next(units).rows == 1
     telling.join(SECONDS)
-    with pytest.raises(UnavailableError, match="said nothing in time"):
+    with pytest.raises(UnavailableError, match="sent nothing in time"):
         next(units)
     reader.close()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from distributed_input.client.reader import Reader
+from distributed_input.client.reader import InputReader
 from distributed_input.runtime import metrics
 from distributed_input.sidecar.inputs import Input
 from distributed_input.sidecar.samples import samples
@@ -29,7 +29,7 @@ def made(system: System) -> Input:
     return system.add_sidecar()
 
 
-def read(reader: Reader, batches: int | None = None) -> int:
+def read(reader: InputReader, batches: int | None = None) -> int:
     """Read so many batches of the next epoch, or all; how many rows they had."""
     return sum(batch.rows for batch in itertools.islice(reader.units(reader.begin()), batches))
 
@@ -113,7 +113,7 @@ def test_a_connection_counts_what_came_over_it(tmp_path: Path) -> None:
         broken._socket.shutdown(socket.SHUT_RDWR)  # the trainer goes on over another
         assert sum(1 for _ in units) == rows // BATCH - 2
         assert reader._epoch is not None
-        first = reader._epoch.elsewhere
+        first = reader._epoch.units_before
         assert first >= 2
         second = made._connection
         assert second is not None

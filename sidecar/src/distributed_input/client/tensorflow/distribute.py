@@ -18,7 +18,7 @@ from tensorflow.python.distribute import input_lib
 from tensorflow.python.ops.resource_variable_ops import ResourceVariable
 
 from distributed_input.api.errors import ConfigError
-from distributed_input.client.reader import Reader
+from distributed_input.client.reader import InputReader
 from distributed_input.client.tensorflow import fit
 
 
@@ -57,19 +57,19 @@ def check(strategy: tf.distribute.Strategy, options: tf.distribute.InputOptions 
 def distributed(
     strategy: tf.distribute.Strategy,
     dataset: tf.data.Dataset,
-    reader: Reader,
+    reader: InputReader,
     options: tf.distribute.InputOptions | None,
 ) -> Any:
     """`dataset`, whose elements are what one replica gets, as the strategy's own dataset."""
     native = strategy.distribute_datasets_from_function(lambda _: dataset, options)
     if not isinstance(native, input_lib.DistributedDatasetsFromFunction):
-        reader.count_by(None, runs_ahead=True)
+        reader.count_steps(None, prefetches=True)
         return fit.read_whole(native)  # the default strategy hands out the plain dataset
     native.__class__ = _CountingDataset
     native.counter = _counter()
     native.reader = reader
     native.unit_spec = dataset.element_spec
-    reader.count_by(native.counter)
+    reader.count_steps(native.counter)
     return native
 
 
@@ -84,7 +84,7 @@ class _CountingDataset(input_lib.DistributedDatasetsFromFunction):
     """A DistributedDataset whose iterators count."""
 
     counter: Any
-    reader: Reader
+    reader: InputReader
     unit_spec: Any
 
     def __iter__(self) -> Any:
@@ -97,7 +97,7 @@ class _CountingDataset(input_lib.DistributedDatasetsFromFunction):
             )
             return iter([batch])
         fit.let_epochs_differ(caller)
-        self.reader.count_by(self.counter)
+        self.reader.count_steps(self.counter)
         if tf.executing_eagerly():
             # The sidecar starts at once, not when the first batch is asked for.
             self.reader.begin()

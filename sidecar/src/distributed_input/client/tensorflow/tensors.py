@@ -10,7 +10,8 @@ import numpy as np
 import tensorflow as tf
 
 from distributed_input.api.proto import types_pb2
-from distributed_input.client.reader import Batch, Reader
+from distributed_input.client.reader import InputReader
+from distributed_input.client.ring import Batch
 from distributed_input.client.tensorflow import decode
 from distributed_input.rows.elements import ElementSpec
 from distributed_input.runtime import heap
@@ -18,19 +19,19 @@ from distributed_input.runtime import heap
 _SMALL_BYTES = 256 << 10  # of a unit
 
 
-def static_rows(reader: Reader) -> int | None:
+def static_rows(reader: InputReader) -> int | None:
     """Rows in every unit, where the job promises them."""
     opened = reader.opened
     fixed = opened.job.remainder in (types_pb2.DROP, types_pb2.PAD)
     return opened.unit_rows if fixed and opened.unit_rows else None
 
 
-def element_spec(reader: Reader, spec: ElementSpec, whole: bool) -> Any:
+def element_spec(reader: InputReader, spec: ElementSpec, whole: bool) -> Any:
     """The (nested) TypeSpec of a unit."""
     return decode.element_spec(spec, not whole, static_rows(reader))
 
 
-def as_dataset(reader: Reader, spec: ElementSpec, whole: bool) -> tf.data.Dataset:
+def as_dataset(reader: InputReader, spec: ElementSpec, whole: bool) -> tf.data.Dataset:
     """A dataset whose every iteration is an epoch, and whose elements are units."""
     rows = static_rows(reader)
     unit_bytes = reader.opened.unit_rows * sum(c.row_bytes or 0 for c in spec.columns)
@@ -49,7 +50,7 @@ def as_dataset(reader: Reader, spec: ElementSpec, whole: bool) -> tf.data.Datase
 
 
 def _large_units(
-    reader: Reader, spec: ElementSpec, whole: bool, rows: int | None
+    reader: InputReader, spec: ElementSpec, whole: bool, rows: int | None
 ) -> tf.data.Dataset:
     """Each unit through Python by itself, its memory read in place."""
 
@@ -66,7 +67,7 @@ def _large_units(
     return dataset.map(lambda *parts: decode.pack(spec, parts, not whole, rows))
 
 
-def _small_units(reader: Reader, spec: ElementSpec, rows: int | None) -> tf.data.Dataset:
+def _small_units(reader: InputReader, spec: ElementSpec, rows: int | None) -> tf.data.Dataset:
     """Several units through Python at once, copied together and cut again in C++.
 
     An element costs some 200 microseconds of Python: more than copying a small unit twice.

@@ -21,7 +21,7 @@ def test_a_reader_that_reads_nothing_keeps_no_other_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As one in another process, which the newer cannot close itself."""
-    monkeypatch.setattr(reader_module.Reader, "_replace_older", lambda self: None)
+    monkeypatch.setattr(reader_module.InputReader, "_replace_older", lambda self: None)
     with running(tmp_path, ROWS) as system:
         made = system.add_sidecar()
         older = system.connect()

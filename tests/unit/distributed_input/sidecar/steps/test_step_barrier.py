@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from distributed_input.api.errors import UnavailableError
-from distributed_input.client import reader as reader_module
-from distributed_input.client.reader import Reader
+from distributed_input.client import session
+from distributed_input.client.reader import InputReader
 from distributed_input.sidecar.streams import streams
 from tests.unit.distributed_input.sidecar.system import System, running
 
@@ -20,7 +20,7 @@ LONG = ROWS * 2 // SPLITS * 2 // BATCH
 """Steps of consumer 0, whose partition has two of the three splits."""
 
 
-def trainers(system: System, folder: Path) -> list[Reader]:
+def trainers(system: System, folder: Path) -> list[InputReader]:
     """Two, of which the second has fewer rows, and a ring for all of them."""
     out = []
     for consumer, ring in enumerate((1 << 12, 1 << 16)):
@@ -35,7 +35,7 @@ def trainers(system: System, folder: Path) -> list[Reader]:
 @pytest.fixture(autouse=True)
 def _no_rows_beside_the_ring(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(streams, "QUEUE_BYTES", 1)
-    monkeypatch.setattr(reader_module, "_POLL_SECONDS", 0.1)
+    monkeypatch.setattr(session, "_POLL_SECONDS", 0.1)
 
 
 @pytest.mark.parametrize("waited_before", [False, True])
@@ -44,7 +44,7 @@ def test_trainers_that_rest_longer_than_any_wait_are_no_fault(
 ) -> None:
     """The sidecar of the second is at its end, and cannot know whether the first has more."""
     if waited_before:  # for the first batch, so long that it was told
-        monkeypatch.setattr(reader_module, "_POLL_SECONDS", 0.001)
+        monkeypatch.setattr(session, "_POLL_SECONDS", 0.001)
     with running(tmp_path, ROWS) as system:
         both = trainers(system, tmp_path)
         batches = [reader.units(reader.begin()) for reader in both]
