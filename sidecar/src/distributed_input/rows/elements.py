@@ -6,7 +6,7 @@ moves rows needs to know the columns only. A *run* of n rows is a list of 1-D by
 order of the columns: for a fixed column one buffer of n * row_bytes; for a variable one two, the
 uint32 byte lengths of the n rows, then their bytes. All numbers are little endian.
 
-No TensorFlow here: `distributed_input.tfdata.spec` converts from and to TensorFlow's specs.
+No TensorFlow here: `distributed_input.tfdata.type_specs` converts from and to TensorFlow's specs.
 """
 
 from __future__ import annotations

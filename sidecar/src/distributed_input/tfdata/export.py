@@ -14,16 +14,15 @@ from distributed_input.api.proto import types_pb2
 from distributed_input.assignment import jobs
 from distributed_input.assignment.jobs import DatasetFacts
 from distributed_input.rows.elements import ElementSpec
-from distributed_input.tfdata import ordering, sharding, tracing
-from distributed_input.tfdata.context import Context
-from distributed_input.tfdata.facts import GraphFacts, analyse
-from distributed_input.tfdata.graph import blob
-from distributed_input.tfdata.graph import graph as graphs
+from distributed_input.tfdata import determinism, sharding, user_code
+from distributed_input.tfdata.drop_remainder import disable_drop_remainder, with_unknown_batch_size
+from distributed_input.tfdata.graph import node_defs, packing, serialization
 from distributed_input.tfdata.graph.canonical import serialize
-from distributed_input.tfdata.graph.graph import GraphDef
+from distributed_input.tfdata.graph.node_defs import GraphDef
+from distributed_input.tfdata.graph_analysis import GraphAnalysis, analyze
+from distributed_input.tfdata.input_context import SplitInputContext
 from distributed_input.tfdata.random.seeds import reseed
-from distributed_input.tfdata.remainder import keep_remainder, of_any_size
-from distributed_input.tfdata.spec import from_tf, to_tf
+from distributed_input.tfdata.type_specs import from_tf, to_tf
 
 
 def export_job(draft: types_pb2.Job, dataset: Any) -> tuple[types_pb2.Job, bytes]:
@@ -47,7 +46,7 @@ def export_job(draft: types_pb2.Job, dataset: Any) -> tuple[types_pb2.Job, bytes
     job, packed = export(draft, dataset)
     for warning in job.warnings:
         python_warnings.warn(warning, stacklevel=4)
-    return job, graphs.to_bytes(packed)
+    return job, node_defs.to_bytes(packed)
 
 
 def open_split(
@@ -68,14 +67,14 @@ def open_split(
       split: which one.
       seed: of the job.
       epoch: from 0.
-      folder: see `blob.restore`.
+      folder: see `packing.restore`.
     """
-    graph_def = blob.load_bare(dataset, split)
+    graph_def = packing.load_bare(dataset, split)
     graph_def = sharding.shard(graph_def, dataset.shard_policy, num_splits, split)
     graph_def = reseed(graph_def, seed, epoch, split)
-    ordering.keep_order(graph_def)
-    blob.restore(graph_def, dataset, folder)
-    return graphs.instantiate(graph_def, to_tf(element_spec))
+    determinism.force_determinism(graph_def)
+    packing.restore(graph_def, dataset, folder)
+    return serialization.instantiate(graph_def, to_tf(element_spec))
 
 
 def _export_function(
@@ -83,9 +82,9 @@ def _export_function(
 ) -> tuple[types_pb2.Job, types_pb2.GraphDataset]:
     """Calls dataset_fn for the first split, to learn how many there are, and for the others."""
 
-    def make(num_splits: int, split: int) -> tuple[GraphDef, Any, Context]:
-        context = Context(num_splits, split, partitions_of, draft.seed)
-        dataset = tracing.call(dataset_fn, context)
+    def make(num_splits: int, split: int) -> tuple[GraphDef, Any, SplitInputContext]:
+        context = SplitInputContext(num_splits, split, partitions_of, draft.seed)
+        dataset = user_code.call_dataset_fn(dataset_fn, context)
         return serialize(dataset), dataset.element_spec, context
 
     def partitions_of(global_batch_size: int) -> int:
@@ -94,7 +93,7 @@ def _export_function(
     guess = jobs.splits_of_draft(draft, jobs.partitions_of_draft(draft))
     first, first_spec, context = make(guess, 0)
     element = from_tf(first_spec)
-    told = analyse(first)
+    told = analyze(first)
     _refuse_python(told)
     job, kept = _complete(draft, first, told, element, asked_batch=context.global_batch_size)
     parts = [first] if job.num_splits == guess else []
@@ -102,9 +101,9 @@ def _export_function(
         part, part_spec, _ = make(job.num_splits, split)
         _check_spec(element, from_tf(part_spec), split)
         if kept:
-            keep_remainder(part)
+            disable_drop_remainder(part)
         parts.append(part)
-    return job, blob.pack(parts)
+    return job, packing.pack(parts)
 
 
 def _export_plain(
@@ -112,7 +111,7 @@ def _export_plain(
 ) -> tuple[types_pb2.Job, types_pb2.GraphDataset]:
     element = from_tf(dataset.element_spec)
     prepared = sharding.prepare(dataset, lambda rows: jobs.partitions_of_draft(draft, rows))
-    told = analyse(prepared.graph_def)
+    told = analyze(prepared.graph_def)
     _refuse_python(told)
     job, _ = _complete(
         draft,
@@ -130,15 +129,19 @@ def _export_plain(
             f" dataset to keep 1/{job.num_splits} of it; read files and shard by FILE, or pass a"
             " dataset_fn"
         )
-    return job, blob.pack([prepared.graph_def], prepared.policy)
+    return job, packing.pack([prepared.graph_def], prepared.policy)
 
 
 def _complete(
-    draft: types_pb2.Job, graph_def: GraphDef, told: GraphFacts, element: ElementSpec, **facts: Any
+    draft: types_pb2.Job,
+    graph_def: GraphDef,
+    told: GraphAnalysis,
+    element: ElementSpec,
+    **facts: Any,
 ) -> tuple[types_pb2.Job, bool]:
     """The job; and whether a drop_remainder was taken out of the graph for it."""
 
-    def complete(told: GraphFacts, element: ElementSpec) -> types_pb2.Job:
+    def complete(told: GraphAnalysis, element: ElementSpec) -> types_pb2.Job:
         return jobs.complete(
             draft,
             DatasetFacts(
@@ -151,10 +154,10 @@ def _complete(
         )
 
     job = complete(told, element)
-    kept = bool(told.drop_remainder and job.batched and keep_remainder(graph_def))
+    kept = bool(told.drop_remainder and job.batched and disable_drop_remainder(graph_def))
     if kept:
-        told = analyse(graph_def)
-        job = complete(told, of_any_size(element))
+        told = analyze(graph_def)
+        job = complete(told, with_unknown_batch_size(element))
         if job.remainder == types_pb2.KEEP:
             job.remainder = types_pb2.DROP
     job.warnings.extend(warnings_of(told, job.num_splits))
@@ -178,7 +181,7 @@ def _check_spec(expected: ElementSpec, found: ElementSpec, split: int) -> None:
     )
 
 
-def _refuse_python(facts: GraphFacts) -> None:
+def _refuse_python(facts: GraphAnalysis) -> None:
     if facts.python_ops:
         raise ConfigError(
             "the dataset calls Python (" + ", ".join(facts.python_ops) + "), which cannot leave"
@@ -187,7 +190,7 @@ def _refuse_python(facts: GraphFacts) -> None:
         )
 
 
-def warnings_of(facts: GraphFacts, num_splits: int) -> list[str]:
+def warnings_of(facts: GraphAnalysis, num_splits: int) -> list[str]:
     """What a user should know of a dataset before it runs as `num_splits` splits."""
     out = []
     if facts.drop_remainder:

@@ -15,10 +15,10 @@ import tensorflow as tf
 from tensorflow.python.data.experimental.ops import distribute
 
 from distributed_input.api.errors import ConfigError, DatasetFnError
-from distributed_input.tfdata.facts import analyse
-from distributed_input.tfdata.graph import graph as graphs
-from distributed_input.tfdata.graph.canonical import canonical, serialize
-from distributed_input.tfdata.graph.graph import GraphDef, NodeDef
+from distributed_input.tfdata.graph import node_defs, serialization
+from distributed_input.tfdata.graph.canonical import canonicalize, serialize
+from distributed_input.tfdata.graph.node_defs import GraphDef, NodeDef
+from distributed_input.tfdata.graph_analysis import analyze
 
 _MARK = "_distributed_input_shard"
 # Numbers that no user shards by: they tell TensorFlow's new shards from the user's.
@@ -35,7 +35,7 @@ _UNSHARDABLE = (
 
 
 @dataclass(frozen=True)
-class Prepared:
+class ShardableGraph:
     """A plain dataset, ready for `shard`.
 
     Attributes:
@@ -51,7 +51,7 @@ class Prepared:
     warnings: tuple[str, ...] = ()
 
 
-def prepare(dataset: tf.data.Dataset, partitions_of: Callable[[int | None], int]) -> Prepared:
+def prepare(dataset: tf.data.Dataset, partitions_of: Callable[[int | None], int]) -> ShardableGraph:
     """The graph of a plain dataset by the auto-shard policy in its options.
 
     Args:
@@ -63,7 +63,7 @@ def prepare(dataset: tf.data.Dataset, partitions_of: Callable[[int | None], int]
     """
     policy = dataset.options().experimental_distribute.auto_shard_policy.name
     if policy in ("DATA", "OFF"):
-        return Prepared(serialize(dataset), policy)
+        return ShardableGraph(serialize(dataset), policy)
     if policy == "HINT":
         raise ConfigError(
             "auto_shard_policy HINT works with the stock tf.data service endpoint only: set"
@@ -75,16 +75,16 @@ def prepare(dataset: tf.data.Dataset, partitions_of: Callable[[int | None], int]
     except ConfigError:
         if policy == "FILE":
             raise
-        return Prepared(serialize(dataset), "DATA", None, (_UNSHARDABLE,))
+        return ShardableGraph(serialize(dataset), "DATA", None, (_UNSHARDABLE,))
     files = count_files(graph_def)
-    partitions = partitions_of(analyse(graph_def).batch_size)
+    partitions = partitions_of(analyze(graph_def).batch_size)
     if files is None or files >= partitions:
-        return Prepared(graph_def, "FILE", files)
+        return ShardableGraph(graph_def, "FILE", files)
     few = f"the dataset has {files} files for {partitions} partitions"
     if policy == "FILE":
         remedy = "write more files, or set auto_shard_policy to DATA"
-        return Prepared(graph_def, "FILE", files, (f"{few}: some get no rows; {remedy}",))
-    return Prepared(serialize(dataset), "DATA", None, (f"{few}: AUTO sharding goes by DATA",))
+        return ShardableGraph(graph_def, "FILE", files, (f"{few}: some get no rows; {remedy}",))
+    return ShardableGraph(serialize(dataset), "DATA", None, (f"{few}: AUTO sharding goes by DATA",))
 
 
 def prepare_file_sharding(dataset: tf.data.Dataset) -> GraphDef:
@@ -107,9 +107,9 @@ def prepare_file_sharding(dataset: tf.data.Dataset) -> GraphDef:
         ) from error
     except tf.errors.OpError as error:
         raise DatasetFnError(f"the dataset cannot be sharded by files: {error.message}") from error
-    nodes = graphs.by_name(graph_def.node)
+    nodes = node_defs.by_name(graph_def.node)
     for node in graph_def.node:
-        if node.op == "ShardDataset" and graphs.input_value(nodes, node, 1) == _NUM:
+        if node.op == "ShardDataset" and node_defs.input_value(nodes, node, 1) == _NUM:
             node.attr[_MARK].b = True
             node.attr["require_non_empty"].b = False
     return graph_def
@@ -124,10 +124,10 @@ def shard(graph_def: GraphDef, policy: str, num_splits: int, split: int) -> Grap
       num_splits: how many splits there are.
       split: which of them.
     """
-    out = graphs.copy_of(graph_def)
+    out = node_defs.copy_of(graph_def)
     if policy == "DATA":
-        end = graphs.retval(out)
-        whole = graphs.by_name(out.node)[graphs.source_of(end.input[0])]
+        end = node_defs.retval(out)
+        whole = node_defs.by_name(out.node)[node_defs.source_of(end.input[0])]
         node = tf.compat.v1.NodeDef(name="split", op="ShardDataset", input=[end.input[0], "", ""])
         for key in ("output_types", "output_shapes"):
             node.attr[key].CopyFrom(_output_attr(out, whole, key))
@@ -144,19 +144,19 @@ def shard(graph_def: GraphDef, policy: str, num_splits: int, split: int) -> Grap
 
 
 def _set_shard(graph_def: GraphDef, node: NodeDef, num_splits: int, split: int) -> None:
-    node.input[1] = graphs.add_const(graph_def.node, f"{node.name}/num", num_splits).name
-    node.input[2] = graphs.add_const(graph_def.node, f"{node.name}/index", split).name
+    node.input[1] = node_defs.add_const(graph_def.node, f"{node.name}/num", num_splits).name
+    node.input[2] = node_defs.add_const(graph_def.node, f"{node.name}/index", split).name
     node.attr["require_non_empty"].b = False
 
 
 def _output_attr(graph_def: GraphDef, node: NodeDef, key: str) -> Any:
     """The types or shapes of a dataset node's elements; some nodes name them `Toutput_types`."""
-    nodes = graphs.by_name(graph_def.node)
+    nodes = node_defs.by_name(graph_def.node)
     while True:
         for name in (key, "Toutput_types" if key == "output_types" else key):
             if name in node.attr:
                 return node.attr[name]
-        node = nodes[graphs.source_of(graphs.data_inputs(node)[0])]
+        node = nodes[node_defs.source_of(node_defs.data_inputs(node)[0])]
 
 
 def count_files(graph_def: GraphDef) -> int | None:
@@ -175,15 +175,15 @@ def count_files(graph_def: GraphDef) -> int | None:
 
 
 def _count(graph_def: GraphDef, node: NodeDef) -> int | None:
-    part = graphs.copy_of(graph_def)
-    graphs.retval(part).input[0] = node.input[0]
+    part = node_defs.copy_of(graph_def)
+    node_defs.retval(part).input[0] = node.input[0]
     types = _output_attr(part, node, "output_types").list.type
     shapes = _output_attr(part, node, "output_shapes").list.shape
     spec = tuple(
         tf.TensorSpec(tf.TensorShape(shape), tf.dtypes.as_dtype(kind))
         for kind, shape in zip(types, shapes, strict=True)
     )
-    names = graphs.instantiate(canonical(part), spec[0] if len(spec) == 1 else spec)
+    names = serialization.instantiate(canonicalize(part), spec[0] if len(spec) == 1 else spec)
     known = int(names.cardinality())
     if known >= 0:
         return known

@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from distributed_input.tfdata.graph import graph as graphs
+from distributed_input.tfdata.graph import serialization
 from distributed_input.tfdata.graph.canonical import serialize
 from distributed_input.tfdata.random.seeds import reseed
 
@@ -44,7 +44,7 @@ def elements(dataset: tf.data.Dataset) -> list[Any]:
 
 def run(graph_def: Any, spec: Any) -> list[Any]:
     """All elements of a graph."""
-    return elements(graphs.instantiate(graph_def, spec))
+    return elements(serialization.instantiate(graph_def, spec))
 
 
 def epoch_of(

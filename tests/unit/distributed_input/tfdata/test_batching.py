@@ -11,7 +11,7 @@ import tensorflow as tf
 from distributed_input.rows.elements import ElementSpec
 from distributed_input.rows.encode import make_encoder
 from distributed_input.tfdata.batching import batch_rows, can_batch
-from distributed_input.tfdata.spec import from_tf
+from distributed_input.tfdata.type_specs import from_tf
 from tests.unit.distributed_input.rowcases import concat_runs
 
 Data: TypeAlias = tf.data.Dataset

@@ -14,7 +14,7 @@ from distributed_input.api.errors import ConfigError, DatasetFnError, SpecError
 from distributed_input.api.proto import types_pb2
 from distributed_input.rows.elements import ElementSpec
 from distributed_input.tfdata.export import export_job, open_split
-from distributed_input.tfdata.graph import blob
+from distributed_input.tfdata.graph import packing
 from tests.unit.distributed_input.tfdata.graphcases import elements, random_number, write_files
 
 Data: TypeAlias = tf.data.Dataset
@@ -233,4 +233,4 @@ def test_the_same_program_makes_the_same_bytes() -> None:
 def test_a_split_that_is_not_there_is_refused() -> None:
     _, dataset, _ = export(lambda _: Data.range(3), num_splits=2)
     with pytest.raises(SpecError, match="2 graphs and none for split 2"):
-        blob.load_bare(dataset, 2)
+        packing.load_bare(dataset, 2)

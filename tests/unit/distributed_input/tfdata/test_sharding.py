@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from distributed_input.api.errors import ConfigError
 from distributed_input.tfdata import sharding
-from distributed_input.tfdata.ordering import keep_order
+from distributed_input.tfdata.determinism import force_determinism
 from distributed_input.tfdata.random.seeds import reseed
 from tests.unit.distributed_input.tfdata.graphcases import elements, plain, run, write_files
 
@@ -25,7 +25,7 @@ def with_policy(dataset: Data, policy: str) -> Data:
     return dataset.with_options(options)
 
 
-def prepared(dataset: Data, partitions: int = 1) -> sharding.Prepared:
+def prepared(dataset: Data, partitions: int = 1) -> sharding.ShardableGraph:
     return sharding.prepare(dataset, lambda _: partitions)
 
 
@@ -34,7 +34,7 @@ def splits(dataset: Data, num_splits: int, epoch: int = 0) -> list[list[Any]]:
     out = []
     for split in range(num_splits):
         part = sharding.shard(ready.graph_def, ready.policy, num_splits, split)
-        keep_order(part)
+        force_determinism(part)
         out.append(run(reseed(part, 1, epoch, split), dataset.element_spec))
     return out
 

@@ -15,11 +15,11 @@ import re
 import tensorflow as tf
 
 from distributed_input.api.errors import DatasetFnError
-from distributed_input.tfdata.graph import graph as graphs
-from distributed_input.tfdata.graph.bodies import rename_body
-from distributed_input.tfdata.graph.graph import FunctionDef, GraphDef, NodeDef
-from distributed_input.tfdata.graph.tables import inline_tables
-from distributed_input.tfdata.random.ops import is_unseeded
+from distributed_input.tfdata.graph import node_defs, serialization
+from distributed_input.tfdata.graph.function_names import rename_body
+from distributed_input.tfdata.graph.lookup_tables import inline_tables
+from distributed_input.tfdata.graph.node_defs import FunctionDef, GraphDef, NodeDef
+from distributed_input.tfdata.graph.random_ops import is_unseeded
 
 _COUNTER = re.compile(r"(_\d+)+$")
 _PLACE = re.compile(r"^.*?(/device:)")
@@ -39,12 +39,12 @@ def serialize(dataset: tf.data.Dataset) -> GraphDef:
     Raises:
       DatasetFnError: TensorFlow cannot serialize it; says what to do.
     """
-    graph_def = graphs.serialize_raw(dataset)
+    graph_def = serialization.serialize_raw(dataset)
     inline_tables(graph_def)
-    return canonical(graph_def)
+    return canonicalize(graph_def)
 
 
-def canonical(graph_def: GraphDef) -> GraphDef:
+def canonicalize(graph_def: GraphDef) -> GraphDef:
     """The graph in canonical form; a canonical graph stays as it is.
 
     A function that holds random ops without seeds becomes one function a call: its calls are
@@ -53,9 +53,9 @@ def canonical(graph_def: GraphDef) -> GraphDef:
     Raises:
       DatasetFnError: the dataset uses something that exists in this process only.
     """
-    source = graphs.copy_of(graph_def)
-    nodes = graphs.by_name(source.node)
-    order = graphs.ancestors(nodes, graphs.retval(source))
+    source = node_defs.copy_of(graph_def)
+    nodes = node_defs.by_name(source.node)
+    order = node_defs.ancestors(nodes, node_defs.retval(source))
     _refuse_resources(nodes, order)
     _name_resources(nodes, order)
     _rename_nodes(order)
@@ -78,9 +78,9 @@ def canonical(graph_def: GraphDef) -> GraphDef:
 def _refuse_resources(nodes: dict[str, NodeDef], order: list[NodeDef]) -> None:
     """Lets pass what tf.data makes anew where it does not find it: seed generators and caches."""
     for node in order:
-        definition = graphs.op_def(node.op)
-        for i, name in enumerate(graphs.data_inputs(node)):
-            handle = nodes[graphs.source_of(name)]
+        definition = node_defs.op_def(node.op)
+        for i, name in enumerate(node_defs.data_inputs(node)):
+            handle = nodes[node_defs.source_of(name)]
             if not _is_resource(handle):
                 continue
             arguments = definition.input_arg if definition is not None else ()
@@ -105,20 +105,20 @@ def _name_resources(nodes: dict[str, NodeDef], order: list[NodeDef]) -> None:
         if table.op not in _HOLDERS:
             continue
         digest = hashlib.blake2b(digest_size=16)
-        users = [n for n in order if any(graphs.source_of(i) == table.name for i in n.input)]
+        users = [n for n in order if any(node_defs.source_of(i) == table.name for i in n.input)]
         table.attr["shared_name"].s = b""
         if "use_node_name_sharing" in table.attr:
             table.attr["use_node_name_sharing"].b = False
         for node in (table, *users):
             if node is table or node.op.startswith(("LookupTable", "InitializeTable", "Assign")):
-                inputs = [nodes[graphs.source_of(name)] for name in node.input]
+                inputs = [nodes[node_defs.source_of(name)] for name in node.input]
                 for part in (node, *(n for n in inputs if n.op == "Const")):
                     bare = tf.compat.v1.NodeDef()
                     bare.CopyFrom(part)
                     bare.ClearField("name")
                     bare.ClearField("input")
                     bare.ClearField("device")
-                    digest.update(graphs.to_bytes(bare))
+                    digest.update(node_defs.to_bytes(bare))
         table.attr["shared_name"].s = b"distributed-input/" + digest.hexdigest().encode()
 
 
@@ -127,7 +127,7 @@ def _rename_nodes(order: list[NodeDef]) -> None:
     for node in order:
         node.name = names.get(node.name, "dataset")
         for i, name in enumerate(node.input):
-            old = graphs.source_of(name)
+            old = node_defs.source_of(name)
             node.input[i] = name.replace(old, names[old], 1)
 
 
@@ -147,7 +147,7 @@ class _Functions:
         for node in nodes:
             if node.op in self._library:
                 node.op = self._resolve(node.op)
-            for ref in graphs.function_refs(node):
+            for ref in node_defs.function_refs(node):
                 ref.name = self._resolve(ref.name)
 
     def _resolve(self, name: str) -> str:
@@ -170,8 +170,8 @@ class _Functions:
         if name not in self._unseeded:
             self._unseeded[name] = False  # ends recursion
             function = self._library[name]
-            nodes = graphs.by_name(function.node_def)
-            called = [r.name for n in function.node_def for r in graphs.function_refs(n)]
+            nodes = node_defs.by_name(function.node_def)
+            called = [r.name for n in function.node_def for r in node_defs.function_refs(n)]
             called += [n.op for n in function.node_def]
             self._unseeded[name] = any(
                 is_unseeded(nodes, node) for node in function.node_def

@@ -15,16 +15,16 @@ from typing import Any
 
 import tensorflow as tf
 
-from distributed_input.tfdata.graph import graph as graphs
-from distributed_input.tfdata.graph.graph import GraphDef, NodeDef
-from distributed_input.tfdata.random.generators import rekey
-from distributed_input.tfdata.random.ops import (
+from distributed_input.tfdata.graph import node_defs
+from distributed_input.tfdata.graph.node_defs import GraphDef, NodeDef
+from distributed_input.tfdata.graph.random_ops import (
     attr_seeds,
     has_seed_attrs,
     input_seeds,
     is_unseeded,
     seed_inputs,
 )
+from distributed_input.tfdata.random.generators import rekey
 
 _MAPS = frozenset(
     "MapDataset ParallelMapDataset ParallelMapDatasetV2 MapAndBatchDataset"
@@ -45,7 +45,7 @@ def reseed(graph_def: GraphDef, seed: int, epoch: int, split: int | None = None)
       A new graph: the same in every process for the same arguments. Shuffles that are not to
       reshuffle each iteration are the same in all epochs.
     """
-    out = graphs.copy_of(graph_def)
+    out = node_defs.copy_of(graph_def)
     seeder = _Seeder(seed, epoch)
     own = _functions_of_maps(out) if split is not None else frozenset()
     seeder.scope(out.node, "", None)
@@ -71,7 +71,7 @@ class _Seeder:
           output: what follows a node's name where it is an input.
           split: see `reseed`; only for ops with attributes, for datasets make order.
         """
-        named = graphs.by_name(nodes)
+        named = node_defs.by_name(nodes)
         for node in list(nodes):
             if has_seed_attrs(node.op):
                 own = self._place() if is_unseeded(named, node) else ""
@@ -94,7 +94,7 @@ class _Seeder:
         where = seed_inputs(node.op)
         assert where is not None
         for number, (index, value) in enumerate(zip(where, new, strict=True)):
-            const = graphs.add_const(nodes, f"{node.name}/seed{number}", value)
+            const = node_defs.add_const(nodes, f"{node.name}/seed{number}", value)
             name = const.name + output
             if old[number] is None:  # known when it runs
                 name = _add_xor(nodes, node.input[index], name) + (output and ":z:0")
@@ -109,7 +109,7 @@ class _Seeder:
         self._ordinal += 1
         if named is not None and node is not None:
             for name in node.input:
-                handle = named.get(graphs.source_of(name))
+                handle = named.get(node_defs.source_of(name))
                 if handle is not None and handle.op == "Const":
                     for value in handle.attr["value"].tensor.resource_handle_val:
                         return f"handle:{value.name}"
@@ -133,7 +133,7 @@ class _Seeder:
 
 
 def _add_xor(nodes: Any, left: str, right: str) -> str:
-    name = f"{graphs.source_of(right)}/mixed"
+    name = f"{node_defs.source_of(right)}/mixed"
     node = tf.compat.v1.NodeDef(name=name, op="BitwiseXor", input=[left, right])
     node.attr["T"].type = tf.int64.as_datatype_enum
     nodes.append(node)
@@ -157,11 +157,11 @@ class _MapFunctions:
 
     def visit(self, nodes: Any) -> None:
         """Sorts the functions that these dataset nodes call."""
-        named = graphs.by_name(nodes)
+        named = node_defs.by_name(nodes)
         shards = [node for node in nodes if node.op == "ShardDataset"]
-        before = {below.name for node in shards for below in graphs.ancestors(named, node)}
+        before = {below.name for node in shards for below in node_defs.ancestors(named, node)}
         for node in nodes:
-            for ref in graphs.function_refs(node):
+            for ref in node_defs.function_refs(node):
                 if node.name in before:
                     self._mark(ref.name, self.order)
                 elif node.op in _MAPS:
@@ -175,5 +175,5 @@ class _MapFunctions:
         if name in self._library and name not in into:
             into.add(name)
             for node in self._library[name].node_def:
-                for below in (node.op, *(ref.name for ref in graphs.function_refs(node))):
+                for below in (node.op, *(ref.name for ref in node_defs.function_refs(node))):
                     self._mark(below, into)

@@ -7,7 +7,7 @@ from typing import Any
 
 from distributed_input.api.errors import SpecError
 from distributed_input.rows.elements import ElementSpec
-from distributed_input.tfdata import spec
+from distributed_input.tfdata import type_specs
 
 
 def spec_of(elements: Iterable[Any]) -> ElementSpec:
@@ -17,7 +17,7 @@ def spec_of(elements: Iterable[Any]) -> ElementSpec:
         SpecError: it has none, or one that is no nested structure of arrays.
     """
     for element in elements:
-        return spec.from_values(element)
+        return type_specs.from_values(element)
     raise SpecError(
         "the entry point's first split has no elements, so nothing tells what they look like: "
         "return a tf.data.Dataset, which knows, or let split 0 have some"

@@ -28,9 +28,16 @@ from distributed_input.assignment import jobs
 from distributed_input.assignment.jobs import DatasetFacts
 from distributed_input.rows.elements import ElementSpec
 from distributed_input.runtime import logs
-from distributed_input.tfdata import batching, export, facts, ordering, spec, tracing
-from distributed_input.tfdata.context import Context
-from distributed_input.tfdata.graph import canonical, graph
+from distributed_input.tfdata import (
+    batching,
+    determinism,
+    export,
+    graph_analysis,
+    type_specs,
+    user_code,
+)
+from distributed_input.tfdata.graph import canonical, serialization
+from distributed_input.tfdata.input_context import SplitInputContext
 from distributed_input.tfdata.random import seeds
 from distributed_input.worker.datasets import iterables
 from distributed_input.worker.datasets.graph_cache import Definition, Definitions
@@ -146,9 +153,9 @@ def describe(draft: types_pb2.Job) -> types_pb2.Job:
     if not isinstance(made, tf.data.Dataset):
         found = DatasetFacts(iterables.spec_of(made), context.global_batch_size)
         return jobs.complete(draft, found)
-    element = spec.from_tf(made.element_spec)
+    element = type_specs.from_tf(made.element_spec)
     try:
-        told = facts.analyse(canonical.serialize(made))
+        told = graph_analysis.analyze(canonical.serialize(made))
     except DatasetFnError:  # a generator: only its spec is known
         return jobs.complete(draft, DatasetFacts(element, context.global_batch_size))
     found = DatasetFacts(
@@ -162,8 +169,10 @@ def describe(draft: types_pb2.Job) -> types_pb2.Job:
     return jobs.complete(draft, found)
 
 
-def _context(job: types_pb2.Job, seed: int, epoch: int, split: int, splits: int) -> Context:
-    return Context(
+def _context(
+    job: types_pb2.Job, seed: int, epoch: int, split: int, splits: int
+) -> SplitInputContext:
+    return SplitInputContext(
         splits,
         split,
         lambda asked: jobs.partitions_of_draft(job, asked),
@@ -192,11 +201,11 @@ def _epoch_of(
         except DatasetFnError as error:
             _log.debug("dataset has no graph", cause=str(error))
             return _call(job.entry_point, context, context.seed, functions_seeded=True)
-        ordering.keep_order(defined)
+        determinism.force_determinism(defined)
         known = Definition(defined, made)
         if not context.varies:
             definitions.keep(key, known)
-    again = graph.instantiate(
+    again = serialization.instantiate(
         seeds.reseed(known.graph, seed, epoch, split), known.made.element_spec
     )
     # Python functions in the graph live as long as their dataset.
@@ -205,7 +214,10 @@ def _epoch_of(
 
 
 def _call(
-    entry: types_pb2.EntryPoint, context: Context, seed: int, functions_seeded: bool = False
+    entry: types_pb2.EntryPoint,
+    context: SplitInputContext,
+    seed: int,
+    functions_seeded: bool = False,
 ) -> Any:
     """Call the entry point for one split, under seeds that are the same for all splits.
 
@@ -222,13 +234,13 @@ def _call(
     """
     function = _load(entry)
     arguments = json.loads(entry.args_json or "{}")
-    hidden = contextlib.nullcontext() if functions_seeded else tracing.functions_unseeded()
-    with _building, tracing.fixed_randomness(seed & _SEED_MASK), hidden:
+    hidden = contextlib.nullcontext() if functions_seeded else user_code.functions_unseeded()
+    with _building, user_code.fixed_randomness(seed & _SEED_MASK), hidden:
         random.seed(context.seed)
         np.random.seed(context.seed)
         drawn = _drawn()
         context.varies = False  # our own asking aside
-        with tracing.user_errors(f"entry point {entry.target}"):
+        with user_code.user_errors(f"entry point {entry.target}"):
             made = function(context, **arguments)
             if callable(made) and not isinstance(made, tf.data.Dataset):
                 made = made()
@@ -265,7 +277,7 @@ def _load(entry: types_pb2.EntryPoint) -> Callable[..., Any]:
             "spec.dataset.source"
         ) from error
     except Exception as error:
-        with tracing.user_errors(f"module {module_name}"):
+        with user_code.user_errors(f"module {module_name}"):
             raise error
     for name in attribute.split("."):
         found = getattr(found, name, None)
@@ -294,7 +306,7 @@ def check_spec(dataset: tf.data.Dataset, expected: ElementSpec, split: int) -> N
     Raises:
         SpecError: naming the component.
     """
-    found = spec.from_tf(dataset.element_spec)
+    found = type_specs.from_tf(dataset.element_spec)
     if found == expected:
         return
     raise SpecError(

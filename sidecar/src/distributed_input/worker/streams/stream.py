@@ -15,7 +15,7 @@ from distributed_input.rows.blocks import RowBlock, digest_of
 from distributed_input.rows.digest import row_digests
 from distributed_input.rows.elements import Column
 from distributed_input.rows.runs import Bytes, slice_run
-from distributed_input.tfdata import tracing
+from distributed_input.tfdata import user_code
 from distributed_input.worker.datasets.sources import Source
 from distributed_input.worker.streams.window import Made
 
@@ -131,7 +131,7 @@ def _made(source: Source, work: Work) -> Iterator[tuple[int, list[Bytes], float]
     """(rows, buffers, seconds) of each element."""
     encoder = encode.make_encoder(source.row, source.batched)
     while True:
-        with tracing.user_errors("the dataset"):
+        with user_code.user_errors("the dataset"):
             began = time.perf_counter()
             try:
                 element = next(source.elements)

@@ -12,15 +12,15 @@ import pytest
 import tensorflow as tf
 
 from distributed_input.api.errors import DatasetFnError
-from distributed_input.tfdata.graph import graph as graphs
-from distributed_input.tfdata.graph.canonical import canonical, serialize
+from distributed_input.tfdata.graph import node_defs, serialization
+from distributed_input.tfdata.graph.canonical import canonicalize, serialize
 from tests.unit.distributed_input.tfdata.graphcases import elements, random_number, run
 
 PROGRAM = """
 import sys
 import hashlib
 import tensorflow as tf
-from distributed_input.tfdata.graph import graph
+from distributed_input.tfdata.graph import node_defs, serialization
 from distributed_input.tfdata.graph.canonical import serialize
 from distributed_input.tfdata.random.seeds import reseed
 
@@ -49,9 +49,9 @@ words = tf.data.Dataset.from_tensor_slices(["a", "b", "z"]).shuffle(3).cache()
 other = tf.data.Dataset.range(3).interleave(lambda i: tf.data.Dataset.range(i).shuffle(2))
 both = tf.data.Dataset.zip((words.map(parse), other)).repeat().batch(2)
 sampled = tf.data.Dataset.sample_from_datasets([both, both]).prefetch(2)
-print(hashlib.sha256(graph.to_bytes(serialize(sampled))).hexdigest())
+print(hashlib.sha256(node_defs.to_bytes(serialize(sampled))).hexdigest())
 few = sampled.take(5)
-epoch = graph.instantiate(reseed(serialize(few), 1, 2, 3), few.element_spec)
+epoch = serialization.instantiate(reseed(serialize(few), 1, 2, 3), few.element_spec)
 print([str(element) for element in epoch.as_numpy_iterator()])
 """
 
@@ -86,12 +86,12 @@ def lookup(value: int) -> tf.data.Dataset:
 def test_a_canonical_graph_stays_as_it_is() -> None:
     dataset = lookup(3).map(lambda x: (x, random_number(), random_number())).shuffle(2)
     graph_def = serialize(dataset)
-    assert graphs.to_bytes(canonical(graph_def)) == graphs.to_bytes(graph_def)
+    assert node_defs.to_bytes(canonicalize(graph_def)) == node_defs.to_bytes(graph_def)
 
 
 def test_another_dataset_has_other_bytes() -> None:
     def digest(dataset: tf.data.Dataset) -> str:
-        return hashlib.sha256(graphs.to_bytes(serialize(dataset))).hexdigest()
+        return hashlib.sha256(node_defs.to_bytes(serialize(dataset))).hexdigest()
 
     datasets = [
         lookup(3),
@@ -104,8 +104,8 @@ def test_another_dataset_has_other_bytes() -> None:
 
 def test_tables_of_other_content_do_not_meet() -> None:
     three, four = lookup(3), lookup(4)
-    first = graphs.instantiate(serialize(three), three.element_spec)
-    second = graphs.instantiate(serialize(four), four.element_spec)
+    first = serialization.instantiate(serialize(three), three.element_spec)
+    second = serialization.instantiate(serialize(four), four.element_spec)
     both = tf.data.Dataset.zip((first, second, first))
     assert elements(both) == [(3, 4, 3)]
 
@@ -129,9 +129,9 @@ def test_a_cache_is_each_instances_own() -> None:
 
 
 def test_only_what_the_dataset_needs_is_kept() -> None:
-    graph_def = graphs.serialize_raw(tf.data.Dataset.range(3))
+    graph_def = serialization.serialize_raw(tf.data.Dataset.range(3))
     graph_def.node.add(name="unused", op="NoOp")
-    assert "unused" not in [node.name for node in canonical(graph_def).node]
+    assert "unused" not in [node.name for node in canonicalize(graph_def).node]
 
 
 def test_what_cannot_be_serialized_says_what_to_do(tmp_path: Path) -> None:

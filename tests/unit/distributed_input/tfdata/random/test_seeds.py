@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 from tensorflow.python.framework import config
 
-from distributed_input.tfdata.graph import graph as graphs
+from distributed_input.tfdata.graph import serialization
 from distributed_input.tfdata.graph.canonical import serialize
 from distributed_input.tfdata.random.seeds import reseed
 from tests.unit.distributed_input.tfdata.graphcases import elements, epoch_of, random_number, run
@@ -84,7 +84,7 @@ def test_instances_run_at_once_do_not_disturb_each_other(name: str) -> None:
     dataset = RANDOM[name]()
     graph_def = reseed(serialize(dataset), 1, 0)
     alone = run(graph_def, dataset.element_spec)
-    instances = [graphs.instantiate(graph_def, dataset.element_spec) for _ in range(3)]
+    instances = [serialization.instantiate(graph_def, dataset.element_spec) for _ in range(3)]
     both = list(Data.zip(tuple(instances)).as_numpy_iterator())
     for i in range(3):
         assert [np.asarray(row[i]).tolist() for row in both] == [
@@ -237,7 +237,7 @@ def test_opening_many_splits_leaks_nothing() -> None:
 
     def open_many(count: int) -> int:
         for epoch in range(count):
-            next(iter(graphs.instantiate(reseed(defined, 1, epoch), dataset.element_spec)))
+            next(iter(serialization.instantiate(reseed(defined, 1, epoch), dataset.element_spec)))
         gc.collect()
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 

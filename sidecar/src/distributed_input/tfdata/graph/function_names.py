@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from distributed_input.tfdata.graph import graph as graphs
-from distributed_input.tfdata.graph.graph import FunctionDef
+from distributed_input.tfdata.graph import node_defs
+from distributed_input.tfdata.graph.node_defs import FunctionDef
 
 _COUNTERS = re.compile(r"_\d+(?=/|$)")
 _COLOCATED = b"loc:@"
@@ -62,5 +62,5 @@ def _names(function: FunctionDef) -> dict[str, str]:
 
 
 def _renamed(reference: str, names: dict[str, str]) -> str:
-    source = graphs.source_of(reference)
+    source = node_defs.source_of(reference)
     return reference.replace(source, names[source], 1) if source in names else reference

@@ -16,8 +16,8 @@ import tensorflow as tf
 from tensorflow.python.framework import tensor_util
 
 from distributed_input.rows.elements import ElementSpec
-from distributed_input.tfdata.graph import graph as graphs
-from distributed_input.tfdata.graph.graph import GraphDef
+from distributed_input.tfdata.graph import node_defs
+from distributed_input.tfdata.graph.node_defs import GraphDef
 
 _BATCHES = (
     "BatchDatasetV2",
@@ -31,25 +31,25 @@ _PASSES = re.compile(
 )
 
 
-def keep_remainder(graph_def: GraphDef) -> bool:
+def disable_drop_remainder(graph_def: GraphDef) -> bool:
     """Turns drop_remainder off, in place, where only nodes follow that pass elements as they are.
 
     Returns:
       Whether there was one to turn off.
     """
-    nodes = graphs.by_name(graph_def.node)
-    node = nodes[graphs.source_of(graphs.retval(graph_def).input[0])]
+    nodes = node_defs.by_name(graph_def.node)
+    node = nodes[node_defs.source_of(node_defs.retval(graph_def).input[0])]
     passed = []
     while _PASSES.match(node.op):
         passed.append(node)
-        node = nodes[graphs.source_of(node.input[0])]
-    if node.op not in _BATCHES or not graphs.input_value(nodes, node, -1):
+        node = nodes[node_defs.source_of(node.input[0])]
+    if node.op not in _BATCHES or not node_defs.input_value(nodes, node, -1):
         return False
     const = tf.compat.v1.NodeDef(name=f"{node.name}/keep_remainder", op="Const")
     const.attr["dtype"].type = tf.bool.as_datatype_enum
     const.attr["value"].tensor.CopyFrom(tensor_util.make_tensor_proto(False))
     graph_def.node.append(const)
-    node.input[len(graphs.data_inputs(node)) - 1] = const.name
+    node.input[len(node_defs.data_inputs(node)) - 1] = const.name
     for changed in (node, *passed):
         for shape in changed.attr["output_shapes"].list.shape:
             if shape.dim:
@@ -57,7 +57,7 @@ def keep_remainder(graph_def: GraphDef) -> bool:
     return True
 
 
-def of_any_size(spec: ElementSpec) -> ElementSpec:
+def with_unknown_batch_size(spec: ElementSpec) -> ElementSpec:
     """The spec of batches whose number of rows is not known."""
     leaves: list[Any] = []
     for leaf in spec.leaves:

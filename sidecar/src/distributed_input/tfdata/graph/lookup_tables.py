@@ -14,8 +14,8 @@ import numpy as np
 import tensorflow as tf
 
 from distributed_input.api.errors import DatasetFnError
-from distributed_input.tfdata.graph import graph as graphs
-from distributed_input.tfdata.graph.graph import GraphDef, NodeDef
+from distributed_input.tfdata.graph import node_defs
+from distributed_input.tfdata.graph.node_defs import GraphDef, NodeDef
 
 _FROM_FILE = ("InitializeTableFromTextFile", "InitializeTableFromTextFileV2")
 _tables = itertools.count()
@@ -29,9 +29,9 @@ def inline_tables(graph_def: GraphDef) -> None:
     Raises:
       DatasetFnError: one cannot be read.
     """
-    nodes = graphs.by_name(graph_def.node)
+    nodes = node_defs.by_name(graph_def.node)
     for node in list(graph_def.node):
-        inputs = [nodes[graphs.source_of(name)] for name in graphs.data_inputs(node)]
+        inputs = [nodes[node_defs.source_of(name)] for name in node_defs.data_inputs(node)]
         if node.op in _FROM_FILE:
             try:
                 keys, values = _read_file(inputs[0], node, _value(inputs[1]))

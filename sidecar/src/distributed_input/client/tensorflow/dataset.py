@@ -1,4 +1,4 @@
-"""Units of shared memory as a tf.data.Dataset, without a copy where TensorFlow allows."""
+"""Units of shared memory as a tf.data.Dataset, without a copy if TensorFlow allows it."""
 
 from __future__ import annotations
 
@@ -16,26 +16,32 @@ from distributed_input.client.tensorflow import decode
 from distributed_input.rows.elements import ElementSpec
 from distributed_input.runtime import heap
 
-_SMALL_BYTES = 256 << 10  # of a unit
+_SMALL_BYTES = 256 << 10  # the size of a unit
 
 
 def static_rows(reader: InputReader) -> int | None:
-    """Rows in every unit, where the job promises them."""
+    """Return the number of rows in every unit, or None if it may differ."""
     opened = reader.opened
     fixed = opened.job.remainder in (types_pb2.DROP, types_pb2.PAD)
     return opened.unit_rows if fixed and opened.unit_rows else None
 
 
 def element_spec(reader: InputReader, spec: ElementSpec, whole: bool) -> Any:
-    """The (nested) TypeSpec of a unit."""
+    """Return the nested TypeSpec of a unit."""
     return decode.element_spec(spec, not whole, static_rows(reader))
 
 
 def as_dataset(reader: InputReader, spec: ElementSpec, whole: bool) -> tf.data.Dataset:
-    """A dataset whose every iteration is an epoch, and whose elements are units."""
+    """Return a dataset of units; each iteration reads one epoch.
+
+    Args:
+        reader: the reader, with its job open.
+        spec: of a row, or of a whole element.
+        whole: units are whole elements, not batches of rows.
+    """
     rows = static_rows(reader)
     unit_bytes = reader.opened.unit_rows * sum(c.row_bytes or 0 for c in spec.columns)
-    if _is_plain(spec) and 0 < unit_bytes < _SMALL_BYTES:
+    if _is_fixed_size(spec) and 0 < unit_bytes < _SMALL_BYTES:
         dataset = _small_units(reader, spec, rows)
     else:
         dataset = _large_units(reader, spec, whole, rows)
@@ -44,7 +50,7 @@ def as_dataset(reader: InputReader, spec: ElementSpec, whole: bool) -> tf.data.D
             tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY)
         )
     options = tf.data.Options()
-    # It is this process's share already.
+    # The dataset is already this process's share.
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
     return dataset.with_options(options)
 
@@ -52,13 +58,13 @@ def as_dataset(reader: InputReader, spec: ElementSpec, whole: bool) -> tf.data.D
 def _large_units(
     reader: InputReader, spec: ElementSpec, whole: bool, rows: int | None
 ) -> tf.data.Dataset:
-    """Each unit through Python by itself, its memory read in place."""
+    """Pass each unit through Python on its own, without a copy."""
 
     def generate() -> Iterator[tuple[Any, ...]]:
         heap.keep_freed_memory()
         for batch in reader.units():
             values = decode.components(spec, None if whole else batch.rows, batch.buffers)
-            del batch  # neither may hold memory while the next one is awaited
+            del batch  # do not hold its slot while the next one is awaited
             yield values
             del values
 
@@ -68,47 +74,47 @@ def _large_units(
 
 
 def _small_units(reader: InputReader, spec: ElementSpec, rows: int | None) -> tf.data.Dataset:
-    """Several units through Python at once, copied together and cut again in C++.
+    """Pass several units through Python together, and split them again in C++.
 
-    An element costs some 200 microseconds of Python: more than copying a small unit twice.
+    One element takes about 200 microseconds of Python: more than two copies of a small unit.
     """
 
     def generate() -> Iterator[tuple[Any, ...]]:
-        # From 2.21 on TensorFlow's generator sets M_TRIM_THRESHOLD to 128 KiB when it starts, for
-        # the whole process: without this every larger tensor is mapped anew, ours or not.
+        # TensorFlow 2.21 and later set M_TRIM_THRESHOLD to 128 KiB for the whole process when the
+        # generator starts. Without this call, malloc would map every larger tensor again.
         heap.keep_freed_memory()
         for burst in reader.bursts():
-            for alike in _runs_of_equal_rows(burst):
+            for group in _group_by_rows(burst):
                 stacked = [
-                    np.concatenate(parts) for parts in zip(*(b.buffers for b in alike), strict=True)
+                    np.concatenate(parts) for parts in zip(*(b.buffers for b in group), strict=True)
                 ]
-                total = sum(batch.rows for batch in alike)
-                yield (np.int64(len(alike)), *decode.components(spec, total, stacked))
+                total = sum(batch.rows for batch in group)
+                yield (np.int64(len(group)), *decode.components(spec, total, stacked))
 
     signature = decode.signature(spec, True, None)
     count = tf.TensorSpec([], tf.int64)
     dataset = tf.data.Dataset.from_generator(generate, output_signature=(count, *signature))
 
-    def cut(units: tf.Tensor, *parts: tf.Tensor) -> tf.data.Dataset:
-        return tf.data.Dataset.from_tensor_slices(tuple(_cut(part, units) for part in parts))
+    def split(units: tf.Tensor, *parts: tf.Tensor) -> tf.data.Dataset:
+        return tf.data.Dataset.from_tensor_slices(tuple(_split(part, units) for part in parts))
 
-    dataset = dataset.flat_map(cut)
+    dataset = dataset.flat_map(split)
     return dataset.map(lambda *parts: decode.pack(spec, parts, True, rows))
 
 
-def _is_plain(spec: ElementSpec) -> bool:
-    """All leaves are dense numbers of known shape."""
+def _is_fixed_size(spec: ElementSpec) -> bool:
+    """Return whether all leaves are dense numbers of known shape."""
     return spec.is_static and not any(leaf.is_string for leaf in spec.leaves)
 
 
-def _runs_of_equal_rows(burst: list[Batch]) -> Iterator[list[Batch]]:
-    """Consecutive units of as many rows: an epoch's last may have fewer."""
-    for _, alike in itertools.groupby(burst, key=lambda batch: batch.rows):
-        yield list(alike)
+def _group_by_rows(burst: list[Batch]) -> Iterator[list[Batch]]:
+    """Group consecutive units with equal row counts: an epoch's last unit may have fewer rows."""
+    for _, group in itertools.groupby(burst, key=lambda batch: batch.rows):
+        yield list(group)
 
 
-def _cut(part: tf.Tensor, units: tf.Tensor) -> tf.Tensor:
-    """[units * rows, ...] -> [units, rows, ...]."""
+def _split(part: tf.Tensor, units: tf.Tensor) -> tf.Tensor:
+    """Reshape [units * rows, ...] to [units, rows, ...]."""
     shape = tf.shape(part, tf.int64)
-    cut = tf.reshape(part, tf.concat([[units, shape[0] // units], shape[1:]], 0))
-    return tf.ensure_shape(cut, [None, None, *part.shape[1:]])
+    split = tf.reshape(part, tf.concat([[units, shape[0] // units], shape[1:]], 0))
+    return tf.ensure_shape(split, [None, None, *part.shape[1:]])

@@ -10,16 +10,16 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from distributed_input.tfdata.facts import GraphFacts, analyse
 from distributed_input.tfdata.graph.canonical import serialize
+from distributed_input.tfdata.graph_analysis import GraphAnalysis, analyze
 from tests.unit.distributed_input.tfdata.graphcases import write_files
 
 Data: TypeAlias = tf.data.Dataset
 ROWS = Data.range(20)
 
 
-def facts(dataset: Data) -> GraphFacts:
-    return analyse(serialize(dataset))
+def facts(dataset: Data) -> GraphAnalysis:
+    return analyze(serialize(dataset))
 
 
 @pytest.mark.parametrize(

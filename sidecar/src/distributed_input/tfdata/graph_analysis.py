@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from distributed_input.tfdata.graph import graph as graphs
-from distributed_input.tfdata.graph.graph import GraphDef, NodeDef
+from distributed_input.tfdata.graph import node_defs
+from distributed_input.tfdata.graph.node_defs import GraphDef, NodeDef
 
 _PYTHON = frozenset(["PyFunc", "PyFuncStateless", "EagerPyFunc"])
 # How many inputs from the end batch_size and drop_remainder (None: it has none) are.
@@ -37,7 +37,7 @@ _FILES_AT = {"CacheDataset": 1, "CacheDatasetV2": 1}
 
 
 @dataclass(frozen=True)
-class GraphFacts:
+class GraphAnalysis:
     """What a dataset's graph tells.
 
     Attributes:
@@ -60,12 +60,12 @@ class GraphFacts:
     cache_files: tuple[str, ...]
 
 
-def analyse(graph_def: GraphDef) -> GraphFacts:
+def analyze(graph_def: GraphDef) -> GraphAnalysis:
     """Reads a graph, canonical or not."""
     walk = _Walk(graph_def)
-    main = _Scope(graph_def.node, graphs.retval(graph_def).input[0])
+    main = _Scope(graph_def.node, node_defs.retval(graph_def).input[0])
     batched, size = walk.batch(main, main.output)
-    return GraphFacts(
+    return GraphAnalysis(
         batch_size=size,
         batched=batched,
         drop_remainder=any(_drops(scope, node) for scope, node in walk.chain(main, main.output)),
@@ -80,17 +80,17 @@ class _Scope:
     """The nodes of the graph or of a function, and the dataset that it gives."""
 
     def __init__(self, nodes: Any, output: str) -> None:
-        self.nodes = graphs.by_name(nodes)
-        self.output = self.nodes.get(graphs.source_of(output))
+        self.nodes = node_defs.by_name(nodes)
+        self.output = self.nodes.get(node_defs.source_of(output))
 
     def input(self, node: NodeDef, index: int = 0) -> NodeDef | None:
         """The node behind an input; None of a function's argument."""
-        inputs = graphs.data_inputs(node)
-        return self.nodes.get(graphs.source_of(inputs[index])) if index < len(inputs) else None
+        inputs = node_defs.data_inputs(node)
+        return self.nodes.get(node_defs.source_of(inputs[index])) if index < len(inputs) else None
 
     def datasets(self, node: NodeDef) -> list[NodeDef]:
         """The datasets among the inputs of a node."""
-        found = (self.nodes.get(graphs.source_of(name)) for name in graphs.data_inputs(node))
+        found = (self.nodes.get(node_defs.source_of(name)) for name in node_defs.data_inputs(node))
         return [below for below in found if below is not None and "Dataset" in below.op]
 
 
@@ -102,7 +102,7 @@ class _Walk:
 
     def function(self, node: NodeDef) -> _Scope | None:
         """The function that a node calls to get datasets; through wrappers that only call it."""
-        for ref in graphs.function_refs(node):
+        for ref in node_defs.function_refs(node):
             function = self._library.get(ref.name)
             if function is None or not function.signature.output_arg:
                 continue
@@ -119,7 +119,7 @@ class _Walk:
         """Whether a dataset is batched, and the size if it is known."""
         for within, below in self.chain(scope, node):
             if below.op in _BATCHES:
-                value = graphs.input_value(within.nodes, below, _BATCHES[below.op][0])
+                value = node_defs.input_value(within.nodes, below, _BATCHES[below.op][0])
                 return True, None if value is None else int(value)
             if below.op in _JOINS:
                 sides = {self.batch(within, side) for side in within.datasets(below)}
@@ -165,7 +165,7 @@ class _Walk:
         """Whether a shard comes after a reader of files."""
         for node in main.nodes.values():
             if node.op == "ShardDataset":
-                before = graphs.ancestors(main.nodes, node)
+                before = node_defs.ancestors(main.nodes, node)
                 if any(_READERS.match(below.op) for below in self._all(before)):
                     return True
         return False
@@ -185,7 +185,7 @@ class _Walk:
         while queue:
             node = queue.pop()
             yield node
-            names = [node.op, *(ref.name for ref in graphs.function_refs(node))]
+            names = [node.op, *(ref.name for ref in node_defs.function_refs(node))]
             for name in names:
                 if name in self._library and name not in seen:
                     seen.add(name)
@@ -194,7 +194,7 @@ class _Walk:
 
 def _drops(scope: _Scope, node: NodeDef) -> bool:
     at = _BATCHES.get(node.op, (0, None))[1]
-    return at is not None and bool(graphs.input_value(scope.nodes, node, at))
+    return at is not None and bool(node_defs.input_value(scope.nodes, node, at))
 
 
 def _cache_files(main: _Scope) -> tuple[str, ...]:
@@ -217,9 +217,9 @@ def _ends(scope: _Scope, node: NodeDef) -> bool | None:
     if node.op in ("RangeDataset", "TakeWhileDataset"):
         return True
     if node.op == "TakeDataset":
-        count = graphs.input_value(scope.nodes, node, 1)
+        count = node_defs.input_value(scope.nodes, node, 1)
         return True if count is None or count >= 0 else None
     if node.op.startswith(("RepeatDataset", "ShuffleAndRepeatDataset")):
-        count = graphs.input_value(scope.nodes, node, 1 if node.op == "RepeatDataset" else 4)
+        count = node_defs.input_value(scope.nodes, node, 1 if node.op == "RepeatDataset" else 4)
         return False if count is not None and count < 0 else None
     return None

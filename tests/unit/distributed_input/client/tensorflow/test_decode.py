@@ -17,7 +17,7 @@ from distributed_input.rows import runs
 from distributed_input.rows.decode import Ragged, Sparse, decode
 from distributed_input.rows.elements import ElementSpec, Leaf, numpy_dtype
 from distributed_input.rows.encode import make_encoder
-from distributed_input.tfdata import spec as tf_spec
+from distributed_input.tfdata import type_specs as tf_spec
 from tests.unit.distributed_input.rowcases import check_run, concat_runs, draw_rows, specs
 
 

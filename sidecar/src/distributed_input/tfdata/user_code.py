@@ -21,12 +21,12 @@ from tensorflow.python.eager import context as tf_context
 from tensorflow.python.framework import ops, random_seed
 
 from distributed_input.api.errors import DatasetFnError, DistributedInputError
-from distributed_input.tfdata.context import Context
+from distributed_input.tfdata.input_context import SplitInputContext
 
 _SEED = 1_597_463_007  # any, but always the same: epochs and jobs differ by `seeds.reseed`
 
 
-def call(dataset_fn: Callable[..., Any], context: Context) -> tf.data.Dataset:
+def call_dataset_fn(dataset_fn: Callable[..., Any], context: SplitInputContext) -> tf.data.Dataset:
     """The dataset of one split.
 
     Raises:

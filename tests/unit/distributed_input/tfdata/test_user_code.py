@@ -10,15 +10,15 @@ import pytest
 import tensorflow as tf
 
 from distributed_input.api.errors import ConfigError, DatasetFnError
-from distributed_input.tfdata import tracing
-from distributed_input.tfdata.context import Context
-from distributed_input.tfdata.graph import graph as graphs
+from distributed_input.tfdata import user_code
+from distributed_input.tfdata.graph import node_defs
 from distributed_input.tfdata.graph.canonical import serialize
+from distributed_input.tfdata.input_context import SplitInputContext
 from tests.unit.distributed_input.tfdata.graphcases import elements, random_number
 
 
-def context(split: int = 0) -> Context:
-    return Context(4, split, lambda rows: min(rows, 8))
+def context(split: int = 0) -> SplitInputContext:
+    return SplitInputContext(4, split, lambda rows: min(rows, 8))
 
 
 def test_whatever_is_random_in_the_function_is_the_same_for_every_split() -> None:
@@ -33,9 +33,9 @@ def test_whatever_is_random_in_the_function_is_the_same_for_every_split() -> Non
         others = tf.data.Dataset.range(50).map(lambda x: tf.cast(x, tf.float32)).shuffle(50)
         return numbers.concatenate(others)
 
-    first, second = (tracing.call(dataset_fn, context(split)) for split in (0, 1))
+    first, second = (user_code.call_dataset_fn(dataset_fn, context(split)) for split in (0, 1))
     assert elements(first) == elements(second)
-    assert graphs.to_bytes(serialize(first)) == graphs.to_bytes(serialize(second))
+    assert node_defs.to_bytes(serialize(first)) == node_defs.to_bytes(serialize(second))
     assert len(set(elements(first)[:4])) == 4
 
 
@@ -47,7 +47,7 @@ def test_the_process_goes_on_as_if_nothing_had_happened(seed: int | None) -> Non
         tf.random.set_seed(5)
         out = [random.random(), np.random.rand(), float(tf.random.uniform([]))]
         if between:
-            tracing.call(lambda _: tf.data.Dataset.range(3).shuffle(3), context())
+            user_code.call_dataset_fn(lambda _: tf.data.Dataset.range(3).shuffle(3), context())
         return [*out, random.random(), np.random.rand(), float(tf.random.uniform([]))]
 
     assert draws(True) == draws(False)
@@ -60,7 +60,7 @@ def test_random_ops_in_functions_stay_unseeded_and_seeded_ones_stay_seeded() -> 
             lambda _: (random_number(), tf.random.uniform([], seed=5))
         )
 
-    function = serialize(tracing.call(dataset_fn, context())).library.function[0]
+    function = serialize(user_code.call_dataset_fn(dataset_fn, context())).library.function[0]
     seeds = [n.attr["seed2"].i for n in function.node_def if "seed2" in n.attr]
     assert sorted(seeds) == [0, 5]
 
@@ -70,12 +70,12 @@ def test_an_error_of_the_users_names_the_split_and_the_line() -> None:
         raise ValueError("no such luck")
 
     with pytest.raises(DatasetFnError) as caught:
-        tracing.call(dataset_fn, context(2))
+        user_code.call_dataset_fn(dataset_fn, context(2))
     message = str(caught.value)
     assert "dataset_fn for split 2 of 4 failed: ValueError: no such luck" in message
-    assert "test_tracing.py" in message
+    assert "test_user_code.py" in message
     assert 'raise ValueError("no such luck")' in message
-    assert "tfdata/tracing.py" not in message
+    assert "tfdata/user_code.py" not in message
     assert isinstance(caught.value.__cause__, ValueError)
 
 
@@ -84,14 +84,14 @@ def test_an_error_of_tensorflows_shows_the_users_lines_only() -> None:
         return tf.data.Dataset.from_tensor_slices((tf.zeros([2]), tf.zeros([3])))
 
     with pytest.raises(DatasetFnError) as caught:
-        tracing.call(dataset_fn, context())
-    assert "test_tracing.py" in str(caught.value)
+        user_code.call_dataset_fn(dataset_fn, context())
+    assert "test_user_code.py" in str(caught.value)
     assert "site-packages" not in str(caught.value)
 
 
 def test_what_is_no_dataset_is_refused() -> None:
     with pytest.raises(DatasetFnError, match="returned a list"):
-        tracing.call(lambda _: [1], context())
+        user_code.call_dataset_fn(lambda _: [1], context())
 
 
 def test_the_context_shares_out_the_global_batch() -> None:
@@ -104,6 +104,6 @@ def test_the_context_shares_out_the_global_batch() -> None:
     with pytest.raises(ConfigError, match="16 and 8"):
         ctx.get_per_replica_batch_size(8)
     with pytest.raises(ConfigError, match=r"10 is not divisible by the 4 .*\[1, 2, 5, 10\]"):
-        Context(1, 0, 4).get_per_replica_batch_size(10)
+        SplitInputContext(1, 0, 4).get_per_replica_batch_size(10)
     with pytest.raises(ValueError, match="must be 1 or more"):
-        Context(1, 0, 4).get_per_replica_batch_size(0)
+        SplitInputContext(1, 0, 4).get_per_replica_batch_size(0)

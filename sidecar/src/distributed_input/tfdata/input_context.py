@@ -10,7 +10,7 @@ from distributed_input.api.errors import ConfigError
 from distributed_input.assignment import splits as assignment
 
 
-class Context(tf.distribute.InputContext):
+class SplitInputContext(tf.distribute.InputContext):
     """A split as an input pipeline: `num_input_pipelines` splits, `input_pipeline_id` this one.
 
     `num_replicas_in_sync` is always 1: a dataset must not depend on who trains.

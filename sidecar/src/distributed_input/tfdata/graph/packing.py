@@ -21,8 +21,8 @@ from tensorflow.python.framework import tensor_util
 
 from distributed_input.api.errors import SpecError
 from distributed_input.api.proto import types_pb2
-from distributed_input.tfdata.graph import graph as graphs
-from distributed_input.tfdata.graph.graph import GraphDef, NodeDef
+from distributed_input.tfdata.graph import node_defs
+from distributed_input.tfdata.graph.node_defs import GraphDef, NodeDef
 
 _NUMBER, _NAME, _SHAPE = (f"_distributed_input_constant_{it}" for it in ("number", "name", "shape"))
 _LARGE = 64 << 10
@@ -37,12 +37,12 @@ def pack(graph_defs: Sequence[GraphDef], shard_policy: str = "") -> types_pb2.Gr
     out = types_pb2.GraphDataset(tf_version=tf.__version__, shard_policy=shard_policy)
     numbers: dict[str, int] = {}
     for graph_def in graph_defs:
-        bare = graphs.copy_of(graph_def)
+        bare = node_defs.copy_of(graph_def)
         for node in _constants(bare):
             tensor = node.attr["value"].tensor
             if tensor.ByteSize() < _LARGE:
                 continue
-            data = graphs.to_bytes(tensor)
+            data = node_defs.to_bytes(tensor)
             name = hashlib.sha256(data).hexdigest()
             if name not in numbers:
                 numbers[name] = len(out.constants)
@@ -51,7 +51,7 @@ def pack(graph_defs: Sequence[GraphDef], shard_policy: str = "") -> types_pb2.Gr
             node.attr[_NAME].s = name.encode()
             node.attr[_SHAPE].shape.CopyFrom(tensor.tensor_shape)
             node.attr.pop("value")
-        out.graphs.append(zlib.compress(graphs.to_bytes(bare), _ZLIB_LEVEL))
+        out.graphs.append(zlib.compress(node_defs.to_bytes(bare), _ZLIB_LEVEL))
     return out
 
 

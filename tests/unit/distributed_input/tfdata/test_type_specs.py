@@ -12,7 +12,7 @@ import tensorflow as tf
 from distributed_input.api.errors import SpecError
 from distributed_input.rows.decode import Ragged, Sparse
 from distributed_input.rows.elements import Leaf
-from distributed_input.tfdata.spec import from_tf, from_values, to_tf
+from distributed_input.tfdata.type_specs import from_tf, from_values, to_tf
 
 Pair = collections.namedtuple("Pair", "x y")
 SPECS = [

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from distributed_input.tfdata.graph.graph import GraphDef
+from distributed_input.tfdata.graph.node_defs import GraphDef
 
 
-def keep_order(graph_def: GraphDef) -> None:
+def force_determinism(graph_def: GraphDef) -> None:
     """Takes `deterministic=False` back from the datasets of a graph, in place.
 
     It costs what parallel ops gain by giving elements in the order in which they are ready. Options

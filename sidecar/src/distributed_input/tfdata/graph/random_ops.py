@@ -11,14 +11,14 @@ from typing import Any
 
 import tensorflow as tf
 
-from distributed_input.tfdata.graph import graph as graphs
-from distributed_input.tfdata.graph.graph import NodeDef
+from distributed_input.tfdata.graph import node_defs
+from distributed_input.tfdata.graph.node_defs import NodeDef
 
 
 @functools.lru_cache(maxsize=1024)
 def has_seed_attrs(op: str) -> bool:
     """It has integer attributes `seed` and `seed2`."""
-    definition = graphs.op_def(op)
+    definition = node_defs.op_def(op)
     if definition is None:
         return False
     found = {attr.name for attr in definition.attr if attr.type == "int"}
@@ -28,7 +28,7 @@ def has_seed_attrs(op: str) -> bool:
 @functools.lru_cache(maxsize=1024)
 def seed_inputs(op: str) -> tuple[int, int] | None:
     """Which inputs are `seed` and `seed2`, or None."""
-    definition = graphs.op_def(op)
+    definition = node_defs.op_def(op)
     if definition is None:
         return None
     where: dict[str, int] = {}
@@ -61,9 +61,9 @@ def is_unseeded(nodes: dict[str, NodeDef], node: NodeDef) -> bool:
 
 
 def _seed_value(nodes: dict[str, NodeDef], node: NodeDef, index: int) -> int | None:
-    source = nodes.get(graphs.source_of(graphs.data_inputs(node)[index]))
+    source = nodes.get(node_defs.source_of(node_defs.data_inputs(node)[index]))
     if source is not None and source.op == "SelectV2":
         # In functions tf.data writes seed2 as where(both are 0, a constant, seed2).
-        source = nodes.get(graphs.source_of(graphs.data_inputs(source)[2]))
-    value = graphs.const_value(source)
+        source = nodes.get(node_defs.source_of(node_defs.data_inputs(source)[2]))
+    value = node_defs.const_value(source)
     return None if value is None else int(value)
