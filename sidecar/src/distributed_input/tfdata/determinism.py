@@ -1,4 +1,4 @@
-"""Order kept whatever the user allows: a split that runs again must make the same rows."""
+"""Deterministic order: a split that runs again must produce the same rows in the same order."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from distributed_input.tfdata.graph.node_defs import GraphDef
 
 
 def force_determinism(graph_def: GraphDef) -> None:
-    """Takes `deterministic=False` back from the datasets of a graph, in place.
+    """Remove `deterministic=False` from the datasets of a graph, in place.
 
-    It costs what parallel ops gain by giving elements in the order in which they are ready. Options
-    are left to whoever runs the dataset: `tf.data.Options.deterministic = True` wins there.
+    Parallel ops then no longer return elements in the order in which they are ready, and lose that
+    speed. This does not change `tf.data.Options`: the worker sets `deterministic = True` there.
     """
     for nodes in (graph_def.node, *(f.node_def for f in graph_def.library.function)):
         for node in nodes:

@@ -1,9 +1,8 @@
-"""`batch(n, drop_remainder=True)` in a dataset that is split and whose rows are cut anew.
+"""Replaces `batch(n, drop_remainder=True)` in a dataset that is split and batched again.
 
-There it would lose up to n - 1 rows at the end of every split, all of them where splits are
-short. What the user wants by it, batches of one size, the job's `remainder: drop` gives, and
-loses no more than one batch a consumer. So the flag is taken out of the graph where nothing
-behind the batch can have come to rely on it.
+The flag would drop up to n - 1 rows at the end of every split, and all rows of a short split. The
+job's `remainder: drop` also gives batches of one size, and drops at most one batch per consumer.
+So the flag is disabled in the graph if no later op of the dataset can depend on it.
 """
 
 from __future__ import annotations
@@ -32,10 +31,10 @@ _PASSES = re.compile(
 
 
 def disable_drop_remainder(graph_def: GraphDef) -> bool:
-    """Turns drop_remainder off, in place, where only nodes follow that pass elements as they are.
+    """Disable drop_remainder, in place, if all later ops pass elements on without a change.
 
     Returns:
-      Whether there was one to turn off.
+      Whether the flag was set and is now disabled.
     """
     nodes = node_defs.by_name(graph_def.node)
     node = nodes[node_defs.source_of(node_defs.retval(graph_def).input[0])]
@@ -58,7 +57,7 @@ def disable_drop_remainder(graph_def: GraphDef) -> bool:
 
 
 def with_unknown_batch_size(spec: ElementSpec) -> ElementSpec:
-    """The spec of batches whose number of rows is not known."""
+    """Return the spec of batches with an unknown number of rows."""
     leaves: list[Any] = []
     for leaf in spec.leaves:
         leaves.append(replace(leaf, shape=(None, *leaf.shape[1:])) if leaf.shape else leaf)

@@ -1,4 +1,4 @@
-"""From a trainer's dataset, or a function that makes one, to a job that workers can run."""
+"""Export a trainer's dataset, or a dataset_fn, as a job that workers can run."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ from distributed_input.tfdata.type_specs import from_tf, to_tf
 
 
 def export_job(draft: types_pb2.Job, dataset: Any) -> tuple[types_pb2.Job, bytes]:
-    """A trainer's dataset as a job and the bytes that workers need.
+    """Return a trainer's dataset as a job, and as the bytes that workers need.
 
     Args:
-      draft: what the resource says.
-      dataset: a tf.data.Dataset, to be split by the auto-shard policy in its options; or a
+      draft: the job as the resource defines it.
+      dataset: a tf.data.Dataset, which is split by the auto-shard policy in its options; or a
         dataset_fn, which is called once for every split.
 
     Returns:
-      The job, complete but for its dataset's id; the serialized GraphDataset, the same bytes
-      whenever the same program makes it.
+      The job without its dataset's id, and the serialized GraphDataset. The same program always
+      returns the same bytes.
 
     Raises:
       ConfigError: the dataset calls Python, or its policy cannot be applied.
-      DatasetFnError: dataset_fn failed, or gave datasets that cannot be sent or do not match.
-      SpecError: a component cannot be sent; names it.
+      DatasetFnError: dataset_fn failed, or its datasets cannot be sent or differ between splits.
+      SpecError: a component cannot be sent; the message names it.
     """
     export = _export_plain if isinstance(dataset, tf.data.Dataset) else _export_function
     job, packed = export(draft, dataset)
@@ -58,15 +58,15 @@ def open_split(
     epoch: int,
     folder: Path | None = None,
 ) -> tf.data.Dataset:
-    """The worker's side: one split of one epoch as a dataset of its own.
+    """Return one split of one epoch as a dataset, on a worker.
 
     Args:
-      dataset: as exported.
-      element_spec: of the dataset's elements (not of a row of them).
-      num_splits: of the job.
-      split: which one.
-      seed: of the job.
-      epoch: from 0.
+      dataset: the exported dataset.
+      element_spec: of the dataset's elements, not of their rows.
+      num_splits: the job's number of splits.
+      split: the index of the split.
+      seed: the job's seed.
+      epoch: the index of the epoch, from 0.
       folder: see `packing.restore`.
     """
     graph_def = packing.load_bare(dataset, split)
@@ -80,9 +80,9 @@ def open_split(
 def _export_function(
     draft: types_pb2.Job, dataset_fn: Callable[..., Any]
 ) -> tuple[types_pb2.Job, types_pb2.GraphDataset]:
-    """Calls dataset_fn for the first split, to learn how many there are, and for the others."""
+    """Call dataset_fn for the first split, which determines their number, and for the others."""
 
-    def make(num_splits: int, split: int) -> tuple[GraphDef, Any, SplitInputContext]:
+    def trace(num_splits: int, split: int) -> tuple[GraphDef, Any, SplitInputContext]:
         context = SplitInputContext(num_splits, split, partitions_of, draft.seed)
         dataset = user_code.call_dataset_fn(dataset_fn, context)
         return serialize(dataset), dataset.element_spec, context
@@ -91,16 +91,18 @@ def _export_function(
         return jobs.partitions_of_draft(draft, global_batch_size)
 
     guess = jobs.splits_of_draft(draft, jobs.partitions_of_draft(draft))
-    first, first_spec, context = make(guess, 0)
+    first, first_spec, context = trace(guess, 0)
     element = from_tf(first_spec)
-    told = analyze(first)
-    _refuse_python(told)
-    job, kept = _complete(draft, first, told, element, asked_batch=context.global_batch_size)
+    analysis = analyze(first)
+    _reject_python(analysis)
+    job, disabled = _complete(
+        draft, first, analysis, element, asked_batch=context.global_batch_size
+    )
     parts = [first] if job.num_splits == guess else []
     for split in range(len(parts), job.num_splits):
-        part, part_spec, _ = make(job.num_splits, split)
+        part, part_spec, _ = trace(job.num_splits, split)
         _check_spec(element, from_tf(part_spec), split)
-        if kept:
+        if disabled:
             disable_drop_remainder(part)
         parts.append(part)
     return job, packing.pack(parts)
@@ -111,12 +113,12 @@ def _export_plain(
 ) -> tuple[types_pb2.Job, types_pb2.GraphDataset]:
     element = from_tf(dataset.element_spec)
     prepared = sharding.prepare(dataset, lambda rows: jobs.partitions_of_draft(draft, rows))
-    told = analyze(prepared.graph_def)
-    _refuse_python(told)
+    analysis = analyze(prepared.graph_def)
+    _reject_python(analysis)
     job, _ = _complete(
         draft,
         prepared.graph_def,
-        told,
+        analysis,
         element,
         plain=True,
         policy=prepared.policy,
@@ -135,33 +137,33 @@ def _export_plain(
 def _complete(
     draft: types_pb2.Job,
     graph_def: GraphDef,
-    told: GraphAnalysis,
+    analysis: GraphAnalysis,
     element: ElementSpec,
     **facts: Any,
 ) -> tuple[types_pb2.Job, bool]:
-    """The job; and whether a drop_remainder was taken out of the graph for it."""
+    """Return the job, and whether drop_remainder was disabled in the graph for it."""
 
-    def complete(told: GraphAnalysis, element: ElementSpec) -> types_pb2.Job:
+    def complete(analysis: GraphAnalysis, element: ElementSpec) -> types_pb2.Job:
         return jobs.complete(
             draft,
             DatasetFacts(
                 element=element,
-                batched=told.batched,
-                static_batch=told.batch_size,
-                infinite=told.infinite,
+                batched=analysis.batched,
+                static_batch=analysis.batch_size,
+                infinite=analysis.infinite,
                 **facts,
             ),
         )
 
-    job = complete(told, element)
-    kept = bool(told.drop_remainder and job.batched and disable_drop_remainder(graph_def))
-    if kept:
-        told = analyze(graph_def)
-        job = complete(told, with_unknown_batch_size(element))
+    job = complete(analysis, element)
+    disabled = bool(analysis.drop_remainder and job.batched and disable_drop_remainder(graph_def))
+    if disabled:
+        analysis = analyze(graph_def)
+        job = complete(analysis, with_unknown_batch_size(element))
         if job.remainder == types_pb2.KEEP:
             job.remainder = types_pb2.DROP
-    job.warnings.extend(warnings_of(told, job.num_splits))
-    return job, kept
+    job.warnings.extend(warnings_of(analysis, job.num_splits))
+    return job, disabled
 
 
 def _check_spec(expected: ElementSpec, found: ElementSpec, split: int) -> None:
@@ -169,19 +171,19 @@ def _check_spec(expected: ElementSpec, found: ElementSpec, split: int) -> None:
         return
     if found.structure != expected.structure or len(found.leaves) != len(expected.leaves):
         raise DatasetFnError(
-            f"dataset_fn gives elements {to_tf(found)} for split {split}, and {to_tf(expected)} for"
+            f"dataset_fn returns elements {to_tf(found)} for split {split}, and {to_tf(expected)} for"
             " split 0: they must be the same"
         )
     pairs = zip(expected.leaves, found.leaves, strict=True)
     first, mine = next(pair for pair in pairs if pair[0] != pair[1])
     raise DatasetFnError(
-        f"dataset_fn gives {mine.label} as {mine.kind} {mine.dtype} of shape {mine.shape} for"
+        f"dataset_fn returns {mine.label} as {mine.kind} {mine.dtype} of shape {mine.shape} for"
         f" split {split}, and as {first.kind} {first.dtype} of shape {first.shape} for split 0:"
         " they must be the same"
     )
 
 
-def _refuse_python(facts: GraphAnalysis) -> None:
+def _reject_python(facts: GraphAnalysis) -> None:
     if facts.python_ops:
         raise ConfigError(
             "the dataset calls Python (" + ", ".join(facts.python_ops) + "), which cannot leave"
@@ -191,7 +193,7 @@ def _refuse_python(facts: GraphAnalysis) -> None:
 
 
 def warnings_of(facts: GraphAnalysis, num_splits: int) -> list[str]:
-    """What a user should know of a dataset before it runs as `num_splits` splits."""
+    """Return warnings for the user about a dataset that runs as `num_splits` splits."""
     out = []
     if facts.drop_remainder:
         out.append(

@@ -1,8 +1,8 @@
-"""One split of a plain dataset: by files, by elements, or not at all.
+"""Sharding of a plain dataset into splits: by files, by elements, or not at all.
 
-FILE sharding is prepared once, where the dataset was made: TensorFlow finds the readers and puts
-a shard before each. Those shards are marked in the graph, so that each split sets its own number
-on them, and never on a shard of the user's. Unlike TensorFlow's, they may be empty.
+FILE sharding is prepared once, in the trainer: TensorFlow finds the readers and inserts a shard op
+before each. These ops are marked in the graph, so that a split sets its index on them and never on
+a shard op of the user. Unlike TensorFlow's, these shards may be empty.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from distributed_input.tfdata.graph.node_defs import GraphDef, NodeDef
 from distributed_input.tfdata.graph_analysis import analyze
 
 _MARK = "_distributed_input_shard"
-# Numbers that no user shards by: they tell TensorFlow's new shards from the user's.
+# Numbers that users do not shard by: they identify the shard ops that TensorFlow inserted.
 _NUM, _INDEX = 1_597_463_007, 1_597_463_001
 _COUNT_LIMIT = 1_000_000
 _UNSHARDABLE = (
@@ -36,13 +36,13 @@ _UNSHARDABLE = (
 
 @dataclass(frozen=True)
 class ShardableGraph:
-    """A plain dataset, ready for `shard`.
+    """A plain dataset that `shard` can split.
 
     Attributes:
-      graph_def: canonical.
-      policy: as it will be applied: FILE, DATA or OFF.
-      files: how many FILE sharding deals out, where known.
-      warnings: for the user.
+      graph_def: the canonical graph.
+      policy: the policy that is applied: FILE, DATA or OFF.
+      files: the number of files for FILE sharding, if it is known.
+      warnings: messages for the user.
     """
 
     graph_def: GraphDef
@@ -52,14 +52,15 @@ class ShardableGraph:
 
 
 def prepare(dataset: tf.data.Dataset, partitions_of: Callable[[int | None], int]) -> ShardableGraph:
-    """The graph of a plain dataset by the auto-shard policy in its options.
+    """Prepare a plain dataset for the auto-shard policy in its options.
 
     Args:
-      dataset: any.
-      partitions_of: the job's partitions, by the dataset's batch size: each needs a file.
+      dataset: any dataset.
+      partitions_of: returns the number of partitions for the dataset's batch size. Each partition
+        needs at least one file.
 
     Raises:
-      ConfigError: the policy is HINT; or FILE, and there are no files to shard.
+      ConfigError: the policy is HINT, or it is FILE and the dataset reads no files.
     """
     policy = dataset.options().experimental_distribute.auto_shard_policy.name
     if policy in ("DATA", "OFF"):
@@ -88,7 +89,7 @@ def prepare(dataset: tf.data.Dataset, partitions_of: Callable[[int | None], int]
 
 
 def prepare_file_sharding(dataset: tf.data.Dataset) -> GraphDef:
-    """The canonical graph with marked shards before its readers.
+    """Return the canonical graph with marked shard ops before its readers.
 
     Raises:
       ConfigError: TensorFlow finds no files to shard.
@@ -96,7 +97,7 @@ def prepare_file_sharding(dataset: tf.data.Dataset) -> GraphDef:
     options = tf.data.Options()
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.FILE
     try:
-        # What MultiWorkerMirroredStrategy uses; there is no public name for it.
+        # MultiWorkerMirroredStrategy uses this; it has no public name.
         auto_shard = distribute._AutoShardDataset  # noqa: SLF001
         rewritten = auto_shard(dataset.with_options(options), _NUM, _INDEX)
         graph_def = serialize(rewritten)
@@ -116,13 +117,13 @@ def prepare_file_sharding(dataset: tf.data.Dataset) -> GraphDef:
 
 
 def shard(graph_def: GraphDef, policy: str, num_splits: int, split: int) -> GraphDef:
-    """The graph of one split, as a new graph.
+    """Return the graph of one split, as a new graph.
 
     Args:
-      graph_def: of `prepare`.
-      policy: FILE, DATA, or OFF and "": the graph as it is.
-      num_splits: how many splits there are.
-      split: which of them.
+      graph_def: the result of `prepare`.
+      policy: FILE or DATA; OFF or "" for an unchanged graph.
+      num_splits: the number of splits.
+      split: the index of the split.
     """
     out = node_defs.copy_of(graph_def)
     if policy == "DATA":
@@ -139,7 +140,7 @@ def shard(graph_def: GraphDef, policy: str, num_splits: int, split: int) -> Grap
             if _MARK in node.attr:
                 _set_shard(out, node, num_splits, split)
     elif policy not in ("OFF", ""):
-        raise ConfigError(f"shard policy {policy!r}: one of FILE, DATA, OFF")
+        raise ConfigError(f"shard policy {policy!r}: use FILE, DATA or OFF")
     return out
 
 
@@ -150,7 +151,7 @@ def _set_shard(graph_def: GraphDef, node: NodeDef, num_splits: int, split: int) 
 
 
 def _output_attr(graph_def: GraphDef, node: NodeDef, key: str) -> Any:
-    """The types or shapes of a dataset node's elements; some nodes name them `Toutput_types`."""
+    """Return the types or shapes of a dataset's elements; some ops call them `Toutput_types`."""
     nodes = node_defs.by_name(graph_def.node)
     while True:
         for name in (key, "Toutput_types" if key == "output_types" else key):
@@ -160,11 +161,11 @@ def _output_attr(graph_def: GraphDef, node: NodeDef, key: str) -> Any:
 
 
 def count_files(graph_def: GraphDef) -> int | None:
-    """Files that a FILE-sharded graph reads: more splits than these would be empty.
+    """Count the files of a FILE-sharded graph: additional splits would be empty.
 
     Returns:
-      The least number over the graph's readers, or None where there are no marked shards or
-      their number has no bounds.
+      The lowest count of the graph's readers, or None if there are no marked shard ops or the
+      number of files is not limited.
     """
     counts = []
     for node in graph_def.node:

@@ -1,4 +1,4 @@
-"""Where the variables come from that functions read: through calls, back to the graph."""
+"""Finds the variables that functions of a graph capture, through all calls."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from distributed_input.tfdata.graph import node_defs
 from distributed_input.tfdata.graph.node_defs import FunctionDef, GraphDef, NodeDef
 
-# How many inputs come before those that are the function's arguments.
+# The number of inputs before the function's arguments.
 _CALLS = {
     "PartitionedCall": 0,
     "StatefulPartitionedCall": 0,
@@ -22,7 +22,7 @@ _CALLS = {
 
 
 class Captures:
-    """Finds the variables of a graph that stand behind the arguments of its functions."""
+    """Maps the arguments of a graph's functions to the graph's variables."""
 
     def __init__(self, graph_def: GraphDef) -> None:
         self._library = {f.signature.name: f for f in graph_def.library.function}
@@ -36,7 +36,7 @@ class Captures:
                     self._callers.setdefault(ref.name, []).append((scope, node))
 
     def variables(self, function: FunctionDef, argument: str) -> set[str]:
-        """Names of the VarHandleOps that an argument may be; empty where that is not known."""
+        """Return the names of the VarHandleOps that an argument may be; empty if unknown."""
         return set(self._variables(function.signature.name, argument, frozenset()))
 
     def _variables(self, name: str, argument: str, seen: frozenset[str]) -> Iterator[str]:
@@ -60,7 +60,7 @@ class Captures:
 
 
 def _input_of(node: NodeDef, argument: int, arguments: int) -> int | None:
-    """Which input of a calling node is an argument of the function it calls."""
+    """Return the input index of a function's argument in a node that calls the function."""
     if node.op in _CALLS:
         return _CALLS[node.op] + argument
     definition = node_defs.op_def(node.op)
@@ -71,7 +71,7 @@ def _input_of(node: NodeDef, argument: int, arguments: int) -> int | None:
             size = len(node.attr[it.type_list_attr].list.type)
         elif it.number_attr:
             size = node.attr[it.number_attr].i
-        if it.name == "other_arguments":  # what the function captures: its last arguments
+        if it.name == "other_arguments":  # the captures are the last arguments
             captured = argument - (arguments - size)
             return at + captured if captured >= 0 else None
         at += size

@@ -1,4 +1,4 @@
-"""Names inside functions, free of the counters that differ from run to run."""
+"""Canonical names inside functions, without the counters that differ between runs."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ _COLOCATED = b"loc:@"
 
 
 def rename_body(function: FunctionDef, outputs: bool) -> None:
-    """Names a function's arguments and nodes by what they are and where they stand, in place.
+    """Rename a function's arguments and nodes by their base names and order, in place.
 
     Args:
-      function: any.
-      outputs: its results too; not where an op of its name calls it, which names them.
+      function: any function of a graph.
+      outputs: also rename the results; False for a function that is called as an op, because the
+        op's outputs have these names.
     """
     names = _names(function)
     signature = function.signature
@@ -46,7 +47,7 @@ def rename_body(function: FunctionDef, outputs: bool) -> None:
 
 
 def _names(function: FunctionDef) -> dict[str, str]:
-    """The new name of each argument and node."""
+    """Return the new name of each argument and node."""
     out: dict[str, str] = {}
     taken: set[str] = set()
     counts: dict[str, int] = {}

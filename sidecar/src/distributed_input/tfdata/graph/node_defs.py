@@ -17,29 +17,29 @@ FunctionDef: TypeAlias = Any
 
 
 def copy_of(graph_def: GraphDef) -> GraphDef:
-    """A graph of its own, for editing."""
+    """Return a copy of a graph, for editing."""
     out = tf.compat.v1.GraphDef()
     out.CopyFrom(graph_def)
     return out
 
 
 def retval(graph_def: GraphDef) -> NodeDef:
-    """The node whose input is the dataset."""
+    """Return the node whose input is the dataset."""
     return next(node for node in graph_def.node if node.op == "_Retval")
 
 
 def data_inputs(node: NodeDef) -> list[str]:
-    """Names of the inputs that are no control inputs, with their output numbers."""
+    """Return the names of the inputs without control inputs, with their output numbers."""
     return [name for name in node.input if not name.startswith("^")]
 
 
 def source_of(name: str) -> str:
-    """The node that an input names: `^a`, `a`, `a:1` and `a:output:0` are all of node a."""
+    """Return the node name of an input: that of `^a`, `a`, `a:1` and `a:output:0` is a."""
     return name.lstrip("^").split(":", 1)[0]
 
 
 def ancestors(nodes: dict[str, NodeDef], start: NodeDef) -> list[NodeDef]:
-    """The nodes that `start` needs, and itself last; each after its inputs, in a fixed order."""
+    """Return the nodes that `start` depends on, then `start`; inputs first, in a fixed order."""
     done: set[str] = set()
     out: list[NodeDef] = []
     stack: list[tuple[NodeDef, bool]] = [(start, False)]
@@ -60,12 +60,12 @@ def ancestors(nodes: dict[str, NodeDef], start: NodeDef) -> list[NodeDef]:
 
 
 def by_name(nodes: Any) -> dict[str, NodeDef]:
-    """Nodes of a graph or of a function, by name."""
+    """Return the nodes of a graph or of a function by name."""
     return {node.name: node for node in nodes}
 
 
 def function_refs(node: NodeDef) -> Iterator[Any]:
-    """The NameAttrLists in a node's attributes, in a fixed order."""
+    """Yield the NameAttrLists in a node's attributes, in a fixed order."""
     for key in sorted(node.attr):
         value = node.attr[key]
         kind = value.WhichOneof("value")
@@ -77,12 +77,12 @@ def function_refs(node: NodeDef) -> Iterator[Any]:
 
 @functools.lru_cache(maxsize=1024)
 def op_def(name: str) -> Any:
-    """TensorFlow's definition of an op, or None (of a function called as an op, say)."""
+    """Return TensorFlow's definition of an op, or None, for example for a function."""
     return op_def_registry.get(name)
 
 
 def const_value(node: NodeDef | None) -> Any:
-    """The value of a constant of numbers, or None of anything else."""
+    """Return the value of a constant of numbers, or None for other nodes."""
     if node is None or node.op != "Const":
         return None
     tensor = node.attr["value"].tensor
@@ -93,7 +93,7 @@ def const_value(node: NodeDef | None) -> Any:
 
 
 def input_value(nodes: dict[str, NodeDef], node: NodeDef, index: int) -> Any:
-    """The value of an input that is a constant of numbers, or None."""
+    """Return the value of an input that is a constant of numbers, or None."""
     inputs = data_inputs(node)
     if not -len(inputs) <= index < len(inputs):
         return None
@@ -101,7 +101,7 @@ def input_value(nodes: dict[str, NodeDef], node: NodeDef, index: int) -> Any:
 
 
 def add_const(nodes: MutableSequence[NodeDef], name: str, value: int) -> NodeDef:
-    """Adds an int64 scalar to a graph or function."""
+    """Add an int64 scalar to a graph or function, and return its node."""
     node = tf.compat.v1.NodeDef(name=name, op="Const")
     node.attr["dtype"].type = tf.int64.as_datatype_enum
     node.attr["value"].tensor.CopyFrom(tensor_util.make_tensor_proto(np.int64(value)))
@@ -110,5 +110,5 @@ def add_const(nodes: MutableSequence[NodeDef], name: str, value: int) -> NodeDef
 
 
 def to_bytes(message: proto_message.Message) -> bytes:
-    """The same bytes for equal messages."""
+    """Serialize a message; equal messages give equal bytes."""
     return message.SerializeToString(deterministic=True)

@@ -1,7 +1,7 @@
-"""Which ops of a graph are random, and what seeds they have.
+"""Finds the random ops of a graph and their seeds.
 
-Two families: ops with attributes `seed` and `seed2`, and ops (mostly datasets) with inputs of
-these names. Stateless random ops are functions of their inputs and do not count.
+There are two families: ops with attributes `seed` and `seed2`, and ops (mostly datasets) with
+inputs of these names. Stateless random ops are functions of their inputs, so they are excluded.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from distributed_input.tfdata.graph.node_defs import NodeDef
 
 @functools.lru_cache(maxsize=1024)
 def has_seed_attrs(op: str) -> bool:
-    """It has integer attributes `seed` and `seed2`."""
+    """Return whether an op has integer attributes `seed` and `seed2`."""
     definition = node_defs.op_def(op)
     if definition is None:
         return False
@@ -27,34 +27,34 @@ def has_seed_attrs(op: str) -> bool:
 
 @functools.lru_cache(maxsize=1024)
 def seed_inputs(op: str) -> tuple[int, int] | None:
-    """Which inputs are `seed` and `seed2`, or None."""
+    """Return the indexes of the inputs `seed` and `seed2`, or None."""
     definition = node_defs.op_def(op)
     if definition is None:
         return None
-    where: dict[str, int] = {}
+    found: dict[str, int] = {}
     for i, argument in enumerate(definition.input_arg):
         if argument.number_attr or argument.type_list_attr:
-            break  # from here on the numbers are not known
+            break  # the indexes of the later inputs are unknown
         if argument.type == tf.int64.as_datatype_enum:
-            where[argument.name] = i
-    return (where["seed"], where["seed2"]) if {"seed", "seed2"} <= set(where) else None
+            found[argument.name] = i
+    return (found["seed"], found["seed2"]) if {"seed", "seed2"} <= set(found) else None
 
 
 def attr_seeds(node: NodeDef) -> tuple[int, int]:
-    """The seeds of an op with attributes for them."""
+    """Return the seeds in the attributes of an op."""
     return node.attr["seed"].i, node.attr["seed2"].i
 
 
 def input_seeds(nodes: dict[str, NodeDef], node: NodeDef) -> tuple[Any, Any]:
-    """The seeds of an op with inputs for them; None where only running the graph would tell."""
-    where = seed_inputs(node.op)
-    assert where is not None
-    first, second = (_seed_value(nodes, node, index) for index in where)
+    """Return the seeds in the inputs of an op; None for a seed that is computed at run time."""
+    found = seed_inputs(node.op)
+    assert found is not None
+    first, second = (_seed_value(nodes, node, index) for index in found)
     return first, second
 
 
 def is_unseeded(nodes: dict[str, NodeDef], node: NodeDef) -> bool:
-    """A random op whose seeds are both 0, which is TensorFlow's word for none."""
+    """Return whether a node is a random op whose seeds are both 0: TensorFlow's default."""
     if has_seed_attrs(node.op):
         return attr_seeds(node) == (0, 0)
     return seed_inputs(node.op) is not None and input_seeds(nodes, node) == (0, 0)
@@ -63,7 +63,7 @@ def is_unseeded(nodes: dict[str, NodeDef], node: NodeDef) -> bool:
 def _seed_value(nodes: dict[str, NodeDef], node: NodeDef, index: int) -> int | None:
     source = nodes.get(node_defs.source_of(node_defs.data_inputs(node)[index]))
     if source is not None and source.op == "SelectV2":
-        # In functions tf.data writes seed2 as where(both are 0, a constant, seed2).
+        # In functions, tf.data writes seed2 as where(both are 0, a constant, seed2).
         source = nodes.get(node_defs.source_of(node_defs.data_inputs(source)[2]))
     value = node_defs.const_value(source)
     return None if value is None else int(value)

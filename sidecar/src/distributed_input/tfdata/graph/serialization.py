@@ -16,7 +16,7 @@ from distributed_input.api.errors import DatasetFnError
 from distributed_input.tfdata.graph import node_defs
 from distributed_input.tfdata.graph.node_defs import GraphDef
 
-# Variables that functions change: shared by name, so every instance needs names of its own.
+# Ops that change variables. Variables are shared by name, so every instance needs its own names.
 _MUTATES = frozenset(
     "AssignVariableOp AssignAddVariableOp AssignSubVariableOp ResourceScatterUpdate"
     " ResourceScatterAdd RngSkip RngReadAndSkip StatefulUniform StatefulUniformInt"
@@ -27,14 +27,14 @@ _instances = itertools.count()
 
 
 def serialize_raw(dataset: tf.data.Dataset) -> GraphDef:
-    """The dataset's graph as TensorFlow gives it, lookup tables and variables by value.
+    """Return TensorFlow's graph of a dataset, with lookup tables and variables by value.
 
     Raises:
       DatasetFnError: TensorFlow cannot serialize it.
     """
     policy = tf.data.experimental.ExternalStatePolicy.IGNORE
     try:
-        # What tf.data service uses; the public functions keep no external state.
+        # tf.data service uses this method. The public functions reject external state.
         as_graph = dataset._as_serialized_graph  # noqa: SLF001
         graph = as_graph(strip_device_assignment=True, external_state_policy=policy)
     except tf.errors.OpError as error:
@@ -46,13 +46,13 @@ def serialize_raw(dataset: tf.data.Dataset) -> GraphDef:
 
 
 def instantiate(graph_def: GraphDef, element_spec: Any) -> tf.data.Dataset:
-    """A dataset of a graph, which shares no state with any other in this process.
+    """Return a dataset of a graph; it shares no state with other datasets of this process.
 
-    Its functions live and die with it: nothing is registered with the process.
+    Its functions are freed with it.
 
     Args:
-      graph_def: as `canonical` gives it.
-      element_spec: nested TypeSpecs of its elements.
+      graph_def: a canonical graph.
+      element_spec: the nested TypeSpecs of its elements.
     """
     graph_def, private = _with_private_variables(graph_def)
     with tf.device("CPU:0"):
@@ -64,7 +64,7 @@ def instantiate(graph_def: GraphDef, element_spec: Any) -> tf.data.Dataset:
 
 
 def _with_private_variables(graph_def: GraphDef) -> tuple[GraphDef, list[tuple[str, int, Any]]]:
-    """The graph with variables of its own, if its functions change some; and those."""
+    """Return the graph with private variables if its functions change any, and these variables."""
     if not any(node.op in _MUTATES for f in graph_def.library.function for node in f.node_def):
         return graph_def, []
     instance = next(_instances)

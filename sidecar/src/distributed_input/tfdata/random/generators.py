@@ -1,7 +1,7 @@
-"""Random generators that keep their state in variables: another key for each epoch.
+"""New keys, for each epoch, for random generators that keep their state in variables.
 
-They are `tf.random.Generator`, and the seed generators of Keras' layers, which draw a seed for a
-stateless op from a variable and count it up.
+These are `tf.random.Generator` and the seed generators of Keras layers. The latter increment a
+variable and use it as the seed of a stateless op.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ _DRAWS = frozenset(
     " StatefulStandardNormalV2 StatefulTruncatedNormal StatefulRandomBinomial".split()
 )
 _ASSIGNS = ("AssignVariableOp", "AssignAddVariableOp")
-# State as [counter, counter, key], and as [seed, counter] (Keras) or [counter, key]: which number
-# to change for another stream.
+# The index of the key in the state [counter, counter, key], and in [seed, counter] of Keras or
+# [counter, key].
 _KEYS = {(3,): 2, (2,): 0}
-_BITS = 31  # Keras takes no more
+_BITS = 31  # the most that Keras supports
 
 
 def rekey(
     graph_def: GraphDef, own: frozenset[str], key_of: Callable[[list[int], bool], int]
 ) -> None:
-    """Gives the generators of a graph other keys, in place.
+    """Replace the keys of a graph's generators, in place.
 
     Args:
       graph_def: the graph.
-      own: functions whose randomness may differ from split to split.
-      key_of: the new key, by a generator's state, and whether it may differ so.
+      own: functions whose random values may differ between splits.
+      key_of: returns the new key, by a generator's state and whether it may differ between splits.
     """
     captures = Captures(graph_def)
     used: dict[str, bool] = {}
@@ -58,7 +58,7 @@ def rekey(
 
 
 def _states(function: FunctionDef) -> Iterator[str]:
-    """Arguments of a function that are the state of a generator."""
+    """Yield the arguments of a function that are the state of a generator."""
     nodes = node_defs.by_name(function.node_def)
     assigned = {node_defs.source_of(n.input[0]) for n in function.node_def if n.op in _ASSIGNS}
     for node in function.node_def:
