@@ -171,8 +171,8 @@ def _check_spec(expected: ElementSpec, found: ElementSpec, split: int) -> None:
         return
     if found.structure != expected.structure or len(found.leaves) != len(expected.leaves):
         raise DatasetFnError(
-            f"dataset_fn returns elements {to_tf(found)} for split {split}, and {to_tf(expected)} for"
-            " split 0: they must be the same"
+            f"dataset_fn returns elements {to_tf(found)} for split {split}, and {to_tf(expected)}"
+            " for split 0: they must be the same"
         )
     pairs = zip(expected.leaves, found.leaves, strict=True)
     first, mine = next(pair for pair in pairs if pair[0] != pair[1])

@@ -101,7 +101,7 @@ class _Walk:
         self._library = {f.signature.name: f for f in graph_def.library.function}
 
     def function(self, node: NodeDef) -> _Scope | None:
-        """Return the function in which a node creates datasets; skip functions that only call it."""
+        """Return the function in which a node creates datasets; skip functions that only call."""
         for ref in node_defs.function_refs(node):
             function = self._library.get(ref.name)
             if function is None or not function.signature.output_arg:
