@@ -1,16 +1,19 @@
-# Three images: --target operator, sidecar (sidecars and dispatchers; no TensorFlow) or worker.
+# Builds three images: --target operator, --target sidecar or --target worker. The image `sidecar` is
+# for sidecars and dispatchers. It does not contain TensorFlow.
 #
 #     docker build --target worker --tag registry.example/distributed-input-worker:0.1.0 .
 #
-# BASE_IMAGE needs Python 3.11 to 3.13 as `python3`, with its venv module, and CA certificates. Workers
-# on GPUs need one with the CUDA libraries, and --build-arg TENSORFLOW="--package distributed-input
-# --extra worker": the default is TensorFlow without GPU kernels, where there is one.
+# BASE_IMAGE must contain Python 3.11 to 3.13 as `python3`, its venv module, and CA certificates.
+#
+# For workers on GPUs, set BASE_IMAGE to an image with the CUDA libraries, and set
+# --build-arg TENSORFLOW="--package distributed-input --extra worker". The default is TensorFlow
+# without GPU kernels, on platforms that have it.
 ARG BASE_IMAGE=docker.io/library/python:3.12-slim-bookworm
 
-# In each image, what others wrote is one layer and our own code another: a new version of ours moves
-# a megabyte, not a gigabyte.
+# In each image, the dependencies are one layer and our own code is another layer. A new version of
+# our code transfers a megabyte, not a gigabyte.
 FROM ${BASE_IMAGE} AS build
-# The Makefile's UV_VERSION.
+# Must be equal to UV_VERSION in the Makefile.
 ARG UV_VERSION=0.13.8
 ENV UV_PROJECT_ENVIRONMENT=/opt/distributed-input/venv \
     UV_PYTHON=python3 \
@@ -24,7 +27,7 @@ COPY pyproject.toml uv.lock ./
 COPY operator/pyproject.toml operator/
 COPY sidecar/pyproject.toml sidecar/
 ENV SYNC="/opt/uv/bin/uv sync --frozen --inexact --no-dev --no-install-workspace"
-# Every environment finds our own code beside it.
+# Add the folder with our own code to the path of every environment.
 RUN python3 -m venv --without-pip ${UV_PROJECT_ENVIRONMENT} && \
     echo /opt/distributed-input/code > \
         $(${UV_PROJECT_ENVIRONMENT}/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/code.pth
@@ -56,14 +59,14 @@ LABEL org.opencontainers.image.version="${VERSION}" \
       org.opencontainers.image.revision="${REVISION}" \
       org.opencontainers.image.licenses="Apache-2.0" \
       org.opencontainers.image.vendor="DistributedInput"
-# The root file system may be read-only; what wants a home gets one that is not. And what asks for
-# the user's name would look for the number below in vain.
+# The root file system may be read-only, so HOME is a writable folder. USER is set because the numeric
+# user below has no entry in the user database.
 ENV PATH=/opt/distributed-input/code/bin:/opt/distributed-input/venv/bin:${PATH} \
     PYTHONUNBUFFERED=1 \
     HOME=/tmp \
     USER=distributed-input
 WORKDIR /tmp
-# A number: Kubernetes' runAsNonRoot cannot look a name up.
+# Numeric, because Kubernetes cannot verify runAsNonRoot for a user name.
 USER 65532:65532
 
 FROM runtime AS operator

@@ -1,17 +1,17 @@
-# Everything a developer runs. Needs make, bash and Python 3.10 to 3.13; the rest is fetched by `make setup`.
+# All commands for developers. Needs make, bash and Python 3.10 to 3.13. `make setup` downloads the rest.
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 
-# uv lives outside the checkout, keyed by version, so that every checkout shares it and none installs it twice.
+# uv is outside of the checkout, in one folder per version, so that all checkouts share it.
 UV_VERSION := 0.13.8
 CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/distributed-input
 UV := $(CACHE)/uv-$(UV_VERSION)/bin/uv
-# The first that TensorFlow has wheels for; override with `make PYTHON=...`.
+# The first Python that TensorFlow has wheels for. Override: `make PYTHON=...`.
 PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3 python3.10; do $$p -c \
 	'import sys; (3, 10) <= sys.version_info < (3, 14) or sys.exit(1); print(sys._base_executable)' 2>/dev/null && break; done)
 SYNCED := .venv/.synced
-# Beside the first, and only for the examples: see pyproject.toml.
+# A second environment, only for the examples: see pyproject.toml.
 EXAMPLES := .venv-examples
 DRAWING := $(EXAMPLES)/.synced
 DATA := examples/digits/data examples/photos/data
@@ -21,12 +21,12 @@ export UV_PYTHON_DOWNLOADS := never
 export TF_CPP_MIN_LOG_LEVEL ?= 2
 unexport PYTHONPATH VIRTUAL_ENV UV_PYTHON
 
-# The low version is deliberate: its stubs run on every protobuf runtime from 4.25 to 7.
+# An old version on purpose: its stubs run on every protobuf runtime from 4.25 to 7.
 PROTOC = $(UV) run --quiet --isolated --no-project --no-config --python '>=3.10,<3.13' \
 	--with grpcio-tools==1.62.3 --with 'setuptools<80' python -m grpc_tools.protoc -I.
 PROTOS = distributed_input/api/proto/*.proto
 
-# What `make test` runs: the lanes side by side, as much of what each does is waiting; within a lane the quick ones first.
+# `make test` runs the lanes in parallel, because each lane often waits. Fast parts come first in a lane.
 LANES := machine cluster
 machine_LANE := lint types contracts protos-check crds-check unit charts integration compat faults
 cluster_LANE := operator cluster e2e
@@ -37,12 +37,12 @@ PARTS := $(foreach lane,$(LANES),$($(lane)_LANE))
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-setup: $(SYNCED) $(DRAWING) ## Make .venv and .venv-examples: both packages (editable) and the tools, at the locked versions
+setup: $(SYNCED) $(DRAWING) ## Create .venv and .venv-examples: both packages (editable) and the tools, at locked versions
 
-run: $(SYNCED) examples/digits/data ## Train the digits example here, with its input pipeline in processes beside it
+run: $(SYNCED) examples/digits/data ## Train the digits example, with its input pipeline in local processes
 	distributed-input run examples/digits/input.yaml -- python examples/digits/train.py
 
-test: $(SYNCED) $(DRAWING) $(DATA) ## All checks and tests; the time of each part at the end
+test: $(SYNCED) $(DRAWING) $(DATA) ## Run all checks and tests; print the time of each part at the end
 	@logs=$$(mktemp -d); trap 'rm -rf "$$logs"' EXIT; began=$$SECONDS; \
 	for part in $(PARTS); do echo "$$part FAILED: it did not end" >"$$logs/$$part.time"; done; \
 	$(foreach lane,$(LANES),$(MAKE) --no-print-directory lane PARTS='$($(lane)_LANE)' LOGS="$$logs" & )wait; \
@@ -50,7 +50,7 @@ test: $(SYNCED) $(DRAWING) $(DATA) ## All checks and tests; the time of each par
 	printf '%-14s %6d s\n' all $$((SECONDS - began)); \
 	! grep -q FAILED "$$logs"/*.time
 
-# What a part prints comes when it is over, so that the lanes' lines do not mix.
+# Print the output of a part after it ends, so that the output of the lanes does not mix.
 lane:
 	@for part in $(PARTS); do \
 		echo "==> $$part"; start=$$SECONDS; \
@@ -59,93 +59,93 @@ lane:
 		{ echo "==> $$part: $$result"; cat "$(LOGS)/$$part.log"; } \
 	done
 
-lint: $(SYNCED) ## ruff: rules and format; and that uv.lock is what the projects ask for
+lint: $(SYNCED) ## Check rules and format with ruff, and check that uv.lock is up to date
 	$(UV) lock --check --quiet
 	ruff check .
 	ruff format --check .
 
-format: $(SYNCED) ## Let ruff mend what it can
+format: $(SYNCED) ## Fix and format the code with ruff
 	ruff check --fix-only .
 	ruff format .
 
-types: $(SYNCED) ## mypy: strict on both source trees
+types: $(SYNCED) ## Check types with mypy (strict)
 	mypy
 
-contracts: $(SYNCED) ## import-linter: which part may import what
+contracts: $(SYNCED) ## Check the import contracts with import-linter
 	lint-imports
 
-unit: $(SYNCED) ## Tests of one piece at a time
+unit: $(SYNCED) ## Run unit tests and the simulator's tests
 	pytest tests/unit tests/simulator
 
-integration: $(SYNCED) $(DATA) ## Tests of real processes on this machine
+integration: $(SYNCED) $(DATA) ## Run tests with real processes on this machine
 	pytest tests/integration
 
-compat: $(SYNCED) $(DATA) ## What the references show, with our input; and that docs/compatibility.md says what came of it
+compat: $(SYNCED) $(DATA) ## Run the compatibility tests, and check that docs/compatibility.md is up to date
 	python -m testing.compat
 
-compat-page: $(SYNCED) $(DATA) ## Write docs/compatibility.md from them anew
+compat-page: $(SYNCED) $(DATA) ## Run the compatibility tests, and write docs/compatibility.md
 	python -m testing.compat --write
 
-# Before pytest, which limits each test's time: the first build takes minutes.
+# Build the tools before pytest, because pytest limits each test's time and the first build takes minutes.
 TOOLS = python -m testing.cluster tools
-# Where this machine can have no cluster the tests say so.
+# If this machine cannot run a cluster, the tests report it.
 NODE = python -m testing.cluster up || true
 
-charts: $(SYNCED) ## helm lint, and the chart's templates before a real API server
+charts: $(SYNCED) ## Test the chart: helm lint, and its templates with a real API server
 	$(TOOLS)
 	pytest tests/charts
 
-operator: $(SYNCED) ## The operator before a real API server: rules, children, faults, rights
+operator: $(SYNCED) ## Test the operator with a real API server
 	$(TOOLS)
 	pytest tests/operator
 
-cluster: $(SYNCED) $(DRAWING) ## Tests of the test cluster itself, and of the images on it
+cluster: $(SYNCED) $(DRAWING) ## Test the test cluster and the images on it
 	$(TOOLS)
 	$(NODE)
 	pytest tests/cluster
 
-e2e: $(SYNCED) $(DRAWING) ## On a real node: install, apply, train, kill what can die, upgrade (root, or E2E_KUBECONFIG)
+e2e: $(SYNCED) $(DRAWING) ## Test on a real node: install, train, kill parts, upgrade (root, or E2E_KUBECONFIG)
 	$(TOOLS)
 	$(NODE)
 	pytest tests/e2e
 
-cluster-up: $(SYNCED) $(DRAWING) ## A Kubernetes with one node on this machine, with this checkout's images (root)
+cluster-up: $(SYNCED) $(DRAWING) ## Start Kubernetes with one node on this machine, with this checkout's images (root)
 	python -m testing.cluster up
 
-cluster-down: $(SYNCED) ## Take it away, also after a crash
+cluster-down: $(SYNCED) ## Stop this cluster, also after a crash
 	python -m testing.cluster down
 
-faults: $(SYNCED) ## Seeded schedules of faults against real processes, and what shows that each guard is needed
+faults: $(SYNCED) ## Run seeded schedules of faults against real processes, and test that each guard is needed
 	pytest tests/chaos
 
-chaos: $(SYNCED) ## More of them: make chaos N=100 SEED=0
+chaos: $(SYNCED) ## Run more schedules of faults: make chaos N=100 SEED=0
 	python -m testing.chaos --n $(or $(N),100) --seed $(or $(SEED),0)
 
-simulate: $(DRAWING) ## Scaling beside other ways to scale: the table and pictures of docs/scaling.md
+simulate: $(DRAWING) ## Simulate scaling; write the table and pictures of docs/scaling.md
 	$(EXAMPLES)/bin/python -m testing.simulator
 
 bench: $(SYNCED) $(DATA) ## Measure throughput on this machine
 	python -m testing.bench
 
-protos: $(UV) ## Generate the stubs from the .proto files anew
+protos: $(UV) ## Generate the stubs from the .proto files
 	cd sidecar/src && $(PROTOC) --python_out=. --pyi_out=. $(PROTOS)
 
-protos-check: $(UV) ## Fail where the stubs are not what the .proto files give
+protos-check: $(UV) ## Check that the stubs match the .proto files
 	@fresh=$$(mktemp -d) && trap 'rm -rf "$$fresh"' EXIT && cd sidecar/src && \
 	$(PROTOC) --python_out="$$fresh" --pyi_out="$$fresh" $(PROTOS) && \
 	diff -r -x '*.proto' -x '__*__*' -x py.typed "$$fresh/distributed_input/api/proto" distributed_input/api/proto || \
 	{ echo 'The stubs differ from the .proto files: run `make protos` and commit what it writes.'; exit 1; }
 
-crds: $(SYNCED) ## Generate the custom resource definition from the typed model anew
+crds: $(SYNCED) ## Generate the custom resource definitions from the models
 	python -m distributed_input.api.resource.crd > crds/distributedinputs.yaml
 	python -m distributed_input.api.resource.policy_crd > crds/inputpolicies.yaml
 
-crds-check: $(SYNCED) ## Fail where the definition is not what the model gives
+crds-check: $(SYNCED) ## Check that the custom resource definitions match the models
 	@diff crds/distributedinputs.yaml <(python -m distributed_input.api.resource.crd) && \
 	diff crds/inputpolicies.yaml <(python -m distributed_input.api.resource.policy_crd) || \
 	{ echo 'The definition differs from the model: run `make crds` and commit what it writes.'; exit 1; }
 
-clean: ## Remove what the targets made in the checkout
+clean: ## Remove everything that the targets created in the checkout
 	rm -rf .venv .venv-examples .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 

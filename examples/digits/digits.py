@@ -1,9 +1,9 @@
 """The dataset: 1,797 handwritten digits as TFRecord shards, and the function that reads them.
 
-The digits are those that scikit-learn bundles (8x8 pixels, ten classes). Every row has an
-id, 0 to 1,796; every fifth is kept for testing and never given to training.
+The digits come from scikit-learn (8x8 pixels, ten classes). Every row has an id, 0 to 1,796.
+Every fifth row is reserved for tests and never used for training.
 
-    python examples/digits/digits.py FOLDER      write the shards
+    python examples/digits/digits.py FOLDER      # writes the shards
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ FEATURES = {
 def dataset_fn(
     ctx: tf.distribute.InputContext, folder: str = "data", part: str = "train"
 ) -> tf.data.Dataset:
-    """One input pipeline's share of the digits, as `distribute_datasets_from_function` takes it.
+    """Return one input pipeline's share, for `distribute_datasets_from_function`.
 
     Args:
-        ctx: which of how many pipelines this is.
-        folder: of the shards, relative to this file; written first where it is missing.
+        ctx: index of this pipeline and number of pipelines.
+        folder: folder of the shards, relative to this file. Written if it does not exist.
         part: "train", or "test" for every fifth row.
 
     Returns:
@@ -51,15 +51,15 @@ def dataset_fn(
 
 
 def ids(part: str = "train") -> set[int]:
-    """The ids that a part has: what an epoch of it must deliver, each exactly once."""
+    """Return the ids of a part. An epoch of it must deliver each id exactly once."""
     return {i for i in range(ROWS) if (i % TEST_EVERY == 0) == (part == "test")}
 
 
 def write_shards(folder: Path, shards: int = 12) -> Path:
-    """Write the digits as TFRecord files, unless `folder` is there already.
+    """Write the digits as TFRecord files if `folder` does not exist.
 
-    Any number of processes may call this at once: each writes a folder of its own, and the
-    first to rename it wins, so nobody ever sees half a data set.
+    Any number of processes may call this at the same time. Each writes its own folder, and the
+    first one renames it to `folder`. No process can read an incomplete data set.
 
     Returns:
         `folder`.
@@ -68,7 +68,7 @@ def write_shards(folder: Path, shards: int = 12) -> Path:
         return folder
     from sklearn.datasets import (
         load_digits,
-    )  # only who writes the shards needs scikit-learn
+    )  # only needed to write the shards
 
     digits = load_digits()
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -80,10 +80,10 @@ def write_shards(folder: Path, shards: int = 12) -> Path:
                 for i in range(shard, ROWS, shards):
                     pixels = digits.images[i].astype("uint8").tobytes()
                     file.write(_example(i, pixels, int(digits.target[i])))
-        mine.chmod(0o755)  # mkdtemp's is private
+        mine.chmod(0o755)  # mkdtemp creates a private folder
         os.rename(mine, folder)
     except OSError:
-        if not folder.is_dir():  # else another process was first
+        if not folder.is_dir():  # otherwise another process was first
             raise
     finally:
         shutil.rmtree(mine, ignore_errors=True)
@@ -91,7 +91,7 @@ def write_shards(folder: Path, shards: int = 12) -> Path:
 
 
 def _example(row: int, pixels: bytes, label: int) -> bytes:
-    """A serialized tf.train.Example; `pixels` are 8 rows of 8 bytes with values 0..16."""
+    """Return a serialized tf.train.Example; `pixels`: 8 rows of 8 bytes with values 0..16."""
     feature = {
         "id": tf.train.Feature(int64_list=tf.train.Int64List(value=[row])),
         "image": tf.train.Feature(bytes_list=tf.train.BytesList(value=[pixels])),

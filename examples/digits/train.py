@@ -1,9 +1,9 @@
-"""Train a small classifier on two replicas, and count what they were fed.
+"""Train a small classifier on two replicas, and count the rows that they read.
 
     distributed-input run examples/digits/input.yaml -- python examples/digits/train.py
     distributed-input run examples/digits/input.yaml --trainers 2 -- python examples/digits/train.py
 
-or the same code in pods to which the operator gave sidecars: see cluster.yaml.
+The same code runs in pods with sidecars from the operator: see cluster.yaml.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Hide what TensorFlow's libraries write to stderr as they load; exceptions still show."""
+    """Hide the output of TensorFlow's libraries to stderr while they load, but not exceptions."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     stderr = os.dup(2)
     with open(os.devnull, "wb") as nowhere:
@@ -42,8 +42,9 @@ LEAST_ACCURACY = 0.95
 
 
 def replicas() -> tf.distribute.Strategy:
-    """Over the trainers that TF_CONFIG names; of a trainer alone over its GPUs, and without any
-    over the CPU cut in two, to have two replicas.
+    """Return a strategy over the trainers in TF_CONFIG, over the GPUs, or over two CPU devices.
+
+    TF_CONFIG has precedence. Without GPUs, the CPU is split into two logical devices.
     """
     tf.get_logger().setLevel("ERROR")
     if "TF_CONFIG" in os.environ:
@@ -56,9 +57,10 @@ def replicas() -> tf.distribute.Strategy:
 
 
 def build_model() -> tf.keras.Model:
-    """Logits of ten classes from images [b, 8, 8, 1]; b may be 0 in an epoch's last step.
+    """Return a model: logits of ten classes from images [b, 8, 8, 1].
 
-    Dense layers, because TensorFlow's convolution on CPUs fails on a batch without rows.
+    b may be 0 in an epoch's last step. The layers are dense, because TensorFlow's convolution on
+    CPUs fails on a batch without rows.
     """
     return tf.keras.Sequential(
         [
@@ -72,9 +74,10 @@ def build_model() -> tf.keras.Model:
 
 
 def build_step(strategy: tf.distribute.Strategy, model: tf.keras.Model) -> Callable[[Any], Any]:
-    """A function that trains on one step's batches: the sum of their rows' losses, and their ids.
+    """Return a function that trains on the batches of one step.
 
-    Of all replicas, on whichever trainer they are.
+    The function returns the sum of the rows' losses and the rows' ids, over all replicas of all
+    trainers.
     """
     with strategy.scope():
         optimizer = tf.keras.optimizers.Adam(3e-3)
@@ -98,7 +101,7 @@ def build_step(strategy: tf.distribute.Strategy, model: tf.keras.Model) -> Calla
 
 
 def account(seen: Counter[int], wanted: set[int]) -> str:
-    """What an epoch delivered, in words. Exits where that is not every row exactly once."""
+    """Return a summary of an epoch. Exit if not every row arrived exactly once."""
     if seen != Counter(wanted):
         sys.exit(
             f"{seen.total()} rows, {len(seen)} different: {len(wanted - set(seen))} rows are "
@@ -108,7 +111,7 @@ def account(seen: Counter[int], wanted: set[int]) -> str:
 
 
 def accuracy(model: tf.keras.Model) -> float:
-    """On the test part, read in this process by the very same dataset_fn."""
+    """Return the accuracy on the test part, read in this process with the same dataset_fn."""
     right = total = 0
     for batch in digits.dataset_fn(tf.distribute.InputContext(), part="test"):
         guess = tf.argmax(model(batch["image"], training=False), axis=1)
@@ -118,7 +121,7 @@ def accuracy(model: tf.keras.Model) -> float:
 
 
 def main() -> None:
-    """Train, then test. Exits with 1 where rows are lost or repeated, or nothing was learned."""
+    """Train, then test. Exit with 1 if rows are lost or repeated, or the accuracy is too low."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--epochs", type=int, default=12)
     epochs = parser.parse_args().epochs

@@ -1,4 +1,4 @@
-"""Train on the digits with PyTorch: batches are numpy arrays, TensorFlow is not imported here.
+"""Train on the digits with PyTorch. Batches are numpy arrays. TensorFlow is not imported.
 
 distributed-input run examples/digits/input.yaml -- python examples/frameworks/train_torch.py
 """
@@ -12,12 +12,12 @@ import torch
 import distributed_input
 
 EPOCHS, RATE = 8, 0.3
-ROWS = 1437  # of an epoch
+ROWS = 1437  # rows of an epoch
 MOST_LOSS = 0.35
 
 
 def main() -> None:
-    """Exits with 1 where rows are missing or nothing was learned."""
+    """Train. Exit with 1 if rows are missing or the loss is too high."""
     torch.manual_seed(0)
     model = torch.nn.Sequential(
         torch.nn.Flatten(), torch.nn.Linear(64, 128), torch.nn.ReLU(), torch.nn.Linear(128, 10)
@@ -26,8 +26,8 @@ def main() -> None:
     with distributed_input.connect() as digits:
         for epoch in range(EPOCHS):
             rows, total = 0, 0.0
-            for batch in digits.numpy():  # every call is the next epoch
-                # torch.tensor copies: torch knows no read-only memory, and this is shared.
+            for batch in digits.numpy():  # every call starts the next epoch
+                # The arrays are read-only shared memory, which torch does not support: copy.
                 images, labels = torch.tensor(batch["image"]), torch.tensor(batch["label"])
                 loss = torch.nn.functional.cross_entropy(model(images), labels)
                 optimizer.zero_grad()

@@ -1,10 +1,10 @@
 """The dataset: a few thousand JPEG photographs, decoded, cropped, flipped and resized.
 
-The pictures are windows of the photographs that scikit-learn and scikit-image bundle, each cut
-out elsewhere and encoded anew, so that every row costs what a row of ImageNet costs (about
-500x375 pixels) and no two are alike. Every row has an id, 0 to ROWS - 1.
+The pictures are windows of photographs from scikit-learn and scikit-image. Each window is cut at
+another place and encoded separately, so no two are equal. A row costs as much as a row of ImageNet
+(about 500x375 pixels). Every row has an id, 0 to ROWS - 1.
 
-    python examples/photos/photos.py FOLDER      write the shards
+    python examples/photos/photos.py FOLDER      # writes the shards
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ FEATURES = {
 
 
 def dataset_fn(ctx: tf.distribute.InputContext, folder: str = "data") -> tf.data.Dataset:
-    """One input pipeline's share of the photos, as `distribute_datasets_from_function` takes it.
+    """Return one input pipeline's share, for `distribute_datasets_from_function`.
 
-    The images stay uint8: a quarter of float32's bytes on the way to the accelerator, which
-    casts and scales them in no time.
+    The images stay uint8. They need a quarter of the bytes of float32 on the way to the
+    accelerator, which casts and scales them quickly.
 
     Args:
-        ctx: which of how many pipelines this is.
-        folder: of the shards, relative to this file; written first where it is missing.
+        ctx: index of this pipeline and number of pipelines.
+        folder: folder of the shards, relative to this file. Written if it does not exist.
 
     Returns:
         Batches of {"id": int64 [b], "image": uint8 [b, 224, 224, 3], "label": int64 [b]}.
@@ -63,7 +63,7 @@ def dataset_fn(ctx: tf.distribute.InputContext, folder: str = "data") -> tf.data
 
 
 def _augment(serialized: tf.Tensor) -> dict[str, tf.Tensor]:
-    """What an image classifier is trained on: a random box of the picture, perhaps mirrored."""
+    """Decode a random box of the picture, flip it at random and resize it."""
     row = tf.io.parse_single_example(serialized, FEATURES)
     jpeg = row.pop("jpeg")
     begin, size, _ = tf.image.sample_distorted_bounding_box(
@@ -72,7 +72,7 @@ def _augment(serialized: tf.Tensor) -> dict[str, tf.Tensor]:
         area_range=(0.08, 1.0),
         aspect_ratio_range=(3 / 4, 4 / 3),
         use_image_if_no_bounding_boxes=True,
-        seed=1,  # workers run deterministic ops, which want one; every epoch makes its own of it
+        seed=1,  # deterministic ops need a seed; workers derive a new one for every epoch
     )
     window = tf.concat([begin[:2], size[:2]], axis=0)  # y, x, height, width
     image = tf.io.decode_and_crop_jpeg(jpeg, window, channels=3)
@@ -82,10 +82,10 @@ def _augment(serialized: tf.Tensor) -> dict[str, tf.Tensor]:
 
 
 def write_shards(folder: Path, rows: int = ROWS, shards: int = 32) -> Path:
-    """Write the photos as TFRecord files, unless `folder` is there already.
+    """Write the photos as TFRecord files if `folder` does not exist.
 
-    Any number of processes may call this at once: each writes a folder of its own, and the
-    first to rename it wins, so nobody ever sees half a data set.
+    Any number of processes may call this at the same time. Each writes its own folder, and the
+    first one renames it to `folder`. No process can read an incomplete data set.
 
     Returns:
         `folder`.
@@ -101,10 +101,10 @@ def write_shards(folder: Path, rows: int = ROWS, shards: int = 32) -> Path:
             writers[row % shards].write(example)
         for writer in writers:
             writer.close()
-        mine.chmod(0o755)  # mkdtemp's is private
+        mine.chmod(0o755)  # mkdtemp creates a private folder
         os.rename(mine, folder)
     except OSError:
-        if not folder.is_dir():  # else another process was first
+        if not folder.is_dir():  # otherwise another process was first
             raise
     finally:
         shutil.rmtree(mine, ignore_errors=True)
@@ -112,7 +112,7 @@ def write_shards(folder: Path, rows: int = ROWS, shards: int = 32) -> Path:
 
 
 def _examples(rows: int) -> Iterator[bytes]:
-    """Serialized tf.train.Examples with ids 0 to rows - 1, the same in every process."""
+    """Yield serialized tf.train.Examples with ids 0 to rows - 1, equal in every process."""
     chance = random.Random(0)
     pictures = [tf.io.decode_jpeg((files(m) / name).read_bytes()) for m, name in PICTURES]
     for row in range(rows):

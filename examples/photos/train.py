@@ -1,9 +1,9 @@
-"""Go through the photos as a trainer would: rows/s, and a count of every id.
+"""Read the photos as a trainer does. Print rows/s and check the count of every id.
 
     distributed-input run examples/photos/input.yaml -- python examples/photos/train.py
 
-or the same code in a pod to which the operator gave a sidecar. The step computes what one
-computes of a data set before training: the mean and standard deviation of its pixels.
+The same code runs in a pod with a sidecar from the operator. The step computes the mean and the
+standard deviation of the pixels.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from collections.abc import Iterator
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Hide what TensorFlow's libraries write to stderr as they load; exceptions still show."""
+    """Hide the output of TensorFlow's libraries to stderr while they load, but not exceptions."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     stderr = os.dup(2)
     with open(os.devnull, "wb") as nowhere:
@@ -40,14 +40,14 @@ with quiet():
 
 
 def moments(batch: dict[str, tf.Tensor]) -> tf.Tensor:
-    """Count, sum and sum of squares of the pixels of one replica's batch: float32 [3]."""
+    """Return count, sum and sum of squares of a replica's pixels: float32 [3]."""
     pixels = tf.cast(batch["image"], tf.float32) / 255.0
     count = tf.cast(tf.size(pixels), tf.float32)
     return tf.stack([count, tf.reduce_sum(pixels), tf.reduce_sum(pixels**2)])
 
 
 def account(seen: Counter[int], wanted: set[int]) -> str:
-    """What an epoch delivered, in words. Exits where that is not every row exactly once."""
+    """Return a summary of an epoch. Exit if not every row arrived exactly once."""
     if seen != Counter(wanted):
         sys.exit(
             f"{seen.total()} rows, {len(seen)} different: {len(wanted - set(seen))} rows are "
@@ -57,13 +57,13 @@ def account(seen: Counter[int], wanted: set[int]) -> str:
 
 
 def main() -> None:
-    """Go through the epochs. Exits with 1 where rows are lost or repeated."""
+    """Read all epochs. Exit with 1 if rows are lost or repeated."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--epochs", type=int, default=3)
     epochs = parser.parse_args().epochs
 
     tf.get_logger().setLevel("ERROR")
-    strategy = tf.distribute.MirroredStrategy()  # over the GPUs, or the CPU where there is none
+    strategy = tf.distribute.MirroredStrategy()  # over the GPUs, or the CPU if there are none
 
     @tf.function
     def step(batch: dict[str, tf.Tensor]) -> tf.Tensor:

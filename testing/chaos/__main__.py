@@ -12,9 +12,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from testing.chaos.draw import draw
-from testing.chaos.forks import Forks
 from testing.chaos.run import Outcome, run
 from testing.chaos.table import summary, table
+from testing.processes.forks import Forks
 
 
 def _parser() -> argparse.ArgumentParser:

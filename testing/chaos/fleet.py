@@ -20,9 +20,9 @@ from distributed_input.runtime.credentials import Credentials
 from distributed_input.runtime.serving import open_channel
 from distributed_input.runtime.stubs import Stub
 from testing.chaos import rows
-from testing.chaos.forks import Forks, Process, ProcessError
 from testing.chaos.proxy import Loop, Proxy
 from testing.chaos.schedule import Data, Schedule, Topology
+from testing.processes.forks import Forks, Process, ProcessError
 
 INPUT = "train"
 HEARTBEAT_SECONDS = 0.25

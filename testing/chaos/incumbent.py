@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from testing.chaos.document import write_section
-from testing.chaos.forks import Forks, Process, ProcessError
 from testing.chaos.run import run
 from testing.chaos.schedule import Data, Fault, Schedule, Topology
+from testing.processes.forks import Forks, Process, ProcessError
 
 ELEMENTS = 40
 COMEBACKS = {"same": "at the same address", "new": "at a new address", "never": "not at all"}

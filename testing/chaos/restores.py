@@ -19,9 +19,9 @@ from distributed_input.api.proto import trainer_pb2
 from testing.chaos.consumers import Consumers, Rows
 from testing.chaos.document import write_section
 from testing.chaos.fleet import Fleet
-from testing.chaos.forks import Forks
 from testing.chaos.schedule import Data, Schedule, Topology
 from testing.chaos.table import quantile
+from testing.processes.forks import Forks
 
 _PATIENCE_SECONDS = 120.0
 STATE_BYTES = 64 << 10

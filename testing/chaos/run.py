@@ -16,10 +16,10 @@ from dataclasses import dataclass, field
 from testing.chaos.consumers import Consumers, Hung, Rows, Saved
 from testing.chaos.faults import Applied, Injector
 from testing.chaos.fleet import Fleet
-from testing.chaos.forks import Forks, ProcessError
 from testing.chaos.ledger import Ledger, Verdict
 from testing.chaos.logcheck import Replay, replays, suspicious
 from testing.chaos.schedule import Fault, Schedule
+from testing.processes.forks import Forks, ProcessError
 
 _RING_SECONDS = 6.0
 _STEPS_KEPT = 2000

@@ -23,9 +23,9 @@ from testing.chaos.__main__ import told
 from testing.chaos.document import write_section
 from testing.chaos.faults import Applied
 from testing.chaos.fleet import Fleet
-from testing.chaos.forks import Forks
 from testing.chaos.run import run
 from testing.chaos.schedule import Data, Fault, Schedule, Topology
+from testing.processes.forks import Forks
 
 _LOOK_SECONDS = 5.0
 _WARM_SECONDS = 60.0

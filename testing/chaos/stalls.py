@@ -16,10 +16,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from testing.chaos.document import write_section
-from testing.chaos.forks import Forks
 from testing.chaos.run import Outcome, run
 from testing.chaos.schedule import Data, Fault, Schedule, Topology
 from testing.chaos.table import quantile, stalls_of
+from testing.processes.forks import Forks
 
 _STEPS = 100
 # A split is several times what the queues hold, so that there is something to make again.

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import shutil
+import signal
 import tempfile
 from pathlib import Path
 from types import TracebackType
 
 from distributed_input.runner.processes.trainers import free_ports
-from testing.integration.cluster import Part, ended_within
+from testing.integration.cluster import Part
+from testing.processes.forks import ProcessError
 
 WORKERS = 2
 
@@ -31,7 +33,7 @@ class StockServers:
             Part(
                 self.folder,
                 f"tf-data-worker-{index}",
-                "stock",
+                "tf_data_service",
                 [
                     *("worker", "--dispatcher", f"127.0.0.1:{port}"),
                     *("--port", str(own), "--advertise", f"127.0.0.1:{own}"),
@@ -50,7 +52,9 @@ class StockServers:
 
     def _dispatcher(self) -> Part:
         self._lives += 1
-        return Part(self.folder, f"tf-data-dispatcher-{self._lives}", "stock", self._flags)
+        return Part(
+            self.folder, f"tf-data-dispatcher-{self._lives}", "tf_data_service", self._flags
+        )
 
     def __enter__(self) -> StockServers:
         return self
@@ -63,8 +67,10 @@ class StockServers:
     ) -> None:
         parts = [*self.workers, self.dispatcher]
         for part in parts:
-            part.process.terminate()
+            part.signal(signal.SIGTERM)
         for part in parts:
-            if not ended_within(part.process, 10):
+            try:
+                part.process.wait(10)
+            except ProcessError:
                 part.kill()
         shutil.rmtree(self.folder, ignore_errors=True)

@@ -11,15 +11,10 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import secrets
-import select
 import shutil
 import signal
-import subprocess
-import sys
 import tempfile
-import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
@@ -31,11 +26,11 @@ from distributed_input.api.resource.load import data_plane_config
 from distributed_input.runtime.credentials import Credentials
 from distributed_input.runtime.serving import open_channel
 from distributed_input.runtime.stubs import Stub
+from testing.processes import forks
+from testing.processes.forks import ProcessError
 
 DATASETS = Path(__file__).parent / "datasets"
 """Modules with entry points; on every worker's path."""
-READY_SECONDS = 90.0
-"""TensorFlow alone takes seconds to import, and the machine may be busy."""
 STOP_SECONDS = 15.0
 
 
@@ -61,83 +56,80 @@ def spec(entry_point: str = "", args: Mapping[str, Any] | None = None, **fields:
 
 
 class Part:
-    """One process. Attributes: `name`, `process`, `log` (its stderr, a file)."""
+    """One process of the cluster.
+
+    Attributes:
+        name: for messages.
+        process: the process; its log has stdout and stderr.
+    """
 
     def __init__(self, folder: Path, name: str, kind: str, flags: list[str], **env: str) -> None:
         self.name = name
-        self.log = folder / f"{name}.log"
-        self._ready = folder / f"{name}.ready"
-        self._told = 0
-        outer = {"TF_CPP_MIN_LOG_LEVEL": "2", **os.environ}
-        with self.log.open("wb") as log:
-            self.process = subprocess.Popen(
-                [
-                    *(sys.executable, "-m", f"distributed_input.{kind}", *flags),
-                    *("--ready-file", str(self._ready)),
-                ],
-                env={**outer, "DISTRIBUTED_INPUT_DIE_WITH_PARENT": str(os.getpid()), **env},
-                cwd=folder,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-            )
+        self._read = 0
+        self.process = forks.shared().start(
+            f"distributed_input.{kind}.main",
+            name,
+            folder,
+            flags,
+            env=env,
+            heavy=kind in ("worker", "tf_data_service"),
+        )
+
+    @property
+    def log(self) -> Path:
+        return self.process.log
 
     @property
     def pid(self) -> int:
         return self.process.pid
 
-    def wait_ready(self, seconds: float = READY_SECONDS) -> dict[str, Any]:
-        """What it wrote when it began to serve. Raises AssertionError with the end of its log."""
-        deadline = time.monotonic() + seconds
-        while not self._ready.exists():
-            if ended_within(self.process, 0.02):
-                raise AssertionError(
-                    f"{self.name} ended with {self.process.wait()}:\n{self.tail()}"
-                )
-            if time.monotonic() > deadline:
-                raise AssertionError(f"{self.name} is not ready after {seconds} s:\n{self.tail()}")
-        found: dict[str, Any] = json.loads(self._ready.read_text())
-        return found
+    def wait_ready(self) -> dict[str, Any]:
+        """Return the content of the ready file. Raises AssertionError with the end of the log."""
+        try:
+            return self.process.ready()
+        except ProcessError as error:
+            raise AssertionError(str(error)) from error
 
     @property
     def address(self) -> str:
-        """host:port where it serves, or its socket's path."""
+        """Return host:port of the server, or the path of its socket."""
         return str(self.wait_ready()["address"])
 
     def signal(self, number: int) -> None:
-        """Send a signal, if it lives."""
-        self.process.send_signal(number)
+        """Send a signal, if the process is alive."""
+        self.process.signal(number)
 
     def kill(self) -> None:
-        """SIGKILL, and wait until it is gone."""
+        """Send SIGKILL and wait for the end."""
         self.process.kill()
-        self.process.wait()
 
     def stop(self) -> int:
-        """SIGTERM, and wait; the exit status. Raises AssertionError where it had to be killed."""
-        self.process.terminate()
-        if not ended_within(self.process, STOP_SECONDS):
-            self.kill()
-            raise AssertionError(
-                f"{self.name} outlived SIGTERM by {STOP_SECONDS} s:\n{self.tail()}"
-            )
-        return self.process.wait()
+        """Send SIGTERM, wait, and return the exit status.
 
-    def resident_bytes(self, what: str = "RssAnon") -> int:
-        """Memory as /proc/PID/status has it; RssAnon leaves files and shared memory out."""
+        Raises AssertionError if the process had to be killed.
+        """
+        self.signal(signal.SIGTERM)
+        try:
+            return self.process.wait(STOP_SECONDS)
+        except ProcessError as error:
+            self.kill()
+            raise AssertionError(f"SIGTERM did not end it in {STOP_SECONDS} s: {error}") from error
+
+    def resident_bytes(self, field: str = "RssAnon") -> int:
+        """Return a memory field of /proc/PID/status. RssAnon excludes files and shared memory."""
         for line in Path(f"/proc/{self.pid}/status").read_text().splitlines():
-            if line.startswith(f"{what}:"):
+            if line.startswith(f"{field}:"):
                 return int(line.split()[1]) << 10
-        raise AssertionError(f"no {what} of {self.name}: has it ended?")
+        raise AssertionError(f"no {field} of {self.name}: has it ended?")
 
     def tail(self) -> str:
-        """The end of its log."""
-        return self.log.read_text(errors="replace")[-4000:]
+        """Return the end of the log."""
+        return self.process.tail()
 
     def news(self) -> str:
-        """What its log has got since the last call."""
+        """Return what the log got since the last call."""
         text = self.log.read_bytes()
-        new, self._told = text[self._told :], len(text)
+        new, self._read = text[self._read :], len(text)
         return new.decode(errors="replace")
 
 
@@ -235,12 +227,14 @@ class Cluster:
         for part in parts:
             part.signal(signal.SIGTERM)
         for part in parts:
-            if not ended_within(part.process, STOP_SECONDS):
+            try:
+                part.process.wait(STOP_SECONDS)
+            except ProcessError:
                 part.kill()
 
     def close(self) -> None:
         """End all processes and remove the folder."""
-        self.remove([part for part in self.parts if part.process.poll() is None])
+        self.remove([part for part in self.parts if part.process.alive])
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def __enter__(self) -> Cluster:
@@ -263,19 +257,6 @@ class Cluster:
         part = make(self.folder, f"{kind}-{number}", kind, [*flags, *common])
         self.parts.append(part)
         return part
-
-
-def ended_within(process: subprocess.Popen[bytes], seconds: float) -> bool:
-    """Wait for a process to end, at most so long; whether it has. No polling."""
-    if process.poll() is not None:
-        return True
-    descriptor = os.pidfd_open(process.pid)
-    try:
-        waiting = select.poll()
-        waiting.register(descriptor, select.POLLIN)
-        return bool(waiting.poll(int(seconds * 1000))) and process.wait() is not None
-    finally:
-        os.close(descriptor)
 
 
 @contextlib.contextmanager

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from testing.chaos.forks import Forks
+from testing.processes.forks import Forks
 
 
 @pytest.fixture(scope="session")

@@ -14,9 +14,9 @@ from testing.chaos import mutants
 from testing.chaos.__main__ import told
 from testing.chaos.consumers import Consumers
 from testing.chaos.fleet import Fleet
-from testing.chaos.forks import Forks
 from testing.chaos.run import Outcome, run
 from testing.chaos.schedule import Data, Fault, Schedule, Topology
+from testing.processes.forks import Forks
 
 SLOW = Data(rows=(40, 0, 30, 25), row_bytes=200, sleep_ms=3)
 QUICK = Data(rows=(40, 37, 30, 25), row_bytes=2000)

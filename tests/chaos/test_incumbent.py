@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 
-from testing.chaos.forks import Forks
 from testing.chaos.incumbent import our_run, service_run
+from testing.processes.forks import Forks
 
 AFTER = (9, 20)
 PATIENCE = 8.0

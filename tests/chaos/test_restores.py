@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from testing.chaos.forks import Forks
 from testing.chaos.restores import STATE_BYTES, Case, restore
+from testing.processes.forks import Forks
 
 
 @pytest.mark.parametrize("after", [2, 4, 8])

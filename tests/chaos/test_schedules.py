@@ -9,9 +9,9 @@ import pytest
 
 from testing.chaos.__main__ import told
 from testing.chaos.draw import draw
-from testing.chaos.forks import Forks
 from testing.chaos.run import Outcome, run
 from testing.chaos.table import summary, table
+from testing.processes.forks import Forks
 
 SEEDS = range(36)
 FOUND_BUGS = (47, 76, 129, 202, 219, 352, 521, 613, 1155, 1206)

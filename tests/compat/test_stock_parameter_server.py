@@ -15,7 +15,6 @@ from distributed_input.runner.processes.trainers import free_ports
 from testing.compat import parameter_server_program as program
 from testing.compat.behaviour import Reference, behaviour
 from testing.compat.stock_servers import StockServers
-from testing.integration.cluster import ended_within
 
 SECONDS = 90
 
@@ -54,8 +53,7 @@ def test_workers_of_a_parameter_server_strategy_read_the_stock_service(
             time.sleep(0.05)
         tasks.append(start("chief", 0, found))
         log = tmp_path / "chief-0.log"
-        assert ended_within(tasks[-1], SECONDS), log.read_text()[-3000:]
-        assert tasks[-1].wait() == 0, log.read_text()[-3000:]
+        assert tasks[-1].wait(SECONDS) == 0, log.read_text()[-3000:]
     finally:
         for task in tasks:
             task.kill()

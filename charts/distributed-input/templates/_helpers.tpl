@@ -1,8 +1,9 @@
-{{/* The name of everything: the release's, with the chart's where that does not say it. */}}
+{{/* The chart's name, or nameOverride. */}}
 {{- define "distributed-input.name" -}}
 {{- default .Chart.Name .Values.nameOverride | trunc 40 | trimSuffix "-" -}}
 {{- end }}
 
+{{/* The prefix of all object names: the release's name, and the chart's if it is not part of it. */}}
 {{- define "distributed-input.fullname" -}}
 {{- $name := include "distributed-input.name" . -}}
 {{- if .Values.fullnameOverride -}}
@@ -18,7 +19,7 @@
 {{ include "distributed-input.fullname" . }}-webhook
 {{- end }}
 
-{{/* The one cluster-wide name that two releases must not share. */}}
+{{/* The name of cluster-scoped objects. It differs between releases. */}}
 {{- define "distributed-input.clusterName" -}}
 {{ printf "%s-%s" .Release.Namespace (include "distributed-input.fullname" .) }}
 {{- end }}
@@ -36,7 +37,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end }}
 
-{{/* An image's full name; takes [root, image]. */}}
+{{/* The full name of an image. Takes [root, image]. */}}
 {{- define "distributed-input.image" -}}
 {{- $root := index . 0 -}}
 {{- $image := index . 1 -}}

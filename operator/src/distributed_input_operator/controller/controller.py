@@ -6,7 +6,8 @@ import asyncio
 import logging
 import os
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 
 from distributed_input.api.resource.input import KIND
 from distributed_input.api.resource.policy import POLICY_KIND
@@ -57,6 +58,7 @@ class Controller:
         self._may_write = may_write
         self._queue: WorkQueue[InputKey] = WorkQueue()
         self._failures: dict[InputKey, int] = {}
+        self._listed: asyncio.Queue[tuple[Kind, str | None]] = asyncio.Queue()
         self._resync = Resync(
             sources.api, sources.store, kinds, self._namespaces or (None,), self._queue.add
         )
@@ -69,12 +71,17 @@ class Controller:
     async def run(self) -> None:
         """Work until SIGTERM, which kopf listens to, or until cancelled; raises what goes wrong."""
         await self._list()
-        watching = handlers.watch(self._kinds, self._namespaces, self._told)
+        watching = handlers.watch(
+            self._kinds, self._namespaces, self._told, lambda *place: self._listed.put_nowait(place)
+        )
         weighing = budgets.weigh_forever(self._sources, self._queue.add)
         working = [self._work_forever() for _ in range(WORKERS)]
         tasks = [
             asyncio.create_task(one)
-            for one in (watching, weighing, self._resync_forever(), *working)
+            for one in (
+                *(watching, weighing, self._resync_forever(), self._drop_missing_forever()),
+                *working,
+            )
         ]
         try:
             ended, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -88,18 +95,9 @@ class Controller:
     async def _list(self) -> None:
         """Know all that there is before the first look, which would make what it does not see.
 
-        The watches list again: what was deleted in between is found by the next resync.
+        The watches list again: `_drop_missing_forever` drops what was deleted in between.
         """
-        failed = 0
-        while True:
-            try:
-                await self._list_once()
-                break
-            except ApiError as error:
-                failed += 1
-                delay = _backoff(failed)
-                _log.warning("cannot list, will be tried again in %.1f s: %s", delay, error)
-                await asyncio.sleep(delay)
+        await _until_listed(self._list_once)
         budgets.enter_all(self._sources)
         for key in (POLICY_KEY, *self._sources.store.known()):
             self._queue.add(key)
@@ -127,6 +125,11 @@ class Controller:
             self._queue.add(key)
         else:
             self._queue.add_after(key, GATHER_SECONDS)
+
+    async def _drop_missing_forever(self) -> None:
+        while True:
+            kind, namespace = await self._listed.get()
+            await _until_listed(partial(self._resync.drop_missing, kind, namespace))
 
     async def _resync_forever(self) -> None:
         while True:
@@ -179,6 +182,20 @@ class Controller:
             exc_info=None if expected else error,
         )
         self._queue.add_after(key, delay * random.uniform(0.5, 1.0))
+
+
+async def _until_listed(listing: Callable[[], Awaitable[None]]) -> None:
+    """Call `listing` until it raises no ApiError."""
+    failed = 0
+    while True:
+        try:
+            await listing()
+            return
+        except ApiError as error:
+            failed += 1
+            delay = _backoff(failed)
+            _log.warning("cannot list, will be tried again in %.1f s: %s", delay, error)
+            await asyncio.sleep(delay)
 
 
 def _backoff(failures: int) -> float:

@@ -46,7 +46,8 @@ class Sources:
 async def observe(sources: Sources, key: InputKey) -> Snapshot | None:
     """All that is known of an input; None where it is gone or on its way out.
 
-    Raises Unusable, and ApiError where something could not be read that may be read later.
+    Raises Unusable, OwnerGone where the input is deleted and the store still has it, and ApiError
+    where something could not be read that may be read later.
     """
     found = sources.store.input(key)
     if found is None or "deletionTimestamp" in found["metadata"]:
@@ -94,8 +95,7 @@ async def _with_code(api: Api, snapshot: Snapshot) -> Snapshot:
 async def _with_measurements(sources: Sources, key: InputKey, snapshot: Snapshot) -> Snapshot:
     resource = snapshot.resource
     try:
-        young = not snapshot.objects
-        token = await sources.tokens.token(resource, young=young)
+        token = await sources.tokens.token(resource, young=snapshot.young)
     except ApiError as error:
         return replace(snapshot, missing=(*snapshot.missing, failure(error)))
     ready = [one for one in snapshot.of(names.DISPATCHER) if one.ready and one.ip]

@@ -10,6 +10,7 @@ from distributed_input_operator.controller.observe import Sources, Unusable, obs
 from distributed_input_operator.kube import events
 from distributed_input_operator.kube.api import ApiError
 from distributed_input_operator.kube.apply import apply, failure, write_status
+from distributed_input_operator.kube.owner import OwnerGone, correct
 from distributed_input_operator.kube.store import POLICY_KEY, InputKey
 from distributed_input_operator.reconcile.plan import QUIET_SECONDS, plan, refusal, report
 
@@ -20,9 +21,16 @@ async def reconcile(sources: Sources, key: InputKey) -> float | None:
     Returns: seconds after which to look again, or None where the input is gone.
     Raises: ApiError, to be tried again.
     """
-    now = time.time()
     if key == POLICY_KEY:
         return await budgets.look(sources)
+    try:
+        return await _reconcile(sources, key, time.time())
+    except OwnerGone as gone:
+        correct(sources.store, key, gone)
+        return 0.0
+
+
+async def _reconcile(sources: Sources, key: InputKey, now: float) -> float | None:
     try:
         snapshot = await observe(sources, key)
     except Unusable as error:

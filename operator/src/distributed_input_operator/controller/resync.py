@@ -67,6 +67,23 @@ class Resync:
         else:
             self._told[meta["uid"]] = int(meta["resourceVersion"])
 
+    async def drop_missing(self, kind: Kind, namespace: str | None) -> None:
+        """Drop the objects of `kind` that are in the store and not in the API server.
+
+        Call this when a watch begins after a list: the watch does not report the objects that were
+        deleted before that list. `namespace` is the watch's; None for all. Raises ApiError.
+        """
+        # What is read first existed before the list began: what the list lacks is deleted.
+        known = self._store.of_kind(kind.kind)
+        listed = {meta["uid"] async for meta in self._api.metadata(kind, namespace)}
+        for uid, obj in known.items():
+            if uid in listed or namespace not in (None, obj["metadata"]["namespace"]):
+                continue
+            self._told.pop(uid, None)
+            key = self._store.drop(obj)
+            if key:
+                self._mended(key)
+
     async def check(self, grace: float = GRACE_SECONDS) -> None:
         """Compare; where something differs, wait `grace` seconds, look again, and mend.
 

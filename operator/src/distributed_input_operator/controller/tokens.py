@@ -11,6 +11,7 @@ from distributed_input.api import names
 from distributed_input.api.resource.input import DistributedInput
 from distributed_input_operator.kube.api import Api, ApiError, Json
 from distributed_input_operator.kube.kinds import SECRET
+from distributed_input_operator.kube.owner import confirm
 from distributed_input_operator.kube.store import InputKey
 from distributed_input_operator.objects.shared import token_secret
 
@@ -28,7 +29,8 @@ class Tokens:
         """Of each input: whose token (its uid), the token, and until when it is believed."""
 
     async def token(self, resource: DistributedInput, *, young: bool = False) -> str:
-        """The input's token, after making it where there was none. Raises ApiError.
+        """The input's token, after making it where there was none. Raises ApiError, and OwnerGone
+        where there is none because the input is deleted.
 
         young: there is most likely none, which spares the question.
         """
@@ -38,7 +40,11 @@ class Tokens:
         if known and known[0] == uid and time.monotonic() < known[2]:
             return known[1]
         name = names.shared(resource.metadata.name)
-        secret = None if young else await self._api.get(SECRET, namespace, name)
+        secret = None
+        if not young:
+            secret = await self._api.get(SECRET, namespace, name)
+            if secret is None:
+                await confirm(self._api, resource)
         secret = (
             secret or await self._create(resource) or await self._api.get(SECRET, namespace, name)
         )

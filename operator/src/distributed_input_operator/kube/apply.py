@@ -11,6 +11,7 @@ from distributed_input.api import names
 from distributed_input.api.resource.input import API_VERSION, KIND
 from distributed_input_operator.kube.api import Api, ApiError
 from distributed_input_operator.kube.kinds import BY_NAME, POD
+from distributed_input_operator.kube.owner import confirm
 from distributed_input_operator.kube.store import Store
 from distributed_input_operator.objects.snapshot import Failure, Snapshot
 from distributed_input_operator.reconcile.plan import Plan
@@ -23,7 +24,15 @@ _COST_ANNOTATION = "controller.kubernetes.io/pod-deletion-cost"
 
 
 async def apply(api: Api, store: Store, snapshot: Snapshot, plan: Plan) -> list[ApiError]:
-    """Write what the plan says, all of it; what could not be written, and why."""
+    """Write what the plan says, all of it; what could not be written, and why.
+
+    Raises OwnerGone, before anything is created, where the input is deleted.
+    """
+    if not snapshot.young and any(not _live(snapshot, one) for one in plan.objects):
+        try:
+            await confirm(api, snapshot.resource)
+        except ApiError as error:
+            return [error]
     errors = await _mark(api, store, snapshot, plan)
     if any(error.retryable for error in errors):
         return errors  # marked before the number shrinks, or the wrong pods go
@@ -55,27 +64,33 @@ async def _apply_one(
     api: Api, store: Store, snapshot: Snapshot, manifest: Mapping[str, Any]
 ) -> None:
     kind, meta = manifest["kind"], manifest["metadata"]
-    if snapshot.live(kind, meta["name"]):
-        store.put(await api.apply(manifest))
-        return
-    try:
-        store.put(await api.apply({**manifest, "metadata": {**meta, **_NEW}}))
-    except ApiError as error:
-        if error.reason != "Conflict":
-            raise
-        await _check_free(api, kind, meta)
-        store.put(await api.apply(manifest))
+    live = _live(snapshot, manifest)
+    if not live:
+        try:
+            store.put(await api.apply({**manifest, "metadata": {**meta, **_NEW}}))
+            return
+        except ApiError as error:
+            if error.reason != "Conflict":
+                raise
+            live = await _ours(api, kind, meta)
+    # Without the uid, the API server would create an object that was deleted meanwhile.
+    same = {"uid": live["metadata"]["uid"]} if live else {}
+    store.put(await api.apply({**manifest, "metadata": {**meta, **same}}))
 
 
-async def _check_free(api: Api, kind: str, meta: Mapping[str, Any]) -> None:
-    """What someone else made under our name is not ours to take over."""
+def _live(snapshot: Snapshot, manifest: Mapping[str, Any]) -> Mapping[str, Any]:
+    return snapshot.live(manifest["kind"], manifest["metadata"]["name"])
+
+
+async def _ours(api: Api, kind: str, meta: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Our object of this name, empty where there is none. Raises ApiError where it is not ours."""
     found = await api.get(BY_NAME[kind], meta["namespace"], meta["name"])
     if found is None:
-        return
+        return {}
     owners = [one["uid"] for one in found["metadata"].get("ownerReferences", [])]
     ours = meta["ownerReferences"][0]["uid"]
     if ours in owners:
-        return
+        return found
     if (found["metadata"].get("labels") or {}).get(names.INPUT_LABEL):
         # Of an input of the same name that was deleted: the garbage collector is on its way.
         raise ApiError(409, "Leftover", f"{kind} {meta['name']} of a deleted input is still there")

@@ -10,12 +10,14 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
+import aiohttp
 import kopf
 
 from distributed_input_operator.kube.kinds import Kind
 from distributed_input_operator.kube.store import Json
 
 Told = Callable[[str | None, Json], None]
+Listed = Callable[[Kind, str | None], None]
 
 _PAGE = 50
 _LINGER_SECONDS = 0.1
@@ -37,10 +39,40 @@ class _NothingKept(kopf.DiffBaseStorage):
         return None
 
 
-async def watch(kinds: Sequence[Kind], namespaces: Sequence[str], told: Told) -> None:
+class _Requests:
+    """Finds out from kopf's requests when a watch begins after a list: kopf does not report it."""
+
+    def __init__(self, kinds: Sequence[Kind], namespaces: Sequence[str], listed: Listed) -> None:
+        self._places = {
+            kind.path(namespace): (kind, namespace)
+            for kind in kinds
+            for namespace in ((None,) if kind.cluster_scoped else namespaces or (None,))
+        }
+        self._listed = listed
+        self._lists: set[str] = set()
+
+    def sent(self, path: str, *, watches: bool) -> None:
+        """Take in a request to list or watch; `listed` gets the first watch after a list."""
+        # The API server's own address may have a path, which comes first.
+        place = next((one for one in self._places if path.endswith(one)), None)
+        if place is None:
+            return
+        if not watches:
+            self._lists.add(place)
+        elif place in self._lists:
+            self._lists.remove(place)
+            self._listed(*self._places[place])
+
+
+async def watch(
+    kinds: Sequence[Kind], namespaces: Sequence[str], told: Told, listed: Listed
+) -> None:
     """Watch `kinds` until cancelled, in `namespaces`, or everywhere where there are none.
 
     `told` gets each event: None (it was there before), ADDED, MODIFIED or DELETED.
+    `listed` gets the kind and namespace (None: all) of each watch that begins after a list: at the
+    start, and when the API server does not have the watch's version any more. No event reports the
+    objects that were deleted before such a list.
     """
     logging.getLogger("kopf").setLevel(logging.WARNING)
     registry = kopf.OperatorRegistry()
@@ -51,7 +83,7 @@ async def watch(kinds: Sequence[Kind], namespaces: Sequence[str], told: Told) ->
     settings.watching.chunk_size = _PAGE
     # Or it would need the right to watch all definitions and namespaces.
     settings.scanning.disabled = True
-    kopf.on.login(registry=registry)(_login)
+    kopf.on.login(registry=registry)(_login(_Requests(kinds, namespaces, listed)))
     for kind in kinds:
         resource = (kind.group, kind.version, kind.plural)
         if kind.selector:
@@ -66,8 +98,43 @@ async def watch(kinds: Sequence[Kind], namespaces: Sequence[str], told: Told) ->
     )
 
 
-def _login(**context: Any) -> kopf.ConnectionInfo | None:
-    return kopf.login_with_service_account(**context) or kopf.login_with_kubeconfig(**context)
+def _login(requests: _Requests) -> Callable[..., Any]:
+    """Log in with a session that reports each request to `requests`."""
+    sessions: list[tuple[kopf.ConnectionInfo, kopf.AiohttpSession]] = []
+
+    async def login(**context: Any) -> kopf.AiohttpSession | None:
+        info = kopf.login_with_service_account(**context) or kopf.login_with_kubeconfig(**context)
+        if info is None:
+            return None
+        # kopf refuses credentials that failed before, so equal ones must be the same session.
+        if not sessions or sessions[0][0] != info:
+            sessions[:] = [(info, _session(info, requests))]
+        return sessions[0][1]
+
+    return login
+
+
+def _session(info: kopf.ConnectionInfo, requests: _Requests) -> kopf.AiohttpSession:
+    """As kopf makes it from `info`, and traced. kopf closes it."""
+
+    async def sent(_: object, __: object, request: aiohttp.TraceRequestStartParams) -> None:
+        requests.sent(request.url.path, watches="watch" in request.url.query)
+
+    trace = aiohttp.TraceConfig()
+    trace.on_request_start.append(sent)
+    session = aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(limit=0, ssl=info.as_ssl_context()),
+        headers=info.as_http_headers(),
+        proxy=info.proxy_url,
+        trust_env=info.trust_env,
+        trace_configs=[trace],
+    )
+    return kopf.AiohttpSession(
+        server=info.server,
+        default_namespace=info.default_namespace,
+        priority=info.priority,
+        aiohttp_session=session,
+    )
 
 
 def _teller(told: Told) -> Callable[..., Any]:

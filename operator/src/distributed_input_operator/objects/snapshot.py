@@ -93,6 +93,11 @@ class Snapshot:
         """The input's name."""
         return self.resource.metadata.name
 
+    @property
+    def young(self) -> bool:
+        """Whether no child was created yet: none is known, and no status was written."""
+        return not self.objects and not self.status.observed_generation
+
     def live(self, kind: str, name: str) -> Manifest:
         """A child as it is; empty where it is not there."""
         return self.objects.get((kind, name), {})

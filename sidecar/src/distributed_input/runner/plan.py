@@ -44,7 +44,7 @@ class Programs:
     dispatcher: tuple[str, ...] = field(default_factory=lambda: _module("dispatcher"))
     worker: tuple[str, ...] = field(default_factory=lambda: _module("worker"))
     sidecar: tuple[str, ...] = field(default_factory=lambda: _module("sidecar"))
-    stock: tuple[str, ...] = field(default_factory=lambda: _module("stock"))
+    stock: tuple[str, ...] = field(default_factory=lambda: _module("tf_data_service"))
 
 
 @dataclass(frozen=True)

@@ -10,17 +10,21 @@ import pytest
 
 from distributed_input_operator.controller.tokens import Tokens
 from distributed_input_operator.kube.api import ApiError
+from distributed_input_operator.kube.kinds import INPUT, Kind
 from tests.unit.distributed_input_operator.snapshots import resource
 
 
 class Secrets:
-    """An API server with at most one Secret; counts what it is asked."""
+    """An API server with one input and at most one Secret; counts what it is asked."""
 
     def __init__(self, token: str = "") -> None:
         self._token = token
         self.calls: list[str] = []
 
-    async def get(self, *_: object) -> dict[str, Any] | None:
+    async def get(self, kind: Kind, *_: object) -> dict[str, Any] | None:
+        if kind is INPUT:
+            self.calls.append("get input")
+            return {"metadata": {"uid": "u-1"}}
         self.calls.append("get")
         return self._secret() if self._token else None
 
@@ -40,7 +44,7 @@ class Secrets:
     ("there", "young", "calls"),
     [
         ("", True, ["create"]),
-        ("", False, ["get", "create"]),
+        ("", False, ["get", "get input", "create"]),
         ("known", True, ["create", "get"]),
         ("known", False, ["get"]),
     ],

@@ -131,7 +131,7 @@ def test_what_is_there_and_not_ours_is_left_alone(metadata, reason):
 
 
 def test_what_is_ours_and_was_not_known_is_applied():
-    server: Any = Taken(ownerReferences=[{"uid": "u-1"}])
+    server: Any = Taken(ownerReferences=[{"uid": "u-1"}], uid="c-1")
     assert asyncio.run(apply(server, Store(), snapshot(), plan(snapshot(), NOW))) == []
     assert len(server.applied) == 8
 

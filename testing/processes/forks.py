@@ -1,8 +1,10 @@
-"""Processes that start in milliseconds, and what has to be known of them."""
+"""Start the product's processes as forks of a process that has imported everything."""
 
 from __future__ import annotations
 
+import atexit
 import contextlib
+import functools
 import json
 import os
 import select
@@ -16,20 +18,26 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from testing.chaos.zygote import PACKET_BYTES
+from testing.processes.zygote import PACKET_BYTES
 
 REPO = Path(__file__).parents[2]
+READY_SECONDS = 90.0
 _IMPORT_SECONDS = 180.0
-_READY_SECONDS = 30.0
-_LOOK_MS = 5  # nothing tells of a new file without polling
+_POLL_MS = 5  # the kernel reports the end of a process, but no new file
 
 
 class ProcessError(Exception):
-    """A process did not do what it should; the message ends with its log's end."""
+    """A process failed. The message contains the end of its log."""
 
 
 class Process:
-    """One part's process, a fork of a zygote."""
+    """One process of the product, a fork of a zygote.
+
+    Attributes:
+        name: for messages.
+        pid: process id.
+        log: file that gets stdout and stderr.
+    """
 
     def __init__(self, zygote: Zygote, name: str, pid: int, log: Path, ready: Path) -> None:
         self.name, self.pid, self.log = name, pid, log
@@ -40,10 +48,10 @@ class Process:
         self._status: int | None = None
 
     def ready(self) -> dict[str, Any]:
-        """What it wrote when it began to serve. Raises ProcessError."""
-        deadline = time.monotonic() + _READY_SECONDS
+        """Wait for the ready file and return its content. Raises ProcessError."""
+        deadline = time.monotonic() + READY_SECONDS
         while not self._ready.exists():
-            if self._ended_within_ms(_LOOK_MS):
+            if self._ended_within_ms(_POLL_MS):
                 raise ProcessError(f"{self.name} ended with {self.wait(1)}:\n{self.tail()}")
             if time.monotonic() > deadline:
                 raise ProcessError(f"{self.name} is not ready:\n{self.tail()}")
@@ -52,52 +60,59 @@ class Process:
 
     @property
     def alive(self) -> bool:
-        """Whether it has not ended; a stopped process is alive."""
+        """Whether the process has not ended. A stopped process is alive."""
         return self._status is None and not self._ended_within_ms(0)
 
     def signal(self, number: int) -> None:
-        """Send a signal, if it lives."""
+        """Send a signal, if the process is alive."""
         with self._lock, contextlib.suppress(ProcessLookupError):
             if self._status is None:
                 signal.pidfd_send_signal(self._descriptor, number)
 
     def kill(self) -> None:
-        """SIGKILL; returns when it is gone."""
+        """Send SIGKILL and wait for the end."""
         self.signal(signal.SIGKILL)
         self.wait(10)
 
     def wait(self, seconds: float) -> int:
-        """Its exit status; of a signal negative. Raises ProcessError if it goes on running."""
+        """Wait for the end and return the exit status, negative after a signal.
+
+        Raises ProcessError if the process does not end in time.
+        """
         with self._lock:
             if self._status is None:
                 if not self._ended_within_ms(int(seconds * 1000)):
-                    raise ProcessError(f"{self.name} runs on:\n{self.tail()}")
+                    raise ProcessError(f"{self.name} has not ended:\n{self.tail()}")
                 self._status = self._zygote.ask({"wait": self.pid})["status"]
                 os.close(self._descriptor)
             return self._status
 
     def tail(self) -> str:
-        """The end of its log."""
-        return self.log.read_text(errors="replace")[-3000:] if self.log.exists() else "(no log)"
+        """Return the end of the log."""
+        return self.log.read_text(errors="replace")[-4000:] if self.log.exists() else "(no log)"
 
     def _ended_within_ms(self, milliseconds: int) -> bool:
         if self._status is not None:
             return True
-        waiting = select.poll()
-        waiting.register(self._descriptor, select.POLLIN)
-        return bool(waiting.poll(milliseconds))
+        poll = select.poll()
+        poll.register(self._descriptor, select.POLLIN)
+        return bool(poll.poll(milliseconds))
 
 
 class Zygote:
-    """A process that forks others on request; thread-safe."""
+    """A process that forks others on request. Thread-safe.
 
-    def __init__(self, heavy: bool) -> None:
+    Args:
+        modules: what it imports before the first fork.
+    """
+
+    def __init__(self, modules: Sequence[str]) -> None:
         self._lock = threading.Lock()
         self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         paths = [str(REPO), str(REPO / "sidecar" / "src"), os.environ.get("PYTHONPATH", "")]
+        command = [sys.executable, "-m", "testing.processes.zygote"]
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "testing.chaos.zygote", "--channel", str(theirs.fileno())]
-            + (["--heavy"] if heavy else []),
+            [*command, "--channel", str(theirs.fileno()), *modules],
             pass_fds=[theirs.fileno()],
             stdin=subprocess.DEVNULL,
             env={
@@ -111,12 +126,12 @@ class Zygote:
         self._channel.settimeout(_IMPORT_SECONDS)
 
     def wait_imported(self) -> None:
-        """Wait until it can fork. Raises ProcessError."""
+        """Wait until the zygote can fork. Raises ProcessError."""
         if not self._channel.recv(PACKET_BYTES):
             raise ProcessError("the zygote ended: see its stderr above")
 
     def ask(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """The answer to one request. Raises ProcessError."""
+        """Return the answer to one request. Raises ProcessError."""
         with self._lock:
             self._channel.send(json.dumps(request).encode())
             answer: dict[str, Any] = json.loads(self._channel.recv(PACKET_BYTES) or b"{}")
@@ -125,17 +140,25 @@ class Zygote:
         return answer
 
     def close(self) -> None:
-        """End it; what it forked ends with it."""
+        """End the zygote and every process that it forked."""
         self._channel.close()
         self._process.wait(20)
 
 
-class Forks:
-    """Both zygotes: with TensorFlow for the workers, without for the rest. A context manager."""
+_LIGHT = ("distributed_input.dispatcher.main", "distributed_input.sidecar.main")
+_HEAVY = ("tensorflow", "distributed_input.worker.main", "distributed_input.worker.service")
 
-    def __init__(self) -> None:
-        self._light, self._heavy = Zygote(heavy=False), Zygote(heavy=True)
-        for zygote in (self._light, self._heavy):  # imports are no part of a schedule's time
+
+class Forks:
+    """Two zygotes: one with TensorFlow for workers, one without for all else. A context manager.
+
+    Args:
+        modules: more modules that both import before the first fork.
+    """
+
+    def __init__(self, modules: Sequence[str] = ("testing.chaos.rows",)) -> None:
+        self._light, self._heavy = Zygote([*_LIGHT, *modules]), Zygote([*_HEAVY, *modules])
+        for zygote in (self._light, self._heavy):  # imports do not count in a schedule's time
             zygote.wait_imported()
 
     def start(
@@ -149,7 +172,7 @@ class Forks:
         mutant: str = "",
         heavy: bool = False,
     ) -> Process:
-        """Start `module`.main(argv), with --ready-file; its log is `folder`/`name`.log."""
+        """Start `module`.main(argv) with --ready-file. Its log is `folder`/`name`.log."""
         zygote = self._heavy if heavy else self._light
         log, ready = folder / f"{name}.log", folder / f"{name}.ready"
         ready.unlink(missing_ok=True)
@@ -166,7 +189,7 @@ class Forks:
         return Process(zygote, name, answer["pid"], log, ready)
 
     def close(self) -> None:
-        """End the zygotes and all that they forked."""
+        """End the zygotes and every process that they forked."""
         self._light.close()
         self._heavy.close()
 
@@ -175,3 +198,11 @@ class Forks:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+@functools.cache
+def shared() -> Forks:
+    """Return the zygotes of this process. They end when it exits."""
+    forks = Forks(modules=())
+    atexit.register(forks.close)
+    return forks

@@ -1,8 +1,8 @@
-"""A process that has imported everything and forks the parts: `python -m testing.chaos.zygote`.
+"""A process that has imported everything and forks the product's processes.
 
-TensorFlow takes seconds of CPU to import; a fork takes milliseconds. What runs in the child is
-the part's real `main` with the flags it has in production. The zygote itself never starts a
-thread, a channel or an op, so that there is nothing a fork could tear.
+The import of TensorFlow takes seconds of CPU; a fork takes milliseconds. The child runs the real
+`main` of its module with production flags. The zygote itself never starts a thread, a channel or an
+op, because a fork would copy their state but not their threads.
 """
 
 from __future__ import annotations
@@ -22,15 +22,14 @@ from typing import Any
 from distributed_input.runtime.shutdown import DIE_WITH_PARENT_ENV
 
 PACKET_BYTES = 1 << 16
-_LIGHT = ("distributed_input.dispatcher.main", "distributed_input.sidecar.main")
-_HEAVY = ("tensorflow", "distributed_input.worker.main", "distributed_input.worker.service")
 
 
 def _child(request: dict[str, Any], channel: socket.socket) -> int:
-    """In the fork: become the part. Returns its exit status."""
+    """Run the requested `main` in the fork and return its exit status."""
     channel.close()
     os.setsid()
     signal.set_wakeup_fd(-1)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     log = os.open(request["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     os.dup2(log, 1)
     os.dup2(log, 2)
@@ -45,7 +44,7 @@ def _child(request: dict[str, Any], channel: socket.socket) -> int:
         return int(module.main(request["argv"]) or 0)
     except SystemExit as stop:
         return stop.code if isinstance(stop.code, int) else 1
-    except BaseException:  # noqa: BLE001 - the child must not go on as a second zygote
+    except BaseException:  # noqa: BLE001 - the child must not continue as a second zygote
         traceback.print_exc()
         return 70
 
@@ -66,7 +65,7 @@ def _start(request: dict[str, Any], channel: socket.socket) -> dict[str, Any]:
 
 
 def serve(channel: socket.socket) -> None:
-    """Answer requests until the harness is gone; nothing outlives it."""
+    """Answer requests until the other end closes. Then kill every child."""
     children: set[int] = set()
     while True:
         packet = channel.recv(PACKET_BYTES)
@@ -87,16 +86,15 @@ def serve(channel: socket.socket) -> None:
 
 
 def main() -> int:
-    """Import, say so, serve."""
+    """Import the modules, report that on the channel, and serve."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--channel", type=int, required=True, help="descriptor of a socket")
-    parser.add_argument("--heavy", action="store_true", help="with TensorFlow")
+    parser.add_argument("modules", nargs="*", help="modules to import first")
     args = parser.parse_args()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the harness ends us
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the test process ends this one
     channel = socket.socket(fileno=args.channel)
-    for name in _LIGHT if not args.heavy else _HEAVY:
+    for name in args.modules:
         importlib.import_module(name)
-    importlib.import_module("testing.chaos.rows")
     gc.collect()
     gc.freeze()  # children share these pages until one writes to them
     channel.send(b"{}")

@@ -1,0 +1,1 @@
+"""Processes of the product that start in milliseconds, for tests and measurements."""
