@@ -1,4 +1,4 @@
-"""Calling the user's dataset_fn: the same result every time, and the process as it was."""
+"""A call of dataset_fn has the same result every time, and does not change the process."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from distributed_input.api.errors import ConfigError, DatasetFnError
+from distributed_input.api.errors import DatasetFnError
 from distributed_input.tfdata import user_code
 from distributed_input.tfdata.graph import node_defs
 from distributed_input.tfdata.graph.canonical import serialize
@@ -21,7 +21,7 @@ def context(split: int = 0) -> SplitInputContext:
     return SplitInputContext(4, split, lambda rows: min(rows, 8))
 
 
-def test_whatever_is_random_in_the_function_is_the_same_for_every_split() -> None:
+def test_random_values_in_the_function_are_the_same_for_every_split() -> None:
     def dataset_fn(_: Any) -> tf.data.Dataset:
         drawn = [
             random.random(),
@@ -40,7 +40,7 @@ def test_whatever_is_random_in_the_function_is_the_same_for_every_split() -> Non
 
 
 @pytest.mark.parametrize("seed", [None, 7])
-def test_the_process_goes_on_as_if_nothing_had_happened(seed: int | None) -> None:
+def test_the_random_state_of_the_process_is_restored(seed: int | None) -> None:
     def draws(between: bool) -> list[Any]:
         random.seed(1)
         np.random.seed(1)
@@ -54,7 +54,7 @@ def test_the_process_goes_on_as_if_nothing_had_happened(seed: int | None) -> Non
     assert seed is None or draws(True)
 
 
-def test_random_ops_in_functions_stay_unseeded_and_seeded_ones_stay_seeded() -> None:
+def test_only_seeded_random_ops_in_functions_have_seeds() -> None:
     def dataset_fn(_: Any) -> tf.data.Dataset:
         return tf.data.Dataset.range(3).map(
             lambda _: (random_number(), tf.random.uniform([], seed=5))
@@ -65,7 +65,7 @@ def test_random_ops_in_functions_stay_unseeded_and_seeded_ones_stay_seeded() -> 
     assert sorted(seeds) == [0, 5]
 
 
-def test_an_error_of_the_users_names_the_split_and_the_line() -> None:
+def test_an_error_in_user_code_names_the_split_and_the_line() -> None:
     def dataset_fn(_: Any) -> tf.data.Dataset:
         raise ValueError("no such luck")
 
@@ -79,7 +79,7 @@ def test_an_error_of_the_users_names_the_split_and_the_line() -> None:
     assert isinstance(caught.value.__cause__, ValueError)
 
 
-def test_an_error_of_tensorflows_shows_the_users_lines_only() -> None:
+def test_an_error_in_tensorflow_shows_only_the_users_lines() -> None:
     def dataset_fn(_: Any) -> tf.data.Dataset:
         return tf.data.Dataset.from_tensor_slices((tf.zeros([2]), tf.zeros([3])))
 
@@ -89,21 +89,6 @@ def test_an_error_of_tensorflows_shows_the_users_lines_only() -> None:
     assert "site-packages" not in str(caught.value)
 
 
-def test_what_is_no_dataset_is_refused() -> None:
+def test_a_result_that_is_not_a_dataset_is_rejected() -> None:
     with pytest.raises(DatasetFnError, match="returned a list"):
         user_code.call_dataset_fn(lambda _: [1], context())
-
-
-def test_the_context_shares_out_the_global_batch() -> None:
-    ctx = context(3)
-    assert (ctx.num_input_pipelines, ctx.input_pipeline_id, ctx.num_replicas_in_sync) == (4, 3, 1)
-    assert ctx.get_per_replica_batch_size(16) == 2
-    assert ctx.get_per_replica_batch_size(16) == 2
-    assert ctx.global_batch_size == 16
-    assert (ctx.seed, ctx.epoch) == (0, 0)
-    with pytest.raises(ConfigError, match="16 and 8"):
-        ctx.get_per_replica_batch_size(8)
-    with pytest.raises(ConfigError, match=r"10 is not divisible by the 4 .*\[1, 2, 5, 10\]"):
-        SplitInputContext(1, 0, 4).get_per_replica_batch_size(10)
-    with pytest.raises(ValueError, match="must be 1 or more"):
-        SplitInputContext(1, 0, 4).get_per_replica_batch_size(0)
