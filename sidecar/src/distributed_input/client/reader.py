@@ -246,7 +246,7 @@ class InputReader:
     ) -> trainer_pb2.Position:
         """Return the position of a loop that has requested `requested` units of this epoch.
 
-        A loop that has requested more units than the epoch has was told that the epoch ended.
+        A loop that has requested more units than the epoch has, has seen the end of the epoch.
 
         Args:
             requested: the number of units; None: all that were received, and the end if it was.

@@ -1,4 +1,4 @@
-"""Waits are measured from the first unit on, and anew for each sidecar."""
+"""Waits are measured from the first unit on, and again for each sidecar."""
 
 from __future__ import annotations
 

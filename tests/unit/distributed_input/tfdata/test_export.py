@@ -24,9 +24,9 @@ def export(dataset: Any, **draft: Any) -> tuple[types_pb2.Job, types_pb2.GraphDa
     with warnings.catch_warnings(record=True) as given:
         warnings.simplefilter("always")
         job, data = export_job(types_pb2.Job(name="job", **draft), dataset)
-    told = [str(warning.message) for warning in given]
-    assert told == list(job.warnings)
-    return job, types_pb2.GraphDataset.FromString(data), told
+    warned = [str(warning.message) for warning in given]
+    assert warned == list(job.warnings)
+    return job, types_pb2.GraphDataset.FromString(data), warned
 
 
 def rows(job: types_pb2.Job, dataset: types_pb2.GraphDataset, epoch: int = 0) -> list[Any]:
@@ -49,9 +49,9 @@ def test_a_dataset_fn_becomes_a_job(tmp_path: Path) -> None:
         records = names.interleave(tf.data.TFRecordDataset).shuffle(10)
         return records.batch(ctx.get_per_replica_batch_size(24)).prefetch(1)
 
-    job, dataset, told = export(dataset_fn)
+    job, dataset, warned = export(dataset_fn)
     assert (job.global_batch_size, job.partitions, job.num_splits) == (24, 8, 32)
-    assert (job.batched, job.infinite, told) == (True, False, [])
+    assert (job.batched, job.infinite, warned) == (True, False, [])
     first = rows(job, dataset)
     assert sorted(first) == sorted(elements(tf.data.TFRecordDataset(files)))
     assert rows(job, dataset) == first != rows(job, dataset, epoch=1)
@@ -107,17 +107,17 @@ def test_tables_arrays_and_vocabulary_files_are_sent_with_the_dataset(tmp_path: 
 
 def test_a_plain_dataset_is_split_by_files(tmp_path: Path) -> None:
     files = write_files(tmp_path, [3] * 6)
-    job, dataset, told = export(tf.data.TFRecordDataset(files).shuffle(5).batch(4))
+    job, dataset, warned = export(tf.data.TFRecordDataset(files).shuffle(5).batch(4))
     assert (dataset.shard_policy, job.partitions, job.num_splits) == ("FILE", 4, 6)
-    assert (job.global_batch_size, job.batched, told) == (4, True, [])
+    assert (job.global_batch_size, job.batched, warned) == (4, True, [])
     assert sorted(rows(job, dataset)) == sorted(elements(tf.data.TFRecordDataset(files)))
 
 
 def test_splitting_by_elements_warns_about_its_cost() -> None:
-    job, dataset, told = export(Data.range(40).shuffle(40).batch(4))
+    job, dataset, warned = export(Data.range(40).shuffle(40).batch(4))
     assert (dataset.shard_policy, job.num_splits, len(dataset.graphs)) == ("DATA", 4, 1)
-    assert "cannot find appropriate reader" in told[0]
-    assert "each of the 4 splits reads and computes the whole dataset" in told[1]
+    assert "cannot find appropriate reader" in warned[0]
+    assert "each of the 4 splits reads and computes the whole dataset" in warned[1]
     assert sorted(rows(job, dataset)) == list(range(40))
 
 
@@ -129,17 +129,17 @@ def test_drop_remainder_moves_to_the_job_and_drops_no_rows_of_splits(plain: bool
         return mine.map(lambda x: x).batch(size, drop_remainder=True).prefetch(2)
 
     whole = Data.range(50).batch(16, drop_remainder=True).prefetch(2)
-    job, dataset, told = export(whole if plain else dataset_fn)
+    job, dataset, warned = export(whole if plain else dataset_fn)
     assert job.remainder == types_pb2.DROP
-    assert not [warning for warning in told if "drop_remainder" in warning]
+    assert not [warning for warning in warned if "drop_remainder" in warning]
     assert sorted(rows(job, dataset)) == list(range(50))
 
 
 def test_a_drop_remainder_that_later_ops_need_is_kept_with_a_warning() -> None:
     dataset = Data.range(50).batch(16, drop_remainder=True).map(lambda x: tf.reshape(x, [4, 4]))
-    job, _, told = export(dataset)
+    job, _, warned = export(dataset)
     assert job.remainder == types_pb2.KEEP
-    assert any("drop_remainder=True: it loses rows" in warning for warning in told)
+    assert any("drop_remainder=True: it loses rows" in warning for warning in warned)
 
 
 def test_sharding_records_after_reading_gives_a_warning(tmp_path: Path) -> None:
@@ -150,8 +150,8 @@ def test_sharding_records_after_reading_gives_a_warning(tmp_path: Path) -> None:
         records = names.flat_map(tf.data.TFRecordDataset)
         return records.shard(ctx.num_input_pipelines, ctx.input_pipeline_id)
 
-    _, _, told = export(dataset_fn)
-    assert "shards records after reading them: every one of the 32 splits" in told[0]
+    _, _, warned = export(dataset_fn)
+    assert "shards records after reading them: every one of the 32 splits" in warned[0]
 
 
 @pytest.mark.parametrize("plain", [True, False])
@@ -169,7 +169,7 @@ def test_python_functions_are_rejected_with_a_remedy(plain: bool) -> None:
     ("other", "message"),
     [
         (lambda: Data.range(3).map(lambda x: {"a": float(x)}), "component 'a' as dense float32"),
-        (lambda: Data.range(3).map(lambda x: {"b": x}), "gives elements {'b'"),
+        (lambda: Data.range(3).map(lambda x: {"b": x}), "returns elements {'b'"),
     ],
 )
 def test_splits_with_different_elements_are_named(other: Any, message: str) -> None:

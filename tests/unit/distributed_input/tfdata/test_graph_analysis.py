@@ -46,8 +46,8 @@ def facts(dataset: Data) -> GraphAnalysis:
 def test_the_outermost_batch_is_found(
     make: Callable[[], Data], batched: bool, size: int | None
 ) -> None:
-    told = facts(make())
-    assert (told.batched, told.batch_size) == (batched, size)
+    analysis = facts(make())
+    assert (analysis.batched, analysis.batch_size) == (batched, size)
 
 
 @pytest.mark.parametrize(

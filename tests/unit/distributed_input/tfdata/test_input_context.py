@@ -9,7 +9,7 @@ from distributed_input.tfdata.input_context import SplitInputContext
 
 
 def test_the_context_divides_the_global_batch() -> None:
-    ctx = SplitInputContext(4, 3, 8)
+    ctx = SplitInputContext(4, 3, lambda rows: min(rows, 8))
     assert (ctx.num_input_pipelines, ctx.input_pipeline_id, ctx.num_replicas_in_sync) == (4, 3, 1)
     assert ctx.get_per_replica_batch_size(16) == 2
     assert ctx.get_per_replica_batch_size(16) == 2

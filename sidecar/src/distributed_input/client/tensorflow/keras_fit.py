@@ -45,7 +45,7 @@ class EpochLoop:
     """The epoch iterator of `fit`, `evaluate` or `predict` that is creating an iterator.
 
     Attributes:
-        building: Keras wants one batch to learn the shapes, and then drops the iterator.
+        building: Keras takes one batch for its shapes, and then drops the iterator.
     """
 
     building: bool

@@ -121,7 +121,7 @@ def test_rows_encoded_one_by_one_give_the_same_run(
     ]
     assert [rows for rows, _ in single] == [1] * count
     if any(leaf.kind == "sparse" for leaf in spec.leaves):
-        return  # a batch knows one dense shape, rows know their own
+        return  # a batch has one dense shape, rows may have different ones
     values = [batch_value(leaf, rows) for leaf, rows in zip(spec.leaves, table, strict=True)]
     _, whole = make_encoder(spec, True)(spec.unflatten(values))
     joined = concat_runs([buffers for _, buffers in single])
