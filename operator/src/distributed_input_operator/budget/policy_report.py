@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from distributed_input.api import timestamps
 from distributed_input.api.resource.policy import UNLIMITED, PolicyStatus
 from distributed_input_operator.budget.ledger import Used
-from distributed_input_operator.objects import times
 
 _GIB = 1 << 30
 
@@ -39,11 +39,11 @@ def report(
     }
     if PolicyStatus.model_validate(status) == before:
         return None, 10 * pause
-    written = times.seconds(before.observed_at)
+    written = timestamps.to_seconds(before.observed_at)
     same = (before.observed_generation, before.message) == (generation, message)
     if same and written is not None and now - written < pause:
         return None, pause - (now - written)
-    return {**status, "observedAt": times.text(now)}, pause
+    return {**status, "observedAt": timestamps.to_text(now)}, pause
 
 
 def _summary(one: Used) -> str:

@@ -22,7 +22,7 @@ from distributed_input_operator.budget.policy_report import report
 from distributed_input_operator.controller.observe import Sources
 from distributed_input_operator.kube.apply import write_status
 from distributed_input_operator.kube.store import POLICY_KEY, InputKey, Store
-from distributed_input_operator.objects.pod_state import pod
+from distributed_input_operator.objects.pod_state import parse_pod
 from distributed_input_operator.reconcile import claims
 
 REPORT_SECONDS = 30.0
@@ -55,7 +55,7 @@ def left(store: Store, key: InputKey) -> Ask | None:
 def _held(store: Store, key: InputKey, labels: Mapping[str, str] | None) -> Ask | None:
     children = store.children(key)
     live = children.get(("Deployment", names.worker(key[1])), {})
-    pods = claims.workers(pod(obj) for (kind, _), obj in children.items() if kind == "Pod")
+    pods = claims.workers(parse_pod(obj) for (kind, _), obj in children.items() if kind == "Pod")
     return claims.held(live, pods, key, labels)
 
 

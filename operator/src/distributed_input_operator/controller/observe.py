@@ -20,7 +20,7 @@ from distributed_input_operator.kube.kinds import CONFIG_MAP
 from distributed_input_operator.kube.store import InputKey, Store
 from distributed_input_operator.objects.children import digest
 from distributed_input_operator.objects.dispatcher import dispatcher_port
-from distributed_input_operator.objects.pod_state import pod
+from distributed_input_operator.objects.pod_state import parse_pod
 from distributed_input_operator.objects.snapshot import Failure, Settings, Snapshot
 
 
@@ -59,7 +59,7 @@ async def observe(sources: Sources, key: InputKey) -> Snapshot | None:
         status=Status.model_validate(found.get("status") or {}),
         settings=sources.settings,
         objects={place: obj for place, obj in children.items() if place[0] != "Pod"},
-        pods=tuple(pod(obj) for place, obj in children.items() if place[0] == "Pod"),
+        pods=tuple(parse_pod(obj) for place, obj in children.items() if place[0] == "Pod"),
         scaled=_scaled(sources, key, resource.metadata.uid or ""),
     )
     snapshot = await _with_code(sources.api, snapshot)

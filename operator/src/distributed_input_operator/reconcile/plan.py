@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from distributed_input.api import names
+from distributed_input.api import names, timestamps
 from distributed_input.api.resource.status import Status
 from distributed_input_operator.autoscaling.rates import look_again
 from distributed_input_operator.autoscaling.scaling import (
@@ -23,12 +23,12 @@ from distributed_input_operator.autoscaling.scaling import (
 )
 from distributed_input_operator.budget.allocation import Grant
 from distributed_input_operator.budget.ledger import Ask
-from distributed_input_operator.objects import images, times
 from distributed_input_operator.objects.dispatcher import dispatcher_objects
 from distributed_input_operator.objects.matching import contains
+from distributed_input_operator.objects.running_images import with_running_images
 from distributed_input_operator.objects.shared import shared_objects
 from distributed_input_operator.objects.snapshot import Failure, Manifest, Pod, Snapshot
-from distributed_input_operator.objects.tf_data_service import stock_address
+from distributed_input_operator.objects.tf_data_service import tf_data_service_address
 from distributed_input_operator.objects.worker import parallelism, worker_objects
 from distributed_input_operator.reconcile import claims
 from distributed_input_operator.reconcile.conditions import (
@@ -85,7 +85,7 @@ def plan(snapshot: Snapshot, now: float, granted: Callable[[Ask], Grant] = all_o
         granted: what the cluster's budgets leave for it.
     """
     asked, decision = _desired(snapshot, now)
-    settings = images.kept(snapshot)
+    settings = with_running_images(snapshot)
     workers = worker_objects(snapshot.resource, settings, asked, snapshot.code)
     grant = granted(claims.ask(snapshot, asked, decision, workers[0]))
     workers[0]["spec"]["replicas"] = grant.workers
@@ -117,7 +117,7 @@ def report(
         "observedGeneration": generation,
         "conditions": [
             one.model_dump(by_alias=True)
-            for one in conditions(told, before.conditions, generation, times.text(now))
+            for one in conditions(told, before.conditions, generation, timestamps.to_text(now))
         ],
         "selector": ",".join(
             f"{key}={value}" for key, value in names.selector(name, names.WORKER).items()
@@ -130,7 +130,9 @@ def report(
             "summary": f"{ready}/{made.desired}",
         },
         "dispatcher": {"address": names.address(name)},
-        "tfDataService": {"address": address} if (address := stock_address(resource)) else None,
+        "tfDataService": {"address": address}
+        if (address := tf_data_service_address(resource))
+        else None,
         "live": live_status(before.live, snapshot.measured, parallelism(resource), now),
         "autoscaling": _autoscaling(state),
     }
@@ -138,7 +140,7 @@ def report(
     if not worth_a_write(before, Status.model_validate(status), now):
         return None
     if snapshot.measured and "live" in status:
-        status["live"] = {**status["live"], "observedAt": times.text(now)}
+        status["live"] = {**status["live"], "observedAt": timestamps.to_text(now)}
     return status
 
 
@@ -152,7 +154,7 @@ def refusal(
     old = Status.model_validate(before)
     told = [Finding(READY, False, "InvalidSpec", why)]
     kept = {key: before[key] for key in ("selector", "workers", "dispatcher") if key in before}
-    found = conditions(told, old.conditions, generation, times.text(now))
+    found = conditions(told, old.conditions, generation, timestamps.to_text(now))
     status = {
         **kept,
         "observedGeneration": generation,
@@ -194,8 +196,8 @@ def _state(snapshot: Snapshot) -> State:
     if last is None:
         spec = snapshot.live("Deployment", names.worker(snapshot.name)).get("spec") or {}
         return State(int(spec.get("replicas", snapshot.resource.spec.workers.replicas)))
-    idle_since = times.seconds(last.idle_since)
-    return State(last.desired, times.seconds(last.fewer_since), last.fewer, idle_since)
+    idle_since = timestamps.to_seconds(last.idle_since)
+    return State(last.desired, timestamps.to_seconds(last.fewer_since), last.fewer, idle_since)
 
 
 def _autoscaling(state: State | None) -> dict[str, Any] | None:
@@ -203,9 +205,9 @@ def _autoscaling(state: State | None) -> dict[str, Any] | None:
         return None
     made: dict[str, Any] = {"desired": state.desired}
     if state.fewer_since is not None:
-        made |= {"fewerSince": times.text(state.fewer_since), "fewer": state.fewer}
+        made |= {"fewerSince": timestamps.to_text(state.fewer_since), "fewer": state.fewer}
     if state.idle_since is not None:
-        made["idleSince"] = times.text(state.idle_since)
+        made["idleSince"] = timestamps.to_text(state.idle_since)
     return made
 
 

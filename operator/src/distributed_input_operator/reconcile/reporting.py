@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from distributed_input.api import timestamps
 from distributed_input.api.resource.status import AutoscalingStatus, LiveStatus, Status
 from distributed_input_operator.autoscaling.rates import Measured
 from distributed_input_operator.autoscaling.scaling import recommended
-from distributed_input_operator.objects import times
 from distributed_input_operator.reconcile.conditions import LIMITED
 
 WRITE_SECONDS = 30.0
@@ -40,14 +40,14 @@ def live_status(
     }
     if old and all(old[key] == value for key, value in values.items()):
         return old
-    return {**values, "observedAt": times.text(now)}
+    return {**values, "observedAt": timestamps.to_text(now)}
 
 
 def worth_a_write(before: Status, after: Status, now: float) -> bool:
     """Whether `after` is to be written: what lasts at once, the rest 30 s after the last write."""
     if after == before:
         return False
-    written = times.seconds(before.live.observed_at) if before.live else None
+    written = timestamps.to_seconds(before.live.observed_at) if before.live else None
     young = written is not None and now - written < WRITE_SECONDS
     return not young or _lasting(after) != _lasting(before)
 

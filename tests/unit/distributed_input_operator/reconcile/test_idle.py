@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
+from distributed_input.api import timestamps
 from distributed_input.api.resource.policy import UNLIMITED, Budget
 from distributed_input.api.resource.status import Status
 from distributed_input_operator.autoscaling.rates import Measured
 from distributed_input_operator.budget.allocation import Claim, Grant, allocate
 from distributed_input_operator.budget.ledger import Ask
-from distributed_input_operator.objects import times
 from distributed_input_operator.objects.snapshot import Snapshot
 from distributed_input_operator.reconcile.plan import Plan, all_of_it, plan, report
 from tests.unit.distributed_input_operator.snapshots import NOW, after, snapshot
@@ -25,7 +25,7 @@ def idle(since: float, desired: int = 0, **more: Any) -> Snapshot:
     """An input whose status says since when nobody reads, as a new leader finds it."""
     scaling = {"minReplicas": 2, "maxReplicas": 9, "idleTTLSeconds": TTL, **more}
     found = snapshot(workers={"autoscaling": scaling})
-    told = {"autoscaling": {"desired": desired, "idleSince": times.text(since)}}
+    told = {"autoscaling": {"desired": desired, "idleSince": timestamps.to_text(since)}}
     found = replace(found, status=Status.model_validate(told))
     return after(found, plan(found, NOW))
 

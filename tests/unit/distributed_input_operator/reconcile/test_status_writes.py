@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from distributed_input.api import timestamps
 from distributed_input.api.resource.status import Status
 from distributed_input_operator.autoscaling.rates import Measured
-from distributed_input_operator.objects import times
 from distributed_input_operator.objects.snapshot import Snapshot
 from distributed_input_operator.reconcile.plan import plan, report
 from tests.unit.distributed_input_operator.snapshots import NOW, after, snapshot
@@ -74,4 +74,4 @@ def test_what_autoscaling_remembers_between_two_writes_counts():
 def test_the_time_of_a_write_is_told():
     before = scaled(minReplicas=1, maxReplicas=9)
     for now, status in looked_at(before, [2.0] * 3 + [2.5, 2.4, 2.3] * 20):
-        assert times.seconds(status["live"]["observedAt"]) == now
+        assert timestamps.to_seconds(status["live"]["observedAt"]) == now
