@@ -278,18 +278,16 @@ def ignore_fencing() -> None:
 
 def stale_units(patch: Callable[[Any, str, Any], None]) -> None:
     """Accept units of an earlier generation as units of the current one."""
-    from distributed_input.client.reader import Reader
+    from distributed_input.client.batch_queue import BatchQueue
 
-    real = Reader._take
+    real = BatchQueue.pop
 
-    def take(self: Any, channel: Any, message: Any) -> None:
-        kind = message.WhichOneof("message")
-        units = {"unit": [message.unit], "units": message.units.units}.get(kind, [])
-        for unit in units:
-            unit.generation = self._epoch.generation
-        real(self, channel, message)
+    def pop(self: Any, generation: int) -> Any:
+        for unit in self.units():
+            unit.generation = generation
+        return real(self, generation)
 
-    patch(Reader, "_take", take)
+    patch(BatchQueue, "pop", pop)
 
 
 def position_of_previous_save(patch: Callable[[Any, str, Any], None]) -> None:

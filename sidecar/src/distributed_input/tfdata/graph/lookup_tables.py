@@ -1,7 +1,7 @@
-"""Lookup tables in graphs, by value.
+"""Lookup tables in graphs, stored by value.
 
-TensorFlow writes them in the order of its hashes, which may differ from run to run, and
-vocabulary files by name, which a worker need not have.
+TensorFlow stores entries in the order of its hashes, which may differ between runs. It stores
+vocabulary files by name, and a worker may not have the file.
 """
 
 from __future__ import annotations
@@ -14,24 +14,24 @@ import numpy as np
 import tensorflow as tf
 
 from distributed_input.api.errors import DatasetFnError
-from distributed_input.tfdata.graph import graph as graphs
-from distributed_input.tfdata.graph.graph import GraphDef, NodeDef
+from distributed_input.tfdata.graph import node_defs
+from distributed_input.tfdata.graph.node_defs import GraphDef, NodeDef
 
 _FROM_FILE = ("InitializeTableFromTextFile", "InitializeTableFromTextFileV2")
 _tables = itertools.count()
 
 
 def inline_tables(graph_def: GraphDef) -> None:
-    """Fills all tables of a graph from constants sorted by key, in place.
+    """Fill all tables of a graph from constants sorted by key, in place.
 
-    Vocabulary files are read here, as the trainer sees them now.
+    This reads the vocabulary files, in the trainer.
 
     Raises:
-      DatasetFnError: one cannot be read.
+      DatasetFnError: a vocabulary file cannot be read.
     """
-    nodes = graphs.by_name(graph_def.node)
+    nodes = node_defs.by_name(graph_def.node)
     for node in list(graph_def.node):
-        inputs = [nodes[graphs.source_of(name)] for name in graphs.data_inputs(node)]
+        inputs = [nodes[node_defs.source_of(name)] for name in node_defs.data_inputs(node)]
         if node.op in _FROM_FILE:
             try:
                 keys, values = _read_file(inputs[0], node, _value(inputs[1]))
@@ -48,7 +48,7 @@ def inline_tables(graph_def: GraphDef) -> None:
 
 
 def _value(const: NodeDef) -> tf.Tensor:
-    # Not tensor_util: it cannot read the strings that TensorFlow writes here.
+    # Not tensor_util: it cannot read strings in this format.
     tensor = const.attr["value"].tensor
     return tf.io.parse_tensor(tensor.SerializeToString(), tf.dtypes.as_dtype(tensor.dtype))
 
@@ -67,7 +67,7 @@ def _fill(graph_def: GraphDef, node: NodeDef, keys: tf.Tensor, values: tf.Tensor
 
 
 def _read_file(table: NodeDef, node: NodeDef, filename: tf.Tensor) -> tuple[Any, Any]:
-    """Keys and values that a table has when it is filled from a file."""
+    """Return the keys and values of a table that is filled from a file."""
     types = {key: table.attr[key].type for key in ("key_dtype", "value_dtype")}
     name = f"distributed-input/inlined/{os.getpid()}/{next(_tables)}"
     with tf.device("CPU:0"):

@@ -1,4 +1,4 @@
-"""What a graph tells of its dataset."""
+"""The analysis of a graph finds the properties of its dataset."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from distributed_input.tfdata.facts import GraphFacts, analyse
 from distributed_input.tfdata.graph.canonical import serialize
+from distributed_input.tfdata.graph_analysis import GraphAnalysis, analyze
 from tests.unit.distributed_input.tfdata.graphcases import write_files
 
 Data: TypeAlias = tf.data.Dataset
 ROWS = Data.range(20)
 
 
-def facts(dataset: Data) -> GraphFacts:
-    return analyse(serialize(dataset))
+def facts(dataset: Data) -> GraphAnalysis:
+    return analyze(serialize(dataset))
 
 
 @pytest.mark.parametrize(
@@ -46,8 +46,8 @@ def facts(dataset: Data) -> GraphFacts:
 def test_the_outermost_batch_is_found(
     make: Callable[[], Data], batched: bool, size: int | None
 ) -> None:
-    told = facts(make())
-    assert (told.batched, told.batch_size) == (batched, size)
+    analysis = facts(make())
+    assert (analysis.batched, analysis.batch_size) == (batched, size)
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_the_outermost_batch_is_found(
         (lambda: ROWS.interleave(lambda _: ROWS.batch(6, drop_remainder=True)), True),
     ],
 )
-def test_a_drop_remainder_on_the_way_is_found(make: Callable[[], Data], drops: bool) -> None:
+def test_a_drop_remainder_before_the_output_is_found(make: Callable[[], Data], drops: bool) -> None:
     assert facts(make()).drop_remainder is drops
 
 
@@ -84,7 +84,7 @@ def test_a_drop_remainder_on_the_way_is_found(make: Callable[[], Data], drops: b
         (lambda: Data.sample_from_datasets([ROWS.repeat(), ROWS.repeat()]), True),
     ],
 )
-def test_endless_datasets_are_found(make: Callable[[], Data], infinite: bool) -> None:
+def test_infinite_datasets_are_found(make: Callable[[], Data], infinite: bool) -> None:
     assert facts(make()).infinite is infinite
 
 

@@ -1,8 +1,8 @@
-"""Calling the user's dataset_fn so that its result depends on nothing but its context.
+"""Calls of the user's dataset_fn whose result depends on the input context only.
 
-Whatever is random while the function runs (a list of files shuffled in Python, seeds that
-TensorFlow draws for ops without any) must be the same for every split, or a shuffle before a
-shard would repeat rows and drop others. Afterwards the process goes on as if nothing had happened.
+Random values in the function, such as a list of files shuffled in Python or the seeds that
+TensorFlow draws for unseeded ops, must be the same for every split. Otherwise a shuffle before a
+shard would repeat rows and drop others. Afterwards, the random state of the process is restored.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from tensorflow.python.eager import context as tf_context
 from tensorflow.python.framework import ops, random_seed
 
 from distributed_input.api.errors import DatasetFnError, DistributedInputError
-from distributed_input.tfdata.context import Context
+from distributed_input.tfdata.input_context import SplitInputContext
 
-_SEED = 1_597_463_007  # any, but always the same: epochs and jobs differ by `seeds.reseed`
+_SEED = 1_597_463_007  # arbitrary, but constant: `seeds.reseed` adds the job and the epoch
 
 
-def call(dataset_fn: Callable[..., Any], context: Context) -> tf.data.Dataset:
-    """The dataset of one split.
+def call_dataset_fn(dataset_fn: Callable[..., Any], context: SplitInputContext) -> tf.data.Dataset:
+    """Return the dataset of one split.
 
     Raises:
-      DatasetFnError: the function raised (its exception is the cause, the message has its lines),
-        or returned something else.
+      DatasetFnError: the function raised an exception, which is the cause, or did not return a
+        dataset. The message contains the user's lines.
     """
     split = f"split {context.input_pipeline_id} of {context.num_input_pipelines}"
     with fixed_randomness(_SEED), functions_unseeded(), tf.init_scope():
@@ -47,7 +47,7 @@ def call(dataset_fn: Callable[..., Any], context: Context) -> tf.data.Dataset:
 
 @contextlib.contextmanager
 def fixed_randomness(seed: int) -> Iterator[None]:
-    """Seeds Python, numpy and TensorFlow with 31 bits, and puts back what they were."""
+    """Seed Python, numpy and TensorFlow with 31 bits, and restore their states at the end."""
     eager: Any = tf_context.context()
     before = (eager._seed, getattr(eager, "_rng", None))  # noqa: SLF001
     python, numpy = random.getstate(), np.random.get_state()
@@ -57,7 +57,7 @@ def fixed_randomness(seed: int) -> Iterator[None]:
     try:
         yield
     finally:
-        # Not set_seed: it would start the caller's sequence from its beginning.
+        # Not set_seed: it would restart the caller's sequence.
         eager._seed, eager._rng = before  # noqa: SLF001
         random.setstate(python)
         np.random.set_state(numpy)
@@ -65,11 +65,10 @@ def fixed_randomness(seed: int) -> Iterator[None]:
 
 @contextlib.contextmanager
 def functions_unseeded() -> Iterator[None]:
-    """Keeps the fixed seed out of functions that are traced.
+    """Leave random ops in traced functions unseeded; use it within `fixed_randomness`.
 
-    TensorFlow would number the random ops of each function from 0, so that the first ops of two
-    maps would share their randomness: flip and brightness in step. Without seeds they are told
-    apart by `reseed`. Enter it within `fixed_randomness`.
+    With the fixed seed, TensorFlow would number the random ops of each function from 0, and the
+    first ops of two maps would draw the same numbers. `reseed` gives unseeded ops different seeds.
     """
     original = random_seed.get_seed
     fixed = tf_context.global_seed()
@@ -87,7 +86,7 @@ def functions_unseeded() -> Iterator[None]:
 
 @contextlib.contextmanager
 def user_errors(what: str) -> Iterator[None]:
-    """Errors of the user's code as DatasetFnError, with the lines where they happened."""
+    """Raise errors of the user's code as DatasetFnError, with the lines that caused them."""
     try:
         yield
     except (DistributedInputError, GeneratorExit):
@@ -100,7 +99,7 @@ def user_errors(what: str) -> Iterator[None]:
 
 
 def _lines_of(error: BaseException) -> str:
-    """Where the user's code was, innermost last; all there is if none of it is the user's."""
+    """Return the user's lines of the traceback, innermost last, or all lines if it has none."""
     frames = traceback.extract_tb(error.__traceback__)
     library = (sysconfig.get_path("purelib"), sysconfig.get_path("stdlib"), sys.prefix)
     own = __file__.rsplit("/", 2)[0]

@@ -1,4 +1,4 @@
-"""What a graph says about its dataset without running it."""
+"""Properties of a dataset that its graph shows without running it."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from distributed_input.tfdata.graph import graph as graphs
-from distributed_input.tfdata.graph.graph import GraphDef, NodeDef
+from distributed_input.tfdata.graph import node_defs
+from distributed_input.tfdata.graph.node_defs import GraphDef, NodeDef
 
 _PYTHON = frozenset(["PyFunc", "PyFuncStateless", "EagerPyFunc"])
-# How many inputs from the end batch_size and drop_remainder (None: it has none) are.
+# The input indexes of batch_size and drop_remainder (None: no such input).
 _BATCHES = {
     "BatchDataset": (-1, None),
     "BatchDatasetV2": (-2, -1),
@@ -20,7 +20,8 @@ _BATCHES = {
     "PaddedBatchDataset": (1, None),
     "PaddedBatchDatasetV2": (1, -1),
 }
-# Elements in, elements out, as many rows in each (of a map it is assumed, as TensorFlow does).
+# Datasets whose elements have as many rows as those of their input. For a map this is an
+# assumption, as in TensorFlow.
 _KEEPS = re.compile(
     r"^(Map|ParallelMap|ParallelMapV2|Filter|ParallelFilter|Prefetch|Repeat|Shuffle\w*|Skip"
     r"|Take|TakeWhile|Cache|Options|Shard|AssertCardinality|AssertNext|Model|Optimize|Finalize"
@@ -37,18 +38,17 @@ _FILES_AT = {"CacheDataset": 1, "CacheDatasetV2": 1}
 
 
 @dataclass(frozen=True)
-class GraphFacts:
-    """What a dataset's graph tells.
+class GraphAnalysis:
+    """The properties of a dataset that matter for running it as splits.
 
     Attributes:
-      batch_size: rows in an element by the outermost batch, or None where there is none or its
-        size is not known.
-      batched: there is such a batch.
-      drop_remainder: a batch on the way drops what does not fill it: at every split.
-      shards_records: what is sharded has been read before: every split reads everything.
-      python_ops: Python functions in the graph, which cannot leave the process that made it.
-      infinite: it never ends.
-      cache_files: files that it caches to; splits would write the same.
+      batch_size: rows in an element, by the outermost batch op; None if it is unknown.
+      batched: the dataset has such a batch op.
+      drop_remainder: a batch op drops an incomplete batch at the end of every split.
+      shards_records: records are sharded after they were read, so every split reads all of them.
+      python_ops: Python functions in the graph, which cannot run in another process.
+      infinite: the dataset never ends.
+      cache_files: files that the dataset caches to; all splits would write the same files.
     """
 
     batch_size: int | None
@@ -60,12 +60,12 @@ class GraphFacts:
     cache_files: tuple[str, ...]
 
 
-def analyse(graph_def: GraphDef) -> GraphFacts:
-    """Reads a graph, canonical or not."""
+def analyze(graph_def: GraphDef) -> GraphAnalysis:
+    """Analyze a graph, canonical or not."""
     walk = _Walk(graph_def)
-    main = _Scope(graph_def.node, graphs.retval(graph_def).input[0])
+    main = _Scope(graph_def.node, node_defs.retval(graph_def).input[0])
     batched, size = walk.batch(main, main.output)
-    return GraphFacts(
+    return GraphAnalysis(
         batch_size=size,
         batched=batched,
         drop_remainder=any(_drops(scope, node) for scope, node in walk.chain(main, main.output)),
@@ -77,32 +77,32 @@ def analyse(graph_def: GraphDef) -> GraphFacts:
 
 
 class _Scope:
-    """The nodes of the graph or of a function, and the dataset that it gives."""
+    """The nodes of the graph or of a function, and the dataset that it returns."""
 
     def __init__(self, nodes: Any, output: str) -> None:
-        self.nodes = graphs.by_name(nodes)
-        self.output = self.nodes.get(graphs.source_of(output))
+        self.nodes = node_defs.by_name(nodes)
+        self.output = self.nodes.get(node_defs.source_of(output))
 
     def input(self, node: NodeDef, index: int = 0) -> NodeDef | None:
-        """The node behind an input; None of a function's argument."""
-        inputs = graphs.data_inputs(node)
-        return self.nodes.get(graphs.source_of(inputs[index])) if index < len(inputs) else None
+        """Return the node of an input, or None if it is an argument of the function."""
+        inputs = node_defs.data_inputs(node)
+        return self.nodes.get(node_defs.source_of(inputs[index])) if index < len(inputs) else None
 
     def datasets(self, node: NodeDef) -> list[NodeDef]:
-        """The datasets among the inputs of a node."""
-        found = (self.nodes.get(graphs.source_of(name)) for name in graphs.data_inputs(node))
+        """Return the inputs of a node that are datasets."""
+        found = (self.nodes.get(node_defs.source_of(name)) for name in node_defs.data_inputs(node))
         return [below for below in found if below is not None and "Dataset" in below.op]
 
 
 class _Walk:
-    """Follows a graph and its functions."""
+    """Walks through a graph and its functions, from a dataset towards its sources."""
 
     def __init__(self, graph_def: GraphDef) -> None:
         self._library = {f.signature.name: f for f in graph_def.library.function}
 
     def function(self, node: NodeDef) -> _Scope | None:
-        """The function that a node calls to get datasets; through wrappers that only call it."""
-        for ref in graphs.function_refs(node):
+        """Return the function in which a node creates datasets; skip functions that only call."""
+        for ref in node_defs.function_refs(node):
             function = self._library.get(ref.name)
             if function is None or not function.signature.output_arg:
                 continue
@@ -116,10 +116,10 @@ class _Walk:
         return None
 
     def batch(self, scope: _Scope, node: NodeDef | None) -> tuple[bool, int | None]:
-        """Whether a dataset is batched, and the size if it is known."""
+        """Return whether a dataset is batched, and the batch size or None."""
         for within, below in self.chain(scope, node):
             if below.op in _BATCHES:
-                value = graphs.input_value(within.nodes, below, _BATCHES[below.op][0])
+                value = node_defs.input_value(within.nodes, below, _BATCHES[below.op][0])
                 return True, None if value is None else int(value)
             if below.op in _JOINS:
                 sides = {self.batch(within, side) for side in within.datasets(below)}
@@ -127,7 +127,7 @@ class _Walk:
         return False, None
 
     def chain(self, scope: _Scope, node: NodeDef | None) -> Iterator[tuple[_Scope, NodeDef]]:
-        """From a dataset towards its source, as long as its elements stay what they are."""
+        """Yield a dataset and its inputs, while the elements are only batched or flattened."""
         while node is not None:
             yield scope, node
             if _FLATTENS.match(node.op):
@@ -141,7 +141,7 @@ class _Walk:
                 return
 
     def infinite(self, scope: _Scope, node: NodeDef | None) -> bool:
-        """Whether a dataset never ends."""
+        """Return whether a dataset never ends."""
         if node is None:
             return False
         decided = _ends(scope, node)
@@ -162,16 +162,16 @@ class _Walk:
         return bool(endless) and endless[0]
 
     def shards_records(self, main: _Scope) -> bool:
-        """Whether a shard comes after a reader of files."""
+        """Return whether a shard op follows a reader of files."""
         for node in main.nodes.values():
             if node.op == "ShardDataset":
-                before = graphs.ancestors(main.nodes, node)
+                before = node_defs.ancestors(main.nodes, node)
                 if any(_READERS.match(below.op) for below in self._all(before)):
                     return True
         return False
 
     def python_ops(self, main: _Scope) -> tuple[str, ...]:
-        """Python functions, each as "op in the function that calls it"."""
+        """Return the Python functions, each as "op in the function that calls it"."""
         found = [node.op for node in main.nodes.values() if node.op in _PYTHON]
         for name, function in self._library.items():
             readable = re.sub(r"^__inference_|(_\d+)+$", "", name)
@@ -179,13 +179,13 @@ class _Walk:
         return tuple(dict.fromkeys(found))
 
     def _all(self, nodes: list[NodeDef]) -> Iterator[NodeDef]:
-        """These nodes and those of the functions they call."""
+        """Yield the nodes, and the nodes of the functions that they call."""
         seen: set[str] = set()
         queue = list(nodes)
         while queue:
             node = queue.pop()
             yield node
-            names = [node.op, *(ref.name for ref in graphs.function_refs(node))]
+            names = [node.op, *(ref.name for ref in node_defs.function_refs(node))]
             for name in names:
                 if name in self._library and name not in seen:
                     seen.add(name)
@@ -194,7 +194,7 @@ class _Walk:
 
 def _drops(scope: _Scope, node: NodeDef) -> bool:
     at = _BATCHES.get(node.op, (0, None))[1]
-    return at is not None and bool(graphs.input_value(scope.nodes, node, at))
+    return at is not None and bool(node_defs.input_value(scope.nodes, node, at))
 
 
 def _cache_files(main: _Scope) -> tuple[str, ...]:
@@ -211,15 +211,15 @@ def _cache_files(main: _Scope) -> tuple[str, ...]:
 
 
 def _ends(scope: _Scope, node: NodeDef) -> bool | None:
-    """Whether a dataset ends, where that does not depend on its inputs."""
+    """Return whether a dataset ends, or None if that depends on its inputs."""
     if node.op in ("RandomDataset", "RandomDatasetV2"):
         return False
     if node.op in ("RangeDataset", "TakeWhileDataset"):
         return True
     if node.op == "TakeDataset":
-        count = graphs.input_value(scope.nodes, node, 1)
+        count = node_defs.input_value(scope.nodes, node, 1)
         return True if count is None or count >= 0 else None
     if node.op.startswith(("RepeatDataset", "ShuffleAndRepeatDataset")):
-        count = graphs.input_value(scope.nodes, node, 1 if node.op == "RepeatDataset" else 4)
+        count = node_defs.input_value(scope.nodes, node, 1 if node.op == "RepeatDataset" else 4)
         return False if count is not None and count < 0 else None
     return None

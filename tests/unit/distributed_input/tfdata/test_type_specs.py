@@ -1,4 +1,4 @@
-"""Specs from and to TensorFlow's, and of plain values."""
+"""Specs convert from and to TensorFlow's, and describe plain values."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import tensorflow as tf
 from distributed_input.api.errors import SpecError
 from distributed_input.rows.decode import Ragged, Sparse
 from distributed_input.rows.elements import Leaf
-from distributed_input.tfdata.spec import from_tf, from_values, to_tf
+from distributed_input.tfdata.type_specs import from_tf, from_values, to_tf
 
 Pair = collections.namedtuple("Pair", "x y")
 SPECS = [
@@ -27,11 +27,11 @@ SPECS = [
 
 
 @pytest.mark.parametrize("spec", SPECS, ids=str)
-def test_a_spec_survives(spec: tf.TypeSpec) -> None:
+def test_a_spec_converts_both_ways(spec: tf.TypeSpec) -> None:
     assert to_tf(from_tf(spec)) == spec
 
 
-def test_a_structure_survives() -> None:
+def test_a_structure_converts_both_ways() -> None:
     spec = tf.data.Dataset.from_tensors(
         {"b": (1, None), "a": Pair(tf.zeros([2]), [tf.zeros([3])])}
     ).element_spec
@@ -41,14 +41,14 @@ def test_a_structure_survives() -> None:
     assert isinstance(to_tf(ours)["a"], Pair)
 
 
-def test_batching_rows_gives_the_batchs_spec() -> None:
+def test_the_spec_of_batched_rows_is_the_batchs_spec() -> None:
     for spec in SPECS[1:]:
         batch = tf.nest.map_structure(lambda s: s, spec)
         row = from_tf(batch).unbatched()
         assert to_tf(row, batched=True, static_batch=batch.shape[0]) == batch
 
 
-def test_a_ragged_row_of_rank_0_stands_alone_as_a_dense_vector() -> None:
+def test_a_ragged_row_of_rank_0_is_a_dense_vector() -> None:
     row = from_tf(tf.RaggedTensorSpec([None, None], tf.int32, 1)).unbatched()
     assert to_tf(row) == tf.TensorSpec([None], tf.int32)
     assert to_tf(row, batched=True) == tf.RaggedTensorSpec([None, None], tf.int32, 1)
@@ -65,12 +65,12 @@ def test_a_ragged_row_of_rank_0_stands_alone_as_a_dense_vector() -> None:
         (tf.RaggedTensorSpec([None, None, None], tf.int32, 1), "component 'a': the dimensions"),
     ],
 )
-def test_what_cannot_be_sent_is_named(spec: Any, message: str) -> None:
+def test_an_unsupported_component_is_named(spec: Any, message: str) -> None:
     with pytest.raises(SpecError, match=message):
         from_tf({"a": spec})
 
 
-def test_keys_of_several_kinds_are_refused() -> None:
+def test_keys_of_different_types_are_rejected() -> None:
     with pytest.raises(SpecError, match=r"keys of a dict .*\['int', 'str'\]"):
         from_tf({"a": SPECS[0], 1: SPECS[0]})
 
@@ -103,6 +103,6 @@ def test_the_spec_of_a_plain_value(value: Any, leaf: tuple) -> None:
 
 
 @pytest.mark.parametrize("value", [object(), np.array([1, "a"], object), np.zeros(2, "M8[s]")])
-def test_a_value_that_cannot_be_sent_is_named(value: Any) -> None:
+def test_an_unsupported_value_is_named(value: Any) -> None:
     with pytest.raises(SpecError, match="component 'a'"):
         from_values({"a": value})

@@ -1,4 +1,4 @@
-"""The input context that a dataset_fn is called with."""
+"""The `tf.distribute.InputContext` that a dataset_fn is called with."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ from distributed_input.api.errors import ConfigError
 from distributed_input.assignment import splits as assignment
 
 
-class Context(tf.distribute.InputContext):
-    """A split as an input pipeline: `num_input_pipelines` splits, `input_pipeline_id` this one.
+class SplitInputContext(tf.distribute.InputContext):
+    """A split as an input pipeline.
 
-    `num_replicas_in_sync` is always 1: a dataset must not depend on who trains.
+    `num_input_pipelines` is the number of splits, and `input_pipeline_id` is the index of this one.
+    `num_replicas_in_sync` is always 1: a dataset must not depend on the trainers.
 
     Attributes:
-      varies: what is made under it may differ from epoch to epoch: its seed or epoch was asked for.
-      global_batch_size: what `get_per_replica_batch_size` has been asked for; None: nothing.
+      varies: the dataset may differ between epochs, because `seed` or `epoch` was read.
+      global_batch_size: the argument of `get_per_replica_batch_size`; None before the first call.
     """
 
     def __init__(
@@ -28,14 +29,15 @@ class Context(tf.distribute.InputContext):
         seed: int = 0,
         epoch: int = 0,
     ) -> None:
-        """A context for one split.
+        """Create the context of one split.
 
         Args:
-          num_splits: how many there are.
-          split: its number.
-          partitions: of the job, or a function that chooses their number by the global batch size.
-          seed: of the job.
-          epoch: from 0.
+          num_splits: the number of splits.
+          split: the index of the split.
+          partitions: the job's number of partitions, or a function that returns it for a global
+            batch size.
+          seed: the seed of the job and the epoch.
+          epoch: the index of the epoch, from 0.
         """
         super().__init__(num_splits, split, 1)
         self._partitions = partitions
@@ -46,29 +48,29 @@ class Context(tf.distribute.InputContext):
 
     @property
     def seed(self) -> int:
-        """Of the job and the epoch, for randomness of one's own."""
+        """The seed of the job and the epoch, for the user's own random numbers."""
         self.varies = True
         return self._seed
 
     @property
     def epoch(self) -> int:
-        """From 0."""
+        """The index of the epoch, from 0."""
         self.varies = True
         return self._epoch
 
     def get_per_replica_batch_size(self, global_batch_size: int) -> int:
-        """Rows that a partition gives to one step: global_batch_size // partitions.
+        """Return the rows of one partition in one step: global_batch_size // partitions.
 
         Raises:
-          ConfigError: the partitions do not divide it, or it differs from an earlier call's. (A
-            ValueError, as TensorFlow's.)
+          ConfigError: the size is not divisible by the partitions, or differs from the size of an
+            earlier call. It is a ValueError, as in TensorFlow.
         """
         size = int(global_batch_size)
         partitions = self._partitions(size) if callable(self._partitions) else self._partitions
         if self.global_batch_size not in (None, size):
             raise ConfigError(
-                f"dataset_fn asks for global batch sizes {self.global_batch_size} and {size}: a"
-                " dataset has one"
+                f"dataset_fn requests global batch sizes {self.global_batch_size} and {size}: use"
+                " one size for a dataset"
             )
         if size < 1:
             raise ConfigError(f"global batch size {size}: must be 1 or more")

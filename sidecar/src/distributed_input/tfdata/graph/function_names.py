@@ -1,22 +1,23 @@
-"""Names inside functions, free of the counters that differ from run to run."""
+"""Canonical names inside functions, without the counters that differ between runs."""
 
 from __future__ import annotations
 
 import re
 
-from distributed_input.tfdata.graph import graph as graphs
-from distributed_input.tfdata.graph.graph import FunctionDef
+from distributed_input.tfdata.graph import node_defs
+from distributed_input.tfdata.graph.node_defs import FunctionDef
 
 _COUNTERS = re.compile(r"_\d+(?=/|$)")
 _COLOCATED = b"loc:@"
 
 
 def rename_body(function: FunctionDef, outputs: bool) -> None:
-    """Names a function's arguments and nodes by what they are and where they stand, in place.
+    """Rename a function's arguments and nodes by their base names and order, in place.
 
     Args:
-      function: any.
-      outputs: its results too; not where an op of its name calls it, which names them.
+      function: any function of a graph.
+      outputs: also rename the results; False for a function that is called as an op, because the
+        op's outputs have these names.
     """
     names = _names(function)
     signature = function.signature
@@ -46,7 +47,7 @@ def rename_body(function: FunctionDef, outputs: bool) -> None:
 
 
 def _names(function: FunctionDef) -> dict[str, str]:
-    """The new name of each argument and node."""
+    """Return the new name of each argument and node."""
     out: dict[str, str] = {}
     taken: set[str] = set()
     counts: dict[str, int] = {}
@@ -62,5 +63,5 @@ def _names(function: FunctionDef) -> dict[str, str]:
 
 
 def _renamed(reference: str, names: dict[str, str]) -> str:
-    source = graphs.source_of(reference)
+    source = node_defs.source_of(reference)
     return reference.replace(source, names[source], 1) if source in names else reference

@@ -1,9 +1,8 @@
-"""`batch(n, drop_remainder=True)` in a dataset that is split and whose rows are cut anew.
+"""Replaces `batch(n, drop_remainder=True)` in a dataset that is split and batched again.
 
-There it would lose up to n - 1 rows at the end of every split, all of them where splits are
-short. What the user wants by it, batches of one size, the job's `remainder: drop` gives, and
-loses no more than one batch a consumer. So the flag is taken out of the graph where nothing
-behind the batch can have come to rely on it.
+The flag would drop up to n - 1 rows at the end of every split, and all rows of a short split. The
+job's `remainder: drop` also gives batches of one size, and drops at most one batch per consumer.
+So the flag is disabled in the graph if no later op of the dataset can depend on it.
 """
 
 from __future__ import annotations
@@ -16,8 +15,8 @@ import tensorflow as tf
 from tensorflow.python.framework import tensor_util
 
 from distributed_input.rows.elements import ElementSpec
-from distributed_input.tfdata.graph import graph as graphs
-from distributed_input.tfdata.graph.graph import GraphDef
+from distributed_input.tfdata.graph import node_defs
+from distributed_input.tfdata.graph.node_defs import GraphDef
 
 _BATCHES = (
     "BatchDatasetV2",
@@ -31,25 +30,25 @@ _PASSES = re.compile(
 )
 
 
-def keep_remainder(graph_def: GraphDef) -> bool:
-    """Turns drop_remainder off, in place, where only nodes follow that pass elements as they are.
+def disable_drop_remainder(graph_def: GraphDef) -> bool:
+    """Disable drop_remainder, in place, if all later ops pass elements on without a change.
 
     Returns:
-      Whether there was one to turn off.
+      Whether the flag was set and is now disabled.
     """
-    nodes = graphs.by_name(graph_def.node)
-    node = nodes[graphs.source_of(graphs.retval(graph_def).input[0])]
+    nodes = node_defs.by_name(graph_def.node)
+    node = nodes[node_defs.source_of(node_defs.retval(graph_def).input[0])]
     passed = []
     while _PASSES.match(node.op):
         passed.append(node)
-        node = nodes[graphs.source_of(node.input[0])]
-    if node.op not in _BATCHES or not graphs.input_value(nodes, node, -1):
+        node = nodes[node_defs.source_of(node.input[0])]
+    if node.op not in _BATCHES or not node_defs.input_value(nodes, node, -1):
         return False
     const = tf.compat.v1.NodeDef(name=f"{node.name}/keep_remainder", op="Const")
     const.attr["dtype"].type = tf.bool.as_datatype_enum
     const.attr["value"].tensor.CopyFrom(tensor_util.make_tensor_proto(False))
     graph_def.node.append(const)
-    node.input[len(graphs.data_inputs(node)) - 1] = const.name
+    node.input[len(node_defs.data_inputs(node)) - 1] = const.name
     for changed in (node, *passed):
         for shape in changed.attr["output_shapes"].list.shape:
             if shape.dim:
@@ -57,8 +56,8 @@ def keep_remainder(graph_def: GraphDef) -> bool:
     return True
 
 
-def of_any_size(spec: ElementSpec) -> ElementSpec:
-    """The spec of batches whose number of rows is not known."""
+def with_unknown_batch_size(spec: ElementSpec) -> ElementSpec:
+    """Return the spec of batches with an unknown number of rows."""
     leaves: list[Any] = []
     for leaf in spec.leaves:
         leaves.append(replace(leaf, shape=(None, *leaf.shape[1:])) if leaf.shape else leaf)

@@ -1,4 +1,4 @@
-"""Rows through tensors, buffers, cuts and joins, and back."""
+"""Rows keep their values when they are encoded, cut, joined and decoded to tensors."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from distributed_input.rows import runs
 from distributed_input.rows.decode import Ragged, Sparse, decode
 from distributed_input.rows.elements import ElementSpec, Leaf, numpy_dtype
 from distributed_input.rows.encode import make_encoder
-from distributed_input.tfdata import spec as tf_spec
+from distributed_input.tfdata import type_specs as tf_spec
 from tests.unit.distributed_input.rowcases import check_run, concat_runs, draw_rows, specs
 
 
 def ragged_parts(leaf: Leaf, rows: list[Any]) -> tuple[np.ndarray, list[np.ndarray]]:
-    """Flat values and the splits of all levels, of a list of rows."""
+    """Return the flat values and the splits of all levels of a list of rows."""
     splits = []
     for _ in range(leaf.ragged_rank + 1):
         splits.append(np.cumsum([0] + [len(row) for row in rows]).astype(leaf.row_splits_dtype))
@@ -39,7 +39,7 @@ def ragged_parts(leaf: Leaf, rows: list[Any]) -> tuple[np.ndarray, list[np.ndarr
 
 
 def batch_value(leaf: Leaf, rows: list[Any]) -> Any:
-    """The rows of a leaf as one tensor."""
+    """Return the rows of a leaf as one tensor."""
     dtype = tf.dtypes.as_dtype(leaf.dtype)
     if leaf.kind == "dense":
         return tf.stack([tf.constant(row, dtype, shape=row.shape) for row in rows])
@@ -58,7 +58,7 @@ def batch_value(leaf: Leaf, rows: list[Any]) -> Any:
 
 
 def row_value(leaf: Leaf, row: Any) -> Any:
-    """One row of a leaf, without a leading dimension."""
+    """Return one row of a leaf, without a leading dimension."""
     if leaf.kind == "sparse":
         return tf.SparseTensor(row[0], tf.constant(row[1], leaf.dtype, shape=row[1].shape), row[2])
     value = batch_value(leaf, [row])
@@ -66,7 +66,7 @@ def row_value(leaf: Leaf, row: Any) -> Any:
 
 
 def plain(value: Any) -> Any:
-    """Comparable lists."""
+    """Convert a value to lists that can be compared."""
     if isinstance(value, (Ragged, tf.RaggedTensor)):
         if isinstance(value, tf.RaggedTensor):
             value = Ragged(value.flat_values.numpy(), tuple(value.nested_row_splits))
@@ -85,7 +85,9 @@ def tables(draw: Any, spec: ElementSpec, count: int) -> list[list[Any]]:
 
 @settings(max_examples=100, deadline=None)
 @given(st.data(), specs(), st.integers(1, 5))
-def test_rows_survive_encode_cut_join_decode(data: Any, spec: ElementSpec, count: int) -> None:
+def test_encoding_cutting_joining_and_decoding_keep_the_rows(
+    data: Any, spec: ElementSpec, count: int
+) -> None:
     table = tables(data.draw, spec, count)
     values = [batch_value(leaf, rows) for leaf, rows in zip(spec.leaves, table, strict=True)]
     rows, buffers = make_encoder(spec, True)(spec.unflatten(values))
@@ -104,7 +106,9 @@ def test_rows_survive_encode_cut_join_decode(data: Any, spec: ElementSpec, count
 
 @settings(max_examples=40, deadline=None)
 @given(st.data(), specs(), st.integers(1, 3))
-def test_rows_encoded_one_by_one_are_the_same_run(data: Any, spec: ElementSpec, count: int) -> None:
+def test_rows_encoded_one_by_one_give_the_same_run(
+    data: Any, spec: ElementSpec, count: int
+) -> None:
     table = tables(data.draw, spec, count)
     encode = make_encoder(spec, False)
     single = [
@@ -117,7 +121,7 @@ def test_rows_encoded_one_by_one_are_the_same_run(data: Any, spec: ElementSpec, 
     ]
     assert [rows for rows, _ in single] == [1] * count
     if any(leaf.kind == "sparse" for leaf in spec.leaves):
-        return  # a batch knows one dense shape, rows know their own
+        return  # a batch has one dense shape, rows may have different ones
     values = [batch_value(leaf, rows) for leaf, rows in zip(spec.leaves, table, strict=True)]
     _, whole = make_encoder(spec, True)(spec.unflatten(values))
     joined = concat_runs([buffers for _, buffers in single])
@@ -126,7 +130,7 @@ def test_rows_encoded_one_by_one_are_the_same_run(data: Any, spec: ElementSpec, 
 
 @settings(max_examples=40, deadline=None)
 @given(st.data(), specs())
-def test_a_whole_element_survives(data: Any, spec: ElementSpec) -> None:
+def test_encoding_and_decoding_keep_a_whole_element(data: Any, spec: ElementSpec) -> None:
     table = tables(data.draw, spec, 1)
     values = [row_value(leaf, rows[0]) for leaf, rows in zip(spec.leaves, table, strict=True)]
     rows, buffers = make_encoder(spec, False)(spec.unflatten(values))
@@ -137,7 +141,7 @@ def test_a_whole_element_survives(data: Any, spec: ElementSpec) -> None:
 
 @settings(max_examples=25, deadline=None)
 @given(st.data(), specs(), st.integers(0, 3), st.booleans(), st.booleans())
-def test_the_trainer_sees_the_users_structure(
+def test_tensors_have_the_users_structure(
     data: Any, spec: ElementSpec, count: int, rows_mode: bool, static: bool
 ) -> None:
     table = tables(data.draw, spec, count if rows_mode else 1)
@@ -199,7 +203,9 @@ def test_a_buffer_outlives_its_tensor() -> None:
         (("a", "sparse", "int8", (2,)), tf.sparse.eye(3, 3, dtype=tf.int8), "expected a batch"),
     ],
 )
-def test_what_does_not_fit_the_spec_is_named(leaf: tuple, value: Any, message: str | None) -> None:
+def test_a_value_that_does_not_fit_the_spec_is_named(
+    leaf: tuple, value: Any, message: str | None
+) -> None:
     encode = make_encoder(ElementSpec({"a": 0}, (Leaf(*leaf),)), True)
     if message is None:
         encode({"a": value})
@@ -215,7 +221,7 @@ def test_components_of_unequal_batches_are_named() -> None:
         make_encoder(spec, True)((np.zeros(2, np.int8), np.zeros(3, np.int8)))
 
 
-def test_rows_of_different_shapes_do_not_make_a_batch() -> None:
+def test_rows_with_different_shapes_cannot_be_batched() -> None:
     spec = ElementSpec({"a": 0}, (Leaf("a", "dense", "int8", (None,)),))
     encode = make_encoder(spec, False)
     parts = [encode({"a": np.zeros(n, np.int8)})[1] for n in (2, 3)]
@@ -223,7 +229,7 @@ def test_rows_of_different_shapes_do_not_make_a_batch() -> None:
         decode(spec, 2, concat_runs(parts))
 
 
-def test_sparse_rows_may_come_in_any_order() -> None:
+def test_sparse_rows_can_be_in_any_order() -> None:
     spec = ElementSpec(0, (Leaf("", "sparse", "int32", (4,)),))
     tensor = tf.SparseTensor([[1, 0], [0, 3], [1, 2]], [10, 3, 12], [2, 4])
     _, buffers = make_encoder(spec, True)(tensor)

@@ -1,7 +1,7 @@
-"""TensorFlow's type specs and ours.
+"""Conversion between `tf.TypeSpec`s and `ElementSpec`s.
 
-`from_tf(to_tf(spec)) == spec`, but for a ragged leaf of rank 0, which TensorFlow shows as a
-dense one once it stands alone.
+`from_tf(to_tf(spec)) == spec`, except for a ragged leaf of rank 0: TensorFlow represents it as a
+dense tensor.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from distributed_input.rows.elements import ElementSpec, Leaf
 
 
 def from_tf(element_spec: Any) -> ElementSpec:
-    """The spec of a dataset's elements.
+    """Return the spec of a dataset's elements.
 
     Args:
-      element_spec: what `tf.data.Dataset.element_spec` gives.
+      element_spec: the value of `tf.data.Dataset.element_spec`.
 
     Raises:
-      SpecError: a component is of a kind or type that cannot be sent, or its rank is not known;
-        names it.
+      SpecError: a component has an unsupported kind or type, or an unknown rank; the message names
+        it.
     """
     leaves: list[Leaf] = []
 
@@ -42,14 +42,14 @@ def from_tf(element_spec: Any) -> ElementSpec:
 
 
 def from_values(element: Any) -> ElementSpec:
-    """The spec of an element of numpy arrays, tensors, numbers, strings, `Ragged` and `Sparse`.
+    """Return the spec of an element of arrays, tensors, numbers, strings, `Ragged` and `Sparse`.
 
-    Sizes are taken as they are: all elements must have them; those of sparse components, and of
-    ragged dimensions, may differ. Python's floats are float32 and its
-    integers int64; lists are arrays, tuples and dicts structure.
+    All elements must have the same sizes, except for sparse components and ragged dimensions.
+    Python floats become float32, and integers int64. Lists are arrays. Tuples and dicts are
+    structure.
 
     Raises:
-      SpecError: a component is of a kind or type that cannot be sent; names it.
+      SpecError: a component has an unsupported kind or type; the message names it.
     """
     leaves: list[Leaf] = []
 
@@ -62,12 +62,12 @@ def from_values(element: Any) -> ElementSpec:
 
 
 def to_tf(spec: ElementSpec, batched: bool = False, static_batch: int | None = None) -> Any:
-    """The nested structure of type specs of a row, of a whole element, or of a batch of rows.
+    """Return the nested `tf.TypeSpec`s of a row, of a whole element, or of a batch of rows.
 
     Args:
       spec: of a row or of a whole element.
       batched: add a leading dimension for the rows.
-      static_batch: its size, where that is known.
+      static_batch: the size of that dimension, if it is known.
     """
     rows = [static_batch] if batched else []
     leaves = [_type_spec(leaf, rows) for leaf in spec.leaves]
@@ -107,7 +107,7 @@ def _leaf_of_value(path: str, value: Any) -> Leaf:
 
 
 def _dtype_of(path: str, value: Any) -> str:
-    """TensorFlow's name of the type of an array, or of what would be one."""
+    """Return TensorFlow's name for the type of an array, or of a value that becomes an array."""
     array = np.asarray(value)
     if array.dtype.kind in "SU" or (array.dtype == object and _is_text(array)):
         return "string"

@@ -1,7 +1,7 @@
-"""Graphs on the wire: compressed, their large constants kept once.
+"""Graphs on the wire: compressed, with each large constant stored once.
 
-On a worker, large arrays of numbers become files that all splits map into memory: opening a
-split of a dataset of 90 MB of arrays takes 10 ms so, and 1 s and 90 MB of memory otherwise.
+On a worker, large arrays of numbers become files that all splits map into memory. For a dataset
+with 90 MB of arrays, opening a split takes 10 ms instead of 1 s and 90 MB of memory.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from tensorflow.python.framework import tensor_util
 
 from distributed_input.api.errors import SpecError
 from distributed_input.api.proto import types_pb2
-from distributed_input.tfdata.graph import graph as graphs
-from distributed_input.tfdata.graph.graph import GraphDef, NodeDef
+from distributed_input.tfdata.graph import node_defs
+from distributed_input.tfdata.graph.node_defs import GraphDef, NodeDef
 
 _NUMBER, _NAME, _SHAPE = (f"_distributed_input_constant_{it}" for it in ("number", "name", "shape"))
 _LARGE = 64 << 10
@@ -30,19 +30,19 @@ _ZLIB_LEVEL = 1
 
 
 def pack(graph_defs: Sequence[GraphDef], shard_policy: str = "") -> types_pb2.GraphDataset:
-    """One message of the graphs of all splits (or of one graph for all).
+    """Pack the graphs of all splits, or one graph for all splits, into a message.
 
-    Equal graphs give equal messages. Constants of 64 KiB and more are kept once.
+    Equal graphs give equal messages. Constants of 64 KiB and more are stored once.
     """
     out = types_pb2.GraphDataset(tf_version=tf.__version__, shard_policy=shard_policy)
     numbers: dict[str, int] = {}
     for graph_def in graph_defs:
-        bare = graphs.copy_of(graph_def)
+        bare = node_defs.copy_of(graph_def)
         for node in _constants(bare):
             tensor = node.attr["value"].tensor
             if tensor.ByteSize() < _LARGE:
                 continue
-            data = graphs.to_bytes(tensor)
+            data = node_defs.to_bytes(tensor)
             name = hashlib.sha256(data).hexdigest()
             if name not in numbers:
                 numbers[name] = len(out.constants)
@@ -51,15 +51,15 @@ def pack(graph_defs: Sequence[GraphDef], shard_policy: str = "") -> types_pb2.Gr
             node.attr[_NAME].s = name.encode()
             node.attr[_SHAPE].shape.CopyFrom(tensor.tensor_shape)
             node.attr.pop("value")
-        out.graphs.append(zlib.compress(graphs.to_bytes(bare), _ZLIB_LEVEL))
+        out.graphs.append(zlib.compress(node_defs.to_bytes(bare), _ZLIB_LEVEL))
     return out
 
 
 def load_bare(dataset: types_pb2.GraphDataset, split: int) -> GraphDef:
-    """The graph of a split, large constants still outside: small, and quick to copy and edit.
+    """Return the graph of a split without its large constants: fast to copy and edit.
 
     Raises:
-      SpecError: there is none.
+      SpecError: the dataset has no graph for the split.
     """
     several = len(dataset.graphs) > 1
     if not dataset.graphs or (several and split >= len(dataset.graphs)):
@@ -71,13 +71,13 @@ def load_bare(dataset: types_pb2.GraphDataset, split: int) -> GraphDef:
 def restore(
     graph_def: GraphDef, dataset: types_pb2.GraphDataset, folder: Path | None = None
 ) -> None:
-    """Puts large constants back into a graph of `load_bare`, in place, so that it can run.
+    """Insert the large constants into a graph of `load_bare`, in place, so that it can run.
 
     Args:
       graph_def: the graph.
-      dataset: where the constants are.
-      folder: where arrays of numbers are kept, as files named by content; must outlive the
-        datasets made of the graph. None: one that goes with this process.
+      dataset: the message with the constants.
+      folder: the folder for arrays of numbers, as files named by content. It must exist as long as
+        datasets of the graph. None: a temporary folder of this process.
     """
     for node in _constants(graph_def):
         if _NUMBER not in node.attr:
@@ -99,19 +99,19 @@ def restore(
 def _write(path: Path, data: bytes) -> None:
     tensor = tf.make_tensor_proto(0)
     tensor.ParseFromString(zlib.decompress(data))
-    # Whole or not at all: others may look for the file meanwhile.
+    # Rename a complete file: other threads may look for it.
     part = path.with_name(f"{path.name}.{os.getpid()}.{threading.get_ident()}")
     part.write_bytes(tensor.tensor_content or tensor_util.MakeNdarray(tensor).tobytes())
     part.replace(path)
 
 
 @functools.lru_cache(maxsize=1)
-def _kept() -> tempfile.TemporaryDirectory[str]:
+def _temporary_folder() -> tempfile.TemporaryDirectory[str]:
     return tempfile.TemporaryDirectory(prefix="distributed-input-")
 
 
 def _own_folder() -> Path:
-    return Path(_kept().name)
+    return Path(_temporary_folder().name)
 
 
 def _constants(graph_def: GraphDef) -> Iterator[NodeDef]:
