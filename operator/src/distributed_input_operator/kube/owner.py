@@ -7,17 +7,18 @@ the operator must not create them again.
 from __future__ import annotations
 
 from distributed_input.api.resource.input import DistributedInput
+from distributed_input_operator.budget.claim import InputKey
 from distributed_input_operator.kube.api import Api, Json
 from distributed_input_operator.kube.kinds import INPUT
-from distributed_input_operator.kube.store import InputKey, Store
+from distributed_input_operator.kube.store import Store
 
 
 class OwnerGone(Exception):
-    """The API server does not have the input any more, or deletes it.
+    """The input is deleted, or is being deleted.
 
     Attributes:
-        uid: of the input that is gone.
-        found: what the API server has under its name; None where there is nothing.
+        uid: the uid of the deleted input.
+        found: the object that the API server has under its name. None: none.
     """
 
     def __init__(self, uid: str, found: Json | None) -> None:

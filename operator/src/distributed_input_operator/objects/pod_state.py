@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from distributed_input.api import names
-from distributed_input_operator.budget import requests
+from distributed_input_operator.budget.pod_requests import requested_amount
 from distributed_input_operator.objects.snapshot import Pod
 
 _IMAGE_ERRORS = frozenset(
@@ -36,7 +36,7 @@ def parse_pod(obj: Mapping[str, Any]) -> Pod:
         deletion_cost=int(cost) if cost and cost.lstrip("-").isdigit() else None,
         unschedulable=_scheduling_error(status, conditions),
         failing=next(filter(None, map(_failure, status.get("containerStatuses", []))), ""),
-        takes=requests.takes(obj.get("spec") or {}),
+        takes=requested_amount(obj.get("spec") or {}),
     )
 
 

@@ -9,8 +9,8 @@ from typing import Any
 from distributed_input.api.resource.input import DistributedInput
 from distributed_input.api.resource.policy import NOTHING, Amount
 from distributed_input.api.resource.status import Status
-from distributed_input_operator.autoscaling.rates import Measured
-from distributed_input_operator.autoscaling.scaling import State
+from distributed_input_operator.autoscaling.decision import AutoscalingState
+from distributed_input_operator.autoscaling.rates import Measurement
 
 Manifest = Mapping[str, Any]
 """A Kubernetes object as JSON."""
@@ -85,9 +85,9 @@ class Snapshot:
     """Hash of the ConfigMap with the entry point's code. Empty if the input uses none."""
     missing: tuple[Failure, ...] = ()
     """Objects that the input refers to and that do not exist."""
-    measured: Measured | None = None
+    measured: Measurement | None = None
     """None if the dispatcher has not sent enough samples yet."""
-    scaled: State | None = None
+    scaled: AutoscalingState | None = None
     """Latest state of autoscaling. The status has it too, but is written only every 30 s. None:
     use the state in the status."""
 

@@ -25,7 +25,7 @@ from distributed_input_operator.injection.trainer_pod import RefusedError, reque
 from distributed_input_operator.injection.workloads import Owner, owners_of
 from distributed_input_operator.kube.api import Api, ApiError, Json
 from distributed_input_operator.kube.kinds import INPUT, Kind
-from distributed_input_operator.kube.read_cache import Recent
+from distributed_input_operator.kube.read_cache import ReadCache
 
 _log = logging.getLogger(__name__)
 
@@ -46,7 +46,7 @@ class Injector:
     def __init__(self, api: Api, image: str) -> None:
         """Read inputs and owners with `api`. `image` is the default image of sidecars."""
         self._api = api
-        self._cache = Recent(api)
+        self._cache = ReadCache(api)
         self._image = image
 
     async def respond(self, request: Json) -> Json:

@@ -18,8 +18,8 @@ from pathlib import Path
 
 from distributed_input.runner import process_wrapper
 from distributed_input.runner.display import report
-from distributed_input.runner.display.dispatcher_client import DispatcherClient
 from distributed_input.runner.display.monitor import ProgressMonitor
+from distributed_input.runner.display.status_client import StatusClient
 from distributed_input.runner.display.terminal import Terminal
 from distributed_input.runner.folders import RunFolders
 from distributed_input.runner.plan import Plan, RunFiles
@@ -127,7 +127,7 @@ class Supervisor:
         clients = {}
         for one in self.plan.inputs:
             credentials = Credentials.from_args(str(RunFiles(self.folders).token(one)), {})
-            clients[one.name] = DispatcherClient(self._group.addresses[one.name], credentials)
+            clients[one.name] = StatusClient(self._group.addresses[one.name], credentials)
         self._monitor.attach(clients, self._trainers)
         started = time.monotonic()
         self._training_seconds = 0.0

@@ -6,9 +6,10 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
+from distributed_input_operator.budget.claim import InputKey
 from distributed_input_operator.controller.resync import Resync
 from distributed_input_operator.kube.kinds import BY_NAME, INPUT, POLICY, Kind
-from distributed_input_operator.kube.store import InputKey, Json, Store
+from distributed_input_operator.kube.store import Json, Store
 
 
 def obj(kind: str, name: str, namespace: str = "team") -> Json:
@@ -35,7 +36,7 @@ class Server:
 def dropped(
     store: Store, server: Server, kind: Kind = INPUT, namespace: str | None = None
 ) -> list[InputKey]:
-    """The inputs that are looked at because `drop_missing` dropped an object."""
+    """Return the inputs that are reconciled because `drop_missing` dropped an object."""
     api: Any = server
     found: list[InputKey] = []
     resync = Resync(api, store, [kind], [namespace], found.append)
@@ -85,7 +86,7 @@ def test_an_object_is_reported_once_if_the_watch_reports_its_deletion_as_well():
     assert dropped(store, Server(meanwhile=lambda: store.drop(gone))) == []
 
 
-def test_another_object_of_the_same_name_is_kept():
+def test_a_new_object_of_the_same_name_is_kept():
     old, new = obj(INPUT.kind, "digits"), obj(INPUT.kind, "digits")
     new["metadata"] |= {"uid": "new", "resourceVersion": "6"}
     store = stored(old)

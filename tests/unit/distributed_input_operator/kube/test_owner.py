@@ -1,4 +1,4 @@
-"""Children are not created again for an input that is deleted, though the store has it."""
+"""Children of a deleted input are not created again, although the store has the input."""
 
 from __future__ import annotations
 
@@ -7,27 +7,26 @@ from typing import Any
 
 import pytest
 
-from distributed_input_operator.controller.dispatchers import Dispatchers
-from distributed_input_operator.controller.observe import Sources
-from distributed_input_operator.controller.reconcile import reconcile
-from distributed_input_operator.controller.tokens import Tokens
+from distributed_input_operator.controller.context import ControllerContext
+from distributed_input_operator.controller.dispatchers import DispatcherClient
+from distributed_input_operator.controller.reconcile_input import reconcile
+from distributed_input_operator.controller.tokens import TokenCache
 from distributed_input_operator.kube.api import ApiError
 from distributed_input_operator.kube.kinds import INPUT, SECRET, Kind
 from distributed_input_operator.kube.store import Json, Store
 from distributed_input_operator.objects.children import digest
-from distributed_input_operator.reconcile.plan import plan
-from tests.unit.distributed_input_operator.snapshots import NOW, SETTINGS, resource, snapshot
+from tests.unit.distributed_input_operator.snapshots import NOW, SETTINGS, plan, resource, snapshot
 
 KEY = ("team", "digits")
 OLD: Json = {"observedGeneration": 3}
-"""The status of an input that was looked at before."""
+"""The status of an input that was reconciled before."""
 _SECRET = {"metadata": {"name": "digits-distributed-input"}, "data": {"token": "c2VjcmV0"}}
 
 
 def stored_input(status: Json | None = None, version: int = 7, **meta: Any) -> Json:
-    made = resource().model_dump(mode="json", by_alias=True, exclude_none=True)
-    made["metadata"] |= {"resourceVersion": str(version), **meta}
-    return {**made, "status": status or {}}
+    planned = resource().model_dump(mode="json", by_alias=True, exclude_none=True)
+    planned["metadata"] |= {"resourceVersion": str(version), **meta}
+    return {**planned, "status": status or {}}
 
 
 class Server:
@@ -60,12 +59,12 @@ class Server:
         return {**manifest, "metadata": {"uid": "u-1", **meta, "resourceVersion": "9"}}
 
 
-def sources(server: Server, *known: Json) -> Sources:
+def context(server: Server, *known: Json) -> ControllerContext:
     api: Any = server
     store = Store()
     for one in known:
         store.put(one)
-    return Sources(api, store, Tokens(api), Dispatchers(), SETTINGS)
+    return ControllerContext(api, store, TokenCache(api), DispatcherClient(), SETTINGS)
 
 
 @pytest.mark.parametrize("secret", [True, False])
@@ -76,32 +75,32 @@ def sources(server: Server, *known: Json) -> Sources:
 )
 def test_nothing_is_created_for_an_input_that_is_deleted(found, secret):
     server = Server(found, secret=secret)
-    known = sources(server, stored_input(OLD))
+    known = context(server, stored_input(OLD))
     assert asyncio.run(reconcile(known, KEY)) == 0
     assert server.created == []
-    assert asyncio.run(reconcile(known, KEY)) is None  # the store has it as the server has it
+    assert asyncio.run(reconcile(known, KEY)) is None  # The store was corrected.
     assert (server.created, server.reads) == ([], 1)
 
 
 def test_another_input_of_the_same_name_replaces_the_one_that_is_deleted():
     other = stored_input(uid="u-2", version=8)
     server = Server(other)
-    known = sources(server, stored_input(OLD))
+    known = context(server, stored_input(OLD))
     assert asyncio.run(reconcile(known, KEY)) == 0
     assert server.created == []
     assert (known.store.input(KEY) or {})["metadata"]["uid"] == "u-2"
 
 
-def test_children_are_created_again_for_an_input_that_is_there():
+def test_children_are_created_again_for_an_input_that_exists():
     server = Server(stored_input(OLD))
-    asyncio.run(reconcile(sources(server, stored_input(OLD)), KEY))
+    asyncio.run(reconcile(context(server, stored_input(OLD)), KEY))
     assert len(server.created) == 8
     assert server.reads == 1
 
 
 def test_an_input_is_not_read_before_its_children_are_created_for_the_first_time():
     server = Server(None)
-    asyncio.run(reconcile(sources(server, stored_input()), KEY))
+    asyncio.run(reconcile(context(server, stored_input()), KEY))
     assert len(server.created) == 8 + 1  # and the Secret
     assert server.reads == 0
 
@@ -115,17 +114,17 @@ def test_nothing_is_created_while_the_input_cannot_be_read():
 
     server = Silent(None)
     with pytest.raises(ApiError):
-        asyncio.run(reconcile(sources(server, stored_input(OLD)), KEY))
+        asyncio.run(reconcile(context(server, stored_input(OLD)), KEY))
     assert server.created == []
 
 
 def test_a_child_that_is_known_is_applied_with_its_uid():
     """Otherwise the API server creates it, if it was deleted meanwhile."""
     server = Server(stored_input(OLD))
-    made = plan(snapshot(), NOW)
-    live = dict(next(one for one in made.objects if one["kind"] == "NetworkPolicy"))
+    planned = plan(snapshot(), NOW)
+    live = dict(next(one for one in planned.objects if one["kind"] == "NetworkPolicy"))
     live["metadata"] = {**live["metadata"], "uid": "n-1", "resourceVersion": "3"}
     live["metadata"]["annotations"] = {"distributed-input.dev/applied": digest("another")}
-    asyncio.run(reconcile(sources(server, stored_input(OLD), live), KEY))
+    asyncio.run(reconcile(context(server, stored_input(OLD), live), KEY))
     assert server.uids.pop("NetworkPolicy") == "n-1"
     assert set(server.uids.values()) == {None}

@@ -12,8 +12,8 @@ from typing import Any
 from distributed_input.api.environment import TOKEN_ENV
 from distributed_input.api.errors import ConfigError, DistributedInputError
 from distributed_input.runner.display import format as formatting
-from distributed_input.runner.display.dispatcher_client import DispatcherClient
 from distributed_input.runner.display.stats import ConsumerSample, StatusSample
+from distributed_input.runner.display.status_client import StatusClient
 from distributed_input.runtime import addresses
 from distributed_input.runtime.args import EXIT_CONFIG, positive_seconds
 from distributed_input.runtime.credentials import Credentials
@@ -61,7 +61,7 @@ def main(argv: Sequence[str]) -> int:
     try:
         addresses.parse(options.dispatcher, "--dispatcher")
         credentials = Credentials.from_args(options.token_file, os.environ)
-        dispatcher = DispatcherClient(options.dispatcher, credentials)
+        dispatcher = StatusClient(options.dispatcher, credentials)
         try:
             status = dispatcher.status(options.timeout)
         finally:

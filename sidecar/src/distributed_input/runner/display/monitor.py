@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 from distributed_input.runner import process_logs
 from distributed_input.runner.display import format as formatting
-from distributed_input.runner.display.dispatcher_client import DispatcherClient
 from distributed_input.runner.display.stats import InputStats, StatusSample
+from distributed_input.runner.display.status_client import StatusClient
 from distributed_input.runner.display.terminal import Terminal
 from distributed_input.runner.plan import Plan
 from distributed_input.runner.processes.supervised_process import (
@@ -38,7 +38,7 @@ class ProgressMonitor:
         log: Callable[[str], None],
     ) -> None:
         self.stats: Mapping[str, InputStats] = {one.name: InputStats() for one in plan.inputs}
-        self._clients: Mapping[str, DispatcherClient] = {}
+        self._clients: Mapping[str, StatusClient] = {}
         self._trainers: Sequence[Trainer] = ()
         self._processes = processes
         self._plan = plan
@@ -47,7 +47,7 @@ class ProgressMonitor:
         self._started = time.monotonic()
         self._logged = self._started
 
-    def attach(self, clients: Mapping[str, DispatcherClient], trainers: Sequence[Trainer]) -> None:
+    def attach(self, clients: Mapping[str, StatusClient], trainers: Sequence[Trainer]) -> None:
         """Sample dispatchers (by input name) and trainers from now on.."""
         self._clients = clients
         self._trainers = trainers

@@ -1,0 +1,109 @@
+"""A client of a dispatcher's Status call, for threads and for the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import Any
+
+import grpc
+
+from distributed_input.api.proto import dispatcher_pb2
+from distributed_input.runner.display.stats import ConsumerSample, StatusSample, WorkerSample
+from distributed_input.runtime import serving, statuses, stubs
+from distributed_input.runtime.credentials import Credentials
+
+_SERVICE = dispatcher_pb2.DESCRIPTOR.services_by_name["Dispatcher"]
+
+
+class StatusClient:
+    """A channel to one dispatcher."""
+
+    def __init__(self, address: str, credentials: Credentials) -> None:
+        self.address = address
+        self._channel = serving.open_channel(address, credentials)
+        self._status: Any = stubs.Stub(self._channel, _SERVICE).Status
+
+    def status(self, timeout: float) -> StatusSample:
+        """Request the status, and wait at most `timeout` seconds.
+
+        Raises:
+            DistributedInputError: the call failed; see `statuses.from_rpc_error`.
+        """
+        try:
+            response = self._status(
+                dispatcher_pb2.StatusRequest(), timeout=timeout, wait_for_ready=True
+            )
+        except grpc.RpcError as error:
+            raise statuses.from_rpc_error(
+                error, f"requesting the status of the dispatcher at {self.address}"
+            ) from error
+        return from_message(response)
+
+    async def status_or_none(
+        self, timeout: float, *, wait_for_ready: bool = False
+    ) -> StatusSample | None:
+        """Request the status on the event loop; return None if the call fails.
+
+        With `wait_for_ready`, an unreachable dispatcher may become reachable within the timeout.
+        """
+        loop = asyncio.get_running_loop()
+        answered = asyncio.Event()
+        call = self._status.future(
+            dispatcher_pb2.StatusRequest(), timeout=timeout, wait_for_ready=wait_for_ready
+        )
+
+        def wake(_: object) -> None:  # on a thread of gRPC, perhaps after the loop is closed
+            with contextlib.suppress(RuntimeError):
+                loop.call_soon_threadsafe(answered.set)
+
+        call.add_done_callback(wake)
+        try:
+            await answered.wait()
+            return from_message(call.result())
+        except (grpc.RpcError, grpc.FutureCancelledError):
+            return None
+        finally:
+            call.cancel()
+
+    def close(self) -> None:
+        """Close the channel."""
+        self._channel.close()
+
+
+def from_message(response: Any) -> StatusSample:
+    """Return the values of a StatusResponse."""
+    return StatusSample(
+        consumers=tuple(_consumer(info.last) for info in response.consumers),
+        workers=tuple(
+            WorkerSample(
+                worker_id=info.worker_id,
+                address=info.address,
+                rows=info.rows,
+                busy=info.busy_seconds,
+                streams=info.open_streams,
+                draining=info.draining,
+                node=info.node,
+            )
+            for info in response.workers
+        ),
+        jobs=tuple(job.name for job in response.jobs),
+    )
+
+
+def _consumer(last: Any) -> ConsumerSample:
+    return ConsumerSample(
+        job=last.job,
+        index=last.index,
+        incarnation=last.incarnation,
+        epoch=last.epoch,
+        rows=last.rows,
+        batches=last.batches,
+        wait=last.wait_seconds,
+        wall=last.wall_seconds,
+        buffer=last.buffer_fill,
+        mismatches=last.replay_mismatches,
+        finished=last.finished,
+        useful_workers=last.useful_workers,
+        waiting_for=last.waiting_for,
+    )
