@@ -51,16 +51,16 @@ class _Shifted:
 
 
 def _resume_later(rows_later: Callable[[int], int]) -> None:
-    from distributed_input.sidecar.streams import streams
+    from distributed_input.sidecar.streams import split_stream
 
-    real = streams.SplitStream._read
+    real = split_stream.SplitStream._read
 
     def read(self: Any, stub: Any) -> None:
         later = rows_later(self.received)
         chosen: Any = _Shifted(stub, later) if self.received and later else stub
         real(self, chosen)
 
-    streams.SplitStream._read = read
+    split_stream.SplitStream._read = read
 
 
 @_mutant
@@ -84,9 +84,9 @@ def resume_one_early() -> None:
 @_mutant
 def broken_stream_is_an_end() -> None:
     """A stream that breaks is taken for the end of its split: what tf.data service does."""
-    from distributed_input.sidecar.streams import streams
+    from distributed_input.sidecar.streams import split_stream
 
-    real = streams.SplitStream._read
+    real = split_stream.SplitStream._read
 
     def read(self: Any, stub: Any) -> None:
         import grpc
@@ -98,7 +98,7 @@ def broken_stream_is_an_end() -> None:
                 self.opened, self.total = True, self.received
                 self._context.arrived.notify_all()
 
-    streams.SplitStream._read = read
+    split_stream.SplitStream._read = read
 
 
 @_mutant
@@ -117,30 +117,30 @@ def partitions_of_the_next() -> None:
 @_mutant
 def ends_alone() -> None:
     """A consumer without rows ends, whatever the others have."""
-    from distributed_input.sidecar.steps.step_barrier import Lockstep
+    from distributed_input.sidecar.steps.step_barrier import StepBarrier
 
-    Lockstep.any_has_rows = lambda self, steps: False
+    StepBarrier.any_has_rows = lambda self, steps: False
 
 
 @_mutant
 def drops_alone() -> None:
     """With drop, a consumer goes on for as long as it has full batches itself."""
-    from distributed_input.sidecar.steps.step_barrier import Lockstep
+    from distributed_input.sidecar.steps.step_barrier import StepBarrier
 
-    Lockstep.all_have_full_step = lambda self, steps: True
+    StepBarrier.all_have_full_step = lambda self, steps: True
 
 
 def _positions(steps: int) -> None:
-    from distributed_input.sidecar.steps import epoch
+    from distributed_input.sidecar.steps.epoch_steps import EpochSteps
 
-    real = epoch.EpochRun._position
+    real = EpochSteps.position
 
     def position(self: Any, begun: int = 0) -> Any:
         found = real(self, begun)
         found.step = max(found.base_step, found.step + steps)
         return found
 
-    epoch.EpochRun._position = position
+    EpochSteps.position = position
 
 
 @_mutant
@@ -158,14 +158,14 @@ def position_one_step_early() -> None:
 @_mutant
 def slots_given_back_at_once() -> None:
     """A slot is free again as soon as it is sent."""
-    from distributed_input.sidecar.delivery.units import UnitWriter
+    from distributed_input.sidecar.delivery.unit_writer import UnitWriter
 
     real = UnitWriter.finish
 
-    def finish(self: Any) -> Any:
-        filled = real(self)
-        self._ring.release(filled.slot)
-        return filled
+    def finish(self: Any, generation: int, index: int, after: Any) -> Any:
+        unit = real(self, generation, index, after)
+        self._slots.release(unit.slot)
+        return unit
 
     UnitWriter.finish = finish
 
@@ -173,16 +173,16 @@ def slots_given_back_at_once() -> None:
 @_mutant
 def slots_leak() -> None:
     """What the trainer gives back is not taken."""
-    from distributed_input.sidecar.delivery.slot_pool import Ring
+    from distributed_input.sidecar.delivery.slot_pool import SlotPool
 
-    real = Ring.release
+    real = SlotPool.release
     given = iter(range(1, 1 << 30))
 
     def release(self: Any, offset: int) -> None:
         if next(given) % 8:
             real(self, offset)
 
-    Ring.release = release
+    SlotPool.release = release
 
 
 # Of the worker.
@@ -191,29 +191,29 @@ def slots_leak() -> None:
 @_mutant
 def digest_unchecked() -> None:
     """A worker that makes other rows than before does not say so."""
-    from distributed_input.worker.streams import stream
+    from distributed_input.worker.streams import split_blocks
 
-    real = stream._opening
+    real = split_blocks._with_stream_header
 
-    def opening(*args: Any, **kwargs: Any) -> Any:
+    def with_stream_header(*args: Any, **kwargs: Any) -> Any:
         return dataclasses.replace(real(*args, **kwargs), prefix_differs=False)
 
-    stream._opening = opening
+    split_blocks._with_stream_header = with_stream_header
 
 
 def _keys_without(field: str) -> None:
     """Streams that differ in `field` alone are taken for readers of the same rows."""
-    from distributed_input.worker.streams import shared
+    from distributed_input.worker.streams import shared_producers
 
-    real = shared.keys
+    real = shared_producers.sharing_keys
 
-    def keys(request: Any) -> Any:
+    def sharing_keys(request: Any) -> Any:
         alike = type(request)()
         alike.CopyFrom(request)
         alike.ClearField(field)
         return real(alike)
 
-    shared.keys = keys
+    shared_producers.sharing_keys = sharing_keys
 
 
 @_mutant
@@ -231,23 +231,23 @@ def shares_any_split() -> None:
 @_mutant
 def shares_whole_blocks() -> None:
     """Who joins within a block gets all of it."""
-    from distributed_input.worker.streams import shared
+    from distributed_input.worker.streams import shared_producers
 
-    shared.as_sent = lambda step, request: step.made.data + step.opening
+    shared_producers.encoded_from = lambda block, row, request: block.encoded
 
 
 @_mutant
 def shares_unchecked() -> None:
     """Rows made again for another are taken to be those that this stream had before."""
-    from distributed_input.worker.streams import shared
+    from distributed_input.worker.streams import shared_producers
 
-    real = shared.opening_of
+    real = shared_producers.joining_header
 
-    def opening_of(reader: Any) -> bytes:
-        reader.request.check_prefix = False
-        return real(reader)
+    def joining_header(cursor: Any) -> bytes:
+        cursor.request.check_prefix = False
+        return real(cursor)
 
-    shared.opening_of = opening_of
+    shared_producers.joining_header = joining_header
     digest_unchecked()
 
 
@@ -268,9 +268,9 @@ def fences_nobody() -> None:
 @_mutant
 def deaf_to_fences() -> None:
     """A sidecar goes on though its place was taken."""
-    from distributed_input.sidecar.inputs import Input
+    from distributed_input.sidecar.inputs.reader_sessions import ReaderSessions
 
-    Input._fenced = lambda self, error: None
+    ReaderSessions.refuse = lambda self, error: None
 
 
 # Of the client: in this process, so the caller undoes them.

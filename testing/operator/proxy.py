@@ -25,7 +25,7 @@ class _Hold:
     """Requests that wait until a test has done something."""
 
     matches: Callable[[str], bool]
-    meanwhile: Callable[[], object]
+    meanwhile: Callable[[], None]
     answered: bool
     task: asyncio.Task[None] | None = None
 
@@ -47,7 +47,7 @@ class Proxy:
         self._random = random.Random(seed)
         self.rate = 0.0
         self.writes: list[str] = []
-        self.written: Callable[[], object] = lambda: None
+        self.written: Callable[[], None] = lambda: None
         self.watches: list[str] = []
         self._holds: list[_Hold] = []
         self._open: list[web.Request] = []
@@ -74,7 +74,7 @@ class Proxy:
     def hold(
         self,
         matches: Callable[[str], bool],
-        meanwhile: Callable[[], object],
+        meanwhile: Callable[[], None],
         *,
         answered: bool = False,
     ) -> None:

@@ -66,7 +66,7 @@ def test_a_trainer_that_no_worker_ever_serves_is_told_so(own: Cluster) -> None:
     with connect(sidecar) as data:
         took = refused(
             lambda: next(data.numpy()),
-            rf"for {TIMEOUT} s \(spec\.sidecar\.timeoutSeconds\).* are the workers running\?",
+            rf"for {TIMEOUT} s \(spec\.sidecar\.timeoutSeconds\).* Check that the workers are run",
         )
         assert TIMEOUT <= took < TIMEOUT + SLACK
         own.add_workers(1)
@@ -122,13 +122,13 @@ def test_a_dataset_that_hangs_is_told_in_time(own: Cluster) -> None:
         assert ids([next(batches)]) == list(range(BATCH))
         took = refused(
             lambda: next(batches),
-            r"no rows of partition 0 came for 3 s \(spec\.sidecar\.timeoutSeconds; split 0, asked "
-            r"of worker .*\): the worker lives and its dataset makes nothing",
+            r"no rows of partition 0 arrived for 3 s \(spec\.sidecar\.timeoutSeconds; split 0, "
+            r"requested from worker .*\): the worker is up but its dataset produces nothing",
         )
     assert TIMEOUT - 1 <= took < TIMEOUT + SLACK
     (told, *_) = entries(sidecar, "still waiting")
     assert told["what"] == "rows of partition 0"
-    assert re.search("split 0, asked of worker .*: silent", told["sources"][0])
+    assert re.search("split 0, requested from worker .*: silent", told["sources"][0])
 
 
 AGAIN = 2 * TIMEOUT
@@ -167,7 +167,7 @@ def test_a_replay_that_takes_longer_than_any_wait_is_no_hang(
     found = reading.at_once([*(lambda s=s: read(s) for s in sidecars), kill])
     assert sorted(itertools.chain(*found)) == list(range(sum(sizes)))
     told = [entry["what"] for sidecar in sidecars for entry in entries(sidecar, "still waiting")]
-    assert any("that are made again" in what for what in told)
+    assert any("workers have replayed" in what for what in told)
     assert trainers == 1 or any("the other trainers' end" in what for what in told)
 
 

@@ -174,14 +174,14 @@ def test_a_restarted_operator_changes_nothing_and_goes_on(cluster, other, operat
 @pytest.mark.parametrize(
     ("wrong", "words"),
     [
-        (policy(name="mine"), "metadata.name is 'cluster'"),
+        (policy(name="mine"), "metadata.name must be 'cluster'"),
         (
             policy({"name": "a", "limits": {"cpu": 1}, "guaranteed": {"cpu": "1500m"}}),
-            "guaranteed cpu are more than the limit",
+            "guaranteed.cpu is greater than limits.cpu",
         ),
         (
             policy({"name": "a", "limits": {"workers": 1}, "guaranteed": {"workers": 2}}),
-            "guaranteed workers are more than the limit",
+            "guaranteed.workers is greater than limits.workers",
         ),
         (policy({"name": "a"}, {"name": "a"}), 'Duplicate value: {"name":"a"}'),
         (policy({"name": "Not a name"}), "spec.budgets[0].name"),

@@ -206,7 +206,11 @@ def test_a_policy_that_is_deleted_between_the_lists_and_the_watches_is_not_in_fo
     flags = ("--namespace", cluster.namespace)
     apply(cluster, {"name": "all", "namespaces": [cluster.namespace], "limits": {"workers": 2}})
     path = POLICY.path(None, "cluster")
-    proxy.hold(kopf_list(), lambda: cluster.call("DELETE", path) and None)
+
+    def delete() -> None:
+        cluster.call("DELETE", path)
+
+    proxy.hold(kopf_list(), delete)
     try:
         with running(proxy.kubeconfig, cluster.namespace, tmp_path, *_NO_RESYNC, *flags):
             eventually(lambda: all_watched(proxy))

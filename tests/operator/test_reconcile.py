@@ -247,7 +247,7 @@ def test_a_crash_loop_is_told_with_its_last_log_line(cluster, name):
     cluster.patch("Pod", pod, {"status": {"containerStatuses": [container]}}, "status")
     found = eventually(lambda: cluster.condition(name, "PodsFailing"))
     assert found["message"].endswith(
-        "container worker ended 4 times, last with status 1: "
+        "container worker ended 4 times, last with exit status 1: "
         "ModuleNotFoundError: No module named 'digits'"
     )
 

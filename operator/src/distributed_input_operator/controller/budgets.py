@@ -21,7 +21,7 @@ from distributed_input_operator.controller import input_metrics
 from distributed_input_operator.controller.context import ControllerContext
 from distributed_input_operator.kube.apply import write_status
 from distributed_input_operator.kube.store import POLICY_KEY, Store
-from distributed_input_operator.objects.pod_state import pod
+from distributed_input_operator.objects.pod_state import parse_pod
 from distributed_input_operator.reconcile import claims
 from distributed_input_operator.reconcile.policy_status import policy_status
 
@@ -58,8 +58,8 @@ def _existing_request(
 ) -> WorkerRequest | None:
     children = store.children(key)
     live = children.get(("Deployment", names.worker(key[1])), {})
-    pods = claims.worker_pods(pod(obj) for (kind, _), obj in children.items() if kind == "Pod")
-    return claims.existing_request(live, pods, key, labels)
+    pods = [parse_pod(obj) for (kind, _), obj in children.items() if kind == "Pod"]
+    return claims.existing_request(live, claims.worker_pods(pods), key, labels)
 
 
 async def reallocate_forever(

@@ -17,7 +17,7 @@ from distributed_input_operator.kube.apply import failure
 from distributed_input_operator.kube.kinds import CONFIG_MAP
 from distributed_input_operator.objects.children import digest
 from distributed_input_operator.objects.dispatcher import dispatcher_port
-from distributed_input_operator.objects.pod_state import pod
+from distributed_input_operator.objects.pod_state import parse_pod
 from distributed_input_operator.objects.snapshot import Failure, Snapshot
 
 
@@ -43,7 +43,7 @@ async def observe(context: ControllerContext, key: InputKey) -> Snapshot | None:
         status=Status.model_validate(stored.get("status") or {}),
         settings=context.settings,
         objects={place: obj for place, obj in children.items() if place[0] != "Pod"},
-        pods=tuple(pod(obj) for place, obj in children.items() if place[0] == "Pod"),
+        pods=tuple(parse_pod(obj) for place, obj in children.items() if place[0] == "Pod"),
         scaled=context.autoscaling_state(key, resource.metadata.uid or ""),
     )
     snapshot = await _with_code(context.api, snapshot)

@@ -6,11 +6,10 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
-from distributed_input.api import names
+from distributed_input.api import names, timestamps
 from distributed_input.api.resource.input import API_VERSION, KIND
 from distributed_input_operator.autoscaling.decision import IDLE, PAUSED
 from distributed_input_operator.kube.api import Api, ApiError
-from distributed_input_operator.objects import times
 from distributed_input_operator.objects.children import digest
 from distributed_input_operator.objects.snapshot import Snapshot
 from distributed_input_operator.reconcile.conditions import LIMITED
@@ -55,8 +54,8 @@ async def _create(
         "reason": reason,
         "message": message,
         "source": {"component": names.OPERATOR},
-        "firstTimestamp": times.text(now),
-        "lastTimestamp": times.text(now),
+        "firstTimestamp": timestamps.to_text(now),
+        "lastTimestamp": timestamps.to_text(now),
         "count": 1,
     }
     try:

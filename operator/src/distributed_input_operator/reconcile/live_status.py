@@ -8,10 +8,10 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from distributed_input.api import timestamps
 from distributed_input.api.resource.status import AutoscalingStatus, LiveStatus, Status
 from distributed_input_operator.autoscaling.demand import recommended_workers
 from distributed_input_operator.autoscaling.rates import Measurement
-from distributed_input_operator.objects import times
 from distributed_input_operator.reconcile.conditions import LIMITED
 
 WRITE_SECONDS = 30.0
@@ -43,7 +43,7 @@ def live_status(
     }
     if old and all(old[key] == value for key, value in values.items()):
         return old
-    return {**values, "observedAt": times.text(now)}
+    return {**values, "observedAt": timestamps.to_text(now)}
 
 
 def should_write(before: Status, after: Status, now: float) -> bool:
@@ -53,7 +53,7 @@ def should_write(before: Status, after: Status, now: float) -> bool:
     """
     if after == before:
         return False
-    written = times.seconds(before.live.observed_at) if before.live else None
+    written = timestamps.to_seconds(before.live.observed_at) if before.live else None
     recent = written is not None and now - written < WRITE_SECONDS
     return not recent or _lasting(after) != _lasting(before)
 

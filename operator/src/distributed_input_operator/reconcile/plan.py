@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from distributed_input.api import names
+from distributed_input.api import names, timestamps
 from distributed_input_operator.autoscaling.decision import (
     AutoscalingState,
     Observation,
@@ -23,9 +23,9 @@ from distributed_input_operator.autoscaling.decision import (
 from distributed_input_operator.autoscaling.demand import needed_workers
 from distributed_input_operator.autoscaling.rates import reconcile_interval
 from distributed_input_operator.budget.claim import Grant, WorkerRequest
-from distributed_input_operator.objects import images, times
 from distributed_input_operator.objects.dispatcher import dispatcher_objects
 from distributed_input_operator.objects.matching import contains
+from distributed_input_operator.objects.running_images import with_running_images
 from distributed_input_operator.objects.shared import shared_objects
 from distributed_input_operator.objects.snapshot import Manifest, Pod, Snapshot
 from distributed_input_operator.objects.worker import parallelism, worker_objects
@@ -86,7 +86,7 @@ def plan_demand(snapshot: Snapshot, now: float) -> Demand:
     """
     resource = snapshot.resource
     requested, decision = _requested_workers(snapshot, now)
-    settings = images.kept(snapshot)
+    settings = with_running_images(snapshot)
     workers = worker_objects(resource, settings, requested, snapshot.code)
     return Demand(
         worker_request(snapshot, requested, decision, workers[0]),
@@ -150,8 +150,8 @@ def _autoscaling_state(snapshot: Snapshot) -> AutoscalingState:
     if last is None:
         spec = snapshot.live("Deployment", names.worker(snapshot.name)).get("spec") or {}
         return AutoscalingState(int(spec.get("replicas", snapshot.resource.spec.workers.replicas)))
-    idle_since = times.seconds(last.idle_since)
-    fewer_since = times.seconds(last.fewer_since)
+    idle_since = timestamps.to_seconds(last.idle_since)
+    fewer_since = timestamps.to_seconds(last.fewer_since)
     return AutoscalingState(last.desired, fewer_since, last.fewer, idle_since)
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from distributed_input.api import timestamps
 from distributed_input.api.resource.policy import UNLIMITED, PolicyStatus
 from distributed_input_operator.budget.usage import BudgetUsage
-from distributed_input_operator.objects import times
 
 _GIB = 1 << 30
 
@@ -41,11 +41,11 @@ def policy_status(
     }
     if PolicyStatus.model_validate(status) == before:
         return None, 10 * interval
-    written = times.seconds(before.observed_at)
+    written = timestamps.to_seconds(before.observed_at)
     same_spec = (before.observed_generation, before.message) == (generation, message)
     if same_spec and written is not None and now - written < interval:
         return None, interval - (now - written)
-    return {**status, "observedAt": times.text(now)}, interval
+    return {**status, "observedAt": timestamps.to_text(now)}, interval
 
 
 def _summary(one: BudgetUsage) -> str:

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from distributed_input.api import names
+from distributed_input.api import names, timestamps
 from distributed_input.api.resource.status import Status
 from distributed_input_operator.autoscaling.decision import AutoscalingState
-from distributed_input_operator.objects import times
 from distributed_input_operator.objects.snapshot import Failure, Snapshot
-from distributed_input_operator.objects.tf_data_service import stock_address
+from distributed_input_operator.objects.tf_data_service import tf_data_service_address
 from distributed_input_operator.objects.worker import parallelism
 from distributed_input_operator.reconcile.conditions import (
     READY,
@@ -41,13 +40,14 @@ def input_status(
     found = findings(snapshot, plan.grant, plan.decision, [*snapshot.missing, *failures])
     ready = ready_workers(snapshot)
     name = snapshot.name
+    tf_data_service = tf_data_service_address(resource)
     state = plan.decision.state if plan.decision else None
     workers = snapshot.live("Deployment", names.worker(name)).get("status") or {}
     status: dict[str, Any] = {
         "observedGeneration": generation,
         "conditions": [
             one.model_dump(by_alias=True)
-            for one in conditions(found, before.conditions, generation, times.text(now))
+            for one in conditions(found, before.conditions, generation, timestamps.to_text(now))
         ],
         "selector": ",".join(
             f"{key}={value}" for key, value in names.selector(name, names.WORKER).items()
@@ -60,7 +60,7 @@ def input_status(
             "summary": f"{ready}/{plan.desired}",
         },
         "dispatcher": {"address": names.address(name)},
-        "tfDataService": {"address": address} if (address := stock_address(resource)) else None,
+        "tfDataService": {"address": tf_data_service} if tf_data_service else None,
         "live": live_status(before.live, snapshot.measured, parallelism(resource), now),
         "autoscaling": _autoscaling(state),
     }
@@ -68,7 +68,7 @@ def input_status(
     if not should_write(before, Status.model_validate(status), now):
         return None
     if snapshot.measured and "live" in status:
-        status["live"] = {**status["live"], "observedAt": times.text(now)}
+        status["live"] = {**status["live"], "observedAt": timestamps.to_text(now)}
     return status
 
 
@@ -93,7 +93,7 @@ def invalid_status(
         "observedGeneration": generation,
         "conditions": [
             one.model_dump(by_alias=True)
-            for one in conditions(found, old.conditions, generation, times.text(now))
+            for one in conditions(found, old.conditions, generation, timestamps.to_text(now))
         ],
     }
     return None if Status.model_validate(status) == old else status
@@ -104,7 +104,7 @@ def _autoscaling(state: AutoscalingState | None) -> dict[str, Any] | None:
         return None
     status: dict[str, Any] = {"desired": state.desired}
     if state.fewer_since is not None:
-        status |= {"fewerSince": times.text(state.fewer_since), "fewer": state.fewer}
+        status |= {"fewerSince": timestamps.to_text(state.fewer_since), "fewer": state.fewer}
     if state.idle_since is not None:
-        status["idleSince"] = times.text(state.idle_since)
+        status["idleSince"] = timestamps.to_text(state.idle_since)
     return status

@@ -211,7 +211,7 @@ def test_what_does_not_fit_the_spec_is_named(leaf: tuple, value: Any, message: s
 
 def test_components_of_unequal_batches_are_named() -> None:
     spec = ElementSpec((0, 1), (Leaf("0", "dense", "int8", ()), Leaf("1", "dense", "int8", ())))
-    with pytest.raises(SpecError, match="component '1' has 3 rows where component '0' has 2"):
+    with pytest.raises(SpecError, match="component '1' has 3 rows and component '0' has 2"):
         make_encoder(spec, True)((np.zeros(2, np.int8), np.zeros(3, np.int8)))
 
 

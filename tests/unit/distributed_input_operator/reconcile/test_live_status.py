@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from distributed_input.api import timestamps
 from distributed_input.api.resource.status import Status
 from distributed_input_operator.autoscaling.rates import Measurement
-from distributed_input_operator.objects import times
 from distributed_input_operator.objects.snapshot import Snapshot
 from distributed_input_operator.reconcile.live_status import round_rate
 from distributed_input_operator.reconcile.status import input_status
@@ -75,7 +75,7 @@ def test_autoscaling_keeps_its_state_between_two_writes():
 def test_the_status_has_the_time_of_its_write():
     before = scaled(minReplicas=1, maxReplicas=9)
     for now, status in written_while(before, [2.0] * 3 + [2.5, 2.4, 2.3] * 20):
-        assert times.seconds(status["live"]["observedAt"]) == now
+        assert timestamps.to_seconds(status["live"]["observedAt"]) == now
 
 
 def live(rate: float, seconds: float) -> Any:

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from distributed_input.api import timestamps
 from distributed_input.api.resource.policy import UNLIMITED, Budget
 from distributed_input.api.resource.status import Status
 from distributed_input_operator.autoscaling.rates import Measurement
 from distributed_input_operator.budget.allocation import allocate
 from distributed_input_operator.budget.claim import Claim, Grant
-from distributed_input_operator.objects import times
 from distributed_input_operator.objects.snapshot import Pod, Settings, Snapshot
 from distributed_input_operator.reconcile.plan import Plan, plan_demand
 from distributed_input_operator.reconcile.status import input_status
@@ -244,7 +244,7 @@ def idle(since: float, desired: int = 0, **more: Any) -> Snapshot:
     """Return an input as a new leader reads it: its status has the start of its idle time."""
     scaling = {"minReplicas": 2, "maxReplicas": 9, "idleTTLSeconds": TTL, **more}
     found = snapshot(workers={"autoscaling": scaling})
-    status = {"autoscaling": {"desired": desired, "idleSince": times.text(since)}}
+    status = {"autoscaling": {"desired": desired, "idleSince": timestamps.to_text(since)}}
     found = replace(found, status=Status.model_validate(status))
     return after(found, plan(found, NOW))
 
