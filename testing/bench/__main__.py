@@ -1,4 +1,4 @@
-"""The command: see the package's docstring."""
+"""The command `python -m testing.bench`; see the package's docstring."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from testing.bench import incumbents, latency, ours, photos, report, transport
-from testing.bench.case import OURS, SHORT, Case, System, only
+from testing.bench import baselines, data_plane, latency, photos, report, transport
+from testing.bench.case import OURS, SHORT, Case, System, selected
 from testing.bench.processes import BenchError, run
 
 FAMILIES = {"transport": transport, "photos": photos, "latency": latency}
 
 
 def main() -> None:
-    """Measure every case on every system, interleaved, and write the report."""
+    """Measure every case on every system in turn, and write the report."""
     options = _options()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that servers are stopped
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # stops the servers
     cases = [
         case
         for family in options.families
-        for case in only(
+        for case in selected(
             FAMILIES[family].cases(options.quick),
             [SHORT[system] for system in options.systems],
             options.workers,
@@ -44,22 +44,39 @@ def main() -> None:
 
 
 def _options() -> argparse.Namespace:
-    made = argparse.ArgumentParser(prog="python -m testing.bench", description=__doc__)
-    made.add_argument("--out", type=Path, default=Path("build/bench"), help="gets the report")
-    made.add_argument("--quick", action="store_true", help="few cases: to see that all runs")
-    made.add_argument("--rounds", type=int, help="default: 5, with --quick 2")
-    made.add_argument("--seconds", type=float, help="of a measurement; default: 5, with --quick 2")
-    made.add_argument("--families", nargs="+", choices=FAMILIES, default=list(FAMILIES))
-    made.add_argument("--systems", nargs="+", choices=SHORT, default=list(SHORT))
-    made.add_argument("--workers", nargs="+", type=int, default=[], help="only with so many")
-    options = made.parse_args()
+    parser = argparse.ArgumentParser(prog="python -m testing.bench", description=__doc__)
+    parser.add_argument(
+        "--out", type=Path, default=Path("build/bench"), help="folder for the report"
+    )
+    parser.add_argument(
+        "--quick", action="store_true", help="run few cases, to check that everything runs"
+    )
+    parser.add_argument(
+        "--rounds", type=int, help="rounds of each case. Default: 5, with --quick 2"
+    )
+    parser.add_argument(
+        "--seconds", type=float, help="seconds of a measurement. Default: 5, with --quick 2"
+    )
+    parser.add_argument("--families", nargs="+", choices=FAMILIES, default=list(FAMILIES))
+    parser.add_argument("--systems", nargs="+", choices=SHORT, default=list(SHORT))
+    parser.add_argument(
+        "--workers",
+        nargs="+",
+        type=int,
+        default=[],
+        help="run only cases with these numbers of workers",
+    )
+    options = parser.parse_args()
     options.rounds = options.rounds or (2 if options.quick else 5)
     options.seconds = options.seconds or (2.0 if options.quick else 5.0)
     return options
 
 
 def _measure(case: Case, progress: str, options: argparse.Namespace) -> dict[str, Any]:
-    """All rounds of one case. Servers stay up; each round has fresh trainers and sidecars."""
+    """Run all rounds of one case.
+
+    Servers keep running; each round has new trainers and sidecars.
+    """
     rounds: list[dict[str, Any]] = []
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="di-bench-")))
@@ -68,39 +85,39 @@ def _measure(case: Case, progress: str, options: argparse.Namespace) -> dict[str
         for name in case.systems:
             own = folder / str(len(systems))
             own.mkdir()
-            serve = ours.serve if name == OURS else incumbents.serve
+            serve = data_plane.serve if name == OURS else baselines.serve
             systems[name] = stack.enter_context(serve(case, name, own))
         for number in range(options.rounds):
             rounds.append({})
-            # Every system is first, second, ... in turn: neighbours' effects even out.
-            turn = number % len(case.systems)
-            for name in case.systems[turn:] + case.systems[:turn]:
+            # Rotate the order, so that effects of neighbours even out.
+            shift = number % len(case.systems)
+            for name in case.systems[shift:] + case.systems[:shift]:
                 found = _trainer(case, name, systems[name], folder / "trainer.log", options)
                 rounds[-1][name] = found
-                rate = f"{report.gigabytes_a_second(found):.3f} GB/s"
-                rate += f", {report.rows_a_second(found):.0f} rows/s"
-                turns = f"round {number + 1}/{options.rounds}"
-                print(f"{progress} {case.title}, {turns}  {name}: {rate}", flush=True)
+                rate = f"{report.gigabytes_per_second(found):.3f} GB/s"
+                rate += f", {report.rows_per_second(found):.0f} rows/s"
+                round_name = f"round {number + 1}/{options.rounds}"
+                print(f"{progress} {case.title}, {round_name}  {name}: {rate}", flush=True)
     return {"case": vars(case), "rounds": rounds}
 
 
 def _keep_logs(folder: Path, to: Path) -> Callable[..., None]:
-    """For an ExitStack: where something fails, what the processes wrote outlives them."""
+    """Return a callback for an ExitStack that copies the processes' logs after an error."""
 
-    def leave(kind: type[BaseException] | None, *_: object) -> None:
+    def copy_logs(kind: type[BaseException] | None, *_: object) -> None:
         if kind is not None and issubclass(kind, BenchError):
             shutil.copytree(folder, to, dirs_exist_ok=True, ignore_dangling_symlinks=True)
             print(f"all logs of this case: {to}", file=sys.stderr)
 
-    return leave
+    return copy_logs
 
 
 def _trainer(
-    case: Case, system: str, up: System, log: Path, options: argparse.Namespace
+    case: Case, system: str, running_system: System, log: Path, options: argparse.Namespace
 ) -> dict[str, Any]:
-    """One trainer, from its start to its end."""
-    with up.beside() as beside:
-        given = {
+    """Run one trainer from its start to its end."""
+    with running_system.trainer_setup() as setup:
+        options_of_trainer = {
             "system": system,
             "target": case.target,
             "args": case.args,
@@ -109,11 +126,11 @@ def _trainer(
             "warmup": options.seconds / 2,
             "warmup_batches": 20,
             "seconds": options.seconds,
-            "pids": beside.pids,
-            **beside.options,
+            "pids": setup.pids,
+            **setup.options,
         }
-        argv = [sys.executable, "-m", "testing.bench.trainer", json.dumps(given)]
-        return run(argv, log, beside.env, timeout=120 + 10 * options.seconds)
+        argv = [sys.executable, "-m", "testing.bench.trainer", json.dumps(options_of_trainer)]
+        return run(argv, log, setup.env, timeout=120 + 10 * options.seconds)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What is measured: a workload in one setting, on several systems."""
+"""The cases: a workload with its settings, on several systems."""
 
 from __future__ import annotations
 
@@ -16,63 +16,63 @@ SERVICE_AUTO = "tf.data service, AUTO compression"
 OURS = "DistributedInput"
 SYSTEMS = (LOCAL, SERVICE_AUTO, SERVICE, OURS)
 SHORT = {"local": LOCAL, "service-auto": SERVICE_AUTO, "service": SERVICE, "ours": OURS}
-"""For the command line."""
+"""Names of the systems on the command line."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """A workload in one setting.
+    """A workload with its settings.
 
-    The dataset is endless, so that what is measured is the flow and not its start.
+    The dataset is endless, so that the throughput is measured and not the start.
     """
 
     family: str
     name: str
     target: str
-    """The dataset function, module:function; every system runs this one."""
+    """The dataset function, module:function, for all systems."""
     args: Mapping[str, Any]
     workers: int = 1
     systems: tuple[str, ...] = SYSTEMS
     service_args: Mapping[str, Any] = field(default_factory=dict)
-    """More arguments, for tf.data service alone."""
+    """Additional arguments for tf.data service."""
     partitions: int | None = None
-    """Ours: None takes the default."""
+    """Partitions of DistributedInput. Default: the product's default."""
     parallelism: int | None = None
-    """Ours, rows that a worker computes at once: None takes the default."""
+    """Rows that a DistributedInput worker computes at once. Default: the product's default."""
     sharding: str = "OFF"
-    """tf.data service: its ShardingPolicy."""
+    """ShardingPolicy of tf.data service."""
     unit: str = "GB"
-    """What CPU time is counted per: GB (1e9 bytes) or krows (1,000 rows)."""
+    """Unit for CPU time: GB (1e9 bytes) or krows (1,000 rows)."""
 
     @property
     def title(self) -> str:
-        """For people."""
+        """A title for the report."""
         return f"{self.family}: {self.name}, {self.workers} worker{'s' * (self.workers > 1)}"
 
 
 @dataclass(frozen=True)
-class Beside:
-    """What a trainer finds when it starts: the system's processes and how to reach them."""
+class TrainerSetup:
+    """The processes of a system trainer_setup one trainer, and the options to reach them."""
 
     options: Mapping[str, Any]
-    """For the trainer: how to make its dataset."""
+    """Options for the trainer's dataset."""
     pids: Mapping[str, list[int]]
-    """Processes by role: dispatcher, worker, sidecar."""
+    """Process ids by role: dispatcher, worker, sidecar."""
     env: Mapping[str, str] = field(default_factory=dict)
 
 
 class System(Protocol):
-    """A system whose servers are up."""
+    """A system whose servers are running."""
 
-    def beside(self) -> AbstractContextManager[Beside]:
-        """What belongs to one trainer; entered anew for each."""
+    def trainer_setup(self) -> AbstractContextManager[TrainerSetup]:
+        """Start the processes that belong to one trainer; entered once for each trainer."""
 
 
-def only(
+def selected(
     cases: Iterable[Case], systems: Collection[str], workers: Collection[int]
 ) -> Iterator[Case]:
-    """The cases with no other systems than these; of no other numbers of workers, if any."""
+    """Yield the cases, limited to these systems and, if not empty, to these numbers of workers."""
     for case in cases:
-        left = tuple(system for system in case.systems if system in systems)
-        if left and (not workers or case.workers in workers):
-            yield replace(case, systems=left)
+        chosen = tuple(system for system in case.systems if system in systems)
+        if chosen and (not workers or case.workers in workers):
+            yield replace(case, systems=chosen)

@@ -1,6 +1,7 @@
-"""What the replay check costs a worker: python -m testing.bench.digest.
+"""The cost of the replay check in a worker: `python -m testing.bench.digest`.
 
-Prints CPU seconds for a GB and nanoseconds a row, for rows of several sizes, best of five.
+Prints CPU seconds per GB and nanoseconds per row for several row sizes. Each value is the best of
+five.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ _SECONDS = 0.3
 
 
 def measure(width: int, rows: int) -> float:
-    """CPU seconds for the digests of so many rows of so many bytes."""
+    """Return CPU seconds for the digests of this number of rows, each `width` bytes."""
     data = np.random.default_rng(0).integers(0, 255, width * rows).astype(np.uint8)
     row_digests([width], [data], rows, 0)
     began, runs = time.process_time(), 0
@@ -27,8 +28,8 @@ def measure(width: int, rows: int) -> float:
 
 
 def main() -> None:
-    """Print a line for each size."""
-    print("| bytes a row | CPU s for a GB | ns a row |\n|---|---|---|")
+    """Print a line for each row size."""
+    print("| Bytes per row | CPU s per GB | ns per row |\n|---|---|---|")
     for width, rows in _SIZES.items():
         seconds = min(measure(width, rows) for _ in range(5)) / rows
         print(f"| {width:,} | {seconds / width * 1e9:.3f} | {seconds * 1e9:,.0f} |")

@@ -1,10 +1,10 @@
-"""Several jobs of one dataset, over one worker: what they cost it, beside one alone.
+"""The cost of several jobs of one dataset for one worker, compared with one job.
 
     python -m testing.bench.jobs [--jobs 8] [--rounds 5] [--epochs 1]
 
-Every job is a trainer's process with a sidecar of its own and reads the photos as
-quickly as it comes. Per round, on the same worker and interleaved: one job; all jobs on the same
-seed, which share; and two on different seeds, which cannot. Prints medians with their bounds.
+Every job has its own trainer process and sidecar, and reads the photos as fast as possible. Each
+round measures on the same worker, in turn: one job; all jobs with the same seed, which share rows;
+and two jobs with different seeds, which cannot share. Prints medians with their range.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 from distributed_input.api.resource.data_plane import data_plane_config
 from distributed_input.api.resource.input import API_VERSION, KIND, DistributedInput
 from testing.bench.case import REPO
-from testing.bench.ours import _part
+from testing.bench.data_plane import start_process
 from testing.bench.processes import cpu_seconds
 
 TARGET = "testing.bench.jobs:dataset_fn"
@@ -40,7 +40,7 @@ with distributed_input.connect(job=sys.argv[1]) as data:
 
 
 def dataset_fn(ctx: Any, folder: str) -> Any:
-    """The photos example's: a millisecond or more of CPU a row."""
+    """Return the dataset of the photos example: a millisecond or more of CPU per row."""
     sys.path.append(str(REPO / "examples" / "photos"))
     import photos
 
@@ -48,79 +48,83 @@ def dataset_fn(ctx: Any, folder: str) -> Any:
 
 
 def main() -> None:
-    """Measure, and print a table."""
-    made = argparse.ArgumentParser(prog="python -m testing.bench.jobs", description=__doc__)
-    made.add_argument("--jobs", type=int, default=8)
-    made.add_argument("--rounds", type=int, default=5)
-    made.add_argument("--epochs", type=int, default=1)
-    options = made.parse_args()
+    """Measure all settings and print a table."""
+    parser = argparse.ArgumentParser(prog="python -m testing.bench.jobs", description=__doc__)
+    parser.add_argument("--jobs", type=int, default=8)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--epochs", type=int, default=1)
+    options = parser.parse_args()
     epochs = options.epochs
     settings = {"1 job": (1, False), f"{options.jobs} jobs": (options.jobs, False)}
     settings["2 jobs, each its own seed"] = (2, True)
     found: dict[str, list[Cost]] = {name: [] for name in settings}
     with tempfile.TemporaryDirectory() as path, _worker(Path(path)) as (address, worker):
-        measure(Path(path), address, worker, 1, 1, False)  # files are written, pages are read
+        measure(Path(path), address, worker, 1, 1, False)  # warm up: write files, read pages
         for number in range(options.rounds):
             order = list(settings)
             for name in order[number % 3 :] + order[: number % 3]:
                 found[name].append(measure(Path(path), address, worker, epochs, *settings[name]))
                 print(f"round {number + 1}: {name}: {found[name][-1]}", file=sys.stderr)
     ones = [one.cpu for one in found["1 job"]]
-    print("| setting | worker CPU s | beside one job, by round | times a row was made | seconds |")
+    print("| Setting | Worker CPU s | Relative to one job |  Computations per row | Seconds |")
     print("|---|---|---|---|---|")
     for name, results in found.items():
         ratios = [cost.cpu / one for cost, one in zip(results, ones, strict=True)]
-        columns = [[c.cpu for c in results], ratios, [c.made for c in results]]
+        columns = [[c.cpu for c in results], ratios, [c.computed for c in results]]
         columns.append([c.seconds for c in results])
-        print(f"| {name} | {' | '.join(map(_of, columns))} |")
+        print(f"| {name} | {' | '.join(map(_format_spread, columns))} |")
 
 
-def _of(values: list[float]) -> str:
+def _format_spread(values: list[float]) -> str:
     return f"{median(values):.2f} ({min(values):.2f} to {max(values):.2f})"
 
 
 class Worker(NamedTuple):
-    """A worker's process, and where its metrics are."""
+    """A worker process and the address of its metrics."""
 
     pid: int
     metrics: str
 
 
 class Cost(NamedTuple):
-    """What one measurement came to: the worker's CPU seconds, how often it made a row in the mean,
-    and seconds until all jobs have read all.
+    """The result of one measurement.
+
+    Attributes:
+        cpu: CPU seconds of the worker.
+        computed: how often the worker computed a row, on average.
+        seconds: time until all jobs have read everything.
     """
 
     cpu: float
-    made: float
+    computed: float
     seconds: float
 
 
 @contextlib.contextmanager
 def _worker(folder: Path) -> Iterator[tuple[str, Worker]]:
-    """A dispatcher and a worker: the dispatcher's address, the worker."""
+    """Start a dispatcher and a worker; yield the dispatcher's address and the worker."""
     (folder / "token").write_text("bench")
-    with _part("dispatcher", folder, "dispatcher") as dispatcher:
-        address = dispatcher.said()["address"]
+    with start_process("dispatcher", folder, "dispatcher") as dispatcher:
+        address = dispatcher.wait_ready()["address"]
         flags = ["--dispatcher", address, "--path", str(REPO)]
-        with _part("worker", folder, "worker", *flags, metrics="127.0.0.1:0") as worker:
-            yield address, Worker(worker.pid, worker.said()["metrics"])
+        with start_process("worker", folder, "worker", *flags, metrics="127.0.0.1:0") as worker:
+            yield address, Worker(worker.pid, worker.wait_ready()["metrics"])
 
 
-def _rows_made(worker: Worker) -> float:
-    """Since it started, those that were made again included."""
+def _rows_computed(worker: Worker) -> float:
+    """Return the rows that the worker has computed since its start, with replayed rows."""
     with urllib.request.urlopen(f"http://{worker.metrics}/metrics", timeout=10) as page:
-        told = dict(
+        metrics = dict(
             re.findall(r"^distributed_input_worker_(\w+) (\S+)$", page.read().decode(), re.M)
         )
-    sent, shared, again = (told[f"{name}rows_total"] for name in ("", "shared_", "replayed_"))
-    return float(sent) - float(shared) + float(again)
+    sent, shared, replayed = (metrics[f"{name}rows_total"] for name in ("", "shared_", "replayed_"))
+    return float(sent) - float(shared) + float(replayed)
 
 
 def measure(
     folder: Path, address: str, worker: Worker, epochs: int, jobs: int, seeds: bool
 ) -> Cost:
-    """Let so many jobs read so many epochs, all of one seed or each of its own."""
+    """Let this number of jobs read this number of epochs. `seeds`: each job has its own seed."""
     run = f"{time.monotonic_ns()}"
     with contextlib.ExitStack() as stack:
         readers = []
@@ -131,10 +135,14 @@ def measure(
             )
             shared = stack.enter_context(tempfile.TemporaryDirectory(prefix="di-", dir="/dev/shm"))
             flags = ["--dispatcher", address, "--config", str(config), "--dir", shared]
-            sidecar = stack.enter_context(_part("sidecar", folder, f"{run}-{job}", *flags))
-            sidecar.said()
+            sidecar = stack.enter_context(start_process("sidecar", folder, f"{run}-{job}", *flags))
+            sidecar.wait_ready()
             readers.append(_reader(f"{run}-{job}", shared, epochs))
-        began, before, made = time.perf_counter(), cpu_seconds([worker.pid]), _rows_made(worker)
+        began, before, computed = (
+            time.perf_counter(),
+            cpu_seconds([worker.pid]),
+            _rows_computed(worker),
+        )
         for reader in readers:
             assert reader.stdin
             reader.stdin.write(b"go\n")
@@ -144,8 +152,8 @@ def measure(
         assert len(set(rows)) == 1, rows
         for reader in readers:
             reader.wait(30)
-        made = (_rows_made(worker) - made) / rows[0]
-    return Cost(round(cpu, 2), round(made, 3), round(seconds, 2))
+        computed = (_rows_computed(worker) - computed) / rows[0]
+    return Cost(round(cpu, 2), round(computed, 3), round(seconds, 2))
 
 
 def _reader(job: str, shared: str, epochs: int) -> subprocess.Popen[bytes]:

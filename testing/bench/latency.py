@@ -1,8 +1,8 @@
-"""Rows that one waits for: what is measured is how the rate grows with the workers.
+"""Rows that take a fixed time: measures how the throughput grows with the workers.
 
-Every process that makes rows makes one in 10 ms, whatever the number of its pipelines and threads:
-it stands for a worker with one core that computes so long for a row. Waiting instead needs no
-core, so a machine with few cores shows whether a system scales.
+Every process computes one row in 10 ms, whatever the number of its pipelines and threads. It
+represents a worker with one core that computes this long. The row waits and uses no core, so that a
+machine with few cores can show whether a system scales.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ WAIT_MS = 10
 ROW_BYTES = 1024
 BATCH = 16
 
-_one_at_a_time = threading.Lock()
+_row_lock = threading.Lock()
 
 
 def dataset_fn(ctx: tf.distribute.InputContext, shipped: bool = False) -> tf.data.Dataset:
-    """An endless dataset of batches uint8 [b, 1024], one row in 10 ms.
+    """Return an endless dataset of batches uint8 [b, 1024], one row in 10 ms.
 
     Args:
         ctx: the input context.
-        shipped: for tf.data service, which cannot ship Python: TensorFlow's op waits in its
-            place. It has no lock, and needs none, as a worker there runs one pipeline.
+        shipped: for tf.data service, which cannot ship Python. TensorFlow's sleep op replaces the
+            Python function. It has no lock and needs none: a worker there runs one pipeline.
     """
     import tensorflow as tf
 
@@ -54,17 +54,17 @@ def dataset_fn(ctx: tf.distribute.InputContext, shipped: bool = False) -> tf.dat
 
 
 def _wait(row: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    with _one_at_a_time:
+    with _row_lock:
         time.sleep(WAIT_MS / 1000)
     return row
 
 
 def cases(quick: bool) -> Iterator[Case]:
-    """One to 16 workers, on 16 partitions."""
+    """Yield cases with 1 to 16 workers on 16 partitions."""
     for workers in (1, 4) if quick else (1, 2, 4, 8, 16):
         yield Case(
             "latency",
-            f"{WAIT_MS} ms a row",
+            f"{WAIT_MS} ms per row",
             f"{__name__}:dataset_fn",
             {},
             workers,

@@ -1,4 +1,4 @@
-"""The photos example: rows that cost a millisecond of CPU each to make."""
+"""The photos example: each row needs a millisecond of CPU."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def dataset_fn(ctx: tf.distribute.InputContext, folder: str) -> tf.data.Dataset:
-    """The example's dataset, endless."""
+    """Return the example's dataset, endless."""
     sys.path.append(str(REPO / "examples" / "photos"))
     import photos
 
@@ -21,8 +21,8 @@ def dataset_fn(ctx: tf.distribute.InputContext, folder: str) -> tf.data.Dataset:
 
 
 def cases(quick: bool) -> Iterator[Case]:
-    """One, two and four workers."""
+    """Yield cases with one, two and four workers."""
     for workers in (2,) if quick else (1, 2, 4):
         target, args = f"{__name__}:dataset_fn", {"folder": "data"}
-        # DYNAMIC is how tf.data service delivers every row once; its unit is then a file.
+        # With DYNAMIC, tf.data service delivers every row once; its unit is then a file.
         yield Case("photos", "224x224 from JPEG", target, args, workers, sharding="DYNAMIC")

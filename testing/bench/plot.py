@@ -1,6 +1,6 @@
-"""Measurements -> one SVG: a column for each workload, its rate above and its CPU below.
+"""A picture of the results: one column per workload, throughput above and CPU below.
 
-A program: python -m testing.bench.plot RESULTS.json PICTURE.svg, in an environment with matplotlib.
+Run `python -m testing.bench.plot RESULTS.json PICTURE.svg` in an environment with matplotlib.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Value = Callable[[Mapping[str, Any]], float]
 
 
 def write(path: Path, results: Sequence[Result]) -> None:
-    """Draw what there is; medians, with a line from the lowest round to the highest."""
+    """Draw all results: medians, with a line from the lowest to the highest round."""
     import matplotlib
 
     matplotlib.use("svg")
@@ -48,7 +48,7 @@ def write(path: Path, results: Sequence[Result]) -> None:
 
 
 def _column(title: str, results: Sequence[Result], above: Any, below: Any) -> None:
-    """One workload over its numbers of workers."""
+    """Draw one workload over its numbers of workers."""
     if results[0]["case"]["unit"] == "GB":
         unit, rate, size, draw = "GB", "GB/s", lambda found: found["bytes"] / 1e9, _bars
     else:
@@ -79,18 +79,18 @@ def _bars(axes: Any, results: Sequence[Result], value: Value) -> None:
 
 def _lines(axes: Any, results: Sequence[Result], value: Value) -> None:
     for system, colour in COLOURS.items():
-        there = [result for result in results if system in result["case"]["systems"]]
-        points = [_spread([value(one[system]) for one in result["rounds"]]) for result in there]
+        measured = [result for result in results if system in result["case"]["systems"]]
+        points = [_spread([value(one[system]) for one in result["rounds"]]) for result in measured]
         if points:
             errors = [[error[side][0] for _, error in points] for side in (0, 1)]
-            workers = [result["case"]["workers"] for result in there]
+            workers = [result["case"]["workers"] for result in measured]
             middles = [middle for middle, _ in points]
             axes.errorbar(workers, middles, errors, fmt="o-", color=colour, label=system)
     axes.set_xticks([result["case"]["workers"] for result in results])
 
 
 def _spread(values: Sequence[float]) -> tuple[float, list[list[float]]]:
-    """Median, and how far below and above it the values reach, as matplotlib takes it."""
+    """Return the median and its distances to the minimum and maximum, as matplotlib expects."""
     middle = median(values)
     return middle, [[middle - min(values)], [max(values) - middle]]
 

@@ -1,4 +1,4 @@
-"""Processes: starting and stopping them, and what Linux says of their CPU time and memory."""
+"""Start and stop processes, and measure their CPU time and memory with Linux's /proc."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from typing import Any
 from testing.bench.case import REPO
 
 _TICKS = os.sysconf("SC_CLK_TCK")
-START_SECONDS = 300.0  # sixteen workers that import TensorFlow at once on two cores
+START_SECONDS = 300.0  # 16 workers import TensorFlow at once on two cores
 STOP_SECONDS = 10.0
 
 
 class BenchError(Exception):
-    """A process under test did not do what it should; the message ends with its log's end."""
+    """A process under test failed. The message ends with the end of its log."""
 
 
 def with_descendants(pids: Iterable[int]) -> set[int]:
-    """These processes and all that they have started."""
+    """Return these processes and all their descendants."""
     found: set[int] = set()
     todo = list(pids)
     while todo:
@@ -38,29 +38,30 @@ def with_descendants(pids: Iterable[int]) -> set[int]:
 
 
 def cpu_seconds(pids: Iterable[int]) -> float:
-    """CPU time that these process trees have taken, user and system."""
+    """Return the CPU time of these process trees, user and system."""
     total = 0
     for pid in with_descendants(pids):
         with contextlib.suppress(OSError):
-            # The name in parentheses may hold spaces; utime and stime are fields 14 and 15.
+            # The name in parentheses may contain spaces; utime and stime are fields 14 and 15.
             fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
             total += int(fields[11]) + int(fields[12])
     return total / _TICKS
 
 
 def reset_peaks(pids: Iterable[int]) -> None:
-    """Let `memory`'s peaks count from now."""
+    """Reset the peaks that `memory` returns."""
     for pid in with_descendants(pids):
         with contextlib.suppress(OSError):
             Path(f"/proc/{pid}/clear_refs").write_text("5")
 
 
 def memory(pids: Iterable[int]) -> dict[str, int]:
-    """Memory of these process trees in bytes.
+    """Return the memory of these process trees in bytes.
 
     Returns:
-        peak: resident at most since `reset_peaks`, pages shared with others included;
-        beyond_ring: resident now, without the sidecar's ring, which several processes map.
+        peak: maximum resident memory since `reset_peaks`, with pages shared with other processes;
+        beyond_ring: current resident memory without the sidecar's shared memory, which several
+            processes map.
     """
     peak = beyond = 0
     for pid in with_descendants(pids):
@@ -90,7 +91,7 @@ def _kib(text: str) -> int:
 
 @dataclass(frozen=True)
 class Server:
-    """A process that serves once it has written its ready file."""
+    """A process that serves after it has written its ready file."""
 
     process: subprocess.Popen[bytes]
     ready: Path
@@ -98,15 +99,15 @@ class Server:
 
     @property
     def pid(self) -> int:
-        """Of the process."""
+        """Process id."""
         return self.process.pid
 
-    def said(self) -> dict[str, Any]:
-        """What it wrote to its ready file; waits for that."""
+    def wait_ready(self) -> dict[str, Any]:
+        """Wait for the ready file and return its content. Raises BenchError."""
         deadline = time.monotonic() + START_SECONDS
         while not self.ready.exists():
             if self.process.poll() is not None:
-                raise BenchError(f"a server ended at its start:\n{tail(self.log)}")
+                raise BenchError(f"a server ended before it was ready:\n{tail(self.log)}")
             if time.monotonic() > deadline:
                 raise BenchError(f"a server was not ready in time:\n{tail(self.log)}")
             time.sleep(0.05)
@@ -116,12 +117,12 @@ class Server:
 
 @contextlib.contextmanager
 def server(argv: Sequence[str], ready: Path, log: Path) -> Iterator[Server]:
-    """Start a server, and stop it at the end.
+    """Start a server, and stop it at the end of the block.
 
     Args:
-        argv: its command line.
-        ready: a file that it writes JSON to once it serves.
-        log: gets its output.
+        argv: command line.
+        ready: file to which the server writes JSON when it serves.
+        log: file that gets its output.
     """
     ready.unlink(missing_ok=True)
     with log.open("ab") as output:
@@ -142,7 +143,7 @@ def server(argv: Sequence[str], ready: Path, log: Path) -> Iterator[Server]:
 
 
 def run(argv: Sequence[str], log: Path, env: Mapping[str, str], timeout: float) -> dict[str, Any]:
-    """Run a command to its end; returns the JSON of its last line of output."""
+    """Run a command to its end. Return the JSON of its last line of output."""
     with log.open("ab") as errors:
         try:
             done = subprocess.run(
@@ -162,11 +163,11 @@ def run(argv: Sequence[str], log: Path, env: Mapping[str, str], timeout: float) 
 
 
 def tail(log: Path, lines: int = 15) -> str:
-    """The end of a log, for an error message."""
+    """Return the end of a log, for an error message."""
     return "\n".join(log.read_text(errors="replace").splitlines()[-lines:])
 
 
 def _env(extra: Mapping[str, str]) -> dict[str, str]:
-    # No system gets a GPU: this is about getting rows to the trainer's process.
+    # Hide GPUs: the benchmark measures the delivery of rows to the trainer's process.
     quiet = {"TF_CPP_MIN_LOG_LEVEL": "2", "CUDA_VISIBLE_DEVICES": "-1"}
     return {**os.environ, **quiet, **extra}

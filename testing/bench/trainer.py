@@ -1,6 +1,6 @@
-"""The process under test: a plain loop over a dataset, and the measurement of it.
+"""The process under test: a plain loop over a dataset, with its measurement.
 
-python -m testing.bench.trainer OPTIONS      (a JSON object; writes one JSON object)
+Run `python -m testing.bench.trainer OPTIONS`. OPTIONS is a JSON object; it prints one JSON object.
 """
 
 from __future__ import annotations
@@ -23,35 +23,35 @@ PAGE = 4096
 
 
 def main() -> None:
-    """Consume, first to warm up and then measured, and say what was seen."""
+    """Warm up, measure, and print the measurements."""
     options = json.loads(sys.argv[1])
     pids = {"trainer": [os.getpid()], **options["pids"]}
     iterator = iter(_dataset(options))
     _consume(iterator, options["warmup"], options["warmup_batches"])
-    everyone = [pid for some in pids.values() for pid in some]
-    reset_peaks(everyone)
+    all_pids = [pid for some in pids.values() for pid in some]
+    reset_peaks(all_pids)
     before = {role: cpu_seconds(some) for role, some in pids.items()}
     seen = _consume(iterator, options["seconds"], 1)
     cpu = {role: cpu_seconds(some) - before[role] for role, some in pids.items()}
     usage = {role: memory(some) for role, some in pids.items()}
-    del iterator  # tell the service's workers to stop
+    del iterator  # stops the service's workers
     print(json.dumps({**seen, "cpu": cpu, "memory": usage}), flush=True)
 
 
 def _dataset(options: dict[str, Any]) -> tf.data.Dataset:
-    """The dataset as a user of the system would make it."""
+    """Return the dataset as a user of the system creates it."""
     if options["system"] == OURS:
         import distributed_input as di
 
-        # Kept open until the process ends.
+        # It stays open until the process ends.
         return di.connect().dataset()
     module, name = options["target"].split(":")
     function = getattr(importlib.import_module(module), name)
     if options["system"] == LOCAL:
         dataset = function(tf.distribute.InputContext(), **options["args"])
         return dataset.prefetch(tf.data.AUTOTUNE)
-    given = {**options["args"], **options["service_args"]}
-    dataset = function(tf.distribute.InputContext(), **given)
+    arguments = {**options["args"], **options["service_args"]}
+    dataset = function(tf.distribute.InputContext(), **arguments)
     distribute = tf.data.experimental.service.distribute(
         processing_mode=tf.data.experimental.service.ShardingPolicy[options["sharding"]],
         service=options["address"],
@@ -61,7 +61,7 @@ def _dataset(options: dict[str, Any]) -> tf.data.Dataset:
 
 
 def _consume(iterator: Iterator[Any], seconds: float, least: int) -> dict[str, float]:
-    """Take batches for some time, and at least so many; reads a byte of every page of them."""
+    """Take batches for this time, at least `least` of them. Read a byte of every page."""
     batches = rows = size = 0
     start = time.perf_counter()
     while (spent := time.perf_counter() - start) < seconds or batches < least:

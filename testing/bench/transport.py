@@ -1,4 +1,4 @@
-"""Rows that cost nothing to make: what is measured is how they get to the trainer."""
+"""Rows that cost no CPU to compute: measures the delivery to the trainer."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ ROW_BYTES = 128 * KIB
 
 
 def dataset_fn(ctx: tf.distribute.InputContext, batch: int) -> tf.data.Dataset:
-    """An endless dataset of batches uint8 [b, 131072] of random bytes.
+    """Return an endless dataset of batches uint8 [b, 131072] of random bytes.
 
-    One row repeated: no work at the source but the copy into the batch. Random, so that no
-    compression helps; a real row of decoded pixels is not far from that.
+    One row is repeated, so that the source only copies it into the batch. Random bytes do not
+    compress, like decoded pixels.
     """
     import tensorflow as tf
 
@@ -31,7 +31,7 @@ def dataset_fn(ctx: tf.distribute.InputContext, batch: int) -> tf.data.Dataset:
 
 
 def cases(quick: bool) -> Iterator[Case]:
-    """Batches of one row and of 32."""
+    """Yield cases with batches of one row and of 32 rows."""
     for name, batch in (("128 KiB batches", 1), ("4 MiB batches", 32)):
         for workers in (1,) if quick else (1, 2):
             target = f"{__name__}:dataset_fn"

@@ -1,15 +1,18 @@
-"""Faults on a schedule, against real processes, with a ledger of every row.
+"""Seeded schedules of faults against real processes, with a ledger of every row.
 
-A schedule is a pure function of a seed: a topology, a dataset, and what is done to the processes
-when. Its consumers run in this process, in lockstep as collectives would make them; the
-dispatcher, the workers and the sidecars are processes of their own.
-`python -m testing.chaos --seed S --n 1` runs schedule S again.
+A schedule is a pure function of a seed: a topology, a dataset, and the faults with their times. The
+consumers run in this process, in lockstep, as collectives require. The dispatcher, the workers and
+the sidecars are separate processes. `python -m testing.chaos --seed S --n 1` repeats schedule S.
 
-    draw        seed -> Schedule
-    forks       processes that start in milliseconds: forked from one that has imported everything
-    fleet       the processes of one schedule; `faults` acts on them, `proxy` sits between them
-    consumers   the training loop: lockstep, positions, crashes
-    reference   which rows each step must have: from `distributed_input.assignment.splits` alone
-    ledger      which rows it had
-    mutants     deliberate bugs, each of which the ledger must report
+    schedule      the values that describe a run; `draw` computes them from a seed
+    run           runs one schedule
+    fleet         the processes of a schedule; `faults` acts on them, `proxy` cuts connections
+    consumers     the trainers: steps in lockstep, positions, crashes
+    rows          the dataset: each row is a function of (seed, epoch, split, row)
+    reference     the rows that each step must have, computed from `assignment.splits` alone
+    ledger        the rows that each step had, compared with the reference
+    logcheck      errors and replays in the processes' logs
+    summary       counts and waiting times over many schedules
+    mutants       deliberate bugs; the ledger must report each of them
+    measurements  programs that write the tables of docs/faults.md
 """

@@ -1,4 +1,4 @@
-"""`python -m testing.chaos`: run schedules, print what came of them."""
+"""Run seeded schedules of faults and print the results: `python -m testing.chaos`."""
 
 from __future__ import annotations
 
@@ -13,21 +13,32 @@ from pathlib import Path
 
 from testing.chaos.draw import draw
 from testing.chaos.run import Outcome, run
-from testing.chaos.table import summary, table
+from testing.chaos.summary import summary, table
 from testing.processes.forks import Forks
 
 
 def _parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(prog="python -m testing.chaos", description=__doc__)
-    made.add_argument("--n", type=int, default=40, help="schedules to run")
-    made.add_argument("--seed", type=int, default=0, help="of the first; the next has the next")
-    made.add_argument("--seeds", help="comma-separated, instead of --n and --seed")
-    made.add_argument("--slice", default="0/1", metavar="I/K", help="every K-th, from the I-th on")
-    made.add_argument("--jobs", type=int, default=4, help="schedules at the same time: most wait")
-    made.add_argument("--json", type=Path, help="file for the summary")
-    made.add_argument("--show", action="store_true", help="print the schedules, run none")
-    made.add_argument("--verbose", action="store_true", help="print what was applied")
-    return made
+    parser = argparse.ArgumentParser(prog="python -m testing.chaos", description=__doc__)
+    parser.add_argument("--n", type=int, default=40, help="number of schedules. Default: 40")
+    parser.add_argument(
+        "--seed",
+        type=int,
+        default=0,
+        help="seed of the first schedule; the others have the following seeds. Default: 0",
+    )
+    parser.add_argument("--seeds", help="comma-separated seeds, in place of --n and --seed")
+    parser.add_argument(
+        "--slice", default="0/1", metavar="I/K", help="run every K-th schedule, starting at I"
+    )
+    parser.add_argument(
+        "--jobs", type=int, default=4, help="schedules that run at once. Default: 4"
+    )
+    parser.add_argument("--json", type=Path, help="file that gets the summary as JSON")
+    parser.add_argument(
+        "--show", action="store_true", help="print the schedules without running them"
+    )
+    parser.add_argument("--verbose", action="store_true", help="print the faults of every schedule")
+    return parser
 
 
 def _seeds(args: argparse.Namespace) -> list[int]:
@@ -36,29 +47,29 @@ def _seeds(args: argparse.Namespace) -> list[int]:
     return [*(map(int, args.seeds.split(",")) if args.seeds else seeds)][int(index) :: int(count)]
 
 
-def told(outcome: Outcome, number: str = "", verbose: bool = True) -> str:
-    """An outcome for people."""
+def describe(outcome: Outcome, number: str = "", verbose: bool = True) -> str:
+    """Return a text that describes one outcome."""
     verdict = outcome.verdict
-    kinds = " ".join(applied.kind for applied in outcome.applied) or "no fault came to pass"
+    kinds = " ".join(applied.kind for applied in outcome.applied) or "no fault was applied"
     lines = [
-        f"{number} seed {outcome.schedule.seed}: {'ok' if outcome.good else 'FAILED'} "
+        f"{number} seed {outcome.schedule.seed}: {'ok' if outcome.passed else 'FAILED'} "
         f"{outcome.seconds:.1f} s, {verdict.epochs} epochs, {verdict.received} rows; {kinds}"
     ]
-    if verbose or not outcome.good:
+    if verbose or not outcome.passed:
         lines += [f"    {a.kind}: {a.note}" for a in outcome.applied]
-    if not outcome.good:
+    if not outcome.passed:
         lines += [f"  {line}" for line in str(outcome.schedule).splitlines()]
         lines.append(
             f"  lost {verdict.lost}, repeated {verdict.repeated}, damaged {verdict.damaged}"
         )
         lines += [f"  - {problem}" for problem in outcome.problems]
-        lines.append(f"  again: python -m testing.chaos --n 1 --seed {outcome.schedule.seed}")
+        lines.append(f"  repeat: python -m testing.chaos --n 1 --seed {outcome.schedule.seed}")
         lines.append(f"  logs: {outcome.folder}")
     return "\n".join(lines)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run; 0 where every schedule held."""
+    """Run the schedules and return 0 if all passed."""
     args = _parser().parse_args(argv)
     seeds = _seeds(args)
     if args.show:
@@ -74,7 +85,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             with lock:
                 outcomes.append(outcome)
                 number = f"[{len(outcomes)}/{len(seeds)}]"
-                print(told(outcome, number, args.verbose), flush=True)
+                print(describe(outcome, number, args.verbose), flush=True)
 
         list(pool.map(one, seeds))
     found = summary(outcomes)

@@ -17,19 +17,19 @@ import numpy as np
 
 from distributed_input.api.errors import UnavailableError
 from distributed_input.client.input import Input
-from distributed_input.client.reader import Reader
+from distributed_input.client.reader import InputReader
 from testing.chaos.schedule import Schedule
 
 Rows = dict[str, Any]
-"""Columns of one consumer's step, copied out of the ring."""
+"""Columns of one consumer's step, copied out of shared memory."""
 
 
-class Hung(Exception):
-    """A consumer did not answer before the deadline."""
+class ConsumerTimeout(Exception):
+    """A consumer did not return before the deadline."""
 
 
 class _Thread:
-    """Runs one call after the other in a thread that ends with the process."""
+    """A daemon thread that runs calls in order."""
 
     def __init__(self, name: str) -> None:
         self._calls: queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None]
@@ -50,13 +50,13 @@ class _Thread:
             future, function = item
             try:
                 future.set_result(function())
-            except BaseException as error:  # noqa: BLE001 - the loop gets it
+            except BaseException as error:  # noqa: BLE001 - the caller of the future gets it
                 future.set_exception(error)
             del item, future, function  # a batch must not outlive its step
 
 
 class Consumer:
-    """One trainer: connected to its sidecar from `connect` to `crash` or `close`."""
+    """One trainer, connected to its sidecar from `connect` to `crash` or `close`."""
 
     def __init__(self, index: int, folder: Path, schedule: Schedule, job: str) -> None:
         self.index = index
@@ -67,14 +67,14 @@ class Consumer:
         self._batches: Iterator[Any] | None = None
 
     def connect(self, position: bytes | None) -> None:
-        """Connect, and open the job; go on from `position` where there is one."""
-        made = self._input = Input(Reader(self._folder, "", self._timeout, self._job))
+        """Connect and open the job. Restore `position` if there is one."""
+        made = self._input = Input(InputReader(self._folder, "", self._timeout, self._job))
         made._open(None, self._replicas, None)
         if position is not None:
             made.restore(position)
 
     def rewind(self, position: bytes) -> None:
-        """Go on from `position`, in this life, with the next epoch that begins."""
+        """Restore `position` in the same process, from the next epoch that begins."""
         self._required().restore(position)
 
     def begin(self) -> None:
@@ -84,7 +84,7 @@ class Consumer:
         self._batches = made._numpy_batches(generation)
 
     def step(self) -> list[Rows] | None:
-        """The units of a step; None at the epoch's end. A unit's memory is given back at once."""
+        """Return copies of the units of a step, or None at the end of the epoch."""
         assert self._batches is not None
         units: list[Rows] = []
         for _ in range(1 if self._whole else self._replicas):
@@ -96,25 +96,25 @@ class Consumer:
         return units
 
     def position(self) -> bytes:
-        """Where it stands."""
+        """Return the current position."""
         return self._required().position()
 
     def crash(self) -> None:
-        """The trainer's process is gone: its socket closes, and nothing is said before."""
+        """Close the socket without a message, as the end of the trainer's process does."""
         made, self._input, self._batches = self._input, None, None
         if made is not None:
-            made._reader._closed = UnavailableError("this trainer is dead")
+            made._reader._session.error = UnavailableError("this trainer is dead")
             with contextlib.suppress(OSError):
-                made._reader._channel._socket.shutdown(socket.SHUT_RDWR)
+                made._reader._session.channel._socket.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """Close the input as a trainer does that still holds it: what is held is given back."""
+        """Close the input and release the batches that it holds."""
         self._batches = None
         if self._input is not None:
             self._input.close()
 
     def forget(self) -> None:
-        """Hold nothing any more: the connection ends."""
+        """Drop all references; the connection ends."""
         self._input = self._batches = None
 
     def _required(self) -> Input:
@@ -123,8 +123,8 @@ class Consumer:
 
 
 @dataclass(frozen=True)
-class Saved:
-    """A checkpoint: positions of all consumers, and what the ledger had then."""
+class Checkpoint:
+    """Positions of all consumers, and the state of the ledger at that time."""
 
     positions: tuple[bytes, ...]
     epoch: int
@@ -133,7 +133,7 @@ class Saved:
 
 
 class Consumers:
-    """All trainers of one life, from a start or restore to the end or a crash."""
+    """All trainers between a start or restore and the end or a crash."""
 
     def __init__(
         self, folders: Sequence[Path], schedule: Schedule, deadline: float, job: str = ""
@@ -146,42 +146,42 @@ class Consumers:
         return len(self._all)
 
     def connect(self, positions: Sequence[bytes] | None) -> None:
-        """Connect all; restore where there is a position for each."""
+        """Connect all consumers; restore their positions if given."""
         self._each(lambda c: c.connect(positions[c.index] if positions else None))
 
     def rewind(self, positions: Sequence[bytes]) -> None:
-        """Let all go on from their positions."""
+        """Restore all positions in the same processes."""
         self._each(lambda c: c.rewind(positions[c.index]))
 
     def begin(self) -> None:
-        """Begin the next epoch everywhere."""
+        """Begin the next epoch on all consumers."""
         self._each(lambda c: c.begin())
 
     def step(self) -> list[list[Rows] | None]:
-        """One step of each."""
+        """Take one step on each consumer."""
         return self._each(lambda c: c.step())
 
     def positions(self) -> tuple[bytes, ...]:
-        """Where each stands."""
+        """Return the position of each consumer."""
         return tuple(self._each(lambda c: c.position()))
 
     def crash(self) -> None:
-        """All die at once."""
+        """Crash all consumers at once."""
         self._each(lambda c: c.crash())
         self.end()
 
     def close(self) -> None:
-        """Close all; their connections stay for as long as they are held."""
+        """Close all inputs. Their connections stay open while references remain."""
         self._each(lambda c: c.close())
 
     def end(self) -> None:
-        """Forget all and end the threads, once they have done what they do."""
+        """Drop all consumers and end the threads after their current call."""
         for thread, consumer in zip(self._threads, self._all, strict=True):
             thread.call(consumer.forget)
             thread.end()
 
     def stuck(self) -> list[str]:
-        """Threads that did not end."""
+        """Return the names of the threads that did not end."""
         for thread in self._threads:
             thread.thread.join(5)
         return [t.thread.name for t in self._threads if t.thread.is_alive()]
@@ -195,5 +195,7 @@ class Consumers:
         for call in done:
             call.result()
         if late:
-            raise Hung(f"consumers {[i for i, call in enumerate(calls) if call in late]}")
+            raise ConsumerTimeout(
+                f"consumers {[i for i, call in enumerate(calls) if call in late]}"
+            )
         return [call.result() for call in calls]

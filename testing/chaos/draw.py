@@ -1,4 +1,4 @@
-"""A seed to a schedule: a pure function, so that a failure can be had again."""
+"""The schedule of a seed: a pure function, so that a failure can be repeated."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ _WEIGHTS = {
     "crash_trainer": 4,
     "rewind_trainer": 2,
 }
-_SHARED = 0.2  # of the seeds
-_WORK_SECONDS = 1.2  # that making an epoch's rows takes, at most
+_SHARED = 0.2  # part of the seeds with two jobs
+_WORK_SECONDS = 1.2  # maximum time to compute the rows of an epoch
 
 
 def draw(seed: int) -> Schedule:
-    """The schedule of a seed; of some seeds two jobs read the input."""
+    """Return the schedule of a seed. Some schedules have two jobs."""
     drawn = _draw(seed)
-    # Dice of their own: a seed that once failed stays what it was.
+    # A separate generator keeps the other values of each seed unchanged.
     return _shared(drawn) if random.Random(f"two jobs {seed}").random() < _SHARED else drawn
 
 
 def _shared(schedule: Schedule) -> Schedule:
-    """Two jobs, neither of which takes the sidecars from under the other."""
+    """Return the schedule with two jobs, neither of which replaces the sidecars of the other."""
     faults = (
         replace(fault, sidecars="stay", consumers=0) if fault.kind == "crash_trainer" else fault
         for fault in schedule.faults
@@ -98,8 +98,8 @@ def _data(dice: random.Random, topology: Topology) -> Data:
     most = dice.choice([6, 20, 60])
     empty = dice.choice([0.0, 0.2, 0.6])
     counts = [0 if dice.random() < empty else dice.randint(1, most) for _ in range(splits)]
-    counts[0] = max(3, counts[0])  # what an element is, the first split tells
-    if dice.random() < 0.25:  # one partition is far longer than the others
+    counts[0] = max(3, counts[0])  # the first split defines the element's structure
+    if dice.random() < 0.25:  # make one partition much longer
         counts[dice.randrange(splits)] += 3 * most
     graph = dice.random() < 0.15
     total = sum(counts) * (topology.consumers if topology.parallel else 1)
@@ -124,7 +124,7 @@ def _faults(dice: random.Random, topology: Topology, data: Data) -> tuple[Fault,
     at = sorted(_when(dice, steps) for _ in range(dice.choice([1, 2, 2, 3, 4])))
     for i, step in enumerate(at):
         if i and dice.random() < 0.25:
-            step = at[i - 1]  # several at once
+            step = at[i - 1]  # several faults at once
         kind = dice.choices(kinds, weights)[0]
         fault = _fault(dice, kind, step, topology, consumers)
         consumers = fault.consumers or consumers
@@ -133,19 +133,19 @@ def _faults(dice: random.Random, topology: Topology, data: Data) -> tuple[Fault,
 
 
 def _when(dice: random.Random, steps: int) -> int:
-    """Anywhere, and often where an epoch's end is near."""
+    """Return a step; often one near the end of an epoch."""
     part = dice.uniform(0.8, 1.0) if dice.random() < 0.3 else dice.random()
     return int(part * steps)
 
 
 def _fault(dice: random.Random, kind: str, step: int, topology: Topology, consumers: int) -> Fault:
-    long = dice.random() < 0.06  # longer than dead peers go unnoticed
+    long = dice.random() < 0.06  # longer than the detection of a dead peer takes
     return Fault(
         kind=kind,
         step=step,
         delay_ms=0 if kind.endswith("_trainer") else dice.choice([0, 0, 5, 30, 150]),
         target=dice.randrange(4),
-        comeback=dice.choice(["new", "same", "same", "never"])
+        restart=dice.choice(["new", "same", "same", "never"])
         if kind != "kill_all_workers"
         else dice.choice(["new", "same"]),
         seconds=11.0
@@ -159,7 +159,7 @@ def _fault(dice: random.Random, kind: str, step: int, topology: Topology, consum
 
 
 def _next_consumers(dice: random.Random, topology: Topology, now: int) -> int:
-    """How many trainers may go on from the position of `now`."""
+    """Return a number of trainers that can restore the position of `now` trainers."""
     if topology.parallel or (topology.order == "any" and now > 1) or dice.random() < 0.5:
         return now
     fitting = [n for n in divisors(topology.partitions) if n <= 4]
@@ -169,7 +169,7 @@ def _next_consumers(dice: random.Random, topology: Topology, now: int) -> int:
 
 
 def expected_steps(topology: Topology, data: Data) -> int:
-    """About how many steps all epochs take together."""
+    """Return the approximate number of steps of all epochs."""
     per_step = topology.consumers if topology.whole else topology.batch
     total = sum(_epoch_rows(topology, data.rows, data.vary, e) for e in range(topology.epochs))
     return max(1, -(-total // per_step))

@@ -1,4 +1,4 @@
-"""What each kind of fault does to a fleet."""
+"""The action of each kind of fault on a fleet."""
 
 from __future__ import annotations
 
@@ -22,30 +22,30 @@ class Applied:
 
 
 class Injector:
-    """Applies faults; what takes longer goes on in threads, which `finish` waits for."""
+    """Applies faults. Longer actions run in threads; `finish` waits for them."""
 
     def __init__(self, fleet: Fleet) -> None:
         self.applied: list[Applied] = []
         self.errors: list[BaseException] = []
         self._fleet = fleet
-        self._over = threading.Event()  # do not wait any longer before putting things right
+        self._finishing = threading.Event()  # end all delays
         self._threads: list[threading.Thread] = []
-        self._starting = threading.Lock()  # whoever is in the list can be joined
+        self._starting = threading.Lock()  # every thread in the list has been started
 
     def inject(self, fault: Fault) -> None:
-        """Apply it: at once if it has no delay, else later."""
+        """Apply a fault after its delay."""
         if fault.delay_ms:
             self._later(fault.delay_ms / 1000, lambda: self._apply(fault))
         else:
             self._apply(fault)
 
     def finish(self) -> None:
-        """Put right what is still to be put right, now."""
-        self._over.set()
-        while (thread := self._some_thread()) is not None:
+        """End all delays and wait for the remaining actions."""
+        self._finishing.set()
+        while (thread := self._next_thread()) is not None:
             thread.join(60)
 
-    def _some_thread(self) -> threading.Thread | None:
+    def _next_thread(self) -> threading.Thread | None:
         with self._starting:
             return self._threads.pop() if self._threads else None
 
@@ -56,7 +56,7 @@ class Injector:
 
     def _later(self, seconds: float, do: Callable[[], object]) -> None:
         def run() -> None:
-            self._over.wait(seconds)
+            self._finishing.wait(seconds)
             try:
                 do()
             except BaseException as error:  # noqa: BLE001 - the schedule fails with it
@@ -67,23 +67,23 @@ class Injector:
             self._threads.append(thread)
             thread.start()
 
-    # The kinds. None: there was nothing to do it to.
+    # The kinds of faults. None: there was no target.
 
     def _kill_worker(self, fault: Fault) -> str | None:
         worker = self._take(fault)
         if worker is None:
             return None
         self._fleet.kill(worker.process)
-        self._come_back(worker, fault)
-        return f"{worker.process.name} back: {fault.comeback}"
+        self._schedule_restart(worker, fault)
+        return f"{worker.process.name} restart: {fault.restart}"
 
     def _drain_worker(self, fault: Fault) -> str | None:
         worker = self._take(fault)
         if worker is None:
             return None
-        self._fleet.drain(worker.process)  # and it must end with 0
-        # Its port is its own for as long as it drains.
-        self._come_back(worker, replace(fault, comeback=fault.comeback.replace("same", "new")))
+        self._fleet.drain(worker.process)  # it must end with status 0
+        # The draining worker still uses its port.
+        self._schedule_restart(worker, replace(fault, restart=fault.restart.replace("same", "new")))
         return worker.process.name
 
     def _stop_worker(self, fault: Fault) -> str | None:
@@ -92,15 +92,15 @@ class Injector:
             return None
         worker.process.signal(signal.SIGSTOP)
 
-        def go_on() -> None:
+        def finish_stop() -> None:
             if fault.then_kill:
                 self._fleet.kill(worker.process)
-                self._come_back(worker, fault)
+                self._schedule_restart(worker, fault)
             else:
                 worker.process.signal(signal.SIGCONT)
                 worker.busy = False
 
-        self._later(fault.seconds, go_on)
+        self._later(fault.seconds, finish_stop)
         return f"{worker.process.name} for {fault.seconds:g} s, then_kill={fault.then_kill}"
 
     def _kill_all_workers(self, fault: Fault) -> str | None:
@@ -111,7 +111,7 @@ class Injector:
         for worker in workers:
             self._fleet.kill(worker.process)
         for worker in workers:
-            self._come_back(worker, fault)
+            self._schedule_restart(worker, fault)
         return f"{len(workers)} for {fault.seconds:g} s"
 
     def _add_worker(self, fault: Fault) -> str | None:
@@ -164,18 +164,18 @@ class Injector:
         return live[fault.target % len(live)] if live else None
 
     def _take(self, fault: Fault) -> Worker | None:
-        """A live worker, which no other fault may have meanwhile."""
+        """Return a live worker and reserve it, so that no other fault uses it."""
         with self._fleet.lock:
             worker = self._any(fault)
             if worker is not None:
                 worker.busy = True
             return worker
 
-    def _come_back(self, worker: Worker, fault: Fault) -> None:
-        comeback = fault.comeback
-        if comeback == "never" and not self._fleet.live_workers():
-            comeback = "new"
-        if comeback == "same":
+    def _schedule_restart(self, worker: Worker, fault: Fault) -> None:
+        restart = fault.restart
+        if restart == "never" and not self._fleet.live_workers():
+            restart = "new"
+        if restart == "same":
             self._later(fault.seconds, lambda: self._fleet.restart_worker(worker))
-        elif comeback == "new":
+        elif restart == "new":
             self._later(fault.seconds, self._fleet.add_worker)

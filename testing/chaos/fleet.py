@@ -1,4 +1,4 @@
-"""The processes of one schedule: a dispatcher, workers (behind proxies), sidecars."""
+"""The processes of one schedule: a dispatcher, workers (behind proxies) and sidecars."""
 
 from __future__ import annotations
 
@@ -33,19 +33,19 @@ _STOP_SECONDS = 12.0
 
 @dataclass
 class Worker:
-    """One place where workers run, one after the other: a port and a proxy."""
+    """A port and a proxy at which worker processes run, one after another."""
 
     process: Process
     address: str
     proxy: Proxy | None
-    busy: bool = True  # it does not serve yet, or a fault is being applied: others leave it alone
+    busy: bool = True  # not ready, or in use by a fault
 
 
 class Fleet:
-    """Starts everything; `close` ends it and says what did not end well. Thread-safe.
+    """All processes of a schedule; started by the constructor. Thread-safe.
 
     Args:
-        mutants: part ("worker", "sidecar", "dispatcher") -> the deliberate bug that it has.
+        mutants: name of the deliberate bug for each part ("worker", "sidecar", "dispatcher").
     """
 
     def __init__(
@@ -72,32 +72,32 @@ class Fleet:
             self.add_worker(wait=False)
         self.start_sidecars(schedule.topology.consumers)
         for worker in self.workers:
-            self._settle(worker)
+            self._wait_serving(worker)
 
     # Starting.
 
     def add_worker(self, wait: bool = True) -> Worker:
-        """One worker more, at a new address."""
+        """Start another worker at a new address."""
         with self.lock:
             proxy = Proxy(self._loop) if self._loop is not None else None
             worker = Worker(self._start_worker("127.0.0.1:0", proxy), "", proxy)
             self.workers.append(worker)
         if wait:
-            self._settle(worker)
+            self._wait_serving(worker)
         return worker
 
     def restart_worker(self, worker: Worker) -> None:
-        """Another life of a worker that is gone, at its address."""
+        """Start a process at the address of a worker that has ended."""
         worker.process = self._start_worker(worker.address or "127.0.0.1:0", worker.proxy)
-        self._settle(worker)
+        self._wait_serving(worker)
 
     def restart_dispatcher(self) -> None:
-        """An empty dispatcher where the last one was."""
-        made = self.dispatcher = self._start("dispatcher", ["--listen", self.address, *_TIMES])
-        self._ready_unless_killed(made)
+        """Start an empty dispatcher at the address of the last one."""
+        started = self.dispatcher = self._start("dispatcher", ["--listen", self.address, *_TIMES])
+        self._ready_unless_killed(started)
 
     def start_sidecars(self, consumers: int) -> None:
-        """Sidecars for so many trainers, each in a folder of its own."""
+        """Start a sidecar for each trainer, each in its own folder."""
         self.sidecars = [
             self._start_sidecar(self._number("folder"), c, consumers) for c in range(consumers)
         ]
@@ -105,35 +105,35 @@ class Fleet:
             process.ready()
 
     def restart_sidecar(self, consumer: int) -> None:
-        """The next life of a sidecar, in the same folder."""
+        """Start a sidecar again in the same folder."""
         gone = self.sidecars[consumer]
         folder = int(gone.name.split("-")[1])
         self.sidecars[consumer] = self._start_sidecar(folder, consumer, len(self.sidecars))
         self._ready_unless_killed(self.sidecars[consumer])
 
     def folder_of(self, consumer: int) -> Path:
-        """The folder that a trainer shares with its sidecar."""
+        """Return the folder that a trainer shares with its sidecar."""
         return self._shared(int(self.sidecars[consumer].name.split("-")[1]))
 
     # Ending.
 
     def kill(self, process: Process) -> None:
-        """SIGKILL; it is gone on return."""
+        """Send SIGKILL and wait for the end."""
         self._killed.add(process.pid)
         process.kill()
 
     def drain(self, process: Process) -> None:
-        """SIGTERM, once: a second one would end it before it has drained."""
+        """Send SIGTERM once; a second SIGTERM would end the process before it has drained."""
         if process.pid not in self._drained | self._killed:
             self._drained.add(process.pid)
             process.signal(signal.SIGTERM)
 
     def live_workers(self) -> list[Worker]:
-        """Those that serve and that nobody is killing."""
+        """Return the workers that serve and that no fault uses."""
         return [w for w in self.workers if w.process.alive and not w.busy]
 
     def status(self) -> dispatcher_pb2.StatusResponse:
-        """What the dispatcher knows."""
+        """Return the dispatcher's status."""
         service = dispatcher_pb2.DESCRIPTOR.services_by_name["Dispatcher"]
         with contextlib.closing(open_channel(self.address, self._credentials)) as channel:
             answer: dispatcher_pb2.StatusResponse = Stub(channel, service).Status(
@@ -142,40 +142,43 @@ class Fleet:
         return answer
 
     def close(self) -> list[str]:
-        """End everything with SIGTERM; what went wrong, in words."""
+        """End all processes with SIGTERM. Return a description of each problem."""
         others = [p for p in self.processes if p is not self.dispatcher]
         problems: list[str] = []
-        # The dispatcher last, so that the others' last word finds it.
+        # Stop the dispatcher last, so that it receives the others' last messages.
         for group in (others, [self.dispatcher]):
             for process in group:
                 self.drain(process)
             for process in group:
-                problems += self._ended(process)
+                problems += self._stop_problems(process)
         if self._loop is not None:
             self._loop.close()
         return problems
 
     def remove(self) -> None:
-        """Remove the folder, logs and all."""
+        """Remove the folder with all logs."""
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def logs(self) -> list[tuple[str, dict[str, Any]]]:
-        """(process, entry) of all logs, in order of time; a line that is no entry is an error."""
+        """Return (process, entry) of all log lines in order of time.
+
+        Other text counts as an error.
+        """
         found = []
         for path in sorted(self.folder.glob("*.log")):
             for line in path.read_text(errors="replace").splitlines():
                 try:
                     entry = json.loads(line)
                 except ValueError:
-                    if not _by_native_code(line):
+                    if not _is_native_log(line):
                         found.append((path.stem, {"level": "raw", "message": line, "time": ""}))
                     continue
                 found.append((path.stem, entry))
         return sorted(found, key=lambda item: str(item[1].get("time", "")))
 
-    # Inside.
+    # Private parts.
 
-    def _ended(self, process: Process) -> list[str]:
+    def _stop_problems(self, process: Process) -> list[str]:
         try:
             status = process.wait(_STOP_SECONDS)
         except ProcessError as error:
@@ -185,7 +188,7 @@ class Fleet:
             return [f"{process.name} ended with {status}:\n{process.tail()}"]
         return []
 
-    def _settle(self, worker: Worker) -> None:
+    def _wait_serving(self, worker: Worker) -> None:
         found = self._ready_unless_killed(worker.process)
         if not found:
             return
@@ -195,7 +198,7 @@ class Fleet:
         worker.busy = False
 
     def _ready_unless_killed(self, process: Process) -> dict[str, Any]:
-        """What it wrote when it began to serve; nothing where another fault was quicker."""
+        """Return the content of the ready file; empty if another fault killed the process first."""
         try:
             return process.ready()
         except ProcessError:
@@ -250,13 +253,13 @@ _TIMES = [
 _NATIVE = re.compile(r"[IWE]\d{4} |WARNING: All log messages before absl")
 
 
-def _by_native_code(line: str) -> bool:
-    """What gRPC's and TensorFlow's C++ write: their own form of log, not ours."""
+def _is_native_log(line: str) -> bool:
+    """Return whether gRPC's or TensorFlow's C++ code wrote this line."""
     return not line.strip() or _NATIVE.match(line) is not None
 
 
 def spec(schedule: Schedule) -> dict[str, Any]:
-    """The resolved spec that a schedule's sidecars get."""
+    """Return the resolved spec for the sidecars of a schedule."""
     topology, data = schedule.topology, schedule.data
     return {
         "dataset": {"entryPoint": _entry(data), "args": _arguments(topology, data)},
@@ -289,7 +292,7 @@ def _arguments(topology: Topology, data: Data) -> dict[str, Any]:
 
 
 def _step_bytes(topology: Topology, data: Data) -> int:
-    """Bytes of one consumer's step in the ring, at most."""
+    """Return the maximum size of one consumer's step in the slot pool, in bytes."""
     step = topology.batch or topology.partitions
     row = data.row_bytes + 16 + (4 + 52 if data.text else 0)
     padding = 64 * 6 * max(topology.replicas, step if topology.whole else 1)

@@ -1,4 +1,4 @@
-"""What the logs of a schedule's processes tell: what should not be there, and replays."""
+"""Problems and replays in the logs of a schedule's processes."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any
 
 Entries = Sequence[tuple[str, dict[str, Any]]]
 _NEVER = ("replay differs", "facts contradict")  # the datasets are deterministic
-_MOST = 5
+_MAX_LINES = 5
 
 
 @dataclass(frozen=True)
 class Replay:
-    """A stream that was opened again: when (Unix seconds), and how many rows are made anew."""
+    """A reopened stream: the time (Unix seconds) and the number of rows to compute again."""
 
     at: float
     split: int
@@ -22,17 +22,17 @@ class Replay:
 
 
 def suspicious(logs: Entries) -> list[str]:
-    """Errors, tracebacks, and warnings that a deterministic dataset never causes."""
+    """Return errors, tracebacks, and warnings that a deterministic dataset cannot cause."""
     found = [
         f"{name}: {entry.get('message')}: {_rest(entry)}"
         for name, entry in logs
         if entry.get("level") in {"error", "raw"} or entry.get("message") in _NEVER
     ]
-    return found[:_MOST]
+    return found[:_MAX_LINES]
 
 
 def replays(logs: Entries) -> list[Replay]:
-    """The streams that sidecars opened again."""
+    """Return the streams that sidecars reopened."""
     return [
         Replay(datetime.fromisoformat(entry["time"]).timestamp(), entry["split"], entry["row"])
         for _, entry in logs
@@ -41,5 +41,5 @@ def replays(logs: Entries) -> list[Replay]:
 
 
 def _rest(entry: dict[str, Any]) -> str:
-    told = {k: v for k, v in entry.items() if k not in {"time", "level", "message", "logger"}}
-    return str(told)[:1500]
+    fields = {k: v for k, v in entry.items() if k not in {"time", "level", "message", "logger"}}
+    return str(fields)[:1500]

@@ -1,7 +1,7 @@
-"""Deliberate bugs: each takes one guard away, and the ledger must see what gets through.
+"""Deliberate bugs: each removes one guard of the product, and the ledger must report the effect.
 
-A part's process applies one before its real `main` runs (see `zygote`); those of the client are
-applied in this process. The product itself has no hooks: these patch its functions.
+A part's process applies a bug before its real `main` runs (see `zygote`). The bugs of the client
+are applied in this process. The product has no hooks for this: the bugs patch its functions.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ MUTANTS: dict[str, Callable[[], None]] = {}
 
 
 def apply(name: str) -> None:
-    """Put the bug `name` into this process, for good."""
+    """Apply the bug `name` to this process permanently."""
     MUTANTS[name]()
 
 
@@ -23,11 +23,11 @@ def _mutant(function: Callable[[], None]) -> Callable[[], None]:
     return function
 
 
-# Of the sidecar.
+# Bugs of the sidecar.
 
 
 class _Shifted:
-    """A worker's stub and its calls: streams begin `rows` later than asked, and do not say so."""
+    """A worker's stub whose streams start `rows` late but report the requested row."""
 
     def __init__(self, stub: Any, rows: int) -> None:
         self._stub, self._rows = stub, rows
@@ -43,8 +43,8 @@ class _Shifted:
 
         for data in self._call:
             block = blocks.decode(data)
-            told = dataclasses.replace(block, first_row=block.first_row - self._rows)
-            yield blocks.encode(told)
+            shifted = dataclasses.replace(block, first_row=block.first_row - self._rows)
+            yield blocks.encode(shifted)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._call, name)
@@ -65,25 +65,25 @@ def _resume_later(rows_later: Callable[[int], int]) -> None:
 
 @_mutant
 def resume_at_row_zero() -> None:
-    """A stream that is opened again begins anew."""
+    """Start a reopened stream at its first row."""
     _resume_later(lambda received: -received)
 
 
 @_mutant
 def resume_one_late() -> None:
-    """A stream that is opened again leaves a row out."""
+    """Skip one row when a stream is reopened."""
     _resume_later(lambda _: 1)
 
 
 @_mutant
 def resume_one_early() -> None:
-    """A stream that is opened again brings its last row once more."""
+    """Repeat the last row when a stream is reopened."""
     _resume_later(lambda _: -1)
 
 
 @_mutant
-def broken_stream_is_an_end() -> None:
-    """A stream that breaks is taken for the end of its split: what tf.data service does."""
+def broken_stream_ends_split() -> None:
+    """Treat a broken stream as the end of its split, as tf.data service does."""
     from distributed_input.sidecar.streams import split_stream
 
     real = split_stream.SplitStream._read
@@ -102,8 +102,8 @@ def broken_stream_is_an_end() -> None:
 
 
 @_mutant
-def partitions_of_the_next() -> None:
-    """Every consumer but the last reads its neighbour's partitions."""
+def partitions_of_next_consumer() -> None:
+    """Read the next consumer's partitions, except on the last consumer."""
     from distributed_input.assignment import splits as assignment
 
     real = assignment.partitions_of
@@ -115,16 +115,16 @@ def partitions_of_the_next() -> None:
 
 
 @_mutant
-def ends_alone() -> None:
-    """A consumer without rows ends, whatever the others have."""
+def end_without_others() -> None:
+    """End a consumer that has no rows, without regard to the others."""
     from distributed_input.sidecar.steps.step_barrier import StepBarrier
 
     StepBarrier.any_has_rows = lambda self, steps: False
 
 
 @_mutant
-def drops_alone() -> None:
-    """With drop, a consumer goes on for as long as it has full batches itself."""
+def drop_without_others() -> None:
+    """With `drop`, continue a consumer while it has full batches, without regard to the others."""
     from distributed_input.sidecar.steps.step_barrier import StepBarrier
 
     StepBarrier.all_have_full_step = lambda self, steps: True
@@ -145,19 +145,19 @@ def _positions(steps: int) -> None:
 
 @_mutant
 def position_one_step_late() -> None:
-    """What is saved is a step that the trainer has not had."""
+    """Save the position after a step that the trainer has not taken."""
     _positions(1)
 
 
 @_mutant
 def position_one_step_early() -> None:
-    """What is saved is a step that the trainer has had."""
+    """Save the position before a step that the trainer has taken."""
     _positions(-1)
 
 
 @_mutant
-def slots_given_back_at_once() -> None:
-    """A slot is free again as soon as it is sent."""
+def slots_released_early() -> None:
+    """Release a slot as soon as it is sent."""
     from distributed_input.sidecar.delivery.unit_writer import UnitWriter
 
     real = UnitWriter.finish
@@ -172,7 +172,7 @@ def slots_given_back_at_once() -> None:
 
 @_mutant
 def slots_leak() -> None:
-    """What the trainer gives back is not taken."""
+    """Ignore some of the slots that the trainer releases."""
     from distributed_input.sidecar.delivery.slot_pool import SlotPool
 
     real = SlotPool.release
@@ -185,12 +185,12 @@ def slots_leak() -> None:
     SlotPool.release = release
 
 
-# Of the worker.
+# Bugs of the worker.
 
 
 @_mutant
 def digest_unchecked() -> None:
-    """A worker that makes other rows than before does not say so."""
+    """Do not report that a worker produces different rows than before."""
     from distributed_input.worker.streams import split_blocks
 
     real = split_blocks._with_stream_header
@@ -202,7 +202,7 @@ def digest_unchecked() -> None:
 
 
 def _keys_without(field: str) -> None:
-    """Streams that differ in `field` alone are taken for readers of the same rows."""
+    """Share rows between streams that differ only in `field`."""
     from distributed_input.worker.streams import shared_producers
 
     real = shared_producers.sharing_keys
@@ -218,19 +218,19 @@ def _keys_without(field: str) -> None:
 
 @_mutant
 def shares_any_epoch() -> None:
-    """A job gets the rows that another read in another epoch."""
+    """Share rows between jobs that read different epochs."""
     _keys_without("epoch")
 
 
 @_mutant
 def shares_any_split() -> None:
-    """A job gets the rows of whatever split another reads."""
+    """Share rows between jobs that read different splits."""
     _keys_without("split")
 
 
 @_mutant
 def shares_whole_blocks() -> None:
-    """Who joins within a block gets all of it."""
+    """Send a whole block to a reader that joins in the middle of it."""
     from distributed_input.worker.streams import shared_producers
 
     shared_producers.encoded_from = lambda block, row, request: block.encoded
@@ -238,7 +238,7 @@ def shares_whole_blocks() -> None:
 
 @_mutant
 def shares_unchecked() -> None:
-    """Rows made again for another are taken to be those that this stream had before."""
+    """Share replayed rows without a check against the rows that this stream had before."""
     from distributed_input.worker.streams import shared_producers
 
     real = shared_producers.joining_header
@@ -251,49 +251,47 @@ def shares_unchecked() -> None:
     digest_unchecked()
 
 
-# Of the dispatcher.
+# A bug of the dispatcher.
 
 
 @_mutant
-def fences_nobody() -> None:
-    """Two hold one consumer index, and neither is told."""
+def no_fencing() -> None:
+    """Let two holders of one consumer index continue."""
     from distributed_input.dispatcher import consumers
 
     consumers._exclude = lambda one, other: False
 
 
-# Of the sidecar, again.
+# Another bug of the sidecar.
 
 
 @_mutant
-def deaf_to_fences() -> None:
-    """A sidecar goes on though its place was taken."""
+def ignore_fencing() -> None:
+    """Continue a sidecar whose consumer index was taken by another one."""
     from distributed_input.sidecar.inputs.reader_sessions import ReaderSessions
 
     ReaderSessions.refuse = lambda self, error: None
 
 
-# Of the client: in this process, so the caller undoes them.
+# Bugs of the client. They are in this process, so the caller removes them.
 
 
 def stale_units(patch: Callable[[Any, str, Any], None]) -> None:
-    """Units of a generation that is over are taken for the running one's."""
-    from distributed_input.client.reader import Reader
+    """Accept units of an earlier generation as units of the current one."""
+    from distributed_input.client.batch_queue import BatchQueue
 
-    real = Reader._take
+    real = BatchQueue.pop
 
-    def take(self: Any, channel: Any, message: Any) -> None:
-        kind = message.WhichOneof("message")
-        units = {"unit": [message.unit], "units": message.units.units}.get(kind, [])
-        for unit in units:
-            unit.generation = self._epoch.generation
-        real(self, channel, message)
+    def pop(self: Any, generation: int) -> Any:
+        for unit in self.units():
+            unit.generation = generation
+        return real(self, generation)
 
-    patch(Reader, "_take", take)
+    patch(BatchQueue, "pop", pop)
 
 
-def position_of_the_save_before(patch: Callable[[Any, str, Any], None]) -> None:
-    """A checkpoint gets the position of the one before it."""
+def position_of_previous_save(patch: Callable[[Any, str, Any], None]) -> None:
+    """Save the position of the previous checkpoint."""
     from distributed_input.client.input import Input
 
     real = Input.position

@@ -1,4 +1,4 @@
-"""A TCP proxy between sidecars and a worker that cuts connections, or holds them up."""
+"""A TCP proxy between sidecars and a worker that can cut or delay connections."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _CHUNK_BYTES = 1 << 16
 
 
 class Loop:
-    """An event loop in a thread of its own, for all proxies of a schedule."""
+    """An event loop in a separate thread, for all proxies of a schedule."""
 
     def __init__(self) -> None:
         self.loop = asyncio.new_event_loop()
@@ -21,7 +21,7 @@ class Loop:
         self._thread.start()
 
     def call(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
-        """Run it there; its result."""
+        """Run a coroutine in the loop and return its result."""
         return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result(10)
 
     def close(self) -> None:
@@ -42,7 +42,7 @@ class Loop:
 
 
 class Proxy:
-    """Listens on a port of its own and passes bytes to and from `upstream` (host:port)."""
+    """A listener that passes bytes to and from `upstream` (host:port)."""
 
     def __init__(self, loop: Loop) -> None:
         self.upstream = ""
@@ -57,15 +57,15 @@ class Proxy:
         self.address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
 
     def cut_after(self, bytes_more: int) -> None:
-        """Cut all connections once so many more bytes have come from the worker; 0: now."""
+        """Cut all connections after this many more bytes from the worker; 0: now."""
         self._loop.call(self._set_cut(bytes_more))
 
     def hold(self) -> None:
-        """Pass nothing on, as a network that loses everything."""
+        """Stop passing data, like a network that loses every packet."""
         self._loop.loop.call_soon_threadsafe(self._flowing.clear)
 
     def flow(self) -> None:
-        """Pass on again, what was held up first."""
+        """Pass data again, first the data that was held."""
         self._loop.loop.call_soon_threadsafe(self._flowing.set)
 
     async def _set_cut(self, bytes_more: int) -> None:
@@ -107,11 +107,11 @@ class Proxy:
                     part = data[: self._cut_after]
                     self._cut_after -= len(part)
                     if not self._cut_after:
-                        writer.write(part)  # so that the cut is within a message
+                        writer.write(part)  # cut inside a message
                         with contextlib.suppress(OSError):
                             await asyncio.wait_for(writer.drain(), 1)
                         self._cut()
                         return
                 writer.write(data)
                 await writer.drain()
-        writer.transport.abort()  # the other side is gone: so is this one
+        writer.transport.abort()  # the other side is closed

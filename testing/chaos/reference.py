@@ -1,8 +1,8 @@
-"""Which rows each step of an epoch must have, from `assignment` and the dataset alone.
+"""The rows that each step of an epoch must have, from `assignment` and the dataset alone.
 
-A plain simulation: the rows of every partition in a list, and consumers that take from it. It
-shares the deal with the product and no other code, and knows nothing of positions: a restore is
-only that another number of consumers takes the next steps.
+A plain simulation: each partition is a list of rows, and consumers take rows from it. It shares the
+`deal` function with the product and no other code. It has no positions: after a restore, another
+number of consumers takes the next steps.
 """
 
 from __future__ import annotations
@@ -16,11 +16,14 @@ from testing.chaos import rows
 from testing.chaos.schedule import Data, Topology
 
 Taken = Sequence[Sequence[int] | None]
-"""Row numbers of each consumer in one step; None: it saw the epoch's end."""
+"""Row numbers of each consumer in one step; None at the end of the epoch."""
 
 
 class Reference:
-    """One epoch. `accept` is told every step, in order; `over` says whether there may be more."""
+    """One epoch.
+
+    Call `accept` for every step, in order; `over` returns whether the epoch can end.
+    """
 
     def __init__(self, topology: Topology, data: Data, epoch: int) -> None:
         self._topology = topology
@@ -33,24 +36,25 @@ class Reference:
 
     @property
     def left(self) -> int:
-        """Rows that no step has taken yet, of all consumers."""
+        """Number of rows that no step has taken yet, over all consumers."""
         return sum(len(p) for partitions in self._left for p in partitions)
 
     def accept(self, consumers: int, taken: Taken) -> str | None:
-        """Take what the consumers got in a step; a complaint if it is not what they must get."""
+        """Take the rows of one step. Return a description if they are not the required rows."""
         if consumers != self._consumers:
             self._consumers = consumers
-            self._plans.clear()  # whoever cuts steps otherwise starts a step of its own
+            self._plans.clear()  # other consumers begin a new step
         if self._topology.order == "any":
             return self._accept_any(taken)
         for consumer, got in enumerate(taken):
-            wanted = self._wanted(consumer)
-            if list(got or []) != wanted:
-                return f"consumer {consumer} got rows {_told(got)}, not {_told(wanted)}"
+            required = self._required_rows(consumer)
+            if list(got or []) != required:
+                shown = f"{_format_rows(got)}, not {_format_rows(required)}"
+                return f"consumer {consumer} got rows {shown}"
         return None
 
     def over(self, consumers: int) -> bool:
-        """Whether no step is left for so many consumers."""
+        """Return whether no step is left for this number of consumers."""
         if self._topology.remainder != "drop" or self._topology.whole:
             return not self.left
         batch = self._batch(consumers)
@@ -60,17 +64,17 @@ class Reference:
         )
 
     def end_of(self, consumer: int) -> bool:
-        """Whether a consumer of whole elements has none left."""
+        """Return whether a consumer of whole elements has none left."""
         return not any(self._of(consumer)[p] for p in self._own(consumer, self._consumers))
 
-    def _wanted(self, consumer: int) -> list[int]:
+    def _required_rows(self, consumer: int) -> list[int]:
         partitions = self._of(consumer)
         own = self._own(consumer, self._consumers)
         if not self._topology.whole:
             return _batch_of(partitions, own, self._batch(self._consumers))
         plan = self._plans.setdefault(consumer, deque())
         if not plan:
-            plan.extend(_turns(partitions, own))
+            plan.extend(_partition_order(partitions, own))
         return [partitions[plan.popleft()].popleft()] if plan else []
 
     def _accept_any(self, taken: Taken) -> str | None:
@@ -78,14 +82,14 @@ class Reference:
             partitions = self._of(consumer)
             own = self._own(consumer, self._consumers)
             here = sum(len(partitions[p]) for p in own)
-            most = min(here, self._batch(self._consumers))
+            expected = min(here, self._batch(self._consumers))
             for number in got or []:
                 found = [p for p in own if partitions[p] and partitions[p][0] == number]
                 if not found:
                     return f"consumer {consumer} got row {number}, which is next in none of {own}"
                 partitions[found[0]].popleft()
-            if len(got or []) != most:
-                return f"consumer {consumer} got {len(got or [])} rows, not {most}"
+            if len(got or []) != expected:
+                return f"consumer {consumer} got {len(got or [])} rows, not {expected}"
         return None
 
     def _of(self, consumer: int) -> list[deque[int]]:
@@ -113,7 +117,7 @@ def _partitions(
 
 
 def _batch_of(partitions: Sequence[deque[int]], own: Sequence[int], batch: int) -> list[int]:
-    """The same number of rows from every partition; where one has no more, the others go on."""
+    """Take the same number of rows from each partition. If one runs out, the others continue."""
     quota = max(1, batch // len(own))
     out: list[int] = []
     while len(out) < batch and any(partitions[p] for p in own):
@@ -123,8 +127,8 @@ def _batch_of(partitions: Sequence[deque[int]], own: Sequence[int], batch: int) 
     return out
 
 
-def _turns(partitions: Sequence[deque[int]], own: Sequence[int]) -> list[int]:
-    """The partitions that give the elements of one step, in order."""
+def _partition_order(partitions: Sequence[deque[int]], own: Sequence[int]) -> list[int]:
+    """Return the partitions that give the elements of one step, in order."""
     have = Counter({p: len(partitions[p]) for p in own})
     out: list[int] = []
     while len(out) < len(own) and have.total():
@@ -135,8 +139,8 @@ def _turns(partitions: Sequence[deque[int]], own: Sequence[int]) -> list[int]:
     return out
 
 
-def _told(numbers: Sequence[int] | None) -> str:
+def _format_rows(numbers: Sequence[int] | None) -> str:
     if numbers is None:
         return "(end)"
-    told = [":".join(map(str, rows.split_and_row(n))) for n in numbers[:6]]
-    return f"[{' '.join(told)}{' ...' if len(numbers) > 6 else ''}] ({len(numbers)})"
+    shown = [":".join(map(str, rows.split_and_row(n))) for n in numbers[:6]]
+    return f"[{' '.join(shown)}{' ...' if len(numbers) > 6 else ''}] ({len(numbers)})"

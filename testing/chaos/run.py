@@ -1,4 +1,4 @@
-"""One schedule from start to verdict."""
+"""The execution of one schedule, from the first process to the verdict."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from testing.chaos.consumers import Consumers, Hung, Rows, Saved
+from testing.chaos.consumers import Checkpoint, Consumers, ConsumerTimeout, Rows
 from testing.chaos.faults import Applied, Injector
 from testing.chaos.fleet import Fleet
 from testing.chaos.ledger import Ledger, Verdict
@@ -23,18 +23,18 @@ from testing.processes.forks import Forks, ProcessError
 
 _RING_SECONDS = 6.0
 _STEPS_KEPT = 2000
-_SILENT_SECONDS = 4.0  # a sidecar that has no reader says nothing; one that is starved little
+_SILENT_SECONDS = 4.0  # a sidecar without a reader sends no status
 
 
 @dataclass
 class Outcome:
-    """What became of a schedule.
+    """The result of a schedule.
 
     Attributes:
-        problems: all that went wrong, in words; empty: it held.
-        steps: (when the step was complete, seconds that it took) by time.monotonic(); the last
-            ones: in a soak they are not to be what grows.
-        folder: logs, kept where something went wrong.
+        problems: descriptions of everything that went wrong; empty if the schedule passed.
+        steps: (time.monotonic() at the end, duration in seconds) of the last steps. The number is
+            limited, because a soak run must not grow by its own measurements.
+        folder: folder with the logs; kept if the schedule failed.
     """
 
     schedule: Schedule
@@ -47,13 +47,13 @@ class Outcome:
     folder: str = ""
 
     @property
-    def good(self) -> bool:
-        """Nothing went wrong."""
-        return self.verdict.good and not self.problems
+    def passed(self) -> bool:
+        """Whether the ledger is correct and there are no other problems."""
+        return self.verdict.passed and not self.problems
 
 
 class _Loop:
-    """The training loop of one job of a schedule over all its lives; faults come by the first's."""
+    """The training loop of one job over all restarts. The first job's loop injects the faults."""
 
     def __init__(
         self, schedule: Schedule, fleet: Fleet, outcome: Outcome, end: float, job: int
@@ -65,17 +65,17 @@ class _Loop:
         self._schedule, self._topology, self._fleet = schedule, schedule.topology, fleet
         self._outcome, self._end = outcome, end
         self._pending = [] if job else sorted(schedule.faults, key=lambda f: f.step)
-        self._taken = 0  # steps of all lives
-        self._saved: Saved | None = None
+        self._taken = 0  # over all restarts
+        self._checkpoint: Checkpoint | None = None
         self._pause = threading.Event()
-        self._last_begins = time.monotonic() + schedule.lasting
+        self._last_begins = time.monotonic() + schedule.duration
         self.consumers = self._new_consumers()
 
     def run(self) -> None:
-        """All epochs; returns when the last has ended."""
+        """Read all epochs; return when the last one has ended."""
         self.consumers.connect(None)
         self._save(ended=False)
-        while self._goes_on():
+        while self._has_next_epoch():
             self.consumers.begin()
             self.ledger.begin_epoch()
             ended = False
@@ -89,16 +89,16 @@ class _Loop:
                     ended = self._step()
             self._save(ended=True)
 
-    def _goes_on(self) -> bool:
-        """Whether there is another epoch on the lineage that counts."""
+    def _has_next_epoch(self) -> bool:
+        """Return whether another epoch remains, counted from the last checkpoint."""
         if not self._topology.epochs:
             return time.monotonic() < self._last_begins
-        saved = self._saved
+        saved = self._checkpoint
         ended = 0 if saved is None or not saved.ended else saved.epoch + 1
         return ended < self._topology.epochs
 
     def _step(self) -> bool:
-        """One step of all; whether the epoch has ended."""
+        """Take one step on all consumers; return whether the epoch has ended."""
         began = time.monotonic()
         units = self.consumers.step()
         now = time.monotonic()
@@ -109,13 +109,15 @@ class _Loop:
             return True
         if any(ends) and not self._topology.whole:
             at = f"epoch {self.ledger.epoch} step {self.ledger.steps}"
-            raise Uneven(f"{at}: consumers {_where(ends)} saw the end, the others got a batch")
+            raise UnevenSteps(
+                f"{at}: consumers {_indices_of(ends)} saw the end, the others got a batch"
+            )
         self.ledger.commit(units)
         self._taken += 1
-        # Whole elements end for one consumer before another, and a position that is an epoch's end
-        # restores to the next: no checkpoint of this one.
-        over = any(ends) if self._each_its_own else ends[0]
-        if not over and self.ledger.steps % self._schedule.save_every == 0:
+        # Whole elements can end for one consumer before the others. A position at the end of an
+        # epoch restores to the next epoch, so do not save one here.
+        ended = any(ends) if self._restores_only_itself else ends[0]
+        if not ended and self.ledger.steps % self._schedule.save_every == 0:
             self._save(ended=False)
         if self._schedule.step_ms:
             self._pause.wait(self._schedule.step_ms / 1000)
@@ -123,10 +125,13 @@ class _Loop:
 
     def _save(self, ended: bool) -> None:
         at = (self.ledger.epoch, self.ledger.steps)
-        self._saved = Saved(self.consumers.positions(), *at, ended)
+        self._checkpoint = Checkpoint(self.consumers.positions(), *at, ended)
 
     def _due(self) -> Fault | None:
-        """Inject what is due; what the trainer does itself is returned."""
+        """Inject the faults that are due.
+
+        Return the next one if the trainer itself must apply it.
+        """
         while self._pending and self._pending[0].step <= self._taken:
             fault = self._pending.pop(0)
             if fault.kind in {"crash_trainer", "rewind_trainer"}:
@@ -135,7 +140,7 @@ class _Loop:
         return None
 
     def _crash(self, fault: Fault) -> None:
-        saved = self._saved
+        saved = self._checkpoint
         assert saved is not None
         before = len(self.consumers)
         self.consumers.crash()
@@ -153,24 +158,24 @@ class _Loop:
         self.ledger.restore(saved.epoch, saved.steps, saved.ended)
 
     def _rewind(self, _: Fault) -> None:
-        """The loop goes back to its last checkpoint, in the same processes."""
-        saved = self._saved
+        """Restore the last checkpoint in the same processes."""
+        saved = self._checkpoint
         assert saved is not None
         self.consumers.rewind(self._restored(saved, len(self.consumers)))
         note = f"to epoch {saved.epoch} step {saved.steps}"
         self.injector.applied.append(Applied("rewind_trainer", time.monotonic(), note))
         self.ledger.restore(saved.epoch, saved.steps, saved.ended)
 
-    def _restored(self, saved: Saved, consumers: int) -> Sequence[bytes]:
-        """Any one's position restores all, but where each stands in an order of its own."""
-        if self._each_its_own and len(saved.positions) > 1:
+    def _restored(self, saved: Checkpoint, consumers: int) -> Sequence[bytes]:
+        """Return the positions to restore: one for all, unless each consumer has its own order."""
+        if self._restores_only_itself and len(saved.positions) > 1:
             return saved.positions
         saver = 0 if self._topology.whole else self._schedule.saver
         return [saved.positions[saver % len(saved.positions)]] * consumers
 
     @property
-    def _each_its_own(self) -> bool:
-        """A consumer's position restores that consumer alone."""
+    def _restores_only_itself(self) -> bool:
+        """Whether a consumer's position restores that consumer alone."""
         return self._topology.parallel or self._topology.order == "any"
 
     def _new_consumers(self) -> Consumers:
@@ -178,26 +183,27 @@ class _Loop:
         return Consumers(folders, self._schedule, self._end, self.job)
 
     def check_rings(self) -> None:
-        """All slots are given back once nobody holds a batch.
+        """Report a problem unless all slots become free after the last batch is released.
 
-        A sidecar that came when the trainer had all its batches has no reader and tells nothing.
+        A sidecar that started after the trainer had all its batches has no reader and sends no
+        status.
         """
         began = time.monotonic()
         fills: list[float] = []
         while (since := time.monotonic() - began) < _RING_SECONDS:
-            told = self._fleet.status().consumers
-            fills = [c.last.buffer_fill for c in told]
-            wanted = len(self._fleet.sidecars) * self._topology.jobs
-            everyone = len(told) == wanted or since > _SILENT_SECONDS
-            current = everyone and all(c.age_seconds < since for c in told)
+            reported = self._fleet.status().consumers
+            fills = [c.last.buffer_fill for c in reported]
+            expected = len(self._fleet.sidecars) * self._topology.jobs
+            complete = len(reported) == expected or since > _SILENT_SECONDS
+            current = complete and all(c.age_seconds < since for c in reported)
             if current and not any(fills):
                 return
             self._pause.wait(0.1)
-        self._outcome.problems.append(f"rings are not empty after the end: {fills}")
+        self._outcome.problems.append(f"slots are still in use after the end: {fills}")
 
 
-class Uneven(Exception):
-    """Consumers saw another number of steps."""
+class UnevenSteps(Exception):
+    """The consumers had different numbers of steps."""
 
 
 def run(
@@ -206,11 +212,11 @@ def run(
     mutants: Mapping[str, str] | None = None,
     watch: Callable[[Fleet], None] | None = None,
 ) -> Outcome:
-    """Run a schedule; never raises for what the product does wrong.
+    """Run a schedule. Errors of the product go into the outcome and are not raised.
 
     Args:
         mutants: see `Fleet`.
-        watch: gets the processes before the first step.
+        watch: called with the processes before the first step.
     """
     began = time.monotonic()
     outcome = Outcome(schedule, Verdict())
@@ -229,7 +235,7 @@ def run(
         logs = fleet.logs()
         outcome.problems += suspicious(logs)
         outcome.replays = replays(logs)
-        if outcome.good:
+        if outcome.passed:
             fleet.remove()
     outcome.seconds = time.monotonic() - began
     return outcome
@@ -247,7 +253,7 @@ def _run(schedule: Schedule, fleet: Fleet, outcome: Outcome, end: float) -> None
         for loop in loops:
             loop.consumers.close()
         first.check_rings()
-    except Exception as error:  # noqa: BLE001 - whatever the product raised is the outcome
+    except Exception as error:  # noqa: BLE001 - every error of the product is a result
         outcome.problems.append(f"{type(error).__name__}: {error}")
     finally:
         first.injector.finish()
@@ -257,12 +263,12 @@ def _run(schedule: Schedule, fleet: Fleet, outcome: Outcome, end: float) -> None
             loop.consumers.end()
             outcome.problems += [f"thread {name} is stuck" for name in loop.consumers.stuck()]
             outcome.verdict.add(loop.ledger.close())
-        outcome.problems += outcome.verdict.complaints
+        outcome.problems += outcome.verdict.violations
 
 
 @contextmanager
 def _stacks_on_hang(seconds: float, outcome: Outcome) -> Iterator[None]:
-    """Note where all threads of this process are, should it take longer."""
+    """Record the stacks of all threads if the block takes longer than `seconds`."""
     with tempfile.TemporaryFile("w+") as file:
 
         def dump() -> None:
@@ -281,8 +287,8 @@ def _stacks_on_hang(seconds: float, outcome: Outcome) -> Iterator[None]:
                 outcome.problems.append(f"hung; stacks:\n{stacks}")
 
 
-def _where(flags: Sequence[bool]) -> list[int]:
+def _indices_of(flags: Sequence[bool]) -> list[int]:
     return [i for i, flag in enumerate(flags) if flag]
 
 
-__all__ = ["Hung", "Outcome", "Rows", "Uneven", "run"]
+__all__ = ["ConsumerTimeout", "Outcome", "Rows", "UnevenSteps", "run"]

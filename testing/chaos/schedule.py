@@ -1,4 +1,4 @@
-"""What a schedule is: plain values, printable, equal for equal seeds."""
+"""The values that describe a schedule. Equal seeds give equal values."""
 
 from __future__ import annotations
 
@@ -8,16 +8,18 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Data:
-    """A dataset whose every row is a function of (seed, epoch, split, row): see `rows`.
+    """A dataset in which each row is a function of (seed, epoch, split, row); see `rows`.
 
     Attributes:
-        rows: of each split; a split may have none, but the first has some.
-        vary: the number of rows differs from epoch to epoch.
-        row_bytes: of a row's payload.
-        sleep_ms: that making a row takes.
-        text: there is a column of variable width too.
-        graph: a tf.data graph rather than a Python iterable; `sleep_ms` does not apply.
-        flaky: every worker makes the rows of a split in an order of its own, which is wrong.
+        rows: number of rows of each split. The first split has at least one row.
+        vary: whether the number of rows differs between epochs.
+        row_bytes: size of a row's payload.
+        sleep_ms: milliseconds to compute a row.
+        text: whether there is a column of variable width.
+        graph: whether the dataset is a tf.data graph and not a Python iterable. `sleep_ms` has no
+            effect on a graph.
+        flaky: whether every worker produces the rows of a split in a different order, which is an
+            error.
     """
 
     rows: tuple[int, ...]
@@ -31,19 +33,19 @@ class Data:
 
 @dataclass(frozen=True)
 class Topology:
-    """Who is there, and the job's settings.
+    """The number of processes, and the job's settings.
 
     Attributes:
-        batch: global batch size; 0: elements pass through whole.
-        epochs: 0: as many as there is time for.
+        batch: global batch size; 0 to pass whole elements.
+        epochs: number of epochs; 0 for as many as `Schedule.duration` allows.
         order: "strict" or "any".
         mode: "distributed_epoch" or "parallel_epochs".
-        replicas: units that each consumer's step is cut into.
-        ring_steps: steps that a ring has room for.
-        proxied: a proxy stands between sidecars and workers.
-        slow_worker: milliseconds more that the first worker takes for a row.
-        jobs: that read the input side by side, and so share what workers make; faults come by the
-            steps of the first. Each has all consumers, and a ledger of its own.
+        replicas: number of units in each consumer's step.
+        ring_steps: number of steps that fit into shared memory.
+        proxied: whether a proxy stands between sidecars and workers.
+        slow_worker: extra milliseconds that the first worker needs for a row.
+        jobs: number of jobs that read the input at once and share the workers' rows. The steps of
+            the first job time the faults. Each job has all consumers and a separate ledger.
     """
 
     consumers: int = 1
@@ -65,12 +67,12 @@ class Topology:
 
     @property
     def whole(self) -> bool:
-        """Elements pass through whole."""
+        """Whether elements pass whole."""
         return not self.batch
 
     @property
     def parallel(self) -> bool:
-        """Every consumer gets the whole dataset."""
+        """Whether every consumer gets the whole dataset."""
         return self.mode == "parallel_epochs"
 
 
@@ -91,26 +93,28 @@ KINDS = (
 
 @dataclass(frozen=True)
 class Fault:
-    """Something that is done to the processes.
+    """An action on the processes.
 
     Attributes:
         kind: one of KINDS.
-        step: when the loop has taken so many steps, of all epochs and lives together.
-        delay_ms: so much later; 0: before the loop takes another step.
-        target: which worker, consumer or connection, modulo how many there are.
-        comeback: of a worker: "new" address, "same" address, or "never" (while others live).
-        seconds: until it comes back, is continued, or data flows again.
-        then_kill: what was stopped is killed rather than continued.
-        after_bytes: a connection is cut when it has carried so many more.
-        consumers: after a trainer's crash there are so many.
-        sidecars: with a trainer's crash they "stay", are "killed", or "linger" beside new ones.
+        step: number of steps of the loop before the fault, over all epochs and restarts.
+        delay_ms: delay after that step; 0: before the next step.
+        target: index of the worker, consumer or connection, modulo their number.
+        restart: address of a killed worker's replacement: "new", "same", or "never" (if other
+            workers live).
+        seconds: time until the process restarts or continues, or data flows again.
+        then_kill: whether a stopped process is killed and not continued.
+        after_bytes: number of bytes that a connection still passes before it is cut.
+        consumers: number of consumers after a crash of the trainers.
+        sidecars: what happens to the sidecars when the trainers crash: they "stay", are "killed",
+            or "linger" beside new ones.
     """
 
     kind: str
     step: int
     delay_ms: int = 0
     target: int = 0
-    comeback: str = "new"
+    restart: str = "new"
     seconds: float = 0.0
     then_kill: bool = False
     after_bytes: int = 0
@@ -120,15 +124,16 @@ class Fault:
 
 @dataclass(frozen=True)
 class Schedule:
-    """One run: what there is, and what happens to it.
+    """One run: the topology, the dataset and the faults.
 
     Attributes:
-        save_every: the loop saves its position every so many steps, and at an epoch's end.
-        saver: which consumer's position a crash restores (all, where each restores only itself).
-        step_ms: that a training step takes.
-        timeout: the input's own, in seconds: a schedule that makes it wait so long has failed.
+        save_every: number of steps between checkpoints. The loop also saves at the end of an epoch.
+        saver: index of the consumer whose position a crash restores. Without effect if each
+            position restores only its own consumer.
+        step_ms: duration of a training step.
+        timeout: the input's timeout in seconds. A schedule that reaches it has failed.
         deadline: seconds after which the run counts as hung.
-        lasting: seconds after which no more epochs begin, where the topology has no number of them.
+        duration: seconds after which no epoch begins, if the topology has no number of epochs.
     """
 
     seed: int
@@ -140,25 +145,28 @@ class Schedule:
     step_ms: float = 0.0
     timeout: float = 30.0
     deadline: float = 90.0
-    lasting: float = 0.0
+    duration: float = 0.0
     label: str = field(default="", compare=False)
 
     def __str__(self) -> str:
-        lines = [f"schedule {self.label or self.seed}: {_told(self.topology)}"]
-        lines.append(f"  data {_told(self.data)}")
+        lines = [f"schedule {self.label or self.seed}: {_format_fields(self.topology)}"]
+        lines.append(f"  data {_format_fields(self.data)}")
         lines.append(
             f"  save every {self.save_every} steps from consumer {self.saver}, "
             f"step {self.step_ms:g} ms"
         )
-        lines += [f"  at step {f.step}: {f.kind} {_told(f, ('kind', 'step'))}" for f in self.faults]
+        lines += [
+            f"  at step {f.step}: {f.kind} {_format_fields(f, ('kind', 'step'))}"
+            for f in self.faults
+        ]
         return "\n".join(lines)
 
 
-def _told(value: Any, without: tuple[str, ...] = ()) -> str:
-    """The fields of a dataclass that are not as by default."""
-    told = (
+def _format_fields(value: Any, without: tuple[str, ...] = ()) -> str:
+    """Return the fields of a dataclass that differ from their defaults."""
+    shown = (
         f"{f.name}={getattr(value, f.name)}"
         for f in fields(value)
         if f.name not in without and getattr(value, f.name) != f.default
     )
-    return " ".join(told)
+    return " ".join(shown)

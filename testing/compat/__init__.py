@@ -1,11 +1,11 @@
-"""What the references of tf.distribute input and tf.data service show, shown with our input.
+"""Tests of the documented behaviour of tf.distribute input and tf.data service.
 
-docs/compatibility.md is made of these tests and of what came of them:
+docs/compatibility.md is generated from the tests in tests/compat and their outcomes:
 
-    make compat         run them; fails where one fails or the page is not what they give
-    make compat-page    run them and write the page
+    make compat         run the tests; fails if one fails or the page is out of date
+    make compat-page    run the tests and write the page
 
-To add a row, mark the test that shows it, and run `make compat-page`:
+To add a row, mark the test that shows the behaviour, and run `make compat-page`:
 
     @behaviour(
         Reference.ITERATOR,
@@ -14,9 +14,9 @@ To add a row, mark the test that shows it, and run `make compat-page`:
     )
     def test_get_next_raises_out_of_range_at_the_end(sidecar): ...
 
-Several tests with the same `reference` and `shows` are one row; a test may have several marks.
-`needs` is hardware that is absent where the tests run, for the part of the behaviour that the test
-therefore leaves out; `note` is where ours differs. A test that cannot run says why with
-`pytest.skip`, and the page says it. Every test here is marked. Rows stand in the order of the files
-and of the tests within; what is no compatibility belongs into tests/integration.
+Several tests with the same `reference` and `shows` make one row. A test may have several marks.
+`needs` names hardware that the tests do not have, for the untested part of the behaviour. `note`
+describes a difference. A test that cannot run calls `pytest.skip` with the reason, and the page
+shows it. Every test in tests/compat is marked. The rows are in the order of the files and their
+tests. Tests of other behaviour belong to tests/integration.
 """

@@ -1,6 +1,6 @@
-"""Run the tests of this package and hold docs/compatibility.md against what they give.
+"""Run the compatibility tests and compare docs/compatibility.md with their outcomes.
 
-python -m testing.compat [--write] [FLAGS OF PYTEST]
+python -m testing.compat [--write] [PYTEST FLAGS]
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from testing.compat.behaviour import Behaviour
-from testing.compat.page import Result, page, with_what_is_known
+from testing.compat.page import Result, page, with_earlier_outcomes
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "compatibility.md"
@@ -22,7 +22,7 @@ _SEVERITY = ("passed", "skipped", "failed")
 
 
 class Recorder:
-    """A plugin of pytest that keeps what came of the marked tests."""
+    """A pytest plugin that records the outcomes of the marked tests."""
 
     def __init__(self) -> None:
         self._found: dict[tuple[Behaviour, str, str], tuple[str, str]] = {}
@@ -31,13 +31,13 @@ class Recorder:
     def pytest_runtest_makereport(
         self, item: pytest.Item
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-        """Note the worst of set-up, call and teardown, over a test's parameters."""
+        """Record the worst outcome of set-up, call and teardown over a test's parameters."""
         report = yield
         why = ""
         if report.skipped and isinstance(report.longrepr, tuple):
             why = report.longrepr[2].removeprefix("Skipped: ")
         file, test = report.location[0], report.location[2].split("[")[0]
-        # The decorators nearest to the function come first.
+        # The decorators closest to the function come first.
         for mark in item.iter_markers("behaviour"):
             key = (mark.args[0], file, test)
             last = self._found.get(key, ("passed", ""))
@@ -46,7 +46,7 @@ class Recorder:
 
     @property
     def results(self) -> list[Result]:
-        """Of all tests, in the order in which they ran."""
+        """The results of all tests, in the order in which they ran."""
         return [Result(*key, *outcome) for key, outcome in self._found.items()]
 
 
@@ -57,14 +57,14 @@ def _severity(outcome: tuple[str, str]) -> int:
 def _run() -> str:
     for name in ("tensorflow-cpu", "tensorflow"):
         try:
-            return f"They ran on TensorFlow {version(name)}, on CPUs alone."
+            return f"They ran on TensorFlow {version(name)}, on CPUs only."
         except PackageNotFoundError:
             continue
     raise SystemExit("TensorFlow is not installed: run `make setup`")
 
 
 def main(flags: list[str]) -> int:
-    """The exit status: not 0 where a test fails, or the page is not what the tests give."""
+    """Return the exit status: not 0 if a test fails or the page is out of date."""
     write = "--write" in flags
     recorder = Recorder()
     arguments = [str(ROOT / "tests" / "compat"), *(flag for flag in flags if flag != "--write")]
@@ -72,22 +72,22 @@ def main(flags: list[str]) -> int:
     if status:
         return status
     before = PAGE.read_text() if PAGE.exists() else ""
-    made = with_what_is_known(page(recorder.results, _run()), before)
+    new_page = with_earlier_outcomes(page(recorder.results, _run()), before)
     if write:
-        PAGE.write_text(made)
+        PAGE.write_text(new_page)
         return 0
     differing = list(
         difflib.unified_diff(
             before.splitlines(),
-            made.splitlines(),
+            new_page.splitlines(),
             str(PAGE.relative_to(ROOT)),
-            "what the tests give",
+            "the outcomes of the tests",
             lineterm="",
         )
     )
     if differing:
         print("\n".join(differing))
-        print("The page is not what the tests give: run `make compat-page` and commit it.")
+        print("The page is out of date: run `make compat-page` and commit it.")
     return int(bool(differing))
 
 

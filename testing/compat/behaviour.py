@@ -9,7 +9,7 @@ import pytest
 
 
 class Reference(Enum):
-    """Where a behaviour is documented: the page's sections, in its order."""
+    """The documents that describe a behaviour: the page's sections, in order."""
 
     GUIDE = "Guide: Distributed Input"
     DATASET = "tf.distribute.DistributedDataset"
@@ -25,14 +25,14 @@ class Reference(Enum):
 
 @dataclass(frozen=True)
 class Behaviour:
-    """One row.
+    """One row of the page.
 
     Attributes:
-        reference: where it is documented.
-        shows: what the reference shows, in Markdown.
-        call: how one gets it with our input, in Markdown.
-        needs: hardware that is absent here and that the rest of it needs; empty: none.
-        note: where ours differs; empty: nowhere.
+        reference: the document that describes the behaviour.
+        shows: the documented behaviour, in Markdown.
+        call: the equivalent with DistributedInput, in Markdown.
+        needs: hardware that the untested part needs; empty if nothing is untested.
+        note: differences from the document; empty if there are none.
     """
 
     reference: Reference
@@ -45,5 +45,5 @@ class Behaviour:
 def behaviour(
     reference: Reference, *, shows: str, call: str, needs: str = "", note: str = ""
 ) -> pytest.MarkDecorator:
-    """Mark a test as one that shows a behaviour; the arguments are those of `Behaviour`."""
+    """Mark a test that shows a behaviour. The arguments are those of `Behaviour`."""
     return pytest.mark.behaviour(Behaviour(reference, shows, call, needs, note))

@@ -1,9 +1,9 @@
-"""A trainer of `MultiWorkerMirroredStrategy`: reads its inputs, and prints what it saw as JSON.
+"""A trainer of `MultiWorkerMirroredStrategy` that reads its inputs and prints the rows as JSON.
 
-    DISTRIBUTED_INPUT_DIR=... TF_CONFIG=... python -m testing.compat.multiworker PATTERN
+    python -m testing.compat.multiworker PATTERN
 
-It is one of several; PATTERN names TFRecord files of eight-byte numbers. What each of its functions
-gives is held against the other trainers' by test_multiworker.py.
+It is one of several trainers. The environment has DISTRIBUTED_INPUT_DIR and TF_CONFIG. PATTERN
+matches TFRecord files of eight-byte numbers. test_multiworker.py compares the trainers' results.
 """
 
 from __future__ import annotations
@@ -18,31 +18,31 @@ import keras
 import tensorflow as tf
 
 import distributed_input
-from testing.compat.counting import Rows
+from testing.compat.row_count_metric import RowCount
 
 ROWS, BATCH = 100, 16
 Strategy = tf.distribute.Strategy
 
 
 def numbers(ctx: tf.distribute.InputContext) -> tf.data.Dataset:
-    """0, 1, ... 99, in batches."""
+    """Return 0, 1, ... 99 in batches."""
     rows = tf.data.Dataset.range(ROWS).shard(ctx.num_input_pipelines, ctx.input_pipeline_id)
     return rows.batch(ctx.get_per_replica_batch_size(BATCH))
 
 
 def local(strategy: Strategy, value: Any) -> list[int]:
-    """The rows of this trainer."""
+    """Return the rows of this trainer."""
     return [int(row) for one in strategy.experimental_local_results(value) for row in one.numpy()]
 
 
 def by_dataset_fn(strategy: Strategy, train: distributed_input.Input) -> Any:
-    """The rows of every step of two epochs."""
+    """Return the rows of every step of two epochs."""
     dist = train.distribute(strategy, numbers)
     return [[local(strategy, rows) for rows in dist] for _ in range(2)]
 
 
 def by_files(strategy: Strategy, train: distributed_input.Input) -> Any:
-    """The rows of every step, of a plain dataset of files."""
+    """Return the rows of every step, from a plain dataset of files."""
     files = tf.data.Dataset.list_files(sys.argv[1], shuffle=False)
     rows = files.interleave(tf.data.TFRecordDataset)
     rows = rows.map(lambda record: tf.io.decode_raw(record, tf.int64)[0]).batch(BATCH)
@@ -53,7 +53,7 @@ def by_files(strategy: Strategy, train: distributed_input.Input) -> Any:
 
 
 def in_function(strategy: Strategy, train: distributed_input.Input) -> Any:
-    """(sum, mean) over all trainers of every step, until there are no more."""
+    """Return (sum, mean) over all trainers for every step of an epoch."""
     iterator = iter(train.distribute(strategy, numbers))
 
     @tf.function
@@ -69,13 +69,13 @@ def in_function(strategy: Strategy, train: distributed_input.Input) -> Any:
         )
 
     found = []
-    while (told := step(iterator))[0]:
-        found.append([float(told[1]), float(told[2])])
+    while (result := step(iterator))[0]:
+        found.append([float(result[1]), float(result[2])])
     return found
 
 
 def out_of_range(strategy: Strategy, train: distributed_input.Input) -> Any:
-    """How many steps `get_next` gives before it raises OutOfRangeError."""
+    """Return the number of steps before `get_next` raises OutOfRangeError."""
     iterator, steps = iter(train.distribute(strategy, numbers)), 0
     try:
         while True:
@@ -86,7 +86,7 @@ def out_of_range(strategy: Strategy, train: distributed_input.Input) -> Any:
 
 
 def by_keras(strategy: Strategy, train: distributed_input.Input) -> Any:
-    """What `fit` counted, or how it failed: on our input, and on TensorFlow's own."""
+    """Return the row counts of `fit`, or its error, with both kinds of input."""
 
     def lines(ctx: tf.distribute.InputContext) -> tf.data.Dataset:
         x = numbers(ctx).map(lambda rows: tf.cast(rows, tf.float32)[:, tf.newaxis] / ROWS)
@@ -95,14 +95,14 @@ def by_keras(strategy: Strategy, train: distributed_input.Input) -> Any:
     def fit(dataset: Any) -> Any:
         with strategy.scope():
             model = keras.Sequential([keras.layers.Input([1]), keras.layers.Dense(1)])
-            model.compile(optimizer=keras.optimizers.SGD(0.1), loss="mse", metrics=[Rows()])
+            model.compile(optimizer=keras.optimizers.SGD(0.1), loss="mse", metrics=[RowCount()])
         try:
             return model.fit(dataset, epochs=2, verbose=0).history["rows"]
         except ValueError as error:
             return str(error).split("{")[0]
 
     native = strategy.distribute_datasets_from_function(lines)
-    return {"ours": fit(train.distribute(strategy, lines)), "native": fit(native)}
+    return {"distributed_input": fit(train.distribute(strategy, lines)), "native": fit(native)}
 
 
 PARTS: dict[str, Callable[[Strategy, distributed_input.Input], Any]] = {
@@ -112,18 +112,18 @@ PARTS: dict[str, Callable[[Strategy, distributed_input.Input], Any]] = {
     "out-of-range": out_of_range,
     "keras": by_keras,
 }
-"""By the names of the inputs that they read."""
+"""The functions by the names of their inputs."""
 
 
 def main() -> None:
-    """Print {part: what it gave}."""
+    """Print the results as {name: result}."""
     warnings.simplefilter("ignore")
     strategy = tf.distribute.MultiWorkerMirroredStrategy()
-    told: dict[str, Any] = {"replicas": strategy.num_replicas_in_sync}
+    results: dict[str, Any] = {"replicas": strategy.num_replicas_in_sync}
     for name, part in PARTS.items():
         with distributed_input.connect(name) as train:
-            told[name] = part(strategy, train)
-    print(json.dumps(told))
+            results[name] = part(strategy, train)
+    print(json.dumps(results))
 
 
 if __name__ == "__main__":

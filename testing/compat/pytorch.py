@@ -1,8 +1,8 @@
-"""A Python that has PyTorch: this one, or one with Debian's, which is a tenth of PyPI's.
+"""A Python with PyTorch: this one, or one with Debian's package.
 
-PyPI's brings CUDA along, gigabytes of it. Debian's is for CPUs alone, some 125 MB with all that it
-wants, and was built against numpy 1: so its packages are unpacked into the cache, not installed,
-and an environment of its own has that numpy and what `distributed_input` needs.
+PyPI's PyTorch includes CUDA, several GB. Debian's is for CPUs only, about 125 MB with its
+dependencies, and was built for numpy 1. It is therefore unpacked into the cache, and a separate
+environment has numpy 1 and the dependencies of `distributed_input`.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ _SOURCES = Path(__file__).parents[2] / "sidecar" / "src"
 
 
 def python() -> list[str]:
-    """The beginning of a command: a Python that imports torch and this checkout's sources.
+    """Return the beginning of a command: a Python that imports torch and this checkout's sources.
 
     Raises:
-        Missing: torch is not installed, and Debian's is not for this machine or Python.
-        subprocess.CalledProcessError: it is, and could not be fetched; stderr has said why.
+        Missing: torch is not installed, and Debian's package is for another machine or Python.
+        subprocess.CalledProcessError: the package could not be fetched; stderr has the reason.
     """
     if importlib.util.find_spec("torch"):
         return [sys.executable]
@@ -42,6 +42,8 @@ def python() -> list[str]:
 def _make(made: Path, tag: str) -> None:
     unpack(_PACKAGE, made / "root")
     if not list(made.glob(f"root/usr/lib/python3/dist-packages/torch/_C.*-{tag}-x86_64*.so")):
-        raise Missing("PyTorch is not installed, and Debian's is for another Python or machine")
+        raise Missing(
+            "PyTorch is not installed, and Debian's package is for another Python or machine"
+        )
     run(sys.executable, "-m", "venv", made / "venv")
     run(made / "venv" / "bin" / "python", "-m", "pip", "install", "--quiet", *_NEEDED)

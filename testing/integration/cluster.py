@@ -4,7 +4,7 @@
         cluster.add_workers(2)
         first, second = cluster.add_sidecars({"train": spec("rows:numbered")}, consumers=2)
 
-Start parts from a thread that outlives them (the main thread): the kernel ends them with it.
+Start parts from a thread that outlives them (the main thread): they end with that thread.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ from testing.processes import forks
 from testing.processes.forks import ProcessError
 
 DATASETS = Path(__file__).parent / "datasets"
-"""Modules with entry points; on every worker's path."""
+"""Modules with entry points, on the path of every worker."""
 STOP_SECONDS = 15.0
 
 
 def spec(entry_point: str = "", args: Mapping[str, Any] | None = None, **fields: Any) -> Any:
-    """A resolved spec as sidecars get it, from the fields of a resource's spec (camelCase).
+    """Return a resolved spec for sidecars, from the fields of a resource's spec (camelCase).
 
-    `globalBatchSize`, `remainder`, `buffer`, `readAhead` and `timeoutSeconds` may be given flat.
-    Without an entry point the trainer brings the dataset.
+    `globalBatchSize`, `remainder`, `buffer`, `readAhead` and `timeoutSeconds` are given without
+    their parents. Without an entry point, the trainer provides the dataset.
     """
     batching = {k: fields.pop(k) for k in ("globalBatchSize", "remainder") if k in fields}
     sidecar: dict[str, Any] = {"buffer": "16Mi", "timeoutSeconds": 30}
@@ -126,24 +126,24 @@ class Part:
         """Return the end of the log."""
         return self.process.tail()
 
-    def news(self) -> str:
-        """Return what the log got since the last call."""
+    def new_log_lines(self) -> str:
+        """Return the log since the last call."""
         text = self.log.read_bytes()
         new, self._read = text[self._read :], len(text)
         return new.decode(errors="replace")
 
 
 class Sidecar(Part):
-    """A sidecar: trainers find it by `shared`, its folder."""
+    """A sidecar. Trainers find it by its folder `shared`."""
 
     shared: Path
 
 
 class Cluster:
-    """A dispatcher from the start; workers and sidecars as they are added. A context manager."""
+    """A dispatcher, with workers and sidecars on request. A context manager."""
 
     def __init__(self, token: str | None = None) -> None:
-        # A short name: a socket's path has room for 107 characters.
+        # A short name, because a socket's path has at most 107 characters.
         self.folder = Path(tempfile.mkdtemp(prefix="di-"))
         self.parts: list[Part] = []
         self.workers: list[Part] = []
@@ -159,7 +159,7 @@ class Cluster:
             raise
 
     def add_workers(self, count: int, *flags: str) -> list[Part]:
-        """Start so many workers; returns once they serve."""
+        """Start this number of workers; return when they serve."""
         more = ["--listen", "127.0.0.1:0", "--dispatcher", self.address, "--path", str(DATASETS)]
         added = [self._add("worker", [*more, *flags]) for _ in range(count)]
         self.workers += added
@@ -175,14 +175,14 @@ class Cluster:
         folder: Path | None = None,
         token: Path | None = None,
     ) -> list[Sidecar]:
-        """Start the sidecars of so many trainers, all with these inputs (name: `spec(...)`).
+        """Start the sidecars of this number of trainers, all with these inputs (name: `spec(...)`).
 
         Args:
-            inputs: their names are new to the dispatcher, or of the same job as before.
-            consumers: how many trainers there are.
-            only: the sidecar of this trainer alone.
-            folder: of an earlier sidecar, in whose place this one comes.
-            token: another file than the cluster's.
+            inputs: names that are new to the dispatcher, or belong to the same job as before.
+            consumers: number of trainers.
+            only: index of the only trainer that gets a sidecar.
+            folder: folder of an earlier sidecar that this one replaces.
+            token: token file, if not the cluster's.
         """
         config = self.folder / f"config-{len(self.sidecars)}.json"
         config.write_text(json.dumps({"inputs": inputs}))
@@ -202,13 +202,13 @@ class Cluster:
         return added
 
     def restart_dispatcher(self) -> Part:
-        """A new dispatcher where the last one was; returns once it serves."""
+        """Start a new dispatcher at the last address; return when it serves."""
         self.dispatcher = self._add("dispatcher", ["--listen", self.address])
         self.dispatcher.wait_ready()
         return self.dispatcher
 
     def status(self) -> dispatcher_pb2.StatusResponse:
-        """What the dispatcher knows."""
+        """Return the dispatcher's status."""
         service = dispatcher_pb2.DESCRIPTOR.services_by_name["Dispatcher"]
         credentials = Credentials.from_args(str(self.token), {})
         with contextlib.closing(open_channel(self.address, credentials)) as channel:
@@ -217,13 +217,16 @@ class Cluster:
             )
         return answer
 
-    def news(self) -> str:
-        """What the logs have got since the last call; print it, and pytest shows it on failure."""
-        told = ((part.name, part.news()) for part in self.parts)
-        return "\n".join(f"== {name}\n{text}" for name, text in told if text)
+    def new_log_lines(self) -> str:
+        """Return the logs since the last call.
+
+        If a test prints them, pytest shows them on failure.
+        """
+        logs = ((part.name, part.new_log_lines()) for part in self.parts)
+        return "\n".join(f"== {name}\n{text}" for name, text in logs if text)
 
     def remove(self, parts: list[Any]) -> None:
-        """Stop parts that are not needed any more, all at once."""
+        """Stop parts that are no longer needed, all at once."""
         for part in parts:
             part.signal(signal.SIGTERM)
         for part in parts:
@@ -247,7 +250,7 @@ class Cluster:
         traceback: TracebackType | None,
     ) -> None:
         if error is not None:
-            print(self.news())
+            print(self.new_log_lines())
         self.close()
 
     def _add(self, kind: str, flags: list[str], token: Path | None = None) -> Part:
@@ -260,10 +263,10 @@ class Cluster:
 
 
 @contextlib.contextmanager
-def sidecars_of(
+def temporary_sidecars(
     cluster: Cluster, inputs: Mapping[str, Any], consumers: int = 1
 ) -> Iterator[list[Sidecar]]:
-    """Sidecars for a while."""
+    """Start sidecars and stop them at the end of the block."""
     added = cluster.add_sidecars(inputs, consumers)
     try:
         yield added

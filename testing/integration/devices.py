@@ -1,4 +1,7 @@
-"""Two logical CPUs in this process, for strategies with two replicas. Import it first."""
+"""Two logical CPUs in this process, for strategies with two replicas.
+
+Import this module before TensorFlow initializes its devices.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A trainer in an injected pod: reads both its inputs; prints who it is and the rows, as JSON."""
+"""A trainer in an injected pod: reads both inputs and prints its index and the rows as JSON."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import tensorflow as tf
 
 import distributed_input
 
-brings = tf.data.Dataset.range(24).batch(4)
+own_dataset = tf.data.Dataset.range(24).batch(4)
 with distributed_input.connect("train") as train, distributed_input.connect("eval") as other:
     rows = [int(row) for batch in train.numpy() for row in batch["id"]]
-    dataset = other.dataset(brings)
+    dataset = other.dataset(own_dataset)
     held_out = [int(row) for batch in dataset for row in batch]
     found = {"train": train.consumer, "eval": other.consumer}
 json.dump({"consumers": found, "train": rows, "eval": held_out}, sys.stdout)

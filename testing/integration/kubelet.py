@@ -1,7 +1,7 @@
-"""Runs containers of a pod as a kubelet would: their own mounts, user, environment, read-only root.
+"""Containers of a pod with their own mounts, user, environment and read-only root, as in a kubelet.
 
-What is real: mount namespaces, users, capabilities, files' permissions, the expansion of `$(NAME)`.
-What is not: images (all containers have this machine's), cgroups, networks. Needs root.
+Real: mount namespaces, users, capabilities, file permissions, the expansion of `$(NAME)`. Not real:
+images (all containers have this machine's), cgroups, networks. Needs root.
 """
 
 from __future__ import annotations
@@ -26,24 +26,28 @@ IMAGE_USER = 65532
 _CHECKOUT = Path(__file__).parents[2]
 
 
-def can_run() -> str:
-    """Why it cannot run here; empty where it can."""
+def reason_not_to_run() -> str:
+    """Return why this machine cannot run containers; empty if it can."""
     if os.geteuid() != 0:
         return "needs root, for mounts and users"
-    tried = subprocess.run(["unshare", "--mount", "true"], capture_output=True, text=True)
-    return f"no mount namespaces here: {tried.stderr}" if tried.returncode else ""
+    result = subprocess.run(["unshare", "--mount", "true"], capture_output=True, text=True)
+    return f"no mount namespaces here: {result.stderr}" if result.returncode else ""
 
 
-class Node:
-    """One pod's volumes and processes. `objects`: data of ConfigMaps and Secrets by (kind, name);
-    `hosts`: names that are this machine.
+class PodRunner:
+    """The volumes and processes of one pod.
+
+    Args:
+        pod: the pod's manifest.
+        objects: data of ConfigMaps and Secrets by (kind, name).
+        hosts: host names that resolve to this machine.
     """
 
     def __init__(
         self, pod: Json, objects: Mapping[tuple[str, str], Mapping[str, str]], hosts: Sequence[str]
     ) -> None:
         self._pod = pod
-        # Memory, as the pod's volume is; and a short path.
+        # In memory, like the pod's volume, and with a short path.
         self.folder = Path(tempfile.mkdtemp(prefix="di-pod-", dir="/dev/shm"))
         self.folder.chmod(0o755)
         self._processes: list[subprocess.Popen[str]] = []
@@ -54,7 +58,7 @@ class Node:
         (self.folder / "etc" / "hosts").write_text(names)
 
     def start(self, container: Json, user: int, argv: Sequence[str] = ()) -> subprocess.Popen[str]:
-        """Start a container; `argv` where it has no command of its own."""
+        """Start a container. `argv` is its command if the manifest has none."""
         env = {one["name"]: self._value(one) for one in container.get("env", ())}
         given = [*container.get("command", argv), *container.get("args", ())]
         expanded = [re.sub(r"\$\((\w+)\)", lambda m: env.get(m[1], m[0]), arg) for arg in given]
@@ -100,10 +104,10 @@ class Node:
         raise AssertionError(f"{container['name']} does not serve:\n{self.log(container)}")
 
     def log(self, container: Json) -> str:
-        """What a container wrote to stderr."""
+        """Return what a container wrote to stderr."""
         return (self.folder / f"{container['name']}.log").read_text()
 
-    def __enter__(self) -> Node:
+    def __enter__(self) -> PodRunner:
         return self
 
     def __exit__(
@@ -140,8 +144,8 @@ class Node:
         return str(self._pod["metadata"][where][key])
 
     def _mounts(self, container: Json) -> list[str]:
-        """Shell lines that make the container's file system."""
-        lines = _opened(self.folder, [Path(sys.base_prefix), _CHECKOUT, self.folder])
+        """Return shell lines that create the container's file system."""
+        lines = _open_to_all_users(self.folder, [Path(sys.base_prefix), _CHECKOUT, self.folder])
         mounts = container.get("volumeMounts", ())
         for mount in mounts:
             top = Path(*Path(mount["mountPath"]).parts[:2])
@@ -157,8 +161,8 @@ class Node:
         return lines
 
 
-def _opened(stage: Path, needed: Sequence[Path]) -> list[str]:
-    """Shell lines that let every user reach these paths, whichever home they are in."""
+def _open_to_all_users(stage: Path, needed: Sequence[Path]) -> list[str]:
+    """Return shell lines that let every user reach these paths, also in another user's home."""
     closed: dict[Path, list[Path]] = {}
     for path in needed:
         for above in reversed(path.parents):

@@ -85,14 +85,17 @@ class Proxy:
         """
         self._holds.append(_Hold(matches, meanwhile, answered))
 
-    def expire(self) -> None:
-        """Break all watches off, and answer the next one of each path that its version is gone."""
+    def expire(self, plural: str = "") -> None:
+        """Break the watches of a kind off, or all, and answer the next ones that their versions are
+        gone.
+        """
 
         def cut() -> None:
             for one in self._open:
-                self._expired.add(one.path)
-                assert one.transport is not None
-                one.transport.close()
+                if one.path.endswith(plural):
+                    self._expired.add(one.path)
+                    assert one.transport is not None
+                    one.transport.close()
 
         self._loop.call_soon_threadsafe(cut)
 

@@ -34,7 +34,7 @@ class Process:
     """One process of the product, a fork of a zygote.
 
     Attributes:
-        name: for messages.
+        name: used in messages.
         pid: process id.
         log: file that gets stdout and stderr.
     """

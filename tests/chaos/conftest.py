@@ -1,4 +1,4 @@
-"""The zygotes serve all tests: importing TensorFlow takes longer than a schedule."""
+"""The zygotes for all tests here. The import of TensorFlow takes longer than a schedule."""
 
 from __future__ import annotations
 
@@ -11,5 +11,5 @@ from testing.processes.forks import Forks
 
 @pytest.fixture(scope="session")
 def forks() -> Iterator[Forks]:
-    with Forks() as made:
-        yield made
+    with Forks() as started:
+        yield started

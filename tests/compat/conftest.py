@@ -1,4 +1,4 @@
-"""One dispatcher, two workers and one process with two replicas serve all tests here."""
+"""One dispatcher, two workers and one process with two replicas for all tests here."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from distributed_input import Input
-from testing.integration import devices, reading
+from testing.integration import devices, readers
 from testing.integration.cluster import Cluster, Sidecar, spec
 from tests.integration.conftest import _shared, cluster, shared
 
@@ -19,9 +19,9 @@ assert devices.CPUS  # configured before TensorFlow starts
 
 @pytest.fixture(scope="module")
 def own(shared: Cluster) -> Sidecar:
-    """A sidecar whose inputs the tests bring themselves, one after the other.
+    """Start a sidecar for datasets that the tests provide, one after another.
 
-    Few splits, for the trainer traces each of them.
+    It has few splits, because the trainer traces each of them.
     """
     inputs = {n: spec(partitions=p, numSplits=p) for n, p in (("train", 2), ("in-order", 1))}
     return shared.add_sidecars(inputs)[0]
@@ -29,29 +29,31 @@ def own(shared: Cluster) -> Sidecar:
 
 @pytest.fixture
 def train(cluster: Cluster, own: Sidecar, request: pytest.FixtureRequest) -> Iterator[Input]:
-    """`distributed_input.connect("train")`; the trainer brings the dataset."""
+    """Yield `distributed_input.connect("train")`; the trainer provides the dataset."""
     yield from _read(own, "train", request)
 
 
 @pytest.fixture
 def in_order(cluster: Cluster, own: Sidecar, request: pytest.FixtureRequest) -> Iterator[Input]:
-    """As `train`, with one split: its rows come in the dataset's own order."""
+    """Yield an input like `train` with one split: its rows arrive in the dataset's order."""
     yield from _read(own, "in-order", request)
 
 
 def _read(sidecar: Sidecar, name: str, request: pytest.FixtureRequest) -> Iterator[Input]:
-    """An input that the test reads, unless what it shows is an error: most of what is shown here
-    TensorFlow's own datasets do as well, and a test of those alone would show nothing.
+    """Yield an input, and require that the test reads it unless the behaviour is an error.
+
+    TensorFlow's own datasets show most of the behaviour too. A test that does not read through the
+    sidecar would show nothing.
     """
-    (told, *_) = (mark.args[0] for mark in request.node.iter_markers("behaviour"))
-    with reading.connect(sidecar, name) as data:
+    (first, *_) = (mark.args[0] for mark in request.node.iter_markers("behaviour"))
+    with readers.connect(sidecar, name) as data:
         yield data
-        if "Error`" not in told.call:
+        if "Error`" not in first.call:
             assert data.generation, "nothing was read through the sidecar"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Every test here is a row of the page, or it belongs elsewhere."""
+    """Require that every test here is a row of the page."""
     here = Path(__file__).parent
     unmarked = [i.nodeid for i in items if here in i.path.parents and not _is_marked(i)]
     if unmarked:

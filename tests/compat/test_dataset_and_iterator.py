@@ -1,6 +1,6 @@
-"""The examples of `tf.distribute.DistributedDataset` and `DistributedIterator`, with our input.
+"""The examples of `tf.distribute.DistributedDataset` and `DistributedIterator`.
 
-Two logical CPUs stand for the references' two GPUs.
+Two logical CPUs replace the two GPUs of the examples.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from testing.integration.devices import CPUS
 
 DATASET, ITERATOR = Reference.DATASET, Reference.ITERATOR
 GPUS = "GPUs: replicas here are two logical CPUs"
-# As TensorFlow itself warns.
+# TensorFlow warns in the same way.
 pytestmark = pytest.mark.filterwarnings("ignore:In AUTO-mode", "ignore:DATA sharding")
 
 
@@ -28,7 +28,7 @@ def strategy() -> tf.distribute.Strategy:
 
 
 def local(strategy: tf.distribute.Strategy, value: Any) -> list[Any]:
-    """What each replica has, as lists."""
+    """Return the values of each replica as lists."""
     return [one.numpy().tolist() for one in strategy.experimental_local_results(value)]
 
 
@@ -38,11 +38,11 @@ def pair(label: float | int = 1.0, count: int = 100, batch: int = 16) -> tf.data
 
 @behaviour(
     DATASET,
-    shows="the `for` loop: `strategy.run(train_step, args=(x,))` gives each replica its half",
+    shows="the `for` loop: `strategy.run(train_step, args=(x,))` runs each replica on its half",
     call="`for x in train.distribute(strategy, dataset)`",
     needs=GPUS,
 )
-def test_the_loop_over_a_dataset(train: Input, strategy: Any) -> None:
+def test_a_loop_gives_each_replica_its_half(train: Input, strategy: Any) -> None:
     @tf.function
     def train_step(inputs: Any) -> Any:
         features, labels = inputs
@@ -59,11 +59,11 @@ def test_the_loop_over_a_dataset(train: Input, strategy: Any) -> None:
 
 @behaviour(
     DATASET,
-    shows="an explicit iterator for every epoch, the replicas' losses summed by `strategy.reduce`"
-    " in a `tf.function`",
+    shows="an explicit iterator for every epoch; the replicas' losses are summed with"
+    " `strategy.reduce` in a `tf.function`",
     call="`iter(train.distribute(strategy, dataset))`",
 )
-def test_an_iterator_for_every_epoch(train: Input, strategy: Any) -> None:
+def test_every_epoch_has_its_own_iterator(train: Input, strategy: Any) -> None:
     dist = train.distribute(strategy, pair(count=50, batch=4))
 
     @tf.function
@@ -82,7 +82,7 @@ def test_an_iterator_for_every_epoch(train: Input, strategy: Any) -> None:
     shows="a step with `input_signature=[dist_dataset.element_spec]`",
     call="`train.distribute(strategy, dataset).element_spec`",
 )
-def test_a_step_with_a_signature(train: Input, strategy: Any) -> None:
+def test_a_step_accepts_the_element_spec_as_signature(train: Input, strategy: Any) -> None:
     dataset = tf.data.Dataset.from_tensors([2.0]).repeat(100).batch(4)
     dist = train.distribute(strategy, dataset)
 
@@ -95,18 +95,18 @@ def test_a_step_with_a_signature(train: Input, strategy: Any) -> None:
 
 @behaviour(
     DATASET,
-    shows="`element_spec`: a `PerReplicaSpec` of each component, of unknown batch size",
+    shows="`element_spec`: a `PerReplicaSpec` of each component, with unknown batch size",
     call="`train.distribute(strategy, dataset).element_spec`",
 )
 @behaviour(
     ITERATOR,
-    shows="`element_spec`, as of the dataset",
+    shows="`element_spec`, the same as the dataset's",
     call="`iter(train.distribute(strategy, dataset)).element_spec`",
 )
-def test_element_spec(train: Input, strategy: Any) -> None:
+def test_element_spec_has_a_spec_per_replica(train: Input, strategy: Any) -> None:
     dist = train.distribute(strategy, pair(label=2))
-    for of in (dist, iter(dist)):
-        features, labels = of.element_spec
+    for dataset_or_iterator in (dist, iter(dist)):
+        features, labels = dataset_or_iterator.element_spec
         assert type(features).__name__ == type(labels).__name__ == "PerReplicaSpec"
         assert features._value_specs == (tf.TensorSpec([None, 1], tf.float32),) * 2
         assert labels._value_specs == (tf.TensorSpec([None, 1], tf.int32),) * 2
@@ -114,10 +114,10 @@ def test_element_spec(train: Input, strategy: Any) -> None:
 
 @behaviour(
     DATASET,
-    shows="`__iter__` of a dataset without end: `PerReplica: {0: [1 2], 1: [3 4]}`",
+    shows="`__iter__` of an endless dataset: `PerReplica: {0: [1 2], 1: [3 4]}`",
     call="`iter(train.distribute(strategy, dataset))`",
 )
-def test_iter_of_a_dataset_without_end(in_order: Input, strategy: Any) -> None:
+def test_an_endless_dataset_repeats_its_rows(in_order: Input, strategy: Any) -> None:
     dataset = tf.data.Dataset.from_tensor_slices([1, 2, 3, 4]).repeat().batch(4)
     iterator = iter(in_order.distribute(strategy, dataset))
     for _ in range(3):
@@ -131,7 +131,7 @@ def test_iter_of_a_dataset_without_end(in_order: Input, strategy: Any) -> None:
     call="`iter(train.distribute(strategy, dataset)).get_next()`",
     needs=GPUS,
 )
-def test_get_next(in_order: Input, strategy: Any) -> None:
+def test_get_next_returns_the_next_batch(in_order: Input, strategy: Any) -> None:
     iterator = iter(in_order.distribute(strategy, tf.data.Dataset.range(100).batch(2)))
     one_step = tf.function(lambda inputs: inputs)
     for _ in range(5):
@@ -141,10 +141,10 @@ def test_get_next(in_order: Input, strategy: Any) -> None:
 
 @behaviour(
     ITERATOR,
-    shows="`get_next()` of a strategy of one replica: a `tf.Tensor`, no `DistributedValues`",
+    shows="`get_next()` of a strategy of one replica: a `tf.Tensor`, not `DistributedValues`",
     call="`iter(train.distribute(strategy, dataset)).get_next()`",
 )
-def test_get_next_of_one_replica(in_order: Input) -> None:
+def test_get_next_of_one_replica_is_a_tensor(in_order: Input) -> None:
     one = tf.distribute.OneDeviceStrategy(CPUS[0])
     rows = iter(in_order.distribute(one, tf.data.Dataset.range(4).batch(2))).get_next()
     assert isinstance(rows, tf.Tensor)
@@ -153,10 +153,10 @@ def test_get_next_of_one_replica(in_order: Input) -> None:
 
 @behaviour(
     ITERATOR,
-    shows="`get_next()` raises `tf.errors.OutOfRangeError` at the end, and again when asked again",
+    shows="`get_next()` raises `tf.errors.OutOfRangeError` at the end, also repeatedly",
     call="`iter(train.distribute(strategy, dataset)).get_next()`",
 )
-def test_get_next_at_the_end(in_order: Input, strategy: Any) -> None:
+def test_get_next_raises_out_of_range_at_the_end(in_order: Input, strategy: Any) -> None:
     iterator = iter(in_order.distribute(strategy, tf.data.Dataset.range(4).batch(2)))
     for _ in range(2):
         iterator.get_next()
@@ -170,7 +170,7 @@ def test_get_next_at_the_end(in_order: Input, strategy: Any) -> None:
     shows="`get_next_as_optional()` in a `tf.function` of several steps; no value at the end",
     call="`iter(train.distribute(strategy, dataset)).get_next_as_optional()`",
 )
-def test_get_next_as_optional(in_order: Input, strategy: Any) -> None:
+def test_get_next_as_optional_has_no_value_at_the_end(in_order: Input, strategy: Any) -> None:
     iterator = iter(in_order.distribute(strategy, tf.data.Dataset.range(10).batch(2)))
 
     @tf.function
@@ -185,8 +185,8 @@ def test_get_next_as_optional(in_order: Input, strategy: Any) -> None:
             steps += 1
         return total, steps
 
-    told = [tuple(map(int, train_fn(iterator))) for _ in range(4)]
-    assert told == [(0 + 1 + 2 + 3, 2), (4 + 5 + 6 + 7, 2), (8 + 9, 1), (0, 0)]
+    totals = [tuple(map(int, train_fn(iterator))) for _ in range(4)]
+    assert totals == [(0 + 1 + 2 + 3, 2), (4 + 5 + 6 + 7, 2), (8 + 9, 1), (0, 0)]
 
 
 @behaviour(
@@ -194,7 +194,7 @@ def test_get_next_as_optional(in_order: Input, strategy: Any) -> None:
     shows="Python's iterator protocol: `iter` of it, `next`, `for`; `StopIteration` at the end",
     call="`iter(train.distribute(strategy, dataset))`",
 )
-def test_pythons_iterator_protocol(in_order: Input, strategy: Any) -> None:
+def test_an_iterator_has_pythons_protocol(in_order: Input, strategy: Any) -> None:
     iterator = iter(in_order.distribute(strategy, tf.data.Dataset.range(6).batch(2)))
     assert iter(iterator) is iterator
     assert local(strategy, next(iterator)) == [[0], [1]]

@@ -1,4 +1,4 @@
-"""The native tf.distribute dataset: every replica gets its exact cut of every step."""
+"""The strategy's own distributed dataset: every replica gets its part of every step."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import pytest
 import tensorflow as tf
 
 from testing.compat.behaviour import Reference, behaviour
-from testing.integration import reading
+from testing.integration import readers
 from testing.integration.cluster import Cluster, Sidecar, spec
 from testing.integration.devices import CPUS
-from testing.integration.reading import ids
+from testing.integration.readers import ids
 
-# 120 rows in steps of 16: the last one has 8, all of them for the first replica.
+# 120 rows in steps of 16. The last step has 8 rows, all for the first replica.
 SIZES = [3, 0, 50, 7, 1, 20, 0, 39]
 BATCH = 16
 STRATEGIES = {
@@ -37,19 +37,19 @@ def sidecar(shared: Cluster) -> Sidecar:
 
 @pytest.fixture(scope="module")
 def steps(sidecar: Sidecar) -> list[list[int]]:
-    """What the steps of the first epoch are, as numpy reads them."""
-    (epochs,) = reading.read([sidecar], "train")
+    """Return the steps of the first epoch, as numpy reads them."""
+    (epochs,) = readers.read([sidecar], "train")
     return [ids([batch]) for batch in epochs[0]]
 
 
-def cut(steps: list[list[int]], replicas: int) -> Steps:
-    """What each replica is to get of each step."""
+def split_steps(steps: list[list[int]], replicas: int) -> Steps:
+    """Return the expected rows of each replica in each step."""
     size = BATCH // replicas
     return [[step[r * size : (r + 1) * size] for r in range(replicas)] for step in steps]
 
 
 def local(strategy: Strategy, batch: Any) -> list[list[int]]:
-    """Row ids of each replica."""
+    """Return the row ids of each replica."""
     results = strategy.experimental_local_results(batch["id"])
     return [[int(row) for row in one.numpy()] for one in results]
 
@@ -81,41 +81,41 @@ def by_optional(strategy: Strategy, dist: Any) -> Steps:
 @behaviour(
     Reference.STRATEGIES,
     shows="default, `OneDeviceStrategy`, `MirroredStrategy`, `CentralStorageStrategy`: each replica"
-    " its cut of every step, by `for`, `next` and `get_next_as_optional`, the last replicas of the"
-    " last step empty",
+    " gets its part of every step with `for`, `next` and `get_next_as_optional`; in the last step,"
+    " the last replicas can be empty",
     call="`train.distribute(strategy)`",
     needs="GPUs: replicas here are two logical CPUs",
 )
 @pytest.mark.parametrize("loop", [by_for_loop, by_next_in_a_function, by_optional])
 @pytest.mark.parametrize("name", STRATEGIES)
-def test_every_replica_gets_its_cut(
+def test_every_replica_gets_its_part_of_every_step(
     cluster: Cluster, sidecar: Sidecar, steps: list[list[int]], name: str, loop: Any
 ) -> None:
     strategy = STRATEGIES[name]()
     if name == "default" and loop is by_optional:
-        loop = by_for_loop  # a plain dataset's iterator has get_next_as_optional too, of its own
-    with reading.connect(sidecar, "train") as data:
+        loop = by_for_loop  # tf.data has its own get_next_as_optional
+    with readers.connect(sidecar, "train") as data:
         found = loop(strategy, data.distribute(strategy))
-    assert found == cut(steps, strategy.num_replicas_in_sync)
+    assert found == split_steps(steps, strategy.num_replicas_in_sync)
     if strategy.num_replicas_in_sync == 2:
         assert [len(one) for one in found[-1]] == [8, 0]
 
 
 @behaviour(
     Reference.DATASET,
-    shows="a `tf.distribute.DistributedDataset`, no `tf.data.Dataset`; `iter()` of it is a"
-    " `tf.distribute.DistributedIterator`; the default strategy gives a `tf.data.Dataset`",
+    shows="a `tf.distribute.DistributedDataset`, and `iter()` returns a"
+    " `tf.distribute.DistributedIterator`; the default strategy returns a `tf.data.Dataset`",
     call="`train.distribute(strategy)`",
 )
-def test_it_is_the_strategys_own_dataset(cluster: Cluster, sidecar: Sidecar) -> None:
+def test_distribute_returns_the_strategys_own_type(cluster: Cluster, sidecar: Sidecar) -> None:
     strategy = tf.distribute.MirroredStrategy(CPUS)
-    with reading.connect(sidecar, "train") as data:
+    with readers.connect(sidecar, "train") as data:
         dist = data.distribute(strategy)
         assert isinstance(dist, tf.distribute.DistributedDataset)
         assert isinstance(iter(dist), tf.distribute.DistributedIterator)
     rows = tf.TensorSpec([None], tf.int64)
     assert dist.element_spec["id"]._value_specs == (rows, rows)
-    with reading.connect(sidecar, "train") as data:
+    with readers.connect(sidecar, "train") as data:
         default = data.distribute(tf.distribute.get_strategy())
         assert isinstance(default, tf.data.Dataset)
 
@@ -124,10 +124,12 @@ def test_it_is_the_strategys_own_dataset(cluster: Cluster, sidecar: Sidecar) -> 
     Reference.DATASET,
     shows="the `for` loop inside a `tf.function`",
     call="`for x in train.distribute(strategy)`",
-    note="As in TensorFlow, without `break`, and not with several processes",
+    note="As in TensorFlow, without `break` and not in several processes",
 )
-@pytest.mark.filterwarnings("ignore:To make it possible to preserve tf.data options")  # native too
-def test_a_loop_inside_a_function(
+@pytest.mark.filterwarnings(
+    "ignore:To make it possible to preserve tf.data options"
+)  # as in TensorFlow
+def test_a_loop_in_a_function_reads_every_epoch(
     cluster: Cluster, sidecar: Sidecar, steps: list[list[int]]
 ) -> None:
     strategy = tf.distribute.MirroredStrategy(CPUS)
@@ -141,7 +143,7 @@ def test_a_loop_inside_a_function(
             count += 1
         return total, count
 
-    with reading.connect(sidecar, "train") as data:
+    with readers.connect(sidecar, "train") as data:
         dist = data.distribute(strategy)
         totals = [tuple(map(int, epoch(dist))) for _ in range(2)]
     assert totals == [(sum(range(sum(SIZES))), len(steps))] * 2
@@ -152,7 +154,9 @@ def test_a_loop_inside_a_function(
     shows="many steps in one `tf.function`: `strategy.run` in a `tf.range`",
     call="`next(iter(train.distribute(strategy)))`",
 )
-def test_many_steps_in_one_call(cluster: Cluster, sidecar: Sidecar, steps: list[list[int]]) -> None:
+def test_one_call_takes_many_steps(
+    cluster: Cluster, sidecar: Sidecar, steps: list[list[int]]
+) -> None:
     strategy = tf.distribute.MirroredStrategy(CPUS)
 
     @tf.function
@@ -163,7 +167,7 @@ def test_many_steps_in_one_call(cluster: Cluster, sidecar: Sidecar, steps: list[
             total += strategy.reduce("SUM", sums, axis=None)
         return total
 
-    with reading.connect(sidecar, "train") as data:
+    with readers.connect(sidecar, "train") as data:
         iterator = iter(data.distribute(strategy))
         totals = [int(run(iterator)) for _ in range(2)]
     assert totals == [sum(sum(step) for step in some) for some in (steps[:3], steps[3:6])]
@@ -177,7 +181,7 @@ def test_many_steps_in_one_call(cluster: Cluster, sidecar: Sidecar, steps: list[
 )
 def test_padding_gives_every_replica_the_same_shape(cluster: Cluster, sidecar: Sidecar) -> None:
     strategy = tf.distribute.MirroredStrategy(CPUS)
-    with reading.connect(sidecar, "padded") as data:
+    with readers.connect(sidecar, "padded") as data:
         dist = data.distribute(strategy)
         rows = tf.TensorSpec([BATCH // 2], tf.int64)
         assert dist.element_spec["id"]._value_specs == (rows, rows)
@@ -191,34 +195,36 @@ def test_padding_gives_every_replica_the_same_shape(cluster: Cluster, sidecar: S
     shows="`dataset_fn` with `get_per_replica_batch_size`, `num_input_pipelines` and"
     " `input_pipeline_id`",
     call="`train.distribute(strategy, dataset_fn)`",
-    note="It is called once for every split, with `num_replicas_in_sync=1`: what it makes does not"
-    " depend on who trains",
+    note="It is called once for every split, with `num_replicas_in_sync=1`: its rows do not depend"
+    " on the number of trainers",
 )
-def test_a_traced_function_asks_for_the_global_batch(cluster: Cluster, sidecar: Sidecar) -> None:
+def test_a_traced_function_gets_the_global_batch(cluster: Cluster, sidecar: Sidecar) -> None:
     strategy = tf.distribute.MirroredStrategy(CPUS)
-    asked = []
+    sizes = []
 
     def dataset_fn(ctx: tf.distribute.InputContext) -> tf.data.Dataset:
         assert ctx.num_replicas_in_sync == 1
-        asked.append(ctx.get_per_replica_batch_size(BATCH))
+        sizes.append(ctx.get_per_replica_batch_size(BATCH))
         rows = tf.data.Dataset.range(100).shard(ctx.num_input_pipelines, ctx.input_pipeline_id)
-        return rows.map(lambda row: {"id": row}).batch(asked[-1])
+        return rows.map(lambda row: {"id": row}).batch(sizes[-1])
 
-    with reading.connect(sidecar, "traced") as data:
+    with readers.connect(sidecar, "traced") as data:
         found = by_for_loop(strategy, data.distribute(strategy, dataset_fn))
-    assert set(asked) == {BATCH // 4}  # a partition's part of a step
+    assert set(sizes) == {BATCH // 4}  # the part of a partition in a step
     assert [[len(one) for one in step] for step in found] == [[8, 8]] * 6 + [[4, 0]]
     assert sorted(row for step in found for one in step for row in one) == list(range(100))
 
 
 @behaviour(
     Reference.WRONG_USE,
-    shows="one connection read by `dataset()` while it is read by `distribute()`",
+    shows="one connection read with `dataset()` during `distribute()`",
     call="`ConfigError`: connect again",
 )
-def test_plain_and_distributed_do_not_mix_in_one_epoch(cluster: Cluster, sidecar: Sidecar) -> None:
+def test_plain_and_distributed_datasets_cannot_share_an_epoch(
+    cluster: Cluster, sidecar: Sidecar
+) -> None:
     strategy = tf.distribute.MirroredStrategy(CPUS)
-    with reading.connect(sidecar, "train") as data:
+    with readers.connect(sidecar, "train") as data:
         next(iter(data.distribute(strategy)))
         with pytest.raises(Exception, match="is being iterated for 2 replicas"):
             data.dataset()

@@ -1,4 +1,4 @@
-"""JAX and PyTorch read the numpy iterator: the examples, as their README runs them."""
+"""JAX and PyTorch read the numpy iterator: the examples, run as their README describes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SECONDS = 150.0
 
 
 def run(example: str, python: Sequence[str] = (sys.executable,)) -> str:
-    """What the example prints."""
+    """Run an example and return its output."""
     done = subprocess.run(
         [
             *(sys.executable, "-m", "distributed_input.cli", "run", "examples/digits/input.yaml"),
@@ -40,7 +40,7 @@ def run(example: str, python: Sequence[str] = (sys.executable,)) -> str:
     shows="a JAX training loop, without TensorFlow in the trainer",
     call="`for batch in train.numpy()`; [train_jax.py](../examples/frameworks/train_jax.py)",
 )
-def test_jax() -> None:
+def test_a_jax_loop_reads_every_row() -> None:
     assert run("train_jax.py", [examples.PYTHON]).count("1437 rows") == 8
 
 
@@ -50,7 +50,7 @@ def test_jax() -> None:
     call="`for batch in train.numpy()`; [train_torch.py](../examples/frameworks/train_torch.py)",
 )
 @pytest.mark.timeout(600)
-def test_torch() -> None:
+def test_a_pytorch_loop_reads_every_row() -> None:
     try:
         python = pytorch.python()
     except Missing as missing:

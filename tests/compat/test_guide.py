@@ -1,7 +1,7 @@
-"""The guide "Distributed Input", section by section; as it shows it, with our input.
+"""The guide "Distributed Input", section by section, with DistributedInput.
 
-Where the guide shows which rows a step has, the input has one split: with more, rows come in
-another order, which is the same for any number of trainers and workers.
+Where the guide shows the rows of a step, the input has one split. With more splits, the order
+differs from the guide, but is the same for any number of trainers and workers.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ import tensorflow as tf
 from distributed_input import Input
 from distributed_input.api.errors import ConfigError
 from testing.compat.behaviour import Reference, behaviour
-from testing.integration import reading
+from testing.integration import readers
 from testing.integration.cluster import Cluster, spec
-from testing.integration.datasets import kinds
+from testing.integration.datasets import element_types
 from testing.integration.datasets import rows as datasets
 from testing.integration.devices import CPUS
 
 GUIDE = Reference.GUIDE
 GLOBAL_BATCH = 16
-# As TensorFlow itself warns.
+# TensorFlow warns in the same way.
 pytestmark = pytest.mark.filterwarnings("ignore:In AUTO-mode", "ignore:DATA sharding")
 
 
@@ -40,7 +40,7 @@ def ones(count: int = 100, batch: int = GLOBAL_BATCH) -> tf.data.Dataset:
 
 
 def local(strategy: tf.distribute.Strategy, value: Any) -> list[Any]:
-    """What each replica has, as lists."""
+    """Return the values of each replica as lists."""
     return [one.numpy().tolist() for one in strategy.experimental_local_results(value)]
 
 
@@ -49,10 +49,10 @@ def local(strategy: tf.distribute.Strategy, value: Any) -> list[Any]:
 
 @behaviour(
     GUIDE,
-    shows="`for inputs in dataset` without a strategy: batches of 16, a last one of 4",
+    shows="`for inputs in dataset` without a strategy: batches of 16, then one of 4",
     call="`train.dataset(dataset)`",
 )
-def test_a_plain_dataset_is_iterated_as_before(train: Input) -> None:
+def test_a_plain_dataset_has_the_same_batches(train: Input) -> None:
     losses = [train_step(inputs).numpy() for inputs in train.dataset(ones())]
     assert [loss.shape for loss in losses] == [(16, 1)] * 6 + [(4, 1)]
     for loss in losses:
@@ -64,7 +64,7 @@ def test_a_plain_dataset_is_iterated_as_before(train: Input) -> None:
     shows="`experimental_distribute_dataset(dataset)`: a dataset batched by the global batch size",
     call="`train.distribute(strategy, dataset)`",
 )
-def test_a_dataset_is_distributed(train: Input) -> None:
+def test_a_distributed_dataset_has_global_batches(train: Input) -> None:
     strategy = tf.distribute.MirroredStrategy(CPUS[:1])
     features, labels = next(iter(train.distribute(strategy, ones())))
     assert features.numpy().tolist() == labels.numpy().tolist() == [[1.0]] * 16
@@ -72,7 +72,7 @@ def test_a_dataset_is_distributed(train: Input) -> None:
 
 @behaviour(
     GUIDE,
-    shows="rebatching: the global batch divided by the replicas, the partial last one too",
+    shows="rebatching: each global batch is divided by the replicas, also the partial last one",
     call="`train.distribute(strategy, dataset)`",
 )
 def test_a_global_batch_is_divided_among_replicas(train: Input) -> None:
@@ -88,7 +88,7 @@ def test_a_global_batch_is_divided_among_replicas(train: Input) -> None:
     " context, batched by `get_per_replica_batch_size`, prefetched",
     call="`train.distribute(strategy, dataset_fn)`",
 )
-def test_the_guides_dataset_fn(train: Input) -> None:
+def test_the_dataset_fn_of_the_guide(train: Input) -> None:
     def dataset_fn(input_context: tf.distribute.InputContext) -> tf.data.Dataset:
         batch_size = input_context.get_per_replica_batch_size(GLOBAL_BATCH)
         dataset = tf.data.Dataset.from_tensors(([1.0], [1.0])).repeat(64).batch(16)
@@ -97,7 +97,7 @@ def test_the_guides_dataset_fn(train: Input) -> None:
         return dataset.prefetch(2)
 
     strategy = tf.distribute.MirroredStrategy(CPUS)
-    # Four elements of 16 in all, which the guide batches once more.
+    # Four elements of 16 rows, which the guide batches again.
     batches = [local(strategy, labels) for _, labels in train.distribute(strategy, dataset_fn)]
     (step,) = batches
     assert [np.shape(one) for one in step] == [(4, 16, 1), (0,)]
@@ -105,12 +105,12 @@ def test_the_guides_dataset_fn(train: Input) -> None:
 
 @behaviour(
     GUIDE,
-    shows="prefetching to the devices, or not: `tf.distribute.InputOptions`",
+    shows="`tf.distribute.InputOptions`: with or without prefetching to the devices",
     call="`train.distribute(strategy, options=...)`",
-    needs="GPUs, to prefetch to",
+    needs="GPUs for the prefetching",
 )
 @pytest.mark.parametrize("to_device", [True, False])
-def test_input_options(in_order: Input, to_device: bool) -> None:
+def test_input_options_do_not_change_the_rows(in_order: Input, to_device: bool) -> None:
     strategy = tf.distribute.MirroredStrategy(CPUS)
     options = tf.distribute.InputOptions(
         experimental_fetch_to_device=to_device, experimental_per_replica_buffer_size=2
@@ -127,7 +127,7 @@ def test_input_options(in_order: Input, to_device: bool) -> None:
     shows="`for x in dist_dataset: strategy.run(train_step, args=(x,))`",
     call="`for x in train.distribute(strategy, dataset)`",
 )
-def test_the_training_loop(train: Input) -> None:
+def test_a_training_loop_reads_every_row(train: Input) -> None:
     strategy = tf.distribute.MirroredStrategy(CPUS)
     rows = 0
     for x in train.distribute(strategy, ones()):
@@ -139,11 +139,11 @@ def test_the_training_loop(train: Input) -> None:
 
 @behaviour(
     GUIDE,
-    shows="epochs of `steps_per_epoch` calls of `next(iterator)`, a new `iter()` for each",
+    shows="epochs with `steps_per_epoch` calls of `next(iterator)` and a new `iter()` each",
     call="`iter(train.distribute(strategy, dataset))`",
-    note="`iter()` is the next epoch and drops what was left of the last one",
+    note="`iter()` begins the next epoch and drops the rest of the last one",
 )
-def test_epochs_of_some_steps(train: Input) -> None:
+def test_a_new_iterator_begins_the_next_epoch(train: Input) -> None:
     strategy = tf.distribute.MirroredStrategy(CPUS)
     dist = train.distribute(strategy, ones())
     for _ in range(10):
@@ -155,11 +155,11 @@ def test_epochs_of_some_steps(train: Input) -> None:
 
 @behaviour(
     GUIDE,
-    shows="at the end `next()` in a `tf.function` and `get_next()` raise"
-    " `tf.errors.OutOfRangeError`; caught, the program goes on, to write a checkpoint say",
+    shows="at the end, `next()` in a `tf.function` and `get_next()` raise"
+    " `tf.errors.OutOfRangeError`; the program can catch it and write a checkpoint",
     call="`train.distribute(strategy)`, `tf.train.Checkpoint(input=train.state)`",
 )
-def test_out_of_range_is_caught_and_the_program_goes_on(train: Input, tmp_path: Path) -> None:
+def test_a_program_continues_after_out_of_range(train: Input, tmp_path: Path) -> None:
     strategy = tf.distribute.MirroredStrategy(CPUS)
     dist = train.distribute(strategy, ones(count=40))
     checkpoint = tf.train.Checkpoint(input=train.state)
@@ -189,7 +189,7 @@ def steps_until_out_of_range(next_of: Any, iterator: Any) -> int:
     " batch and an empty replica: `([0 1], [2 3])`, `([4 5], [6 7])`, `([8], [])`",
     call="`iter(train.distribute(strategy, dataset)).get_next_as_optional()`",
 )
-def test_a_host_training_loop(in_order: Input) -> None:
+def test_a_host_training_loop_reads_partial_batches(in_order: Input) -> None:
     strategy = tf.distribute.MirroredStrategy(CPUS)
     iterator = iter(in_order.distribute(strategy, tf.data.Dataset.range(9).batch(4)))
     seen: list[list[list[int]]] = []
@@ -212,11 +212,11 @@ def test_a_host_training_loop(in_order: Input) -> None:
 
 @behaviour(
     GUIDE,
-    shows="a host training loop of more `next(iterator)` than there are batches:"
+    shows="a host training loop with more `next(iterator)` calls than batches:"
     " `tf.errors.OutOfRangeError`",
     call="`next(iter(train.distribute(strategy, dataset)))`",
 )
-def test_a_host_training_loop_that_runs_out(in_order: Input) -> None:
+def test_a_host_training_loop_raises_at_the_end(in_order: Input) -> None:
     strategy = tf.distribute.MirroredStrategy(CPUS)
     iterator = iter(in_order.distribute(strategy, tf.data.Dataset.range(9).batch(4)))
 
@@ -227,7 +227,7 @@ def test_a_host_training_loop_that_runs_out(in_order: Input) -> None:
 
     train_fn(iterator)
     with pytest.raises(tf.errors.OutOfRangeError):
-        train_fn(iterator)  # of two steps there is one
+        train_fn(iterator)  # one of two steps is left
 
 
 # element_spec.
@@ -235,10 +235,10 @@ def test_a_host_training_loop_that_runs_out(in_order: Input) -> None:
 
 @behaviour(
     GUIDE,
-    shows="`input_signature=[dist_dataset.element_spec]` of a `tf.function`: traced once",
+    shows="a `tf.function` with `input_signature=[dist_dataset.element_spec]` is traced once",
     call="`train.distribute(strategy, dataset).element_spec`",
 )
-def test_element_spec_as_input_signature(train: Input) -> None:
+def test_a_function_with_an_element_spec_is_traced_once(train: Input) -> None:
     strategy = tf.distribute.MirroredStrategy(CPUS)
     dist = train.distribute(strategy, ones())
     traced = []
@@ -262,11 +262,10 @@ def test_element_spec_as_input_signature(train: Input) -> None:
 
 @behaviour(
     GUIDE,
-    shows="`list_files` → `shard` → `repeat` → `shuffle` → `interleave` → `map` of a parser:"
-    " shuffle the unparsed records, then parse",
+    shows="`list_files` → `shard` → `repeat` → `shuffle` → `interleave` → `map` of a parser",
     call="`train.distribute(strategy, dataset_fn)`",
 )
-def test_the_pipeline_of_files(train: Input, tmp_path: Path) -> None:
+def test_a_pipeline_of_files_reads_every_row(train: Input, tmp_path: Path) -> None:
     pattern = datasets.write_files(tmp_path, [5, 0, 17, 1, 30, 8, 2, 9])
     num_epochs, shuffle_buffer_size, num_readers, num_map_threads = 3, 20, 2, 4
 
@@ -290,9 +289,9 @@ def test_the_pipeline_of_files(train: Input, tmp_path: Path) -> None:
 
 @behaviour(
     GUIDE,
-    shows="outputs put into order by an index from `enumerate()`",
+    shows="outputs sorted by an index from `enumerate()`",
     call="`train.distribute(strategy, dataset)`",
-    note="With ours the order is the same on any number of trainers and workers to begin with",
+    note="The order is the same on any number of trainers and workers",
 )
 def test_outputs_are_ordered_by_an_index(train: Input) -> None:
     strategy = tf.distribute.MirroredStrategy(CPUS)
@@ -314,11 +313,10 @@ def test_outputs_are_ordered_by_an_index(train: Input) -> None:
 
 @behaviour(
     GUIDE,
-    shows="`experimental_distribute_values_from_function`: tensors of one's own for each replica,"
-    " beside the batch",
+    shows="`experimental_distribute_values_from_function`: additional tensors for each replica",
     call="as in TensorFlow; `strategy.run(f, args=(batch, values))`",
 )
-def test_values_from_a_function_go_with_a_batch(in_order: Input) -> None:
+def test_values_from_a_function_can_be_used_with_a_batch(in_order: Input) -> None:
     strategy = tf.distribute.MirroredStrategy(CPUS)
     values = strategy.experimental_distribute_values_from_function(
         lambda ctx: tf.constant(10, tf.int64) * (1 + ctx.replica_id_in_sync_group)
@@ -330,15 +328,15 @@ def test_values_from_a_function_go_with_a_batch(in_order: Input) -> None:
 
 @behaviour(
     GUIDE,
-    shows="`tf.data.Dataset.from_generator` of a Python generator without end",
+    shows="`tf.data.Dataset.from_generator` with an endless Python generator",
     call='`dataset: {entryPoint: "module:dataset_fn"}`; `train.distribute(strategy)`',
-    note="A generator cannot leave the trainer's process: it runs in the workers, by entry point",
+    note="A generator cannot be sent to the workers. It runs there as an entry point",
 )
-def test_a_generator_without_end(shared: Cluster) -> None:
-    one = spec("kinds:generated_for_ever", partitions=2, numSplits=2)
+def test_an_endless_generator_runs_in_the_workers(shared: Cluster) -> None:
+    one = spec("element_types:generated_without_end", partitions=2, numSplits=2)
     (sidecar,) = shared.add_sidecars({"generated": one})
     strategy = tf.distribute.MirroredStrategy(CPUS)
-    with reading.connect(sidecar) as data:
+    with readers.connect(sidecar) as data:
         iterator = iter(data.distribute(strategy))
         seen = [
             tuple(one)
@@ -351,27 +349,27 @@ def test_a_generator_without_end(shared: Cluster) -> None:
 
 @behaviour(
     GUIDE,
-    shows="input that is no tf.data: a Python iterable",
+    shows="input without tf.data: a Python iterable",
     call='`dataset: {entryPoint: "module:iterable"}`; `train.distribute(strategy)`',
 )
-def test_an_iterable_of_numpy_arrays(shared: Cluster) -> None:
-    one = spec("kinds:iterated", partitions=2, numSplits=3, globalBatchSize=8)
+def test_an_iterable_of_numpy_arrays_reads_every_row(shared: Cluster) -> None:
+    one = spec("element_types:iterated", partitions=2, numSplits=3, globalBatchSize=8)
     (sidecar,) = shared.add_sidecars({"iterated": one})
     strategy = tf.distribute.MirroredStrategy(CPUS)
-    with reading.connect(sidecar) as data:
+    with readers.connect(sidecar) as data:
         rows = [
             row
             for batch in data.distribute(strategy)
             for one in local(strategy, batch["id"])
             for row in one
         ]
-    assert sorted(rows) == list(range(kinds.ROWS))
+    assert sorted(rows) == list(range(element_types.ROWS))
 
 
 @behaviour(
     Reference.WRONG_USE,
     shows="`from_generator` in the trainer",
-    call="`ConfigError`: move it to an entry point",
+    call="`ConfigError`: use an entry point",
 )
 def test_a_generator_in_the_trainer_is_refused(train: Input) -> None:
     def input_gen() -> Any:

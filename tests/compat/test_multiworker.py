@@ -1,4 +1,4 @@
-"""`MultiWorkerMirroredStrategy`: trainers that are processes of their own, 2 and 4 of them."""
+"""`MultiWorkerMirroredStrategy` with 2 and with 4 trainer processes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from testing.compat import multiworker
 from testing.compat.behaviour import Reference, behaviour
 from testing.compat.multiworker import BATCH, ROWS
-from testing.compat.processes import Told, told_by
+from testing.compat.trainer_processes import Results, run_trainers
 from testing.integration.cluster import Cluster, spec
 from testing.integration.datasets import rows as datasets
 
@@ -19,65 +19,65 @@ GPUS = "GPUs: each process here has one replica, on its CPU"
 
 
 @pytest.fixture(scope="module", params=[2, 4], ids=lambda n: f"{n} processes")
-def told(
+def results(
     request: pytest.FixtureRequest, shared: Cluster, tmp_path_factory: pytest.TempPathFactory
-) -> Told:
-    """One run of so many trainers, of which each test looks at a part."""
+) -> Results:
+    """Run this number of trainers once. Each test looks at a part of the results."""
     inputs = {name: spec(partitions=4, numSplits=8) for name in multiworker.PARTS}
     pattern = datasets.write_files(tmp_path_factory.mktemp("files"), FILES)
-    return told_by("multiworker", shared.add_sidecars(inputs, request.param), pattern)
+    return run_trainers("multiworker", shared.add_sidecars(inputs, request.param), pattern)
 
 
-def steps_of(told: Told, part: str) -> list[list[int]]:
-    """The rows of every step over all trainers."""
-    counts = {len(one[part]) for one in told}
+def steps_of(results: Results, part: str) -> list[list[int]]:
+    """Return the rows of every step over all trainers."""
+    counts = {len(one[part]) for one in results}
     assert len(counts) == 1, "all trainers must have the same number of steps"
-    return [list(itertools.chain(*step)) for step in zip(*(o[part] for o in told), strict=True)]
+    return [list(itertools.chain(*step)) for step in zip(*(o[part] for o in results), strict=True)]
 
 
 @behaviour(
     STRATEGIES,
-    shows="`MultiWorkerMirroredStrategy` of 2 and of 4 processes: each its share of every step, all"
-    " the same number of steps, every row once an epoch",
+    shows="`MultiWorkerMirroredStrategy` with 2 and 4 processes: each gets its part of every step,"
+    " all have the same number of steps, every row arrives once per epoch",
     call="`train.distribute(strategy, dataset_fn)`",
     needs=GPUS,
 )
-def test_each_process_gets_its_share(told: Told) -> None:
-    assert {one["replicas"] for one in told} == {len(told)}
+def test_each_process_gets_its_part_of_every_step(results: Results) -> None:
+    assert {one["replicas"] for one in results} == {len(results)}
     for epoch in range(2):
-        mine = [{"epoch": one["dataset-fn"][epoch]} for one in told]
-        steps = steps_of(mine, "epoch")
+        own_results = [{"epoch": one["dataset-fn"][epoch]} for one in results]
+        steps = steps_of(own_results, "epoch")
         assert sorted(itertools.chain(*steps)) == list(range(ROWS))
         assert all(len(step) == BATCH for step in steps[: ROWS // BATCH])
         assert all(
-            len(rows) == BATCH // len(told)
-            for one in mine
+            len(rows) == BATCH // len(results)
+            for one in own_results
             for rows in one["epoch"][: ROWS // BATCH]
         )
 
 
 @behaviour(
     STRATEGIES,
-    shows="`MultiWorkerMirroredStrategy`: a dataset of files sharded among the processes by FILE",
+    shows="`MultiWorkerMirroredStrategy`: a dataset of files, sharded among the processes by FILE",
     call="`train.distribute(strategy, dataset)`",
 )
-def test_files_are_shared_out(told: Told) -> None:
-    rows = list(itertools.chain(*steps_of(told, "files")))
+def test_files_are_sharded_among_the_processes(results: Results) -> None:
+    rows = list(itertools.chain(*steps_of(results, "files")))
     assert sorted(rows) == list(range(sum(FILES)))
 
 
 @behaviour(
     STRATEGIES,
-    shows="`MultiWorkerMirroredStrategy`: `get_next_as_optional` in a `tf.function`, `reduce` over"
-    " all processes' rows, the mean of partial and empty batches too",
+    shows="`MultiWorkerMirroredStrategy`: `get_next_as_optional` in a `tf.function`; `reduce` over"
+    " the rows of all processes, with the mean of partial and empty batches",
     call="`iter(train.distribute(strategy, dataset_fn))`",
 )
-def test_reductions_over_all_processes(told: Told) -> None:
-    first = told[0]["function"]
-    assert all(one["function"] == first for one in told)
+def test_reductions_include_the_rows_of_all_processes(results: Results) -> None:
+    first = results[0]["function"]
+    assert all(one["function"] == first for one in results)
     assert sum(total for total, _ in first) == sum(range(ROWS))
     counts = [round(total / mean) if mean else 0 for total, mean in first]
-    assert sum(counts) == pytest.approx(ROWS, abs=1)  # a step may be row 0 alone
+    assert sum(counts) == pytest.approx(ROWS, abs=1)  # a step may have only row 0
 
 
 @behaviour(
@@ -86,36 +86,37 @@ def test_reductions_over_all_processes(told: Told) -> None:
     " processes after the same step",
     call="`iter(train.distribute(strategy, dataset_fn)).get_next()`",
 )
-def test_all_reach_the_end_together(told: Told) -> None:
-    assert len({one["out-of-range"] for one in told}) == 1
-    assert told[0]["out-of-range"] == len(told[0]["function"])
+def test_all_processes_end_after_the_same_step(results: Results) -> None:
+    assert len({one["out-of-range"] for one in results}) == 1
+    assert results[0]["out-of-range"] == len(results[0]["function"])
 
 
 @behaviour(
     Reference.KERAS,
-    shows="`model.fit` under `MultiWorkerMirroredStrategy`: as with TensorFlow's own input",
+    shows="`model.fit` with `MultiWorkerMirroredStrategy`: the same result as TensorFlow's input",
     call="`model.fit(train.distribute(strategy, dataset_fn))`",
-    note="Keras 3.15 cannot, with any input (keras-team/keras issue 20585): write the loop",
+    note="Keras 3.15 does not support it with any input (keras-team/keras issue 20585). Use a loop",
 )
-def test_keras_in_all_processes(told: Told) -> None:
-    for one in told:
-        assert one["keras"]["ours"] == one["keras"]["native"]
+def test_keras_has_the_same_result_as_with_tensorflows_input(results: Results) -> None:
+    for one in results:
+        assert one["keras"]["distributed_input"] == one["keras"]["native"]
 
 
 @behaviour(
     STRATEGIES,
-    shows="`ParameterServerStrategy`: the coordinator reads, and schedules a step for every batch;"
-    " evaluation inline",
+    shows="`ParameterServerStrategy`: the coordinator reads and schedules a step for every batch;"
+    " inline evaluation",
     call="`coordinator.schedule(step, args=(batch,))` for each of `train.dataset(dataset_fn)`",
 )
 @behaviour(
     Reference.WRONG_USE,
-    shows="`ParameterServerStrategy`, whose workers run none of our code, given to `distribute`",
-    call="`ConfigError`: read in the coordinator, or from the stock tf.data service endpoint",
+    shows="`distribute` with `ParameterServerStrategy`, whose workers cannot run the client",
+    call="`ConfigError`: read in the coordinator, or use the tf.data service endpoint",
 )
-def test_a_coordinator_of_parameter_servers(shared: Cluster) -> None:
-    (told,) = told_by(
-        "parameter_server", shared.add_sidecars({"train": spec(partitions=2, numSplits=2)})
+def test_a_coordinator_of_parameter_servers_reads_every_row(shared: Cluster) -> None:
+    (results,) = run_trainers(
+        "parameter_server_coordinator",
+        shared.add_sidecars({"train": spec(partitions=2, numSplits=2)}),
     )
-    assert sorted(told["scheduled"]) == sorted(told["inline"]) == list(range(ROWS))
-    assert "create_per_worker_dataset read from the stock tf.data service" in told["refused"]
+    assert sorted(results["scheduled"]) == sorted(results["inline"]) == list(range(ROWS))
+    assert "create_per_worker_dataset read from the stock tf.data service" in results["refused"]

@@ -1,4 +1,4 @@
-"""`AutoShardPolicy` of a plain dataset: every row once over all trainers, by every policy."""
+"""`AutoShardPolicy` of a plain dataset: each policy reads every row once over all trainers."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ import tensorflow as tf
 
 from distributed_input.api.errors import ConfigError
 from testing.compat.behaviour import Reference, behaviour
-from testing.integration import reading
+from testing.integration import readers
 from testing.integration.cluster import Cluster, Sidecar, spec
 from testing.integration.datasets import rows as datasets
-from testing.integration.reading import ids
+from testing.integration.readers import ids
 
 SIZES = [5, 0, 17, 1, 30, 8, 2]
 COUNT = sum(SIZES)
@@ -30,7 +30,7 @@ def pattern(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def from_files(pattern: str) -> tf.data.Dataset:
-    """Files in shuffled order, their rows shuffled, in batches of 8."""
+    """Return files in shuffled order, with shuffled rows, in batches of 8."""
     files = tf.data.Dataset.list_files(pattern)
     rows = files.interleave(tf.data.TFRecordDataset, num_parallel_calls=2).shuffle(20)
     return rows.map(lambda record: {"id": tf.io.decode_raw(record, tf.int64)[0]}).batch(8)
@@ -49,28 +49,28 @@ def with_policy(dataset: tf.data.Dataset, policy: Policy) -> tf.data.Dataset:
 def read(
     sidecars: list[Sidecar], dataset: tf.data.Dataset, epochs: int = 2
 ) -> tuple[list[list[list[int]]], list[str]]:
-    """Row ids as [epoch][consumer], and the job's warnings."""
-    told: list[str] = []
+    """Return the row ids as [epoch][consumer], and the job's warnings."""
+    reported: list[str] = []
 
-    def reading_as(sidecar: Sidecar) -> list[list[int]]:
-        with reading.connect(sidecar) as data:
-            made = data.dataset(dataset)
-            told.extend(data.warnings)
-            return [ids(made.as_numpy_iterator()) for _ in range(epochs)]
+    def read_as(sidecar: Sidecar) -> list[list[int]]:
+        with readers.connect(sidecar) as data:
+            input_dataset = data.dataset(dataset)
+            reported.extend(data.warnings)
+            return [ids(input_dataset.as_numpy_iterator()) for _ in range(epochs)]
 
-    # Threads share Python's list of warnings: what is warned of is looked at in `warnings`.
+    # Threads share Python's list of warnings, so the test looks at `data.warnings`.
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        found = reading.at_once([lambda sidecar=s: reading_as(sidecar) for s in sidecars])
-    return [list(one) for one in zip(*found, strict=True)], told
+        found = readers.run_concurrently([lambda sidecar=s: read_as(sidecar) for s in sidecars])
+    return [list(one) for one in zip(*found, strict=True)], reported
 
 
 @behaviour(
     Reference.GUIDE,
     shows="`AutoShardPolicy` FILE, DATA and AUTO of a dataset of files: every row once over all"
-    " trainers, shuffled anew each epoch",
+    " trainers, in a new order each epoch",
     call=CALL,
-    note="DATA reads everything for every split, as the guide says; the trainer is warned",
+    note="DATA reads everything for every split, as the guide says; the trainer gets a warning",
 )
 @behaviour(
     Reference.TPU,
@@ -79,37 +79,41 @@ def read(
 )
 @pytest.mark.parametrize("consumers", [1, 2])
 @pytest.mark.parametrize("policy", [Policy.FILE, Policy.DATA, Policy.AUTO])
-def test_files(cluster: Cluster, pattern: str, policy: Policy, consumers: int) -> None:
+def test_files_are_read_once_over_all_trainers(
+    cluster: Cluster, pattern: str, policy: Policy, consumers: int
+) -> None:
     name = f"files-{policy.name.lower()}-{consumers}"
     sidecars = cluster.add_sidecars({name: spec(partitions=4)}, consumers)
-    epochs, told = read(sidecars, with_policy(from_files(pattern), policy))
+    epochs, reported = read(sidecars, with_policy(from_files(pattern), policy))
     for epoch in epochs:
         assert Counter(itertools.chain(*epoch)) == Counter(range(COUNT))
     assert epochs[0] != epochs[1]
     if policy == Policy.DATA:
-        assert any("reads and computes the whole dataset" in text for text in told)
+        assert any("reads and computes the whole dataset" in text for text in reported)
     else:
-        assert told == []
+        assert reported == []
 
 
 @behaviour(
     Reference.TPU,
-    shows="fewer files than input pipelines: rows for some only (FILE), or sharding by DATA (AUTO)",
+    shows="fewer files than input pipelines: some have no rows (FILE), or sharding by DATA (AUTO)",
     call=CALL,
-    note="The trainer is warned",
+    note="The trainer gets a warning",
 )
 @pytest.mark.parametrize(
     ("policy", "warning"),
     [(Policy.FILE, "some get no rows"), (Policy.AUTO, "AUTO sharding goes by DATA")],
 )
-def test_one_file(cluster: Cluster, tmp_path: Path, policy: Policy, warning: str) -> None:
+def test_fewer_files_than_pipelines_cause_a_warning(
+    cluster: Cluster, tmp_path: Path, policy: Policy, warning: str
+) -> None:
     name = f"one-file-{policy.name.lower()}"
     sidecars = cluster.add_sidecars({name: spec(partitions=4)}, 2)
     dataset = from_files(datasets.write_files(tmp_path, [40]))
-    epochs, told = read(sidecars, with_policy(dataset, policy))
+    epochs, reported = read(sidecars, with_policy(dataset, policy))
     for epoch in epochs:
         assert Counter(itertools.chain(*epoch)) == Counter(range(40))
-    assert any(warning in text for text in told)
+    assert any(warning in text for text in reported)
 
 
 @behaviour(
@@ -118,17 +122,17 @@ def test_one_file(cluster: Cluster, tmp_path: Path, policy: Policy, warning: str
     call=CALL,
 )
 @pytest.mark.parametrize("policy", [Policy.DATA, Policy.AUTO])
-def test_memory(cluster: Cluster, policy: Policy) -> None:
+def test_data_in_memory_is_read_once_over_all_trainers(cluster: Cluster, policy: Policy) -> None:
     sidecars = cluster.add_sidecars({f"memory-{policy.name.lower()}": spec()}, 2)
-    epochs, told = read(sidecars, with_policy(from_memory(), policy))
+    epochs, reported = read(sidecars, with_policy(from_memory(), policy))
     for epoch in epochs:
         assert Counter(itertools.chain(*epoch)) == Counter(range(COUNT))
-    assert any(UNSHARDABLE in text for text in told) == (policy == Policy.AUTO)
+    assert any(UNSHARDABLE in text for text in reported) == (policy == Policy.AUTO)
 
 
 @behaviour(
     Reference.GUIDE,
-    shows="`AutoShardPolicy` OFF: every trainer gets everything",
+    shows="`AutoShardPolicy` OFF: every trainer gets every row",
     call=CALL,
 )
 @behaviour(
@@ -136,7 +140,7 @@ def test_memory(cluster: Cluster, policy: Policy) -> None:
     shows="sharding turned off in the dataset's options",
     call=CALL,
 )
-def test_off_gives_everything_to_each(cluster: Cluster) -> None:
+def test_off_gives_every_row_to_every_trainer(cluster: Cluster) -> None:
     sidecars = cluster.add_sidecars({"memory-off": spec()}, 2)
     epochs, _ = read(sidecars, with_policy(from_memory(), Policy.OFF))
     for epoch in epochs:
@@ -149,9 +153,9 @@ def test_off_gives_everything_to_each(cluster: Cluster) -> None:
     shows="no files to shard: sharded at the end of the pipeline, with a warning",
     call=CALL,
 )
-def test_a_fallback_is_warned_of_in_the_trainer(cluster: Cluster) -> None:
+def test_a_fallback_to_data_warns_the_trainer(cluster: Cluster) -> None:
     (sidecar,) = cluster.add_sidecars({"warned": spec()})
-    with reading.connect(sidecar) as data:
+    with readers.connect(sidecar) as data:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "DATA sharding")
             with pytest.warns(UserWarning, match=UNSHARDABLE):
@@ -162,11 +166,11 @@ def test_a_fallback_is_warned_of_in_the_trainer(cluster: Cluster) -> None:
     Reference.GUIDE,
     shows="`AutoShardPolicy` HINT, and FILE of a dataset without files",
     call=CALL,
-    note="`ConfigError` with the remedy: HINT is of the stock tf.data service endpoint alone",
+    note="`ConfigError` with the remedy: only the tf.data service endpoint supports HINT",
 )
 @pytest.mark.parametrize("policy", [Policy.FILE, Policy.HINT])
-def test_a_policy_that_cannot_be_applied_is_refused(cluster: Cluster, policy: Policy) -> None:
+def test_an_unsupported_policy_is_refused(cluster: Cluster, policy: Policy) -> None:
     (sidecar,) = cluster.add_sidecars({f"refused-{policy.name.lower()}": spec()})
-    with reading.connect(sidecar) as data:
+    with readers.connect(sidecar) as data:
         with pytest.raises(ConfigError, match=rf"auto_shard_policy {policy.name}.*set\s"):
             data.dataset(with_policy(from_memory(), policy))

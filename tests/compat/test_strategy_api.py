@@ -1,4 +1,4 @@
-"""What `tf.distribute.TPUStrategy` documents of every strategy: sharding, results, reductions."""
+"""The behaviour that `tf.distribute.TPUStrategy` documents for every strategy."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from testing.compat.behaviour import Reference, behaviour
 from testing.integration.devices import CPUS
 
 TPU = Reference.TPU
-# As TensorFlow itself warns.
+# TensorFlow warns in the same way.
 pytestmark = pytest.mark.filterwarnings("ignore:In AUTO-mode", "ignore:DATA sharding")
 ReduceOp = tf.distribute.ReduceOp
 
@@ -24,16 +24,16 @@ def strategy() -> tf.distribute.Strategy:
 
 
 def local(strategy: tf.distribute.Strategy, value: Any) -> list[Any]:
-    """What each replica has, as lists."""
+    """Return the values of each replica as lists."""
     return [one.numpy().tolist() for one in strategy.experimental_local_results(value)]
 
 
 @behaviour(
     TPU,
-    shows="`dataset_fn` of a dataset without end, sharded by the input context after its batch",
+    shows="`dataset_fn` with an endless dataset, sharded by the input context after its batch",
     call="`train.distribute(strategy, dataset_fn)`",
 )
-def test_a_dataset_fn_without_end(train: Input, strategy: Any) -> None:
+def test_a_dataset_fn_may_be_endless(train: Input, strategy: Any) -> None:
     def dataset_fn(input_context: tf.distribute.InputContext) -> tf.data.Dataset:
         batch_size = input_context.get_per_replica_batch_size(8)
         d = tf.data.Dataset.from_tensors([[1.0]]).repeat().batch(batch_size)
@@ -46,26 +46,26 @@ def test_a_dataset_fn_without_end(train: Input, strategy: Any) -> None:
 
 @behaviour(
     TPU,
-    shows="replicas of a dataset without end that differ in their random seed alone",
+    shows="replicas of an endless dataset that differ only in their random seed",
     call="`train.distribute(strategy, dataset_fn)`, which seeds by `input_pipeline_id`",
 )
-def test_shards_that_differ_in_their_seed(train: Input, strategy: Any) -> None:
+def test_shards_may_differ_only_in_their_seed(train: Input, strategy: Any) -> None:
     def dataset_fn(ctx: tf.distribute.InputContext) -> tf.data.Dataset:
         d = tf.data.Dataset.range(1000).shuffle(1000, seed=ctx.input_pipeline_id).repeat()
         return d.batch(ctx.get_per_replica_batch_size(8))
 
     iterator = iter(train.distribute(strategy, dataset_fn))
     steps = [local(strategy, next(iterator)) for _ in range(10)]
-    # Were the shards' orders the same, each number would come eight times in a row.
+    # With the same order in all shards, each number would come eight times in a row.
     assert len({row for step in steps for one in step for row in one}) > 40
 
 
 @behaviour(
     TPU,
-    shows="`experimental_local_results`: every local replica's value; `(value,)` of a single one",
+    shows="`experimental_local_results`: the value of every local replica; `(value,)` for one",
     call="as in TensorFlow",
 )
-def test_local_results(in_order: Input, strategy: Any) -> None:
+def test_local_results_has_a_value_per_replica(in_order: Input, strategy: Any) -> None:
     batch = next(iter(in_order.distribute(strategy, tf.data.Dataset.range(8).batch(4))))
     results = strategy.experimental_local_results(batch)
     assert isinstance(results, tuple)
@@ -74,10 +74,10 @@ def test_local_results(in_order: Input, strategy: Any) -> None:
 
 @behaviour(
     TPU,
-    shows="`experimental_local_results`: every local replica's value; `(value,)` of a single one",
+    shows="`experimental_local_results`: the value of every local replica; `(value,)` for one",
     call="as in TensorFlow",
 )
-def test_local_results_of_one_replica(in_order: Input) -> None:
+def test_local_results_of_one_replica_is_a_tuple(in_order: Input) -> None:
     one = tf.distribute.OneDeviceStrategy(CPUS[0])
     batch = next(iter(in_order.distribute(one, tf.data.Dataset.range(8).batch(4))))
     assert local(one, batch) == [[0, 1, 2, 3]]
@@ -86,11 +86,11 @@ def test_local_results_of_one_replica(in_order: Input) -> None:
 
 @behaviour(
     TPU,
-    shows="`experimental_make_numpy_dataset`: a nest of arrays in memory as a dataset",
+    shows="`experimental_make_numpy_dataset`: a nest of arrays as a dataset",
     call="`train.distribute(strategy, tf.data.Dataset.from_tensor_slices(arrays).batch(...))`",
-    note="The method itself is gone from TensorFlow 2; the arrays go to the workers once, by value",
+    note="TensorFlow 2 has removed this method. The arrays are sent to the workers once",
 )
-def test_arrays_in_memory(train: Input, strategy: Any) -> None:
+def test_arrays_in_memory_are_a_dataset(train: Input, strategy: Any) -> None:
     arrays = {"x": np.arange(20, dtype=np.float32), "y": (np.arange(20) ** 2, np.ones([20, 3]))}
     dataset = tf.data.Dataset.from_tensor_slices(arrays).batch(8)
     seen: dict[float, int] = {}
@@ -119,7 +119,7 @@ def test_a_list_of_arrays_is_stacked(in_order: Input, strategy: Any) -> None:
 
 @behaviour(
     TPU,
-    shows="a batch is divided among a host's replicas also where sharding is turned off",
+    shows="a batch is divided among a host's replicas even without sharding",
     call="the dataset's options; `train.distribute(strategy, dataset)`",
 )
 def test_a_batch_is_divided_without_sharding(in_order: Input, strategy: Any) -> None:
@@ -133,11 +133,11 @@ def test_a_batch_is_divided_without_sharding(in_order: Input, strategy: Any) -> 
 
 @behaviour(
     TPU,
-    shows="`reduce` with `axis=None`: over replicas only, `[0+4, 1+5, 2+6, 3+7]`; with `axis=0`:"
-    " over the batch, too",
+    shows="`reduce` with `axis=None`: over replicas, `[0+4, 1+5, 2+6, 3+7]`; with `axis=0`: also"
+    " over the batch",
     call="as in TensorFlow",
 )
-def test_reduce(in_order: Input, strategy: Any) -> None:
+def test_reduce_sums_over_replicas_and_batch(in_order: Input, strategy: Any) -> None:
     batch = next(iter(in_order.distribute(strategy, tf.data.Dataset.range(8).batch(8))))
     assert strategy.reduce(ReduceOp.SUM, batch, axis=None).numpy().tolist() == [4, 6, 8, 10]
     assert int(strategy.reduce(ReduceOp.SUM, batch, axis=0)) == 28
@@ -145,11 +145,13 @@ def test_reduce(in_order: Input, strategy: Any) -> None:
 
 @behaviour(
     TPU,
-    shows="`reduce` of a partial last batch of 6 by `MEAN` with `axis=0`: the denominator is 6",
+    shows="`reduce` with `MEAN` and `axis=0` of a partial last batch of 6: the denominator is 6",
     call="as in TensorFlow",
 )
 @pytest.mark.parametrize("rows", [6, 3])
-def test_the_mean_of_a_partial_batch(in_order: Input, strategy: Any, rows: int) -> None:
+def test_the_mean_of_a_partial_batch_counts_its_rows(
+    in_order: Input, strategy: Any, rows: int
+) -> None:
     dataset = tf.data.Dataset.range(8 + rows).map(lambda row: tf.cast(row, tf.float32)).batch(8)
     *_, last = iter(in_order.distribute(strategy, dataset))
     in_function = tf.function(lambda value: strategy.reduce(ReduceOp.MEAN, value, axis=0))
@@ -161,10 +163,10 @@ def test_the_mean_of_a_partial_batch(in_order: Input, strategy: Any, rows: int) 
 
 @behaviour(
     TPU,
-    shows="`strategy.scope()`: input made within is as input made outside",
+    shows="`strategy.scope()`: input created inside is the same as input created outside",
     call="`with strategy.scope(): train.distribute(strategy, dataset)`",
 )
-def test_within_the_scope(in_order: Input, strategy: Any) -> None:
+def test_input_created_in_the_scope_is_the_same(in_order: Input, strategy: Any) -> None:
     with strategy.scope():
         assert tf.distribute.in_cross_replica_context()
         dist = in_order.distribute(strategy, tf.data.Dataset.range(8).batch(4))

@@ -1,4 +1,4 @@
-"""Elements of every structure reach every replica as they were made."""
+"""Elements of every structure reach every replica unchanged."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ import tensorflow as tf
 
 from distributed_input import Input
 from testing.compat.behaviour import Reference, behaviour
-from testing.integration.datasets.kinds import Pair
+from testing.integration.datasets.element_types import Pair
 from testing.integration.devices import CPUS
 
 GUIDE = Reference.GUIDE
 ROWS, BATCH = 22, 8
 CALL = "`train.distribute(strategy, dataset_fn)`"
-# As TensorFlow itself warns.
+# TensorFlow warns in the same way.
 pytestmark = pytest.mark.filterwarnings("ignore:In AUTO-mode", "ignore:DATA sharding")
 
 
 def rows(train: Input, make: Any) -> dict[int, Any]:
-    """What `make` makes of each row, as its replica gets it and as plain values, by the row."""
+    """Return, for each row, the values that its replica received, as plain values."""
 
     def dataset_fn(ctx: tf.distribute.InputContext) -> tf.data.Dataset:
         numbers = tf.data.Dataset.range(ROWS).shard(ctx.num_input_pipelines, ctx.input_pipeline_id)
@@ -51,7 +51,7 @@ def rows(train: Input, make: Any) -> dict[int, Any]:
 
 
 def plain(leaf: Any, at: int) -> Any:
-    """Row `at` of a component, as lists."""
+    """Return row `at` of a component as lists."""
     if isinstance(leaf, tf.RaggedTensor):
         return leaf[at].numpy().tolist()
     if isinstance(leaf, tf.sparse.SparseTensor):
@@ -59,27 +59,27 @@ def plain(leaf: Any, at: int) -> Any:
     return np.asarray(leaf[at]).tolist()
 
 
-@behaviour(GUIDE, shows="elements that are a dict, nested", call=CALL)
-def test_dict(train: Input) -> None:
+@behaviour(GUIDE, shows="elements that are nested dicts", call=CALL)
+def test_dicts_arrive_unchanged(train: Input) -> None:
     found = rows(train, lambda row: {"a": row * 2, "b": {"c": tf.fill([2], row)}})
     assert found == {row: {"a": row * 2, "b": {"c": [row, row]}} for row in range(ROWS)}
 
 
-@behaviour(GUIDE, shows="elements that are a tuple, nested", call=CALL)
-def test_tuple(train: Input) -> None:
+@behaviour(GUIDE, shows="elements that are nested tuples", call=CALL)
+def test_tuples_arrive_unchanged(train: Input) -> None:
     found = rows(train, lambda row: (row, (tf.strings.as_string(row), row % 2 == 0)))
     assert found == {row: (row, (str(row).encode(), row % 2 == 0)) for row in range(ROWS)}
 
 
-@behaviour(GUIDE, shows="elements that are a `NamedTuple`", call=CALL)
-def test_named_tuple(train: Input) -> None:
+@behaviour(GUIDE, shows="elements of type `NamedTuple`", call=CALL)
+def test_named_tuples_keep_their_type(train: Input) -> None:
     found = rows(train, lambda row: Pair(row, -row))
     assert found == {row: Pair(row, -row) for row in range(ROWS)}
     assert {type(value).__name__ for value in found.values()} == {"Pair"}
 
 
 @behaviour(GUIDE, shows="ragged components", call=CALL)
-def test_ragged(train: Input) -> None:
+def test_ragged_components_arrive_unchanged(train: Input) -> None:
     found = rows(train, lambda row: {"words": tf.strings.as_string(tf.range(row % 4))})
     assert found == {
         row: {"words": [str(word).encode() for word in range(row % 4)]} for row in range(ROWS)
@@ -87,7 +87,7 @@ def test_ragged(train: Input) -> None:
 
 
 @behaviour(GUIDE, shows="sparse components", call=CALL)
-def test_sparse(train: Input) -> None:
+def test_sparse_components_arrive_unchanged(train: Input) -> None:
     def make(row: Any) -> Any:
         at = tf.stack([row % 3, tf.constant(4, tf.int64)])[tf.newaxis]
         return {"sparse": tf.sparse.SparseTensor(at, row[tf.newaxis] + 1, [3, 5])}

@@ -1,8 +1,8 @@
-"""TPUStrategy, as far as a machine without a TPU goes: who gets which rows, in which shapes.
+"""TPUStrategy without a TPU: the rows of each core and their shapes.
 
-The strategy is TensorFlow's own; of a slice it asks its cluster resolver, and here that answers for
-a slice that is not there. Everything up to the transfer to the cores runs: the input
-context, the replicas' cuts, static shapes, the iterator. `strategy.run` needs the cores.
+The strategy is TensorFlow's own. It reads the topology from its cluster resolver, and the resolver
+here describes a slice that does not exist. Everything up to the transfer to the cores runs: the
+input context, the replicas' parts, static shapes, the iterator. `strategy.run` needs the cores.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ TPU = Reference.TPU
 CORES = 4
 NEEDS = "a TPU: batches stay on the host here (`experimental_fetch_to_device=False`)"
 ON_HOST = tf.distribute.InputOptions(experimental_fetch_to_device=False)
-# As TensorFlow itself warns.
+# TensorFlow warns in the same way.
 pytestmark = pytest.mark.filterwarnings("ignore:In AUTO-mode", "ignore:DATA sharding")
 
 
 class Slice:
-    """A TPUClusterResolver as far as it is asked when only input is made."""
+    """A TPUClusterResolver with the methods that input needs."""
 
     def __init__(self, hosts: int) -> None:
         self._hosts = hosts
 
     def get_tpu_system_metadata(self) -> TPUSystemMetadata:
-        """So many hosts, of four cores in all."""
+        """Return four cores on this number of hosts."""
         job = "localhost" if self._hosts == 1 else "worker"
         each = CORES // self._hosts
         devices = [
@@ -55,12 +55,12 @@ def numbers(ctx: tf.distribute.InputContext) -> tf.data.Dataset:
 
 @behaviour(
     TPU,
-    shows="`num_replicas_in_sync`; a batch divided among the cores of a host, in static shapes",
+    shows="`num_replicas_in_sync`; a batch divided among the cores of a host, with static shapes",
     call="`train.distribute(strategy, dataset_fn)`",
     needs=NEEDS,
     note="`experimental_run_v2` is `run` in TensorFlow 2",
 )
-def test_the_cores_of_a_host(train: Input) -> None:
+def test_a_batch_is_divided_among_the_cores_of_a_host(train: Input) -> None:
     strategy = slice_of(hosts=1)
     assert strategy.num_replicas_in_sync == CORES
     dist = train.distribute(strategy, numbers, options=ON_HOST)
@@ -79,7 +79,7 @@ def test_the_cores_of_a_host(train: Input) -> None:
     call="`iter(train.distribute(strategy, dataset_fn))`",
     needs=NEEDS,
 )
-def test_a_host_training_loop_on_cores(train: Input) -> None:
+def test_a_host_training_loop_reads_batches_for_all_cores(train: Input) -> None:
     strategy = slice_of(hosts=1)
     iterator = iter(train.distribute(strategy, numbers, options=ON_HOST))
 
@@ -99,7 +99,7 @@ def test_a_host_training_loop_on_cores(train: Input) -> None:
 
 @behaviour(
     TPU,
-    shows="sparse and ragged components stay on the host, or are refused with a `ValueError`",
+    shows="sparse and ragged components stay on the host, or are a `ValueError`",
     call="`train.distribute(strategy, dataset_fn, options=...)`",
     needs=NEEDS,
 )
@@ -124,8 +124,7 @@ def test_ragged_rows_stay_on_the_host(train: Input) -> None:
 @behaviour(
     TPU,
     shows="a slice of several hosts with one program for all of them",
-    call="`ConfigError`: the other hosts run none of our code; there is the stock tf.data service"
-    " endpoint",
+    call="`ConfigError`: the other hosts cannot run the client. Use the tf.data service endpoint",
     note="Refused",
 )
 def test_a_slice_of_several_hosts_is_refused(train: Input) -> None:

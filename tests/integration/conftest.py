@@ -1,4 +1,4 @@
-"""One dispatcher and two workers serve all tests that break nothing; sidecars come and go."""
+"""One dispatcher and two workers for all tests that kill nothing. Sidecars are started per test."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _shared() -> Iterator[Cluster]:
 
 @pytest.fixture(scope="module")
 def shared(_shared: Cluster) -> Iterator[Cluster]:
-    """The cluster, for a module's own fixtures; its sidecars go with the module."""
+    """Yield the cluster for a module's fixtures. Its sidecars stop with the module."""
     yield _shared
     _shared.remove(_shared.sidecars)
     _shared.sidecars.clear()
@@ -29,7 +29,7 @@ def shared(_shared: Cluster) -> Iterator[Cluster]:
 
 @pytest.fixture
 def cluster(shared: Cluster) -> Iterator[Cluster]:
-    """The cluster, for a test; what its processes logged meanwhile is shown if the test fails."""
-    shared.news()
+    """Yield the cluster for a test. If the test fails, the new lines of the logs are shown."""
+    shared.new_log_lines()
     yield shared
-    print(shared.news())
+    print(shared.new_log_lines())

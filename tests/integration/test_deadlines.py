@@ -1,4 +1,4 @@
-"""Workers that cannot be had: a clear error in time, which can be tried again; no silent hang."""
+"""Without available workers, a trainer gets a clear, retryable error in time and does not hang."""
 
 from __future__ import annotations
 
@@ -14,39 +14,39 @@ from typing import Any
 import pytest
 
 from distributed_input.api.errors import RetryableError, UnavailableError
-from testing.integration import reading
+from testing.integration import readers
 from testing.integration.cluster import Cluster, Sidecar, spec
-from testing.integration.reading import connect, ids
+from testing.integration.readers import connect, ids
 
 TIMEOUT = 3
-"""Seconds that the resource gives, `spec.sidecar.timeoutSeconds`."""
+"""Timeout of the resource in seconds, `spec.sidecar.timeoutSeconds`."""
 SLACK = 8
-"""Seconds that an error may come later, on a machine that is busy."""
+"""Seconds that an error may be late on a busy machine."""
 BATCH = 8
 
 
 @pytest.fixture
-def own() -> Iterator[Cluster]:
-    with Cluster() as made:
-        yield made
-        print(made.news())
+def own_cluster() -> Iterator[Cluster]:
+    with Cluster() as cluster:
+        yield cluster
+        print(cluster.new_log_lines())
 
 
 def slow(rows: int, milliseconds: float, **fields: Any) -> Any:
-    """An input whose rows take so long each to make."""
+    """Return an input whose rows take this number of milliseconds each."""
     args = {"rows": rows, "kib": 1, "milliseconds": milliseconds}
     common = {"partitions": 1, "numSplits": 1, "timeoutSeconds": TIMEOUT, "globalBatchSize": BATCH}
     return spec("wide:slow", args, **{**common, **fields})
 
 
-def waits_for(cluster: Cluster) -> str:
-    """What `distributed-input run` and `status` say of the only trainer."""
+def waiting_for(cluster: Cluster) -> str:
+    """Return what the only trainer waits for, according to the status."""
     (consumer,) = cluster.status().consumers
     return str(consumer.last.waiting_for)
 
 
-def refused(read: Callable[[], Any], match: str) -> float:
-    """Seconds until the trainer got the error that it may try again after."""
+def seconds_until_error(read: Callable[[], Any], match: str) -> float:
+    """Return the seconds until the trainer gets a retryable error."""
     began = time.monotonic()
     with pytest.raises(UnavailableError, match=match) as caught:
         read()
@@ -55,44 +55,46 @@ def refused(read: Callable[[], Any], match: str) -> float:
 
 
 def entries(sidecar: Sidecar, message: str) -> list[dict[str, Any]]:
-    """What a sidecar has logged of something."""
+    """Return a sidecar's log entries with this message."""
     lines = sidecar.log.read_text().splitlines()
     found = [json.loads(line) for line in lines if line.startswith("{")]
     return [entry for entry in found if entry.get("message") == message]
 
 
-def test_a_trainer_that_no_worker_ever_serves_is_told_so(own: Cluster) -> None:
-    (sidecar,) = own.add_sidecars({"train": slow(40, 0)})
+def test_a_trainer_without_workers_gets_an_error(own_cluster: Cluster) -> None:
+    (sidecar,) = own_cluster.add_sidecars({"train": slow(40, 0)})
     with connect(sidecar) as data:
-        took = refused(
+        took = seconds_until_error(
             lambda: next(data.numpy()),
             rf"for {TIMEOUT} s \(spec\.sidecar\.timeoutSeconds\).* Check that the workers are run",
         )
         assert TIMEOUT <= took < TIMEOUT + SLACK
-        own.add_workers(1)
+        own_cluster.add_workers(1)
         assert sorted(ids(data.numpy())) == list(range(40))
 
 
-def test_what_a_trainer_waits_for_is_told_while_it_waits(own: Cluster) -> None:
-    (worker,) = own.add_workers(1)
-    (sidecar,) = own.add_sidecars({"train": slow(200, 5, timeoutSeconds=60)})
+def test_the_status_reports_what_a_trainer_waits_for(own_cluster: Cluster) -> None:
+    (worker,) = own_cluster.add_workers(1)
+    (sidecar,) = own_cluster.add_sidecars({"train": slow(200, 5, timeoutSeconds=60)})
     with connect(sidecar) as data, ThreadPoolExecutor(1) as pool:
         batches = data.numpy()
         found = ids(itertools.islice(batches, 3))
         worker.kill()
         rest = pool.submit(ids, batches)
         deadline = time.monotonic() + 30
-        while "a worker" not in waits_for(own):
-            assert time.monotonic() < deadline, "nobody says what is waited for"
+        while "a worker" not in waiting_for(own_cluster):
+            assert time.monotonic() < deadline, "the status does not report the missing worker"
             time.sleep(0.1)
-        own.add_workers(1)
-        found += rest.result(reading.SECONDS)
+        own_cluster.add_workers(1)
+        found += rest.result(readers.SECONDS)
     assert sorted(found) == list(range(200))
 
 
-def test_a_trainer_that_loses_all_workers_is_told_and_goes_on_with_others(own: Cluster) -> None:
-    (worker,) = own.add_workers(1)
-    (sidecar,) = own.add_sidecars({"train": slow(200, 5)})
+def test_a_trainer_that_loses_all_workers_gets_an_error_and_continues_with_new_ones(
+    own_cluster: Cluster,
+) -> None:
+    (worker,) = own_cluster.add_workers(1)
+    (sidecar,) = own_cluster.add_sidecars({"train": slow(200, 5)})
     with connect(sidecar) as data:
         batches = data.numpy()
         found = ids(itertools.islice(batches, 3))
@@ -102,51 +104,49 @@ def test_a_trainer_that_loses_all_workers_is_told_and_goes_on_with_others(own: C
             for batch in batches:
                 found.extend(ids([batch]))
 
-        took = refused(rest, rf"for {TIMEOUT} s.*spec\.sidecar\.timeoutSeconds")
-        assert took < 2 * TIMEOUT + SLACK  # it had some rows
+        took = seconds_until_error(rest, rf"for {TIMEOUT} s.*spec\.sidecar\.timeoutSeconds")
+        assert took < 2 * TIMEOUT + SLACK  # some rows had arrived
         assert len(found) < 200
         assert entries(sidecar, "stream broke; opening it again")
-        own.add_workers(1)
+        own_cluster.add_workers(1)
         found += ids(data.numpy())
     assert sorted(found) == list(range(200))
 
 
-def test_a_dataset_that_hangs_is_told_in_time(own: Cluster) -> None:
-    """Nothing else is wrong: its worker lives."""
-    own.add_workers(1)
+def test_a_dataset_that_hangs_causes_an_error_in_time(own_cluster: Cluster) -> None:
+    """The worker is alive."""
+    own_cluster.add_workers(1)
     one = slow(0, 0)
-    one["dataset"] = {"entryPoint": "wide:stuck", "args": {"behind": BATCH}}
-    (sidecar,) = own.add_sidecars({"train": one})
+    one["dataset"] = {"entryPoint": "wide:stuck", "args": {"rows_before": BATCH}}
+    (sidecar,) = own_cluster.add_sidecars({"train": one})
     with connect(sidecar) as data:
         batches = data.numpy()
         assert ids([next(batches)]) == list(range(BATCH))
-        took = refused(
+        took = seconds_until_error(
             lambda: next(batches),
             r"no rows of partition 0 arrived for 3 s \(spec\.sidecar\.timeoutSeconds; split 0, "
             r"requested from worker .*\): the worker is up but its dataset produces nothing",
         )
     assert TIMEOUT - 1 <= took < TIMEOUT + SLACK
-    (told, *_) = entries(sidecar, "still waiting")
-    assert told["what"] == "rows of partition 0"
-    assert re.search("split 0, requested from worker .*: silent", told["sources"][0])
+    (entry, *_) = entries(sidecar, "still waiting")
+    assert entry["what"] == "rows of partition 0"
+    assert re.search("split 0, requested from worker .*: silent", entry["sources"][0])
 
 
-AGAIN = 2 * TIMEOUT
-"""Seconds that a replay takes."""
+REPLAY_SECONDS = 2 * TIMEOUT
+"""Duration of a replay."""
 
 
 @pytest.mark.parametrize("sizes", [[400], [400, 60]], ids=["alone", "beside one with fewer rows"])
-def test_a_replay_that_takes_longer_than_any_wait_is_no_hang(
-    own: Cluster, sizes: list[int]
-) -> None:
-    """Nor for another trainer, which waits to hear whether there are more steps."""
+def test_a_replay_may_take_longer_than_the_timeout(own_cluster: Cluster, sizes: list[int]) -> None:
+    """This is also valid for another trainer, which waits to learn whether there are more steps."""
     milliseconds, trainers = 20, len(sizes)
-    workers = {part.address: part for part in own.add_workers(2)}
+    workers = {part.address: part for part in own_cluster.add_workers(2)}
     fields = {"partitions": trainers, "numSplits": trainers, "readAhead": 0, "epochs": 1}
     one = slow(0, 0, **fields)
     args = {"sizes": sizes, "milliseconds": milliseconds}
     one["dataset"] = {"entryPoint": "wide:slow_splits", "args": args}
-    sidecars = own.add_sidecars({"train": one}, trainers)
+    sidecars = own_cluster.add_sidecars({"train": one}, trainers)
     late = threading.Event()
 
     def read(sidecar: Sidecar) -> list[int]:
@@ -154,44 +154,46 @@ def test_a_replay_that_takes_longer_than_any_wait_is_no_hang(
         with connect(sidecar) as data:
             for batch in data.numpy():
                 found += ids([batch])
-                if len(found) * milliseconds >= 1000 * AGAIN:
+                if len(found) * milliseconds >= 1000 * REPLAY_SECONDS:
                     late.set()
         return found
 
     def kill() -> list[int]:
-        assert late.wait(reading.SECONDS)
-        (busy,) = (worker for worker in own.status().workers if worker.open_streams)
+        assert late.wait(readers.SECONDS)
+        (busy,) = (worker for worker in own_cluster.status().workers if worker.open_streams)
         workers[busy.address].kill()
         return []
 
-    found = reading.at_once([*(lambda s=s: read(s) for s in sidecars), kill])
+    found = readers.run_concurrently([*(lambda s=s: read(s) for s in sidecars), kill])
     assert sorted(itertools.chain(*found)) == list(range(sum(sizes)))
-    told = [entry["what"] for sidecar in sidecars for entry in entries(sidecar, "still waiting")]
-    assert any("workers have replayed" in what for what in told)
-    assert trainers == 1 or any("the other trainers' end" in what for what in told)
+    waits = [entry["what"] for sidecar in sidecars for entry in entries(sidecar, "still waiting")]
+    assert any("workers have replayed" in what for what in waits)
+    assert trainers == 1 or any("the other trainers' end" in what for what in waits)
 
 
 MANY = 300
 
 
-def test_one_worker_serves_hundreds_of_partitions(own: Cluster) -> None:
-    """All of which it has to have open at once: a step needs a row of each, and none ends soon."""
-    own.add_workers(1, "--parallelism", "64")
+def test_one_worker_serves_hundreds_of_partitions(own_cluster: Cluster) -> None:
+    """All partitions are open at once: a step needs a row of each, and none of them ends soon."""
+    own_cluster.add_workers(1, "--parallelism", "64")
     fields = {"partitions": MANY, "numSplits": MANY, "globalBatchSize": MANY}
-    (sidecar,) = own.add_sidecars({"train": slow(2000 * MANY, 20, timeoutSeconds=60, **fields)})
+    (sidecar,) = own_cluster.add_sidecars(
+        {"train": slow(2000 * MANY, 20, timeoutSeconds=60, **fields)}
+    )
     with connect(sidecar) as data:
         steps = [ids([batch]) for batch in itertools.islice(data.numpy(), 3)]
     assert [len(step) for step in steps] == [MANY] * 3
     assert len(set(itertools.chain(*steps))) == 3 * MANY
 
 
-def test_more_partitions_than_workers_have_streams_for_are_told_with_the_remedy(
-    own: Cluster,
+def test_too_many_partitions_for_the_workers_streams_are_an_error_with_a_remedy(
+    own_cluster: Cluster,
 ) -> None:
-    own.add_workers(1, "--max-streams", "4")
-    (sidecar,) = own.add_sidecars({"train": slow(800, 20, partitions=8, numSplits=8)})
+    own_cluster.add_workers(1, "--max-streams", "4")
+    (sidecar,) = own_cluster.add_sidecars({"train": slow(800, 20, partitions=8, numSplits=8)})
     with connect(sidecar) as data:
-        refused(
+        seconds_until_error(
             lambda: next(data.numpy()),
             r"4 streams open \(--max-streams\).*Add workers, or lower spec\.partitions",
         )

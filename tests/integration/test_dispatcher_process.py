@@ -1,4 +1,4 @@
-"""The dispatcher as a process: how it starts, serves, survives and ends."""
+"""The dispatcher as a process: its start, service, restart and end."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ MIB = 1 << 20
 
 
 class Dispatcher:
-    """A running dispatcher process."""
+    """A running_dispatcher dispatcher process."""
 
     def __init__(self, folder: Path, *flags: str, listen: str = "127.0.0.1:0") -> None:
         self.token_file = folder / "token"
@@ -54,13 +54,13 @@ class Dispatcher:
             assert self.process.poll() is None, self.log.read_text()
             assert time.monotonic() < end
             time.sleep(0.02)
-        told = json.loads(ready.read_text())
-        assert told["pid"] == self.process.pid
-        self.address: str = told["address"]
-        self.metrics: str | None = told["metrics"]
+        content = json.loads(ready.read_text())
+        assert content["pid"] == self.process.pid
+        self.address: str = content["address"]
+        self.metrics: str | None = content["metrics"]
 
     def stop(self) -> None:
-        """End it, whatever its state."""
+        """Kill the process, also if it is stopped."""
         self.process.send_signal(signal.SIGCONT)
         self.process.kill()
         self.process.wait()
@@ -71,7 +71,9 @@ def command() -> list[str]:
 
 
 @contextmanager
-def running(folder: Path, *flags: str, listen: str = "127.0.0.1:0") -> Iterator[Dispatcher]:
+def running_dispatcher(
+    folder: Path, *flags: str, listen: str = "127.0.0.1:0"
+) -> Iterator[Dispatcher]:
     dispatcher = Dispatcher(folder, *flags, listen=listen)
     try:
         yield dispatcher
@@ -80,7 +82,7 @@ def running(folder: Path, *flags: str, listen: str = "127.0.0.1:0") -> Iterator[
 
 
 @contextmanager
-def calling(address: str, token: str | None = TOKEN) -> Iterator[tuple[Stub, grpc.Channel]]:
+def open_stub(address: str, token: str | None = TOKEN) -> Iterator[tuple[Stub, grpc.Channel]]:
     credentials = Credentials.from_args(None, {TOKEN_ENV: token} if token else {})
     with serving.open_channel(address, credentials, private=True) as channel:
         yield Stub(channel, SERVICE), channel
@@ -88,13 +90,13 @@ def calling(address: str, token: str | None = TOKEN) -> Iterator[tuple[Stub, grp
 
 @pytest.fixture
 def dispatcher(tmp_path):
-    with running(tmp_path, "--metrics-listen", "127.0.0.1:0") as started:
+    with running_dispatcher(tmp_path, "--metrics-listen", "127.0.0.1:0") as started:
         yield started
 
 
 @pytest.fixture
 def stub(dispatcher):
-    with calling(dispatcher.address) as (stub, _):
+    with open_stub(dispatcher.address) as (stub, _):
         yield stub
 
 
@@ -128,12 +130,12 @@ def chunks(data: bytes) -> Iterator[wire.DatasetChunk]:
 
 
 def test_health_and_reflection_answer(dispatcher):
-    with calling(dispatcher.address, token=None) as (_, channel):
+    with open_stub(dispatcher.address, token=None) as (_, channel):
         health = Stub(channel, HEALTH)
         for service in ("", SERVICE.full_name):
             request = health_pb2.HealthCheckRequest(service=service)
             assert health.Check(request, timeout=5).status == health_pb2.HealthCheckResponse.SERVING
-    with calling(dispatcher.address) as (_, channel):
+    with open_stub(dispatcher.address) as (_, channel):
         asked = reflection_pb2.ServerReflectionRequest(list_services="")
         reflection = Stub(channel, REFLECTION)
         (answer,) = reflection.ServerReflectionInfo(iter([asked]), timeout=5)
@@ -141,8 +143,8 @@ def test_health_and_reflection_answer(dispatcher):
 
 
 @pytest.mark.parametrize("token", [None, "another-token"])
-def test_who_has_no_token_is_refused(dispatcher, token):
-    with calling(dispatcher.address, token) as (stub, _):
+def test_calls_without_the_right_token_are_refused(dispatcher, token):
+    with open_stub(dispatcher.address, token) as (stub, _):
         with pytest.raises(grpc.RpcError) as caught:
             status(stub)
     assert caught.value.code() is grpc.StatusCode.UNAUTHENTICATED
@@ -153,7 +155,7 @@ def test_who_has_no_token_is_refused(dispatcher, token):
     assert TOKEN not in dispatcher.log.read_text()
 
 
-def test_a_token_is_rotated_while_it_runs(dispatcher):
+def test_a_token_can_be_rotated_without_a_restart(dispatcher):
     assert_served(dispatcher, TOKEN)
     dispatcher.token_file.write_text("the-next-token")
     time.sleep(1.1)
@@ -162,7 +164,7 @@ def test_a_token_is_rotated_while_it_runs(dispatcher):
 
 
 def assert_served(dispatcher: Dispatcher, token: str) -> None:
-    with calling(dispatcher.address, token) as (stub, _):
+    with open_stub(dispatcher.address, token) as (stub, _):
         assert status(stub).dispatcher_id
 
 
@@ -176,7 +178,7 @@ def test_metrics_and_health_over_http(dispatcher, stub):
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_it_ends_in_order_within_its_grace(dispatcher, stub, number):
+def test_a_signal_ends_it_within_the_grace_period(dispatcher, stub, number):
     status(stub)
     dispatcher.process.send_signal(number)
     assert dispatcher.process.wait(10) == 0
@@ -185,7 +187,7 @@ def test_it_ends_in_order_within_its_grace(dispatcher, stub, number):
     assert {line["part"] for line in lines} == {"dispatcher"}
 
 
-def test_a_taken_port_ends_the_start_with_one_line_and_status_2(dispatcher):
+def test_a_port_in_use_is_one_line_and_status_2(dispatcher):
     for flag in ("--listen", "--metrics-listen"):
         taken = dispatcher.address if flag == "--listen" else dispatcher.metrics
         done = subprocess.run([*command(), flag, taken], capture_output=True, text=True, timeout=30)
@@ -195,7 +197,7 @@ def test_a_taken_port_ends_the_start_with_one_line_and_status_2(dispatcher):
 
 
 @pytest.mark.parametrize(
-    ("flags", "said"),
+    ("flags", "message"),
     [
         (["--listen", "0.0.0.0:0"], "no token is set"),
         (["--listen", "nowhere"], "--listen: 'nowhere' is not host:port"),
@@ -204,11 +206,11 @@ def test_a_taken_port_ends_the_start_with_one_line_and_status_2(dispatcher):
         (["--ready-file", "/no/such/folder/ready"], "--ready-file /no/such/folder/ready"),
     ],
 )
-def test_bad_configuration_ends_with_status_2(flags, said):
+def test_bad_configuration_ends_with_status_2(flags, message):
     env = {key: value for key, value in os.environ.items() if key != TOKEN_ENV}
     done = subprocess.run([*command(), *flags], capture_output=True, text=True, timeout=30, env=env)
     assert done.returncode == 2
-    assert said in done.stderr
+    assert message in done.stderr
     assert "Traceback" not in done.stderr
 
 
@@ -223,9 +225,9 @@ def test_a_dataset_of_50_mb(stub):
     assert got == data
 
 
-def test_after_a_crash_it_starts_empty_and_learns_everything_anew(tmp_path):
-    """The same channel goes on: nobody has to be restarted with the dispatcher."""
-    with running(tmp_path) as before, calling(before.address) as (stub, _):
+def test_it_starts_empty_after_a_crash_and_registers_members_again(tmp_path):
+    """Clients keep their channel and need no restart."""
+    with running_dispatcher(tmp_path) as before, open_stub(before.address) as (stub, _):
         worker_beat(stub, "w")
         register(stub)
         assert not beat(stub).job_unknown
@@ -235,7 +237,7 @@ def test_after_a_crash_it_starts_empty_and_learns_everything_anew(tmp_path):
         with pytest.raises(grpc.RpcError) as caught:
             beat(stub)
         assert isinstance(statuses.from_rpc_error(caught.value, "x"), UnavailableError)
-        with running(tmp_path, listen=before.address):
+        with running_dispatcher(tmp_path, listen=before.address):
             again = status(stub)
             assert again.dispatcher_id != first.dispatcher_id
             assert (len(again.workers), len(again.consumers), len(again.jobs)) == (0, 0, 0)
@@ -248,9 +250,12 @@ def test_after_a_crash_it_starts_empty_and_learns_everything_anew(tmp_path):
             assert len(status(stub).consumers) == 1
 
 
-def test_a_dispatcher_that_was_stopped_for_a_while_forgets_nobody(tmp_path):
+def test_a_stopped_and_continued_dispatcher_keeps_its_members(tmp_path):
     flags = ("--expiry-seconds", "1.5", "--heartbeat-seconds", "0.5")
-    with running(tmp_path, *flags) as dispatcher, calling(dispatcher.address) as (stub, _):
+    with (
+        running_dispatcher(tmp_path, *flags) as dispatcher,
+        open_stub(dispatcher.address) as (stub, _),
+    ):
         register(stub)
         worker_beat(stub, "w")
         beat(stub)
@@ -264,9 +269,9 @@ def test_a_dispatcher_that_was_stopped_for_a_while_forgets_nobody(tmp_path):
         assert (len(shown.workers), len(shown.consumers)) == (0, 0)
 
 
-def test_a_server_that_hangs_is_noticed_within_seconds_by_an_open_stream(dispatcher):
-    """No deadline on the call: the connection itself notices."""
-    with calling(dispatcher.address) as (_, channel):
+def test_an_open_stream_detects_a_hung_server_within_seconds(dispatcher):
+    """The call has no deadline; the connection itself detects it."""
+    with open_stub(dispatcher.address) as (_, channel):
         watched = Stub(channel, HEALTH).Watch(health_pb2.HealthCheckRequest())
         next(watched)
         dispatcher.process.send_signal(signal.SIGSTOP)
@@ -277,7 +282,7 @@ def test_a_server_that_hangs_is_noticed_within_seconds_by_an_open_stream(dispatc
         assert time.monotonic() - began < 20
 
 
-def test_a_second_trainer_of_the_same_index_fences_the_first_off(stub):
+def test_a_second_trainer_with_the_same_index_fences_the_first(stub):
     register(stub)
     assert not beat(stub, incarnation="1").fenced
     assert not beat(stub, incarnation="2").fenced

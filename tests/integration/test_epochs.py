@@ -1,11 +1,11 @@
-"""Epoch after epoch on one connection, whole ones, broken-off ones, gone on with."""
+"""Many epochs on one connection: complete, aborted, and continued."""
 
 from __future__ import annotations
 
 import random
 from typing import Any
 
-from testing.integration import reading
+from testing.integration import readers
 from testing.integration.cluster import Cluster, spec
 
 ROWS = 300
@@ -18,14 +18,14 @@ INPUT: dict[str, Any] = {
 }
 
 
-def test_an_epoch_begun_ahead_of_time_is_delivered_once(cluster: Cluster) -> None:
-    """The sidecar begins the next epoch before it is asked for: its units must not come twice."""
+def test_an_epoch_that_is_read_ahead_is_delivered_once(cluster: Cluster) -> None:
+    """The sidecar begins the next epoch before a request; its units must not arrive twice."""
     (sidecar,) = cluster.add_sidecars({"epochs": spec(**INPUT)})
     dice = random.Random(7)
-    with reading.connect(sidecar) as data:
+    with readers.connect(sidecar) as data:
         for _ in range(30):
             batches = data.numpy()
-            if dice.random() < 0.3:  # break it off
+            if dice.random() < 0.3:  # abort it
                 for _, _ in zip(range(dice.randrange(4)), batches, strict=False):
                     pass
                 continue
@@ -33,10 +33,10 @@ def test_an_epoch_begun_ahead_of_time_is_delivered_once(cluster: Cluster) -> Non
             assert sorted(ids) == list(range(ROWS))
 
 
-def test_an_epoch_broken_off_goes_on_from_its_position(cluster: Cluster) -> None:
+def test_an_aborted_epoch_continues_from_its_position(cluster: Cluster) -> None:
     (sidecar,) = cluster.add_sidecars({"resumed": spec(**INPUT)})
     dice = random.Random(8)
-    with reading.connect(sidecar) as data:
+    with readers.connect(sidecar) as data:
         for _ in range(10):
             ids: list[int] = []
             cut = dice.randrange(10)

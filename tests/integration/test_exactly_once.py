@@ -1,4 +1,4 @@
-"""Every row once an epoch, counted by its number, for 1, 2 and 4 trainers."""
+"""Each row arrives exactly once per epoch, for 1, 2 and 4 trainers."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from testing.integration import reading
+from testing.integration import readers
 from testing.integration.cluster import Cluster, Sidecar, spec
 from testing.integration.datasets import rows as datasets
-from testing.integration.reading import epoch, global_steps, ids
+from testing.integration.readers import epoch, global_steps, ids
 
-# Eleven splits for four partitions: empty ones, smaller than a batch, and of several batches.
+# Eleven splits for four partitions: empty, smaller than a batch, and of several batches.
 SIZES = [3, 0, 50, 7, 1, 20, 0, 0, 33, 2, 9]
 FILES = [5, 0, 17, 1, 30, 8, 2]
 ALL = list(range(sum(SIZES)))
@@ -45,7 +45,7 @@ def _inputs(pattern: str) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def trainers(shared: Cluster, tmp_path_factory: pytest.TempPathFactory) -> dict[int, list[Sidecar]]:
-    """The sidecars of a run on so many trainers; inputs are called CASE-TRAINERS."""
+    """Start the sidecars of each number of trainers. The inputs are called CASE-TRAINERS."""
     inputs = _inputs(datasets.write_files(tmp_path_factory.mktemp("files"), FILES))
     return {
         n: shared.add_sidecars({f"{case}-{n}": one for case, one in inputs.items()}, n)
@@ -55,15 +55,15 @@ def trainers(shared: Cluster, tmp_path_factory: pytest.TempPathFactory) -> dict[
 
 @pytest.mark.parametrize("consumers", TRAINERS)
 @pytest.mark.parametrize("case", CASES)
-def test_every_row_comes_once(
+def test_every_row_arrives_once(
     cluster: Cluster, trainers: dict[int, list[Sidecar]], case: str, consumers: int
 ) -> None:
     count, fields = CASES[case]
-    read = reading.read(trainers[consumers], f"{case}-{consumers}", epochs=2)
+    read = readers.read(trainers[consumers], f"{case}-{consumers}", epochs=2)
     first, second = (global_steps(epoch(read, number)) for number in (0, 1))
     for steps in (first, second):
         assert sorted(itertools.chain(*steps)) == list(range(count))
-    if case != "few-splits":  # three splits may be dealt alike
+    if case != "few-splits":  # three splits can get the same order twice
         assert first != second
     batch = fields.get("globalBatchSize", 16) // consumers
     for epochs in read:
@@ -73,7 +73,7 @@ def test_every_row_comes_once(
 
 
 def assert_only_the_last_is_partial(sizes: list[int], batch: int) -> None:
-    """Full batches, then at most one smaller one, then none but empty ones."""
+    """Require full batches, then at most one smaller one, then only empty ones."""
     filled = [size for size in sizes if size]
     assert sizes == filled + [0] * (len(sizes) - len(filled))
     assert all(size == batch for size in filled[:-1])
@@ -81,9 +81,9 @@ def assert_only_the_last_is_partial(sizes: list[int], batch: int) -> None:
 
 
 def test_a_trainer_without_rows_gets_empty_batches(cluster: Cluster) -> None:
-    # Split 1 alone has rows, so one of the two trainers has none.
+    # Only split 1 has rows, so one of the two trainers has none.
     inputs = {"lopsided": spec("rows:uneven", {"sizes": [0, 21]}, numSplits=2, globalBatchSize=8)}
-    read = reading.read(cluster.add_sidecars(inputs, 2), epochs=1)
+    read = readers.read(cluster.add_sidecars(inputs, 2), epochs=1)
     steps = epoch(read)
     sizes = sorted([len(batch["id"]) for batch in batches] for batches in steps)
     assert sizes == [[0] * 6, [4, 4, 4, 4, 4, 1]]
@@ -93,11 +93,11 @@ def test_a_trainer_without_rows_gets_empty_batches(cluster: Cluster) -> None:
 
 
 @pytest.mark.parametrize("consumers", [1, 2])
-def test_drop_leaves_out_what_fills_no_batch(cluster: Cluster, consumers: int) -> None:
+def test_drop_removes_rows_that_fill_no_batch(cluster: Cluster, consumers: int) -> None:
     name = f"drop-{consumers}"
     one = spec("rows:uneven", {"sizes": SIZES}, numSplits=len(SIZES), partitions=4,
                globalBatchSize=8, remainder="drop")  # fmt: skip
-    steps = epoch(reading.read(cluster.add_sidecars({name: one}, consumers)))
+    steps = epoch(readers.read(cluster.add_sidecars({name: one}, consumers)))
     assert {len(batch["id"]) for batches in steps for batch in batches} == {8 // consumers}
     found = list(itertools.chain(*global_steps(steps)))
     assert len(found) == len(set(found))
@@ -107,32 +107,32 @@ def test_drop_leaves_out_what_fills_no_batch(cluster: Cluster, consumers: int) -
 
 
 @pytest.mark.parametrize("consumers", [1, 2])
-def test_pad_fills_up_with_zeros(cluster: Cluster, consumers: int) -> None:
+def test_pad_fills_the_last_batch_with_zeros(cluster: Cluster, consumers: int) -> None:
     name = f"pad-{consumers}"
     one = spec("rows:uneven", {"sizes": SIZES}, numSplits=len(SIZES), partitions=4,
                globalBatchSize=8, remainder="pad")  # fmt: skip
-    steps = epoch(reading.read(cluster.add_sidecars({name: one}, consumers)))
+    steps = epoch(readers.read(cluster.add_sidecars({name: one}, consumers)))
     assert {len(batch["id"]) for batches in steps for batch in batches} == {8 // consumers}
     padding = len(steps[0]) * 8 - len(ALL)
-    # Row 0 is one more zero.
+    # Row 0 is also a zero.
     counts = Counter(itertools.chain(*global_steps(steps)))
     assert counts == Counter(ALL) + Counter({0: padding})
 
 
-def test_parallel_epochs_give_everything_to_each_in_its_own_order(cluster: Cluster) -> None:
+def test_in_parallel_epochs_each_trainer_reads_all_rows_in_its_own_order(cluster: Cluster) -> None:
     one = spec("rows:shuffled", {"rows": 103}, processingMode="parallel_epochs")
-    read = reading.read(cluster.add_sidecars({"parallel": one}, 2), epochs=2)
+    read = readers.read(cluster.add_sidecars({"parallel": one}, 2), epochs=2)
     orders = [ids(batches) for epochs in read for batches in epochs]
     assert all(sorted(order) == list(range(103)) for order in orders)
     assert len({tuple(order) for order in orders}) == 4
 
 
 @pytest.mark.parametrize("consumers", [1, 2])
-def test_whole_elements_pass_as_they_are(cluster: Cluster, consumers: int) -> None:
-    # Batches of 6 of the user's own, the last of a split smaller; nobody names a global batch.
+def test_whole_elements_pass_unchanged(cluster: Cluster, consumers: int) -> None:
+    # The user's own batches of 6; the last one of a split is smaller. There is no global batch.
     name = f"whole-{consumers}"
     one = spec("rows:uneven", {"sizes": SIZES, "batch": 6}, numSplits=len(SIZES), partitions=4)
-    steps = epoch(reading.read(cluster.add_sidecars({name: one}, consumers)))
+    steps = epoch(readers.read(cluster.add_sidecars({name: one}, consumers)))
     elements = [ids([element]) for batches in steps for element in batches]
     assert sorted(itertools.chain(*elements)) == ALL
     before = 0
@@ -145,11 +145,11 @@ def test_whole_elements_pass_as_they_are(cluster: Cluster, consumers: int) -> No
 
 
 @pytest.mark.parametrize("consumers", [1, 2])
-def test_an_endless_dataset_goes_on(cluster: Cluster, consumers: int) -> None:
+def test_an_endless_dataset_repeats_its_rows(cluster: Cluster, consumers: int) -> None:
     name = f"endless-{consumers}"
     one = spec("rows:endless", {"rows": 12}, partitions=4, globalBatchSize=4)
     sidecars = cluster.add_sidecars({name: one}, consumers)
-    steps = global_steps(epoch(reading.read(sidecars, epochs=1, steps=30)))
-    # Each of the four partitions goes round its three rows, one row a step.
+    steps = global_steps(epoch(readers.read(sidecars, epochs=1, steps=30)))
+    # Each of the four partitions repeats its three rows, one row per step.
     assert Counter(itertools.chain(*steps)) == dict.fromkeys(range(12), 10)
     assert steps[:3] == steps[3:6]

@@ -1,4 +1,4 @@
-"""The contract between injection, sidecar and client: a pod runs exactly as it was patched."""
+"""A pod runs as injection patched it: the contract between injection, sidecar and client."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from distributed_input_operator.injection.workloads import COMPLETION_INDEX
 from distributed_input_operator.objects.shared import shared_objects
 from distributed_input_operator.objects.snapshot import Settings
 from testing.integration.cluster import Cluster
-from testing.integration.kubelet import IMAGE_USER, Node, can_run
+from testing.integration.kubelet import IMAGE_USER, PodRunner, reason_not_to_run
 
-pytestmark = pytest.mark.skipif(bool(can_run()), reason=can_run())
+pytestmark = pytest.mark.skipif(bool(reason_not_to_run()), reason=reason_not_to_run())
 
 TRAINER = Path(__file__).parents[2] / "testing" / "integration" / "injected_trainer.py"
-ROOT, SOMEONE = 0, 1000  # the trainers' users; root has no rights over others' files
+ROOT, USER = 0, 1000  # users of the trainers; root has no access to others' files
 INPUTS = ("train", "eval")
 
 
 def resource(name: str, **spec: Any) -> DistributedInput:
-    """An input."""
+    """Return a resource."""
     spec = {"sidecar": {"buffer": "4Mi"}, "partitions": 2, **spec}
     head = {"apiVersion": API_VERSION, "kind": KIND, "metadata": {"name": name}}
     return DistributedInput.model_validate({**head, "spec": spec})
@@ -44,7 +44,7 @@ def inputs_of() -> dict[str, DistributedInput]:
 
 
 def objects_of(inputs: dict[str, DistributedInput], cluster: Cluster) -> dict[Any, Any]:
-    """The ConfigMaps and Secrets that the operator makes."""
+    """Return the ConfigMaps and Secrets that the operator creates."""
     made = {}
     for name, one in inputs.items():
         objects = shared_objects(one, Settings("worker:1", "sidecar:1"))
@@ -55,7 +55,7 @@ def objects_of(inputs: dict[str, DistributedInput], cluster: Cluster) -> dict[An
 
 
 def pods_of(inputs: dict[str, DistributedInput], monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """Two pods of an Indexed Job, as the webhook leaves them."""
+    """Return two pods of an Indexed Job after injection."""
     spec = {"completionMode": "Indexed", "completions": 2, "parallelism": 2}
     job = {"metadata": {"name": "fit"}, "spec": spec}
     made = []
@@ -70,7 +70,7 @@ def pods_of(inputs: dict[str, DistributedInput], monkeypatch: pytest.MonkeyPatch
             },
             "spec": {"containers": [{"name": "trainer"}]},
         }
-        # Two pods share this machine's ports, and others may use the usual ones.
+        # Both pods share this machine's ports, and other processes may use the defaults.
         monkeypatch.setattr(names, "METRICS_PORT", 21000 + os.getpid() % 20000 + index)
         made.append(inject(pod, {"Job": job}, inputs.__getitem__, "sidecar:1"))
     return made
@@ -78,7 +78,7 @@ def pods_of(inputs: dict[str, DistributedInput], monkeypatch: pytest.MonkeyPatch
 
 @pytest.fixture
 def own() -> Iterator[Cluster]:
-    """A cluster of this file's own: jobs are known by their inputs' names."""
+    """Start a separate cluster, because the names of inputs identify jobs."""
     with Cluster() as cluster:
         cluster.add_workers(2)
         yield cluster
@@ -87,14 +87,14 @@ def own() -> Iterator[Cluster]:
 def test_trainers_read_through_the_sidecar_of_their_patch(
     own: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # The cluster's dispatcher stands for the Services of both.
+    # The cluster's dispatcher represents the Services of both inputs.
     monkeypatch.setattr(names, "DISPATCHER_PORT", int(own.address.rpartition(":")[2]))
     inputs = inputs_of()
     pods, objects = pods_of(inputs, monkeypatch), objects_of(inputs, own)
     hosts = [names.dispatcher(name) for name in INPUTS]
-    with Node(pods[0], objects, hosts) as first, Node(pods[1], objects, hosts) as second:
+    with PodRunner(pods[0], objects, hosts) as first, PodRunner(pods[1], objects, hosts) as second:
         trainers = []
-        for node, pod, user in ((first, pods[0], SOMEONE), (second, pods[1], ROOT)):
+        for node, pod, user in ((first, pods[0], USER), (second, pods[1], ROOT)):
             (sidecar,) = pod["spec"]["initContainers"]
             node.probe(node.start(sidecar, IMAGE_USER), sidecar)
             (trainer,) = pod["spec"]["containers"]

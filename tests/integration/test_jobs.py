@@ -1,4 +1,4 @@
-"""Several jobs read one input: each its own epoch and positions, over shared sources."""
+"""Several jobs read one input: each has its own epochs and positions, and they share rows."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ import pytest
 import distributed_input
 from distributed_input.api.errors import ConfigError, FencedError, UnavailableError
 from distributed_input.client.input import FOLDER_ENV, JOB_ENV, Input
-from distributed_input.client.reader import Reader
-from testing.integration import reading
+from distributed_input.client.reader import InputReader
+from testing.integration import readers
 from testing.integration.cluster import Cluster, Part, Sidecar, spec
-from testing.integration.reading import ids
+from testing.integration.readers import ids
 
 ROWS, BATCH = 96, 8
-SCRAPED = ["--metrics-listen", "127.0.0.1:0"]
+METRICS_FLAGS = ["--metrics-listen", "127.0.0.1:0"]
 FIELDS: dict[str, Any] = {"partitions": 4, "numSplits": 8, "globalBatchSize": BATCH}
 
 
 def connect(sidecar: Sidecar, job: str, name: str = "rows") -> Input:
-    return Input(Reader(sidecar.shared, name, 20.0, job))
+    return Input(InputReader(sidecar.shared, name, 20.0, job))
 
 
 @pytest.fixture(scope="module")
@@ -43,17 +43,19 @@ def test_two_jobs_read_side_by_side_in_one_process(cluster: Cluster, sidecar: Si
         for a, b in zip(one.numpy(), two.numpy(), strict=True):
             first += ids([a])
             second += ids([b])
-        assert first == second  # the order is the input's, not the job's
+        assert first == second  # the order belongs to the input
         assert sorted(first) == list(range(ROWS))
         assert (one.job, two.job, own.job) == ("one", "two", "")
-        later = [ids([batch]) for batch in one.numpy()]  # its second epoch, and the other's first
-        again = [ids([batch]) for batch in own.numpy()]
-        assert list(itertools.chain(*again)) == first
+        later = [
+            ids([batch]) for batch in one.numpy()
+        ]  # the second epoch of one, the first of the other
+        first_epoch = [ids([batch]) for batch in own.numpy()]
+        assert list(itertools.chain(*first_epoch)) == first
         assert sorted(itertools.chain(*later)) == list(range(ROWS))
-        assert later != again
+        assert later != first_epoch
 
 
-def test_jobs_have_numbers_of_trainers_of_their_own(cluster: Cluster) -> None:
+def test_jobs_may_have_different_numbers_of_trainers(cluster: Cluster) -> None:
     inputs = {"topology": spec("rows:numbered", {"rows": ROWS}, **FIELDS)}
     alone, pair = cluster.add_sidecars(inputs), cluster.add_sidecars(inputs, 2)
 
@@ -62,7 +64,7 @@ def test_jobs_have_numbers_of_trainers_of_their_own(cluster: Cluster) -> None:
             return [ids([batch]) for batch in data.numpy()]
 
     calls = [(alone[0], "single"), (pair[0], "pair"), (pair[1], "pair")]
-    found = reading.at_once([lambda call=call: read(*call) for call in calls])
+    found = readers.run_concurrently([lambda call=call: read(*call) for call in calls])
     steps = [sorted(a + b) for a, b in zip(found[1], found[2], strict=True)]
     assert steps == [sorted(step) for step in found[0]]
     assert sorted(itertools.chain(*steps)) == list(range(ROWS))
@@ -80,7 +82,7 @@ def test_a_checkpoint_of_one_job_starts_another(cluster: Cluster, sidecar: Sidec
     assert sorted(itertools.chain(*before, *rest)) == list(range(ROWS))
 
 
-def test_a_second_reader_fences_the_first_of_its_job_alone(
+def test_a_second_reader_fences_only_the_first_reader_of_its_job(
     cluster: Cluster, sidecar: Sidecar
 ) -> None:
     with connect(sidecar, "fenced") as first, connect(sidecar, "other") as other:
@@ -109,8 +111,8 @@ def test_the_environment_names_the_job(
             distributed_input.connect("rows", job=bad)
 
 
-def test_an_unknown_job_is_told_with_those_in_use(cluster: Cluster) -> None:
-    """The trainer's dataset comes with consumer 0, and nobody is consumer 0 of this job."""
+def test_an_unknown_job_is_an_error_with_the_known_jobs(cluster: Cluster) -> None:
+    """Consumer 0 provides the trainer's dataset, and this job has no consumer 0."""
     second = cluster.add_sidecars({"brought": spec(timeoutSeconds=2)}, 2, only=1)[0]
     with (
         connect(second, "nobody", "brought") as data,
@@ -119,20 +121,20 @@ def test_an_unknown_job_is_told_with_those_in_use(cluster: Cluster) -> None:
         next(data.numpy())
 
 
-# Shared sources. A dataset that is slow to make, so that jobs meet.
+# Shared rows. The dataset is slow, so that the jobs share streams.
 
 WIDE: dict[str, Any] = {"rows": 480, "kib": 64, "milliseconds": 2}
 
 
 @pytest.fixture
-def own() -> Iterator[Cluster]:
-    with Cluster() as made:
-        yield made
-        print(made.news())
+def own_cluster() -> Iterator[Cluster]:
+    with Cluster() as cluster:
+        yield cluster
+        print(cluster.new_log_lines())
 
 
-def counted(worker: Part, name: str) -> float:
-    """A metric of a worker."""
+def metric_of(worker: Part, name: str) -> float:
+    """Return a metric of a worker."""
     address = worker.wait_ready()["metrics"]
     with urllib.request.urlopen(f"http://{address}/metrics", timeout=5) as answer:
         for line in answer.read().decode().splitlines():
@@ -147,31 +149,31 @@ def jobs_of(cluster: Cluster, count: int) -> list[Input]:
     return [connect(cluster.add_sidecars(inputs)[0], f"job-{number}") for number in range(count)]
 
 
-def test_a_worker_killed_while_jobs_share_costs_none_of_them_a_row(own: Cluster) -> None:
-    first, second = own.add_workers(2, *SCRAPED)
-    jobs = jobs_of(own, 3)
+def test_no_job_loses_a_row_if_a_worker_is_killed_while_they_share(own_cluster: Cluster) -> None:
+    first, second = own_cluster.add_workers(2, *METRICS_FLAGS)
+    jobs = jobs_of(own_cluster, 3)
 
     def read(data: Input) -> list[int]:
         found = []
         for step, batch in enumerate(data.numpy()):
             found += ids([batch])
             if data is jobs[0] and step == 20:
-                assert counted(second, "worker_shared_rows_total") > 0
+                assert metric_of(second, "worker_shared_rows_total") > 0
                 first.signal(signal.SIGKILL)
         return found
 
-    found = reading.at_once([lambda data=data: read(data) for data in jobs])
+    found = readers.run_concurrently([lambda data=data: read(data) for data in jobs])
     assert found[0] == found[1] == found[2]
     assert sorted(found[0]) == list(range(WIDE["rows"]))
-    assert counted(second, "worker_shared_rows_total") > 0
+    assert metric_of(second, "worker_shared_rows_total") > 0
 
 
-def test_jobs_that_start_together_cost_little_more_than_one(own: Cluster) -> None:
-    (worker,) = own.add_workers(1, *SCRAPED)
-    jobs = jobs_of(own, 4)
-    found = reading.at_once([lambda data=data: ids(data.numpy()) for data in jobs])
+def test_jobs_that_start_together_share_nearly_all_rows(own_cluster: Cluster) -> None:
+    (worker,) = own_cluster.add_workers(1, *METRICS_FLAGS)
+    jobs = jobs_of(own_cluster, 4)
+    found = readers.run_concurrently([lambda data=data: ids(data.numpy()) for data in jobs])
     assert all(sorted(one) == list(range(WIDE["rows"])) for one in found)
-    sent = counted(worker, "worker_rows_total")
-    made = sent - counted(worker, "worker_shared_rows_total")
+    sent = metric_of(worker, "worker_rows_total")
+    computed = sent - metric_of(worker, "worker_shared_rows_total")
     assert sent == 4 * WIDE["rows"]
-    assert made <= 1.5 * WIDE["rows"], f"{made:.0f} rows were made of {WIDE['rows']}"
+    assert computed <= 1.5 * WIDE["rows"], f"{computed:.0f} rows were computed of {WIDE['rows']}"

@@ -1,4 +1,4 @@
-"""Numpy batches, in a trainer that has never heard of TensorFlow."""
+"""Numpy batches, in a trainer without TensorFlow."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from testing.integration import reading
+from testing.integration import readers
 from testing.integration.cluster import Cluster, spec
 
-TRAINER = Path(__file__).parents[2] / "testing" / "integration" / "numpy_only.py"
+TRAINER = Path(__file__).parents[2] / "testing" / "integration" / "numpy_trainer.py"
 
 
-def test_a_trainer_without_tensorflow(cluster: Cluster) -> None:
+def test_a_trainer_reads_without_tensorflow(cluster: Cluster) -> None:
     (sidecar,) = cluster.add_sidecars(
         {"numpy": spec("rows:shuffled", {"rows": 50}, partitions=2, numSplits=3)}
     )
@@ -29,34 +29,34 @@ def test_a_trainer_without_tensorflow(cluster: Cluster) -> None:
     assert sorted(json.loads(done.stdout)) == list(range(50))
 
 
-def test_batches_are_views_that_nobody_can_write(cluster: Cluster) -> None:
+def test_batches_are_read_only_views(cluster: Cluster) -> None:
     (sidecar,) = cluster.add_sidecars({"views": spec("rows:numbered", globalBatchSize=10)})
-    with reading.connect(sidecar) as data:
+    with readers.connect(sidecar) as data:
         batch = next(data.numpy())
         assert not batch["id"].flags.writeable
         assert not batch["id"].flags.owndata
         with pytest.raises(ValueError, match="read-only"):
             batch["id"][0] = 1
-    assert np.all(batch["square"] == batch["id"] ** 2)  # still there
+    assert np.all(batch["square"] == batch["id"] ** 2)  # still readable after close
 
 
-def test_a_new_iterator_is_the_next_epoch(cluster: Cluster) -> None:
+def test_a_new_iterator_reads_the_next_epoch(cluster: Cluster) -> None:
     (sidecar,) = cluster.add_sidecars(
         {"epochs": spec("rows:shuffled", {"rows": 50}, partitions=2, numSplits=3)}
     )
-    (whole,) = reading.read([sidecar], epochs=3)
-    (some,) = reading.read([sidecar], epochs=2, steps=1)
-    with reading.connect(sidecar) as data:
+    (whole,) = readers.read([sidecar], epochs=3)
+    (some,) = readers.read([sidecar], epochs=2, steps=1)
+    with readers.connect(sidecar) as data:
         for number in range(3):
             iterator = data.numpy()
-            first = reading.copied(next(iterator))
-            assert reading.ids([first]) == reading.ids(whole[number][:1])
-    assert [reading.ids(one) for one in some] == [reading.ids(one[:1]) for one in whole[:2]]
+            first = readers.copy_batch(next(iterator))
+            assert readers.ids([first]) == readers.ids(whole[number][:1])
+    assert [readers.ids(one) for one in some] == [readers.ids(one[:1]) for one in whole[:2]]
 
 
 def test_an_older_iterator_ends_with_an_error(cluster: Cluster) -> None:
     (sidecar,) = cluster.add_sidecars({"iterators": spec("rows:numbered", globalBatchSize=10)})
-    with reading.connect(sidecar) as data:
+    with readers.connect(sidecar) as data:
         older = data.numpy()
         next(older)
         newer = data.numpy()

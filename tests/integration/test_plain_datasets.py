@@ -1,6 +1,6 @@
-"""A trainer's own dataset: what cannot be sent, and a trainer that starts anew with another one.
+"""The trainer's own dataset: a dataset that cannot be sent, and one that changes.
 
-How a plain dataset is sharded is looked at in tests/compat.
+tests/compat tests how a plain dataset is sharded.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ import pytest
 import tensorflow as tf
 
 from distributed_input.api.errors import ConfigError
-from testing.integration import devices, reading
+from testing.integration import devices, readers
 from testing.integration.cluster import Cluster, spec
-from testing.integration.reading import ids
+from testing.integration.readers import ids
 
 assert devices.CPUS  # configured before TensorFlow starts
 
@@ -24,17 +24,17 @@ def test_a_dataset_that_calls_python_is_refused(cluster: Cluster) -> None:
 
     dataset = tf.data.Dataset.range(8).map(lambda row: tf.py_function(halve, [row], tf.int64))
     (sidecar,) = cluster.add_sidecars({"calls-python": spec()})
-    with reading.connect(sidecar) as data:
+    with readers.connect(sidecar) as data:
         with pytest.raises(ConfigError, match=r"calls Python.*entry point"):
             data.dataset(dataset.map(lambda row: tf.ensure_shape(row, [])))
 
 
-def test_a_trainer_that_starts_anew_may_bring_another_dataset(cluster: Cluster) -> None:
-    """Its sidecar lives on: a container that restarts, or the next cell of a notebook."""
+def test_a_restarted_trainer_may_provide_another_dataset(cluster: Cluster) -> None:
+    """The sidecar continues, as when a container restarts or a notebook runs its next cell."""
     (sidecar,) = cluster.add_sidecars({"changed": spec(partitions=2, numSplits=2)})
     for count in (20, 30):
         rows = tf.data.Dataset.range(count).map(lambda row: {"id": row})
-        with reading.connect(sidecar) as data:
+        with readers.connect(sidecar) as data:
             dataset = data.dataset(lambda ctx, rows=rows: sharded(rows, ctx), global_batch_size=4)
             assert sorted(ids(dataset.as_numpy_iterator())) == list(range(count))
 

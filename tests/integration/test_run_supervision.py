@@ -1,6 +1,6 @@
-"""`distributed-input run` as a kubelet: what it does when something ends, or is ended.
+"""How `distributed-input run` supervises its processes, and what happens when one of them ends.
 
-Real processes; our own parts are stand-ins, which start, live and die as the real ones do.
+The processes are real. The product's own parts are fakes, which start, live and end like them.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ import pytest
 
 from distributed_input.runner import folders
 from testing.integration.run_supervision.harness import (
-    DEAF,
+    IGNORES_SIGNALS,
     LISTENING,
     Run,
     pidfd_of_ready,
+    processes_end_with,
     python,
-    starting,
-    tell,
+    run_starter,
     wait_for_state,
     wait_readable,
     wait_until_started,
-    watched,
+    write_line,
 )
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="watches processes in /proc")
@@ -36,11 +36,11 @@ Start = Callable[..., Run]
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Start]:
-    yield from starting(tmp_path)
+    yield from run_starter(tmp_path)
 
 
-def left_over(home: Path) -> list[Path]:
-    """Folders of the test's runs that are still there; in shared memory, of all dead runs."""
+def remaining_folders(home: Path) -> list[Path]:
+    """Return remaining folders of the test's runs, and of all dead runs in shared memory."""
     shared = Path(f"/dev/shm/distributed-input-{os.getuid()}").glob("run-*")
     dead = [folder for folder in shared if folders._is_stale(folder)]
     return [*home.glob("distributed-input-*/run-*"), *dead]
@@ -53,22 +53,22 @@ def left_over(home: Path) -> list[Path]:
     ("ending", "status"),
     [("exit 0", 0), ("exit 7", 7), ("kill -KILL $$", 137), ("kill -SEGV $$", 139)],
 )
-def test_the_exit_status_is_the_trainers(start: Start, ending: str, status: int) -> None:
+def test_the_exit_status_is_that_of_the_trainer(start: Start, ending: str, status: int) -> None:
     run = start(["sh", "-c", ending])
     assert run.wait() == status
     assert run.report()["status"] == status
-    assert left_over(run.home) == []
+    assert remaining_folders(run.home) == []
 
 
 def test_the_trainer_has_the_runners_streams_and_folder(start: Start) -> None:
     run = start(["sh", "-c", 'read line; echo "$line $PWD"; echo oops >&2'])
-    tell(run, "hello")
+    write_line(run, "hello")
     assert run.wait() == 0
     assert run.out.rest() == f"hello {run.home}"
     assert "oops" in run.err.rest().splitlines()
 
 
-def test_arguments_arrive_as_they_are(start: Start) -> None:
+def test_arguments_arrive_unchanged(start: Start) -> None:
     run = start(["printf", "%s|", "a b", "--", "--trainers", "*"])
     assert run.wait() == 0
     assert run.out.rest() == "a b|--|--trainers|*|"
@@ -80,7 +80,7 @@ def test_a_missing_command_is_status_127_and_starts_nothing(start: Start) -> Non
     assert run.err.rest() == "distributed-input: no-such-trainer: command not found"
 
 
-def test_a_mistake_in_the_file_is_one_line_and_status_2(start: Start) -> None:
+def test_an_error_in_the_file_is_one_line_and_status_2(start: Start) -> None:
     run = start(["true"], file="apiVersion: distributed-input.dev/v1alpha1\nkind: DistributedInput")
     assert run.wait() == 2
     (line,) = run.err.rest().splitlines()
@@ -88,7 +88,7 @@ def test_a_mistake_in_the_file_is_one_line_and_status_2(start: Start) -> None:
     assert "input.yaml" in line
 
 
-def test_without_a_command_the_message_shows_how(start: Start) -> None:
+def test_a_run_without_a_command_prints_an_example(start: Start) -> None:
     run = start([])
     assert run.wait() == 2
     assert "`-- python train.py`" in run.err.rest()
@@ -100,12 +100,12 @@ def test_without_a_command_the_message_shows_how(start: Start) -> None:
 def test_sigint_reaches_the_trainer(start: Start) -> None:
     run = start(python(LISTENING))
     run.out.wait_for("ready")
-    with watched(run) as names:
+    with processes_end_with(run) as names:
         run.signal(signal.SIGINT)
         assert run.wait() == 50 + signal.SIGINT
     parts = ["dispatcher", "guard-0", "sidecar-0", "trainer-0", "worker-0", "worker-1"]
     assert names == parts
-    assert left_over(run.home) == []
+    assert remaining_folders(run.home) == []
 
 
 def test_sigterm_reaches_the_trainer(start: Start) -> None:
@@ -116,17 +116,17 @@ def test_sigterm_reaches_the_trainer(start: Start) -> None:
 
 
 def test_sigint_reaches_all_of_a_shells_children(start: Start) -> None:
-    # The shell waits for its child, as it does at a terminal; only the child decides.
+    # The shell waits for its child, as on a terminal. The child determines the status.
     run = start(["sh", "-c", f"{shlex.join(python(LISTENING))}; exit $?"])
     run.out.wait_for("ready")
     run.signal(signal.SIGINT)
     assert run.wait() in (50 + signal.SIGINT, 128 + signal.SIGINT)
 
 
-def test_a_second_and_third_interrupt_end_a_deaf_trainer(start: Start) -> None:
-    run = start(python(DEAF))
+def test_three_interrupts_end_a_trainer_that_ignores_signals(start: Start) -> None:
+    run = start(python(IGNORES_SIGNALS))
     run.out.wait_for("ready")
-    with watched(run):
+    with processes_end_with(run):
         run.signal(signal.SIGINT)
         run.err.wait_for("SIGINT: the trainer got it")
         run.signal(signal.SIGINT)
@@ -135,20 +135,20 @@ def test_a_second_and_third_interrupt_end_a_deaf_trainer(start: Start) -> None:
         assert run.wait() == 137
 
 
-def test_a_deaf_trainer_is_killed_when_its_grace_is_over(start: Start) -> None:
-    run = start(python(DEAF), "--grace-seconds", "0.3")
+def test_a_trainer_that_ignores_signals_is_killed_after_the_grace_period(start: Start) -> None:
+    run = start(python(IGNORES_SIGNALS), "--grace-seconds", "0.3")
     run.out.wait_for("ready")
     run.signal(signal.SIGTERM)
     assert run.wait() == 137
 
 
 def test_an_interrupt_while_parts_start_ends_the_run(start: Start) -> None:
-    run = start(["true"], STANDIN_WORKER="never")
+    run = start(["true"], FAKE_WORKER="never")
     wait_until_started(run, "worker-1")
-    with watched(run):
+    with processes_end_with(run):
         run.signal(signal.SIGINT)
         assert run.wait() == 130
-    assert left_over(run.home) == []
+    assert remaining_folders(run.home) == []
 
 
 def test_an_ignored_hangup_stays_ignored(start: Start) -> None:
@@ -159,7 +159,7 @@ def test_an_ignored_hangup_stays_ignored(start: Start) -> None:
         signal.signal(signal.SIGHUP, before)
     run.out.wait_for("ready")
     run.signal(signal.SIGHUP)
-    tell(run, "4")
+    write_line(run, "4")
     assert run.wait() == 4
 
 
@@ -173,42 +173,42 @@ def test_ctrl_z_stops_the_trainer_too(start: Start) -> None:
     wait_for_state(trainer, "T")
     run.signal(signal.SIGCONT)
     wait_for_state(trainer, "S")
-    tell(run, "0")
+    write_line(run, "0")
     assert run.wait() == 0
 
 
-# The runner is killed.
+# Death of the runner.
 
 
 @pytest.mark.parametrize("hiding", ["", "setsid", "env -i setsid"])
-def test_nothing_outlives_a_killed_runner(start: Start, hiding: str) -> None:
-    # An orphan that ignores SIGTERM; then in a session of its own; then unmarked too.
-    run = start(["sh", "-c", f"({hiding} {shlex.join(python(DEAF))} &); read x"])
+def test_no_process_outlives_a_killed_runner(start: Start, hiding: str) -> None:
+    # An orphan that ignores SIGTERM; then in its own session; then also without a mark.
+    run = start(["sh", "-c", f"({hiding} {shlex.join(python(IGNORES_SIGNALS))} &); read x"])
     ended = pidfd_of_ready(run)
     shared = Path(str(run.ready("sidecar-0")["address"]))
     assert shared.is_dir()
-    with watched(run):
+    with processes_end_with(run):
         run.signal(signal.SIGKILL)
         run.wait()
     assert wait_readable(ended)
-    assert left_over(run.home) == []
+    assert remaining_folders(run.home) == []
     assert not shared.exists()
 
 
-def test_nothing_outlives_a_runner_that_is_killed_while_parts_start(start: Start) -> None:
-    run = start(["true"], STANDIN_WORKER="never")
+def test_no_process_outlives_a_runner_that_is_killed_while_parts_start(start: Start) -> None:
+    run = start(["true"], FAKE_WORKER="never")
     wait_until_started(run, "worker-1")
-    with watched(run) as names:
+    with processes_end_with(run) as names:
         run.signal(signal.SIGKILL)
         run.wait()
     assert {"dispatcher", "worker-0", "guard-0"} <= set(names)
 
 
-def test_the_next_start_ends_what_a_killed_runner_and_guard_left(start: Start) -> None:
-    run = start(["sh", "-c", f"setsid {shlex.join(python(DEAF))} & wait"])
+def test_the_next_run_ends_processes_of_a_killed_runner_and_guard(start: Start) -> None:
+    run = start(["sh", "-c", f"setsid {shlex.join(python(IGNORES_SIGNALS))} & wait"])
     run.out.wait_for("ready")
     folder = run.folder
-    with watched(run):
+    with processes_end_with(run):
         os.kill(run.pid("guard-0"), signal.SIGKILL)
         run.signal(signal.SIGKILL)
         run.wait()
@@ -223,29 +223,31 @@ def test_a_live_runs_folder_is_not_removed(start: Start) -> None:
     folder = run.folder
     assert start(["true"]).wait() == 0
     assert folder.exists()
-    tell(run, "0")
+    write_line(run, "0")
     assert run.wait() == 0
 
 
-def test_what_a_trainer_leaves_running_ends_with_it(start: Start) -> None:
-    run = start(["sh", "-c", f"(env -i setsid {shlex.join(python(DEAF))} &); read x; exit 6"])
+def test_background_processes_end_with_the_trainer(start: Start) -> None:
+    run = start(
+        ["sh", "-c", f"(env -i setsid {shlex.join(python(IGNORES_SIGNALS))} &); read x; exit 6"]
+    )
     ended = pidfd_of_ready(run)
-    tell(run, "end")
+    write_line(run, "end")
     assert run.wait() == 6
     assert wait_readable(ended, 0)
 
 
-def test_a_killed_guard_takes_the_trainer_along(start: Start) -> None:
-    run = start(["sh", "-c", f"{shlex.join(python(DEAF))} & wait"])
+def test_the_trainer_ends_with_a_killed_guard(start: Start) -> None:
+    run = start(["sh", "-c", f"{shlex.join(python(IGNORES_SIGNALS))} & wait"])
     ended = pidfd_of_ready(run)
-    with watched(run):
+    with processes_end_with(run):
         os.kill(run.pid("guard-0"), signal.SIGKILL)
         assert run.wait() == 137
     assert wait_readable(ended, 0)
 
 
-def test_a_trainer_ends_with_its_guard_even_where_the_runner_does_nothing(start: Start) -> None:
-    run = start(python(DEAF))
+def test_the_trainer_ends_with_a_killed_guard_while_the_runner_is_stopped(start: Start) -> None:
+    run = start(python(IGNORES_SIGNALS))
     ended = pidfd_of_ready(run)
     run.signal(signal.SIGSTOP)
     os.kill(run.pid("guard-0"), signal.SIGKILL)
@@ -254,11 +256,11 @@ def test_a_trainer_ends_with_its_guard_even_where_the_runner_does_nothing(start:
     assert run.wait() == 137
 
 
-# Parts crash.
+# Crashes of parts.
 
 
 @pytest.mark.parametrize("part", ["dispatcher", "worker-1", "sidecar-0"])
-def test_a_crashed_part_comes_back(start: Start, part: str) -> None:
+def test_a_crashed_part_restarts(start: Start, part: str) -> None:
     run = start(python(LISTENING))
     run.out.wait_for("ready")
     before = run.ready(part)
@@ -267,13 +269,13 @@ def test_a_crashed_part_comes_back(start: Start, part: str) -> None:
     after = wait_until_started(run, part, before["pid"])
     same_address = after["address"] == before["address"]
     assert same_address == (part != "worker-1")  # others find a worker through the dispatcher
-    tell(run, "0")
+    write_line(run, "0")
     assert run.wait() == 0
     assert run.report()["processes"][part]["restarts"] == 1
 
 
-def test_a_part_that_crashes_again_and_again_ends_the_run(start: Start) -> None:
-    run = start(python(LISTENING), STANDIN_SIDECAR="die:0.1")
+def test_a_part_that_crashes_repeatedly_ends_the_run(start: Start) -> None:
+    run = start(python(LISTENING), FAKE_SIDECAR="die:0.1")
     assert run.wait() == 3
     text = run.err.rest()
     assert "sidecar-0 was killed by SIGSEGV" in text
@@ -283,33 +285,33 @@ def test_a_part_that_crashes_again_and_again_ends_the_run(start: Start) -> None:
     assert (kept / "sidecar-0.log").exists()
 
 
-def test_a_worker_that_cannot_import_ends_the_run_with_its_words(start: Start) -> None:
-    run = start(["echo", "never"], STANDIN_WORKER="exit:1")
+def test_a_worker_that_cannot_import_ends_the_run_with_its_message(start: Start) -> None:
+    run = start(["echo", "never"], FAKE_WORKER="exit:1")
     assert run.wait() == 3
     text = run.err.rest()
     assert "No module named 'digits' [it ended 3 times in a row before it was ready]" in text
     assert run.out.rest() == ""
-    assert left_over(run.home) == []
+    assert remaining_folders(run.home) == []
 
 
-def test_a_part_that_refuses_its_configuration_is_not_started_again(start: Start) -> None:
-    run = start(["echo", "never"], STANDIN_DISPATCHER="exit:2")
+def test_a_part_that_refuses_its_configuration_does_not_restart(start: Start) -> None:
+    run = start(["echo", "never"], FAKE_DISPATCHER="exit:2")
     assert run.wait() == 3
     assert "restart" not in run.err.rest()
     assert run.report()["cause"]
 
 
-def test_a_part_that_is_never_ready_is_named_after_the_deadline(start: Start) -> None:
-    run = start(["echo", "never"], "--start-timeout", "0.5", STANDIN_SIDECAR="never")
+def test_a_part_that_is_never_ready_is_reported_after_the_deadline(start: Start) -> None:
+    run = start(["echo", "never"], "--start-timeout", "0.5", FAKE_SIDECAR="never")
     assert run.wait() == 3
     assert "waiting for sidecar-0 (starting)" in run.err.rest()
 
 
-def test_deaf_parts_are_killed_at_the_end(start: Start) -> None:
-    run = start(python(LISTENING), STANDIN_WORKER="deaf")
+def test_parts_that_ignore_sigterm_are_killed_at_the_end(start: Start) -> None:
+    run = start(python(LISTENING), FAKE_WORKER="ignore-term")
     run.out.wait_for("ready")
-    with watched(run):
-        tell(run, "0")
+    with processes_end_with(run):
+        write_line(run, "0")
         assert run.wait() == 0
 
 
@@ -328,7 +330,7 @@ def test_two_trainers_form_a_cluster(start: Start) -> None:
     assert second.endswith('"task": {"type": "worker", "index": 1}}')
 
 
-def test_a_tf_config_of_the_users_stays(start: Start) -> None:
+def test_the_users_tf_config_is_kept(start: Start) -> None:
     run = start(["printenv", "TF_CONFIG"], "--trainers", "2", TF_CONFIG="{}")
     assert run.wait() == 0
     assert sorted(run.out.rest().splitlines()) == ["[1] {}", "{}"]
@@ -341,21 +343,21 @@ def test_a_failed_trainer_stops_the_others(start: Start) -> None:
     assert "trainer-1 ended with status 9: stopping the others" in run.err.rest()
 
 
-def test_several_inputs_share_a_sidecar(start: Start) -> None:
-    second = "\n---\n".join(
+def test_several_inputs_share_one_sidecar(start: Start) -> None:
+    two_inputs = "\n---\n".join(
         f"apiVersion: distributed-input.dev/v1alpha1\nkind: DistributedInput\n"
         f"metadata: {{name: {name}}}"
         for name in ("train", "eval")
     )
-    run = start(python(LISTENING), file=second)
+    run = start(python(LISTENING), file=two_inputs)
     run.out.wait_for("ready")
-    with watched(run) as names:
-        tell(run, "0")
+    with processes_end_with(run) as names:
+        write_line(run, "0")
         assert run.wait() == 0
     parts = ["eval-dispatcher", "eval-worker-0", "guard-0", "sidecar-0", "train-dispatcher"]
     assert names == [*parts, "train-worker-0", "trainer-0"]
 
 
-def test_kept_logs(start: Start, tmp_path: Path) -> None:
+def test_keep_logs_copies_the_logs(start: Start, tmp_path: Path) -> None:
     assert start(["true"], "--keep-logs", str(tmp_path / "logs")).wait() == 0
     assert "worker serves" in (tmp_path / "logs" / "worker-0.log").read_text()

@@ -1,4 +1,4 @@
-"""Batches are read where they lie, and a slot is used again only when nobody reads it any more."""
+"""Batches are views of shared memory, and a slot is reused only after its last reader."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ import tensorflow as tf
 
 from distributed_input.api.errors import DistributedInputError
 from distributed_input.client.input import Input
-from testing.integration import reading
+from testing.integration import readers
 from testing.integration.cluster import Cluster, Sidecar, spec
 from testing.integration.devices import CPUS
 
-# Batches of 1 MiB and a little, so that the ring has room for 15; halves of it for two replicas.
-# (Where a unit is small it is copied: that is quicker.)
+# Batches of slightly more than 1 MiB, so that 15 fit; half of that for two replicas.
+# (Small units are copied, because that is faster.)
 WIDTH = 64 << 10
 BATCH = 16
 SLOT = BATCH * WIDTH
@@ -35,38 +35,38 @@ WIDE = spec(
 
 @pytest.fixture(scope="module")
 def sidecar(shared: Cluster) -> Sidecar:
-    # The last have no epoch to read ahead into.
+    # The last inputs have no further epoch to read ahead.
     return shared.add_sidecars(
         {n: {**WIDE, "epochs": {"g": 3, "h": 1, "i": 1, "j": 1}.get(n)} for n in "abcdefghij"}
     )[0]
 
 
-def assert_intact(batch: Any, was: Any = None) -> None:
-    """Every row has the bytes of its number, and is the row that it was."""
+def assert_intact(batch: Any, numbers_before: Any = None) -> None:
+    """Check that every row has the bytes of its number, and the number that it had."""
     numbers, content = np.asarray(batch["id"]), np.asarray(batch["bytes"])
     assert np.array_equal(content, np.broadcast_to((numbers % 251)[:, None], content.shape))
-    if was is not None:
-        assert np.array_equal(numbers, was)
+    if numbers_before is not None:
+        assert np.array_equal(numbers, numbers_before)
 
 
 def numbers_of(batches: list[Any]) -> list[Any]:
-    """Copies of the row ids of batches that are held."""
+    """Return copies of the row ids of held batches."""
     return [np.array(batch["id"]) for batch in batches]
 
 
 def assert_all_intact(batches: list[Any], numbers: list[Any]) -> None:
-    for batch, was in zip(batches, numbers, strict=True):
-        assert_intact(batch, was)
+    for batch, before in zip(batches, numbers, strict=True):
+        assert_intact(batch, before)
 
 
 def used(cluster: Cluster, name: str) -> float:
-    """Bytes of an input's ring that are in use, as its sidecar last reported."""
+    """Return the bytes in use of an input's shared memory, as its sidecar last reported."""
     (found,) = [c.last.buffer_fill for c in cluster.status().consumers if c.last.job == name]
     return found * RING
 
 
 def eventually(holds: Callable[[], bool], seconds: float = 20.0) -> None:
-    """Wait until something that is only reported now and then is so."""
+    """Wait until a condition holds that is only reported periodically."""
     deadline = time.monotonic() + seconds
     while not holds():
         assert time.monotonic() < deadline
@@ -74,13 +74,16 @@ def eventually(holds: Callable[[], bool], seconds: float = 20.0) -> None:
 
 
 def ring_of(data: Input) -> tuple[int, int]:
-    """Where the ring lies in this process: its address and size in bytes."""
-    channel = data._reader._channel
+    """Return the address and size of the shared memory in this process."""
+    channel = data._reader._session.channel
     return channel.address, data._reader.welcome.ring_bytes
 
 
 def address_of(tensor: Any) -> int:
-    """Where a tensor's memory lies; numpy's view of an eager tensor on the CPU is no copy."""
+    """Return the address of a tensor's memory.
+
+    Numpy's view of an eager CPU tensor is not a copy.
+    """
     return int(np.asarray(memoryview(tensor)).__array_interface__["data"][0])
 
 
@@ -89,8 +92,8 @@ def in_ring(data: Input, address: int) -> bool:
     return start <= address < start + size
 
 
-def test_a_dense_tensor_is_the_ring(cluster: Cluster, sidecar: Sidecar) -> None:
-    with reading.connect(sidecar, "a") as data:
+def test_a_dense_tensor_is_a_view_of_shared_memory(cluster: Cluster, sidecar: Sidecar) -> None:
+    with readers.connect(sidecar, "a") as data:
         batch = next(iter(data.dataset()))
         for tensor in batch.values():
             assert in_ring(data, address_of(tensor))
@@ -98,9 +101,9 @@ def test_a_dense_tensor_is_the_ring(cluster: Cluster, sidecar: Sidecar) -> None:
         assert in_ring(data, array.__array_interface__["data"][0])
 
 
-def test_a_replicas_tensor_is_the_ring(cluster: Cluster, sidecar: Sidecar) -> None:
+def test_a_replicas_tensor_is_a_view_of_shared_memory(cluster: Cluster, sidecar: Sidecar) -> None:
     strategy = tf.distribute.MirroredStrategy(CPUS)
-    with reading.connect(sidecar, "b") as data:
+    with readers.connect(sidecar, "b") as data:
         batch = next(iter(data.distribute(strategy)))
         first, second = strategy.experimental_local_results(batch["bytes"])
         assert (first.shape, second.shape) == ((8, WIDTH), (8, WIDTH))
@@ -116,7 +119,7 @@ def tensors(data: Input) -> Iterator[Any]:
 
 
 def replicas(data: Input) -> Iterator[Any]:
-    """What each of two replicas gets, one after the other."""
+    """Yield the batches of each of two replicas, one after another."""
     strategy = tf.distribute.MirroredStrategy(CPUS)
     for batch in data.distribute(strategy):
         parts = {k: strategy.experimental_local_results(v) for k, v in batch.items()}
@@ -131,27 +134,27 @@ WAYS: dict[str, Callable[[Input], Iterator[Any]]] = {
 
 
 @pytest.mark.parametrize("name", WAYS)
-def test_what_is_held_is_not_written_over(cluster: Cluster, sidecar: Sidecar, name: str) -> None:
-    with reading.connect(sidecar, name) as data:
+def test_held_batches_are_not_overwritten(cluster: Cluster, sidecar: Sidecar, name: str) -> None:
+    with readers.connect(sidecar, name) as data:
         batches = WAYS[name](data)
         held = list(itertools.islice(batches, 2 * HELD if name == "e" else HELD))
-        were = numbers_of(held)
+        numbers_before = numbers_of(held)
         count = 0
-        for batch in batches:  # the ring goes round several times
+        for batch in batches:  # the slots are reused several times
             assert_intact(batch)
             count += len(batch["id"])
         assert count == ROWS - HELD * BATCH
-        assert_all_intact(held, were)
-        # Every other one goes back and is used again; the rest stays what it was.
+        assert_all_intact(held, numbers_before)
+        # Every second slot is released and reused; the others do not change.
         kept = held[::2]
         del held, batch, batches
         for batch in WAYS[name](data):
             assert_intact(batch)
-        assert_all_intact(kept, were[::2])
+        assert_all_intact(kept, numbers_before[::2])
 
 
 def test_a_slice_keeps_its_slot(cluster: Cluster, sidecar: Sidecar) -> None:
-    with reading.connect(sidecar, "f") as data:
+    with readers.connect(sidecar, "f") as data:
         batches = data.numpy()
         rows = [np.asarray(next(batches)["bytes"])[3:5, 7:9] for _ in range(HELD)]
         expected = [row.copy() for row in rows]
@@ -161,39 +164,39 @@ def test_a_slice_keeps_its_slot(cluster: Cluster, sidecar: Sidecar) -> None:
 
 
 @pytest.mark.parametrize("ending", ["closed", "replaced", "refused"])
-def test_what_is_held_outlives_its_reader(cluster: Cluster, sidecar: Sidecar, ending: str) -> None:
-    """And is not written over by what a later reader of the same process gets."""
-    data = reading.connect(sidecar, "g")
+def test_held_batches_outlive_their_reader(cluster: Cluster, sidecar: Sidecar, ending: str) -> None:
+    """A later reader of the same process does not overwrite them."""
+    data = readers.connect(sidecar, "g")
     batches = data.numpy()
     held = list(itertools.islice(batches, HELD))
-    were = numbers_of(held)
+    numbers_before = numbers_of(held)
     if ending == "closed":
         data.close()
     if ending == "refused":  # the sidecar ends the connection
-        data._reader._channel.send(start={"generation": 9, "epoch": 10**6})
+        data._reader._session.channel.send(start={"generation": 9, "epoch": 10**6})
         with pytest.raises(DistributedInputError, match=r"spec\.epochs"):
             for _ in batches:
                 pass
-    with reading.connect(sidecar, "g") as later:
+    with readers.connect(sidecar, "g") as later:
         for _ in range(2):
             assert sum(len(batch["id"]) for batch in later.numpy()) == ROWS
-            assert_all_intact(held, were)
-    # The ring is all there again once they are dropped, though the first reader still lives.
+            assert_all_intact(held, numbers_before)
+    # All slots are free after the batches are dropped, although the first reader still exists.
     del held, batches, _
-    with reading.connect(sidecar, "g") as later:
+    with readers.connect(sidecar, "g") as later:
         held = list(itertools.islice(later.numpy(), 14))
         assert_all_intact(held, numbers_of(held))
     data.close()
 
 
 @pytest.mark.parametrize("ending", ["kill", "stop"])
-def test_what_is_held_outlives_its_sidecar(cluster: Cluster, ending: str) -> None:
+def test_held_batches_outlive_their_sidecar(cluster: Cluster, ending: str) -> None:
     inputs = {f"outlived-{ending}": WIDE}
     (sidecar,) = cluster.add_sidecars(inputs)
-    with reading.connect(sidecar) as data:
+    with readers.connect(sidecar) as data:
         batches = data.numpy()
         held = list(itertools.islice(batches, HELD))
-        were = numbers_of(held)
+        numbers_before = numbers_of(held)
         sidecar.kill() if ending == "kill" else sidecar.stop()
         cluster.add_sidecars(inputs, folder=sidecar.shared)
         rest = 0
@@ -201,18 +204,18 @@ def test_what_is_held_outlives_its_sidecar(cluster: Cluster, ending: str) -> Non
             assert_intact(batch)
             rest += len(batch["id"])
         assert rest == ROWS - HELD * BATCH
-        assert_all_intact(held, were)
+        assert_all_intact(held, numbers_before)
 
 
 @pytest.mark.parametrize(("name", "way"), [("h", numpy_batches), ("i", tensors), ("j", replicas)])
-def test_releasing_everything_empties_the_ring(
+def test_releasing_all_batches_frees_all_slots(
     cluster: Cluster, sidecar: Sidecar, name: str, way: Callable[..., Any]
 ) -> None:
-    with reading.connect(sidecar, name) as data:
+    with readers.connect(sidecar, name) as data:
         held = collections.deque(way(data), maxlen=HELD)
         eventually(lambda: used(cluster, name) >= HELD / 2 * SLOT)
         del held
         gc.collect()
-        # The last few are told of with the next wait.
+        # The client reports the last releases with its next wait.
         eventually(lambda: used(cluster, name) < 8 * SLOT)
     eventually(lambda: used(cluster, name) == 0)

@@ -179,6 +179,29 @@ def test_an_input_that_is_deleted_while_the_watches_list_again_stays_deleted(
         assert_forgotten(cluster, proxy, operator, before[0])
 
 
+def test_children_are_not_created_again_before_their_input_is_known_to_be_deleted(
+    cluster: Cluster, proxy: Proxy, tmp_path, names
+) -> None:
+    """Only the inputs are listed again: the watches of children report that these are deleted."""
+    before: list[int] = []
+
+    def meanwhile() -> None:
+        cluster.delete(INPUT.kind, "gone")
+        before.append(len(proxy.writes))
+        eventually(lambda: not cluster.children("gone"), every=0.05)
+        time.sleep(_QUIET_SECONDS)
+
+    flags = ("--namespace", cluster.namespace)
+    with running(proxy.kubeconfig, cluster.namespace, tmp_path, *_NO_RESYNC, *flags) as operator:
+        eventually(lambda: all_watched(proxy))
+        works(cluster, "gone", 3)  # the operator has read its token
+        eventually(lambda: len(cluster.pods("gone")) == 3)
+        proxy.hold(kopf_list(INPUT.plural), meanwhile)
+        proxy.expire(INPUT.plural)
+        eventually(lambda: before)
+        assert_forgotten(cluster, proxy, operator, before[0])
+
+
 def test_children_that_are_deleted_between_the_lists_and_the_watches_are_created_again(
     cluster: Cluster, proxy: Proxy, tmp_path, names
 ) -> None:
@@ -207,10 +230,10 @@ def test_a_policy_that_is_deleted_between_the_lists_and_the_watches_is_not_in_fo
     apply(cluster, {"name": "all", "namespaces": [cluster.namespace], "limits": {"workers": 2}})
     path = POLICY.path(None, "cluster")
 
-    def delete() -> None:
+    def meanwhile() -> None:
         cluster.call("DELETE", path)
 
-    proxy.hold(kopf_list(), delete)
+    proxy.hold(kopf_list(), meanwhile)
     try:
         with running(proxy.kubeconfig, cluster.namespace, tmp_path, *_NO_RESYNC, *flags):
             eventually(lambda: all_watched(proxy))

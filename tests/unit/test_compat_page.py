@@ -1,4 +1,4 @@
-"""The page says what came of the tests, not what they claim."""
+"""docs/compatibility.md shows the outcomes of the tests."""
 
 from __future__ import annotations
 
@@ -7,18 +7,27 @@ from typing import Any
 import pytest
 
 from testing.compat.behaviour import Behaviour, Reference
-from testing.compat.page import Result, page, with_what_is_known
+from testing.compat.page import Result, page, with_earlier_outcomes
 
 
-def result(outcome: str = "passed", why: str = "", test: str = "test_it", **fields: Any) -> Result:
-    made = {"reference": Reference.GUIDE, "shows": "a thing", "call": "`call()`", **fields}
-    return Result(Behaviour(**made), "tests/compat/test_file.py", test, outcome, why)
+def result(
+    outcome: str = "passed", reason: str = "", test: str = "test_it", **fields: Any
+) -> Result:
+    fields_of_behaviour = {
+        "reference": Reference.GUIDE,
+        "shows": "a thing",
+        "call": "`call()`",
+        **fields,
+    }
+    return Result(
+        Behaviour(**fields_of_behaviour), "tests/compat/test_file.py", test, outcome, reason
+    )
 
 
 def statuses(*results: Result) -> list[str]:
-    """The last column of every row."""
+    """Return the last column of every row."""
     lines = page(results, "It ran.").splitlines()
-    rows = [line for line in lines if line.startswith("| ") and "shown there" not in line]
+    rows = [line for line in lines if line.startswith("| ") and "Documented behaviour" not in line]
     return [row.removesuffix(" |").rsplit(" | ", 1)[1] for row in rows]
 
 
@@ -36,13 +45,13 @@ def test_the_status_is_the_worst_outcome(outcomes: list[str], status: str) -> No
     assert statuses(*(result(one, "no torch" * (one == "skipped")) for one in outcomes)) == [status]
 
 
-def test_absent_hardware_and_differences_are_told() -> None:
-    told = statuses(result(needs="a TPU", note="Ours is sorted"))
-    assert told == ["passed on CPUs; the rest needs a TPU. Ours is sorted"]
+def test_the_status_names_missing_hardware_and_differences() -> None:
+    found = statuses(result(needs="a TPU", note="Ours is sorted"))
+    assert found == ["passed on CPUs; the rest needs a TPU. Ours is sorted"]
 
 
-def test_tests_of_one_behaviour_are_one_row_in_its_references_section() -> None:
-    made = page(
+def test_tests_of_the_same_behaviour_are_one_row() -> None:
+    fields_of_behaviour = page(
         [
             result(test="test_one"),
             result(reference=Reference.DATASET, shows="x | y"),
@@ -50,18 +59,18 @@ def test_tests_of_one_behaviour_are_one_row_in_its_references_section() -> None:
         ],
         "It ran.",
     )
-    guide, dataset = made.split("## ")[1:]
+    guide, dataset = fields_of_behaviour.split("## ")[1:]
     assert guide.count("a thing") == 1
     for test in ("test_one", "test_two"):
         assert f"[{test}](../tests/compat/test_file.py)" in guide
     assert "x \\| y" in dataset
 
 
-def test_what_cannot_run_here_stays_as_it_was_shown_elsewhere() -> None:
+def test_a_skipped_test_keeps_its_earlier_row() -> None:
     passed, skipped, failed = (
         page([result(one, "no torch" * (one == "skipped"))], "It ran.")
         for one in ("passed", "skipped", "failed")
     )
-    assert with_what_is_known(skipped, passed) == passed
-    assert with_what_is_known(skipped, "") == skipped
-    assert with_what_is_known(failed, passed) == failed
+    assert with_earlier_outcomes(skipped, passed) == passed
+    assert with_earlier_outcomes(skipped, "") == skipped
+    assert with_earlier_outcomes(failed, passed) == failed

@@ -1,4 +1,4 @@
-"""Dataset functions with mistakes in them."""
+"""Dataset functions with errors."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ import tensorflow as tf
 
 def raises(ctx: Any) -> tf.data.Dataset:
     folder: Any = None
-    return folder.joinpath("rows")  # the mistake
+    return folder.joinpath("rows")  # the error
 
 
 def raises_slowly(ctx: Any) -> tf.data.Dataset:
-    """After the trainer has begun to tell that it waits."""
+    """Raise after the trainer has begun to report that it waits."""
     time.sleep(2.5)
     raise OSError("the bucket is gone")
 
 
 def raises_late(ctx: Any, at: int = 30) -> tf.data.Dataset:
-    """One row of many fails."""
+    """Fail at one of many rows."""
     rows = tf.data.Dataset.range(100).shard(ctx.num_input_pipelines, ctx.input_pipeline_id)
 
     def check(row: Any) -> dict[str, Any]:
@@ -37,12 +37,12 @@ def raises_late(ctx: Any, at: int = 30) -> tf.data.Dataset:
 def raises_in_python(ctx: Any) -> Iterator[dict[str, Any]]:
     for row in range(100):
         if row == 30:
-            raise OSError(f"row {row} cannot be read")  # the mistake
+            raise OSError(f"row {row} cannot be read")  # the error
         yield {"id": np.int64(row)}
 
 
 def differing(ctx: Any) -> tf.data.Dataset:
-    """The last split has another type."""
+    """Return a dataset whose last split has another type."""
     last = ctx.input_pipeline_id == ctx.num_input_pipelines - 1
     dtype = tf.float32 if last else tf.int64
     return tf.data.Dataset.range(10).map(lambda row: {"id": row, "value": tf.cast(row, dtype)})
@@ -52,17 +52,17 @@ def no_dataset(ctx: Any) -> int:
     return 7
 
 
-def imports_what_is_not_there(ctx: Any) -> tf.data.Dataset:
+def imports_missing_package(ctx: Any) -> tf.data.Dataset:
     import no_such_package  # noqa: F401
 
     return tf.data.Dataset.range(1)
 
 
 def nothing(ctx: Any) -> tf.data.Dataset:
-    """No rows at all, which is no mistake."""
+    """Return a dataset without rows, which is not an error."""
     return tf.data.Dataset.range(0).map(lambda row: {"id": row})
 
 
 def mixed_widths(ctx: Any) -> tf.data.Dataset:
-    """Rows of differing shapes, which no batch can hold."""
+    """Return rows of different shapes, which cannot be batched."""
     return tf.data.Dataset.range(8).map(lambda row: {"id": row, "value": tf.range(row)})

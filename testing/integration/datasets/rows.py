@@ -1,4 +1,4 @@
-"""Rows that carry their number, so that a test can count them. `id` is unique in an epoch."""
+"""Rows that contain their number, so that a test can count them. `id` is unique in an epoch."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ def _with_values(dataset: tf.data.Dataset) -> tf.data.Dataset:
 
 
 def numbered(ctx: Any, rows: int = 100, batch: int = 0) -> tf.data.Dataset:
-    """Row r in split r mod n; in batches of `batch`, where given."""
+    """Return row r in split r mod n, in batches of `batch` if given."""
     dataset = _with_values(_sharded(tf.data.Dataset.range(rows), ctx))
     return dataset.batch(batch) if batch else dataset
 
 
 def uneven(ctx: Any, sizes: Sequence[int], batch: int = 0) -> tf.data.Dataset:
-    """Split s has sizes[s] rows: none, fewer than a batch, or many batches."""
+    """Return sizes[s] rows in split s: none, fewer than a batch, or many batches."""
     before = sum(sizes[: ctx.input_pipeline_id])
     dataset = tf.data.Dataset.range(before, before + sizes[ctx.input_pipeline_id])
     dataset = _with_values(dataset)
@@ -31,13 +31,16 @@ def uneven(ctx: Any, sizes: Sequence[int], batch: int = 0) -> tf.data.Dataset:
 
 
 def shuffled(ctx: Any, rows: int = 100, global_batch: int = 32) -> tf.data.Dataset:
-    """Shuffled without a seed, then sharded: right only if all splits shuffle alike."""
+    """Return rows that are shuffled without a seed and then sharded.
+
+    The result is correct only if all splits shuffle in the same way.
+    """
     dataset = _sharded(tf.data.Dataset.range(rows).shuffle(rows), ctx)
     return _with_values(dataset).batch(ctx.get_per_replica_batch_size(global_batch))
 
 
 def augmented(ctx: Any, rows: int = 100, global_batch: int = 32) -> tf.data.Dataset:
-    """Shuffled, and with random values made in parallel."""
+    """Return shuffled rows with random values that are computed in parallel."""
 
     def augment(row: Any) -> dict[str, Any]:
         noise = tf.random.uniform([3]) + tf.random.normal([3])
@@ -50,12 +53,12 @@ def augmented(ctx: Any, rows: int = 100, global_batch: int = 32) -> tf.data.Data
 
 
 def endless(ctx: Any, rows: int = 12) -> tf.data.Dataset:
-    """Each split's rows again and again."""
+    """Repeat each split's rows without end."""
     return _with_values(_sharded(tf.data.Dataset.range(rows), ctx).repeat())
 
 
 def listed(ctx: Any, pattern: str) -> tf.data.Dataset:
-    """TFRecord files of eight-byte numbers: listed in shuffled order, then sharded."""
+    """Read TFRecord files of eight-byte numbers, listed in shuffled order and then sharded."""
     files = _sharded(tf.data.Dataset.list_files(pattern), ctx)
     return files.interleave(tf.data.TFRecordDataset, cycle_length=2).map(
         lambda record: {"id": tf.io.decode_raw(record, tf.int64)[0]}
@@ -63,7 +66,7 @@ def listed(ctx: Any, pattern: str) -> tf.data.Dataset:
 
 
 def write_files(folder: Any, sizes: Sequence[int]) -> str:
-    """Files for `listed`, of so many rows each; the pattern that matches them."""
+    """Write files for `listed` with these numbers of rows; return the pattern that matches them."""
     row = 0
     for number, size in enumerate(sizes):
         with tf.io.TFRecordWriter(f"{folder}/part-{number:03d}.tfrecord") as writer:

@@ -1,4 +1,4 @@
-"""Starts `distributed-input run` with stand-ins, and watches it and its processes."""
+"""Starts `distributed-input run` with fake parts, and observes it and its processes."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from typing import IO, Any
 
 from distributed_input.runner.processes import guard
 
-STANDINS = (str(Path(__file__).with_name("run_standins.py")),)
-REAL = ("-m", "distributed_input.cli", "run")
+WITH_FAKES = (str(Path(__file__).with_name("run_with_fakes.py")),)
+WITH_REAL_PARTS = ("-m", "distributed_input.cli", "run")
 SECONDS = 60.0
-"""For what should take one, or ten where TensorFlow starts: the machine may be busy."""
+"""Timeout of all waits. An idle machine needs 1 s, or 10 s to start TensorFlow."""
 
 INPUT = """\
 apiVersion: distributed-input.dev/v1alpha1
@@ -34,7 +34,7 @@ spec:
 
 
 class Lines:
-    """The lines of a pipe, as they come."""
+    """The lines of a pipe, as they arrive."""
 
     def __init__(self, pipe: IO[str] | None) -> None:
         self.seen: list[str] = []
@@ -49,7 +49,7 @@ class Lines:
         self._queue.put(None)
 
     def wait_for(self, pattern: str) -> re.Match[str]:
-        """The first line from here on in which `pattern` is found."""
+        """Return the first following line that contains `pattern`."""
         deadline = time.monotonic() + SECONDS
         while True:
             with contextlib.suppress(queue.Empty):
@@ -63,14 +63,24 @@ class Lines:
                 raise AssertionError(f"no {pattern!r} in time:\n" + "\n".join(self.seen))
 
     def rest(self) -> str:
-        """Everything, once the pipe has ended."""
+        """Wait for the end of the pipe and return everything."""
         while (line := self._queue.get(timeout=SECONDS)) is not None:
             self.seen.append(line)
         return "\n".join(self.seen)
 
 
 class Run:
-    """One runner as a process, its folders below `home`. `terminal`: for stdout and stderr."""
+    """One process of the runner, with its folders below `home`.
+
+    Args:
+        home: working folder and TMPDIR.
+        command: the trainer's command.
+        flags: the runner's flags.
+        file: content of the input file.
+        program: the runner's program.
+        terminal: descriptor for stdout and stderr, in place of pipes.
+        env: additional variables.
+    """
 
     def __init__(
         self,
@@ -78,7 +88,7 @@ class Run:
         command: Sequence[str],
         *flags: str,
         file: str = INPUT,
-        program: Sequence[str] = STANDINS,
+        program: Sequence[str] = WITH_FAKES,
         terminal: int | None = None,
         **env: str,
     ) -> None:
@@ -108,22 +118,22 @@ class Run:
 
     @property
     def name(self) -> str:
-        """The run's name, the mark of its processes."""
+        """The run's name, which marks its processes."""
         return self.folder.name.removeprefix("run-")
 
     def pid(self, part: str) -> int:
-        """The pid of the live process of `part`."""
-        wanted = guard.mark(self.name, part)
-        (found,) = (pid for pid, mark in guard.marked(wanted) if mark == wanted)
+        """Return the process id of the live process of `part`."""
+        expected = guard.mark(self.name, part)
+        (found,) = (pid for pid, mark in guard.marked(expected) if mark == expected)
         return found
 
     def ready(self, part: str) -> dict[str, Any]:
-        """What `part` wrote when it last became ready."""
+        """Return the ready file that `part` wrote last."""
         found: dict[str, Any] = json.loads((self.folder / f"{part}.ready").read_text())
         return found
 
     def report(self) -> dict[str, Any]:
-        """The run's numbers."""
+        """Return the run's report."""
         found: dict[str, Any] = json.loads(self.report_file.read_text())
         return found
 
@@ -132,11 +142,11 @@ class Run:
         self.process.send_signal(number)
 
     def wait(self) -> int:
-        """The exit status."""
+        """Return the exit status."""
         return self.process.wait(SECONDS)
 
     def close(self) -> None:
-        """Kill it, if the test has not ended it."""
+        """Kill the runner if it still runs."""
         if self.process.poll() is None:
             self.process.kill()
             self.process.wait()
@@ -146,10 +156,11 @@ class Run:
 
 
 @contextlib.contextmanager
-def watched(run: Run) -> Iterator[list[str]]:
-    """The marks of the processes of `run` at the start; at the end all of them must have ended.
+def processes_end_with(run: Run) -> Iterator[list[str]]:
+    """Yield the marks of the processes of `run`. Require that they end within 5 s after the block.
 
-    Within 5 seconds, by the kernel's word (pidfd), with nothing new in their place.
+    The ends are detected with pidfds. Raises AssertionError if a process lives, or if a new one
+    exists.
     """
     name = run.name
     marks = dict(guard.marked(guard.mark(name, "")))
@@ -172,12 +183,12 @@ def watched(run: Run) -> Iterator[list[str]]:
 
 
 def with_default_signals() -> None:
-    """Let children get SIGINT even where whoever started the tests ignores it."""
+    """Restore the default action of SIGINT, if the tests were started with SIGINT ignored."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-# Says "ready", and ends with what it reads; or with status 50 + n at signal n.
+# Prints "ready". Exits with the status that it reads, or with 50 + n after signal n.
 LISTENING = """
 import os, signal, sys
 for number in (signal.SIGINT, signal.SIGTERM):
@@ -185,8 +196,8 @@ for number in (signal.SIGINT, signal.SIGTERM):
 print("ready", flush=True)
 sys.exit(int(sys.stdin.readline()))
 """
-# Says "ready PID", and ends at SIGKILL only.
-DEAF = """
+# Prints "ready PID" and ends only after SIGKILL.
+IGNORES_SIGNALS = """
 import os, signal
 signal.signal(signal.SIGINT, signal.SIG_IGN)
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -197,12 +208,12 @@ while True:
 
 
 def python(code: str) -> list[str]:
-    """A trainer command that runs `code`."""
+    """Return a trainer command that runs `code`."""
     return [sys.executable, "-S", "-c", code]
 
 
-def starting(home: Path) -> Iterator[Callable[..., Run]]:
-    """For a fixture: starts runs as `Run` does, and ends what a test leaves."""
+def run_starter(home: Path) -> Iterator[Callable[..., Run]]:
+    """Yield a function that starts runs as `Run` does. End all remaining runs. For a fixture."""
     with_default_signals()
     runs: list[Run] = []
 
@@ -215,7 +226,7 @@ def starting(home: Path) -> Iterator[Callable[..., Run]]:
         run.close()
 
 
-def tell(run: Run, line: str) -> None:
+def write_line(run: Run, line: str) -> None:
     """Write a line to the runner's stdin, which is the trainer's."""
     assert run.process.stdin
     run.process.stdin.write(f"{line}\n")
@@ -223,27 +234,27 @@ def tell(run: Run, line: str) -> None:
 
 
 def pidfd_of_ready(run: Run) -> int:
-    """A descriptor that becomes readable when the process that says "ready PID" ends."""
+    """Return a descriptor that becomes readable when the process that prints "ready PID" ends."""
     return os.pidfd_open(int(run.out.wait_for(r"ready (\d+)")[1]))
 
 
 def wait_readable(descriptor: int, seconds: float = SECONDS) -> bool:
-    """Wait until a descriptor is readable, and close it; whether it was in time."""
+    """Wait until a descriptor is readable, and close it. Return whether it was in time."""
     readable, _, _ = select.select([descriptor], [], [], seconds)
     os.close(descriptor)
     return bool(readable)
 
 
-def wait_until(condition: Callable[[], bool], seen: object = "") -> None:
-    """For what has no event."""
+def wait_until(condition: Callable[[], bool], details: object = "") -> None:
+    """Poll a condition that has no event."""
     deadline = time.monotonic() + SECONDS
     while not condition():
-        assert time.monotonic() < deadline, f"not in time: {seen}"
+        assert time.monotonic() < deadline, f"not in time: {details}"
         time.sleep(0.02)
 
 
 def wait_for_state(pid: int, state: str) -> None:
-    """Until the process is in `state`, as ps tells it."""
+    """Wait until the process is in `state`, with the letters of ps."""
     stat = Path(f"/proc/{pid}/stat")
     wait_until(lambda: stat.read_text().rpartition(")")[2].split()[0] == state)
 

@@ -19,7 +19,7 @@ from distributed_input.api.proto.dispatcher_pb2 import WorkerHeartbeatRequest
 from distributed_input.api.protocol import PROTOCOL
 from distributed_input.assignment import jobs
 from distributed_input.assignment.jobs import DatasetFacts
-from distributed_input.client.reader import Reader
+from distributed_input.client.reader import InputReader
 from distributed_input.dispatcher.clock import RunningClock
 from distributed_input.dispatcher.service import DESCRIPTOR, DispatcherService
 from distributed_input.dispatcher.state import State
@@ -94,9 +94,9 @@ class System:
         sidecar.start()
         return registry.find("train", "")
 
-    def connect(self, job: str = "") -> Reader:
+    def connect(self, job: str = "") -> InputReader:
         """Connect a trainer and open the job."""
-        reader = Reader(self.folder, "train", 10.0, job)
+        reader = InputReader(self.folder, "train", 10.0, job)
         reader.open(reader.welcome.config, b"", 1)
         return reader
 

@@ -9,7 +9,7 @@ from distributed_input.api.hashing import mix
 from distributed_input.api.proto import types_pb2
 from distributed_input.assignment import jobs
 from distributed_input.assignment.jobs import DatasetFacts
-from distributed_input.tfdata import export, facts, spec
+from distributed_input.tfdata import export, graph_analysis, type_specs
 from distributed_input.tfdata.graph import canonical
 from distributed_input.worker.datasets import entry_points
 from distributed_input.worker.datasets.element_specs import infer_spec
@@ -29,9 +29,9 @@ def describe(draft: types_pb2.Job) -> types_pb2.Job:
     if not isinstance(dataset, tf.data.Dataset):
         described = DatasetFacts(infer_spec(dataset), context.global_batch_size)
         return jobs.complete(draft, described)
-    element = spec.from_tf(dataset.element_spec)
+    element = type_specs.from_tf(dataset.element_spec)
     try:
-        graph = facts.analyse(canonical.serialize(dataset))
+        graph = graph_analysis.analyze(canonical.serialize(dataset))
     except DatasetFnError:  # a generator has no graph: only its spec is known
         return jobs.complete(draft, DatasetFacts(element, context.global_batch_size))
     described = DatasetFacts(

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from distributed_input.api.errors import SpecError
 from distributed_input.rows.elements import ElementSpec
-from distributed_input.tfdata import spec
+from distributed_input.tfdata import type_specs
 
 
 def infer_spec(elements: Iterable[Any]) -> ElementSpec:
@@ -19,7 +19,7 @@ def infer_spec(elements: Iterable[Any]) -> ElementSpec:
         SpecError: there are no elements, or the first one is not a nested structure of arrays.
     """
     for element in elements:
-        return spec.from_values(element)
+        return type_specs.from_values(element)
     raise SpecError(
         "the entry point's first split has no elements, so their spec is unknown. Return a "
         "tf.data.Dataset, which has a spec, or return at least one element for split 0."
@@ -37,7 +37,7 @@ def check_spec(dataset: tf.data.Dataset, expected: ElementSpec, split: int) -> N
     Raises:
         SpecError: the specs differ. Names the component.
     """
-    found = spec.from_tf(dataset.element_spec)
+    found = type_specs.from_tf(dataset.element_spec)
     if found == expected:
         return
     raise SpecError(

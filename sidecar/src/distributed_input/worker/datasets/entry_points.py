@@ -18,8 +18,8 @@ from distributed_input.api.errors import ConfigError, DatasetFnError, SpecError
 from distributed_input.api.hashing import mix
 from distributed_input.api.proto import types_pb2
 from distributed_input.assignment import jobs
-from distributed_input.tfdata import tracing
-from distributed_input.tfdata.context import Context
+from distributed_input.tfdata import user_code
+from distributed_input.tfdata.input_context import SplitInputContext
 
 _SEED_MASK = (1 << 31) - 1
 
@@ -27,7 +27,9 @@ _SEED_MASK = (1 << 31) - 1
 _call_lock = threading.Lock()
 
 
-def split_context(job: types_pb2.Job, seed: int, epoch: int, split: int, splits: int) -> Context:
+def split_context(
+    job: types_pb2.Job, seed: int, epoch: int, split: int, splits: int
+) -> SplitInputContext:
     """Return the input context of one split.
 
     Args:
@@ -37,7 +39,7 @@ def split_context(job: types_pb2.Job, seed: int, epoch: int, split: int, splits:
         split: number of the split.
         splits: number of splits.
     """
-    return Context(
+    return SplitInputContext(
         splits,
         split,
         lambda global_batch_size: jobs.partitions_of_draft(job, global_batch_size),
@@ -47,7 +49,10 @@ def split_context(job: types_pb2.Job, seed: int, epoch: int, split: int, splits:
 
 
 def call(
-    entry: types_pb2.EntryPoint, context: Context, seed: int, functions_seeded: bool = False
+    entry: types_pb2.EntryPoint,
+    context: SplitInputContext,
+    seed: int,
+    functions_seeded: bool = False,
 ) -> Any:
     """Call an entry point for one split, with seeds that are the same for all splits.
 
@@ -68,13 +73,13 @@ def call(
     """
     function = _load(entry)
     arguments = json.loads(entry.args_json or "{}")
-    unseeded = contextlib.nullcontext() if functions_seeded else tracing.functions_unseeded()
-    with _call_lock, tracing.fixed_randomness(seed & _SEED_MASK), unseeded:
+    unseeded = contextlib.nullcontext() if functions_seeded else user_code.functions_unseeded()
+    with _call_lock, user_code.fixed_randomness(seed & _SEED_MASK), unseeded:
         random.seed(context.seed)
         np.random.seed(context.seed)
         before = _random_state()
         context.varies = False  # reset: the two lines above read the context's seed
-        with tracing.user_errors(f"entry point {entry.target}"):
+        with user_code.user_errors(f"entry point {entry.target}"):
             dataset = function(context, **arguments)
             if callable(dataset) and not isinstance(dataset, tf.data.Dataset):
                 dataset = dataset()
@@ -126,7 +131,7 @@ def _import(module_name: str, path: str) -> Any:
             "and spec.dataset.source"
         ) from error
     except Exception as error:
-        with tracing.user_errors(f"module {module_name}"):
+        with user_code.user_errors(f"module {module_name}"):
             raise error
 
 

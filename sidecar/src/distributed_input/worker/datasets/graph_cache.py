@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import tensorflow as tf
 
 from distributed_input.api.proto import types_pb2
-from distributed_input.tfdata.graph.graph import GraphDef
+from distributed_input.tfdata.graph.node_defs import GraphDef
 
 _MAX_BYTES = 64 << 20
 _MAX_GRAPH_BYTES = 4 << 20  # a larger graph contains data: building it again costs less memory

@@ -17,8 +17,8 @@ from distributed_input.api.hashing import mix
 from distributed_input.api.proto import types_pb2
 from distributed_input.rows.elements import ElementSpec
 from distributed_input.runtime import logs
-from distributed_input.tfdata import export, ordering
-from distributed_input.tfdata.graph import canonical, graph
+from distributed_input.tfdata import determinism, export
+from distributed_input.tfdata.graph import canonical, serialization
 from distributed_input.tfdata.random import seeds
 from distributed_input.worker.datasets import entry_points
 from distributed_input.worker.datasets.dataset_cache import DatasetCache
@@ -92,11 +92,11 @@ def _open_entry_point(
         except DatasetFnError as error:
             _log.debug("dataset has no graph", cause=str(error))
             return entry_points.call(job.entry_point, context, context.seed, functions_seeded=True)
-        ordering.keep_order(definition)
+        determinism.force_determinism(definition)
         cached = SplitGraph(definition, dataset)
         if not context.varies:
             cache.put(key, cached)
-    reseeded = graph.instantiate(
+    reseeded = serialization.instantiate(
         seeds.reseed(cached.graph, seed, epoch, split), cached.dataset.element_spec
     )
     # The Python functions in the graph exist only as long as their dataset does.

@@ -13,7 +13,7 @@ from distributed_input.rows import encode
 from distributed_input.rows.digest import row_digests
 from distributed_input.rows.elements import Column
 from distributed_input.rows.runs import Bytes, slice_run
-from distributed_input.tfdata import tracing
+from distributed_input.tfdata import user_code
 from distributed_input.worker.datasets.split_iterator import SplitIterator
 from distributed_input.worker.streams.counters import StreamCounters
 
@@ -74,7 +74,7 @@ def encode_elements(split: SplitIterator, counters: StreamCounters) -> Iterator[
     widths = [column.row_bytes for column in split.row.columns]
     first_row = 0
     while True:
-        with tracing.user_errors("the dataset"):
+        with user_code.user_errors("the dataset"):
             began = time.perf_counter()
             try:
                 element = next(split.elements)

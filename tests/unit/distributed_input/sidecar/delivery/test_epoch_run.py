@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from distributed_input.client.reader import Reader
+from distributed_input.client.reader import InputReader
 from tests.unit.distributed_input.sidecar.system import BATCH, System, running
 
 ROWS = 37  # the last batch of the epoch is not full
@@ -19,7 +19,7 @@ def system(tmp_path: Path) -> Iterator[System]:
         yield system
 
 
-def batches(reader: Reader) -> list[list[int]]:
+def batches(reader: InputReader) -> list[list[int]]:
     """Read one epoch. Return the numbers of the rows in each batch."""
     return [
         np.array(batch.buffers[0]).view(np.int64).tolist() for batch in reader.units(reader.begin())

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from distributed_input.client.reader import Reader
+from distributed_input.client.reader import InputReader
 from distributed_input.sidecar.inputs.consumer_stats import ConsumerStats
 from distributed_input.sidecar.inputs.job_input import JobInput
 from tests.unit.distributed_input.sidecar.system import (
@@ -37,7 +37,7 @@ def stats(job: JobInput) -> ConsumerStats:
     return job.sessions.stats()
 
 
-def read(reader: Reader, batches: int | None = None) -> int:
+def read(reader: InputReader, batches: int | None = None) -> int:
     """Read some or all batches of the next epoch. Return their number of rows."""
     return sum(batch.rows for batch in itertools.islice(reader.units(reader.begin()), batches))
 
@@ -128,7 +128,7 @@ def test_a_session_counts_only_its_own_units(tmp_path: Path) -> None:
         current_session(job)._socket._socket.shutdown(socket.SHUT_RDWR)
         assert sum(1 for _ in units) == rows // BATCH - 2
         assert reader._epoch is not None
-        first = reader._epoch.elsewhere
+        first = reader._epoch.units_before
         assert first >= 2
         second = current_session(job)
         eventually(lambda: second.stats().batches == rows // BATCH - first)

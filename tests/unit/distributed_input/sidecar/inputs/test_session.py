@@ -27,7 +27,7 @@ def test_a_trainer_that_reads_nothing_does_not_block_the_next_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The older trainer is in another process, so the newer one cannot close it."""
-    monkeypatch.setattr(reader_module.Reader, "_replace_older", lambda self: None)
+    monkeypatch.setattr(reader_module.InputReader, "_replace_older", lambda self: None)
     with running(tmp_path, ROWS) as system:
         job = system.add_sidecar()
         older = system.connect()

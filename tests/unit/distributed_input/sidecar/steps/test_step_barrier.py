@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from distributed_input.api.errors import UnavailableError
-from distributed_input.client import reader as reader_module
-from distributed_input.client.reader import Reader
+from distributed_input.client import session
+from distributed_input.client.reader import InputReader
 from distributed_input.sidecar.streams import split_stream
 from tests.unit.distributed_input.sidecar.system import System, running
 
@@ -18,7 +18,7 @@ LONG = ROWS * 2 // SPLITS * 2 // BATCH
 """Number of steps of consumer 0, whose partition has two of the three splits."""
 
 
-def trainers(system: System, folder: Path) -> list[Reader]:
+def trainers(system: System, folder: Path) -> list[InputReader]:
     """Connect two trainers. The second has fewer rows, and a buffer for all of them."""
     readers = []
     for consumer, buffer in enumerate((1 << 12, 1 << 16)):
@@ -33,7 +33,7 @@ def trainers(system: System, folder: Path) -> list[Reader]:
 @pytest.fixture(autouse=True)
 def _queue_one_block(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(split_stream, "QUEUE_BYTES", 1)
-    monkeypatch.setattr(reader_module, "_POLL_SECONDS", 0.1)
+    monkeypatch.setattr(session, "_POLL_SECONDS", 0.1)
 
 
 @pytest.mark.parametrize("waited_before", [False, True])
@@ -42,7 +42,7 @@ def test_trainers_may_pause_for_longer_than_the_timeout(
 ) -> None:
     """The second sidecar is at its end, and does not know whether the first has more rows."""
     if waited_before:  # so long for the first batch that the trainer has reported it
-        monkeypatch.setattr(reader_module, "_POLL_SECONDS", 0.001)
+        monkeypatch.setattr(session, "_POLL_SECONDS", 0.001)
     with running(tmp_path, ROWS) as system:
         both = trainers(system, tmp_path)
         batches = [reader.units(reader.begin()) for reader in both]

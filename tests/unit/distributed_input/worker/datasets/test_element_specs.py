@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from distributed_input.api.errors import SpecError
 from distributed_input.rows.elements import Leaf
-from distributed_input.tfdata.spec import from_tf
+from distributed_input.tfdata.type_specs import from_tf
 from distributed_input.worker.datasets.element_specs import check_spec, infer_spec
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import tensorflow as tf
 
-from distributed_input.tfdata.spec import from_tf
+from distributed_input.tfdata.type_specs import from_tf
 from distributed_input.worker.datasets.split_iterator import iterate_dataset
 
 ROW = from_tf(tf.TensorSpec([], tf.int64))

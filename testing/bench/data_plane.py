@@ -1,0 +1,83 @@
+"""DistributedInput as separate processes: dispatcher, workers, and a sidecar for each trainer."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from distributed_input.api.resource.data_plane import data_plane_config
+from distributed_input.api.resource.input import API_VERSION, KIND, DistributedInput
+from testing.bench.case import REPO, Case, System, TrainerSetup
+from testing.bench.processes import Server, server
+
+_SHARED_MEMORY = Path("/dev/shm")
+
+
+@dataclass(frozen=True)
+class RunningDataPlane:
+    case: Case
+    folder: Path
+    address: str
+    pids: dict[str, list[int]]
+
+    @contextlib.contextmanager
+    def trainer_setup(self) -> Iterator[TrainerSetup]:
+        """Start a sidecar with new shared memory, as in a new pod."""
+        config = self.folder / "inputs.json"
+        config.write_text(json.dumps({"inputs": {"bench": _config(self.case)}}))
+        memory = _SHARED_MEMORY if _SHARED_MEMORY.is_dir() else None
+        with tempfile.TemporaryDirectory(prefix="di-bench-", dir=memory) as shared:
+            flags = ["--dispatcher", self.address, "--config", str(config), "--dir", shared]
+            with start_process("sidecar", self.folder, "sidecar", *flags) as sidecar:
+                sidecar.wait_ready()
+                env = {"DISTRIBUTED_INPUT_DIR": shared, "DISTRIBUTED_INPUT_NAMES": "bench"}
+                yield TrainerSetup({}, {**self.pids, "sidecar": [sidecar.pid]}, env)
+
+
+@contextlib.contextmanager
+def serve(case: Case, system: str, folder: Path) -> Iterator[System]:
+    """Start a dispatcher and the case's workers."""
+    del system  # there is only one variant
+    (folder / "token").write_text("bench")
+    with contextlib.ExitStack() as stack:
+        dispatcher = stack.enter_context(start_process("dispatcher", folder, "dispatcher"))
+        address = dispatcher.wait_ready()["address"]
+        flags = ["--dispatcher", address, "--path", str(REPO)]
+        if case.parallelism:
+            flags += ["--parallelism", str(case.parallelism)]
+        workers = [
+            stack.enter_context(start_process("worker", folder, f"worker-{i}", *flags))
+            for i in range(case.workers)
+        ]
+        for worker in workers:
+            worker.wait_ready()
+        pids = {"dispatcher": [dispatcher.pid], "worker": [worker.pid for worker in workers]}
+        yield RunningDataPlane(case, folder, address, pids)
+
+
+def _config(case: Case) -> dict[str, Any]:
+    """Return the data plane's configuration for this case, with the product's defaults."""
+    dataset = {"entryPoint": case.target, "args": dict(case.args), "source": {"path": str(REPO)}}
+    spec: dict[str, Any] = {"dataset": dataset}
+    if case.partitions:
+        spec["partitions"] = case.partitions
+    resource = DistributedInput.model_validate(
+        {"apiVersion": API_VERSION, "kind": KIND, "metadata": {"name": "bench"}, "spec": spec}
+    )
+    return data_plane_config(resource)
+
+
+def start_process(
+    part: str, folder: Path, name: str, *flags: str, metrics: str = "off"
+) -> contextlib.AbstractContextManager[Server]:
+    ready = folder / f"{name}.ready"
+    argv = [sys.executable, "-m", f"distributed_input.{part}", *flags]
+    argv += ["--token-file", str(folder / "token"), "--ready-file", str(ready)]
+    argv += ["--metrics-listen", metrics, "--grace-seconds", "2"]
+    return server(argv, ready, folder / f"{name}.log")

@@ -1,0 +1,1 @@
+"""Programs that write the tables of docs/faults.md. Each runs for several minutes."""

@@ -1,0 +1,76 @@
+"""TensorFlow's tf.data service as the product starts it: one dispatcher and two workers."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import tempfile
+from pathlib import Path
+from types import TracebackType
+
+from distributed_input.runner.processes.trainers import free_ports
+from testing.integration.cluster import Part
+from testing.processes.forks import ProcessError
+
+WORKERS = 2
+
+
+class TfDataServiceServers:
+    """Real processes; a context manager. `address` is the argument of `distribute`."""
+
+    def __init__(self, static: bool = True) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="di-tf-data-"))
+        port, *self._ports = free_ports(1 + WORKERS)
+        self.address = f"grpc://127.0.0.1:{port}"
+        flags = ["dispatcher", "--port", str(port), "--work-dir", str(self.folder / "journal")]
+        if static:
+            workers = ",".join(f"127.0.0.1:{one}" for one in self._ports)
+            flags += ["--static-workers", workers]
+        self._flags = flags
+        self._starts = 0
+        self.dispatcher = self._dispatcher()
+        self.workers = [
+            Part(
+                self.folder,
+                f"tf-data-worker-{index}",
+                "tf_data_service",
+                [
+                    *("worker", "--dispatcher", f"127.0.0.1:{port}"),
+                    *("--port", str(own), "--advertise", f"127.0.0.1:{own}"),
+                ],
+            )
+            for index, own in enumerate(self._ports)
+        ]
+        for part in (self.dispatcher, *self.workers):
+            part.wait_ready()
+
+    def restart_dispatcher(self) -> None:
+        """Kill the dispatcher and start another one with the same journal."""
+        self.dispatcher.kill()
+        self.dispatcher = self._dispatcher()
+        self.dispatcher.wait_ready()
+
+    def _dispatcher(self) -> Part:
+        self._starts += 1
+        return Part(
+            self.folder, f"tf-data-dispatcher-{self._starts}", "tf_data_service", self._flags
+        )
+
+    def __enter__(self) -> TfDataServiceServers:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        parts = [*self.workers, self.dispatcher]
+        for part in parts:
+            part.signal(signal.SIGTERM)
+        for part in parts:
+            try:
+                part.process.wait(10)
+            except ProcessError:
+                part.kill()
+        shutil.rmtree(self.folder, ignore_errors=True)

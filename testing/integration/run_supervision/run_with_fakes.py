@@ -1,0 +1,18 @@
+"""`distributed-input run` with fake parts."""
+
+import sys
+from pathlib import Path
+
+from distributed_input.runner import plan
+from distributed_input.runner.commands import run as command
+
+_FAKE_PROCESS = str(Path(__file__).with_name("fake_process.py"))
+
+
+def _program(kind: str) -> tuple[str, ...]:
+    return (sys.executable, "-S", _FAKE_PROCESS, kind)
+
+
+if __name__ == "__main__":
+    programs = plan.Programs(_program("dispatcher"), _program("worker"), _program("sidecar"))
+    sys.exit(command.main(sys.argv[1:], programs))

@@ -1,0 +1,226 @@
+"""`distributed-input run` on a terminal, and with real processes."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import pty
+import re
+import signal
+import struct
+import subprocess
+import sys
+import termios
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from testing.integration.run_supervision.harness import (
+    WITH_REAL_PARTS,
+    Run,
+    run_starter,
+    wait_readable,
+    wait_until,
+    write_line,
+)
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="watches processes in /proc")
+
+Start = Callable[..., Run]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    yield from run_starter(tmp_path)
+
+
+# On a terminal.
+
+
+def test_a_terminal_shows_a_status_line_and_is_restored(start: Start) -> None:
+    master, slave = pty.openpty()
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+    run = start(["sh", "-c", "test -t 1 && echo tty; read x"], terminal=slave, TERM="xterm")
+    os.close(slave)
+    screen = read_until(master, b"train: waiting for: ")
+    write_line(run, "end")
+    assert run.wait() == 0
+    rest = read_until(master, None)
+    os.close(master)
+    assert b"tty\r\n" in screen
+    assert b"\033[1;23r" in screen  # the last row does not scroll
+    restored_at = rest.index(b"\033[r\033[24;1H\033[2K")
+    assert b";23r" not in rest[restored_at:]
+    assert b"the trainer ran for" in rest[restored_at:]
+
+
+def read_until(descriptor: int, words: bytes | None) -> bytes:
+    """Read a terminal up to `words`; None: to its end."""
+    found = b""
+    while words is None or words not in found:
+        assert wait_readable(os.dup(descriptor)), found
+        try:
+            data = os.read(descriptor, 65536)
+        except OSError:  # Linux: the last process with the terminal open has ended
+            data = b""
+        if not data:
+            assert words is None, found
+            break
+        found += data
+    return found
+
+
+# With real processes.
+
+REAL_INPUT = """\
+apiVersion: distributed-input.dev/v1alpha1
+kind: DistributedInput
+metadata: {name: train}
+spec:
+  dataset: {entryPoint: "numbers_of:dataset_fn", source: {path: .}}
+  batching: {globalBatchSize: 8}
+  workers: {replicas: 2}
+  sidecar: {buffer: 1Mi}
+"""
+REAL_DATASET = """
+import tensorflow as tf
+
+def dataset_fn(ctx):
+    return tf.data.Dataset.range(20000).shard(ctx.num_input_pipelines, ctx.input_pipeline_id)
+"""
+REAL_TRAINER = """
+import distributed_input as di
+
+seen = []
+with di.connect("train", timeout=60) as train:
+    for epoch in range(2):
+        rows = []
+        for batch in train.numpy():
+            rows.extend(batch.tolist())
+            if len(seen) == epoch == 0 and len(rows) == 8000:
+                print("continue?", flush=True)
+                input()
+        assert sorted(rows) == list(range(20000)), len(rows)
+        seen.append(rows)
+    print("read", flush=True)
+    input()
+print("every row once in each of", len(seen), "epochs")
+"""
+
+
+def test_every_row_arrives_once_after_crashes(start: Start, tmp_path: Path) -> None:
+    pytest.importorskip("tensorflow")
+    (tmp_path / "numbers_of.py").write_text(REAL_DATASET)
+    run = start([sys.executable, "-c", REAL_TRAINER], file=REAL_INPUT, program=WITH_REAL_PARTS)
+    run.out.wait_for(r"continue\?")
+    for part in ("worker-0", "dispatcher"):
+        os.kill(run.pid(part), signal.SIGKILL)
+        run.err.wait_for(rf"{part} value killed by SIGKILL .*restart 1")
+    write_line(run, "yes")
+    run.out.wait_for("read")
+    reported = [0]
+
+    def all_are_reported() -> bool:
+        reported.append(rows_in_status(run))
+        return reported[-1] >= 40000
+
+    wait_until(all_are_reported, reported)
+    write_line(run, "end")
+    assert run.wait() == 0
+    assert run.out.rest().endswith("every row once in each of 2 epochs")
+    report = run.report()
+    train = report["inputs"]["train"]
+    assert train["rows"] >= reported[-1]  # may include rows of the next epoch, which are read ahead
+    assert train["replay_mismatches"] == 0
+    assert {n: p["restarts"] for n, p in report["processes"].items()} == {
+        "dispatcher": 1,
+        "worker-0": 1,
+        "worker-1": 0,
+        "sidecar-0": 0,
+        "trainer-0": 0,
+    }
+    assert all(p["peak_rss_bytes"] > 1 << 20 for p in report["processes"].values())
+
+
+def rows_in_status(run: Run) -> int:
+    """Return the rows of the only consumer in `distributed-input status`; -1 if there is none."""
+    try:
+        flags = ["--dispatcher", str(run.ready("dispatcher")["address"])]
+    except FileNotFoundError:  # it value killed, and the next one is not ready yet
+        return -1
+    flags += ["--token-file", str(run.folder / "tokens" / "train"), "--json"]
+    command = [sys.executable, "-m", "distributed_input.cli", "status", *flags]
+    done = subprocess.run(command, capture_output=True, text=True)
+    consumers = json.loads(done.stdout)["consumers"] if done.returncode == 0 else []
+    return int(consumers[0]["rows"]) if consumers else -1
+
+
+# User errors: one message with the field and the remedy, an exit status, and no process left.
+
+READS = """
+import distributed_input as di
+
+with di.connect("train", timeout=60) as train:
+    for batch in train.numpy():
+        pass
+"""
+BROKEN_DATASET = """
+import tensorflow as tf
+
+def raises(ctx):
+    return tf.data.Dataset.range(len(undefined))
+
+def differs(ctx):
+    rows = tf.data.Dataset.range(8)
+    return rows.map(lambda row: tf.cast(row, tf.float32)) if ctx.input_pipeline_id == 3 else rows
+
+def wide(ctx):
+    return tf.data.Dataset.from_tensors(tf.zeros([1 << 20])).repeat(8)
+"""
+
+
+@pytest.mark.parametrize(
+    ("value", "replacement", "message"),
+    [
+        ("workers:", "worker:", r"spec\.worker: .*workers"),
+        ("replicas: 2", "replicas: two", r"spec\.workers\.replicas: .*whole number"),
+        (
+            "replicas: 2",
+            "autoscaling: {minReplicas: 4, maxReplicas: 2}",
+            r"minReplicas.*maxReplicas",
+        ),
+    ],
+)
+def test_an_error_in_a_field_starts_no_process(
+    start: Start, value: str, replacement: str, message: str
+) -> None:
+    assert value in REAL_INPUT
+    run = start(["true"], file=REAL_INPUT.replace(value, replacement), program=WITH_REAL_PARTS)
+    assert run.wait() == 2
+    (line,) = run.err.rest().splitlines()
+    assert re.search(message, line)
+
+
+@pytest.mark.parametrize(
+    ("entry_point", "message"),
+    [
+        ("nowhere:dataset_fn", r"spec\.dataset\.entryPoint: no module 'nowhere'.*check the name"),
+        (
+            "broken_datasets:raises",
+            r"(?s)broken_datasets:raises failed: NameError.*broken_datasets\.py.*in raises",
+        ),
+        ("broken_datasets:differs", r"split 3 .*float32.* int64"),
+        ("broken_datasets:wide", r"set spec\.sidecar\.buffer to"),
+    ],
+)
+def test_an_error_in_the_dataset_reaches_the_trainer(
+    start: Start, tmp_path: Path, entry_point: str, message: str
+) -> None:
+    pytest.importorskip("tensorflow")
+    (tmp_path / "broken_datasets.py").write_text(BROKEN_DATASET)
+    file = REAL_INPUT.replace("numbers_of:dataset_fn", entry_point).replace(": 2", ": 1")
+    run = start([sys.executable, "-c", READS], file=file, program=WITH_REAL_PARTS)
+    assert run.wait() == 1
+    assert re.search(message, run.err.rest())
