@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from distributed_input.api.resource.data_plane import data_plane_config
 from distributed_input.api.resource.input import API_VERSION, KIND, DistributedInput
-from distributed_input.api.resource.load import data_plane_config
 from testing.bench.case import REPO, Case, System, TrainerSetup
 from testing.bench.processes import Server, server
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from distributed_input.api.errors import UnavailableError
 from distributed_input.client.input import Input
-from distributed_input.client.reader import Reader
+from distributed_input.client.reader import InputReader
 from testing.chaos.schedule import Schedule
 
 Rows = dict[str, Any]
@@ -68,7 +68,7 @@ class Consumer:
 
     def connect(self, position: bytes | None) -> None:
         """Connect and open the job. Restore `position` if there is one."""
-        made = self._input = Input(Reader(self._folder, "", self._timeout, self._job))
+        made = self._input = Input(InputReader(self._folder, "", self._timeout, self._job))
         made._open(None, self._replicas, None)
         if position is not None:
             made.restore(position)
@@ -103,9 +103,9 @@ class Consumer:
         """Close the socket without a message, as the end of the trainer's process does."""
         made, self._input, self._batches = self._input, None, None
         if made is not None:
-            made._reader._closed = UnavailableError("this trainer is dead")
+            made._reader._session.error = UnavailableError("this trainer is dead")
             with contextlib.suppress(OSError):
-                made._reader._channel._socket.shutdown(socket.SHUT_RDWR)
+                made._reader._session.channel._socket.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
         """Close the input and release the batches that it holds."""

@@ -51,16 +51,16 @@ class _Shifted:
 
 
 def _resume_later(rows_later: Callable[[int], int]) -> None:
-    from distributed_input.sidecar.streams import streams
+    from distributed_input.sidecar.streams import split_stream
 
-    real = streams.SplitStream._read
+    real = split_stream.SplitStream._read
 
     def read(self: Any, stub: Any) -> None:
         later = rows_later(self.received)
         chosen: Any = _Shifted(stub, later) if self.received and later else stub
         real(self, chosen)
 
-    streams.SplitStream._read = read
+    split_stream.SplitStream._read = read
 
 
 @_mutant
@@ -84,9 +84,9 @@ def resume_one_early() -> None:
 @_mutant
 def broken_stream_ends_split() -> None:
     """Treat a broken stream as the end of its split, as tf.data service does."""
-    from distributed_input.sidecar.streams import streams
+    from distributed_input.sidecar.streams import split_stream
 
-    real = streams.SplitStream._read
+    real = split_stream.SplitStream._read
 
     def read(self: Any, stub: Any) -> None:
         import grpc
@@ -98,7 +98,7 @@ def broken_stream_ends_split() -> None:
                 self.opened, self.total = True, self.received
                 self._context.arrived.notify_all()
 
-    streams.SplitStream._read = read
+    split_stream.SplitStream._read = read
 
 
 @_mutant
@@ -117,30 +117,30 @@ def partitions_of_next_consumer() -> None:
 @_mutant
 def end_without_others() -> None:
     """End a consumer that has no rows, without regard to the others."""
-    from distributed_input.sidecar.steps.step_barrier import Lockstep
+    from distributed_input.sidecar.steps.step_barrier import StepBarrier
 
-    Lockstep.any_has_rows = lambda self, steps: False
+    StepBarrier.any_has_rows = lambda self, steps: False
 
 
 @_mutant
 def drop_without_others() -> None:
     """With `drop`, continue a consumer while it has full batches, without regard to the others."""
-    from distributed_input.sidecar.steps.step_barrier import Lockstep
+    from distributed_input.sidecar.steps.step_barrier import StepBarrier
 
-    Lockstep.all_have_full_step = lambda self, steps: True
+    StepBarrier.all_have_full_step = lambda self, steps: True
 
 
 def _positions(steps: int) -> None:
-    from distributed_input.sidecar.steps import epoch
+    from distributed_input.sidecar.steps.epoch_steps import EpochSteps
 
-    real = epoch.EpochRun._position
+    real = EpochSteps.position
 
     def position(self: Any, begun: int = 0) -> Any:
         found = real(self, begun)
         found.step = max(found.base_step, found.step + steps)
         return found
 
-    epoch.EpochRun._position = position
+    EpochSteps.position = position
 
 
 @_mutant
@@ -158,14 +158,14 @@ def position_one_step_early() -> None:
 @_mutant
 def slots_released_early() -> None:
     """Release a slot as soon as it is sent."""
-    from distributed_input.sidecar.delivery.units import UnitWriter
+    from distributed_input.sidecar.delivery.unit_writer import UnitWriter
 
     real = UnitWriter.finish
 
-    def finish(self: Any) -> Any:
-        filled = real(self)
-        self._ring.release(filled.slot)
-        return filled
+    def finish(self: Any, generation: int, index: int, after: Any) -> Any:
+        unit = real(self, generation, index, after)
+        self._slots.release(unit.slot)
+        return unit
 
     UnitWriter.finish = finish
 
@@ -173,16 +173,16 @@ def slots_released_early() -> None:
 @_mutant
 def slots_leak() -> None:
     """Ignore some of the slots that the trainer releases."""
-    from distributed_input.sidecar.delivery.slot_pool import Ring
+    from distributed_input.sidecar.delivery.slot_pool import SlotPool
 
-    real = Ring.release
+    real = SlotPool.release
     given = iter(range(1, 1 << 30))
 
     def release(self: Any, offset: int) -> None:
         if next(given) % 8:
             real(self, offset)
 
-    Ring.release = release
+    SlotPool.release = release
 
 
 # Bugs of the worker.
@@ -191,29 +191,29 @@ def slots_leak() -> None:
 @_mutant
 def digest_unchecked() -> None:
     """Do not report that a worker produces different rows than before."""
-    from distributed_input.worker.streams import stream
+    from distributed_input.worker.streams import split_blocks
 
-    real = stream._opening
+    real = split_blocks._with_stream_header
 
-    def opening(*args: Any, **kwargs: Any) -> Any:
+    def with_stream_header(*args: Any, **kwargs: Any) -> Any:
         return dataclasses.replace(real(*args, **kwargs), prefix_differs=False)
 
-    stream._opening = opening
+    split_blocks._with_stream_header = with_stream_header
 
 
 def _keys_without(field: str) -> None:
     """Share rows between streams that differ only in `field`."""
-    from distributed_input.worker.streams import shared
+    from distributed_input.worker.streams import shared_producers
 
-    real = shared.keys
+    real = shared_producers.sharing_keys
 
-    def keys(request: Any) -> Any:
+    def sharing_keys(request: Any) -> Any:
         alike = type(request)()
         alike.CopyFrom(request)
         alike.ClearField(field)
         return real(alike)
 
-    shared.keys = keys
+    shared_producers.sharing_keys = sharing_keys
 
 
 @_mutant
@@ -231,23 +231,23 @@ def shares_any_split() -> None:
 @_mutant
 def shares_whole_blocks() -> None:
     """Send a whole block to a reader that joins in the middle of it."""
-    from distributed_input.worker.streams import shared
+    from distributed_input.worker.streams import shared_producers
 
-    shared.as_sent = lambda step, request: step.made.data + step.opening
+    shared_producers.encoded_from = lambda block, row, request: block.encoded
 
 
 @_mutant
 def shares_unchecked() -> None:
     """Share replayed rows without a check against the rows that this stream had before."""
-    from distributed_input.worker.streams import shared
+    from distributed_input.worker.streams import shared_producers
 
-    real = shared.opening_of
+    real = shared_producers.joining_header
 
-    def opening_of(reader: Any) -> bytes:
-        reader.request.check_prefix = False
-        return real(reader)
+    def joining_header(cursor: Any) -> bytes:
+        cursor.request.check_prefix = False
+        return real(cursor)
 
-    shared.opening_of = opening_of
+    shared_producers.joining_header = joining_header
     digest_unchecked()
 
 
@@ -268,9 +268,9 @@ def no_fencing() -> None:
 @_mutant
 def ignore_fencing() -> None:
     """Continue a sidecar whose consumer index was taken by another one."""
-    from distributed_input.sidecar.inputs import Input
+    from distributed_input.sidecar.inputs.reader_sessions import ReaderSessions
 
-    Input._fenced = lambda self, error: None
+    ReaderSessions.refuse = lambda self, error: None
 
 
 # Bugs of the client. They are in this process, so the caller removes them.
@@ -278,18 +278,16 @@ def ignore_fencing() -> None:
 
 def stale_units(patch: Callable[[Any, str, Any], None]) -> None:
     """Accept units of an earlier generation as units of the current one."""
-    from distributed_input.client.reader import Reader
+    from distributed_input.client.batch_queue import BatchQueue
 
-    real = Reader._take
+    real = BatchQueue.pop
 
-    def take(self: Any, channel: Any, message: Any) -> None:
-        kind = message.WhichOneof("message")
-        units = {"unit": [message.unit], "units": message.units.units}.get(kind, [])
-        for unit in units:
-            unit.generation = self._epoch.generation
-        real(self, channel, message)
+    def pop(self: Any, generation: int) -> Any:
+        for unit in self.units():
+            unit.generation = generation
+        return real(self, generation)
 
-    patch(Reader, "_take", take)
+    patch(BatchQueue, "pop", pop)
 
 
 def position_of_previous_save(patch: Callable[[Any, str, Any], None]) -> None:

@@ -21,8 +21,8 @@ from types import TracebackType
 from typing import Any
 
 from distributed_input.api.proto import dispatcher_pb2
+from distributed_input.api.resource.data_plane import data_plane_config
 from distributed_input.api.resource.input import API_VERSION, KIND, DistributedInput
-from distributed_input.api.resource.load import data_plane_config
 from distributed_input.runtime.credentials import Credentials
 from distributed_input.runtime.serving import open_channel
 from distributed_input.runtime.stubs import Stub

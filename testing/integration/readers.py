@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from distributed_input.client.input import Input
-from distributed_input.client.reader import Reader
+from distributed_input.client.reader import InputReader
 from testing.integration.cluster import Sidecar
 
 SECONDS = 90.0
@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 def connect(sidecar: Sidecar, name: str = "", timeout: float = 20.0) -> Input:
     """Connect as `distributed_input.connect` does in the trainer beside this sidecar."""
-    return Input(Reader(sidecar.shared, name, timeout))
+    return Input(InputReader(sidecar.shared, name, timeout))
 
 
 def run_concurrently(calls: Sequence[Callable[[], T]]) -> list[T]:

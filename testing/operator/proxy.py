@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import json
 import random
 import ssl
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import aiohttp
@@ -20,6 +20,16 @@ _FAULTS = {409: "Conflict", 410: "Expired", 429: "TooManyRequests", 500: "Intern
 _UNCOUNTED = ("/leases", "/selfsubjectaccessreviews")
 
 
+@dataclass
+class _Hold:
+    """Requests that wait until a test has done something."""
+
+    matches: Callable[[str], bool]
+    meanwhile: Callable[[], None]
+    answered: bool
+    task: asyncio.Task[None] | None = None
+
+
 class Proxy:
     """Serves plain HTTP on port 0 and passes all on to the server of an administrator's kubeconfig.
 
@@ -28,6 +38,7 @@ class Proxy:
             server did what was asked; watches break off.
         writes: requests so far that changed something and went through, by path.
         written: called after each of them, in the proxy's thread.
+        watches: paths of the watches that were asked for so far.
     """
 
     def __init__(self, kubeconfig: Path, folder: Path, seed: int = 0) -> None:
@@ -37,6 +48,10 @@ class Proxy:
         self.rate = 0.0
         self.writes: list[str] = []
         self.written: Callable[[], None] = lambda: None
+        self.watches: list[str] = []
+        self._holds: list[_Hold] = []
+        self._open: list[web.Request] = []
+        self._expired: set[str] = set()
         self.frozen = threading.Event()
         """Set: nothing is told by any watch any more."""
         self._started = threading.Event()
@@ -55,6 +70,31 @@ class Proxy:
         """Stop serving."""
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(30)
+
+    def hold(
+        self,
+        matches: Callable[[str], bool],
+        meanwhile: Callable[[], None],
+        *,
+        answered: bool = False,
+    ) -> None:
+        """Let each GET request whose path and query match wait until `meanwhile` has returned; it
+        is called once, at the first such request.
+
+        answered: the requests are passed on at once, and the answers wait.
+        """
+        self._holds.append(_Hold(matches, meanwhile, answered))
+
+    def expire(self) -> None:
+        """Break all watches off, and answer the next one of each path that its version is gone."""
+
+        def cut() -> None:
+            for one in self._open:
+                self._expired.add(one.path)
+                assert one.transport is not None
+                one.transport.close()
+
+        self._loop.call_soon_threadsafe(cut)
 
     def _serve(self) -> None:
         asyncio.set_event_loop(self._loop)
@@ -102,6 +142,12 @@ class Proxy:
     async def _handle(self, request: web.Request) -> web.StreamResponse:
         fails = self._random.random() < self.rate
         watches = "watch" in request.query
+        if watches:
+            self.watches.append(request.path)
+            if request.path in self._expired:
+                self._expired.remove(request.path)
+                return web.json_response({"type": "ERROR", "object": _failure(410)})
+        await self._held(request, answered=False)
         kind = self._random.choice([*_FAULTS, "before", "after"]) if fails and not watches else None
         if isinstance(kind, int):
             return _status(kind)
@@ -115,9 +161,20 @@ class Proxy:
             data=await request.read() or None,
         ) as answer:
             self._count(request, answer.status)
+            await self._held(request, answered=True)
             if kind == "after":
                 return _broken(request)
             return await self._pass_on(request, answer, watches, fails)
+
+    async def _held(self, request: web.Request, *, answered: bool) -> None:
+        for one in self._holds:
+            if (
+                request.method == "GET"
+                and one.answered == answered
+                and one.matches(request.path_qs)
+            ):
+                one.task = one.task or asyncio.create_task(asyncio.to_thread(one.meanwhile))
+                await asyncio.shield(one.task)
 
     def _count(self, request: web.Request, status: int) -> None:
         changed = request.method != "GET" and status < 300
@@ -132,10 +189,14 @@ class Proxy:
         if "Content-Encoding" in answer.headers:
             kept["Content-Encoding"] = answer.headers["Content-Encoding"]
         response = web.StreamResponse(status=answer.status, headers=kept)
+        if watches:
+            self._open.append(request)
         try:
             await self._stream(request, answer, response, watches, fails)
         except ConnectionError:
             pass  # the operator has gone
+        finally:
+            self._open = [one for one in self._open if one is not request]
         return response
 
     async def _stream(
@@ -159,9 +220,12 @@ class Proxy:
 
 
 def _status(code: int) -> web.Response:
+    return web.json_response(_failure(code), status=code)
+
+
+def _failure(code: int) -> dict[str, object]:
     body = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code}
-    body |= {"reason": _FAULTS[code], "message": "a fault that a test asked for"}
-    return web.Response(status=code, text=json.dumps(body), content_type="application/json")
+    return {**body, "reason": _FAULTS[code], "message": "a fault that a test asked for"}
 
 
 def _broken(request: web.Request) -> web.Response:

@@ -146,7 +146,7 @@ class Zygote:
 
 
 _LIGHT = ("distributed_input.dispatcher.main", "distributed_input.sidecar.main")
-_HEAVY = ("tensorflow", "distributed_input.worker.main", "distributed_input.worker.service")
+_HEAVY = ("tensorflow", "distributed_input.worker.main", "distributed_input.worker.serve")
 
 
 class Forks:

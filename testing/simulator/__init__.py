@@ -1,10 +1,12 @@
-"""A cluster of inputs in simulated time, to compare policies of scaling on the same traces.
+"""A cluster of inputs in simulated time, to compare scaling policies on the same traces.
 
-world     trainers, workers, start-up, drains, spot losses, noise: discrete events, exact in between
-traces    what happens: loads that shift, trainers that come and go, budgets
-policies  who decides: ours (the operator's own functions, not copies) and what it is compared with
-results   what came of it: stall, worker-hours, oscillations, time to settle
-plots     pictures of that
+world      trainers, workers, start-up, drains, spot losses and noise, as discrete events
+traces     the events: loads that change, trainers that start and end, budgets
+policies   the operator's policy, which calls the operator's own functions
+baselines  other policies to compare with
+oracle     policies with full knowledge
+results    the outcome: stall, worker-hours, oscillations, time to settle
+plots      charts of the outcome
 
-`python -m testing.simulator` writes the table and pictures of docs/scaling.md.
+`python -m testing.simulator` writes the table and charts of docs/scaling.md.
 """

@@ -1,4 +1,4 @@
-"""The command: see the package's docstring."""
+"""The command line of the simulator. See the package's docstring."""
 
 from __future__ import annotations
 
@@ -7,18 +7,9 @@ import math
 from pathlib import Path
 
 from testing.simulator import plots
-from testing.simulator.policies import (
-    Hpa,
-    HpaHalf,
-    Mean,
-    Oracle,
-    Ours,
-    OursBrief,
-    Peak,
-    Policy,
-    Present,
-    TfData,
-)
+from testing.simulator.baselines import Hpa, HpaHalf, Mean, Peak, TfData
+from testing.simulator.oracle import Oracle, Present
+from testing.simulator.policies import Ours, OursBrief, Policy
 from testing.simulator.results import Outcome, run
 from testing.simulator.traces import Trace, all_traces
 
@@ -31,9 +22,11 @@ _BEGIN, _END = "<!-- simulator: begin -->", "<!-- simulator: end -->"
 
 
 def main() -> None:
-    """Simulate all, and write the table and the pictures."""
+    """Simulate all policies on all traces, and write the table and the charts."""
     parser = argparse.ArgumentParser(prog="python -m testing.simulator")
-    parser.add_argument("--docs", type=Path, default=DOCS, help="where scaling.md is")
+    parser.add_argument(
+        "--docs", type=Path, default=DOCS, help="folder of scaling.md (default: %(default)s)"
+    )
     docs = parser.parse_args().docs
     outcomes = {trace.name: [run(trace, policy) for policy in POLICIES] for trace in all_traces()}
     page = docs / "scaling.md"
@@ -41,17 +34,17 @@ def main() -> None:
     head, rest = text.split(_BEGIN)
     tail = rest.split(_END)[1]
     page.write_text(f"{head}{_BEGIN}\n{table(list(outcomes.values()))}{_END}{tail}")
-    pictures = docs / "scaling"
-    pictures.mkdir(exist_ok=True)
+    charts = docs / "scaling"
+    charts.mkdir(exist_ok=True)
     for name in ("steps", "waves"):
-        plots.over_time(pictures / f"{name}.svg", outcomes[name])
-    plots.shares(pictures / "shared.svg", outcomes["shared"])
-    plots.costs(pictures / "costs.svg", [one for some in outcomes.values() for one in some])
-    print(f"wrote {page} and {pictures}")
+        plots.over_time(charts / f"{name}.svg", outcomes[name])
+    plots.shares(charts / "shared.svg", outcomes["shared"])
+    plots.costs(charts / "costs.svg", [one for some in outcomes.values() for one in some])
+    print(f"wrote {page} and {charts}")
 
 
 def table(outcomes: list[list[Outcome]]) -> str:
-    """Markdown: a block for each trace, and one for all together."""
+    """Return a Markdown table: a block for each trace, and one for all together."""
     lines = [
         "| trace | policy | stall, accelerator-s | worker-hours | cost, oracle = 1 | "
         "oscillations | settled after a step up, s | after a step down, s |",
@@ -79,7 +72,7 @@ def table(outcomes: list[list[Outcome]]) -> str:
 
 
 def _times(seconds: list[float], trace: Trace) -> str:
-    """The median and the worst; under a budget the right number is not the load's own."""
+    """Return the median and the worst. Under a budget, the need is not the right number."""
     if not seconds or trace.limits:
         return "-"
     ordered = sorted(seconds)

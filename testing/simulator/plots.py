@@ -1,4 +1,4 @@
-"""Outcomes -> pictures, SVG."""
+"""Draw outcomes as SVG charts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SHOWN = ("oracle", "HPA, CPU at 80 %", "tf.data service formula", "DistributedI
 
 
 def over_time(path: Path, outcomes: Sequence[Outcome]) -> None:
-    """Workers that serve, above, and stall, below, of the first input of one trace."""
+    """Draw ready workers (above) and stall (below) of the first input of one trace."""
     from matplotlib import pyplot
 
     name = outcomes[0].trace.jobs[0].name
@@ -47,7 +47,7 @@ def over_time(path: Path, outcomes: Sequence[Outcome]) -> None:
 
 
 def shares(path: Path, outcomes: Sequence[Outcome]) -> None:
-    """How a budget was shared between teams over time, by policy; every half minute."""
+    """Draw how teams shared a budget over time, by policy, every 30 s."""
     from matplotlib import pyplot
 
     shown = [one for one in outcomes if one.label in ("DistributedInput", "HPA, CPU at 80 %")]
@@ -78,7 +78,7 @@ def shares(path: Path, outcomes: Sequence[Outcome]) -> None:
 
 
 def costs(path: Path, outcomes: Sequence[Outcome]) -> None:
-    """What each policy costs over all traces: stall and workers, as a multiple of the oracle's."""
+    """Draw the cost of each policy on each trace, as a multiple of the oracle's."""
     from matplotlib import pyplot
 
     traces = list(dict.fromkeys(one.trace.name for one in outcomes))
@@ -110,7 +110,7 @@ def _smooth(values: list[float], count: int = 6) -> list[float]:
 
 
 def _save(figure: Any, path: Path) -> None:
-    """The same bytes from the same numbers."""
+    """Save a figure. The same numbers give the same bytes."""
     import matplotlib
     from matplotlib import pyplot
 

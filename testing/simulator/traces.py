@@ -1,4 +1,4 @@
-"""What happens: the same for all policies."""
+"""Traces: the events of a simulation, the same for all policies."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ class Job:
 
     name: str
     loads: tuple[tuple[float, Load], ...]
-    """From when on which, the first from 0."""
+    """Start time and load, the first from 0."""
     accelerators: int = 8
     budgets: tuple[str, ...] = ()
 
     def load(self, time: float) -> Load:
-        """At a time."""
+        """Return the load at a time."""
         return [load for start, load in self.loads if start <= time][-1]
 
 
 @dataclass(frozen=True)
 class Trace:
-    """Some inputs, for some time."""
+    """Inputs over a period of time."""
 
     name: str
     about: str
@@ -33,21 +33,21 @@ class Trace:
     seconds: float
     conditions: Conditions = field(default_factory=Conditions)
     limits: dict[str, int] = field(default_factory=dict)
-    """Workers that a budget allows."""
+    """Maximum number of workers by budget."""
 
 
 PAUSED = Load(demand=0.0)
 
 
 def steps() -> Trace:
-    """The dataset becomes four times slower, and quick again; twice."""
+    """Return a trace whose dataset becomes four times slower and fast again, twice."""
     slow, quick = Load(rate=50.0), Load(rate=200.0)
     loads = ((0.0, quick), (900.0, slow), (2700.0, quick), (4500.0, slow), (6300.0, quick))
     return Trace("steps", "the dataset becomes 4 times slower, twice", (Job("a", loads),), 7200)
 
 
 def epochs() -> Trace:
-    """Training in epochs: a checkpoint every five minutes, an evaluation between epochs."""
+    """Return a trace with a checkpoint every five minutes and an evaluation between epochs."""
     loads: list[tuple[float, Load]] = []
     for epoch in range(6):
         start = 1200.0 * epoch
@@ -63,7 +63,7 @@ def epochs() -> Trace:
 
 
 def waves(seed: int = 3) -> Trace:
-    """Augmentation that changes with the curriculum: a random walk of what a row costs."""
+    """Return a trace whose cost per row is a random walk, as with a changing augmentation."""
     chance, at, rate, loads = random.Random(seed), 0.0, 100.0, []
     while at < 10800:
         loads.append((at, Load(2, 500.0, rate)))
@@ -75,7 +75,7 @@ def waves(seed: int = 3) -> Trace:
 
 
 def spot() -> Trace:
-    """Constant load on nodes that are taken away: twice an hour from each worker."""
+    """Return a constant load on spot nodes: each worker is lost twice an hour."""
     return Trace(
         "spot",
         "constant load, every worker is lost twice an hour",
@@ -86,7 +86,7 @@ def spot() -> Trace:
 
 
 def shared(seed: int = 7) -> Trace:
-    """Three teams, twelve jobs that come and go, one budget for two thirds of what they want."""
+    """Return twelve jobs of three teams, and one budget for two thirds of what they need."""
     chance, jobs = random.Random(seed), []
     for number in range(12):
         team = ("vision", "speech", "notebooks")[number % 3]
@@ -108,5 +108,5 @@ def shared(seed: int = 7) -> Trace:
 
 
 def all_traces() -> list[Trace]:
-    """Those of the table."""
+    """Return the traces of the table."""
     return [steps(), epochs(), waves(), spot(), shared()]

@@ -8,7 +8,7 @@ import re
 import yaml
 from prometheus_client import REGISTRY
 
-from distributed_input_operator import metrics
+from distributed_input_operator.controller import input_metrics
 from testing.charts.rendering import CHART, manifests, one
 
 RULES = CHART / "files" / "rules.yaml"
@@ -23,7 +23,7 @@ def test_rules_and_dashboard_ask_for_metrics_that_there_are():
         for family in REGISTRY.collect()
         for name in (family.name, f"{family.name}_total", f"{family.name}_bucket")
     }
-    assert metrics.RESOURCES == ("workers", "cpu", "memory")
+    assert input_metrics.RESOURCES == ("workers", "cpu", "memory")
     for text in (*QUERIES, RULES.read_text()):
         for name in re.findall(r"\bdistributed_input_\w+", text):
             assert name in known, name

@@ -66,7 +66,7 @@ def test_a_trainer_without_workers_gets_an_error(own_cluster: Cluster) -> None:
     with connect(sidecar) as data:
         took = seconds_until_error(
             lambda: next(data.numpy()),
-            rf"for {TIMEOUT} s \(spec\.sidecar\.timeoutSeconds\).* are the workers running\?",
+            rf"for {TIMEOUT} s \(spec\.sidecar\.timeoutSeconds\).* Check that the workers are run",
         )
         assert TIMEOUT <= took < TIMEOUT + SLACK
         own_cluster.add_workers(1)
@@ -124,13 +124,13 @@ def test_a_dataset_that_hangs_causes_an_error_in_time(own_cluster: Cluster) -> N
         assert ids([next(batches)]) == list(range(BATCH))
         took = seconds_until_error(
             lambda: next(batches),
-            r"no rows of partition 0 came for 3 s \(spec\.sidecar\.timeoutSeconds; split 0, asked "
-            r"of worker .*\): the worker lives and its dataset makes nothing",
+            r"no rows of partition 0 arrived for 3 s \(spec\.sidecar\.timeoutSeconds; split 0, "
+            r"requested from worker .*\): the worker is up but its dataset produces nothing",
         )
     assert TIMEOUT - 1 <= took < TIMEOUT + SLACK
     (entry, *_) = entries(sidecar, "still waiting")
     assert entry["what"] == "rows of partition 0"
-    assert re.search("split 0, asked of worker .*: silent", entry["sources"][0])
+    assert re.search("split 0, requested from worker .*: silent", entry["sources"][0])
 
 
 REPLAY_SECONDS = 2 * TIMEOUT
@@ -167,7 +167,7 @@ def test_a_replay_may_take_longer_than_the_timeout(own_cluster: Cluster, sizes: 
     found = readers.run_concurrently([*(lambda s=s: read(s) for s in sidecars), kill])
     assert sorted(itertools.chain(*found)) == list(range(sum(sizes)))
     waits = [entry["what"] for sidecar in sidecars for entry in entries(sidecar, "still waiting")]
-    assert any("that are made again" in what for what in waits)
+    assert any("workers have replayed" in what for what in waits)
     assert trainers == 1 or any("the other trainers' end" in what for what in waits)
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from distributed_input.api import names
 from distributed_input.api.resource.input import API_VERSION, KIND, DistributedInput
-from distributed_input_operator.injection.injection import injected
+from distributed_input_operator.injection.pod import inject
 from distributed_input_operator.injection.workloads import COMPLETION_INDEX
 from distributed_input_operator.objects.shared import shared_objects
 from distributed_input_operator.objects.snapshot import Settings
@@ -72,7 +72,7 @@ def pods_of(inputs: dict[str, DistributedInput], monkeypatch: pytest.MonkeyPatch
         }
         # Both pods share this machine's ports, and other processes may use the defaults.
         monkeypatch.setattr(names, "METRICS_PORT", 21000 + os.getpid() % 20000 + index)
-        made.append(injected(pod, {"Job": job}, inputs.__getitem__, "sidecar:1"))
+        made.append(inject(pod, {"Job": job}, inputs.__getitem__, "sidecar:1"))
     return made
 
 

@@ -13,7 +13,7 @@ import pytest
 import distributed_input
 from distributed_input.api.errors import ConfigError, FencedError, UnavailableError
 from distributed_input.client.input import FOLDER_ENV, JOB_ENV, Input
-from distributed_input.client.reader import Reader
+from distributed_input.client.reader import InputReader
 from testing.integration import readers
 from testing.integration.cluster import Cluster, Part, Sidecar, spec
 from testing.integration.readers import ids
@@ -24,7 +24,7 @@ FIELDS: dict[str, Any] = {"partitions": 4, "numSplits": 8, "globalBatchSize": BA
 
 
 def connect(sidecar: Sidecar, job: str, name: str = "rows") -> Input:
-    return Input(Reader(sidecar.shared, name, 20.0, job))
+    return Input(InputReader(sidecar.shared, name, 20.0, job))
 
 
 @pytest.fixture(scope="module")

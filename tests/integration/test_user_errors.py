@@ -158,7 +158,7 @@ def test_a_trainer_two_protocol_versions_away(
     versions_away: int,
     remedy: str,
 ) -> None:
-    monkeypatch.setattr("distributed_input.client.reader.PROTOCOL", PROTOCOL + versions_away)
+    monkeypatch.setattr("distributed_input.client.session.PROTOCOL", PROTOCOL + versions_away)
     with raises_soon(errors.ProtocolError, rf"the trainer's .* package speaks .*{remedy}"):
         readers.connect(sidecar, "good")
 

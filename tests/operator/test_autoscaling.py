@@ -116,6 +116,6 @@ def test_who_was_idle_gets_its_least_of_a_spent_budget_from_an_operator_that_beg
         eventually(lambda: replicas() == 2, _LONG)
         assert replicas(spent) == 4, "and not before these had left"
         said = eventually(lambda: cluster.condition(name, "ScalingLimited"))
-        assert said["message"].startswith("2 of 6 workers asked for: the budget of all is spent")
+        assert said["message"].startswith("2 of 6 requested workers: budget all is used up")
         assert said["message"].endswith(f"{cluster.namespace}/{spent} has priority 9")
     cluster.delete("DistributedInput", name)

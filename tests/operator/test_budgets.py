@@ -92,7 +92,7 @@ def test_a_spent_budget_gives_fewer_workers_and_says_why(cluster, operator, clea
     said = eventually(lambda: cluster.condition(NAME, "ScalingLimited"))
     assert said["reason"] == "BudgetSpent"
     assert said["message"] == (
-        "2 of 9 workers asked for: the budget of research is spent; "
+        "2 of 9 requested workers: budget research is used up; "
         f"{cluster.namespace}/rich loses 14300 % more per worker"
     )
     status = cluster.get("DistributedInput", NAME)["status"]["workers"]
@@ -148,7 +148,7 @@ def test_cpu_and_labels_count_too(cluster, operator, clean):
     cluster.create(manifest("others", workers={"replicas": 5}))
     eventually(lambda: (replicas(cluster, NAME), replicas(cluster, "others")) == (4, 5))
     said = eventually(lambda: cluster.condition(NAME, "ScalingLimited"))
-    assert said["message"].startswith("4 of 5 workers asked for: the budget of team is spent")
+    assert said["message"].startswith("4 of 5 requested workers: budget team is used up")
     cluster.patch("DistributedInput", NAME, {"metadata": {"labels": {"team": "b"}}})
     eventually(lambda: replicas(cluster, NAME) == 5)
 
@@ -174,14 +174,14 @@ def test_a_restarted_operator_changes_nothing_and_goes_on(cluster, other, operat
 @pytest.mark.parametrize(
     ("wrong", "words"),
     [
-        (policy(name="mine"), "metadata.name is 'cluster'"),
+        (policy(name="mine"), "metadata.name must be 'cluster'"),
         (
             policy({"name": "a", "limits": {"cpu": 1}, "guaranteed": {"cpu": "1500m"}}),
-            "guaranteed cpu are more than the limit",
+            "guaranteed.cpu is greater than limits.cpu",
         ),
         (
             policy({"name": "a", "limits": {"workers": 1}, "guaranteed": {"workers": 2}}),
-            "guaranteed workers are more than the limit",
+            "guaranteed.workers is greater than limits.workers",
         ),
         (policy({"name": "a"}, {"name": "a"}), 'Duplicate value: {"name":"a"}'),
         (policy({"name": "Not a name"}), "spec.budgets[0].name"),

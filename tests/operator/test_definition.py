@@ -19,7 +19,7 @@ GOOD_AND_BAD = [
     (
         {"workers": {"autoscaling": {"minReplicas": 2, "maxReplicas": 2}}},
         {"workers": {"autoscaling": {"minReplicas": 3, "maxReplicas": 2}}},
-        "spec.workers.autoscaling: .*minReplicas is more than maxReplicas",
+        "spec.workers.autoscaling: .*minReplicas is greater than maxReplicas",
     ),
     (
         {"workers": {"autoscaling": {"maxReplicas": 2}}},
@@ -29,7 +29,7 @@ GOOD_AND_BAD = [
     (
         {"dataset": {"entryPoint": "a:b", "fromTrainer": False}},
         {"dataset": {"entryPoint": "a:b", "fromTrainer": True}},
-        "spec.dataset: .*fromTrainer excludes entryPoint",
+        "spec.dataset: .*fromTrainer: true excludes entryPoint",
     ),
     (
         {"dataset": {"fromTrainer": True}},
@@ -39,12 +39,12 @@ GOOD_AND_BAD = [
     (
         {"dataset": {"entryPoint": "a:b", "source": {"image": True}}},
         {"dataset": {"source": {"image": True}}},
-        "spec.dataset: .*source belongs to an entry point",
+        "spec.dataset: .*source needs an entry point",
     ),
     (
         {"dataset": {"entryPoint": "a:b", "args": {"folder": "data"}}},
         {"dataset": {"args": {"folder": "data"}}},
-        "spec.dataset: .*args belongs to an entry point",
+        "spec.dataset: .*args needs an entry point",
     ),
     (
         {"dataset": {"entryPoint": "a:b", "source": {"configMap": "code"}}},
@@ -64,7 +64,7 @@ GOOD_AND_BAD = [
     (
         {"workers": {"accelerator": {"type": "nvidia"}}},
         {"workers": {"accelerator": {"type": "nvidia", "topology": "2x2"}}},
-        "spec.workers.accelerator: .*topology is for type gke-tpu only",
+        "spec.workers.accelerator: .*topology is only for type gke-tpu",
     ),
     (
         {"workers": {"placement": "near-trainers"}},
@@ -85,12 +85,12 @@ GOOD_AND_BAD = [
     (
         {"sidecar": {"buffer": "64Mi", "resources": {"limits": {"memory": 201326592}}}},
         {"sidecar": {"buffer": 67108864, "resources": {"limits": {"memory": "191Mi"}}}},
-        "spec.sidecar: .*has no room for buffer and the process",
+        "spec.sidecar: .*is too small for the buffer and the process",
     ),
     (
         {"sidecar": {"resources": {"limits": {"cpu": 1}}}},
         {"sidecar": {"resources": {"limits": {"cpu": 1, "memory": "1.5M"}}}},
-        "spec.sidecar: .*set it to the buffer and 128Mi more",
+        "spec.sidecar: .*set it to at least buffer plus 128Mi",
     ),
     ({"seed": 2**63 - 1}, {"seed": 2**63}, "spec.seed"),
     (
@@ -127,9 +127,9 @@ def test_a_rule_lets_the_good_pass_and_names_field_and_rule_for_the_bad(cluster,
 @pytest.mark.parametrize(
     ("good", "bad", "words"),
     [
-        ("a" * 52, "a" * 53, "metadata.name has at most 52 characters"),
-        ("a-1", "1-a", "metadata.name takes lower-case letters"),
-        ("a", "a.b", "metadata.name takes lower-case letters"),
+        ("a" * 52, "a" * 53, "metadata.name is too long: use at most 52 characters"),
+        ("a-1", "1-a", "metadata.name is not a valid name: use lower-case letters"),
+        ("a", "a.b", "metadata.name is not a valid name: use lower-case letters"),
     ],
 )
 def test_names_leave_room_for_suffixes(cluster, good, bad, words):
@@ -143,7 +143,7 @@ def test_what_positions_depend_on_stays_as_it_was(cluster, field, before, after)
     cluster.create(manifest("fixed", **before))
     try:
         cluster.patch("DistributedInput", "fixed", {"spec": {"epochs": 3}})
-        with pytest.raises(Refused, match=f"spec.*: .*{field} is fixed for the life of the input"):
+        with pytest.raises(Refused, match=f"spec.*: .*{field} is immutable"):
             cluster.patch("DistributedInput", "fixed", {"spec": after})
     finally:
         cluster.delete("DistributedInput", "fixed")
@@ -160,7 +160,7 @@ def test_autoscaling_is_the_one_owner_of_the_number_of_workers(cluster):
     cluster.create(manifest("owned", workers={"autoscaling": {"maxReplicas": 3}}))
     try:
         scale = {"spec": {"replicas": 2}}
-        with pytest.raises(Refused, match="autoscaling owns the number of workers"):
+        with pytest.raises(Refused, match="autoscaling sets the number of workers"):
             cluster.patch("DistributedInput", "owned", scale, "scale")
         static = {"spec": {"workers": {"autoscaling": None, "replicas": 2}}}
         cluster.patch("DistributedInput", "owned", static)
@@ -183,7 +183,7 @@ def test_kubectl_explains_and_scales(cluster, control_plane):
 
     cluster.create(manifest("shown"))
     explained = kubectl("explain", "dinput.spec.workers")
-    assert "How many; 0 pauses the input." in " ".join(explained.split())
+    assert "Number of workers. 0 pauses the input." in " ".join(explained.split())
     kubectl("scale", "dinput/shown", "--replicas=3")
     found = cluster.get("DistributedInput", "shown")
     assert found["spec"]["workers"]["replicas"] == 3

@@ -12,7 +12,7 @@ import pytest
 
 from distributed_input.api import names
 from distributed_input.api.resource.input import DistributedInput
-from distributed_input_operator.injection.injection import injected, patch
+from distributed_input_operator.injection.pod import inject, json_patch
 from distributed_input_operator.injection.workloads import JOB_INDEX, JOBSET, REPLICATED_JOB
 from distributed_input_operator.kube.kinds import INPUT
 from distributed_input_operator.webhook.admission import OWNERS
@@ -85,7 +85,7 @@ def test_the_patched_pod_needs_no_second_patch(hook):
     def find(name: str) -> DistributedInput:
         return DistributedInput.model_validate(hook.cluster.get(INPUT.kind, name))
 
-    assert patch(made, injected(made, {}, find, "sidecar:1")) == []
+    assert json_patch(made, inject(made, {}, find, "sidecar:1")) == []
     again = {"apiVersion": "v1", "kind": "Pod", "spec": made["spec"]}
     again["metadata"] = {**made["metadata"], "name": "again"}
     for key in ("uid", "resourceVersion", "generateName", "managedFields", "creationTimestamp"):
@@ -186,7 +186,7 @@ def test_a_jobsets_pods_are_counted_through(hook):
 def test_a_pod_that_names_a_missing_input_is_refused_with_those_there_are(hook):
     told = refusal(hook, pod("train,trian"))
     assert f"no DistributedInput 'trian' in namespace {hook.cluster.namespace}" in told
-    assert "there are eval, train" in told
+    assert "(found: eval, train)" in told
 
 
 def test_a_pod_of_unknown_index_is_refused_with_the_remedy(hook):

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from distributed_input_operator.injection.yaml_text import dumped
+from distributed_input_operator.injection.yaml_text import dump_yaml
 from testing.cluster.binaries import binary
 from testing.operator.cluster import Cluster
 from testing.operator.injecting import job, resolved, sidecar_of
@@ -37,7 +37,7 @@ def inject(folder: Path, **files: Any) -> str:
     """What the command prints for these files."""
     command = [sys.executable, "-m", "distributed_input.cli", "inject", "--image", "sidecar:1"]
     for name, value in files.items():
-        (folder / name).write_text(dumped([value]))
+        (folder / name).write_text(dump_yaml([value]))
         command += ["-f", str(folder / name)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
@@ -58,5 +58,5 @@ def test_kubectl_reads_every_word_as_it_was_meant(kubectl, tmp_path, cluster):
     """It takes YAML's older words, such as y, for something else than text."""
     data = {f"key{place}": word for place, word in enumerate(WORDS) if word != "\x07"}
     head = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "words"}}
-    kubectl(dumped([{**head, "data": data}]), "apply", "-f", "-")
+    kubectl(dump_yaml([{**head, "data": data}]), "apply", "-f", "-")
     assert (cluster.get("ConfigMap", "words") or {})["data"] == data

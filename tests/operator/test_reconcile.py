@@ -162,7 +162,7 @@ def test_a_name_that_is_taken_is_told_and_not_taken_over(cluster, name):
     cluster.create(manifest(name))
     found = eventually(lambda: cluster.condition(name, "Applied"))
     assert found["reason"] == "NameTaken"
-    assert f"Service {name}-worker exists and belongs to someone else" in found["message"]
+    assert f"Service {name}-worker exists and belongs to another owner" in found["message"]
     assert cluster.get("Service", f"{name}-worker")["spec"]["selector"] == {"app": "theirs"}
 
 
@@ -204,7 +204,7 @@ def test_a_secret_of_a_deleted_input_that_stays_is_told_until_it_goes(cluster, n
     cluster.create(manifest(name))
     found = eventually(lambda: cluster.condition(name, "Applied"))
     assert found["reason"] == "Leftover"
-    assert f"Secret {shared} of a deleted input is still there" in found["message"]
+    assert f"Secret {shared} of a deleted input still exists" in found["message"]
     assert cluster.condition(name, "Ready")["reason"] == "Leftover"
     cluster.delete("Secret", shared)
     eventually(lambda: cluster.children(name) == children(name))
@@ -247,7 +247,7 @@ def test_a_crash_loop_is_told_with_its_last_log_line(cluster, name):
     cluster.patch("Pod", pod, {"status": {"containerStatuses": [container]}}, "status")
     found = eventually(lambda: cluster.condition(name, "PodsFailing"))
     assert found["message"].endswith(
-        "container worker ended 4 times, last with status 1: "
+        "container worker ended 4 times, last with exit status 1: "
         "ModuleNotFoundError: No module named 'digits'"
     )
 

@@ -18,17 +18,17 @@ from distributed_input.api.names import WEBHOOK_SECRET
 from distributed_input_operator.kube.api import Api, ApiError
 from distributed_input_operator.kube.kinds import SECRET
 from distributed_input_operator.webhook.certificates import (
-    RENEWED_BEFORE,
-    VALID,
-    make,
+    RENEW_BEFORE,
+    VALIDITY,
+    generate,
     server_context,
 )
-from distributed_input_operator.webhook.rotation import Keeper
+from distributed_input_operator.webhook.rotation import ManagedCertificate
 from testing.operator.cluster import Cluster
 from testing.operator.injecting import CONFIGURATIONS, configuration
 
 NOW = datetime.now(timezone.utc)
-DUE = VALID - RENEWED_BEFORE + timedelta(hours=1)
+DUE = VALIDITY - RENEW_BEFORE + timedelta(hours=1)
 
 
 @pytest.fixture
@@ -56,17 +56,17 @@ def client(control_plane):
 
 
 class Replica:
-    """A keeper, and a server that shows what it serves."""
+    """A replica that renews the certificate, and a server that uses it."""
 
     def __init__(self, api: Api, cluster: Cluster, name: str) -> None:
         self.context = server_context()
         hosts = ["localhost"]
         place = (api, cluster.namespace, hosts, self.context)
-        self._keeper = Keeper(*place, configuration=name)
+        self._certificate = ManagedCertificate(*place, configuration=name)
         self._cluster, self._name = cluster, name
 
     async def look(self, now: datetime) -> None:
-        assert await self._keeper.look(now)
+        await self._certificate.refresh(now)
 
     async def served(self) -> x509.Certificate:
         """What an API server is shown; fails where it does not trust that."""
@@ -87,7 +87,7 @@ class Replica:
         return x509.load_der_x509_certificate(shown)
 
 
-def test_one_certificate_follows_the_other_and_each_is_trusted(cluster, named, client):
+def test_each_served_certificate_is_trusted_during_a_renewal(cluster, named, client):
     async def scenario() -> None:
         async with client() as api:
             replica = Replica(api, cluster, named)
@@ -95,7 +95,7 @@ def test_one_certificate_follows_the_other_and_each_is_trusted(cluster, named, c
             first = await replica.served()
             await replica.look(NOW - timedelta(days=31))
             assert await replica.served() == first  # it is not due yet
-            await replica.look(NOW)  # now the API server hears of the next
+            await replica.look(NOW)  # publishes the next authority
             assert await replica.served() == first
             await replica.look(NOW)
             assert await replica.served() != first
@@ -103,7 +103,7 @@ def test_one_certificate_follows_the_other_and_each_is_trusted(cluster, named, c
     asyncio.run(scenario())
 
 
-def test_two_replicas_agree(cluster, named, client):
+def test_two_replicas_serve_the_same_certificate(cluster, named, client):
     async def scenario() -> None:
         async with client() as api:
             both = [Replica(api, cluster, named) for _ in range(2)]
@@ -115,12 +115,12 @@ def test_two_replicas_agree(cluster, named, client):
     asyncio.run(scenario())
 
 
-def test_a_certificate_that_someone_put_in_its_place_is_served_at_once(cluster, named, client):
+def test_a_certificate_that_a_user_writes_to_the_secret_is_served_at_once(cluster, named, client):
     async def scenario() -> None:
         async with client() as api:
             replica = Replica(api, cluster, named)
             await replica.look(NOW)
-            other = make(["localhost"], NOW)
+            other = generate(["localhost"], NOW)
             values = {"tls.crt": other.chain, "tls.key": other.key, "ca.crt": other.bundle}
             data = {key: base64.b64encode(value).decode() for key, value in values.items()}
             cluster.patch("Secret", WEBHOOK_SECRET, {"data": data})
@@ -130,7 +130,7 @@ def test_a_certificate_that_someone_put_in_its_place_is_served_at_once(cluster, 
     asyncio.run(scenario())
 
 
-def test_an_empty_secret_of_someone_elses_is_filled(cluster, named, client):
+def test_an_empty_secret_of_a_user_is_filled(cluster, named, client):
     head = {"apiVersion": "v1", "kind": "Secret", "type": "Opaque"}
     cluster.create({**head, "metadata": {"name": WEBHOOK_SECRET, "labels": {"a": "b"}}})
 
@@ -146,7 +146,7 @@ def test_an_empty_secret_of_someone_elses_is_filled(cluster, named, client):
     asyncio.run(scenario())
 
 
-def test_a_missing_configuration_is_an_error_that_names_it(cluster, named, client):
+def test_the_error_for_a_missing_configuration_has_its_name(cluster, named, client):
     async def scenario() -> None:
         async with client() as api:
             with pytest.raises(ApiError, match="no-such-configuration"):

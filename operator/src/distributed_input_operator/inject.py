@@ -1,4 +1,4 @@
-"""`distributed-input inject`: manifests with sidecars, for clusters without the webhook."""
+"""The command `distributed-input inject`: adds sidecars to manifests without the webhook."""
 
 from __future__ import annotations
 
@@ -9,16 +9,18 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from distributed_input.api.errors import ConfigError
-from distributed_input_operator.injection import offline, yaml_text
+from distributed_input_operator.injection.offline import InjectedManifests, inject_files
+from distributed_input_operator.injection.yaml_text import dump_yaml
 
 IMAGE_ENV = "DISTRIBUTED_INPUT_SIDECAR_IMAGE"
 EXIT_CONFIG = 2
 _STDIN = "-"
 
 _DESCRIPTION = """\
-Add the sidecar to pods, as the operator's webhook does, and print the manifests. Pods and pod
-templates (of Jobs, CronJobs, StatefulSets) ask for it by label distributed-input.dev/inject: "true"
-and annotation distributed-input.dev/inputs: NAME[,NAME...]. The inputs' own files are needed too.
+Add the sidecar to pods, as the operator's webhook does, and print the manifests. A pod or a pod
+template (of a Job, CronJob or StatefulSet) requests the sidecar with the label
+distributed-input.dev/inject: "true" and the annotation distributed-input.dev/inputs:
+NAME[,NAME...]. Pass the files of these inputs too.
 """
 _EXAMPLES = """\
 examples:
@@ -28,49 +30,53 @@ examples:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Print; returns the exit status, 2 where something does not fit."""
+    """Print the manifests with sidecars.
+
+    Returns:
+        The exit status: 0, or 2 if an input, a pod or an argument is invalid.
+    """
     options = _parser().parse_args(argv)
     try:
-        text, warnings = _injected(options.file, options.image)
+        result = _inject(options.file, options.image)
     except ConfigError as error:
         print(f"distributed-input inject: {error}", file=sys.stderr)
         return EXIT_CONFIG
-    for warning in warnings:
+    for warning in result.warnings:
         print(f"distributed-input inject: {warning}", file=sys.stderr)
-    print(text, end="")
+    print(dump_yaml(result.manifests), end="")
     return 0
 
 
 def _parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(
+    parser = argparse.ArgumentParser(
         prog="distributed-input inject",
         description=_DESCRIPTION,
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    made.add_argument(
+    parser.add_argument(
         "-f",
         "--file",
         action="append",
         required=True,
         metavar="FILE",
-        help="YAML with pods, inputs or both; - for standard input; repeatable",
+        help="YAML file with pods, inputs or both; - reads standard input; repeatable; required",
     )
-    made.add_argument(
+    parser.add_argument(
         "--image",
         default=os.environ.get(IMAGE_ENV, ""),
-        help=f"of the sidecar, where no input names one (default: ${IMAGE_ENV})",
+        help="image of the sidecar, if no input sets spec.sidecar.image (default: the environment "
+        f"variable {IMAGE_ENV})",
     )
-    return made
+    return parser
 
 
-def _injected(files: Sequence[str], image: str) -> tuple[str, tuple[str, ...]]:
+def _inject(files: Sequence[str], image: str) -> InjectedManifests:
     try:
-        result = offline.with_sidecars({name: _read(name) for name in files}, image)
+        return inject_files({name: _read(name) for name in files}, image)
     except ValueError as error:
         raise ConfigError(str(error)) from error
-    return yaml_text.dumped(result.manifests), result.warnings
 
 
 def _read(name: str) -> str:
@@ -79,4 +85,4 @@ def _read(name: str) -> str:
     except OSError as error:
         raise ConfigError(f"{name}: cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
-        raise ConfigError(f"{name}: is no UTF-8 text, so no YAML") from error
+        raise ConfigError(f"{name}: is not UTF-8 text: save it as UTF-8") from error

@@ -1,4 +1,4 @@
-"""The operator's process: one replica works, the others stand by."""
+"""The operator's process: one replica leads and works, the others stand by."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from kubernetes.aio.client import ApiClient
 from distributed_input.api import names
 from distributed_input_operator import metrics
 from distributed_input_operator.controller import health, leader
-from distributed_input_operator.controller.controller import RESYNC_SECONDS, Controller
-from distributed_input_operator.controller.dispatchers import Dispatchers
-from distributed_input_operator.controller.observe import Sources
-from distributed_input_operator.controller.tokens import Tokens
+from distributed_input_operator.controller.context import ControllerContext
+from distributed_input_operator.controller.control_loop import RESYNC_SECONDS, ControlLoop
+from distributed_input_operator.controller.dispatchers import DispatcherClient
+from distributed_input_operator.controller.tokens import TokenCache
 from distributed_input_operator.kube import preconditions
 from distributed_input_operator.kube.api import Api
 from distributed_input_operator.kube.kinds import POLICY, WATCHED
@@ -38,93 +38,100 @@ _OWN_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
 
 def _parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(
+    parser = argparse.ArgumentParser(
         prog=names.OPERATOR,
-        description="Runs the input pipelines of DistributedInput resources.",
+        description="Run the input pipelines of DistributedInput resources.",
         allow_abbrev=False,
     )
-    made.add_argument(
+    parser.add_argument(
         "--namespace",
         action="append",
         default=[],
-        help="serve this namespace only; repeatable (default: all)",
+        help="namespace to serve; repeatable (default: all)",
     )
-    made.add_argument(
+    parser.add_argument(
         "--worker-image",
         default=os.environ.get(names.WORKER_IMAGE_ENV, ""),
-        help=f"image of workers where an input names none (default: ${names.WORKER_IMAGE_ENV})",
+        help=f"default image of workers (default: ${names.WORKER_IMAGE_ENV})",
     )
-    made.add_argument(
+    parser.add_argument(
         "--sidecar-image",
         default=os.environ.get(names.SIDECAR_IMAGE_ENV, ""),
-        help="image of dispatchers and sidecars where an input names none "
-        f"(default: ${names.SIDECAR_IMAGE_ENV})",
+        help=f"default image of dispatchers and sidecars (default: ${names.SIDECAR_IMAGE_ENV})",
     )
-    made.add_argument(
+    parser.add_argument(
         "--image-pull-policy",
         choices=("Always", "IfNotPresent", "Never"),
         default="",
-        help="of these images in dispatchers and workers (default: Kubernetes' own)",
+        help="pull policy of these images in dispatchers and workers (default: that of Kubernetes)",
     )
-    made.add_argument(
+    parser.add_argument(
         "--image-pull-secret",
         action="append",
         default=[],
         metavar="NAME",
-        help="a Secret, of each input's namespace, that dispatchers and workers pull with; "
+        help="Secret in each input's namespace, for the images of its dispatcher and workers; "
         "repeatable",
     )
-    made.add_argument(
+    parser.add_argument(
         "--listen",
         default=f":{names.OPERATOR_HEALTH_PORT}",
         metavar="[HOST]:PORT",
-        help="where to serve /healthz, /readyz and /metrics (default: %(default)s)",
+        help="address of /healthz, /readyz and /metrics (default: %(default)s)",
     )
-    webhook.add_flags(made)
-    made.add_argument(
+    webhook.add_flags(parser)
+    parser.add_argument(
         "--resync-seconds",
         type=float,
         default=RESYNC_SECONDS,
-        help="how often everything is listed, to prove that watches deliver (default: %(default)g)",
+        help="seconds between two checks that watches deliver events (default: %(default)g)",
     )
-    made.add_argument("--log-level", choices=("debug", "info", "warning"), default="info")
-    return made
+    parser.add_argument(
+        "--log-level",
+        choices=("debug", "info", "warning"),
+        default="info",
+        help="minimum level of log lines (default: %(default)s)",
+    )
+    return parser
 
 
 @dataclass
-class _Process:
-    """What runs, for the health page to look at."""
+class _ProcessState:
+    """The running parts of the process, for the health page."""
 
-    controllers: list[Controller] = field(default_factory=list)
+    loops: list[ControlLoop] = field(default_factory=list)
     webhook: Webhook | None = None
 
-    def trouble(self) -> str:
-        """Why to restart; empty where there is no reason."""
-        dead = sorted({kind for one in self.controllers for kind in one.dead_watches})
+    def failure(self) -> str:
+        """Return why the process should be restarted. Empty: it is healthy."""
+        dead = sorted({kind for one in self.loops for kind in one.dead_watches})
         if dead:
             return f"no events arrive of {', '.join(dead)}"
         return self.webhook.trouble if self.webhook else ""
 
     def ready(self) -> bool:
-        """Whether the API server may ask here."""
+        """Return whether this replica can serve the webhook."""
         return self.webhook is None or self.webhook.serving
 
 
 async def _run(args: argparse.Namespace) -> int:
     await _load_config()
-    process = _Process()
+    process = _ProcessState()
     host, _, port = args.listen.rpartition(":")
-    page = await health.serve(host, int(port), process.trouble, process.ready)
+    page = await health.serve(host, int(port), process.failure, process.ready)
     stopping = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stopping.set)
     async with ApiClient() as client:
         api = Api(client)
         process.webhook = await webhook.start(api, _namespace(), args)
-        lock = leader.Lock(api, names.OPERATOR, _namespace(), _identity())
-        # Another, with a queue of its own: no lease and no trainer's pod waits for inputs.
-        busy = Api(client)
-        working = asyncio.create_task(leader.lead(lock, lambda: _work(args, busy, lock, process)))
+        lock = leader.LeaseLock(api, names.OPERATOR, _namespace(), _identity())
+        # The control loop has its own request limit, so that it delays neither the lease nor the
+        # webhook.
+        loop_api = Api(client)
+        working = asyncio.create_task(
+            leader.run_as_leader(lock, lambda: _work(args, loop_api, lock, process))
+        )
         waiting = asyncio.create_task(stopping.wait())
         await asyncio.wait({working, waiting}, return_when=asyncio.FIRST_COMPLETED)
         waiting.cancel()
@@ -139,10 +146,12 @@ async def _run(args: argparse.Namespace) -> int:
     return 0
 
 
-async def _work(args: argparse.Namespace, api: Api, lock: leader.Lock, process: _Process) -> None:
-    _log.info("%s leads", lock.identity)
+async def _work(
+    args: argparse.Namespace, api: Api, lock: leader.LeaseLock, process: _ProcessState
+) -> None:
+    _log.info("%s is the leader", lock.identity)
     metrics.LEADER.set(1)
-    await preconditions.wait(api, args.namespace or [None])
+    await preconditions.wait_until_met(api, args.namespace or [None])
     settings = Settings(
         args.worker_image,
         args.sidecar_image,
@@ -150,11 +159,11 @@ async def _work(args: argparse.Namespace, api: Api, lock: leader.Lock, process: 
         args.image_pull_policy,
         tuple(args.image_pull_secret),
     )
-    kinds = (*WATCHED, POLICY) if await preconditions.policy(api) else WATCHED
-    sources = Sources(api, Store(), Tokens(api), Dispatchers(), settings)
-    controller = Controller(sources, kinds, args.namespace, lambda: lock.fresh, args.resync_seconds)
-    process.controllers.append(controller)
-    await controller.run()
+    kinds = (*WATCHED, POLICY) if await preconditions.can_watch_policy(api) else WATCHED
+    context = ControllerContext(api, Store(), TokenCache(api), DispatcherClient(), settings)
+    loop = ControlLoop(context, kinds, args.namespace, lambda: lock.is_held, args.resync_seconds)
+    process.loops.append(loop)
+    await loop.run()
 
 
 async def _load_config() -> None:
@@ -171,17 +180,19 @@ def _namespace() -> str:
 
 
 def _identity() -> str:
-    # New in each life: a restarted process must not take itself for the leader that it was.
+    # It is new in each process: a restarted process must not continue the lead of the previous one.
     name = os.environ.get(names.POD_NAME_ENV) or socket.gethostname()
     return f"{name}_{uuid.uuid4().hex[:8]}"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the operator until SIGTERM; the exit status."""
+    """Run the operator until SIGTERM. Return the exit status."""
     args = _parser().parse_args(argv)
     for flag in ("worker_image", "sidecar_image"):
         if not getattr(args, flag):
-            sys.stderr.write(f"{names.OPERATOR}: --{flag.replace('_', '-')}: name an image\n")
+            sys.stderr.write(
+                f"{names.OPERATOR}: --{flag.replace('_', '-')} is not set: set it to an image\n"
+            )
             return 2
     logging.basicConfig(
         level=args.log_level.upper(),

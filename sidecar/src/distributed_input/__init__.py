@@ -1,4 +1,4 @@
-"""DistributedInput: input pipelines that run beside accelerators, not on their hosts.
+"""DistributedInput: input pipelines that run on other machines than the accelerators.
 
 import distributed_input
 
@@ -6,6 +6,11 @@ with distributed_input.connect("train") as train:
     for batch in train.distribute(strategy):
         strategy.run(step, args=(batch,))
 """
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
 
 from distributed_input.api.errors import DistributedInputError, RetryableError, TerminalError
 from distributed_input.client.input import Input, connect
@@ -20,3 +25,10 @@ __all__ = [
     "TerminalError",
     "connect",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Import `distributed_input.keras` on first use: it imports Keras."""
+    if name == "keras":
+        return importlib.import_module("distributed_input.keras")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,8 +1,8 @@
 """Keras callbacks that save the input's position with the weights.
 
-Keras 3 does not write `tf.train.Checkpoint`s, so the position goes into a file of its own beside
-the weights. It names the weights that it belongs to by their hash, and before they are written it
-names the position that their successors will have: a crash between the two files loses nothing.
+Keras 3 does not write `tf.train.Checkpoint`s, so the position is saved in a file next to the
+weights. The file contains the hash of the weights that the position belongs to. Before new weights
+are written, their position is added to the file, so a crash between the two writes loses nothing.
 
     train = distributed_input.connect("train")
     model.fit(
@@ -28,59 +28,59 @@ from distributed_input.client.input import Input
 _SUFFIX = ".input.json"
 
 
-class _Counting:
-    """What both callbacks do: count the batches that `fit` has consumed of the running epoch.
+class _BatchCounter:
+    """The part of both callbacks that counts the batches that `fit` consumed in this epoch.
 
-    Only needed for plain datasets: those of `distribute` count by themselves.
+    The count is used for plain datasets only: those of `distribute` count by themselves.
     """
 
-    def __init__(self, of: Input, path: str, **kwargs: Any) -> None:
+    def __init__(self, train: Input, path: str, **kwargs: Any) -> None:
         super().__init__(path, **kwargs)  # type: ignore[call-arg]
-        self._of = of
+        self._train = train
         self._generation = -1
         self._batches = 0
         self._last_batch = -1
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        """See Keras."""
+        """Start to count from batch 0."""
         super().on_epoch_begin(epoch, logs)  # type: ignore[misc]
-        self._last_batch = -1  # batches are numbered from 0 again
+        self._last_batch = -1
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        """See Keras."""
-        if self._of.generation != self._generation:  # `fit` has made a new iterator
-            self._generation, self._batches = self._of.generation, 0
+        """Add the batches that were trained on since the last call."""
+        if self._train.generation != self._generation:  # `fit` has created a new iterator
+            self._generation, self._batches = self._train.generation, 0
         self._batches += batch - self._last_batch
         self._last_batch = batch
         super().on_train_batch_end(batch, logs)  # type: ignore[misc]
 
     def _position(self, epoch_over: bool) -> bytes:
-        """Where `fit` stands."""
-        return self._of.position(self._batches, epoch_over=epoch_over)
+        """Return the position of `fit`."""
+        return self._train.position(self._batches, epoch_over=epoch_over)
 
 
-class BackupAndRestore(_Counting, keras.callbacks.BackupAndRestore):  # type: ignore[misc]
-    """`keras.callbacks.BackupAndRestore`, for the input's position too.
+class BackupAndRestore(_BatchCounter, keras.callbacks.BackupAndRestore):  # type: ignore[misc]
+    """`keras.callbacks.BackupAndRestore` that also saves and restores the input's position.
+
+    A `fit` that resumes within an epoch trains on the rest of that epoch, and counts it as one.
 
     Args:
-        of: the input that `fit` reads.
-        backup_dir: as in Keras.
-        **kwargs: as in Keras; `save_freq` may be a number of batches.
-
-    A `fit` that goes on within an epoch trains on the rest of it, and counts that as the epoch.
+        train: the input that `fit` reads.
+        backup_dir: see Keras.
+        **kwargs: see Keras; `save_freq` may be a number of batches.
     """
 
-    def __init__(self, of: Input, backup_dir: str, **kwargs: Any) -> None:
-        super().__init__(of, backup_dir, **kwargs)
+    def __init__(self, train: Input, backup_dir: str, **kwargs: Any) -> None:
+        super().__init__(train, backup_dir, **kwargs)
         self._in_epoch = True
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        """See Keras."""
+        """Note that an epoch is running."""
         self._in_epoch = True
         super().on_epoch_begin(epoch, logs)
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        """See Keras."""
+        """Note that no epoch is running."""
         self._in_epoch = False
         super().on_epoch_end(epoch, logs)
 
@@ -94,37 +94,37 @@ class BackupAndRestore(_Counting, keras.callbacks.BackupAndRestore):  # type: ig
     def _load_model(self) -> None:
         super()._load_model()
         if os.path.exists(self._weights_path):
-            self._of.restore(read_position(self._weights_path))
+            self._train.restore(read_position(self._weights_path))
 
 
-class ModelCheckpoint(_Counting, keras.callbacks.ModelCheckpoint):  # type: ignore[misc]
-    """`keras.callbacks.ModelCheckpoint`, with the input's position beside each file it writes.
+class ModelCheckpoint(_BatchCounter, keras.callbacks.ModelCheckpoint):  # type: ignore[misc]
+    """`keras.callbacks.ModelCheckpoint` that saves the input's position next to each file.
 
-    To go on from one: `model.load_weights(path)` and `train.restore(keras.read_position(path))`.
+    To resume: `model.load_weights(path)`, then `train.restore(read_position(path))`.
     """
 
-    def __init__(self, of: Input, filepath: str, **kwargs: Any) -> None:
-        super().__init__(of, filepath, **kwargs)
+    def __init__(self, train: Input, filepath: str, **kwargs: Any) -> None:
+        super().__init__(train, filepath, **kwargs)
 
     def _save_model(self, epoch: int, batch: int | None, logs: Any) -> None:
         path = self._get_file_path(epoch, batch, logs)
         before = _stamp(path)
         super()._save_model(epoch, batch, logs)
-        if _stamp(path) != before:  # save_best_only may have left it
+        if _stamp(path) != before:  # with save_best_only, Keras may not have written it
             write_position(path, self._position(batch is None))
 
 
 def announce_position(weights: str, position: bytes) -> None:
-    """Say that the file `weights` is about to be replaced by one that `position` belongs to."""
+    """Record the position of the weights that are about to replace the file `weights`."""
     try:
-        known = json.loads(Path(weights + _SUFFIX).read_text())
+        current = json.loads(Path(weights + _SUFFIX).read_text())
     except (OSError, ValueError):
-        known = {}
-    _write(weights, {**known, "next": base64.b64encode(position).decode()})
+        current = {}
+    _write(weights, {**current, "next": base64.b64encode(position).decode()})
 
 
 def write_position(weights: str, position: bytes) -> None:
-    """Write `position` beside the file `weights`, whose content it then belongs to."""
+    """Write the position that belongs to the content of the file `weights`."""
     _write(weights, {"weights": _hash(weights), "position": base64.b64encode(position).decode()})
 
 
@@ -136,26 +136,26 @@ def _write(weights: str, content: dict[str, str]) -> None:
 
 
 def read_position(weights: str) -> bytes:
-    """The position that was saved with the file `weights`.
+    """Return the position that was saved with the file `weights`.
 
     Raises:
-        PositionError: there is none, or it belongs to other weights.
+        PositionError: no position was saved, or it belongs to other weights.
     """
     path = Path(weights + _SUFFIX)
     try:
         content = json.loads(path.read_text())
     except (OSError, ValueError) as error:
         raise PositionError(
-            f"no input position beside {weights} ({error}): the weights were saved without this "
-            "callback; delete them to start anew"
+            f"no input position for {weights} ({error}): the weights were saved without this "
+            "callback. Delete them to start from the beginning"
         ) from error
     if content.get("weights") == _hash(weights):
         return base64.b64decode(content["position"])
-    if "next" in content:  # cut off between the weights and this file
+    if "next" in content:  # a crash after the weights were written, and before this file
         return base64.b64decode(content["next"])
     raise PositionError(
         f"{path} belongs to other weights than {weights}: they were written without this callback. "
-        "Restore an earlier checkpoint, or delete both to start anew"
+        "Restore an earlier checkpoint, or delete both to start from the beginning"
     )
 
 

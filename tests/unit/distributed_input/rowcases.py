@@ -1,7 +1,7 @@
-"""Hypothesis strategies for leaf specs and rows that fit them, as plain Python values.
+"""Hypothesis strategies for leaf specs and matching rows, as plain Python values.
 
-A row's value of a dense leaf is an array, of a ragged one nested lists of arrays, of a sparse
-one (indices, values, dense_shape). No TensorFlow here.
+The value of a row is an array for a dense leaf, nested lists of arrays for a ragged leaf, and
+(indices, values, dense_shape) for a sparse leaf. This module does not import TensorFlow.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _SIZES = st.integers(0, 3)
 
 
 def array(draw: Any, dtype: str, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
-    """An array of small values that every type holds exactly."""
+    """Return an array of small values that every type represents exactly."""
     count = int(np.prod(shape))
     if dtype == "string":
         out = np.empty(count, object)
@@ -35,7 +35,7 @@ def array(draw: Any, dtype: str, shape: tuple[int, ...]) -> np.ndarray[Any, Any]
 
 @st.composite
 def leaves(draw: Any, path: str = "x") -> Leaf:
-    """Any leaf of a row."""
+    """Draw any leaf of a row."""
     kind = draw(st.sampled_from(["dense", "ragged", "sparse"]))
     dtype = draw(st.sampled_from(DTYPES))
     if kind == "ragged":
@@ -51,7 +51,7 @@ def leaves(draw: Any, path: str = "x") -> Leaf:
 
 @st.composite
 def specs(draw: Any) -> ElementSpec:
-    """A spec of one to four leaves, flat or nested."""
+    """Draw a spec of one to four leaves, flat or nested."""
     count = draw(st.integers(1, 4))
     if count == 1 and draw(st.booleans()):
         return ElementSpec(0, (draw(leaves("")),))
@@ -62,12 +62,12 @@ def specs(draw: Any) -> ElementSpec:
 
 
 def draw_dims(draw: Any, leaf: Leaf) -> tuple[int, ...]:
-    """Sizes for the unknown dimensions of a dense or sparse leaf."""
+    """Draw sizes for the unknown dimensions of a dense or sparse leaf."""
     return tuple(draw(_SIZES) if size is None else size for size in leaf.shape)
 
 
 def draw_rows(draw: Any, leaf: Leaf, count: int) -> list[Any]:
-    """So many rows of a leaf; dense ones share their dimensions, so that they can be one batch."""
+    """Draw rows of a leaf. Dense rows have the same dimensions, so that they can be one batch."""
     if leaf.kind == "dense":
         dims = draw_dims(draw, leaf)
         return [array(draw, leaf.dtype, dims) for _ in range(count)]
@@ -94,7 +94,7 @@ def _sparse(draw: Any, leaf: Leaf) -> Any:
 
 
 def check_run(columns: Sequence[Column], rows: int, buffers: Sequence[Bytes]) -> None:
-    """The buffers are a run of so many rows, as `distributed_input.rows.elements` lays it out."""
+    """Check that the buffers are a run of this number of rows; see `distributed_input.rows`."""
     expected, at = [], 0
     for column in columns:
         if column.row_bytes is None:
@@ -106,5 +106,5 @@ def check_run(columns: Sequence[Column], rows: int, buffers: Sequence[Bytes]) ->
 
 
 def concat_runs(runs: Sequence[Sequence[Bytes]]) -> list[Bytes]:
-    """One run of the rows of all, in order."""
+    """Return one run with the rows of all runs, in order."""
     return [np.concatenate(parts) for parts in zip(*runs, strict=True)]

@@ -1,4 +1,4 @@
-"""Builders of snapshots, and a cluster that does what a plan says."""
+"""Builders of snapshots, and a fake cluster that applies a plan."""
 
 from __future__ import annotations
 
@@ -8,29 +8,36 @@ from typing import Any
 
 from distributed_input.api.resource.input import API_VERSION, KIND, DistributedInput
 from distributed_input.api.resource.status import Status
+from distributed_input_operator.budget.claim import Grant, full_grant
 from distributed_input_operator.objects.snapshot import Settings, Snapshot
-from distributed_input_operator.reconcile.plan import Plan
+from distributed_input_operator.reconcile.plan import Plan, make_plan, plan_demand
 
 NOW = 1_800_000_000.0
 SETTINGS = Settings("worker:1", "sidecar:1", "operators")
 
 
 def resource(name: str = "digits", **spec: Any) -> DistributedInput:
-    """A resource as the API server gives it."""
+    """Return a resource as the API server returns it."""
     meta = {"name": name, "namespace": "team", "uid": "u-1", "generation": 3}
     whole = {"apiVersion": API_VERSION, "kind": KIND, "metadata": meta, "spec": spec}
     return DistributedInput.model_validate(whole)
 
 
 def snapshot(**spec: Any) -> Snapshot:
-    """An input that was just created."""
+    """Return a snapshot of an input that was just created."""
     return Snapshot(resource(**spec), Status(), SETTINGS, {})
 
 
-def after(before: Snapshot, plan: Plan) -> Snapshot:
-    """What is there once the plan's objects are applied, with what an API server adds."""
+def plan(found: Snapshot, now: float = NOW, grant: Grant | None = None) -> Plan:
+    """Plan as the controller does. Without a `grant`, the whole request is granted."""
+    demand = plan_demand(found, now)
+    return make_plan(found, demand, grant or full_grant(demand.request.claim.requested))
+
+
+def after(before: Snapshot, written: Plan) -> Snapshot:
+    """Return the snapshot once the plan's objects are applied, with an API server's additions."""
     objects = {key: copy.deepcopy(dict(one)) for key, one in before.objects.items()}
-    for one in plan.objects:
+    for one in written.objects:
         live: dict[str, Any] = _stored(copy.deepcopy(dict(one)))
         live["metadata"]["resourceVersion"] = "1"
         live["metadata"]["annotations"]["deployment.kubernetes.io/revision"] = "1"
@@ -40,7 +47,7 @@ def after(before: Snapshot, plan: Plan) -> Snapshot:
 
 
 def _stored(value: Any) -> Any:
-    """Empty fields are left out, and containers and ports get their defaults."""
+    """Drop empty fields, and add the defaults of containers and ports."""
     if isinstance(value, list):
         return [_stored(one) for one in value]
     if not isinstance(value, dict):

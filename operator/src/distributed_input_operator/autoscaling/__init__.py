@@ -1,1 +1,1 @@
-"""How many workers an input needs. Pure: rates and state in, a number out."""
+"""The number of workers that an input needs. Pure: rates and state in, a number out."""

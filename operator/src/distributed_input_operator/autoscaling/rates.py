@@ -1,31 +1,31 @@
-"""From what a dispatcher says twice to how it goes in between: rates, stall, demand. Pure."""
+"""Compute rates, stall and demand from the samples of one dispatcher. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-LEAST_RUNNING = 0.01
-"""Of its time, a trainer counts as running at least this share: demand stays finite."""
+MIN_RUNNING_SHARE = 0.01
+"""Minimum share of its time that a trainer counts as running. It keeps the demand finite."""
 WINDOW_SECONDS = 120.0
-"""Rates are over so long while nothing changes, or they would jump."""
-STEP = 0.2
-"""Where the last seconds differ by more from the whole window, the load has changed: what was
-before says nothing any more."""
+"""Length of the window over which steady rates are averaged."""
+LOAD_CHANGE = 0.2
+"""Relative difference between the latest rates and the window's that counts as a change of load.
+Older samples are then dropped."""
 RECENT_SECONDS = 4.5
-SCALED_SECONDS, HURRIED_SECONDS = 10.0, 5.0
-"""An input that trainers read is looked at so often, and so often while they stall."""
+RECONCILE_SECONDS, STALLED_RECONCILE_SECONDS = 10.0, 5.0
+"""Interval between reconciliations of an input that has consumers, and of one that stalls."""
 STALLED = 0.05
-LEAST_BATCHES = 5
-"""Fewer of a trainer tell nothing of a change."""
+MIN_BATCHES = 5
+"""Minimum number of batches per trainer that can show a change of load."""
 PAUSE_SECONDS = 300.0
-"""Trainers that take nothing and wait for nothing (a checkpoint, an evaluation) will go on, and
-keep their workers so long."""
+"""A trainer that neither reads nor waits (checkpoint, evaluation) is expected to resume. Its input
+keeps the workers for this time."""
 
 
 @dataclass(frozen=True)
-class Consumer:
-    """One life of one trainer's sidecar, counted from its start. Times in seconds."""
+class ConsumerCounters:
+    """Counters of one trainer's sidecar since the sidecar started. Times in seconds."""
 
     rows: int = 0
     wait: float = 0.0
@@ -37,8 +37,8 @@ class Consumer:
 
 
 @dataclass(frozen=True)
-class Worker:
-    """One life of one worker, counted from its start. `busy` in seconds, over all its streams."""
+class WorkerCounters:
+    """Counters of one worker since it started. `busy` is in seconds, summed over its streams."""
 
     address: str = ""
     rows: int = 0
@@ -47,19 +47,19 @@ class Worker:
 
 
 @dataclass(frozen=True)
-class Sample:
-    """One answer of a dispatcher, at `time` (seconds of any steady clock)."""
+class DispatcherSample:
+    """One status response of a dispatcher, at `time` (seconds of any monotonic clock)."""
 
     time: float
-    consumers: Mapping[str, Consumer] = field(default_factory=dict)
+    consumers: Mapping[str, ConsumerCounters] = field(default_factory=dict)
     """By job, index and incarnation."""
-    workers: Mapping[str, Worker] = field(default_factory=dict)
-    """By the worker's id, which is new in each life."""
+    workers: Mapping[str, WorkerCounters] = field(default_factory=dict)
+    """By worker id. A restarted worker has a new id."""
 
 
 @dataclass(frozen=True)
-class Measured:
-    """How it goes. Rates in rows a second; None: not known."""
+class Measurement:
+    """Rates of one input, in rows per second. None means unknown."""
 
     consumers: int = 0
     epoch: int = 0
@@ -67,72 +67,76 @@ class Measured:
     stall: float = 0.0
     """Share of the time that trainers waited for input, 0 to 1."""
     demand: float | None = None
-    """What all trainers would take if they never waited."""
+    """Rows per second that all trainers would read if they never waited."""
     busy_rate: float | None = None
-    """What one turn of one worker makes while it is busy."""
+    """Rows per second that one stream of one worker produces while it is busy."""
     useful_workers: int = 0
-    """More of them cannot help; 0: not known."""
+    """Number of workers above which more cannot help. 0 means unknown."""
     streams: Mapping[str, int] = field(default_factory=dict)
     """Open streams by the worker's host."""
     batches: int = 0
-    """Over all trainers, in the time that was measured."""
+    """Batches of all trainers in the measured time."""
     paused: bool = False
-    """The trainers took nothing and waited for nothing."""
+    """Whether the trainers neither read nor waited."""
 
 
-def look_again(measured: Measured) -> float:
-    """Seconds after which an input that trainers read is worth another look."""
-    return HURRIED_SECONDS if measured.stall > STALLED else SCALED_SECONDS
+def reconcile_interval(measurement: Measurement) -> float:
+    """Return the seconds until the next reconciliation of an input that has consumers."""
+    return STALLED_RECONCILE_SECONDS if measurement.stall > STALLED else RECONCILE_SECONDS
 
 
 @dataclass(frozen=True)
-class Window:
-    """The samples that still say how it goes, and what they say together."""
+class RateWindow:
+    """The samples that describe the present load, and the measurement over them."""
 
-    samples: tuple[Sample, ...] = ()
-    measured: Measured | None = None
+    samples: tuple[DispatcherSample, ...] = ()
+    measurement: Measurement | None = None
     paused_since: float | None = None
 
-    def after(self, sample: Sample) -> Window:
-        """With one more sample."""
+    def add(self, sample: DispatcherSample) -> RateWindow:
+        """Return the window with one more sample, without the samples that are too old."""
         if not self.samples:
-            return Window((sample,), measure(None, sample))
+            return RateWindow((sample,), measure(None, sample))
         latest = measure(self.samples[-1], sample)
         if latest.paused:
-            return self._paused(latest, sample)
+            return self._add_paused(latest, sample)
         kept = tuple(one for one in self.samples if one.time >= sample.time - WINDOW_SECONDS)
         kept = kept or self.samples[-1:]
         recent = [one for one in kept if one.time <= sample.time - RECENT_SECONDS] or kept[:1]
         whole, latest = measure(kept[0], sample), measure(recent[-1], sample)
-        if _stepped(whole, latest) or _others(kept[0], sample):
-            return Window((*kept[kept.index(recent[-1]) :], sample), latest)
-        return Window((*kept, sample), whole)
+        if _load_changed(whole, latest) or _consumers_changed(kept[0], sample):
+            return RateWindow((*kept[kept.index(recent[-1]) :], sample), latest)
+        return RateWindow((*kept, sample), whole)
 
-    def _paused(self, latest: Measured, sample: Sample) -> Window:
-        """What was needed before is needed again soon; the pause itself is no measurement."""
+    def _add_paused(self, latest: Measurement, sample: DispatcherSample) -> RateWindow:
+        """Keep the previous demand for PAUSE_SECONDS: a pause does not measure the demand."""
         since = self.samples[-1].time if self.paused_since is None else self.paused_since
-        if self.measured and sample.time - since < PAUSE_SECONDS:
-            before = self.measured
+        if self.measurement and sample.time - since < PAUSE_SECONDS:
+            before = self.measurement
             latest = replace(latest, demand=before.demand, busy_rate=before.busy_rate)
-        return Window((sample,), latest, since)
+        return RateWindow((sample,), latest, since)
 
 
-def _stepped(whole: Measured, latest: Measured) -> bool:
-    if latest.batches < LEAST_BATCHES * latest.consumers:
+def _load_changed(whole: Measurement, latest: Measurement) -> bool:
+    if latest.batches < MIN_BATCHES * latest.consumers:
         return False
     pairs = ((whole.demand, latest.demand), (whole.busy_rate, latest.busy_rate))
-    return any(old and new and abs(new / old - 1) > STEP for old, new in pairs)
+    return any(old and new and abs(new / old - 1) > LOAD_CHANGE for old, new in pairs)
 
 
-def _others(before: Sample, after: Sample) -> bool:
-    """Whether other trainers read: who came in between has no rate over the whole."""
+def _consumers_changed(before: DispatcherSample, after: DispatcherSample) -> bool:
+    """Return whether other trainers read now: a new one has no rate over the whole window."""
     return before.consumers.keys() != after.consumers.keys()
 
 
-def measure(before: Sample | None, after: Sample) -> Measured:
-    """What happened between two samples; without `before`, only what one sample tells.
+def measure(before: DispatcherSample | None, after: DispatcherSample) -> Measurement:
+    """Measure what happened between two samples.
 
-    Lives that began or began anew in between have no difference, and are left out of rates.
+    Sidecars and workers that started in between are not part of the rates.
+
+    Args:
+        before: the earlier sample. None: only the counts of `after` are known.
+        after: the later sample.
     """
     reading = {key: one for key, one in after.consumers.items() if not one.finished}
     known = before.consumers if before else {}
@@ -141,37 +145,39 @@ def measure(before: Sample | None, after: Sample) -> Measured:
     seconds = max(after.time - before.time, 1e-3) if before else 1.0
     wall = sum(now.wall - then.wall for then, now in pairs)
     wait = sum(max(0.0, now.wait - then.wait) for then, now in pairs)
-    return Measured(
+    return Measurement(
         consumers=len(reading),
         epoch=max((one.epoch for one in reading.values()), default=0),
         rows_per_second=sum(now.rows - then.rows for then, now in pairs) / seconds,
         stall=min(1.0, wait / wall) if wall > 0 else 0.0,
-        demand=sum(map(_unstalled, *zip(*pairs, strict=True))) if pairs else None,
+        demand=sum(map(_unstalled_rate, *zip(*pairs, strict=True))) if pairs else None,
         busy_rate=_busy_rate(before.workers, after.workers) if before else None,
         useful_workers=sum(one.useful_workers for one in reading.values()),
-        streams=_streams(after.workers.values()),
+        streams=_streams_by_host(after.workers.values()),
         batches=sum(now.batches - then.batches for then, now in pairs),
         paused=wall > 0
-        and wait <= LEAST_RUNNING * wall
+        and wait <= MIN_RUNNING_SHARE * wall
         and all(now.rows == then.rows for then, now in pairs),
     )
 
 
-def _unstalled(then: Consumer, now: Consumer) -> float:
-    """Rows a second of a trainer in the time in which it did not wait."""
+def _unstalled_rate(then: ConsumerCounters, now: ConsumerCounters) -> float:
+    """Return the rows per second of a trainer in the time in which it did not wait."""
     wall = now.wall - then.wall
-    running = max(wall - (now.wait - then.wait), LEAST_RUNNING * wall)
+    running = max(wall - (now.wait - then.wait), MIN_RUNNING_SHARE * wall)
     return (now.rows - then.rows) / running
 
 
-def _busy_rate(before: Mapping[str, Worker], after: Mapping[str, Worker]) -> float | None:
+def _busy_rate(
+    before: Mapping[str, WorkerCounters], after: Mapping[str, WorkerCounters]
+) -> float | None:
     rows, busy = 0, 0.0
     for key, now in after.items():
-        then = before.get(key, Worker())
+        then = before.get(key, WorkerCounters())
         if now.rows >= then.rows and now.busy >= then.busy:
             rows, busy = rows + now.rows - then.rows, busy + now.busy - then.busy
     return rows / busy if rows > 0 and busy > 0 else None
 
 
-def _streams(workers: Iterable[Worker]) -> dict[str, int]:
+def _streams_by_host(workers: Iterable[WorkerCounters]) -> dict[str, int]:
     return {worker.address.rpartition(":")[0].strip("[]"): worker.streams for worker in workers}

@@ -1,4 +1,4 @@
-"""The cluster's policy at work: read it, weigh all inputs together, and say what became of it."""
+"""The cluster's policy: put it into force, divide the budgets, and report their usage."""
 
 from __future__ import annotations
 
@@ -16,92 +16,104 @@ from distributed_input.api.resource.policy import (
     PolicyStatus,
 )
 from distributed_input.api.resource.problems import problems
-from distributed_input_operator import metrics
-from distributed_input_operator.budget.ledger import Ask
-from distributed_input_operator.budget.policy_report import report
-from distributed_input_operator.controller.observe import Sources
+from distributed_input_operator.budget.claim import InputKey, WorkerRequest
+from distributed_input_operator.controller import input_metrics
+from distributed_input_operator.controller.context import ControllerContext
 from distributed_input_operator.kube.apply import write_status
-from distributed_input_operator.kube.store import POLICY_KEY, InputKey, Store
-from distributed_input_operator.objects.pod_state import pod
+from distributed_input_operator.kube.store import POLICY_KEY, Store
+from distributed_input_operator.objects.pod_state import parse_pod
 from distributed_input_operator.reconcile import claims
+from distributed_input_operator.reconcile.policy_status import policy_status
 
 REPORT_SECONDS = 30.0
-"""What is used changes all the time: it is written so often."""
+"""Minimum seconds between two writes of usage, which changes all the time."""
 _PAUSE_SECONDS = 0.2
-"""Changes of so long are weighed together."""
+"""Changes within this time lead to one reallocation."""
 _SHARE = 5
-"""Weighing takes at most so small a part of the time."""
+"""Reallocation uses at most one part in this many of the time."""
 
 
-def enter_all(sources: Sources) -> None:
-    """At the start everyone keeps what it has, until it was looked at; and the policy holds.
+def restore(context: ControllerContext) -> None:
+    """Enter all inputs and the policy into the ledger of a new leader.
 
-    What is left of inputs that are gone counts in all budgets of their namespace, for which labels
-    they had is not known any more: that is not for long, and no budget is exceeded.
+    Every input keeps what it has until it is reconciled. What remains of deleted inputs counts in
+    all budgets of their namespace, because their labels are not known any more. That does not last
+    long, and no budget is exceeded.
     """
-    _use(sources)
-    for key in sources.store.known():
-        found = sources.store.input(key)
-        labels = None if found is None else found["metadata"].get("labels") or {}
-        if ask := _held(sources.store, key, labels):
-            sources.ledger.ask(ask)
+    _set_policy(context)
+    for key in context.store.known():
+        stored = context.store.input(key)
+        labels = None if stored is None else stored["metadata"].get("labels") or {}
+        if request := _existing_request(context.store, key, labels):
+            context.ledger.request(request)
 
 
-def left(store: Store, key: InputKey) -> Ask | None:
-    """What there is still of an input that is gone."""
-    return _held(store, key, None)
+def remaining_request(store: Store, key: InputKey) -> WorkerRequest | None:
+    """Return a request for what remains of a deleted input. None: nothing."""
+    return _existing_request(store, key, None)
 
 
-def _held(store: Store, key: InputKey, labels: Mapping[str, str] | None) -> Ask | None:
+def _existing_request(
+    store: Store, key: InputKey, labels: Mapping[str, str] | None
+) -> WorkerRequest | None:
     children = store.children(key)
     live = children.get(("Deployment", names.worker(key[1])), {})
-    pods = claims.workers(pod(obj) for (kind, _), obj in children.items() if kind == "Pod")
-    return claims.held(live, pods, key, labels)
+    pods = claims.worker_pods(
+        parse_pod(obj) for (kind, _), obj in children.items() if kind == "Pod"
+    )
+    return claims.existing_request(live, pods, key, labels)
 
 
-async def weigh_forever(sources: Sources, changed: Callable[[InputKey], None]) -> None:
-    """Settle the ledger whenever something in it has changed."""
+async def reallocate_forever(
+    context: ControllerContext, changed: Callable[[InputKey], None]
+) -> None:
+    """Reallocate whenever the ledger is outdated. Call `changed` with each affected input."""
     while True:
         await asyncio.sleep(_PAUSE_SECONDS)
-        if not sources.ledger.unsettled:
+        if not context.ledger.outdated:
             continue
         start = time.monotonic()
-        for key in sources.ledger.settle():
+        for key in context.ledger.reallocate():
             changed(key)
         changed(POLICY_KEY)
         await asyncio.sleep(_SHARE * (time.monotonic() - start))
 
 
-async def look(sources: Sources) -> float | None:
-    """Put the policy in force, and write what its budgets have given.
+async def reconcile_policy(context: ControllerContext) -> float | None:
+    """Put the policy into force, and report the usage of its budgets.
 
-    Returns: seconds after which to look again, or None where there is no policy.
-    Raises: ApiError, to be tried again.
+    Returns:
+        Seconds until the next reconciliation. None: there is no policy.
+
+    Raises:
+        ApiError: a retry may succeed.
     """
-    found = sources.store.policy()
-    message = _use(sources)
-    used = sources.ledger.budgets()
-    metrics.show_budgets((one.budget, one.used) for one in used)
-    if found is None:
+    stored = context.store.policy()
+    message = _set_policy(context)
+    usage = context.ledger.usage()
+    input_metrics.set_budgets(usage)
+    if stored is None:
         return None
-    before = PolicyStatus.model_validate(found.get("status") or {})
-    generation = found["metadata"]["generation"]
-    status, again = report(before, generation, message, used, time.time(), REPORT_SECONDS)
+    before = PolicyStatus.model_validate(stored.get("status") or {})
+    generation = stored["metadata"]["generation"]
+    status, interval = policy_status(
+        before, generation, message, usage, time.time(), REPORT_SECONDS
+    )
     if status is not None:
-        name = found["metadata"]["name"]
-        await write_status(sources.api, sources.store, "", name, status, POLICY_KIND)
-    return again
+        name = stored["metadata"]["name"]
+        await write_status(context.api, context.store, "", name, status, POLICY_KIND)
+    return interval
 
 
-def _use(sources: Sources) -> str:
-    """Put the policy in force; why it cannot be, and then the last one stays."""
-    found = sources.store.policy()
-    if found is None:
-        sources.ledger.use(PolicySpec())
+def _set_policy(context: ControllerContext) -> str:
+    """Put the policy into force. If it is invalid, keep the last one and return the reason."""
+    stored = context.store.policy()
+    if stored is None:
+        context.ledger.set_policy(PolicySpec())
         return ""
     try:
-        spec = InputPolicy.model_validate({**found, "status": {}}, extra="ignore").spec
+        spec = InputPolicy.model_validate({**stored, "status": {}}, extra="ignore").spec
     except ValidationError as error:
         return "; ".join(map(str, problems(error)))
-    sources.ledger.use(spec)
+    context.ledger.set_policy(spec)
     return ""

@@ -1,4 +1,4 @@
-"""Asks the dispatchers how their inputs go."""
+"""Measure inputs by the status of their dispatchers."""
 
 from __future__ import annotations
 
@@ -10,59 +10,74 @@ import grpc
 import grpc.aio
 
 from distributed_input.api.proto import dispatcher_pb2
-from distributed_input_operator.autoscaling.rates import Consumer, Measured, Sample, Window, Worker
-from distributed_input_operator.kube.store import InputKey
+from distributed_input_operator.autoscaling.rates import (
+    ConsumerCounters,
+    DispatcherSample,
+    Measurement,
+    RateWindow,
+    WorkerCounters,
+)
+from distributed_input_operator.budget.claim import InputKey
 
 _METHOD = "/distributed_input.v1.Dispatcher/Status"
 TIMEOUT_SECONDS = 2.0
-_YOUNG_SECONDS = 4.0
-"""Less than that between two questions tells nothing new: the others report every few seconds."""
-_AGAIN_SECONDS, _LONGEST_SECONDS = 30.0, 300.0
-"""A dispatcher that did not answer is left alone for so long, and each time twice as long: for who
-asks it waits meanwhile, and does nothing else."""
+_MIN_SAMPLE_SECONDS = 4.0
+"""Minimum time between two samples. Sidecars and workers report only every few seconds."""
+_MIN_BACKOFF_SECONDS, _MAX_BACKOFF_SECONDS = 30.0, 300.0
+"""Time without requests to a dispatcher that did not respond. It doubles with each failure, because
+a reconciliation waits for the response."""
 
 
 @dataclass
-class _Known:
+class _DispatcherState:
+    """What is known of one input's dispatcher."""
+
     uid: str
-    window: Window = field(default_factory=Window)
+    window: RateWindow = field(default_factory=RateWindow)
     address: str = ""
-    silent_until: float = 0.0
-    silences: int = 0
-    """Questions in a row that this address did not answer."""
+    retry_at: float = 0.0
+    failures: int = 0
+    """Consecutive requests to which this address did not respond."""
 
 
-class Dispatchers:
-    """What the dispatchers of all inputs said of late. Measurements, no progress: may be lost."""
+class DispatcherClient:
+    """Requests the status of dispatchers, and keeps recent measurements.
+
+    The measurements can be lost: they describe rates, not progress.
+    """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._known: dict[InputKey, _Known] = {}
+        self._known: dict[InputKey, _DispatcherState] = {}
 
-    async def ask(self, key: InputKey, uid: str, address: str, token: str) -> Measured | None:
-        """How an input goes; None where its dispatcher at `address` does not say."""
+    async def measure(
+        self, key: InputKey, uid: str, address: str, token: str
+    ) -> Measurement | None:
+        """Return the measurement of an input. None: its dispatcher does not respond."""
         known, now = self._known.get(key), self._clock()
-        if known is None or known.uid != uid:  # another input of the same name
-            known = self._known[key] = _Known(uid)
-        if known.address != address:  # another pod
-            known.address, known.silent_until, known.silences = address, now, 0
-        if known.window.samples and now - known.window.samples[-1].time < _YOUNG_SECONDS:
-            return known.window.measured
-        if now < known.silent_until:
+        if known is None or known.uid != uid:  # Another input of the same name.
+            known = self._known[key] = _DispatcherState(uid)
+        if known.address != address:  # Another pod.
+            known.address, known.retry_at, known.failures = address, now, 0
+        if known.window.samples and now - known.window.samples[-1].time < _MIN_SAMPLE_SECONDS:
+            return known.window.measurement
+        if now < known.retry_at:
             return None
         try:
-            answer = await _status(address, token)
+            response = await _status(address, token)
         except grpc.aio.AioRpcError:
-            known.silent_until = now + min(_AGAIN_SECONDS * 2**known.silences, _LONGEST_SECONDS)
-            known.silences = min(known.silences + 1, 10)
-            known.window = Window()
+            known.retry_at = now + min(
+                _MIN_BACKOFF_SECONDS * 2**known.failures, _MAX_BACKOFF_SECONDS
+            )
+            known.failures = min(known.failures + 1, 10)
+            known.window = RateWindow()
             return None
-        known.silences = 0
-        known.window = known.window.after(_sample(answer, now))
-        return known.window.measured
+        known.failures = 0
+        known.window = known.window.add(_sample(response, now))
+        return known.window.measurement
 
     def forget(self, key: InputKey) -> None:
-        """The input is gone."""
+        """Drop the measurements of a deleted input."""
         self._known.pop(key, None)
 
     def __len__(self) -> int:
@@ -77,19 +92,19 @@ async def _status(address: str, token: str) -> dispatcher_pb2.StatusResponse:
             request_serializer=dispatcher_pb2.StatusRequest.SerializeToString,
             response_deserializer=dispatcher_pb2.StatusResponse.FromString,
         )
-        answer: dispatcher_pb2.StatusResponse = await call(
+        response: dispatcher_pb2.StatusResponse = await call(
             dispatcher_pb2.StatusRequest(),
             timeout=TIMEOUT_SECONDS,
             metadata=(("authorization", f"Bearer {token}"),),
         )
-        return answer
+        return response
 
 
-def _sample(answer: dispatcher_pb2.StatusResponse, now: float) -> Sample:
+def _sample(response: dispatcher_pb2.StatusResponse, now: float) -> DispatcherSample:
     consumers = {}
-    for info in answer.consumers:
+    for info in response.consumers:
         one = info.last
-        consumers[f"{one.job}/{one.index}/{one.incarnation}"] = Consumer(
+        consumers[f"{one.job}/{one.index}/{one.incarnation}"] = ConsumerCounters(
             rows=one.rows,
             wait=one.wait_seconds,
             wall=one.wall_seconds,
@@ -99,7 +114,7 @@ def _sample(answer: dispatcher_pb2.StatusResponse, now: float) -> Sample:
             batches=one.batches,
         )
     workers = {
-        one.worker_id: Worker(one.address, one.rows, one.busy_seconds, one.open_streams)
-        for one in answer.workers
+        one.worker_id: WorkerCounters(one.address, one.rows, one.busy_seconds, one.open_streams)
+        for one in response.workers
     }
-    return Sample(now, consumers, workers)
+    return DispatcherSample(now, consumers, workers)

@@ -1,4 +1,4 @@
-"""/healthz, /readyz and /metrics of the operator."""
+"""The HTTP server of /healthz, /readyz and /metrics."""
 
 from __future__ import annotations
 
@@ -11,25 +11,29 @@ from distributed_input_operator import metrics
 
 
 async def serve(
-    host: str, port: int, trouble: Callable[[], str], ready: Callable[[], bool]
+    host: str, port: int, failure: Callable[[], str], ready: Callable[[], bool]
 ) -> web.AppRunner:
-    """Serve until the runner's `cleanup()`. Raises OSError where the port is taken.
+    """Serve until the runner's `cleanup()`. Raises OSError if the port is in use.
 
-    `trouble`: why this process should be restarted; empty where it should not. `ready`: whether
-    this replica can be asked.
+    Args:
+        host: address to listen on. Empty: all addresses.
+        port: port to listen on.
+        failure: returns why this process should be restarted. Empty: it is healthy.
+        ready: returns whether this replica can serve the webhook.
     """
 
     async def healthz(_: web.Request) -> web.Response:
-        why = trouble()
-        return web.Response(text=why or "ok", status=503 if why else 200)
+        message = failure()
+        return web.Response(text=message or "ok", status=503 if message else 200)
 
     async def readyz(_: web.Request) -> web.Response:
-        there = ready()
-        return web.Response(text="ok" if there else "no certificate", status=200 if there else 503)
+        if ready():
+            return web.Response(text="ok")
+        return web.Response(text="no certificate", status=503)
 
     async def exposition(_: web.Request) -> web.Response:
-        # In a thread: of thousands of inputs it takes a second, and nobody is to wait for it.
-        page = await asyncio.to_thread(metrics.rendered)
+        # A thread, because thousands of inputs take a second, which must not block the event loop.
+        page = await asyncio.to_thread(metrics.exposition)
         return web.Response(body=page, headers={"Content-Type": "text/plain"})
 
     app = web.Application()

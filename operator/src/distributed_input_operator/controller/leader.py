@@ -1,7 +1,8 @@
 """Leader election by a Lease: one replica works, the others stand by.
 
-The election is the library's. The lock is not: the library's cannot create a Lease (it fails its
-own validation), sets no deadline, and lets an unreachable API server end the election.
+The election is that of the kubernetes library. The lock is not: the library's lock cannot create a
+Lease (it fails its own validation), has no deadlines, and ends the election if the API server is
+unreachable.
 """
 
 from __future__ import annotations
@@ -32,8 +33,8 @@ RETRY_SECONDS = 2
 _CALL_SECONDS = 3.0
 
 
-class Lock(BaseLock):
-    """The Lease; knows how old the last renewal is."""
+class LeaseLock(BaseLock):
+    """The Lease, and the time of its last renewal by this replica."""
 
     def __init__(self, api: Api, name: str, namespace: str, identity: str) -> None:
         super().__init__(name, namespace, identity)
@@ -42,12 +43,12 @@ class Lock(BaseLock):
         self._renewed = float("-inf")
 
     @property
-    def fresh(self) -> bool:
-        """Whether nobody else can be the leader yet."""
+    def is_held(self) -> bool:
+        """Whether no other replica can be the leader yet."""
         return time.monotonic() - self._renewed < LEASE_SECONDS
 
     async def get(self, name: str, namespace: str) -> Any:
-        """(True, record), or (False, ApiException) whose body has the status as "code"."""
+        """Return (True, record), or (False, ApiException). Its body has the status as "code"."""
         try:
             lease = await self._call("GET", LEASE.path(namespace, name))
         except ApiError as error:
@@ -58,7 +59,7 @@ class Lock(BaseLock):
         spec = lease.get("spec") or {}
         seconds = spec.get("leaseDurationSeconds")
         return True, LeaderElectionRecord(
-            spec.get("holderIdentity") or None,  # given back: the library waits out "" as a name
+            spec.get("holderIdentity") or None,  # Released: the library would treat "" as a holder.
             str(seconds) if seconds else None,
             spec.get("acquireTime"),
             spec.get("renewTime"),
@@ -67,16 +68,16 @@ class Lock(BaseLock):
     async def create(
         self, name: str, namespace: str, election_record: LeaderElectionRecord
     ) -> bool:
-        """Whether the Lease is ours now."""
+        """Create the Lease. Return whether this replica holds it."""
         return await self._write("POST", LEASE.path(namespace), {"name": name}, election_record)
 
     async def update(self, name: str, namespace: str, updated_record: LeaderElectionRecord) -> bool:
-        """Whether the Lease, as it was last read, is as `updated_record` says now."""
+        """Update the Lease as it was last read. Return whether that succeeded."""
         meta = {"name": name, "resourceVersion": self._version}
         return await self._write("PUT", LEASE.path(namespace, name), meta, updated_record)
 
     async def release(self) -> None:
-        """Let another replica take over at once, where this one leads."""
+        """Release the Lease if this replica holds it, so that another takes over at once."""
         held, record = await self.get(self.name, self.namespace)
         if held and record.holder_identity == self.identity:
             record.holder_identity = ""
@@ -94,47 +95,47 @@ class Lock(BaseLock):
             "renewTime": now,
         }
         body = {"apiVersion": LEASE.api_version, "kind": LEASE.kind, "metadata": meta, "spec": spec}
-        started = time.monotonic()  # the renewal may count from that early
+        started = time.monotonic()  # The server may count the renewal from here on.
         try:
             await self._call(method, path, body)
         except ApiError as error:
-            _log.warning("the lease could not be written: %s", error)
+            _log.warning("cannot write the lease: %s", error)
             return False
         if record.holder_identity == self.identity:
             self._renewed = started
         return True
 
     def _acquired(self, record: LeaderElectionRecord, now: str) -> str:
-        """The time since which we lead: the record's, where that is one that we wrote."""
+        """Return the time since which this replica leads: the record's if this replica wrote it."""
         kept = record.acquire_time
-        return kept if self.fresh and kept and kept.endswith("Z") else now
+        return kept if self.is_held and kept and kept.endswith("Z") else now
 
     async def _call(self, method: str, path: str, body: Json | None = None) -> Json:
         try:
             async with asyncio.timeout(_CALL_SECONDS):
                 return await self._api.request(method, path, body=body)
         except TimeoutError:
-            raise ApiError(0, "Unreachable", f"{method} {path}: no answer in time") from None
+            raise ApiError(0, "Unreachable", f"{method} {path}: no response in time") from None
 
 
-async def lead(lock: Lock, work: Callable[[], Awaitable[None]]) -> None:
-    """Wait until this replica leads, then run `work` to its end; raises what it raises.
+async def run_as_leader(lock: LeaseLock, work: Callable[[], Awaitable[None]]) -> None:
+    """Wait until this replica leads, then run `work` to its end. Raises what `work` raises.
 
-    Where the lead is lost the process ends on the spot: another replica may write already.
+    If the lease is lost, the process ends at once: another replica may write already.
     """
     ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     async def started() -> None:
         try:
             await work()
-        except Exception as error:  # noqa: BLE001 - raised below, where someone listens
+        except Exception as error:  # noqa: BLE001 - it is raised below
             ended.set_exception(error)
         else:
             ended.set_result(None)
 
     async def stopped() -> None:
         if not ended.done():
-            _log.critical("the lease is lost: ending, for another replica may lead")
+            _log.critical("lost the lease: exiting, because another replica may lead")
             os._exit(1)
 
     election = LeaderElection(

@@ -1,8 +1,8 @@
-"""The cluster -> a frozen snapshot of one input."""
+"""Read the cluster's state of one input as a frozen snapshot."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from pydantic import ValidationError
 
@@ -10,76 +10,57 @@ from distributed_input.api import names
 from distributed_input.api.resource.input import DistributedInput
 from distributed_input.api.resource.problems import problems
 from distributed_input.api.resource.status import Status
-from distributed_input_operator.autoscaling.scaling import State
-from distributed_input_operator.budget.ledger import Ledger
-from distributed_input_operator.controller.dispatchers import Dispatchers
-from distributed_input_operator.controller.tokens import Tokens
+from distributed_input_operator.budget.claim import InputKey
+from distributed_input_operator.controller.context import ControllerContext
 from distributed_input_operator.kube.api import Api, ApiError, Json
 from distributed_input_operator.kube.apply import failure
 from distributed_input_operator.kube.kinds import CONFIG_MAP
-from distributed_input_operator.kube.store import InputKey, Store
 from distributed_input_operator.objects.children import digest
 from distributed_input_operator.objects.dispatcher import dispatcher_port
-from distributed_input_operator.objects.pod_state import pod
-from distributed_input_operator.objects.snapshot import Failure, Settings, Snapshot
+from distributed_input_operator.objects.pod_state import parse_pod
+from distributed_input_operator.objects.snapshot import Failure, Snapshot
 
 
-class Unusable(Exception):
-    """The input's spec is one that the API server took and we cannot use."""
+class InvalidSpec(Exception):
+    """The API server accepted a spec that the operator cannot use. The message says what to fix."""
 
 
-@dataclass(frozen=True)
-class Sources:
-    """Where the facts about inputs come from."""
+async def observe(context: ControllerContext, key: InputKey) -> Snapshot | None:
+    """Return what is known of an input. None: it is deleted, or is being deleted.
 
-    api: Api
-    store: Store
-    tokens: Tokens
-    dispatchers: Dispatchers
-    settings: Settings
-    ledger: Ledger = field(default_factory=Ledger)
-    """What the cluster's budgets leave for each input."""
-    scaled: dict[InputKey, tuple[str, State]] = field(default_factory=dict)
-    """Of each input's uid, what autoscaling left last. A new leader goes on from the status."""
-
-
-async def observe(sources: Sources, key: InputKey) -> Snapshot | None:
-    """All that is known of an input; None where it is gone or on its way out.
-
-    Raises Unusable, and ApiError where something could not be read that may be read later.
+    Raises:
+        InvalidSpec: the spec cannot be used.
+        OwnerGone: the input is deleted, but the store still has it.
+        ApiError: something could not be read. A retry may succeed.
     """
-    found = sources.store.input(key)
-    if found is None or "deletionTimestamp" in found["metadata"]:
+    stored = context.store.input(key)
+    if stored is None or "deletionTimestamp" in stored["metadata"]:
         return None
-    resource = parsed(found)
-    children = sources.store.children(key)
+    resource = parse_input(stored)
+    children = context.store.children(key)
     snapshot = Snapshot(
         resource=resource,
-        status=Status.model_validate(found.get("status") or {}),
-        settings=sources.settings,
+        status=Status.model_validate(stored.get("status") or {}),
+        settings=context.settings,
         objects={place: obj for place, obj in children.items() if place[0] != "Pod"},
-        pods=tuple(pod(obj) for place, obj in children.items() if place[0] == "Pod"),
-        scaled=_scaled(sources, key, resource.metadata.uid or ""),
+        pods=tuple(parse_pod(obj) for place, obj in children.items() if place[0] == "Pod"),
+        scaled=context.autoscaling_state(key, resource.metadata.uid or ""),
     )
-    snapshot = await _with_code(sources.api, snapshot)
-    return await _with_measurements(sources, key, snapshot)
+    snapshot = await _with_code(context.api, snapshot)
+    return await _with_measurement(context, key, snapshot)
 
 
-def _scaled(sources: Sources, key: InputKey, uid: str) -> State | None:
-    of, state = sources.scaled.get(key, ("", None))
-    return state if of == uid else None
-
-
-def parsed(found: Json) -> DistributedInput:
-    """The typed resource. Raises Unusable, with what to change."""
+def parse_input(stored: Json) -> DistributedInput:
+    """Return the typed resource. Raises InvalidSpec."""
     try:
-        # What we do not know is of a newer definition: the API server has checked it.
-        return DistributedInput.model_validate({**found, "status": {}}, extra="ignore")
+        # Unknown fields come from a newer definition. The API server has validated them.
+        return DistributedInput.model_validate({**stored, "status": {}}, extra="ignore")
     except ValidationError as error:
-        raise Unusable("; ".join(map(str, problems(error)))) from None
+        raise InvalidSpec("; ".join(map(str, problems(error)))) from None
 
 
 async def _with_code(api: Api, snapshot: Snapshot) -> Snapshot:
+    """Add a hash of the ConfigMap that has the entry point's code."""
     name = snapshot.resource.spec.dataset.source.config_map
     if name is None:
         return snapshot
@@ -91,11 +72,13 @@ async def _with_code(api: Api, snapshot: Snapshot) -> Snapshot:
     return replace(snapshot, missing=(*snapshot.missing, Failure("CodeMissing", text)))
 
 
-async def _with_measurements(sources: Sources, key: InputKey, snapshot: Snapshot) -> Snapshot:
+async def _with_measurement(
+    context: ControllerContext, key: InputKey, snapshot: Snapshot
+) -> Snapshot:
+    """Add the dispatcher's measurement, if the dispatcher is ready."""
     resource = snapshot.resource
     try:
-        young = not snapshot.objects
-        token = await sources.tokens.token(resource, young=young)
+        token = await context.tokens.token(resource, young=snapshot.young)
     except ApiError as error:
         return replace(snapshot, missing=(*snapshot.missing, failure(error)))
     ready = [one for one in snapshot.of(names.DISPATCHER) if one.ready and one.ip]
@@ -103,5 +86,5 @@ async def _with_measurements(sources: Sources, key: InputKey, snapshot: Snapshot
         return snapshot
     host = f"[{ready[0].ip}]" if ":" in ready[0].ip else ready[0].ip
     address = f"{host}:{dispatcher_port(resource)}"
-    measured = await sources.dispatchers.ask(key, resource.metadata.uid or "", address, token)
-    return replace(snapshot, measured=measured)
+    uid = resource.metadata.uid or ""
+    return replace(snapshot, measured=await context.dispatchers.measure(key, uid, address, token))

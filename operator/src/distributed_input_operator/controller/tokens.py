@@ -1,4 +1,4 @@
-"""The token of each input: made once, kept in a Secret, never changed and never logged."""
+"""The token of each input: created once, stored in a Secret, never changed and never logged."""
 
 from __future__ import annotations
 
@@ -9,28 +9,36 @@ import time
 
 from distributed_input.api import names
 from distributed_input.api.resource.input import DistributedInput
+from distributed_input_operator.budget.claim import InputKey
 from distributed_input_operator.kube.api import Api, ApiError, Json
 from distributed_input_operator.kube.kinds import SECRET
-from distributed_input_operator.kube.store import InputKey
+from distributed_input_operator.kube.owner import confirm
 from distributed_input_operator.objects.shared import token_secret
 
 _BYTES = 32
-_SURE_SECONDS = 300.0
-"""A Secret that was there is believed to be there for so long: there is no right to watch them."""
+_CACHE_SECONDS = 300.0
+"""Seconds for which a token is used without reading its Secret. The operator must not watch
+Secrets."""
 
 
-class Tokens:
-    """The tokens of the inputs that the operator works on."""
+class TokenCache:
+    """The tokens of all inputs."""
 
     def __init__(self, api: Api) -> None:
         self._api = api
         self._known: dict[InputKey, tuple[str, str, float]] = {}
-        """Of each input: whose token (its uid), the token, and until when it is believed."""
+        """By input: its uid, its token, and the time at which the token expires here."""
 
     async def token(self, resource: DistributedInput, *, young: bool = False) -> str:
-        """The input's token, after making it where there was none. Raises ApiError.
+        """Return the input's token. Create it if there is none.
 
-        young: there is most likely none, which spares the question.
+        Args:
+            resource: the input.
+            young: whether the input is new. Its Secret is then created without a read before.
+
+        Raises:
+            ApiError: the token cannot be read or created.
+            OwnerGone: there is no Secret because the input is deleted.
         """
         uid, namespace = resource.metadata.uid or "", resource.metadata.namespace or ""
         key = (namespace, resource.metadata.name)
@@ -38,18 +46,22 @@ class Tokens:
         if known and known[0] == uid and time.monotonic() < known[2]:
             return known[1]
         name = names.shared(resource.metadata.name)
-        secret = None if young else await self._api.get(SECRET, namespace, name)
+        secret = None
+        if not young:
+            secret = await self._api.get(SECRET, namespace, name)
+            if secret is None:
+                await confirm(self._api, resource)
         secret = (
             secret or await self._create(resource) or await self._api.get(SECRET, namespace, name)
         )
         if secret is None:
-            raise ApiError(409, "Leftover", f"Secret {name} of a deleted input was still there")
+            raise ApiError(409, "Leftover", f"Secret {name} of a deleted input still existed")
         token = _token(secret, resource)
-        self._known[key] = (uid, token, time.monotonic() + _SURE_SECONDS)
+        self._known[key] = (uid, token, time.monotonic() + _CACHE_SECONDS)
         return token
 
     async def _create(self, resource: DistributedInput) -> Json | None:
-        """A new one; None where there is one already."""
+        """Create a new Secret. Return None if it exists already."""
         try:
             return await self._api.create(token_secret(resource, secrets.token_urlsafe(_BYTES)))
         except ApiError as error:
@@ -58,7 +70,7 @@ class Tokens:
             return None
 
     def forget(self, key: InputKey) -> None:
-        """The input is gone."""
+        """Drop the token of a deleted input."""
         self._known.pop(key, None)
 
 
@@ -66,13 +78,13 @@ def _token(secret: Json, resource: DistributedInput) -> str:
     owners = [one["uid"] for one in secret["metadata"].get("ownerReferences", [])]
     name = secret["metadata"]["name"]
     if owners and resource.metadata.uid not in owners:
-        raise ApiError(409, "Leftover", f"Secret {name} of a deleted input is still there")
+        raise ApiError(409, "Leftover", f"Secret {name} of a deleted input still exists")
     try:
         return base64.b64decode(secret["data"][names.TOKEN_KEY]).decode().strip()
     except (KeyError, TypeError, binascii.Error, UnicodeDecodeError):
         raise ApiError(
             422,
             "TokenUnusable",
-            f"Secret {name} has no usable key {names.TOKEN_KEY!r}: delete the Secret, and the "
-            "operator makes a new one",
+            f"Secret {name} has no valid key {names.TOKEN_KEY!r}: delete the Secret, and the "
+            "operator creates a new one",
         ) from None

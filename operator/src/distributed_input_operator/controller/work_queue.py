@@ -1,6 +1,6 @@
-"""One queue for all inputs: each is worked on by one at a time, and once for many events.
+"""A queue of keys: each is worked on by one worker at a time, and once for many events.
 
-As client-go's: what is added while it is worked on comes again afterwards.
+It behaves like client-go's: a key that is added during its work comes again afterwards.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 class WorkQueue(Generic[T]):
-    """Keys that wait for work; one event loop's."""
+    """The keys that are due. It belongs to one event loop."""
 
     def __init__(self) -> None:
         self._waiting: asyncio.Queue[T] = asyncio.Queue()
@@ -22,7 +22,7 @@ class WorkQueue(Generic[T]):
         self._timers: dict[T, asyncio.TimerHandle] = {}
 
     def add(self, key: T) -> None:
-        """Work on this as soon as possible."""
+        """Add a key, to be worked on as soon as possible."""
         self._cancel(key)
         if key in self._working:
             self._again.add(key)
@@ -31,7 +31,7 @@ class WorkQueue(Generic[T]):
             self._waiting.put_nowait(key)
 
     def add_after(self, key: T, seconds: float) -> None:
-        """Work on this in `seconds`, or earlier where that was said before."""
+        """Add a key after a delay. An earlier time that is already set stays."""
         if key in self._queued:
             return
         loop = asyncio.get_running_loop()
@@ -41,21 +41,21 @@ class WorkQueue(Generic[T]):
             self._timers[key] = loop.call_later(seconds, self.add, key)
 
     async def get(self) -> T:
-        """The next key; `done` must follow."""
+        """Return the next key. The caller must call `done` for it."""
         key = await self._waiting.get()
         self._queued.discard(key)
         self._working.add(key)
         return key
 
     def done(self, key: T) -> None:
-        """The work on this is over."""
+        """End the work on a key."""
         self._working.discard(key)
         if key in self._again:
             self._again.discard(key)
             self.add(key)
 
     def forget(self, key: T) -> None:
-        """Do not come back to this by itself."""
+        """Cancel the delayed addition of a key."""
         self._cancel(key)
 
     def __len__(self) -> int:

@@ -1,1 +1,4 @@
-"""A trainer pod with its sidecar, and which trainer of how many it is. Pure."""
+"""Injection of the sidecar into trainer pods, with the index and number of trainers.
+
+All functions are pure: they do no I/O and do not change their arguments.
+"""

@@ -1,140 +1,176 @@
-"""Injection without a cluster: manifests in, manifests with sidecars out. Pure.
+"""Injection of sidecars into manifests, without a cluster.
 
-What the webhook reads from the API server, a file must say: the inputs, and what runs the pods.
+The webhook reads inputs and owners from the API server. Here, both must be in the manifests.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from distributed_input.api import names
 from distributed_input.api.resource.input import KIND, DistributedInput
-from distributed_input.api.resource.load import ResourceError, loads_all
+from distributed_input.api.resource.parse import parse_all
+from distributed_input.api.resource.problems import ResourceError
 from distributed_input.api.resource.yaml_lines import YamlError, documents
-from distributed_input_operator.injection.injection import asks, injected, warnings
-from distributed_input_operator.injection.trainers import Manifest, RefusedError
+from distributed_input_operator.injection.pod import (
+    FindInput,
+    host_network_warnings,
+    inject,
+    requests_sidecar,
+)
+from distributed_input_operator.injection.trainer_pod import Manifest, RefusedError
 
 
 @dataclass(frozen=True)
-class Result:
-    """What to apply, and what to say of it."""
+class InjectedManifests:
+    """The result of an injection into files."""
 
     manifests: tuple[Any, ...]
-    """In the order of the files; those that do not ask for a sidecar as they were."""
+    """All documents in the order of the files. Those without a pod to inject are unchanged."""
     warnings: tuple[str, ...]
+    """Possible problems, each with file and object."""
 
 
-def with_sidecars(files: Mapping[str, str], image: str) -> Result:
-    """Inject what asks for a sidecar in some YAML files.
+def inject_files(files: Mapping[str, str], image: str) -> InjectedManifests:
+    """Inject the sidecar into all pods and pod templates that request it.
 
     Args:
-        files: their texts by their names. The inputs that pods ask for are among them.
-        image: of the sidecar, where no input names one.
+        files: texts of the YAML files by name. They have the requested inputs too.
+        image: default image of the sidecar.
 
     Raises:
-        ResourceError: a file is not YAML, or an input in it has mistakes.
-        RefusedError: nothing asks, or what asks cannot be served; names file and object.
+        ResourceError: a file is not YAML, or has an invalid input.
+        RefusedError: no pod requests the sidecar, or injection is not possible. The message has
+            file and object.
     """
     inputs: list[DistributedInput] = []
     found: list[tuple[str, Any]] = []
-    for name, text in files.items():
-        values = _values(name, text)
-        found += [(name, value) for value in values]
+    for file, text in files.items():
+        values = _values(file, text)
+        found += [(file, value) for value in values]
         if any(isinstance(value, dict) and value.get("kind") == KIND for value in values):
-            inputs += loads_all(text, name)
-    work = _Work(inputs, image)
-    manifests = tuple(work.document(value, name) for name, value in found)
-    if not work.done:
+            inputs += parse_all(text, file)
+    injected = [_inject_document(value, file, inputs, image) for file, value in found]
+    if not any(one.count for one in injected):
         raise RefusedError(
-            f"{', '.join(files)}: no pod asks for the sidecar: add to the pod, or to the pod "
-            f'template, label {names.INJECT_LABEL}: "true" and annotation '
-            f"{names.INPUTS_ANNOTATION}: NAME[,NAME…]"
+            f"{', '.join(files)}: no pod requests the sidecar: add label "
+            f'{names.INJECT_LABEL}: "true" and annotation {names.INPUTS_ANNOTATION}: NAME[,NAME…] '
+            "to the pod or pod template"
         )
-    return Result(manifests, tuple(work.warnings))
+    return InjectedManifests(
+        tuple(one.manifest for one in injected),
+        tuple(text for one in injected for text in one.warnings),
+    )
 
 
-class _Work:
-    """One run over some manifests."""
+@dataclass(frozen=True)
+class _Injected:
+    manifest: Any
+    warnings: tuple[str, ...] = ()
+    count: int = 0
+    """Number of pods and pod templates that got the sidecar."""
 
-    def __init__(self, inputs: Sequence[DistributedInput], image: str) -> None:
-        self._inputs = inputs
-        self._image = image
-        self.done = 0
-        self.warnings: list[str] = []
 
-    def document(self, value: Any, file: str) -> Any:
-        """A manifest with its pods injected."""
-        if not isinstance(value, dict):
-            return value
-        if value.get("kind") == "List":
-            return {**value, "items": [self.document(one, file) for one in value["items"]]}
-        meta = value.get("metadata") or {}
-        what = f"{file}: {value.get('kind')} {meta.get('name') or meta.get('generateName', '')}"
-        try:
-            return self._walk(value, value, what)
-        except RefusedError as error:
-            raise RefusedError(f"{what}: {error}") from None
+def _inject_document(
+    value: Any, file: str, inputs: Sequence[DistributedInput], image: str
+) -> _Injected:
+    """Inject the sidecar into the pods of an object, or of all objects of a List.
 
-    def _walk(self, value: Any, document: Manifest, what: str) -> Any:
-        if isinstance(value, list):
-            return [self._walk(one, document, what) for one in value]
-        if not isinstance(value, dict):
-            return value
-        if not _is_template(value) or not asks(value):
-            return {key: self._walk(one, document, what) for key, one in value.items()}
-        self.done += 1
-        space = (document.get("metadata") or {}).get("namespace")
-
-        def find(name: str) -> DistributedInput:
-            return self._find(name, space)
-
-        self.warnings += [f"{what}: {text}" for text in warnings(value, find)]
-        return injected(value, _owners(document), find, self._image)
-
-    def _find(self, name: str, space: str | None) -> DistributedInput:
-        for one in self._inputs:
-            # Who names no namespace leaves it to kubectl.
-            same = one.metadata.namespace == space or None in (one.metadata.namespace, space)
-            if one.metadata.name == name and same:
-                return self._with_image(one)
-        there = ", ".join(one.metadata.name for one in self._inputs) or "none"
-        raise RefusedError(
-            f"no DistributedInput {name!r} in these files (there are: {there}): add its file with "
-            "-f, or correct the name"
+    Raises:
+        RefusedError: injection is not possible. The message has file and object.
+    """
+    if not isinstance(value, dict):
+        return _Injected(value)
+    if value.get("kind") == "List":
+        items = [_inject_document(one, file, inputs, image) for one in value["items"]]
+        return _Injected(
+            {**value, "items": [one.manifest for one in items]},
+            tuple(text for one in items for text in one.warnings),
+            sum(one.count for one in items),
         )
+    meta = value.get("metadata") or {}
+    title = f"{file}: {value.get('kind')} {meta.get('name') or meta.get('generateName', '')}"
 
-    def _with_image(self, one: DistributedInput) -> DistributedInput:
-        if not self._image and not one.spec.sidecar.image:
+    def find(name: str) -> DistributedInput:
+        return _find(name, meta.get("namespace"), inputs, image)
+
+    templates = list(_templates(value))
+    try:
+        warnings = [text for one in templates for text in host_network_warnings(one, find)]
+        manifest = _inject_templates(value, value, find, image)
+    except RefusedError as error:
+        raise RefusedError(f"{title}: {error}") from None
+    return _Injected(manifest, tuple(f"{title}: {one}" for one in warnings), len(templates))
+
+
+def _templates(value: Any) -> Iterator[Manifest]:
+    """Yield all pods and pod templates in a value that request the sidecar."""
+    if _is_template(value):
+        yield value
+        return
+    children = value.values() if isinstance(value, dict) else value
+    if isinstance(value, dict | list):
+        for one in children:
+            yield from _templates(one)
+
+
+def _inject_templates(value: Any, owner: Manifest, find: FindInput, image: str) -> Any:
+    """Return a value with the sidecar in all pods and pod templates that request it."""
+    if _is_template(value):
+        return inject(value, _owners(owner), find, image)
+    if isinstance(value, list):
+        return [_inject_templates(one, owner, find, image) for one in value]
+    if isinstance(value, dict):
+        return {key: _inject_templates(one, owner, find, image) for key, one in value.items()}
+    return value
+
+
+def _is_template(value: Any) -> bool:
+    """Whether a value is a pod or a pod template that requests the sidecar."""
+    if not isinstance(value, dict):
+        return False
+    metadata, spec = value.get("metadata"), value.get("spec")
+    is_pod = isinstance(metadata, dict) and isinstance(spec, dict) and "containers" in spec
+    return is_pod and requests_sidecar(value)
+
+
+def _find(
+    name: str, namespace: str | None, inputs: Sequence[DistributedInput], image: str
+) -> DistributedInput:
+    for one in inputs:
+        # An object without namespace may go to any namespace: kubectl decides.
+        fits = one.metadata.namespace == namespace or None in (one.metadata.namespace, namespace)
+        if one.metadata.name != name or not fits:
+            continue
+        if not image and not one.spec.sidecar.image:
             raise RefusedError(
-                f"input {one.metadata.name} names no image of the sidecar: give --image, or set "
-                "spec.sidecar.image"
+                f"input {name} has no image of the sidecar: set --image, or spec.sidecar.image"
             )
         return one
+    existing = ", ".join(one.metadata.name for one in inputs) or "none"
+    raise RefusedError(
+        f"no DistributedInput {name!r} in these files (found: {existing}): add its file with -f, "
+        "or correct the name"
+    )
 
 
-def _values(name: str, text: str) -> list[Any]:
+def _values(file: str, text: str) -> list[Any]:
     try:
         return [document.value for document in documents(text)]
     except YamlError as error:
-        place = name if error.line is None else f"{name}:{error.line}"
+        place = file if error.line is None else f"{file}:{error.line}"
         raise ResourceError(f"{place}: {error}") from None
 
 
-def _is_template(value: Mapping[str, Any]) -> bool:
-    metadata, spec = value.get("metadata"), value.get("spec")
-    return isinstance(metadata, dict) and isinstance(spec, dict) and "containers" in spec
-
-
-def _owners(document: Manifest) -> dict[str, Manifest]:
-    """What runs a pod of the document, by kind."""
-    kind = document.get("kind", "")
+def _owners(manifest: Manifest) -> dict[str, Manifest]:
+    """Return the owner of an object's pods by kind."""
+    kind = manifest.get("kind", "")
     if kind == "JobSet":
         raise RefusedError(
-            "which trainer a pod of a JobSet is, is known only when it is made: leave it to the "
-            "webhook"
+            "the trainer index of a JobSet's pod is known only in the cluster: use the webhook"
         )
     if kind == "CronJob":
-        return {"Job": {"metadata": {}, **document["spec"]["jobTemplate"]}}
-    return {} if kind == "Pod" else {kind: document}
+        return {"Job": {"metadata": {}, **manifest["spec"]["jobTemplate"]}}
+    return {} if kind == "Pod" else {kind: manifest}

@@ -1,4 +1,4 @@
-"""The sidecar's container, and the volumes it shares with the trainer or reads alone. Pure."""
+"""The container of the sidecar, and its volumes."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from typing import Any
 from distributed_input.api import names
 from distributed_input.api.resource.input import DistributedInput
 from distributed_input.api.resource.scalars import MIB, quantity, quantity_bytes
-from distributed_input.api.resource.sections import SIDECAR_BYTES
-from distributed_input_operator.injection.trainers import Consumer, Manifest, RefusedError
+from distributed_input.api.resource.sections.processes import SIDECAR_BYTES
+from distributed_input_operator.injection.trainer_pod import Manifest, RefusedError, TrainerRank
 from distributed_input_operator.objects.resources import container_resources
 
 RUN_VOLUME = "distributed-input"
 MOUNTS_VOLUME = "distributed-input-config"
 _EMPTY_VOLUME = "distributed-input-no-token"
-_TOKEN_DIR = "/var/run/secrets/kubernetes.io/serviceaccount"  # noqa: S105 - the folder's name
+_TOKEN_DIR = "/var/run/secrets/kubernetes.io/serviceaccount"  # noqa: S105 - a folder's name
 _PEAK_BYTES = 512 * MIB
-"""What it may take: wide rows, and a dataset on its way from the trainer."""
+"""Peak memory besides the buffer: wide rows, and a dataset that the trainer sends."""
 _DATASET_BYTES = 256 * MIB
-"""Room in the shared volume for a dataset that the trainer brings."""
+"""Size reserved in the shared volume for a dataset that the trainer sends."""
 _GRACE_SECONDS = 5
 
 RUN_MOUNT = {"name": RUN_VOLUME, "mountPath": names.RUN_DIR}
@@ -29,16 +29,16 @@ RUN_MOUNT = {"name": RUN_VOLUME, "mountPath": names.RUN_DIR}
 def sidecar_container(
     inputs: Sequence[DistributedInput], image: str, user: int | None, port: int
 ) -> dict[str, Any]:
-    """A native sidecar: an init container that goes on beside the others, and ends after them.
+    """Return a native sidecar: an init container that runs until the other containers end.
 
     Args:
-        inputs: what it serves, of one namespace.
-        image: where no input names one.
-        user: to run as; None: the pod's or the image's.
-        port: of its metrics and health page.
+        inputs: the inputs that it serves, all of one namespace.
+        image: default image.
+        user: ID of the user to run as. None: the user of the pod or the image.
+        port: of metrics and health checks.
 
     Raises:
-        RefusedError: one sidecar cannot be what all the inputs say.
+        RefusedError: the inputs set different images.
     """
     security: dict[str, Any] = {
         "allowPrivilegeEscalation": False,
@@ -58,51 +58,52 @@ def sidecar_container(
         "resources": _resources(inputs),
         "securityContext": security if user is None else {**security, "runAsUser": user},
         "terminationMessagePolicy": "FallbackToLogsOnError",
-        # The trainer starts once it serves; that takes no dispatcher and no worker.
+        # The trainer starts after this probe succeeds. That needs no dispatcher and no worker.
         "startupProbe": {**probe, "periodSeconds": 1, "timeoutSeconds": 5, "failureThreshold": 120},
         "livenessProbe": {**probe, "periodSeconds": 10, "timeoutSeconds": 5, "failureThreshold": 6},
         "volumeMounts": [
             RUN_MOUNT,
             {"name": MOUNTS_VOLUME, "mountPath": names.MOUNTS_DIR, "readOnly": True},
-            # In place of the trainer's token for the API server, which is none of ours; and a pod
-            # to which nothing is added need not be asked about again.
+            # This empty volume prevents Kubernetes from mounting the trainer's API token, which
+            # the sidecar does not need. The pod then stays unchanged after the webhook, so the API
+            # server need not call the webhook again.
             {"name": _EMPTY_VOLUME, "mountPath": _TOKEN_DIR, "readOnly": True},
         ],
     }
 
 
-def consumer_env(consumer: Consumer) -> list[dict[str, Any]]:
-    """Which trainer it is, of how many; the sidecar's flags refer to these."""
+def rank_env(rank: TrainerRank) -> list[dict[str, Any]]:
+    """Return the variables with trainer index and count. The sidecar's flags refer to them."""
     return [
-        {"name": names.CONSUMER_INDEX_ENV, **consumer.index},
-        {"name": names.CONSUMER_COUNT_ENV, "value": str(consumer.count)},
+        {"name": names.CONSUMER_INDEX_ENV, **rank.index},
+        {"name": names.CONSUMER_COUNT_ENV, "value": str(rank.count)},
     ]
 
 
 def sidecar_volumes(inputs: Sequence[DistributedInput]) -> list[dict[str, Any]]:
-    """The memory that is shared with the trainer; and what only the sidecar reads, tokens among it.
+    """Return the memory shared with the trainer, and the sidecar's configuration and tokens.
 
-    The shared volume holds two rings for each input: a sidecar that was restarted fills a new one
-    while the trainer still holds batches in the old.
+    The shared memory has room for two buffers per input: a restarted sidecar fills a new buffer
+    while the trainer still uses batches in the old one.
     """
-    size = sum(2 * _buffer(one) for one in inputs)
+    size = sum(2 * _buffer_bytes(one) for one in inputs)
     size += _DATASET_BYTES * any(one.spec.dataset.traced for one in inputs)
-    shared = {"medium": "Memory", "sizeLimit": _bytes_text(size)}
+    memory = {"medium": "Memory", "sizeLimit": _bytes_text(size)}
     sources: list[dict[str, Any]] = []
     for name in (one.metadata.name for one in inputs):
-        config = {"key": names.CONFIG_KEY, "path": f"{_below(names.CONFIG_DIR)}/{name}.json"}
-        token = {"key": names.TOKEN_KEY, "path": f"{_below(names.TOKENS_DIR)}/{name}"}
+        config = {"key": names.CONFIG_KEY, "path": f"{_relative(names.CONFIG_DIR)}/{name}.json"}
+        token = {"key": names.TOKEN_KEY, "path": f"{_relative(names.TOKENS_DIR)}/{name}"}
         sources.append({"configMap": {"name": names.shared(name), "items": [config]}})
         sources.append({"secret": {"name": names.shared(name), "items": [token]}})
     return [
-        {"name": RUN_VOLUME, "emptyDir": shared},
+        {"name": RUN_VOLUME, "emptyDir": memory},
         {"name": MOUNTS_VOLUME, "projected": {"sources": sources}},
         {"name": _EMPTY_VOLUME, "emptyDir": {}},
     ]
 
 
 def free_port(pod: Manifest) -> int:
-    """A port for the sidecar that no container of the pod says it uses."""
+    """Return a port for the sidecar that no other container of the pod declares."""
     used = {
         port.get("containerPort")
         for part in ("containers", "initContainers")
@@ -122,7 +123,7 @@ def _args(inputs: Sequence[DistributedInput]) -> list[str]:
     return [
         *args,
         *("--dir", names.RUN_DIR, "--token-file", names.TOKENS_DIR),
-        # Kubernetes writes the values in.
+        # Kubernetes expands these references to environment variables.
         *("--consumer-index", f"$({names.CONSUMER_INDEX_ENV})"),
         *("--consumer-count", f"$({names.CONSUMER_COUNT_ENV})"),
         *("--grace-seconds", str(_GRACE_SECONDS)),
@@ -130,57 +131,62 @@ def _args(inputs: Sequence[DistributedInput]) -> list[str]:
 
 
 def _image(inputs: Sequence[DistributedInput], default: str) -> str:
-    named = {one.spec.sidecar.image: one.metadata.name for one in inputs if one.spec.sidecar.image}
-    if len(named) > 1:
-        wishes = " and ".join(f"{image} ({name})" for image, name in sorted(named.items()))
+    images = {one.spec.sidecar.image: one.metadata.name for one in inputs if one.spec.sidecar.image}
+    if len(images) > 1:
+        found = " and ".join(f"{image} ({name})" for image, name in sorted(images.items()))
         raise RefusedError(
-            f"one sidecar serves all inputs of a pod, and spec.sidecar.image names {wishes}: make "
-            "them the same"
+            f"spec.sidecar.image of the pod's inputs differs: {found}: set the same image, because "
+            "one sidecar serves all inputs of a pod"
         )
-    return next(iter(named), default)
+    return next(iter(images), default)
 
 
 def _resources(inputs: Sequence[DistributedInput]) -> dict[str, dict[str, str]]:
-    """The sum of what the inputs ask for; a limit only where each of them has one."""
-    each = [_own_resources(one) for one in inputs]
-    made: dict[str, dict[str, str]] = {}
+    """Return the sums over all inputs. A resource has a limit only if each input has one."""
+    each = [_input_resources(one) for one in inputs]
+    result: dict[str, dict[str, str]] = {}
     for kind in ("requests", "limits"):
-        given = [one.get(kind, {}) for one in each]
-        for what in sorted({key for one in given for key in one}):
-            if kind == "limits" and not all(what in one for one in given):
+        parts = [one.get(kind, {}) for one in each]
+        for resource in sorted({key for part in parts for key in part}):
+            if kind == "limits" and not all(resource in part for part in parts):
                 continue
-            total = sum((quantity(one[what]) for one in given if what in one), Decimal(0))
-            made.setdefault(kind, {})[what] = _text(what, total)
-    return made
+            values = (quantity(part[resource]) for part in parts if resource in part)
+            total = sum(values, Decimal(0))
+            result.setdefault(kind, {})[resource] = _quantity_text(resource, total)
+    return result
 
 
-def _own_resources(one: DistributedInput) -> dict[str, dict[str, str]]:
-    """With the ring, for its pages count as the sidecar's, which touches them first.
+def _input_resources(one: DistributedInput) -> dict[str, dict[str, str]]:
+    """Return the resources for one input, including its buffer.
 
-    Memory always has a limit: a namespace's default for limits knows of no ring.
+    Linux accounts the buffer's pages to the sidecar, which writes them first. Memory always has a
+    limit: a namespace's default limit would not include the buffer.
     """
-    ring, wanted = _buffer(one), one.spec.sidecar.resources
-    defaults = {"cpu": "250m", "memory": str(ring + SIDECAR_BYTES)}
-    made = container_resources(wanted, defaults)
-    limits, asked = made.setdefault("limits", {}), made.get("requests", {}).get("memory", "0")
-    limits.setdefault("memory", str(max(ring + _PEAK_BYTES, int(quantity(asked)))))
-    made["requests"] = {**limits, **made.get("requests", {})}  # as Kubernetes would; sums need it
-    return made
+    buffer, spec = _buffer_bytes(one), one.spec.sidecar.resources
+    defaults = {"cpu": "250m", "memory": str(buffer + SIDECAR_BYTES)}
+    result = container_resources(spec, defaults)
+    limits = result.setdefault("limits", {})
+    requested = result.get("requests", {}).get("memory", "0")
+    limits.setdefault("memory", str(max(buffer + _PEAK_BYTES, int(quantity(requested)))))
+    # Kubernetes uses a limit as the request if there is none. The sums need it explicitly.
+    result["requests"] = {**limits, **result.get("requests", {})}
+    return result
 
 
-def _buffer(one: DistributedInput) -> int:
+def _buffer_bytes(one: DistributedInput) -> int:
     return quantity_bytes(one.spec.sidecar.buffer)
 
 
-def _below(folder: str) -> str:
+def _relative(folder: str) -> str:
+    """Return a folder's path below the mount of configuration and tokens."""
     return folder.removeprefix(f"{names.MOUNTS_DIR}/")
 
 
-def _text(what: str, value: Decimal) -> str:
-    """A quantity as the API server would write it."""
+def _quantity_text(resource: str, value: Decimal) -> str:
+    """Return a quantity in the notation of the API server."""
     if value != value.to_integral_value():
         return f"{int((value * 1000).to_integral_value())}m"
-    return _bytes_text(int(value)) if what == "memory" else str(int(value))
+    return _bytes_text(int(value)) if resource == "memory" else str(int(value))
 
 
 def _bytes_text(size: int) -> str:

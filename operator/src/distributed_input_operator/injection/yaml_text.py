@@ -1,4 +1,4 @@
-"""YAML that kubectl reads as we mean it, whatever version of YAML it takes a word for."""
+"""A YAML writer whose text has the same meaning in YAML 1.1 and YAML 1.2, and in kubectl."""
 
 from __future__ import annotations
 
@@ -8,39 +8,39 @@ from typing import Any
 
 import yaml
 
-# Text that no YAML takes for anything else; all other text goes into quotes.
+# Text that is a string in every version of YAML. All other text is quoted.
 _PLAIN = re.compile(r"[A-Za-z_/$][A-Za-z0-9_./$()=-]*([:,@][A-Za-z0-9_./$()=-]+)*")
-_WORDS = frozenset("y n yes no on off true false null".split())
+_RESERVED = frozenset("y n yes no on off true false null".split())
+_NO_WRAP = 1 << 20
 
 
 class _Dumper(yaml.SafeDumper):
-    """PyYAML's safe dumper, careful with text, without anchors."""
+    """PyYAML's safe dumper with other rules for quotes, and without anchors."""
 
     def ignore_aliases(self, _data: Any) -> bool:
         return True
 
 
-def _text(dumper: yaml.SafeDumper, data: str) -> yaml.Node:
+def _represent_text(dumper: yaml.SafeDumper, data: str) -> yaml.Node:
     style: str | None = "'" if '"' in data and data.isprintable() else '"'
     if "\n" in data:
         style = "|"
-    if _PLAIN.fullmatch(data) and data.lower() not in _WORDS:
+    if _PLAIN.fullmatch(data) and data.lower() not in _RESERVED:
         style = None
     return dumper.represent_scalar("tag:yaml.org,2002:str", data, style=style)
 
 
-_Dumper.add_representer(str, _text)
-_ENDLESS = 1 << 20
+_Dumper.add_representer(str, _represent_text)
 
 
-def dumped(values: Iterable[Any]) -> str:
-    """Documents of plain JSON values, keys in their order."""
-    made: str = yaml.dump_all(
+def dump_yaml(values: Iterable[Any]) -> str:
+    """Return JSON values as YAML documents. Keys keep their order."""
+    text: str = yaml.dump_all(
         values,
         Dumper=_Dumper,
         sort_keys=False,
         explicit_start=True,
         allow_unicode=True,
-        width=_ENDLESS,
+        width=_NO_WRAP,
     )
-    return made
+    return text

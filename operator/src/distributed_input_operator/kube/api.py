@@ -1,7 +1,7 @@
-"""Calls to the API server: plain JSON in and out, a deadline on each, errors that say what to do.
+"""Requests to the API server: plain JSON, a deadline on each, errors that say what to do.
 
-On kubernetes.aio's client, for its connections and credentials; its typed models would cost
-hundreds of megabytes.
+They use the connections and credentials of kubernetes.aio's client, but not its typed models,
+which would need hundreds of megabytes.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ from distributed_input_operator.kube.kinds import BY_NAME, Kind
 Json = dict[str, Any]
 
 TIMEOUT_SECONDS = 15.0
-AT_ONCE = 32
-"""Enough to keep an API server busy; far fewer than it takes from all its clients together."""
+MAX_CONCURRENT = 32
+"""Maximum number of concurrent requests. They keep an API server busy without overloading it."""
 _PAGE = 250
 _TEXT_LENGTH = 1000
-"""So much is kept of an answer that is no JSON."""
+"""Maximum length of the text that is kept of a response without JSON."""
 _NOT_TYPED = "failed to create typed patch object"
-"""Server-side apply's words for a field that is not there, has another type, or is there twice. The
-server answers them with 500 (kubernetes#139253), though no retry can help."""
+"""Server-side apply's message about a field that is unknown, has another type, or occurs twice.
+The server responds with status 500 (kubernetes#139253), although no retry can help."""
 _METADATA = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 
 
 class ApiError(Exception):
-    """The API server refused, or could not be reached.
+    """The API server refused a request, or could not be reached.
 
     Attributes:
-        status: of HTTP; 0 where there was no answer.
-        reason: Kubernetes' word for it, such as AlreadyExists.
+        status: HTTP status. 0: no response.
+        reason: Kubernetes' reason, such as AlreadyExists.
     """
 
     def __init__(self, status: int, reason: str, message: str) -> None:
@@ -47,24 +47,28 @@ class ApiError(Exception):
 
     @property
     def retryable(self) -> bool:
-        """Whether the same call may succeed a little later without anyone's help."""
+        """Whether the same request may succeed later without a change by the user."""
         if _NOT_TYPED in str(self):
             return False
         return self.status in (0, 408, 409, 410, 429) or self.status >= 500
 
 
 class Api:
-    """One API server."""
+    """A client of one API server."""
 
-    def __init__(self, client: ApiClient, at_once: int = AT_ONCE) -> None:
-        """`at_once`: so many requests are on their way at a time; the others wait here, not there,
-        and the time in which they must be answered does not run yet.
+    def __init__(self, client: ApiClient, max_concurrent: int = MAX_CONCURRENT) -> None:
+        """Create a client.
+
+        Args:
+            client: connections and credentials.
+            max_concurrent: maximum number of concurrent requests. Others wait in this process, and
+                their deadline starts only when they are sent.
         """
         self._client = client
-        self._gate = asyncio.Semaphore(at_once)
+        self._limit = asyncio.Semaphore(max_concurrent)
 
     async def get(self, kind: Kind, namespace: str, name: str) -> Json | None:
-        """One object; None where there is none. Raises ApiError."""
+        """Return one object. None: it does not exist. Raises ApiError."""
         try:
             return await self.request("GET", kind.path(namespace, name))
         except ApiError as error:
@@ -73,12 +77,12 @@ class Api:
             raise
 
     async def objects(self, kind: Kind, namespace: str | None) -> AsyncIterator[Json]:
-        """All objects of a kind that are of interest. Raises ApiError."""
+        """List the objects of a kind that the operator uses. Raises ApiError."""
         async for item in self._items(kind, namespace, "application/json"):
             yield {**item, "kind": kind.kind, "apiVersion": kind.api_version}
 
     async def metadata(self, kind: Kind, namespace: str | None) -> AsyncIterator[Json]:
-        """The `metadata` of all objects of a kind that are of interest. Raises ApiError."""
+        """List the `metadata` of the objects of a kind that the operator uses. Raises ApiError."""
         async for item in self._items(kind, namespace, _METADATA):
             yield item["metadata"]
 
@@ -90,7 +94,7 @@ class Api:
             page = await self.request(
                 "GET", kind.path(namespace), query=query, headers={"Accept": accept}
             )
-            for item in page.get("items") or []:  # null where there are none
+            for item in page.get("items") or []:  # It is null in an empty list.
                 yield item
             query["continue"] = page["metadata"].get("continue", "")
             if not query["continue"]:
@@ -99,7 +103,7 @@ class Api:
     async def apply(
         self, manifest: Mapping[str, Any], subresource: str = "", manager: str = names.OPERATOR
     ) -> Json:
-        """Server-side apply; what others set against us is set back. Raises ApiError."""
+        """Apply an object on the server side. It overrides other managers. Raises ApiError."""
         kind, meta = BY_NAME[manifest["kind"]], manifest["metadata"]
         metrics.WRITES.labels(f"{kind.plural}/{subresource}".rstrip("/")).inc()
         return await self.request(
@@ -111,7 +115,7 @@ class Api:
         )
 
     async def create(self, manifest: Mapping[str, Any]) -> Json:
-        """Create, never change. Raises ApiError, with reason AlreadyExists where it is there."""
+        """Create an object. Raises ApiError, with reason AlreadyExists if it exists."""
         kind = BY_NAME[manifest["kind"]]
         metrics.WRITES.labels(kind.plural).inc()
         return await self.request(
@@ -124,7 +128,7 @@ class Api:
     async def annotate(
         self, kind: Kind, namespace: str, name: str, values: Mapping[str, str]
     ) -> Json:
-        """Set annotations of an object that is not ours to apply. Raises ApiError."""
+        """Set annotations of an object that the operator does not own. Raises ApiError."""
         metrics.WRITES.labels(kind.plural).inc()
         return await self.request(
             "PATCH",
@@ -143,27 +147,31 @@ class Api:
         query: Mapping[str, str] | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> Json:
-        """One call; the answer's JSON. Raises ApiError."""
-        sent = {"Accept": "application/json", "Content-Type": "application/json", **(headers or {})}
+        """Send one request. Return the JSON of the response. Raises ApiError."""
+        all_headers = {
+            "Accept": "application/json",
+            "Content-Type": "application/json",
+            **(headers or {}),
+        }
         try:
-            async with self._gate, asyncio.timeout(TIMEOUT_SECONDS):
+            async with self._limit, asyncio.timeout(TIMEOUT_SECONDS):
                 serialized = await self._client.param_serialize(
                     method,
                     path,
                     query_params=list((query or {}).items()),
-                    header_params=sent,
+                    header_params=all_headers,
                     body=body,
                     auth_settings=["BearerToken"],
                 )
-                answer = await self._client.call_api(*serialized)
-                data: bytes = await answer.read()  # type: ignore[no-untyped-call]
+                response = await self._client.call_api(*serialized)
+                data: bytes = await response.read()  # type: ignore[no-untyped-call]
         except (aiohttp.ClientError, ApiException, OSError, TimeoutError) as error:
-            what = f"{method} {path}: no answer: {str(error) or type(error).__name__}"
-            raise ApiError(0, "Unreachable", what) from error
-        return _checked(method, path, int(answer.status), data)
+            message = f"{method} {path}: no response: {str(error) or type(error).__name__}"
+            raise ApiError(0, "Unreachable", message) from error
+        return _parse_response(method, path, int(response.status), data)
 
 
-def _checked(method: str, path: str, status: int, data: bytes) -> Json:
+def _parse_response(method: str, path: str, status: int, data: bytes) -> Json:
     try:
         answer: Json = json.loads(data)
     except ValueError:

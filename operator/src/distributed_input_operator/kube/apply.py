@@ -1,4 +1,4 @@
-"""The executor: a plan's writes, in order; what went wrong comes back."""
+"""Execute the writes of a plan in order, and return the failures."""
 
 from __future__ import annotations
 
@@ -11,22 +11,31 @@ from distributed_input.api import names
 from distributed_input.api.resource.input import API_VERSION, KIND
 from distributed_input_operator.kube.api import Api, ApiError
 from distributed_input_operator.kube.kinds import BY_NAME, POD
+from distributed_input_operator.kube.owner import confirm
 from distributed_input_operator.kube.store import Store
 from distributed_input_operator.objects.snapshot import Failure, Snapshot
 from distributed_input_operator.reconcile.plan import Plan
 
 _LACKS_RIGHT = re.compile(r"cannot \S+ resource")
-"""The authorizer's words; others answer 403 too."""
+"""The authorizer's message. Other components respond with 403 too."""
 _NEW = {"resourceVersion": "1"}
-"""No object is of so old a version: where there is one, that is a conflict, and it stays."""
+"""A version that no object has. If the object exists, the API server reports a conflict."""
 _COST_ANNOTATION = "controller.kubernetes.io/pod-deletion-cost"
 
 
 async def apply(api: Api, store: Store, snapshot: Snapshot, plan: Plan) -> list[ApiError]:
-    """Write what the plan says, all of it; what could not be written, and why."""
-    errors = await _mark(api, store, snapshot, plan)
+    """Write the plan. Return the errors, those that only the user can fix first.
+
+    Raises OwnerGone, before anything is created, if the input is deleted.
+    """
+    if not snapshot.young and any(not _live(snapshot, one) for one in plan.objects):
+        try:
+            await confirm(api, snapshot.resource)
+        except ApiError as error:
+            return [error]
+    errors = await _set_deletion_costs(api, store, snapshot, plan)
     if any(error.retryable for error in errors):
-        return errors  # marked before the number shrinks, or the wrong pods go
+        return errors  # Costs come before fewer replicas, or the wrong pods are deleted.
     results = await asyncio.gather(
         *(_apply_one(api, store, snapshot, one) for one in plan.objects), return_exceptions=True
     )
@@ -35,12 +44,14 @@ async def apply(api: Api, store: Store, snapshot: Snapshot, plan: Plan) -> list[
             errors.append(result)
         elif result is not None:
             raise result
-    # First what nobody mends but the user: that is what the condition tells.
+    # The condition reports the first error.
     return sorted(errors, key=lambda error: error.retryable)
 
 
-async def _mark(api: Api, store: Store, snapshot: Snapshot, plan: Plan) -> list[ApiError]:
-    """Set the pods' deletion costs; the first error, if any."""
+async def _set_deletion_costs(
+    api: Api, store: Store, snapshot: Snapshot, plan: Plan
+) -> list[ApiError]:
+    """Set the deletion costs of pods. Return the first error, if any."""
     namespace = snapshot.resource.metadata.namespace or ""
     for pod, cost in plan.costs:
         try:
@@ -55,44 +66,61 @@ async def _apply_one(
     api: Api, store: Store, snapshot: Snapshot, manifest: Mapping[str, Any]
 ) -> None:
     kind, meta = manifest["kind"], manifest["metadata"]
-    if snapshot.live(kind, meta["name"]):
-        store.put(await api.apply(manifest))
-        return
-    try:
-        store.put(await api.apply({**manifest, "metadata": {**meta, **_NEW}}))
-    except ApiError as error:
-        if error.reason != "Conflict":
-            raise
-        await _check_free(api, kind, meta)
-        store.put(await api.apply(manifest))
+    live = _live(snapshot, manifest)
+    if not live:
+        try:
+            store.put(await api.apply({**manifest, "metadata": {**meta, **_NEW}}))
+            return
+        except ApiError as error:
+            if error.reason != "Conflict":
+                raise
+            live = await _own_object(api, kind, meta)
+    # Without the uid, the API server would create an object that was deleted meanwhile.
+    same = {"uid": live["metadata"]["uid"]} if live else {}
+    store.put(await api.apply({**manifest, "metadata": {**meta, **same}}))
 
 
-async def _check_free(api: Api, kind: str, meta: Mapping[str, Any]) -> None:
-    """What someone else made under our name is not ours to take over."""
+def _live(snapshot: Snapshot, manifest: Mapping[str, Any]) -> Mapping[str, Any]:
+    return snapshot.live(manifest["kind"], manifest["metadata"]["name"])
+
+
+async def _own_object(api: Api, kind: str, meta: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the input's object of this name, empty if there is none.
+
+    Raises ApiError if the object belongs to another owner.
+    """
     found = await api.get(BY_NAME[kind], meta["namespace"], meta["name"])
     if found is None:
-        return
+        return {}
     owners = [one["uid"] for one in found["metadata"].get("ownerReferences", [])]
     ours = meta["ownerReferences"][0]["uid"]
     if ours in owners:
-        return
+        return found
     if (found["metadata"].get("labels") or {}).get(names.INPUT_LABEL):
-        # Of an input of the same name that was deleted: the garbage collector is on its way.
-        raise ApiError(409, "Leftover", f"{kind} {meta['name']} of a deleted input is still there")
+        # It belongs to a deleted input of the same name. The garbage collector will delete it.
+        raise ApiError(409, "Leftover", f"{kind} {meta['name']} of a deleted input still exists")
     raise ApiError(
         422,
         "NameTaken",
-        f"{kind} {meta['name']} exists and belongs to someone else: rename or delete it, or rename "
-        "the input",
+        f"{kind} {meta['name']} exists and belongs to another owner: rename or delete it, or "
+        "rename the input",
     )
 
 
 async def write_status(
     api: Api, store: Store, namespace: str, name: str, status: Mapping[str, Any], kind: str = KIND
 ) -> None:
-    """Replace our part of an input's status, or of another kind's; nothing where it is gone.
+    """Replace the operator's fields of a status. Do nothing if the object is deleted.
 
-    `namespace`: empty for what is in none. Raises ApiError.
+    Raises ApiError.
+
+    Args:
+        api: the API server.
+        store: gets the response.
+        namespace: empty for a cluster-scoped object.
+        name: name of the object.
+        status: the new fields.
+        kind: kind of the object. Default: an input.
     """
     manifest = {
         "apiVersion": API_VERSION,
@@ -108,17 +136,17 @@ async def write_status(
 
 
 def failure(error: ApiError) -> Failure:
-    """What went wrong, for the input's conditions, with the remedy."""
+    """Return the failure for the input's conditions, with what the user can do."""
     if error.retryable:
         reason = error.reason if error.reason.isalpha() else "ServerError"
-        return Failure(reason, f"{error}: will be tried again", passing=True)
+        return Failure(reason, f"{error}: the operator retries", passing=True)
     if error.status == 403 and "exceeded quota" in str(error):
         return Failure("QuotaExceeded", str(error))
     if error.status == 403 and _LACKS_RIGHT.search(str(error)):
         return Failure(
             "Forbidden", f"{error}: the operator's role lacks this: upgrade the chart, or grant it"
         )
-    if error.status == 403:  # admission, or a namespace that is on its way out
+    if error.status == 403:  # Admission, or a namespace that is being deleted.
         return Failure(
             "Refused", f"{error}: change the spec, or the cluster's rule that refuses it"
         )

@@ -1,4 +1,4 @@
-"""The kinds of objects that the operator reads and writes, and their places in the API."""
+"""The kinds of objects that the operator reads and writes, and their paths in the API."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from distributed_input.api.resource.policy import POLICY_KIND, POLICY_PLURAL
 
 @dataclass(frozen=True)
 class Kind:
-    """One kind: where it is, and what the operator must be allowed to do with it."""
+    """One kind: its path, and the verbs that the operator needs."""
 
     kind: str
     group: str
@@ -24,11 +24,11 @@ class Kind:
 
     @property
     def api_version(self) -> str:
-        """As in an object's apiVersion."""
+        """The value of an object's apiVersion."""
         return f"{self.group}/{self.version}" if self.group else self.version
 
     def path(self, namespace: str | None, name: str = "", subresource: str = "") -> str:
-        """The URL's path; of all namespaces where `namespace` is None."""
+        """Return the path of the URL. A `namespace` of None means all namespaces."""
         root = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
         middle = f"/namespaces/{namespace}" if namespace else ""
         parts = [root + middle, self.plural, name, subresource]
@@ -36,7 +36,7 @@ class Kind:
 
     @property
     def selector(self) -> str:
-        """The label selector of what the operator looks at; inputs themselves have no label."""
+        """The label selector of the objects that the operator uses. Inputs have no label."""
         return "" if self.kind in (KIND, POLICY_KIND) else names.INPUT_LABEL
 
 
@@ -45,7 +45,7 @@ DEPLOYMENT = Kind("Deployment", "apps", "v1", "deployments")
 POD = Kind("Pod", "", "v1", "pods", ("list", "watch", "get", "patch"))
 SECRET = Kind("Secret", "", "v1", "secrets", ("get", "create"))
 LEASE = Kind("Lease", "coordination.k8s.io", "v1", "leases", ("get", "create", "update"))
-"""In the operator's own namespace only."""
+"""Used in the operator's own namespace only."""
 EVENT = Kind("Event", "", "v1", "events", ("create",))
 POLICY = Kind(
     POLICY_KIND,
@@ -55,7 +55,7 @@ POLICY = Kind(
     ("get", "list", "watch"),
     cluster_scoped=True,
 )
-"""Watched where the operator may: one that serves some namespaces only may not have the right."""
+"""Watched only with the right to do so. An operator for some namespaces may lack it."""
 CONFIG_MAP = Kind("ConfigMap", "", "v1", "configmaps")
 WATCHED = (
     INPUT,
@@ -73,9 +73,9 @@ RULES: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     *((kind.group, kind.plural, kind.verbs) for kind in (*WATCHED, SECRET, EVENT)),
     (GROUP, f"{PLURAL}/status", ("patch",)),
 )
-"""(group, resource, verbs) that the controller needs: what the chart's role must grant."""
+"""(group, resource, verbs) that the controller needs, and the chart's role must grant."""
 POLICY_RULES: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     (GROUP, POLICY_PLURAL, POLICY.verbs),
     (GROUP, f"{POLICY_PLURAL}/status", ("patch",)),
 )
-"""As `RULES`, for the cluster as a whole."""
+"""The same for cluster-scoped resources."""

@@ -1,4 +1,4 @@
-"""What must hold before the watches start: the definition is there, the role is whole."""
+"""Preconditions of the watches: the definition is installed, and the role is complete."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from distributed_input_operator.kube.api import Api, ApiError
 from distributed_input_operator.kube.kinds import INPUT, POLICY, POLICY_RULES, RULES, Kind
 
 _log = logging.getLogger(__name__)
-_AGAIN_SECONDS = 10.0
+_RETRY_SECONDS = 10.0
 _REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
-_CANNOT_WATCH = frozenset({"list", "watch"})
+_WATCH_VERBS = frozenset({"list", "watch"})
 
 
-async def wait(api: Api, namespaces: Sequence[str | None]) -> None:
-    """Return once everything can be watched; until then say every 10 s what is missing.
+async def wait_until_met(api: Api, namespaces: Sequence[str | None]) -> None:
+    """Wait until everything can be watched. Log every 10 s what is missing.
 
-    A right that only some writes need does not hold anything up: the input that needs it says so.
+    A right that only some writes need does not block: the inputs that need it report the failure.
     """
     while True:
         try:
-            missing = await _missing(api, namespaces)
-            blocking = await _definition(api) + [
-                text for verb, text in missing if verb in _CANNOT_WATCH
+            missing = await _missing_rights(api, namespaces)
+            blocking = await _missing_definition(api) + [
+                text for verb, text in missing if verb in _WATCH_VERBS
             ]
             for _, text in missing:
                 _log.error(text)
@@ -34,30 +34,30 @@ async def wait(api: Api, namespaces: Sequence[str | None]) -> None:
                 _log.error("waiting: %s", text)
         except ApiError as error:
             _log.error("waiting for the API server: %s", error)
-        await asyncio.sleep(_AGAIN_SECONDS)
+        await asyncio.sleep(_RETRY_SECONDS)
 
 
-async def policy(api: Api) -> bool:
-    """Whether the cluster's policy can be watched; says once why not."""
+async def can_watch_policy(api: Api) -> bool:
+    """Return whether the cluster's policy can be watched. Log the reason if it cannot."""
     while True:
         try:
-            why = await _no_policy(api)
+            reason = await _policy_obstacle(api)
         except ApiError as error:
             _log.error("waiting for the API server: %s", error)
-            await asyncio.sleep(_AGAIN_SECONDS)
+            await asyncio.sleep(_RETRY_SECONDS)
             continue
-        if why:
-            _log.info("no cluster-wide budgets: %s", why)
-        return not why
+        if reason:
+            _log.info("cluster-wide budgets are off: %s", reason)
+        return not reason
 
 
-async def _no_policy(api: Api) -> str:
+async def _policy_obstacle(api: Api) -> str:
     if not await _installed(api, POLICY):
         return f"the CustomResourceDefinition of {POLICY.kind} is not installed"
     for group, resource, verbs in POLICY_RULES:
         for verb in verbs:
             if not await _allowed(api, group, resource, verb, None):
-                return f"this operator may not {verb} {resource}"
+                return f"the operator's role lacks {verb!r} on {resource}"
     return ""
 
 
@@ -71,7 +71,7 @@ async def _installed(api: Api, kind: Kind) -> bool:
     return kind.plural in {one["name"] for one in found["resources"]}
 
 
-async def _definition(api: Api) -> list[str]:
+async def _missing_definition(api: Api) -> list[str]:
     if await _installed(api, INPUT):
         return []
     return [
@@ -80,18 +80,18 @@ async def _definition(api: Api) -> list[str]:
     ]
 
 
-async def _missing(api: Api, namespaces: Sequence[str | None]) -> list[tuple[str, str]]:
-    """The rights that this process lacks: (verb, what to do about it)."""
-    asked = [
+async def _missing_rights(api: Api, namespaces: Sequence[str | None]) -> list[tuple[str, str]]:
+    """Return the rights that this process lacks: (verb, what the user can do)."""
+    required = [
         (group, resource, verb, namespace)
         for group, resource, verbs in RULES
         for verb in verbs
         for namespace in namespaces
     ]
-    allowed = await asyncio.gather(*(_allowed(api, *one) for one in asked))
+    allowed = await asyncio.gather(*(_allowed(api, *one) for one in required))
     return [
         (verb, _remedy(group, resource, verb, namespace))
-        for (group, resource, verb, namespace), yes in zip(asked, allowed, strict=True)
+        for (group, resource, verb, namespace), yes in zip(required, allowed, strict=True)
         if not yes
     ]
 

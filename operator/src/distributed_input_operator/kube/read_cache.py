@@ -1,4 +1,4 @@
-"""Objects as they were read a moment ago: a Job's pods come by the hundred and ask for the same."""
+"""A cache of recent reads: the pods of a Job come by the hundred and need the same objects."""
 
 from __future__ import annotations
 
@@ -9,34 +9,40 @@ from distributed_input_operator.kube.api import Json
 from distributed_input_operator.kube.kinds import Kind
 
 SECONDS = 1.0
-"""A pod could as well have come so much earlier."""
+"""Age up to which a read is used again. The pod could as well have come that much earlier."""
 
 
-class Reader(Protocol):
-    """What is asked; `api.Api`."""
+class ObjectReader(Protocol):
+    """A source of objects, such as `api.Api`."""
 
     async def get(self, kind: Kind, namespace: str, name: str) -> Json | None: ...
 
 
-class Recent:
-    """Reads an object once for all who ask within a second; what is not there is asked anew."""
+class ReadCache:
+    """Share one read of an object among all callers within a second.
 
-    def __init__(self, api: Reader) -> None:
+    A failed read, or an object that does not exist, is read again for the next caller.
+    """
+
+    def __init__(self, api: ObjectReader) -> None:
         self._api = api
         self._reads: dict[str, asyncio.Task[Json | None]] = {}
 
     async def get(self, kind: Kind, namespace: str, name: str) -> Json | None:
-        """One object, not to be changed; None where there is none. Raises ApiError."""
+        """Return one object, which must not be changed. None: it does not exist.
+
+        Raises ApiError.
+        """
         path = kind.path(namespace, name)
         read = self._reads.get(path)
         if read is None:
             read = asyncio.create_task(self._api.get(kind, namespace, name))
             self._reads[path] = read
-            read.add_done_callback(lambda done: self._read(path, done))
-        # Who gives up must not take it from the others.
+            read.add_done_callback(lambda done: self._expire(path, done))
+        # A cancelled caller must not cancel the read of the others.
         return await asyncio.shield(read)
 
-    def _read(self, path: str, done: asyncio.Task[Json | None]) -> None:
+    def _expire(self, path: str, done: asyncio.Task[Json | None]) -> None:
         if done.cancelled() or done.exception() or done.result() is None:
             del self._reads[path]
         else:

@@ -1,8 +1,9 @@
-"""The cluster as the watches have told it: inputs, children and pods, by input.
+"""The objects of the cluster as the watches reported them: inputs, children and pods, by input.
 
-Fed with events, with the answers to our own writes (so that the next look sees them), and by the
-resync. Newer versions win, whatever the order in which they come. Kept are only the parts that
-anyone looks at, packed: as Python's dicts the children of 10,000 inputs would take gigabytes.
+Its content comes from events, from responses to the operator's own writes (so that the next
+reconciliation sees them), and from the resync. Newer versions win in any order. Only the parts
+that the operator reads are kept, compressed: as Python dicts, the children of 10,000 inputs would
+need gigabytes.
 """
 
 from __future__ import annotations
@@ -16,13 +17,12 @@ from typing import Any, NamedTuple
 from distributed_input.api import names
 from distributed_input.api.resource.input import KIND
 from distributed_input.api.resource.policy import POLICY_KIND, POLICY_NAME
+from distributed_input_operator.budget.claim import InputKey
 from distributed_input_operator.objects.snapshot import Key
 
 Json = dict[str, Any]
-InputKey = tuple[str, str]
-"""Namespace and name of an input."""
 POLICY_KEY: InputKey = ("", POLICY_NAME)
-"""Where the cluster's policy is, among the inputs."""
+"""The key of the cluster's policy, among those of inputs."""
 
 _OWN_METADATA = frozenset(
     "name namespace uid resourceVersion generation labels annotations ownerReferences "
@@ -31,19 +31,19 @@ _OWN_METADATA = frozenset(
 _POD_STATUS = frozenset("phase podIP conditions containerStatuses".split())
 _CONTAINER = ("restartPolicy", "resources")
 _LEVEL = 1
-"""The quickest: a look unpacks, an event packs."""
+"""The fastest compression level. Each event packs, and each reconciliation unpacks."""
 
 
-class _Known(NamedTuple):
-    """An object as it is kept."""
+class _Packed(NamedTuple):
+    """A stored object."""
 
     uid: str
     version: int
-    packed: bytes
+    content: bytes
 
 
 def input_of(obj: Json) -> InputKey | None:
-    """The input that an object is, or belongs to; None for what is none of ours."""
+    """Return the input that an object is or belongs to. None: the object is not an input's."""
     meta = obj["metadata"]
     name = meta["name"]
     if obj.get("kind") == POLICY_KIND:
@@ -54,13 +54,13 @@ def input_of(obj: Json) -> InputKey | None:
 
 
 class Store:
-    """What is known; one event loop's, so without locks."""
+    """The known objects. It belongs to one event loop, so it has no locks."""
 
     def __init__(self) -> None:
-        self._objects: dict[InputKey, dict[Key, _Known]] = defaultdict(dict)
+        self._objects: dict[InputKey, dict[Key, _Packed]] = defaultdict(dict)
 
     def put(self, obj: Json) -> InputKey | None:
-        """Take in an object; its input, or None where nothing is new."""
+        """Store an object. Return its input. None: the object is not new."""
         key = input_of(obj)
         if key is None:
             return None
@@ -68,11 +68,11 @@ class Store:
         known, version = of_input.get(place), _version(obj)
         if known is not None and known.version >= version:
             return None
-        of_input[place] = _Known(obj["metadata"].get("uid", ""), version, _packed(obj))
+        of_input[place] = _Packed(obj["metadata"].get("uid", ""), version, _packed(obj))
         return key
 
     def drop(self, obj: Json) -> InputKey | None:
-        """Forget an object that was deleted; its input, or None where it was not known."""
+        """Remove a deleted object. Return its input. None: the object was not known."""
         key = input_of(obj)
         place = (obj.get("kind", ""), obj["metadata"]["name"])
         known = self._objects.get(key, {}).get(place) if key else None
@@ -84,24 +84,27 @@ class Store:
         return key
 
     def input(self, key: InputKey) -> Json | None:
-        """The input itself; None where it is gone."""
+        """Return the input object. None: it is deleted."""
         return self._one(key, KIND)
 
     def policy(self) -> Json | None:
-        """The cluster's policy; None where there is none."""
+        """Return the cluster's policy. None: there is none."""
         return self._one(POLICY_KEY, POLICY_KIND)
 
     def children(self, key: InputKey) -> dict[Key, Json]:
-        """All that belongs to an input, by kind and name; of pods their status and requests."""
+        """Return all objects that belong to an input, by kind and name.
+
+        A pod has only its status and its requests.
+        """
         found = self._objects.get(key, {})
         return {place: _unpacked(one) for place, one in found.items() if place[0] != KIND}
 
     def known(self) -> list[InputKey]:
-        """All inputs, those included that are gone while something that belongs to them is not."""
+        """Return all inputs, including deleted ones whose children remain."""
         return [key for key in self._objects if key != POLICY_KEY]
 
     def of_kind(self, kind: str) -> dict[str, Json]:
-        """What identifies each object of a kind, by uid."""
+        """Return a reference to each object of a kind, by uid."""
         return {
             one.uid: _reference(key, place, one)
             for key, found in self._objects.items()
@@ -115,14 +118,14 @@ class Store:
 
 
 def _version(obj: Json) -> int:
-    """The object's resource version: a number that grows."""
+    """Return the object's resource version, a number that increases."""
     return int(obj["metadata"].get("resourceVersion") or 0)
 
 
 def _packed(obj: Json) -> bytes:
     meta = {key: value for key, value in obj["metadata"].items() if key in _OWN_METADATA}
     kept = {**obj, "metadata": meta}
-    if obj["kind"] == "Pod":  # its spec is its Deployment's, or was
+    if obj["kind"] == "Pod":  # Its spec comes from its Deployment.
         status = obj.get("status") or {}
         kept = {
             "kind": "Pod",
@@ -134,7 +137,7 @@ def _packed(obj: Json) -> bytes:
 
 
 def _requests(spec: Json) -> Json:
-    """What a pod takes: while a Deployment changes, or when it is gone, nothing else tells."""
+    """Return what a pod requests. Its Deployment may be deleted, or may have changed since."""
     return {
         kind: [{key: one[key] for key in _CONTAINER if key in one} for one in spec[kind]]
         for kind in ("initContainers", "containers")
@@ -142,11 +145,11 @@ def _requests(spec: Json) -> Json:
     }
 
 
-def _unpacked(known: _Known) -> Json:
-    obj: Json = json.loads(zlib.decompress(known.packed))
+def _unpacked(known: _Packed) -> Json:
+    obj: Json = json.loads(zlib.decompress(known.content))
     return obj
 
 
-def _reference(key: InputKey, place: Key, known: _Known) -> Json:
+def _reference(key: InputKey, place: Key, known: _Packed) -> Json:
     meta = {"namespace": key[0], "name": place[1], "uid": known.uid}
     return {"kind": place[0], "metadata": {**meta, "labels": {names.INPUT_LABEL: key[1]}}}

@@ -1,4 +1,4 @@
-"""What all children of an input have in common, and the list of them."""
+"""Parts that the manifests of an input's child objects share."""
 
 from __future__ import annotations
 
@@ -12,11 +12,13 @@ from distributed_input.api.resource.input import API_VERSION, KIND, DistributedI
 from distributed_input_operator.objects.snapshot import Settings
 
 APPLIED_ANNOTATION = f"{names.PREFIX}applied"
-"""A hash of what was applied: tells when something that we once said is to be taken back."""
+"""A hash of the applied manifest. It changes if the operator stops setting a field, which must
+then be removed from the object."""
 
-_LOST = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
-_LOST_SECONDS = 30
-"""A node is called lost after 40 to 50 s of silence; most that come back do so within this."""
+_LOST_NODE_TAINTS = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
+_LOST_NODE_SECONDS = 30
+"""Kubernetes taints a node after 40 to 50 s of silence. Most nodes that recover do so within
+another 30 s."""
 
 
 def manifest(
@@ -24,13 +26,21 @@ def manifest(
     api_version: str,
     kind: str,
     name: str,
+    content: Mapping[str, Any],
+    *,
     component: str | None = None,
     annotations: Mapping[str, str] | None = None,
-    **content: Any,
 ) -> dict[str, Any]:
-    """A child as it is applied: labelled, owned by the input, so that it goes when the input goes.
+    """Return the manifest of a child object, with labels and an owner reference to the input.
 
-    `content` are its top-level fields, such as `spec`.
+    Args:
+        resource: the input. Kubernetes deletes the child after its input.
+        api_version: of the child.
+        kind: of the child.
+        name: of the child.
+        content: top-level fields besides metadata, such as `spec`.
+        component: dispatcher or worker. None: the child is for both.
+        annotations: of the child.
     """
     meta = resource.metadata
     owner = {
@@ -40,7 +50,7 @@ def manifest(
         "uid": meta.uid,
         "controller": True,
     }
-    made = {
+    result: dict[str, Any] = {
         "apiVersion": api_version,
         "kind": kind,
         "metadata": {
@@ -52,31 +62,41 @@ def manifest(
         },
         **content,
     }
-    made["metadata"]["annotations"][APPLIED_ANNOTATION] = digest(made)
-    return made
+    result["metadata"]["annotations"][APPLIED_ANNOTATION] = digest(result)
+    return result
 
 
-def default_image(named: str | None, default: str) -> dict[str, str]:
-    """The annotation of a Deployment whose image is the operator's choice."""
-    return {} if named else {names.DEFAULT_IMAGE_ANNOTATION: default}
+def default_image_annotation(spec_image: str | None, default: str) -> dict[str, str]:
+    """Return the annotation of a Deployment that uses the operator's default image.
+
+    It is empty if the input's spec sets the image.
+    """
+    return {} if spec_image else {names.DEFAULT_IMAGE_ANNOTATION: default}
 
 
 def digest(value: Any) -> str:
-    """A short hash of any JSON value."""
+    """Return a short hash of a JSON value."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def pod_template(
-    name: str, component: str, spec: Mapping[str, Any], hashed: Mapping[str, Any]
+    name: str, component: str, spec: Mapping[str, Any], config: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """A pod template as restricted as pods can be; a change of `hashed` replaces the pods."""
+    """Return a pod template that the Pod Security Standard "restricted" allows.
+
+    Args:
+        name: of the input.
+        component: dispatcher or worker.
+        spec: the pod's spec.
+        config: configuration that is not in `spec`. A change replaces the pods.
+    """
     return {
         "metadata": {
             "labels": names.labels(name, component),
             "annotations": {
-                names.CONFIG_HASH_ANNOTATION: digest(hashed),
-                # Whoever may lose a pod at any time may be moved by the cluster's autoscaler.
+                names.CONFIG_HASH_ANNOTATION: digest(config),
+                # No pod is irreplaceable, so the cluster autoscaler may remove its node.
                 "cluster-autoscaler.kubernetes.io/safe-to-evict": "true",
             },
         },
@@ -93,12 +113,13 @@ def pod_template(
 
 
 def tolerations(given: Sequence[Mapping[str, Any]] = ()) -> list[Mapping[str, Any]]:
-    """Those that are `given`, and those for a lost node, so that another pod is made soon.
+    """Return the given tolerations, and short ones for the taints of a lost node.
 
-    Kubernetes' own default is 5 minutes.
+    They replace a pod on a lost node early: the default of Kubernetes is 5 minutes. A given
+    toleration for the same taint, or for all taints, takes precedence.
     """
-    said = {one.get("key") for one in given}
-    lost = [key for key in _LOST if key not in said and None not in said]
+    keys = {one.get("key") for one in given}
+    taints = [key for key in _LOST_NODE_TAINTS if key not in keys and None not in keys]
     return [
         *given,
         *(
@@ -106,29 +127,32 @@ def tolerations(given: Sequence[Mapping[str, Any]] = ()) -> list[Mapping[str, An
                 "key": key,
                 "operator": "Exists",
                 "effect": "NoExecute",
-                "tolerationSeconds": _LOST_SECONDS,
+                "tolerationSeconds": _LOST_NODE_SECONDS,
             }
-            for key in lost
+            for key in taints
         ),
     ]
 
 
-def pulling(settings: Settings) -> dict[str, Any]:
-    """The part of a pod's spec that says with which Secrets its images are pulled."""
+def image_pull_secrets(settings: Settings) -> dict[str, Any]:
+    """Return the field `imagePullSecrets` of a pod's spec, or nothing if there are none."""
     secrets = [{"name": name} for name in settings.pull_secrets]
     return {"imagePullSecrets": secrets} if secrets else {}
 
 
-def pull_policy(named: str | None, settings: Settings) -> dict[str, str]:
-    """The part of a container that says when its image is pulled; `named`: by the input, if any."""
-    chosen = "" if named else settings.pull_policy
-    return {"imagePullPolicy": chosen} if chosen else {}
+def image_pull_policy(spec_image: str | None, settings: Settings) -> dict[str, str]:
+    """Return the field `imagePullPolicy` of a container, or nothing.
+
+    The operator's setting applies only to its default images, not to an image of the input's spec.
+    """
+    policy = "" if spec_image else settings.pull_policy
+    return {"imagePullPolicy": policy} if policy else {}
 
 
 def container(
     part: str, image: str, args: list[str], port: int, resources: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The container of one of our processes: `python -m distributed_input.<part>`."""
+    """Return the container of one process, which runs `python -m distributed_input.<part>`."""
     probe = {"grpc": {"port": port}, "timeoutSeconds": 5}
     return {
         "name": part,
@@ -145,7 +169,8 @@ def container(
             "readOnlyRootFilesystem": True,
             "capabilities": {"drop": ["ALL"]},
         },
-        # Its last log lines become the status of its pod, and from there the input's condition.
+        # Kubernetes copies the last log lines to the pod's status. The operator reports them in a
+        # condition of the input.
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "startupProbe": {**probe, "periodSeconds": 2, "failureThreshold": 150},
         "readinessProbe": {**probe, "periodSeconds": 5},
@@ -154,16 +179,16 @@ def container(
 
 
 def token_args(name: str) -> list[str]:
-    """The flags that say where the input's token is mounted."""
+    """Return the flags with the path of the input's token."""
     return ["--token-file", f"{names.TOKENS_DIR}/{name}"]
 
 
 def token_volume(name: str) -> dict[str, Any]:
-    """The input's token, as a file with the input's name."""
+    """Return the volume with the input's token, in a file with the input's name."""
     item = {"key": names.TOKEN_KEY, "path": name}
     return {"name": "token", "secret": {"secretName": names.shared(name), "items": [item]}}
 
 
 TOKEN_MOUNT = {"name": "token", "mountPath": names.TOKENS_DIR, "readOnly": True}
 SCRATCH_VOLUME: dict[str, Any] = {"name": "tmp", "emptyDir": {}}
-SCRATCH_MOUNT = {"name": "tmp", "mountPath": "/tmp"}  # noqa: S108 - of the container's own
+SCRATCH_MOUNT = {"name": "tmp", "mountPath": "/tmp"}  # noqa: S108 - private to the container

@@ -1,4 +1,4 @@
-"""The dispatcher's Deployment and Service."""
+"""The Deployment and the Service of the dispatcher."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from distributed_input_operator.objects.children import (
     SCRATCH_VOLUME,
     TOKEN_MOUNT,
     container,
-    default_image,
+    default_image_annotation,
+    image_pull_policy,
+    image_pull_secrets,
     manifest,
     pod_template,
-    pull_policy,
-    pulling,
     token_args,
     token_volume,
     tolerations,
@@ -23,63 +23,81 @@ from distributed_input_operator.objects.children import (
 from distributed_input_operator.objects.resources import container_resources
 from distributed_input_operator.objects.snapshot import Settings
 from distributed_input_operator.objects.tf_data_service import (
-    add_stock_dispatcher,
-    stock_service_port,
+    add_tf_data_dispatcher,
+    tf_data_service_ports,
 )
 
-_DEFAULTS = {"cpu": "100m", "memory": "128Mi"}
+_DEFAULT_REQUESTS = {"cpu": "100m", "memory": "128Mi"}
 _GRACE_SECONDS = 10
 
 
 def dispatcher_port(resource: DistributedInput) -> int:
-    """Where the dispatcher of this input listens, in its pod."""
+    """Return the port that the dispatcher listens on in its pod."""
     return resource.spec.dispatcher.port or names.DISPATCHER_PORT
 
 
 def dispatcher_objects(resource: DistributedInput, settings: Settings) -> list[dict[str, Any]]:
-    """Deployment and Service: one pod, for two would each know half of the workers."""
+    """Return the manifests of the Deployment and the Service, in this order.
+
+    The Deployment has one pod: with two, each would know only a part of the workers.
+    """
     name, spec = resource.metadata.name, resource.spec
-    port = dispatcher_port(resource)
-    made = container(
-        names.DISPATCHER,
-        spec.sidecar.image or settings.sidecar_image,
-        ["--listen", f":{port}", "--grace-seconds", str(_GRACE_SECONDS - 5), *token_args(name)],
-        port,
-        container_resources(spec.dispatcher.resources, _DEFAULTS),
-    )
-    made |= pull_policy(spec.sidecar.image, settings)
-    made["volumeMounts"] = [TOKEN_MOUNT, SCRATCH_MOUNT]
-    pod = {
-        "serviceAccountName": names.shared(name),
-        "terminationGracePeriodSeconds": _GRACE_SECONDS,
-        "containers": [made],
-        "tolerations": tolerations(),
-        **pulling(settings),
-        "volumes": [token_volume(name), SCRATCH_VOLUME],
-    }
     selector = names.selector(name, names.DISPATCHER)
+    pod = add_tf_data_dispatcher(resource, settings, _pod(resource, settings))
     deployment = {
         "replicas": 0 if spec.suspend else 1,
         "strategy": {"type": "Recreate"},
         "revisionHistoryLimit": 2,
         "selector": {"matchLabels": selector},
-        "template": pod_template(
-            name, names.DISPATCHER, add_stock_dispatcher(resource, settings, pod), {}
-        ),
+        "template": pod_template(name, names.DISPATCHER, pod, {}),
     }
-    # Trainers and workers know the Service's port for as long as they run: it never changes.
-    ports = [*service_ports(names.DISPATCHER_PORT), *stock_service_port(resource)]
-    service = {"selector": selector, "ports": ports}
-    own = (names.dispatcher(name), names.DISPATCHER)
-    image = default_image(spec.sidecar.image, settings.sidecar_image)
+    # The Service's port never changes: running trainers and workers keep using it.
+    ports = [*service_ports(names.DISPATCHER_PORT), *tf_data_service_ports(resource)]
     return [
-        manifest(resource, "apps/v1", "Deployment", *own, image, spec=deployment),
-        manifest(resource, "v1", "Service", *own, spec=service),
+        manifest(
+            resource,
+            "apps/v1",
+            "Deployment",
+            names.dispatcher(name),
+            {"spec": deployment},
+            component=names.DISPATCHER,
+            annotations=default_image_annotation(spec.sidecar.image, settings.sidecar_image),
+        ),
+        manifest(
+            resource,
+            "v1",
+            "Service",
+            names.dispatcher(name),
+            {"spec": {"selector": selector, "ports": ports}},
+            component=names.DISPATCHER,
+        ),
     ]
 
 
+def _pod(resource: DistributedInput, settings: Settings) -> dict[str, Any]:
+    name, spec = resource.metadata.name, resource.spec
+    port = dispatcher_port(resource)
+    process = container(
+        names.DISPATCHER,
+        spec.sidecar.image or settings.sidecar_image,
+        ["--listen", f":{port}", "--grace-seconds", str(_GRACE_SECONDS - 5), *token_args(name)],
+        port,
+        container_resources(spec.dispatcher.resources, _DEFAULT_REQUESTS),
+    )
+    process |= image_pull_policy(spec.sidecar.image, settings)
+    process["volumeMounts"] = [TOKEN_MOUNT, SCRATCH_MOUNT]
+    return {
+        "serviceAccountName": names.shared(name),
+        "terminationGracePeriodSeconds": _GRACE_SECONDS,
+        "containers": [process],
+        "tolerations": tolerations(),
+        **image_pull_secrets(settings),
+        "volumes": [token_volume(name), SCRATCH_VOLUME],
+    }
+
+
 def service_ports(port: int) -> list[dict[str, Any]]:
-    """The ports of a Service of one of our parts."""
+    """Return the ports of a Service: gRPC on `port`, and metrics."""
     return [
         {"name": names.GRPC_PORT_NAME, "port": port, "targetPort": names.GRPC_PORT_NAME},
         {

@@ -1,4 +1,4 @@
-"""A pod as the API server has it -> what plans need of it."""
+"""Conversion of a pod's JSON to the values that plans use."""
 
 from __future__ import annotations
 
@@ -6,53 +6,58 @@ from collections.abc import Mapping
 from typing import Any
 
 from distributed_input.api import names
-from distributed_input_operator.budget import requests
+from distributed_input_operator.budget.pod_requests import requested_amount
 from distributed_input_operator.objects.snapshot import Pod
 
-_IMAGE_TROUBLE = frozenset(
+_IMAGE_ERRORS = frozenset(
     {"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"}
 )
-_CONFIG_TROUBLE = frozenset(
+_CONFIG_ERRORS = frozenset(
     {"CreateContainerConfigError", "CreateContainerError", "RunContainerError"}
 )
-_ENDED = ("Failed", "Succeeded")
-_LINE_LENGTH = 300
+_ENDED_PHASES = ("Failed", "Succeeded")
+_MAX_LINE_LENGTH = 300
 
 
-def pod(obj: Mapping[str, Any]) -> Pod:
-    """The pod's state; unknown fields of young pods are empty."""
+def parse_pod(obj: Mapping[str, Any]) -> Pod:
+    """Return the state of a pod. Fields that a new pod does not have yet are empty."""
     meta, status = obj["metadata"], obj.get("status") or {}
     conditions = {one["type"]: one for one in status.get("conditions", [])}
-    waits = status.get("phase", "Pending") == "Pending"
-    scheduled = conditions.get("PodScheduled", {}) if waits else {}
     cost = (meta.get("annotations") or {}).get("controller.kubernetes.io/pod-deletion-cost")
+    ended = status.get("phase") in _ENDED_PHASES
     return Pod(
         name=meta["name"],
         component=(meta.get("labels") or {}).get(names.COMPONENT_LABEL, ""),
         ip=status.get("podIP", ""),
         created=meta.get("creationTimestamp", ""),
         ready=conditions.get("Ready", {}).get("status") == "True",
-        terminating="deletionTimestamp" in meta or status.get("phase") in _ENDED,
-        ended=status.get("phase") in _ENDED,
+        terminating="deletionTimestamp" in meta or ended,
+        ended=ended,
         deletion_cost=int(cost) if cost and cost.lstrip("-").isdigit() else None,
-        unschedulable=str(scheduled.get("message", ""))
-        if scheduled.get("status") == "False"
-        else "",
-        failing=next(filter(None, map(_failing, status.get("containerStatuses", []))), ""),
-        takes=requests.takes(obj.get("spec") or {}),
+        unschedulable=_scheduling_error(status, conditions),
+        failing=next(filter(None, map(_failure, status.get("containerStatuses", []))), ""),
+        takes=requested_amount(obj.get("spec") or {}),
     )
 
 
-def _failing(container: Mapping[str, Any]) -> str:
-    """Why a container does not run, in one line; empty where it runs or is about to."""
+def _scheduling_error(status: Mapping[str, Any], conditions: Mapping[str, Any]) -> str:
+    """Return the scheduler's message if it found no node for a pending pod, otherwise ""."""
+    if status.get("phase", "Pending") != "Pending":
+        return ""
+    scheduled = conditions.get("PodScheduled", {})
+    return str(scheduled.get("message", "")) if scheduled.get("status") == "False" else ""
+
+
+def _failure(container: Mapping[str, Any]) -> str:
+    """Return why a container fails, in one line, or "" if it runs or is starting."""
     name, waiting = container["name"], container.get("state", {}).get("waiting", {})
     reason = waiting.get("reason", "")
-    if reason in _IMAGE_TROUBLE | _CONFIG_TROUBLE:
-        return f"container {name}: {reason}: {waiting.get('message', '')}"[:_LINE_LENGTH]
+    if reason in _IMAGE_ERRORS | _CONFIG_ERRORS:
+        return f"container {name}: {reason}: {waiting.get('message', '')}"[:_MAX_LINE_LENGTH]
     if reason != "CrashLoopBackOff":
         return ""
-    ended = container.get("lastState", {}).get("terminated", {})
-    words = str(ended.get("message") or ended.get("reason") or "").strip().splitlines() or [""]
-    count = container.get("restartCount", 0)
-    text = f"container {name} ended {count} times, last with status {ended.get('exitCode', '?')}"
-    return f"{text}: {words[-1][-_LINE_LENGTH:]}"
+    last = container.get("lastState", {}).get("terminated", {})
+    lines = str(last.get("message") or last.get("reason") or "").strip().splitlines() or [""]
+    count, status = container.get("restartCount", 0), last.get("exitCode", "?")
+    text = f"container {name} ended {count} times, last with exit status {status}"
+    return f"{text}: {lines[-1][-_MAX_LINE_LENGTH:]}"

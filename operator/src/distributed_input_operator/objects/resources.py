@@ -1,30 +1,38 @@
-"""CPU and memory of our containers."""
+"""CPU and memory of containers."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
 
-from distributed_input.api.resource.pods import Resources
 from distributed_input.api.resource.scalars import quantity
+from distributed_input.api.resource.sections.pods import ResourceRequirements
 
 
 def container_resources(
-    resources: Resources, defaults: Mapping[str, str], extra: Mapping[str, str] | None = None
+    resources: ResourceRequirements,
+    default_requests: Mapping[str, str],
+    devices: Mapping[str, str] | None = None,
 ) -> dict[str, dict[str, str]]:
-    """A container's `resources`: the defaults are for requests that the user says nothing of.
+    """Return the field `resources` of a container, without empty parts.
 
-    `extra`: devices, which are both requested and limited.
+    Args:
+        resources: of the input's spec.
+        default_requests: for resources without a request or limit in the spec.
+        devices: accelerators, which need equal requests and limits.
     """
-    limits = {**resources.limits, **(extra or {})}
-    # Kubernetes takes a limit for the request where there is none.
-    open_ = {key: value for key, value in defaults.items() if key not in limits}
-    requests = {**open_, **resources.requests, **(extra or {})}
+    limits = {**resources.limits, **(devices or {})}
+    # If only a limit is set, Kubernetes uses it as the request too.
+    defaults = {key: value for key, value in default_requests.items() if key not in limits}
+    requests = {**defaults, **resources.requests, **(devices or {})}
     return {key: value for key, value in (("requests", requests), ("limits", limits)) if value}
 
 
 def cpus(resources: Mapping[str, Mapping[str, str]]) -> int:
-    """Whole CPUs that a container asks for, at least one; its request goes before its limit."""
+    """Return the CPUs of a container, rounded up, from its request or else its limit.
+
+    The result is 1 if it has neither.
+    """
     for kind in ("requests", "limits"):
         if "cpu" in resources.get(kind, {}):
             return max(1, math.ceil(quantity(resources[kind]["cpu"])))

@@ -1,8 +1,9 @@
-"""Where worker pods run: accelerators, trainers' nodes, spot nodes; labels and taints of others.
+"""The nodes that worker pods run on: accelerators, trainers' nodes and spot nodes.
 
-NVIDIA's operator labels nodes with nvidia.com/gpu.product (its value changes under MIG); GKE with
-cloud.google.com/gke-accelerator and gke-tpu-accelerator, gke-tpu-topology. Both taint them with the
-name of the resource.
+It uses labels and taints that others set. NVIDIA's operator labels nodes with
+nvidia.com/gpu.product, whose value changes with MIG. GKE labels nodes with
+cloud.google.com/gke-accelerator, gke-tpu-accelerator and gke-tpu-topology. Both taint these nodes
+with the name of the resource.
 """
 
 from __future__ import annotations
@@ -10,8 +11,8 @@ from __future__ import annotations
 from typing import Any
 
 from distributed_input.api import names
-from distributed_input.api.resource.pods import Accelerator
-from distributed_input.api.resource.workers import Workers
+from distributed_input.api.resource.sections.pods import AcceleratorSpec
+from distributed_input.api.resource.sections.workers import WorkersSpec
 from distributed_input_operator.objects.children import tolerations
 
 HOSTNAME = "kubernetes.io/hostname"
@@ -30,15 +31,15 @@ _SPOT_LABELS = (
 )
 
 
-def accelerator_resources(accelerator: Accelerator | None) -> dict[str, str]:
-    """What the container asks for, as requests and as limits: these must be equal."""
+def accelerator_resources(accelerator: AcceleratorSpec | None) -> dict[str, str]:
+    """Return the number of accelerators by resource name, for both requests and limits."""
     if accelerator is None:
         return {}
     return {TPU if accelerator.type == "gke-tpu" else GPU: str(accelerator.count)}
 
 
-def scheduling(name: str, workers: Workers) -> dict[str, Any]:
-    """The fields of a worker pod's spec that say where it may run; empty ones left out."""
+def scheduling_fields(name: str, workers: WorkersSpec) -> dict[str, Any]:
+    """Return the non-empty fields of a worker pod's spec that restrict its nodes."""
     selector = {**_accelerator_selector(workers.accelerator), **workers.node_selector}
     fields: dict[str, Any] = {
         "nodeSelector": selector,
@@ -49,7 +50,7 @@ def scheduling(name: str, workers: Workers) -> dict[str, Any]:
     return {key: value for key, value in fields.items() if value}
 
 
-def _accelerator_selector(accelerator: Accelerator | None) -> dict[str, str]:
+def _accelerator_selector(accelerator: AcceleratorSpec | None) -> dict[str, str]:
     selector: dict[str, str] = {}
     if accelerator and accelerator.product:
         selector[_PRODUCT_LABELS[accelerator.type]] = accelerator.product
@@ -58,23 +59,23 @@ def _accelerator_selector(accelerator: Accelerator | None) -> dict[str, str]:
     return selector
 
 
-def _tolerations(workers: Workers) -> list[dict[str, str]]:
-    tainted = list(accelerator_resources(workers.accelerator))
+def _tolerations(workers: WorkersSpec) -> list[dict[str, str]]:
+    taints = list(accelerator_resources(workers.accelerator))
     if workers.placement == "near-trainers":
-        tainted = [GPU, TPU]  # whichever the trainers' nodes have
-    found = [{"key": key, "operator": "Exists", "effect": "NoSchedule"} for key in tainted]
+        taints = [GPU, TPU]  # the trainers' nodes may have either
+    result = [{"key": key, "operator": "Exists", "effect": "NoSchedule"} for key in taints]
     if workers.spot:
-        found += [
+        result += [
             {"key": key, "operator": "Equal", "value": value, "effect": "NoSchedule"}
             for key, value in _SPOT_LABELS
         ]
-    return found
+    return result
 
 
-def _affinity(name: str, workers: Workers) -> dict[str, Any]:
+def _affinity(name: str, workers: WorkersSpec) -> dict[str, Any]:
     affinity: dict[str, Any] = {}
     if workers.placement == "near-trainers":
-        # Preferred: workers start before trainers do, and a full node is no reason to wait.
+        # Not required: workers may start before trainers, or the trainers' nodes may be full.
         term = {"weight": 100, "podAffinityTerm": _pods({names.reads_label(name): "true"})}
         affinity["podAffinity"] = {"preferredDuringSchedulingIgnoredDuringExecution": [term]}
     if workers.placement == "dedicated":

@@ -1,4 +1,4 @@
-"""What an input's parts share: configuration, identity, network policy, token."""
+"""The objects that all parts of an input share: configuration, identity, network policy, token."""
 
 from __future__ import annotations
 
@@ -6,52 +6,47 @@ import json
 from typing import Any
 
 from distributed_input.api import names
+from distributed_input.api.resource.data_plane import data_plane_config
 from distributed_input.api.resource.input import DistributedInput
-from distributed_input.api.resource.load import data_plane_config
 from distributed_input_operator.objects.children import manifest
 from distributed_input_operator.objects.dispatcher import dispatcher_port
 from distributed_input_operator.objects.snapshot import Settings
 
 
 def shared_objects(resource: DistributedInput, settings: Settings) -> list[dict[str, Any]]:
-    """ConfigMap for the sidecars, ServiceAccount without rights, NetworkPolicy."""
+    """Return a ServiceAccount without permissions, the sidecars' ConfigMap, and a NetworkPolicy."""
     name = names.shared(resource.metadata.name)
+    config = {names.CONFIG_KEY: _config(resource)}
+    policy = _network_policy(resource, settings)
     return [
-        manifest(resource, "v1", "ServiceAccount", name, automountServiceAccountToken=False),
-        manifest(resource, "v1", "ConfigMap", name, data={names.CONFIG_KEY: _config(resource)}),
-        manifest(
-            resource,
-            "networking.k8s.io/v1",
-            "NetworkPolicy",
-            name,
-            spec=_network_policy(resource, settings),
-        ),
+        manifest(resource, "v1", "ServiceAccount", name, {"automountServiceAccountToken": False}),
+        manifest(resource, "v1", "ConfigMap", name, {"data": config}),
+        manifest(resource, "networking.k8s.io/v1", "NetworkPolicy", name, {"spec": policy}),
     ]
 
 
 def token_secret(resource: DistributedInput, token: str) -> dict[str, Any]:
-    """The Secret with the input's token: created once, never applied again."""
-    return manifest(
-        resource,
-        "v1",
-        "Secret",
-        names.shared(resource.metadata.name),
-        stringData={names.TOKEN_KEY: token},
-    )
+    """Return the Secret with the input's token. The operator creates it once, never updates it."""
+    data = {"stringData": {names.TOKEN_KEY: token}}
+    return manifest(resource, "v1", "Secret", names.shared(resource.metadata.name), data)
 
 
 def _config(resource: DistributedInput) -> str:
     config = data_plane_config(resource)
-    if "path" in config["dataset"]["source"]:  # a folder of the laptop that the YAML came from
+    if "path" in config["dataset"]["source"]:  # a folder of the user's machine
         config["dataset"]["source"] = {"image": True}
     return json.dumps({"inputs": {resource.metadata.name: config}}, sort_keys=True)
 
 
 def _network_policy(resource: DistributedInput, settings: Settings) -> dict[str, Any]:
-    """Rows are for the input's trainers and parts; metrics for everyone; the rest for nobody."""
+    """Return the spec of the NetworkPolicy for dispatcher and workers.
+
+    The input's trainers and its own pods can connect to all its services, the operator to the
+    dispatcher, and every pod to the metrics. Other connections are refused.
+    """
     name = resource.metadata.name
     port = dispatcher_port(resource)
-    ours = [
+    clients = [
         {"podSelector": {"matchLabels": {names.INPUT_LABEL: name}}},
         {"podSelector": {"matchLabels": {names.reads_label(name): "true"}}},
     ]
@@ -64,12 +59,12 @@ def _network_policy(resource: DistributedInput, settings: Settings) -> dict[str,
         },
         "podSelector": {"matchLabels": {names.COMPONENT_LABEL: names.OPERATOR_COMPONENT}},
     }
-    rows: dict[str, Any] = {"ports": [_tcp(one) for one in ports]}
+    services: dict[str, Any] = {"ports": [_tcp(one) for one in ports]}
     return {
         "podSelector": {"matchLabels": {names.INPUT_LABEL: name}},
         "policyTypes": ["Ingress"],
         "ingress": [
-            {**rows, "from": ours} if resource.spec.network_policy else rows,
+            {**services, "from": clients} if resource.spec.network_policy else services,
             {"from": [operator], "ports": [_tcp(port)]},
             {"ports": [_tcp(names.METRICS_PORT)]},
         ],

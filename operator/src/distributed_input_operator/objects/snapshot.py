@@ -1,4 +1,4 @@
-"""What is known of one input at one moment: all that a plan is made from."""
+"""The observed state of one input at one moment, from which the operator plans."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 from distributed_input.api.resource.input import DistributedInput
 from distributed_input.api.resource.policy import NOTHING, Amount
 from distributed_input.api.resource.status import Status
-from distributed_input_operator.autoscaling.rates import Measured
-from distributed_input_operator.autoscaling.scaling import State
+from distributed_input_operator.autoscaling.decision import AutoscalingState
+from distributed_input_operator.autoscaling.rates import Measurement
 
 Manifest = Mapping[str, Any]
 """A Kubernetes object as JSON."""
@@ -20,22 +20,23 @@ Key = tuple[str, str]
 
 @dataclass(frozen=True)
 class Settings:
-    """What the operator was started with, as far as plans depend on it."""
+    """The operator's command-line settings that plans depend on."""
 
     worker_image: str
+    """Default image of workers."""
     sidecar_image: str
-    """Of sidecars and dispatchers."""
+    """Default image of sidecars and dispatchers."""
     namespace: str = "distributed-input"
-    """Where the operator runs: its calls to dispatchers come from there."""
+    """The operator's namespace. NetworkPolicies allow calls from it to dispatchers."""
     pull_policy: str = ""
-    """Of the images that are the operator's choice; empty: Kubernetes' own default."""
+    """Pull policy of the default images. Empty: the default of Kubernetes."""
     pull_secrets: tuple[str, ...] = ()
-    """Secrets of each input's namespace that its dispatcher and workers are pulled with."""
+    """Names of Secrets in each input's namespace, for pulling images of dispatchers and workers."""
 
 
 @dataclass(frozen=True)
 class Pod:
-    """One pod of the input."""
+    """A pod of the input."""
 
     name: str
     component: str
@@ -45,58 +46,65 @@ class Pod:
     """RFC 3339"""
     ready: bool = False
     terminating: bool = False
+    """It is being deleted, or has ended."""
     ended: bool = False
-    """It takes nothing any more."""
+    """All its containers have ended, so it uses no resources."""
     deletion_cost: int | None = None
     unschedulable: str = ""
-    """The scheduler's words, where it found no node."""
+    """The scheduler's message if it found no node. Otherwise empty."""
     failing: str = ""
-    """The last words of a container that ends again and again, or an image that cannot be had."""
+    """Why a container fails repeatedly or cannot start. Otherwise empty."""
     takes: Amount = NOTHING
-    """Of budgets."""
+    """Requested resources, which count in budgets."""
 
 
 @dataclass(frozen=True)
 class Failure:
-    """Something that was refused or is missing."""
+    """An error in the input's objects: a refused request, or a missing object."""
 
     reason: str
-    """One word."""
+    """One CamelCase word."""
     message: str
-    """What, in the words of who refused it, and the remedy."""
+    """What is wrong and what to do."""
     passing: bool = False
-    """It may pass without anyone's help: it is tried again."""
+    """Whether the operator retries, because the same request may succeed later."""
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """One input, its children and what its dispatcher said."""
+    """An input, its child objects, and the measurements of its dispatcher."""
 
     resource: DistributedInput
     status: Status
-    """As it was last written."""
+    """The status in the cluster."""
     settings: Settings
     objects: Mapping[Key, Manifest]
-    """The children that there are."""
+    """The child objects in the cluster."""
     pods: tuple[Pod, ...] = ()
     code: str = ""
-    """Changes with the ConfigMap of the entry point's code; empty where there is none."""
+    """Hash of the ConfigMap with the entry point's code. Empty if the input uses none."""
     missing: tuple[Failure, ...] = ()
-    """What the input refers to and is not there."""
-    measured: Measured | None = None
-    """None: the dispatcher has not said enough yet."""
-    scaled: State | None = None
-    """What autoscaling left last, which the status has only every 30 s; None: as in the status."""
+    """Objects that the input refers to and that do not exist."""
+    measured: Measurement | None = None
+    """None if the dispatcher has not sent enough samples yet."""
+    scaled: AutoscalingState | None = None
+    """Latest state of autoscaling. The status has it too, but is written only every 30 s. None:
+    use the state in the status."""
 
     @property
     def name(self) -> str:
         """The input's name."""
         return self.resource.metadata.name
 
+    @property
+    def young(self) -> bool:
+        """Whether no child was created yet: none is known, and no status was written."""
+        return not self.objects and not self.status.observed_generation
+
     def live(self, kind: str, name: str) -> Manifest:
-        """A child as it is; empty where it is not there."""
+        """Return a child object in the cluster, or an empty mapping if it does not exist."""
         return self.objects.get((kind, name), {})
 
     def of(self, component: str) -> tuple[Pod, ...]:
-        """The pods of one component that are not on their way out."""
+        """Return the pods of one component that are not terminating."""
         return tuple(p for p in self.pods if p.component == component and not p.terminating)

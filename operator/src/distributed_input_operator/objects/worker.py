@@ -1,4 +1,4 @@
-"""The workers' Deployment, Service and PodDisruptionBudget."""
+"""The Deployment, the Service and the PodDisruptionBudget of the workers."""
 
 from __future__ import annotations
 
@@ -12,51 +12,57 @@ from distributed_input_operator.objects.children import (
     SCRATCH_VOLUME,
     TOKEN_MOUNT,
     container,
-    default_image,
+    default_image_annotation,
+    image_pull_policy,
+    image_pull_secrets,
     manifest,
     pod_template,
-    pull_policy,
-    pulling,
     token_args,
     token_volume,
 )
 from distributed_input_operator.objects.dispatcher import service_ports
 from distributed_input_operator.objects.resources import container_resources, cpus
-from distributed_input_operator.objects.scheduling import accelerator_resources, scheduling
+from distributed_input_operator.objects.scheduling import accelerator_resources, scheduling_fields
 from distributed_input_operator.objects.snapshot import Settings
-from distributed_input_operator.objects.templates import merged
-from distributed_input_operator.objects.tf_data_service import add_stock_worker
+from distributed_input_operator.objects.template_merge import merge
+from distributed_input_operator.objects.tf_data_service import add_tf_data_worker
 
-_DEFAULTS = {"cpu": "250m", "memory": "512Mi"}
-_LEAVING_SECONDS = 3  # of the grace period: for what a worker does after its streams have ended
+_DEFAULT_REQUESTS = {"cpu": "250m", "memory": "512Mi"}
+_SHUTDOWN_SECONDS = 3
+"""The part of the grace period for shutting down after the worker's streams have ended."""
 
 
 def parallelism(resource: DistributedInput) -> int:
-    """Rows that one worker computes at once."""
+    """Return the number of rows that one worker computes in parallel."""
     workers = resource.spec.workers
-    return workers.parallelism or cpus(container_resources(workers.resources, _DEFAULTS))
+    return workers.parallelism or cpus(container_resources(workers.resources, _DEFAULT_REQUESTS))
 
 
 def worker_objects(
     resource: DistributedInput, settings: Settings, replicas: int, code: str
 ) -> list[dict[str, Any]]:
-    """Deployment of `replicas` workers, headless Service for their metrics, disruption budget.
+    """Return a Deployment, a headless Service for metrics, and a PodDisruptionBudget.
 
-    `code`: changes with the code that workers import from a ConfigMap.
+    Args:
+        resource: the input.
+        settings: the operator's settings.
+        replicas: number of workers.
+        code: hash of the code that workers import from a ConfigMap. A change replaces the pods.
     """
     name = resource.metadata.name
     selector = names.selector(name, names.WORKER)
-    # New workers serve before old ones drain; where accelerators are scarce, the other way round.
-    surge = (1, 0) if resource.spec.workers.accelerator else (0, "25%")
+    # By default, new workers are ready before old ones drain. Accelerators are scarce, so a new
+    # worker with accelerators waits for an old one to stop.
+    unavailable, surge = (1, 0) if resource.spec.workers.accelerator else (0, "25%")
     deployment = {
         "replicas": replicas,
         "strategy": {
             "type": "RollingUpdate",
-            "rollingUpdate": {"maxUnavailable": surge[0], "maxSurge": surge[1]},
+            "rollingUpdate": {"maxUnavailable": unavailable, "maxSurge": surge},
         },
         "revisionHistoryLimit": 2,
         "selector": {"matchLabels": selector},
-        "template": merged(_template(resource, settings, code), resource.spec.workers.pod_template),
+        "template": merge(_template(resource, settings, code), resource.spec.workers.pod_template),
     }
     service = {"clusterIP": "None", "selector": selector, "ports": service_ports(names.WORKER_PORT)}
     budget = {
@@ -64,64 +70,81 @@ def worker_objects(
         "maxUnavailable": "25%",
         "unhealthyPodEvictionPolicy": "AlwaysAllow",
     }
-    own = (names.worker(name), names.WORKER)
-    image = default_image(resource.spec.workers.image, settings.worker_image)
+    image = default_image_annotation(resource.spec.workers.image, settings.worker_image)
     return [
-        manifest(resource, "apps/v1", "Deployment", *own, image, spec=deployment),
-        manifest(resource, "v1", "Service", *own, spec=service),
-        manifest(resource, "policy/v1", "PodDisruptionBudget", *own, spec=budget),
+        manifest(
+            resource,
+            api_version,
+            kind,
+            names.worker(name),
+            {"spec": spec},
+            component=names.WORKER,
+            annotations=annotations,
+        )
+        for api_version, kind, spec, annotations in (
+            ("apps/v1", "Deployment", deployment, image),
+            ("v1", "Service", service, {}),
+            ("policy/v1", "PodDisruptionBudget", budget, {}),
+        )
     ]
 
 
 def _template(resource: DistributedInput, settings: Settings, code: str) -> dict[str, Any]:
+    name = resource.metadata.name
+    # Python imports a module only once, so other code or another dataset needs new processes.
+    config = {"dataset": resource.spec.dataset.model_dump(mode="json"), "code": code}
+    pod = add_tf_data_worker(resource, settings, _pod(resource, settings))
+    template = pod_template(name, names.WORKER, pod, config)
+    metadata, input_labels = template["metadata"], resource.metadata.labels
+    queue = {label: input_labels[label] for label in names.QUEUE_LABELS if label in input_labels}
+    return {**template, "metadata": {**metadata, "labels": metadata["labels"] | queue}}
+
+
+def _pod(resource: DistributedInput, settings: Settings) -> dict[str, Any]:
     name, workers = resource.metadata.name, resource.spec.workers
-    made = container(
-        names.WORKER,
-        workers.image or settings.worker_image,
-        _args(resource),
-        names.WORKER_PORT,
-        container_resources(
-            workers.resources, _DEFAULTS, accelerator_resources(workers.accelerator)
-        ),
-    )
-    made |= pull_policy(workers.image, settings)
-    made["env"] = [
-        {"name": "HOME", "value": "/tmp"},  # noqa: S108 - of the container's own
-        *workers.env,
-    ]
     config_map = resource.spec.dataset.source.config_map
     volumes, mounts = [token_volume(name), SCRATCH_VOLUME], [TOKEN_MOUNT, SCRATCH_MOUNT]
     if config_map:
         volumes.append({"name": "code", "configMap": {"name": config_map}})
         mounts.append({"name": "code", "mountPath": names.CODE_DIR, "readOnly": True})
-    made["volumeMounts"] = [*mounts, *workers.volume_mounts]
-    pod = {
+    process = container(
+        names.WORKER,
+        workers.image or settings.worker_image,
+        _args(resource),
+        names.WORKER_PORT,
+        container_resources(
+            workers.resources, _DEFAULT_REQUESTS, accelerator_resources(workers.accelerator)
+        ),
+    )
+    process |= image_pull_policy(workers.image, settings)
+    process["env"] = [
+        {"name": "HOME", "value": "/tmp"},  # noqa: S108 - private to the container
+        *workers.env,
+    ]
+    process["volumeMounts"] = [*mounts, *workers.volume_mounts]
+    return {
         "serviceAccountName": workers.service_account_name or names.shared(name),
         "terminationGracePeriodSeconds": workers.termination_grace_period_seconds,
-        "containers": [made],
+        "containers": [process],
         "volumes": [*volumes, *workers.volumes],
-        **scheduling(name, workers),
-        **pulling(settings),
+        **scheduling_fields(name, workers),
+        **image_pull_secrets(settings),
     }
-    # Python imports a module once: other code or another dataset needs new processes.
-    hashed = {"dataset": resource.spec.dataset.model_dump(mode="json"), "code": code}
-    pod = add_stock_worker(resource, settings, pod)
-    made = pod_template(name, names.WORKER, pod, hashed)
-    given = resource.metadata.labels
-    queue = {label: given[label] for label in names.QUEUE_LABELS if label in given}
-    return {**made, "metadata": {**made["metadata"], "labels": made["metadata"]["labels"] | queue}}
 
 
 def _share_bytes(resource: DistributedInput) -> int:
-    """Rows kept for other jobs of the same dataset: an eighth of what a worker asks for."""
-    made = container_resources(resource.spec.workers.resources, _DEFAULTS)
-    found = {**made.get("limits", {}), **made.get("requests", {})}
+    """Return the memory for rows that other jobs of the same dataset can reuse.
+
+    It is an eighth of the worker's memory request, or of its limit if it has no request.
+    """
+    resources = container_resources(resource.spec.workers.resources, _DEFAULT_REQUESTS)
+    found = {**resources.get("limits", {}), **resources.get("requests", {})}
     return quantity_bytes(found["memory"]) // 8
 
 
 def _args(resource: DistributedInput) -> list[str]:
     name, workers = resource.metadata.name, resource.spec.workers
-    grace = workers.termination_grace_period_seconds - _LEAVING_SECONDS
+    grace = workers.termination_grace_period_seconds - _SHUTDOWN_SECONDS
     return [
         *("--listen", f":{names.WORKER_PORT}"),
         *("--dispatcher", names.address(name)),

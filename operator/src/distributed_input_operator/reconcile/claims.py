@@ -1,4 +1,4 @@
-"""What an input asks of the cluster's budgets, from its snapshot. Pure."""
+"""Compute what an input requests from the cluster's budgets, from its snapshot. Pure."""
 
 from __future__ import annotations
 
@@ -6,108 +6,115 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from distributed_input.api import names
 from distributed_input.api.resource.policy import Amount
-from distributed_input_operator.autoscaling.scaling import Decision
-from distributed_input_operator.budget import requests
-from distributed_input_operator.budget.allocation import Claim, Key
-from distributed_input_operator.budget.ledger import Ask
+from distributed_input_operator.autoscaling.decision import ScalingDecision
+from distributed_input_operator.budget.claim import Claim, InputKey, WorkerRequest
+from distributed_input_operator.budget.pod_requests import requested_amount
 from distributed_input_operator.objects.snapshot import Manifest, Pod, Snapshot
 
 
-def ask(snapshot: Snapshot, wanted: int, decision: Decision | None, deployment: Manifest) -> Ask:
-    """What the input asks for.
+def worker_request(
+    snapshot: Snapshot, requested: int, decision: ScalingDecision | None, deployment: Manifest
+) -> WorkerRequest:
+    """Return what the input requests.
 
     Args:
         snapshot: the input as it is.
-        wanted: workers that there should be, were there room.
-        decision: autoscaling's; None where a person or another autoscaler owns the number.
-        deployment: the workers', as it is wanted: what one of them takes.
+        requested: workers that it should have if there is room.
+        decision: autoscaling's decision. None: a person or another autoscaler sets the number.
+        deployment: the desired Deployment of its workers, which gives the size of one.
     """
     resource = snapshot.resource
     trainers, scaling = resource.spec.trainers, resource.spec.workers.autoscaling
-    least = scaling.min_replicas if scaling else 1
+    minimum = scaling.min_replicas if scaling else 1
     live = snapshot.live("Deployment", names.worker(snapshot.name))
-    pods = workers(snapshot.pods)
-    worker = _size(takes(deployment), live, pods)
+    pods = worker_pods(snapshot.pods)
+    size = _worker_size(template_amount(deployment), live, pods)
+    consumers = max(1, _consumers(snapshot))
     claim = Claim(
         (resource.metadata.namespace or "", snapshot.name),
-        wanted=wanted,
-        least=min(least, wanted),
-        held=_replicas(live),
-        occupied=len(pods),
-        excess=_excess(pods, worker),
-        cost=trainers.weight * trainers.accelerators_per_trainer * max(1, _readers(snapshot)),
+        requested=requested,
+        minimum=min(minimum, requested),
+        replicas=_replicas(live),
+        pods=len(pods),
+        excess=_excess(pods, size),
+        stall_cost=trainers.weight * trainers.accelerators_per_trainer * consumers,
         priority=trainers.priority,
-        worker=worker,
+        worker_size=size,
         needed=decision.needed if decision else None,
     )
     labels = dict(resource.metadata.labels)
-    return Ask(claim, trainers.accelerator or "", labels, _moving(live, pods))
+    return WorkerRequest(claim, trainers.accelerator or "", labels, _is_scaling(live, pods))
 
 
-def held(
-    live: Manifest, pods: Sequence[Pod], key: Key, labels: Mapping[str, str] | None
-) -> Ask | None:
-    """What an input has that was not looked at yet, or that is gone; None where it has nothing.
+def existing_request(
+    live: Manifest, pods: Sequence[Pod], key: InputKey, labels: Mapping[str, str] | None
+) -> WorkerRequest | None:
+    """Return a request for what an input has. None: it has nothing.
+
+    It counts inputs that were not reconciled yet, and deleted inputs whose pods remain.
 
     Args:
-        live: its workers' Deployment; empty where there is none.
-        pods: its workers.
+        live: the Deployment of its workers. Empty if there is none.
+        pods: its worker pods.
         key: the input.
-        labels: the input's; it keeps what it has. None: it is gone, and what it has leaves.
+        labels: the input's labels. None: it is deleted, and its pods terminate.
     """
     count = _replicas(live)
     if not count and not pods:
         return None
-    worker = _size(takes(live), live, pods) if live else _largest(pods)
-    excess = _excess(pods, worker)
-    if labels is None:  # until the garbage collector has taken the Deployment, that makes pods
+    size = _worker_size(template_amount(live), live, pods) if live else _largest(pods)
+    excess = _excess(pods, size)
+    if labels is None:  # The Deployment creates pods until the garbage collector deletes it.
         left = max(count, len(pods))
-        claim = Claim(key, 0, occupied=left, worker=worker, excess=excess)
-        return Ask(claim, labels=None, moving=_moving(live, pods))
-    claim = Claim(key, count, count, count, len(pods), worker=worker, excess=excess)
-    return Ask(claim, labels=dict(labels))
+        claim = Claim(key, 0, pods=left, worker_size=size, excess=excess)
+        return WorkerRequest(claim, labels=None, scaling=_is_scaling(live, pods))
+    claim = Claim(key, count, count, count, len(pods), worker_size=size, excess=excess)
+    return WorkerRequest(claim, labels=dict(labels))
 
 
-def workers(pods: Iterable[Pod]) -> tuple[Pod, ...]:
-    """Those that take anything, those that leave included."""
+def worker_pods(pods: Iterable[Pod]) -> tuple[Pod, ...]:
+    """Return the worker pods that use resources, terminating ones included."""
     return tuple(one for one in pods if one.component == names.WORKER and not one.ended)
 
 
-def takes(deployment: Manifest) -> Amount:
-    """What one pod of a Deployment asks for: itself, thousandths of CPUs, bytes."""
-    return requests.takes(deployment["spec"]["template"]["spec"])
+def template_amount(deployment: Manifest) -> Amount:
+    """Return what one pod of a Deployment requests: itself, thousandths of CPUs, bytes."""
+    return requested_amount(deployment["spec"]["template"]["spec"])
 
 
 def _replicas(live: Manifest) -> int:
     return int((live.get("spec") or {}).get("replicas", 0))
 
 
-def _moving(live: Manifest, pods: Sequence[Pod]) -> bool:
-    """Whether a ReplicaSet's controller may be making pods of an earlier number: it makes hundreds
-    in one go, 20 a second, and says how many there are when it is through.
+def _is_scaling(live: Manifest, pods: Sequence[Pod]) -> bool:
+    """Return whether the ReplicaSet controller may be creating pods for an earlier number.
+
+    It creates hundreds in one run, 20 per second, and updates the status only at the end.
     """
     status = live.get("status") or {}
     seen = status.get("observedGeneration", 0) >= live.get("metadata", {}).get("generation", 0)
-    there = sum(1 for one in pods if not one.terminating)
-    return not (seen and status.get("replicas", 0) == there)
+    running = sum(1 for one in pods if not one.terminating)
+    return not (seen and status.get("replicas", 0) == running)
 
 
-def _size(template: Amount, live: Manifest, pods: Sequence[Pod]) -> Amount:
-    """What one worker takes: what its template asks for, or what became of that. A webhook or a
-    LimitRange makes every pod larger for good: that is no excess, which goes with its pods.
+def _worker_size(template: Amount, live: Manifest, pods: Sequence[Pod]) -> Amount:
+    """Return what one worker uses: what its template requests, or more if its pods have more.
+
+    A webhook or a LimitRange makes every pod larger, for good. That is not excess, which goes away
+    with its pods.
     """
     status = live.get("status") or {}
     settled = status.get("updatedReplicas", 0) == status.get("replicas", 0)
-    made = [one for one in pods if not one.terminating]
-    if not live or not made or not settled or takes(live) != template:
+    running = [one for one in pods if not one.terminating]
+    if not live or not running or not settled or template_amount(live) != template:
         return template
-    largest = _largest(made)
+    largest = _largest(running)
     return (1, max(template[1], largest[1]), max(template[2], largest[2]))
 
 
-def _excess(pods: Sequence[Pod], worker: Amount) -> Amount:
-    """What pods take beyond `worker` each, together."""
-    more = (sum(one.takes[at] for one in pods) - len(pods) * worker[at] for at in range(3))
+def _excess(pods: Sequence[Pod], size: Amount) -> Amount:
+    """Return what the pods together use beyond `size` each."""
+    more = (sum(one.takes[at] for one in pods) - len(pods) * size[at] for at in range(3))
     workers, cpu, memory = (max(0, one) for one in more)
     return (workers, cpu, memory)
 
@@ -117,7 +124,7 @@ def _largest(pods: Sequence[Pod]) -> Amount:
     return (1, cpu, memory)
 
 
-def _readers(snapshot: Snapshot) -> int:
+def _consumers(snapshot: Snapshot) -> int:
     if snapshot.measured:
         return snapshot.measured.consumers
     return snapshot.status.live.consumers if snapshot.status.live else 0

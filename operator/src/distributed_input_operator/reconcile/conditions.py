@@ -1,4 +1,4 @@
-"""From a snapshot to conditions: what holds, why, and what to do about it. Pure."""
+"""From a snapshot to conditions: what holds, why, and what the user can do. Pure."""
 
 from __future__ import annotations
 
@@ -8,13 +8,23 @@ from typing import Any
 
 from distributed_input.api import names
 from distributed_input.api.resource.status import Condition
-from distributed_input_operator.autoscaling.scaling import Decision
-from distributed_input_operator.budget.allocation import Grant
+from distributed_input_operator.autoscaling.decision import IDLE, PAUSED, ScalingDecision
+from distributed_input_operator.budget.claim import Grant
 from distributed_input_operator.objects.snapshot import Failure, Manifest, Pod, Snapshot
 
 READY = "Ready"
+DISPATCHER_READY = "DispatcherReady"
+WORKERS_AVAILABLE = "WorkersAvailable"
 APPLIED = "Applied"
 LIMITED = "ScalingLimited"
+"""Types of conditions. Types and reasons are an interface."""
+
+SUSPENDED = "Suspended"
+STARTING = "Starting"
+SERVING = "Serving"
+BUDGET_SPENT = "BudgetSpent"
+OTHERS_LEAVE = "OthersLeave"
+
 _MESSAGE_LENGTH = 1024
 
 
@@ -29,42 +39,45 @@ class Finding:
 
 
 def findings(
-    snapshot: Snapshot, grant: Grant, decision: Decision | None, failures: Iterable[Failure]
+    snapshot: Snapshot,
+    grant: Grant,
+    decision: ScalingDecision | None,
+    failures: Iterable[Failure],
 ) -> list[Finding]:
-    """All conditions of an input; those that tell of trouble are there only while there is some.
+    """Return all conditions of an input. Those that report a problem are present only with one.
 
     Args:
         snapshot: the input as it is.
-        grant: workers that there should be, and why not more.
-        decision: autoscaling's, None where the input has none.
+        grant: workers that there should be, and why there are not more.
+        decision: autoscaling's decision. None: the input has no autoscaling.
         failures: what the API server refused this time.
     """
     limits = _limits(grant, decision, snapshot.status.conditions)
     dispatcher, workers = _dispatcher(snapshot), _workers(snapshot, grant.workers, limits)
-    trouble = _trouble(snapshot)
-    trouble += [_applied(one, snapshot.status.conditions) for one in failures][:1]
-    ready = _ready(snapshot, dispatcher, workers, trouble)
-    return [ready, dispatcher, workers, *trouble, *limits]
+    problems = _pod_problems(snapshot)
+    problems += [_not_applied(one, snapshot.status.conditions) for one in failures][:1]
+    ready = _ready(snapshot, dispatcher, workers, problems)
+    return [ready, dispatcher, workers, *problems, *limits]
 
 
 def conditions(
     found: Iterable[Finding], before: Iterable[Condition], generation: int, now: str
 ) -> list[Condition]:
-    """The findings as conditions; `lastTransitionTime` moves only where the status does.
+    """Return the findings as conditions. `lastTransitionTime` moves only with the status.
 
     Args:
         found: what holds now.
         before: the conditions as they were last written.
-        generation: of the spec that `found` speaks of.
+        generation: the spec's generation that `found` describes.
         now: RFC 3339.
     """
     old = {one.type: one for one in before}
-    made = []
+    result = []
     for one in found:
         status = "True" if one.holds else "False"
         last = old.get(one.type)
         same = last is not None and last.status == status
-        made.append(
+        result.append(
             Condition.model_validate(
                 {
                     "type": one.type,
@@ -76,38 +89,41 @@ def conditions(
                 }
             )
         )
-    return made
+    return result
 
 
-def _applied(failure: Failure, before: Iterable[Condition]) -> Finding:
-    """The words of what is tried again change with each attempt: the first ones stay, for a status
-    that changes is a reason to look again, at once.
+def _not_applied(failure: Failure, before: Iterable[Condition]) -> Finding:
+    """Report a failed write. The first message of a failure that is retried stays.
+
+    Its message changes with each attempt, and each new status triggers a reconciliation at once.
     """
-    reason, words = failure.reason, failure.message
+    reason, message = failure.reason, failure.message
     if failure.passing:
-        said = [one.message for one in before if (one.type, one.reason) == (APPLIED, reason)]
-        words = (said or [words])[0]
-    return Finding(APPLIED, False, reason, words)
+        same = [one.message for one in before if (one.type, one.reason) == (APPLIED, reason)]
+        message = (same or [message])[0]
+    return Finding(APPLIED, False, reason, message)
 
 
 def _dispatcher(snapshot: Snapshot) -> Finding:
     deployment = snapshot.live("Deployment", names.dispatcher(snapshot.name))
-    kind = "DispatcherReady"
     if snapshot.resource.spec.suspend:
-        return Finding(kind, False, "Suspended", "spec.suspend is true")
+        return Finding(DISPATCHER_READY, False, SUSPENDED, "spec.suspend is true")
     if _status(deployment).get("availableReplicas", 0):
-        return Finding(kind, True, "Serving")
-    return Finding(kind, False, "Starting", "its pod does not serve yet")
+        return Finding(DISPATCHER_READY, True, SERVING)
+    return Finding(DISPATCHER_READY, False, STARTING, "the dispatcher's pod is not ready")
 
 
-def _limits(grant: Grant, decision: Decision | None, before: Iterable[Condition]) -> list[Finding]:
-    """What keeps the number of workers from what the trainers could use."""
+def _limits(
+    grant: Grant, decision: ScalingDecision | None, before: Iterable[Condition]
+) -> list[Finding]:
+    """Report what limits the number of workers, if anything does."""
     if grant.message:
-        reason = "BudgetSpent" if grant.budget else "OthersLeave"
-        said = [one.message for one in before if one.type == LIMITED and one.reason == reason]
-        # Who else loses how much changes all the time: told anew only with the number itself.
-        what = grant.message.partition(";")[0]
-        same = [text for text in said if text.partition(";")[0] == what]
+        reason = BUDGET_SPENT if grant.budget else OTHERS_LEAVE
+        written = [one.message for one in before if one.type == LIMITED and one.reason == reason]
+        # The part after the semicolon, about other inputs, changes all the time: it is written
+        # again only with a change of the first part, which has the numbers.
+        numbers = grant.message.partition(";")[0]
+        same = [text for text in written if text.partition(";")[0] == numbers]
         return [Finding(LIMITED, True, reason, (same or [grant.message])[0])]
     if decision and decision.reason:
         return [Finding(LIMITED, True, decision.reason, decision.message)]
@@ -115,51 +131,51 @@ def _limits(grant: Grant, decision: Decision | None, before: Iterable[Condition]
 
 
 def _workers(snapshot: Snapshot, desired: int, limits: list[Finding]) -> Finding:
-    kind = "WorkersAvailable"
     ready = ready_workers(snapshot)
     if snapshot.resource.spec.suspend:
-        return Finding(kind, False, "Suspended", "spec.suspend is true")
+        return Finding(WORKERS_AVAILABLE, False, SUSPENDED, "spec.suspend is true")
     if desired == 0 and limits:
-        return Finding(kind, False, limits[0].reason, limits[0].message)
+        return Finding(WORKERS_AVAILABLE, False, limits[0].reason, limits[0].message)
     if desired == 0:
-        return Finding(kind, False, "Paused", "spec.workers.replicas is 0")
-    said = f"{ready} of {desired} workers serve"
+        return Finding(WORKERS_AVAILABLE, False, PAUSED, "spec.workers.replicas is 0")
+    message = f"{ready} of {desired} workers are ready"
     if ready == 0:
-        return Finding(kind, False, "Starting", said)
-    return Finding(kind, True, "AllServe" if ready >= desired else "SomeServe", said)
+        return Finding(WORKERS_AVAILABLE, False, STARTING, message)
+    reason = "AllServe" if ready >= desired else "SomeServe"
+    return Finding(WORKERS_AVAILABLE, True, reason, message)
 
 
 def ready_workers(snapshot: Snapshot) -> int:
-    """How many workers serve."""
+    """Return the number of ready workers."""
     deployment = snapshot.live("Deployment", names.worker(snapshot.name))
     return int(_status(deployment).get("readyReplicas", 0))
 
 
-def _trouble(snapshot: Snapshot) -> list[Finding]:
+def _pod_problems(snapshot: Snapshot) -> list[Finding]:
     found = []
     pods = [*snapshot.of(names.DISPATCHER), *snapshot.of(names.WORKER)]
-    if refused := _refused(snapshot):
+    if refused := _refused_pods(snapshot):
         quota = "exceeded quota" in refused
         kind = "QuotaExceeded" if quota else "PodsRefused"
         found.append(Finding(kind, True, kind, refused))
-    if failing := _words(pods, lambda pod: pod.failing):
+    if failing := _first_message(pods, lambda pod: pod.failing):
         found.append(Finding("PodsFailing", True, "PodsFailing", failing))
-    if waiting := _words(pods, lambda pod: pod.unschedulable):
+    if waiting := _first_message(pods, lambda pod: pod.unschedulable):
         found.append(Finding("Unschedulable", True, "Unschedulable", waiting))
     return found
 
 
-def _words(pods: Iterable[Pod], told: Callable[[Pod], str]) -> str:
-    """What is told of the first pod that something is told of, and of how many more."""
-    which = sorted((pod for pod in pods if told(pod)), key=lambda pod: pod.name)
-    if not which:
+def _first_message(pods: Iterable[Pod], message: Callable[[Pod], str]) -> str:
+    """Return the message of the first pod that has one, and the number of other such pods."""
+    affected = sorted((pod for pod in pods if message(pod)), key=lambda pod: pod.name)
+    if not affected:
         return ""
-    more = f" (and {len(which) - 1} more)" if len(which) > 1 else ""
-    return f"{which[0].component} pods{more}: {told(which[0])}"
+    more = f" (and {len(affected) - 1} more)" if len(affected) > 1 else ""
+    return f"{affected[0].component} pods{more}: {message(affected[0])}"
 
 
-def _refused(snapshot: Snapshot) -> str:
-    """Why pods could not be made, in the words of the API server."""
+def _refused_pods(snapshot: Snapshot) -> str:
+    """Return the API server's message if it refuses to create pods."""
     for name in (names.dispatcher(snapshot.name), names.worker(snapshot.name)):
         for one in _status(snapshot.live("Deployment", name)).get("conditions", []):
             if one.get("type") == "ReplicaFailure" and one.get("status") == "True":
@@ -168,23 +184,23 @@ def _refused(snapshot: Snapshot) -> str:
 
 
 def _ready(
-    snapshot: Snapshot, dispatcher: Finding, workers: Finding, trouble: list[Finding]
+    snapshot: Snapshot, dispatcher: Finding, workers: Finding, problems: list[Finding]
 ) -> Finding:
+    """Summarize the other conditions in the condition Ready."""
     if dispatcher.holds and workers.holds:
-        refused = [one for one in trouble if one.type == APPLIED]
-        return Finding(READY, True, refused[0].reason if refused else "Serving", workers.message)
-    if dispatcher.holds and workers.reason == "Idle":
-        return Finding(READY, True, "Idle", workers.message)  # the first that reads gets workers
-    if snapshot.resource.spec.suspend or workers.reason in ("Paused", "BudgetSpent"):
+        refused = [one for one in problems if one.type == APPLIED]
+        return Finding(READY, True, refused[0].reason if refused else SERVING, workers.message)
+    if dispatcher.holds and workers.reason == IDLE:
+        return Finding(READY, True, IDLE, workers.message)  # The first consumer starts workers.
+    if snapshot.resource.spec.suspend or workers.reason in (PAUSED, BUDGET_SPENT):
         return Finding(READY, False, workers.reason, workers.message)
-    if trouble:
-        worst = trouble[-1] if trouble[-1].type == APPLIED else trouble[0]
+    if problems:
+        worst = problems[-1] if problems[-1].type == APPLIED else problems[0]
         return Finding(READY, False, worst.reason, worst.message)
-    first = workers if dispatcher.holds else dispatcher
-    part = "Workers" if dispatcher.holds else "Dispatcher"
-    return Finding(READY, False, f"{part}Starting", first.message)
+    part, first = ("Workers", workers) if dispatcher.holds else ("Dispatcher", dispatcher)
+    return Finding(READY, False, f"{part}{STARTING}", first.message)
 
 
 def _status(live: Manifest) -> Mapping[str, Any]:
-    found: Mapping[str, Any] = live.get("status") or {}
-    return found
+    status: Mapping[str, Any] = live.get("status") or {}
+    return status

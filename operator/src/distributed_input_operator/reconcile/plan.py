@@ -1,174 +1,130 @@
-"""The planner: a snapshot in, what to write out. Pure: the same answer however often it is asked.
+"""The planner. Pure: the same snapshot always leads to the same plan.
 
-plan    what the cluster should have that it has not
-report  the status, once it is known what became of the plan
+The controller calls it in two steps, with the cluster's budgets in between:
+
+    demand = plan_demand(snapshot, now)          what the input requests
+    grant  = ...                                 what the budgets leave for it
+    plan   = make_plan(snapshot, demand, grant)  what to write
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from distributed_input.api import names
-from distributed_input.api.resource.status import Status
-from distributed_input_operator.autoscaling.rates import look_again
-from distributed_input_operator.autoscaling.scaling import (
-    Bounds,
-    Decision,
-    Seen,
-    State,
+from distributed_input.api import names, timestamps
+from distributed_input_operator.autoscaling.decision import (
+    AutoscalingState,
+    Observation,
+    ScalingBounds,
+    ScalingDecision,
     decide,
-    need,
 )
-from distributed_input_operator.budget.allocation import Grant
-from distributed_input_operator.budget.ledger import Ask
-from distributed_input_operator.objects import images, times
+from distributed_input_operator.autoscaling.demand import needed_workers
+from distributed_input_operator.autoscaling.rates import reconcile_interval
+from distributed_input_operator.budget.claim import Grant, WorkerRequest
 from distributed_input_operator.objects.dispatcher import dispatcher_objects
 from distributed_input_operator.objects.matching import contains
+from distributed_input_operator.objects.running_images import with_running_images
 from distributed_input_operator.objects.shared import shared_objects
-from distributed_input_operator.objects.snapshot import Failure, Manifest, Pod, Snapshot
-from distributed_input_operator.objects.tf_data_service import stock_address
+from distributed_input_operator.objects.snapshot import Manifest, Pod, Snapshot
 from distributed_input_operator.objects.worker import parallelism, worker_objects
-from distributed_input_operator.reconcile import claims
-from distributed_input_operator.reconcile.conditions import (
-    READY,
-    Finding,
-    conditions,
-    findings,
-    ready_workers,
-)
-from distributed_input_operator.reconcile.reporting import live_status, worth_a_write
+from distributed_input_operator.reconcile.claims import worker_request
+from distributed_input_operator.reconcile.conditions import ready_workers
 
 QUIET_SECONDS = 300.0
-"""When nothing is expected, an input is looked at again after this long."""
+"""Interval between reconciliations of an input for which no change is expected."""
 WATCHED_SECONDS = 30.0
-"""An input whose dispatcher can be asked, or whose pods are awaited."""
-_FIRST_TO_GO = -1000
+"""Interval for an input whose dispatcher can be asked, or whose pods are about to change."""
+_DELETE_FIRST = -1000
 """A pod deletion cost below that of every other pod."""
 
 
 @dataclass(frozen=True)
+class Demand:
+    """What an input requests before the cluster's budgets are applied."""
+
+    request: WorkerRequest
+    decision: ScalingDecision | None
+    """Autoscaling's decision. None: the spec has no autoscaling, or the input is suspended."""
+    workers: tuple[Manifest, ...]
+    """Desired objects of the workers. The first is their Deployment, with all workers that are
+    requested."""
+    others: tuple[Manifest, ...]
+    """All other desired objects."""
+
+
+@dataclass(frozen=True)
 class Plan:
-    """What to write, in this order, and when to look again."""
+    """What to write, in this order, and when to reconcile again."""
 
     costs: tuple[tuple[str, int], ...]
-    """Worker pods and the deletion cost that each is to have."""
+    """Names of worker pods, and the deletion cost that each should get."""
     objects: tuple[Manifest, ...]
-    """Children to apply: those that are not as they should be."""
+    """Children to apply: those that are missing or differ."""
     grant: Grant
-    """Workers that there should be, of those that were asked for."""
-    asked: int
-    """Workers that there would be, were there room in the cluster's budgets."""
-    decision: Decision | None
-    """Autoscaling's; None where the spec has none, or the input is suspended."""
-    again: float
-    """Seconds after which to look again even if nothing is heard."""
+    """Workers that the budgets leave."""
+    requested: int
+    """Workers that the input would have without budgets."""
+    decision: ScalingDecision | None
+    """Autoscaling's decision. None: the spec has no autoscaling, or the input is suspended."""
+    interval: float
+    """Seconds until the next reconciliation if no event comes before."""
 
     @property
     def desired(self) -> int:
-        """Workers that there should be."""
+        """The number of workers that there should be."""
         return self.grant.workers
 
 
-def all_of_it(asked: Ask) -> Grant:
-    """The answer where there are no budgets."""
-    return Grant(asked.claim.wanted, asked.claim.wanted)
-
-
-def plan(snapshot: Snapshot, now: float, granted: Callable[[Ask], Grant] = all_of_it) -> Plan:
-    """What the cluster lacks of what the input wants.
+def plan_demand(snapshot: Snapshot, now: float) -> Demand:
+    """Compute what the input requests.
 
     Args:
         snapshot: the input as it is.
         now: seconds since 1970.
-        granted: what the cluster's budgets leave for it.
     """
-    asked, decision = _desired(snapshot, now)
-    settings = images.kept(snapshot)
-    workers = worker_objects(snapshot.resource, settings, asked, snapshot.code)
-    grant = granted(claims.ask(snapshot, asked, decision, workers[0]))
-    workers[0]["spec"]["replicas"] = grant.workers
-    wanted = [
-        *shared_objects(snapshot.resource, settings),
-        *dispatcher_objects(snapshot.resource, settings),
-        *workers,
-    ]
-    objects = tuple(one for one in wanted if not _as_wanted(snapshot, one))
-    costs = _costs(snapshot, grant.workers)
-    return Plan(costs, objects, grant, asked, decision, _again(snapshot))
+    resource = snapshot.resource
+    requested, decision = _requested_workers(snapshot, now)
+    settings = with_running_images(snapshot)
+    workers = worker_objects(resource, settings, requested, snapshot.code)
+    return Demand(
+        worker_request(snapshot, requested, decision, workers[0]),
+        decision,
+        tuple(workers),
+        (*shared_objects(resource, settings), *dispatcher_objects(resource, settings)),
+    )
 
 
-def report(
-    snapshot: Snapshot, made: Plan, failures: Iterable[Failure], now: float
-) -> dict[str, Any] | None:
-    """The status to write, or None where the last one still says it all.
+def make_plan(snapshot: Snapshot, demand: Demand, grant: Grant) -> Plan:
+    """Compute what is missing in the cluster.
 
-    What changes all the time is worth a write every 30 s, not every time.
+    Args:
+        snapshot: the input as it is.
+        demand: what it requests, from the same snapshot.
+        grant: what the cluster's budgets leave for it.
     """
-    resource, before = snapshot.resource, snapshot.status
-    generation = resource.metadata.generation or 0
-    told = findings(snapshot, made.grant, made.decision, [*snapshot.missing, *failures])
-    ready = ready_workers(snapshot)
-    name = snapshot.name
-    state = made.decision.state if made.decision else None
-    workers = snapshot.live("Deployment", names.worker(name)).get("status") or {}
-    status: dict[str, Any] = {
-        "observedGeneration": generation,
-        "conditions": [
-            one.model_dump(by_alias=True)
-            for one in conditions(told, before.conditions, generation, times.text(now))
-        ],
-        "selector": ",".join(
-            f"{key}={value}" for key, value in names.selector(name, names.WORKER).items()
-        ),
-        "workers": {
-            "desired": made.desired,
-            "asked": made.asked,
-            "replicas": int(workers.get("replicas", 0)),
-            "ready": ready,
-            "summary": f"{ready}/{made.desired}",
-        },
-        "dispatcher": {"address": names.address(name)},
-        "tfDataService": {"address": address} if (address := stock_address(resource)) else None,
-        "live": live_status(before.live, snapshot.measured, parallelism(resource), now),
-        "autoscaling": _autoscaling(state),
-    }
-    status = {key: value for key, value in status.items() if value is not None}
-    if not worth_a_write(before, Status.model_validate(status), now):
-        return None
-    if snapshot.measured and "live" in status:
-        status["live"] = {**status["live"], "observedAt": times.text(now)}
-    return status
+    deployment, *rest = demand.workers
+    granted = {**deployment, "spec": {**deployment["spec"], "replicas": grant.workers}}
+    desired = (*demand.others, granted, *rest)
+    return Plan(
+        costs=_deletion_costs(snapshot, grant.workers),
+        objects=tuple(one for one in desired if not _is_up_to_date(snapshot, one)),
+        grant=grant,
+        requested=demand.request.claim.requested,
+        decision=demand.decision,
+        interval=_interval(snapshot),
+    )
 
 
-def refusal(
-    before: Mapping[str, Any], generation: int, why: str, now: float
-) -> dict[str, Any] | None:
-    """The status of an input that cannot be used; None where the last one says it already.
-
-    What runs goes on as it is: `why` tells the user what to change.
-    """
-    old = Status.model_validate(before)
-    told = [Finding(READY, False, "InvalidSpec", why)]
-    kept = {key: before[key] for key in ("selector", "workers", "dispatcher") if key in before}
-    found = conditions(told, old.conditions, generation, times.text(now))
-    status = {
-        **kept,
-        "observedGeneration": generation,
-        "conditions": [one.model_dump(by_alias=True) for one in found],
-    }
-    return None if Status.model_validate(status) == old else status
-
-
-def _desired(snapshot: Snapshot, now: float) -> tuple[int, Decision | None]:
+def _requested_workers(snapshot: Snapshot, now: float) -> tuple[int, ScalingDecision | None]:
     spec = snapshot.resource.spec
     if spec.suspend:
         return 0, None
     scaling = spec.workers.autoscaling
     if scaling is None:
         return spec.workers.replicas, None
-    bounds = Bounds(
+    bounds = ScalingBounds(
         scaling.min_replicas,
         scaling.max_replicas,
         scaling.stabilization_window_seconds,
@@ -176,74 +132,61 @@ def _desired(snapshot: Snapshot, now: float) -> tuple[int, Decision | None]:
         scaling.idle_ttl_seconds,
     )
     measured = snapshot.measured
-    seen = Seen(
-        need(measured, parallelism(snapshot.resource)),
+    observed = Observation(
+        needed_workers(measured, parallelism(snapshot.resource)),
         measured.consumers if measured else None,
         measured.useful_workers if measured else 0,
         ready_workers(snapshot),
     )
-    decision = decide(_state(snapshot), bounds, seen, now)
+    decision = decide(_autoscaling_state(snapshot), bounds, observed, now)
     return decision.state.desired, decision
 
 
-def _state(snapshot: Snapshot) -> State:
-    """As the last decision left it; at first, what there is."""
+def _autoscaling_state(snapshot: Snapshot) -> AutoscalingState:
+    """Return the state after the last decision. Before the first, return what exists."""
     if snapshot.scaled is not None:
         return snapshot.scaled
     last = snapshot.status.autoscaling
     if last is None:
         spec = snapshot.live("Deployment", names.worker(snapshot.name)).get("spec") or {}
-        return State(int(spec.get("replicas", snapshot.resource.spec.workers.replicas)))
-    idle_since = times.seconds(last.idle_since)
-    return State(last.desired, times.seconds(last.fewer_since), last.fewer, idle_since)
+        return AutoscalingState(int(spec.get("replicas", snapshot.resource.spec.workers.replicas)))
+    idle_since = timestamps.to_seconds(last.idle_since)
+    fewer_since = timestamps.to_seconds(last.fewer_since)
+    return AutoscalingState(last.desired, fewer_since, last.fewer, idle_since)
 
 
-def _autoscaling(state: State | None) -> dict[str, Any] | None:
-    if state is None:
-        return None
-    made: dict[str, Any] = {"desired": state.desired}
-    if state.fewer_since is not None:
-        made |= {"fewerSince": times.text(state.fewer_since), "fewer": state.fewer}
-    if state.idle_since is not None:
-        made["idleSince"] = times.text(state.idle_since)
-    return made
+def _is_up_to_date(snapshot: Snapshot, desired: Manifest) -> bool:
+    live = snapshot.live(desired["kind"], desired["metadata"]["name"])
+    return bool(live) and contains(live, desired)
 
 
-def _as_wanted(snapshot: Snapshot, wanted: Manifest) -> bool:
-    live = snapshot.live(wanted["kind"], wanted["metadata"]["name"])
-    return bool(live) and contains(live, wanted)
-
-
-def _costs(snapshot: Snapshot, desired: int) -> tuple[tuple[str, int], ...]:
-    """Where workers are to go: those with the fewest open splits, so that little is made twice."""
+def _deletion_costs(snapshot: Snapshot, desired: int) -> tuple[tuple[str, int], ...]:
+    """Choose the workers to remove: those with the fewest open splits, which lose least work."""
     pods = snapshot.of(names.WORKER)
-    deployment = snapshot.live("Deployment", names.worker(snapshot.name)).get("spec") or {}
+    deployment: Any = snapshot.live("Deployment", names.worker(snapshot.name)).get("spec") or {}
     leaving = min(len(pods), int(deployment.get("replicas", 0))) - desired
     if leaving <= 0 or desired == 0:
         return ()
     streams = snapshot.measured.streams if snapshot.measured else {}
 
-    def cost(pod: Pod) -> tuple[bool, int, str, str]:
-        return (pod.ready, streams.get(pod.ip, 0), _reversed(pod.created), pod.name)
+    def order(pod: Pod) -> tuple[bool, int, str, str]:
+        return (pod.ready, streams.get(pod.ip, 0), _latest_first(pod.created), pod.name)
 
-    first = sorted(pods, key=cost)[:leaving]
-    return tuple((pod.name, _FIRST_TO_GO) for pod in first if pod.deletion_cost != _FIRST_TO_GO)
+    first = sorted(pods, key=order)[:leaving]
+    return tuple((pod.name, _DELETE_FIRST) for pod in first if pod.deletion_cost != _DELETE_FIRST)
 
 
-def _reversed(text: str) -> str:
-    """A key by which later times come first."""
+def _latest_first(text: str) -> str:
+    """Return a sort key that puts later times first."""
     return "".join(chr(0x7F - ord(character)) for character in text)
 
 
-def _again(snapshot: Snapshot) -> float:
+def _interval(snapshot: Snapshot) -> float:
     if snapshot.measured and snapshot.measured.consumers:
-        return look_again(snapshot.measured)
-    ready = snapshot.live("Deployment", names.dispatcher(snapshot.name)).get("status") or {}
+        return reconcile_interval(snapshot.measured)
+    dispatcher = snapshot.live("Deployment", names.dispatcher(snapshot.name)).get("status") or {}
     waiting = any(not pod.ready for pod in snapshot.pods)
-    if (
-        ready.get("availableReplicas")
-        or waiting
-        or snapshot.resource.spec.dataset.source.config_map
-    ):
+    code = snapshot.resource.spec.dataset.source.config_map
+    if dispatcher.get("availableReplicas") or waiting or code:
         return WATCHED_SECONDS
     return QUIET_SECONDS

@@ -1,1 +1,1 @@
-"""The admission webhook that injects sidecars, and its certificates."""
+"""The admission webhook that injects sidecars, and its TLS certificates."""

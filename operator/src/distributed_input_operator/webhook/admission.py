@@ -1,6 +1,6 @@
-"""Admission of trainers' pods: an AdmissionReview's request in, its response out.
+"""Admission of trainer pods: it converts an AdmissionReview's request to its response.
 
-It fails closed: where something cannot be known, the pod is refused and its owner tries again.
+It fails closed: if something is unknown, it refuses the pod, and the pod's owner retries.
 """
 
 from __future__ import annotations
@@ -15,94 +15,104 @@ from pydantic import ValidationError
 from distributed_input.api import names
 from distributed_input.api.resource.input import DistributedInput
 from distributed_input.api.resource.problems import problems
-from distributed_input_operator.injection.injection import asks, injected, patch, warnings
-from distributed_input_operator.injection.trainers import RefusedError, wanted_inputs
+from distributed_input_operator.injection.pod import (
+    host_network_warnings,
+    inject,
+    json_patch,
+    requests_sidecar,
+)
+from distributed_input_operator.injection.trainer_pod import RefusedError, requested_inputs
 from distributed_input_operator.injection.workloads import Owner, owners_of
 from distributed_input_operator.kube.api import Api, ApiError, Json
 from distributed_input_operator.kube.kinds import INPUT, Kind
-from distributed_input_operator.kube.read_cache import Recent
+from distributed_input_operator.kube.read_cache import ReadCache
 
 _log = logging.getLogger(__name__)
 
-SECONDS = 8.0
-"""For an answer; the API server waits for 10 and has no words for why."""
-_LISTED = 20
+DEADLINE_SECONDS = 8.0
+"""Time limit for a response. The API server waits 10 s and then reports no cause."""
+_MAX_LISTED = 20
 OWNERS = {
     "Job": Kind("Job", "batch", "v1", "jobs", ("get",)),
     "JobSet": Kind("JobSet", "jobset.x-k8s.io", "v1alpha2", "jobsets", ("get",)),
     "StatefulSet": Kind("StatefulSet", "apps", "v1", "statefulsets", ("get",)),
 }
-"""What runs trainers, and what the webhook must be allowed to do with it."""
+"""The owners of trainer pods that the webhook reads, with the verbs that it needs."""
 
 
 class Injector:
-    """Answers AdmissionReviews."""
+    """Responds to AdmissionReviews of pods."""
 
     def __init__(self, api: Api, image: str) -> None:
-        """`image`: of sidecars, where no input names one."""
+        """Read inputs and owners with `api`. `image` is the default image of sidecars."""
         self._api = api
-        self._recent = Recent(api)
+        self._cache = ReadCache(api)
         self._image = image
 
-    async def answer(self, request: Json) -> Json:
-        """The `response` to an AdmissionReview's `request`."""
+    async def respond(self, request: Json) -> Json:
+        """Return the `response` for the `request` of an AdmissionReview."""
         pod = request["object"]
-        if not asks(pod):
+        if not requests_sidecar(pod):
             return {"uid": request["uid"], "allowed": True}
         try:
-            async with asyncio.timeout(SECONDS):
-                made, warned = await self._injected(pod, request["namespace"])
+            async with asyncio.timeout(DEADLINE_SECONDS):
+                injected, warnings = await self._inject(pod, request["namespace"])
         except RefusedError as error:
             return _refusal(request, 422, "Invalid", str(error))
         except (ApiError, TimeoutError) as error:
-            why = str(error) or f"no answer of the API server within {SECONDS:g} s"
+            cause = str(error) or f"no response from the API server within {DEADLINE_SECONDS:g} s"
             forbidden = isinstance(error, ApiError) and error.status == 403
-            why += ": grant this with the chart's role" if forbidden else ": try again"
-            _log.warning("%s: pod refused: %s", request["namespace"], why)
-            return _refusal(request, 503, "ServiceUnavailable", why)
-        changes = base64.b64encode(json.dumps(patch(pod, made)).encode()).decode()
+            remedy = "grant this permission with the chart's role" if forbidden else "try again"
+            message = f"{cause}: {remedy}"
+            _log.warning("refused a pod in namespace %s: %s", request["namespace"], message)
+            return _refusal(request, 503, "ServiceUnavailable", message)
+        patch = json.dumps(json_patch(pod, injected)).encode()
         return {
             "uid": request["uid"],
             "allowed": True,
             "patchType": "JSONPatch",
-            "patch": changes,
-            "warnings": warned,
+            "patch": base64.b64encode(patch).decode(),
+            "warnings": warnings,
         }
 
-    async def _injected(self, pod: Json, namespace: str) -> tuple[Json, list[str]]:
-        wanted, owners = wanted_inputs(pod), owners_of(pod)
-        inputs, above = await asyncio.gather(
-            asyncio.gather(*(self._input(name, namespace) for name in wanted)),
+    async def _inject(self, pod: Json, namespace: str) -> tuple[Json, list[str]]:
+        """Return the pod with its sidecar, and warnings for the user."""
+        input_names, owners = requested_inputs(pod), owners_of(pod)
+        inputs, owner_objects = await asyncio.gather(
+            asyncio.gather(*(self._input(name, namespace) for name in input_names)),
             asyncio.gather(*(self._owner(one, namespace) for one in owners)),
         )
-        by_name = dict(zip(wanted, inputs, strict=True))
-        by_kind = {one.kind: obj for one, obj in zip(owners, above, strict=True)}
-        made = injected(pod, by_kind, by_name.__getitem__, self._image)
-        return made, warnings(pod, by_name.__getitem__)
+        by_name = dict(zip(input_names, inputs, strict=True))
+        by_kind = {one.kind: obj for one, obj in zip(owners, owner_objects, strict=True)}
+        injected = inject(pod, by_kind, by_name.__getitem__, self._image)
+        return injected, host_network_warnings(pod, by_name.__getitem__)
 
     async def _input(self, name: str, namespace: str) -> DistributedInput:
-        found = await self._recent.get(INPUT, namespace, name)
+        found = await self._cache.get(INPUT, namespace, name)
         if found is None:
-            raise RefusedError(await self._missing(name, namespace))
+            raise RefusedError(await self._missing_input(name, namespace))
         try:
-            # Fields that are not known here are a newer definition's, as in `observe`.
+            # A newer definition may have further fields, which are ignored, as in `observe`.
             return DistributedInput.model_validate({**found, "status": {}}, extra="ignore")
         except ValidationError as error:
-            wrong = "; ".join(map(str, problems(error)))
-            raise RefusedError(f"DistributedInput {name} cannot be used: {wrong}") from None
+            details = "; ".join(map(str, problems(error)))
+            raise RefusedError(f"DistributedInput {name} is invalid: {details}") from None
 
-    async def _missing(self, name: str, namespace: str) -> str:
-        there = [one["name"] async for one in self._api.metadata(INPUT, namespace)][:_LISTED]
-        there_are = f"there are {', '.join(there)}" if there else "there is none"
+    async def _missing_input(self, name: str, namespace: str) -> str:
+        existing = [one["name"] async for one in self._api.metadata(INPUT, namespace)][:_MAX_LISTED]
+        found = ", ".join(existing) or "none"
         return (
             f"annotation {names.INPUTS_ANNOTATION}: no DistributedInput {name!r} in namespace "
-            f"{namespace}, {there_are}: apply it first, or correct the name"
+            f"{namespace} (found: {found}): apply it first, or correct the name"
         )
 
     async def _owner(self, owner: Owner, namespace: str) -> Json:
-        found = await self._recent.get(OWNERS[owner.kind], namespace, owner.name)
+        found = await self._cache.get(OWNERS[owner.kind], namespace, owner.name)
         if found is None:
-            raise RefusedError(f"{owner.kind} {owner.name}, which runs this pod, is gone")
+            raise RefusedError(
+                f"{owner.kind} {owner.name}, which owns this pod, does not exist any more: create "
+                "it again"
+            )
         return found
 
 

@@ -1,8 +1,8 @@
-"""Certificates of the webhook: made here, so that no cert-manager is needed.
+"""Generation and checks of the webhook's certificates, so that cert-manager is not needed.
 
-Each certificate has an authority of its own, whose key is forgotten as soon as it has signed: there
-is nothing to steal that could sign another. While one certificate follows the other, both
-authorities are trusted.
+Each certificate has its own certificate authority (CA), whose key is discarded after signing. So
+there is no stored key that could sign another certificate. During a renewal, clients trust both
+authorities.
 """
 
 from __future__ import annotations
@@ -18,40 +18,49 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-VALID = timedelta(days=90)
-RENEWED_BEFORE = timedelta(days=30)
-_CLOCKS = timedelta(hours=1)
-"""How far API servers' clocks may be behind."""
+VALIDITY = timedelta(days=90)
+RENEW_BEFORE = timedelta(days=30)
+_CLOCK_SKEW = timedelta(hours=1)
+"""Maximum time that the API servers' clocks may be behind."""
 
 
 @dataclass(frozen=True)
 class Certificate:
-    """A serving certificate; all PEM."""
+    """A server certificate. All fields are PEM."""
 
     chain: bytes
     key: bytes
     bundle: bytes
-    """The authorities to trust: its own, then the one before."""
+    """The trusted authorities: of this certificate, then of its predecessor."""
 
 
-def make(hosts: Sequence[str], now: datetime, before: Certificate | None = None) -> Certificate:
-    """A new certificate for DNS names `hosts`; `now` is aware. `before`: the one it follows."""
+def generate(
+    hosts: Sequence[str], now: datetime, previous: Certificate | None = None
+) -> Certificate:
+    """Return a new certificate.
+
+    Args:
+        hosts: DNS names of the server.
+        now: the time with a time zone.
+        previous: the certificate that it replaces. Clients keep trusting its authority.
+    """
     authority_key, key = (ec.generate_private_key(ec.SECP256R1()) for _ in range(2))
-    issuer = _named("distributed-input webhook authority")
-    # By this, verifiers tell authorities of one name apart; some try but one.
+    issuer = _common_name("distributed-input webhook authority")
+    # All authorities have the same name. Clients need the identifier to find the right one, and
+    # some clients try only one.
     identifier = x509.SubjectKeyIdentifier.from_public_key(authority_key.public_key())
     authority = (
         _builder(issuer, issuer, authority_key, now)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(_usage(signs_certificates=True), critical=True)
+        .add_extension(_key_usage(signs_certificates=True), critical=True)
         .add_extension(identifier, critical=False)
         .sign(authority_key, hashes.SHA256())
     )
     names = x509.SubjectAlternativeName([x509.DNSName(host) for host in hosts])
-    signed = (
-        _builder(_named("distributed-input webhook"), issuer, key, now)
+    leaf = (
+        _builder(_common_name("distributed-input webhook"), issuer, key, now)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(_usage(signs_certificates=False), critical=True)
+        .add_extension(_key_usage(signs_certificates=False), critical=True)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
         .add_extension(names, critical=False)
         .add_extension(
@@ -61,56 +70,59 @@ def make(hosts: Sequence[str], now: datetime, before: Certificate | None = None)
         .sign(authority_key, hashes.SHA256())
     )
     bundle = _pem(authority)
-    for old in _parsed(before.bundle)[:1] if before else ():
+    for old in _parse(previous.bundle)[:1] if previous else ():
         bundle += _pem(old) if old.not_valid_after_utc > now else b""
-    text = key.private_bytes(
+    key_text = key.private_bytes(
         serialization.Encoding.PEM,
         serialization.PrivateFormat.PKCS8,
         serialization.NoEncryption(),
     )
-    return Certificate(_pem(signed), text, bundle)
+    return Certificate(_pem(leaf), key_text, bundle)
 
 
-def is_good(certificate: Certificate, hosts: Sequence[str], now: datetime) -> bool:
-    """Whether it serves `hosts`, fits its key and authority, and need not be renewed yet."""
+def is_usable(certificate: Certificate, hosts: Sequence[str], now: datetime) -> bool:
+    """Whether a certificate is valid for `hosts`, fits its key and authority, and is not due."""
     try:
         (leaf,) = x509.load_pem_x509_certificates(certificate.chain)
         key = serialization.load_pem_private_key(certificate.key, None)
         leaf.verify_directly_issued_by(x509.load_pem_x509_certificates(certificate.bundle)[0])
         names = leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    except Exception:  # noqa: BLE001 - someone wrote into the Secret: whatever it is, it is not good
+    except Exception:  # noqa: BLE001 - a user may have written any data into the Secret
         return False
     return (
         leaf.public_key() == key.public_key()
         and set(hosts) <= set(names.get_values_for_type(x509.DNSName))
-        and leaf.not_valid_before_utc <= now < leaf.not_valid_after_utc - RENEWED_BEFORE
+        and leaf.not_valid_before_utc <= now < leaf.not_valid_after_utc - RENEW_BEFORE
     )
 
 
 def trusts(bundle: bytes, certificate: Certificate) -> bool:
-    """Whether the authority of a certificate that we made is in a bundle."""
-    return bool(set(_parsed(certificate.bundle)[:1]) & set(_parsed(bundle)))
+    """Whether a bundle has the authority of a certificate that `generate` returned."""
+    return bool(set(_parse(certificate.bundle)[:1]) & set(_parse(bundle)))
 
 
 def server_context() -> ssl.SSLContext:
-    """A server's TLS settings, without a certificate yet."""
+    """Return the TLS settings of a server, without a certificate."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     return context
 
 
 def load(context: ssl.SSLContext, chain: bytes, key: bytes) -> None:
-    """Serve new connections with this certificate. Raises ssl.SSLError, and changes nothing.
+    """Use a certificate for new connections.
 
-    OpenSSL takes files only: these are in memory, as the key belongs on no disk.
+    OpenSSL reads only files. This one is in memory, so that the key is never on a disk.
+
+    Raises:
+        ssl.SSLError: chain and key do not fit. The context does not change.
     """
-    pair = os.memfd_create("webhook-certificate", os.MFD_CLOEXEC)
+    file = os.memfd_create("webhook-certificate", os.MFD_CLOEXEC)
     try:
-        os.write(pair, chain + b"\n" + key)
-        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(f"/proc/self/fd/{pair}")
-        context.load_cert_chain(f"/proc/self/fd/{pair}")
+        os.write(file, chain + b"\n" + key)
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(f"/proc/self/fd/{file}")
+        context.load_cert_chain(f"/proc/self/fd/{file}")
     finally:
-        os.close(pair)
+        os.close(file)
 
 
 def _builder(
@@ -122,12 +134,12 @@ def _builder(
         .issuer_name(issuer)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - _CLOCKS)
-        .not_valid_after(now + VALID)
+        .not_valid_before(now - _CLOCK_SKEW)
+        .not_valid_after(now + VALIDITY)
     )
 
 
-def _usage(*, signs_certificates: bool) -> x509.KeyUsage:
+def _key_usage(*, signs_certificates: bool) -> x509.KeyUsage:
     return x509.KeyUsage(
         digital_signature=not signs_certificates,
         key_cert_sign=signs_certificates,
@@ -141,7 +153,7 @@ def _usage(*, signs_certificates: bool) -> x509.KeyUsage:
     )
 
 
-def _named(text: str) -> x509.Name:
+def _common_name(text: str) -> x509.Name:
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)])
 
 
@@ -149,7 +161,7 @@ def _pem(certificate: x509.Certificate) -> bytes:
     return certificate.public_bytes(serialization.Encoding.PEM)
 
 
-def _parsed(bundle: bytes) -> list[x509.Certificate]:
+def _parse(bundle: bytes) -> list[x509.Certificate]:
     try:
         return x509.load_pem_x509_certificates(bundle)
     except ValueError:

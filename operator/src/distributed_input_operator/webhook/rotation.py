@@ -1,9 +1,10 @@
-"""Keeps the webhook's certificate fresh, and known to the API server: every replica on its own.
+"""Renewal of the webhook's certificate. Every replica of the operator runs it independently.
 
-    Secret (certificate) ─► webhook configuration (caBundle) ─► this replica's TLS
+    Secret (certificate) ─► webhook configuration (caBundle) ─► TLS of this replica
 
-in this order, so that nobody is shown a certificate that he does not trust yet. Replicas that write
-at the same moment are told apart by the Secret's version.
+A new certificate passes these steps in this order, so that the API server trusts it before a
+replica uses it. If replicas write at the same time, the Secret's resourceVersion lets only one of
+them succeed.
 """
 
 from __future__ import annotations
@@ -26,16 +27,17 @@ from distributed_input_operator.webhook.certificates import Certificate
 
 _log = logging.getLogger(__name__)
 
-LOOK_SECONDS = 10.0
-"""Until a bundle that someone removed is back, no trainer can be made."""
+REFRESH_SECONDS = 10.0
+"""Interval of checks. If somebody removes the caBundle, no trainer pod can be created until the
+next check restores it."""
 _RETRY_SECONDS = 5.0
 _CONFIGURATIONS = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
-_KEYS = ("tls.crt", "tls.key", "ca.crt")
-_TRIES = 3
+_SECRET_KEYS = ("tls.crt", "tls.key", "ca.crt")
+_MAX_ATTEMPTS = 3
 
 
-class Keeper:
-    """The certificate in a Secret of `namespace`, made and renewed here."""
+class ManagedCertificate:
+    """A certificate that the operator generates, renews, and stores in a Secret."""
 
     def __init__(
         self,
@@ -47,51 +49,62 @@ class Keeper:
         secret: str = names.WEBHOOK_SECRET,
         configuration: str = names.WEBHOOK_CONFIGURATION,
     ) -> None:
-        """`hosts`: what the API server calls the webhook, SERVICE.NAMESPACE.svc."""
+        """Initialize without a certificate.
+
+        Args:
+            api: client of the API server.
+            namespace: of the Secret.
+            hosts: DNS names under which the API server calls the webhook, SERVICE.NAMESPACE.svc.
+            context: TLS settings of the server.
+            secret: name of the Secret.
+            configuration: name of the MutatingWebhookConfiguration.
+        """
         self._api = api
         self._namespace, self._secret, self._configuration = namespace, secret, configuration
         self._hosts = tuple(hosts)
         self._context = context
         self._served: Certificate | None = None
-        self._told: Certificate | None = None
+        self._published: Certificate | None = None
 
-    async def look(self, now: datetime) -> bool:
-        """Renew what is due, tell the API server, serve it; whether there is one that serves.
+    async def refresh(self, now: datetime) -> None:
+        """Renew the certificate if it is due, publish its authority, and serve it.
 
-        Raises ApiError.
+        Raises:
+            ApiError: the Secret or the webhook configuration cannot be read or written.
         """
-        wanted = await self._stored(now)
-        await self._tell(wanted.bundle)
-        served, told = self._served, self._told
-        self._told = wanted
-        # Who serves one that is still trusted waits until the next look: all API servers have
-        # heard of the new authority by then.
-        waits = served and wanted != told and certificates.trusts(wanted.bundle, served)
-        if wanted != served and not waits:
-            certificates.load(self._context, wanted.chain, wanted.key)
-            self._served = wanted
-        return True
+        current = await self._stored(now)
+        await self._publish(current.bundle)
+        served, published = self._served, self._published
+        self._published = current
+        # API servers learn about a new authority with a delay. As long as they trust the served
+        # certificate, it stays until the next refresh.
+        delay = served and current != published and certificates.trusts(current.bundle, served)
+        if current != served and not delay:
+            certificates.load(self._context, current.chain, current.key)
+            self._served = current
 
     async def _stored(self, now: datetime) -> Certificate:
-        for attempt in range(_TRIES):
+        """Return the certificate in the Secret, or generate and store a new one."""
+        for attempt in range(_MAX_ATTEMPTS):
             secret = await self._api.get(SECRET, self._namespace, self._secret)
-            found = _certificate(secret) if secret else None
-            if found and certificates.is_good(found, self._hosts, now):
+            found = _parse_secret(secret) if secret else None
+            if found and certificates.is_usable(found, self._hosts, now):
                 return found
-            made = certificates.make(self._hosts, now, found)
+            new = certificates.generate(self._hosts, now, found)
             try:
-                await self._store(secret, made)
+                await self._store(secret, new)
             except ApiError as error:
-                if error.status == 409 and attempt < _TRIES - 1:
-                    continue  # another replica was quicker
+                if error.status == 409 and attempt < _MAX_ATTEMPTS - 1:
+                    continue  # another replica wrote the Secret first
                 raise
-            _log.info("made a certificate for the webhook, Secret %s", self._secret)
-            return made
+            _log.info("generated a webhook certificate in Secret %s", self._secret)
+            return new
         raise AssertionError("unreachable")
 
-    async def _store(self, secret: Json | None, made: Certificate) -> None:
-        values = (made.chain, made.key, made.bundle)
-        data = {k: base64.b64encode(v).decode() for k, v in zip(_KEYS, values, strict=True)}
+    async def _store(self, secret: Json | None, certificate: Certificate) -> None:
+        values = (certificate.chain, certificate.key, certificate.bundle)
+        encoded = (base64.b64encode(value).decode() for value in values)
+        data = dict(zip(_SECRET_KEYS, encoded, strict=True))
         if secret is None:
             meta = {"name": self._secret, "namespace": self._namespace}
             head = {"apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/tls"}
@@ -100,8 +113,8 @@ class Keeper:
         changed = {**secret, "data": {**(secret.get("data") or {}), **data}}
         await self._api.request("PUT", SECRET.path(self._namespace, self._secret), body=changed)
 
-    async def _tell(self, bundle: bytes) -> None:
-        """Put the authorities into the webhook configuration."""
+    async def _publish(self, bundle: bytes) -> None:
+        """Write the trusted authorities to the webhook configuration."""
         path = f"{_CONFIGURATIONS}/{self._configuration}"
         found = await self._api.request("GET", path)
         text = base64.b64encode(bundle).decode()
@@ -114,64 +127,75 @@ class Keeper:
             return
         changes: list[dict[str, Any]] = []
         for place in stale:
-            where, name = f"/webhooks/{place}", found["webhooks"][place]["name"]
-            changes.append({"op": "test", "path": f"{where}/name", "value": name})
-            changes.append({"op": "add", "path": f"{where}/clientConfig/caBundle", "value": text})
+            pointer, name = f"/webhooks/{place}", found["webhooks"][place]["name"]
+            changes.append({"op": "test", "path": f"{pointer}/name", "value": name})
+            changes.append({"op": "add", "path": f"{pointer}/clientConfig/caBundle", "value": text})
         await self._api.request(
             "PATCH", path, body=changes, headers={"Content-Type": "application/json-patch+json"}
         )
-        _log.info("told the API server whom to trust: %s", self._configuration)
+        _log.info("updated caBundle of MutatingWebhookConfiguration %s", self._configuration)
 
 
-class Mounted:
-    """A certificate that someone else keeps, cert-manager say: tls.crt and tls.key in a folder.
+class MountedCertificate:
+    """A certificate in a folder, with tls.crt and tls.key, that another program renews.
 
-    The API server is told by them too: the annotation cert-manager.io/inject-ca-from.
+    That program, such as cert-manager, also updates the webhook configuration: see the annotation
+    cert-manager.io/inject-ca-from.
     """
 
     def __init__(self, folder: Path, context: ssl.SSLContext) -> None:
         self._folder, self._context = folder, context
         self._served: tuple[bytes, ...] = ()
 
-    async def look(self, _now: datetime) -> bool:
-        """Serve what is mounted, where it is new. Raises OSError, ssl.SSLError."""
-        found = tuple((self._folder / name).read_bytes() for name in _KEYS[:2])
+    async def refresh(self, _now: datetime) -> None:
+        """Serve the certificate in the folder if it is new.
+
+        Raises:
+            OSError: a file cannot be read.
+            ssl.SSLError: the files do not fit.
+        """
+        found = tuple((self._folder / name).read_bytes() for name in _SECRET_KEYS[:2])
         if found != self._served:
             certificates.load(self._context, *found)
             self._served = found
-        return True
 
 
-async def keep(
-    look: Callable[[datetime], Awaitable[bool]], serving: Callable[[bool], None]
+async def refresh_forever(
+    refresh: Callable[[datetime], Awaitable[None]], ready: asyncio.Event
 ) -> None:
-    """Look again and again until cancelled. `serving` hears whether there is a certificate."""
-    last = ""
+    """Call `refresh` at regular intervals, until cancelled.
+
+    Args:
+        refresh: of a certificate.
+        ready: set after the first success, when the server has a certificate.
+    """
+    logged = ""
     while True:
         try:
-            serving(await look(datetime.now(timezone.utc)))
-            trouble = ""
+            await refresh(datetime.now(timezone.utc))
+            ready.set()
+            message = ""
         except (ApiError, OSError) as error:  # ssl.SSLError is an OSError
-            trouble = _remedy(error)
-        if trouble and trouble != last:
-            _log.error("the webhook's certificate: %s", trouble)
-        last = trouble
-        await asyncio.sleep(_RETRY_SECONDS if trouble else LOOK_SECONDS)
+            message = _with_remedy(error)
+        if message and message != logged:
+            _log.error("cannot refresh the webhook's certificate: %s", message)
+        logged = message
+        await asyncio.sleep(_RETRY_SECONDS if message else REFRESH_SECONDS)
 
 
-def _remedy(error: Exception) -> str:
+def _with_remedy(error: Exception) -> str:
     if not isinstance(error, ApiError):
         return f"{error}: mount a folder with tls.crt and tls.key"
     if error.status == 403:
-        return f"{error}: grant this with the chart's role"
+        return f"{error}: grant this permission with the chart's role"
     if error.status == 404:
-        return f"{error}: install the webhook with the chart, or switch injection off"
+        return f"{error}: install the webhook with the chart, or disable injection"
     return str(error)
 
 
-def _certificate(secret: Json) -> Certificate | None:
+def _parse_secret(secret: Json) -> Certificate | None:
     data = secret.get("data") or {}
     try:
-        return Certificate(*(base64.b64decode(data[key]) for key in _KEYS))
+        return Certificate(*(base64.b64decode(data[key]) for key in _SECRET_KEYS))
     except (KeyError, TypeError, binascii.Error):
         return None

@@ -1,6 +1,6 @@
-"""The injection webhook: an HTTPS server that the API server asks before it creates a pod.
+"""The HTTPS server of the webhook, which the API server calls before it creates a pod.
 
-Every replica serves it, leader or not.
+Every replica of the operator runs it, also without the leader's lease.
 """
 
 from __future__ import annotations
@@ -15,83 +15,102 @@ from aiohttp import web
 from distributed_input.api import names
 from distributed_input_operator import metrics
 from distributed_input_operator.kube.api import Api
-from distributed_input_operator.webhook import certificates, rotation
+from distributed_input_operator.webhook import certificates
 from distributed_input_operator.webhook.admission import Injector
+from distributed_input_operator.webhook.rotation import (
+    ManagedCertificate,
+    MountedCertificate,
+    refresh_forever,
+)
 
-_REVIEW_BYTES = 8 << 20
-"""The API server itself takes no larger objects."""
+_MAX_REVIEW_BYTES = 8 << 20
+"""Larger than any object that the API server accepts."""
 OFF = "off"
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
-    """The operator's flags that are about the webhook."""
-    made = parser.add_argument_group("injection of sidecars")
-    made.add_argument(
+    """Add the operator's flags for the webhook."""
+    group = parser.add_argument_group("injection of sidecars")
+    group.add_argument(
         "--webhook-listen",
         default=OFF,
         metavar="[HOST]:PORT|off",
-        help="where to serve the webhook over HTTPS (default: off)",
+        help="address of the webhook's HTTPS server (default: %(default)s)",
     )
-    made.add_argument(
+    group.add_argument(
         "--webhook-host",
         action="append",
         metavar="NAME",
-        help="what the API server calls it, SERVICE.NAMESPACE.svc; repeatable",
+        help="DNS name under which the API server calls the webhook, SERVICE.NAMESPACE.svc; "
+        "repeatable (default: none)",
     )
-    made.add_argument(
+    group.add_argument(
         "--webhook-configuration",
         default=names.WEBHOOK_CONFIGURATION,
         metavar="NAME",
-        help="the MutatingWebhookConfiguration whose caBundle is kept (default: %(default)s)",
+        help="MutatingWebhookConfiguration whose caBundle the operator updates "
+        "(default: %(default)s)",
     )
-    made.add_argument(
+    group.add_argument(
         "--webhook-secret",
         default=names.WEBHOOK_SECRET,
         metavar="NAME",
-        help="the Secret that keeps the certificate (default: %(default)s)",
+        help="Secret that the operator stores its certificate in (default: %(default)s)",
     )
-    made.add_argument(
+    group.add_argument(
         "--webhook-certificate",
         type=Path,
         metavar="FOLDER",
-        help="a folder with tls.crt and tls.key that someone else keeps, cert-manager say: none "
-        "are made then",
+        help="folder with tls.crt and tls.key that another program renews, such as cert-manager "
+        "(default: the operator generates a certificate)",
     )
 
 
 class Webhook:
-    """The server, and its certificate. Use `start`."""
+    """The running server and its certificate. Call `start` to create it."""
 
-    def __init__(self, runner: web.AppRunner, keeping: asyncio.Task[None]) -> None:
+    def __init__(
+        self, runner: web.AppRunner, rotation: asyncio.Task[None], ready: asyncio.Event
+    ) -> None:
         self._runner = runner
-        self._keeping = keeping
-        self.serving = False
-        """Whether it has a certificate: before, handshakes fail."""
+        self._rotation = rotation
+        self._ready = ready
+
+    @property
+    def serving(self) -> bool:
+        """Whether the server has a certificate. Without one, TLS handshakes fail."""
+        return self._ready.is_set()
 
     @property
     def trouble(self) -> str:
-        """Why to restart; empty where there is no reason."""
-        return "the webhook's certificate is not kept any more" if self._keeping.done() else ""
+        """Why the process must restart, or "" if it is healthy."""
+        return "the webhook's certificate rotation has stopped" if self._rotation.done() else ""
 
     async def stop(self) -> None:
-        """Answer what was asked, then stop."""
-        self._keeping.cancel()
+        """Respond to pending requests, then stop."""
+        self._rotation.cancel()
         await self._runner.cleanup()
 
 
 async def start(api: Api, namespace: str, args: argparse.Namespace) -> Webhook | None:
-    """Serve as the flags say; None where they say off. Raises OSError where the port is taken.
+    """Start the webhook as the flags say, or return None if it is off.
 
-    `namespace`: the operator's own, where the Secret is.
+    Args:
+        api: client of the API server.
+        namespace: the operator's namespace, which has the Secret.
+        args: the flags of `add_flags` and `--sidecar-image`.
+
+    Raises:
+        OSError: the port is not available.
     """
     if args.webhook_listen == OFF:
         return None
     context = certificates.server_context()
-    keeper: rotation.Keeper | rotation.Mounted
+    certificate: ManagedCertificate | MountedCertificate
     if args.webhook_certificate:
-        keeper = rotation.Mounted(args.webhook_certificate, context)
+        certificate = MountedCertificate(args.webhook_certificate, context)
     else:
-        keeper = rotation.Keeper(
+        certificate = ManagedCertificate(
             api,
             namespace,
             args.webhook_host or [],
@@ -101,27 +120,24 @@ async def start(api: Api, namespace: str, args: argparse.Namespace) -> Webhook |
         )
     host, _, port = args.webhook_listen.rpartition(":")
     runner = await _serve(Injector(api, args.sidecar_image), context, host, int(port))
-
-    def serving(there: bool) -> None:
-        made.serving = there
-
-    made = Webhook(runner, asyncio.create_task(rotation.keep(keeper.look, serving)))
-    return made
+    ready = asyncio.Event()
+    rotation = asyncio.create_task(refresh_forever(certificate.refresh, ready))
+    return Webhook(runner, rotation, ready)
 
 
 async def _serve(
     injector: Injector, context: ssl.SSLContext, host: str, port: int
 ) -> web.AppRunner:
-    async def inject(request: web.Request) -> web.Response:
-        review = await request.json()
+    async def review(request: web.Request) -> web.Response:
+        body = await request.json()
         with metrics.INJECTION_SECONDS.time():
-            response = await injector.answer(review["request"])
+            response = await injector.respond(body["request"])
         metrics.INJECTIONS.labels("injected" if response["allowed"] else "refused").inc()
         head = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview"}
         return web.json_response({**head, "response": response})
 
-    app = web.Application(client_max_size=_REVIEW_BYTES)
-    app.add_routes([web.post(names.WEBHOOK_PATH, inject)])
+    app = web.Application(client_max_size=_MAX_REVIEW_BYTES)
+    app.add_routes([web.post(names.WEBHOOK_PATH, review)])
     runner = web.AppRunner(app, access_log=None, handle_signals=False)
     await runner.setup()
     await web.TCPSite(runner, host or None, port, ssl_context=context).start()

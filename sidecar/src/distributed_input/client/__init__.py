@@ -1,1 +1,4 @@
-"""What trainers import. TensorFlow is imported only by what needs it."""
+"""The library that trainers import.
+
+TensorFlow is imported only by `tensorflow/`, and only when a trainer uses it.
+"""

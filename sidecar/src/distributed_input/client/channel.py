@@ -1,15 +1,7 @@
-"""The trainer's end of the socket and the shared memory of one sidecar's life.
-
-A batch is read where the sidecar wrote it. Its slot belongs to a `_Slot`, which every array made
-of it keeps alive; when the last of them is gone (TensorFlow drops its reference to the memory
-when the tensor dies) the slot goes back. The owner is an object with `__array_interface__`
-rather than an ndarray subclass: `np.asarray` collapses views of a subclass, and the slot would
-be handed back while tensors still read it.
-"""
+"""The trainer's end of the socket to one sidecar process, with that sidecar's shared memory."""
 
 from __future__ import annotations
 
-import mmap
 import os
 import select
 import socket
@@ -19,55 +11,47 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from distributed_input.api.errors import ConfigError, UnavailableError
 from distributed_input.api.proto import trainer_pb2
+from distributed_input.client.ring import Batch, Ring
 from distributed_input.runtime import shared_files
 
 SOCKET_NAME = "sidecar.sock"
 _PACKET_BYTES = 1 << 18
-# Linux tells of the other side's end by POLLRDHUP, other systems by POLLHUP alone.
+# Linux reports that the peer closed as POLLRDHUP. Other systems report POLLHUP only.
 _HANGUP = select.POLLHUP | getattr(select, "POLLRDHUP", 0)
-_RELEASED_SLOTS = 8  # told at the latest
-_SEND_SECONDS = 30.0  # for a sidecar that is starved of CPU
-_RELEASE_SECONDS = 1.0  # the same, for what it can do without
+_RELEASED_SLOTS = 8  # released slots that are sent at once, at the latest
+_SEND_SECONDS = 30.0  # timeout of a send, for a sidecar without CPU time
+_RELEASE_SECONDS = 1.0  # timeout of sending released slots, which the sidecar can do without
 
 
-class SidecarGone(Exception):
-    """The sidecar closed the socket: it died, or is being restarted."""
-
-
-class _Slot:
-    """Owns a slot of the ring: hands it back when nothing refers to it."""
-
-    __slots__ = ("__array_interface__", "_channel", "_slot")
-
-    def __init__(self, channel: Channel, slot: int, start: int, size: int) -> None:
-        self._channel = channel
-        self._slot = slot
-        self.__array_interface__ = {
-            "data": (channel.address + start, True),  # read-only
-            "shape": (size,),
-            "typestr": "|u1",
-            "version": 3,
-        }
-
-    def __del__(self) -> None:
-        self._channel.release(self._slot)
+class SidecarDisconnected(Exception):
+    """The sidecar closed the socket: it crashed, or it is restarting."""
 
 
 class Channel:
-    """A connected socket and, after `map_ring`, the ring."""
+    """A connected socket and, after `map_ring`, the sidecar's ring.
+
+    `receive` belongs to one thread at a time. `release` and `send` are thread-safe.
+    """
 
     def __init__(self, folder: Path, timeout: float) -> None:
+        """Connect to the sidecar.
+
+        Args:
+            folder: the folder shared with the sidecar.
+            timeout: seconds for the connection.
+
+        Raises:
+            UnavailableError: no sidecar accepts connections.
+        """
         path = folder / SOCKET_NAME
         self._folder = folder
         self._pid = os.getpid()
-        self._released: deque[int] = deque()  # slots that the sidecar does not know of yet
+        self._released: deque[int] = deque()  # slots to report to the sidecar
         self._receiving = False
-        self._idle = False  # nobody is to wait soon
+        self._idle = False  # no `receive` is expected soon
+        self._ring: Ring | None = None
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._socket.settimeout(timeout)
         try:
@@ -78,34 +62,26 @@ class Channel:
                 f"no sidecar answers at {path} ({error.strerror or error})"
             ) from error
         self._socket.setblocking(False)
-        self.address = 0
-        self._map: mmap.mmap | None = None
-        self._memory: NDArray[np.uint8] | None = None
 
     def map_ring(self, name: str, size: int) -> None:
-        """Map the sidecar's ring, read-only: a trainer cannot damage it."""
-        fd = os.open(self._folder / name, os.O_RDONLY)
-        try:
-            self._map = mmap.mmap(fd, size, prot=mmap.PROT_READ)
-        finally:
-            os.close(fd)
-        self._memory = np.frombuffer(self._map, np.uint8)
-        self.address = self._memory.__array_interface__["data"][0]
+        """Map the ring file `name` of `size` bytes."""
+        self._ring = Ring(self._folder / name, size)
 
-    def slot_buffers(self, unit: trainer_pb2.Unit) -> list[NDArray[np.uint8]]:
-        """The unit's buffers as views of the ring; together they own the slot."""
-        offsets, sizes = list(unit.offsets), list(unit.sizes)
-        end = max((o + s for o, s in zip(offsets, sizes, strict=True)), default=unit.slot)
-        owner = np.asarray(_Slot(self, unit.slot, unit.slot, max(0, end - unit.slot)))
-        return [
-            owner[o - unit.slot : o - unit.slot + s] for o, s in zip(offsets, sizes, strict=True)
-        ]
+    @property
+    def address(self) -> int:
+        """The address of the ring in this process; 0 before `map_ring`."""
+        return self._ring.address if self._ring is not None else 0
+
+    def batch(self, unit: trainer_pb2.Unit) -> Batch:
+        """Return the unit as views of the ring, which release its slot when they are freed."""
+        assert self._ring is not None
+        return self._ring.batch(unit, self)
 
     def write_file(self, name: str, data: bytes) -> None:
-        """Put a file into the folder that the sidecar shares."""
+        """Write a file into the folder shared with the sidecar."""
         fd = os.open(self._folder / name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with os.fdopen(fd, "wb") as file:
-            os.fchmod(fd, shared_files.mode(self._folder))  # whatever the umask says
+            os.fchmod(fd, shared_files.mode(self._folder))  # override the umask
             file.write(data)
 
     # Messages.
@@ -114,7 +90,7 @@ class Channel:
         """Send one `FromTrainer` message, given as its field.
 
         Raises:
-            SidecarGone: nobody reads any more, or has for as long as anybody would wait.
+            SidecarDisconnected: the sidecar closed the socket, or did not read in time.
         """
         packet = trainer_pb2.FromTrainer(**message).SerializeToString()
         if len(packet) > _PACKET_BYTES // 2:
@@ -123,13 +99,13 @@ class Channel:
                 "element_spec has too many components"
             )
         if not self._send_within(_SEND_SECONDS, packet):
-            raise SidecarGone(f"it has read nothing for {_SEND_SECONDS:.0f} s")
+            raise SidecarDisconnected(f"it has read nothing for {_SEND_SECONDS:.0f} s")
 
     def _send_within(self, seconds: float, packet: bytes) -> bool:
-        """Send; False where the sidecar, which has some hundred packets to read, reads none.
+        """Send a packet; return False if the socket's buffer stays full for `seconds`.
 
         Raises:
-            SidecarGone: nobody reads any more.
+            SidecarDisconnected: the sidecar closed the socket.
         """
         deadline = time.monotonic() + seconds
         while True:
@@ -142,48 +118,50 @@ class Channel:
                     return False
                 self._poll(select.POLLOUT, left)
             except OSError as error:
-                raise SidecarGone(str(error)) from error
+                raise SidecarDisconnected(str(error)) from error
 
     def receive(self, seconds: float) -> trainer_pb2.FromSidecar | None:
-        """The next message, or None when none came in time.
+        """Return the next message, or None if none arrives within `seconds`.
 
         Raises:
-            SidecarGone: nobody writes any more.
+            SidecarDisconnected: the sidecar closed the socket.
         """
-        self._receiving = True  # before the look at what is released, or one could be missed
+        # Set before the released slots are read: a slot released in between is sent at once.
+        self._receiving = True
         self._idle = False
         self._send_released()
         try:
             if seconds and not self._poll(select.POLLIN, seconds):
                 return None
-            packet = self._receive()
+            packet = self._receive_packet()
         except BlockingIOError:
             return None
         except OSError as error:
-            raise SidecarGone(str(error)) from error
+            raise SidecarDisconnected(str(error)) from error
         finally:
             self._receiving = False
         if not packet:
-            raise SidecarGone("it closed the connection")
+            raise SidecarDisconnected("it closed the connection")
         return trainer_pb2.FromSidecar.FromString(packet)
 
-    def _receive(self) -> bytes:
+    def _receive_packet(self) -> bytes:
         try:
             return self._socket.recv(_PACKET_BYTES)
         except ConnectionResetError:
-            # It closed with packets unread, which is told once. What it had sent is still there.
+            # The sidecar closed with unread packets. This error is raised once; packets that the
+            # sidecar had sent can still be read.
             return self._socket.recv(_PACKET_BYTES)
 
-    def rest(self) -> Iterator[trainer_pb2.FromSidecar]:
-        """What a sidecar that is gone, or that does not write any more, has sent before."""
+    def drain(self) -> Iterator[trainer_pb2.FromSidecar]:
+        """Yield the messages that arrived before the connection ended."""
         try:
             while (message := self.receive(0)) is not None:
                 yield message
-        except SidecarGone:
+        except SidecarDisconnected:
             pass
 
-    def ended_within(self, seconds: float) -> bool:
-        """Wait until the other side writes no more, or we do not read any more; whether so."""
+    def wait_for_hangup(self, seconds: float) -> bool:
+        """Wait until either side stops the connection; return False after `seconds`."""
         return self._poll(_HANGUP, seconds)
 
     def _poll(self, events: int, seconds: float) -> bool:
@@ -194,19 +172,20 @@ class Channel:
     # Slots.
 
     def release(self, slot: int) -> None:
-        """Hand a slot back; from any thread, at any time, without a lock.
+        """Return a slot to the sidecar; callable from any thread at any time, without a lock.
 
-        At once while somebody waits for the next batch, which may need the room, or where nobody
-        is to wait soon; otherwise with the next wait, or when there are some.
+        The slot is sent at once if another thread waits in `receive`, because the next batch may
+        need the room, or if no `receive` is expected soon. Otherwise it is sent with the next
+        `receive`, or when several slots are released.
         """
         if os.getpid() != self._pid:
-            return  # a fork of the trainer: the slot is still the parent's
+            return  # a fork of the trainer: the parent still owns the slot
         self._released.append(slot)
         if self._receiving or self._idle or len(self._released) >= _RELEASED_SLOTS:
             self._send_released()
 
-    def be_idle(self) -> None:
-        """No wait is to come soon that would tell what was released: tell it at once till then."""
+    def mark_idle(self) -> None:
+        """Send released slots at once until the next `receive`."""
         self._idle = True
         self._send_released()
 
@@ -215,38 +194,39 @@ class Channel:
         while self._released:
             try:
                 slots.append(self._released.popleft())
-            except IndexError:  # another thread was quicker
+            except IndexError:  # another thread took it
                 break
         if not slots:
             return
         message = trainer_pb2.FromTrainer(release=trainer_pb2.Release(slots=slots))
-        # Where no later wait makes good for it, a sidecar that lags behind is waited for.
+        # If no later `receive` sends them again, wait for a sidecar that is behind.
         seconds = _RELEASE_SECONDS if self._idle else 0.0
         try:
             if not self._send_within(seconds, message.SerializeToString()):
-                self._released.extend(slots)  # with the next wait, or when there are more
-                self._idle = False  # once is enough
-        except SidecarGone:
-            pass  # and its ring with it
+                self._released.extend(slots)  # for the next `receive`, or for more slots
+                self._idle = False  # wait for a slow sidecar once only
+        except SidecarDisconnected:
+            pass  # its ring is gone too
 
     def shutdown(self) -> None:
-        """Stop reading. Batches still held stay readable, and are handed back as before.
+        """Stop reading. Batches in use stay valid, and their slots are still returned.
 
-        Whoever waits in `receive` is woken; it gives what had come, and then `SidecarGone`.
+        A thread that waits in `receive` wakes up. It gets the messages that had arrived, and then
+        `SidecarDisconnected`.
         """
         try:
             self._socket.shutdown(socket.SHUT_RD)
         except OSError:
             pass
-        self.be_idle()
+        self.mark_idle()
 
     def drop_unread(self) -> None:
-        """After `shutdown`: hand back the batches that had come."""
-        for message in self.rest():
+        """Return the slots of batches that arrived and were not read; call it after `shutdown`."""
+        for message in self.drain():
             units = [message.unit] if message.HasField("unit") else message.units.units
             self._released.extend(unit.slot for unit in units)
-        self.be_idle()
+        self.mark_idle()
 
     def __del__(self) -> None:
-        # Nobody reads and every slot is handed back: each of them refers to this channel.
+        # Each slot refers to this channel, so all slots are released here.
         self._socket.close()

@@ -1,4 +1,4 @@
-"""What a trainer holds of an input: `connect()` and the ways to iterate."""
+"""The trainer's API: `connect()`, and an input's batches as arrays, tensors or datasets."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from distributed_input.api.errors import ConfigError, PositionError
 from distributed_input.api.proto import trainer_pb2, types_pb2
 from distributed_input.assignment.jobs import check_name
-from distributed_input.client.reader import Reader
+from distributed_input.client.reader import InputReader
 from distributed_input.rows.decode import decode
 from distributed_input.rows.elements import ElementSpec
 
@@ -24,73 +24,73 @@ DEFAULT_FOLDER = "/run/distributed-input"
 
 
 def connect(name: str = "", *, job: str | None = None, timeout: float = 60.0) -> Input:
-    """Connect to the sidecar beside this trainer.
+    """Connect to the sidecar of this trainer.
 
     Args:
-        name: of the DistributedInput; may be left out where the sidecar serves one.
-        job: which of the input's jobs: each has an epoch and positions of its own, and trainers
-            of the same name share one. Without it DISTRIBUTED_INPUT_JOB names it, and where that
-            is not set it is the input's own job.
+        name: the name of the DistributedInput; optional if the sidecar serves one input.
+        job: the name of one of the input's jobs. Each job has its own epochs and positions, and
+            trainers that use the same name share them. Default: the value of the environment
+            variable DISTRIBUTED_INPUT_JOB, or else the input's own job.
         timeout: seconds to wait for the sidecar.
 
     Returns:
         The input. Use it as a context manager, or call `close`.
 
     Raises:
-        UnavailableError: no sidecar answered; says how to start one.
-        ConfigError: the sidecar serves no input of that name, or `job` cannot be a name.
+        UnavailableError: no sidecar answered; the message explains how to start one.
+        ConfigError: the sidecar serves no input of that name, or `job` is not a valid name.
     """
     folder = Path(os.environ.get(FOLDER_ENV) or DEFAULT_FOLDER)
-    wanted = os.environ.get(JOB_ENV, "") if job is None else job
-    return Input(Reader(folder, name, timeout, check_name(wanted)))
+    job_name = os.environ.get(JOB_ENV, "") if job is None else job
+    return Input(InputReader(folder, name, timeout, check_name(job_name)))
 
 
 class Input:
     """One DistributedInput, as one trainer process reads it.
 
-    Iterating starts the next epoch and drops the rest of a running one; one iterator at a
-    time. Every batch is this process's share of a step of the global batch.
+    A new iterator starts the next epoch and drops the rest of a running one, so use one iterator
+    at a time. Every batch is this process's part of a global batch.
     """
 
-    def __init__(self, reader: Reader) -> None:
+    def __init__(self, reader: InputReader) -> None:
         self._reader = reader
         self._opened: tuple[object, int, int | None] | None = None
         self._state: Any = None
 
     @property
     def name(self) -> str:
-        """Of the resource."""
+        """The name of the DistributedInput resource."""
         return self._reader.welcome.input
 
     @property
     def job(self) -> str:
-        """Which of the input's jobs; empty: its own."""
+        """The name of the job; empty: the input's own job."""
         return self._reader.job
 
     @property
     def consumer(self) -> tuple[int, int]:
-        """(index, count) of this trainer among the trainers that share the job."""
+        """The pair (index, count) of this trainer among the trainers that share the job."""
         return self._reader.welcome.consumer, self._reader.welcome.consumers
 
     @property
     def warnings(self) -> list[str]:
-        """What the job's definition was warned about."""
+        """The warnings about the job's definition."""
         return list(self._reader.opened.job.warnings)
 
     # Iterating.
 
     def numpy(self) -> Iterator[Any]:
-        """The next epoch's batches as nested numpy arrays, without TensorFlow.
+        """Iterate over the next epoch's batches as nested numpy arrays, without TensorFlow.
 
-        Numbers of fixed shape are read-only views of shared memory: copy what you keep for
-        long. Ragged and sparse components come as `Ragged` and `Sparse`.
+        Numbers of fixed shape are read-only views of shared memory: copy the arrays that you keep
+        for long. Ragged and sparse components are `Ragged` and `Sparse` values.
 
         Raises:
-            DistributedInputError: see `distributed_input.api.errors`; retryable ones may be
-                iterated again, and go on where the last batch was.
+            DistributedInputError: see `distributed_input.api.errors`. After a retryable error, a
+                new iterator continues behind the last batch.
         """
         self._open(None, 1, None)
-        self._reader.count_by(None)
+        self._reader.count_steps(None)
         generation = self._reader.begin()
         return self._numpy_batches(generation)
 
@@ -99,7 +99,7 @@ class Input:
         whole = self._whole
         for batch in self._reader.units(generation):
             values = decode(spec, None if whole else batch.rows, batch.buffers)
-            del batch  # neither may hold memory while the next one is awaited
+            del batch  # do not hold its slot while the next one is awaited
             yield values
             del values
 
@@ -109,18 +109,20 @@ class Input:
         *,
         global_batch_size: int | None = None,
     ) -> tf.data.Dataset:
-        """The input as a plain `tf.data.Dataset` of this process's batches.
+        """Return the input as a plain `tf.data.Dataset` of this process's batches.
 
         Args:
-            dataset: where the resource names none: `dataset_fn(input_context)` or a dataset.
-            global_batch_size: rows over all trainers in a step; may come from the resource,
-                from `get_per_replica_batch_size`, or from a plain dataset's own batch.
+            dataset: a `dataset_fn(input_context)` or a dataset, if the resource names none.
+            global_batch_size: rows of all trainers in a step. Default: the resource's value, the
+                argument of `get_per_replica_batch_size`, or the batch size of a plain dataset.
         """
-        from distributed_input.client.tensorflow import fit, tensors
+        from distributed_input.client.tensorflow import dataset as units
+        from distributed_input.client.tensorflow import keras_fit
 
         self._open(dataset, 1, global_batch_size)
-        self._reader.count_by(None, runs_ahead=True)
-        return fit.read_whole(tensors.as_dataset(self._reader, self._spec, self._whole))
+        self._reader.count_steps(None, prefetches=True)
+        plain = units.as_dataset(self._reader, self._spec, self._whole)
+        return keras_fit.WholeEpochDataset(plain)
 
     def distribute(
         self,
@@ -130,56 +132,59 @@ class Input:
         global_batch_size: int | None = None,
         options: tf.distribute.InputOptions | None = None,
     ) -> Any:
-        """The input as a native `tf.distribute.DistributedDataset` of `strategy`.
+        """Return the input as a native `tf.distribute.DistributedDataset` of `strategy`.
 
         Args:
-            strategy: whose replicas share every batch.
-            dataset: as for `dataset`.
-            global_batch_size: as for `dataset`.
-            options: as for `strategy.distribute_datasets_from_function`.
+            strategy: the strategy; its replicas share every batch.
+            dataset: see `dataset`.
+            global_batch_size: see `dataset`.
+            options: see `strategy.distribute_datasets_from_function`.
 
         Raises:
-            ConfigError: the strategy wants more than one iterator in this process.
+            ConfigError: the strategy needs more than one iterator in this process.
         """
-        from distributed_input.client.tensorflow import distribute, tensors
+        from distributed_input.client.tensorflow import dataset as units
+        from distributed_input.client.tensorflow import distribute
 
         distribute.check(strategy, options)
         replicas = distribute.local_replicas(strategy)
         self._open(dataset, replicas, global_batch_size)
-        plain = tensors.as_dataset(self._reader, self._spec, self._whole)
+        plain = units.as_dataset(self._reader, self._spec, self._whole)
         return distribute.distributed(strategy, plain, self._reader, options)
 
     @property
     def element_spec(self) -> Any:
-        """The (nested) `tf.TypeSpec` of what `dataset` yields; known before the first batch."""
-        from distributed_input.client.tensorflow import tensors
+        """The nested `tf.TypeSpec` of the elements of `dataset`, known before the first batch."""
+        from distributed_input.client.tensorflow import dataset as units
 
         self._open(None, 1, None)
-        return tensors.element_spec(self._reader, self._spec, self._whole)
+        return units.element_spec(self._reader, self._spec, self._whole)
 
-    # Where the loop stands.
+    # Positions.
 
     def position(self, batches: int | None = None, *, epoch_over: bool = False) -> bytes:
-        """Where the loop stands: a small value that any checkpoint can hold.
+        """Return the position of the loop: a small value that any checkpoint can hold.
 
-        Under `distribute` this is what the loop has consumed, however far the native iterator
-        has run ahead; for `numpy`, what was handed out.
+        With `distribute`, it is behind the last batch that the loop has consumed, however many
+        batches the native iterator has prefetched. With `numpy`, it is behind the last batch that
+        was returned.
 
         Args:
-            batches: for `dataset`, and under the default strategy: how many the loop has consumed
-                of the running epoch. TensorFlow fetches more than that, and tells nobody.
-            epoch_over: if these are all batches of the epoch, go on with the next one.
+            batches: the number of batches of the running epoch that the loop has consumed. It is
+                required with `dataset` and with the default strategy, because TensorFlow prefetches
+                batches and does not report which ones the loop has consumed.
+            epoch_over: if these are all batches of the epoch, continue with the next epoch.
 
         Raises:
-            PositionError: nobody knows what the loop has consumed.
+            PositionError: the number of consumed batches is unknown.
         """
         reader = self._reader
-        units = reader.asked_units()
-        if units is None and batches is None and reader.runs_ahead and reader.begun:
+        units = reader.requested_units()
+        if units is None and batches is None and reader.prefetches and reader.begun:
             raise PositionError(
-                "a plain dataset runs ahead of the loop, and nobody counts what the loop has "
-                "consumed: read through distribute() under a strategy (OneDeviceStrategy for one "
-                "device), or count, and say position(batches=...)"
+                "a plain dataset prefetches, so the number of batches that the loop has consumed "
+                "is unknown: read with distribute() and a strategy (OneDeviceStrategy for one "
+                "device), or count the batches and call position(batches=...)"
             )
         saved = reader.position(batches if units is None else units, epoch_over)
         data: bytes = saved.SerializeToString()
@@ -187,12 +192,12 @@ class Input:
 
     @property
     def generation(self) -> int:
-        """Counts this connection's epochs: one more with every new iterator."""
+        """The number of epochs begun on this connection; every new iterator adds one or more."""
         return self._reader.generation
 
     @property
     def state(self) -> Any:
-        """The position as a part of a `tf.train.Checkpoint`: `Checkpoint(input=inp.state)`."""
+        """The position as a part of a checkpoint: `tf.train.Checkpoint(input=train.state)`."""
         from distributed_input.client.tensorflow.checkpoint import InputState
 
         if self._state is None:
@@ -200,12 +205,12 @@ class Input:
         return self._state
 
     def restore(self, position: bytes) -> None:
-        """Let the next iterator go on from a saved position, in this process or another."""
+        """Let the next iterator continue at a position that this or another process saved."""
         saved = trainer_pb2.Position.FromString(position)
         self._reader.restore(saved)
 
     def close(self) -> None:
-        """Stop reading. Batches that are still held stay valid."""
+        """Stop reading. Batches in use stay valid."""
         self._reader.close()
 
     def __enter__(self) -> Input:
@@ -222,18 +227,18 @@ class Input:
     # Opening the job.
 
     def _open(self, dataset: Any, replicas: int, global_batch_size: int | None) -> None:
-        """Open the job once; a second call must want the same."""
-        wanted = (dataset, replicas, global_batch_size)
+        """Open the job once; a later call must not change it while it is being read."""
+        requested = (dataset, replicas, global_batch_size)
         if self._opened is not None:
-            again = dataset is None and global_batch_size is None
-            if self._opened == wanted or (again and replicas == self._opened[1]):
+            reuse = dataset is None and global_batch_size is None
+            if self._opened == requested or (reuse and replicas == self._opened[1]):
                 return
-            if again and self._reader.begun:
+            if reuse and self._reader.begun:
                 raise ConfigError(
                     f"input {self.name} is being iterated for {self._opened[1]} replicas: "
                     "connect() again to read it another way"
                 )
-            if again:
+            if reuse:
                 dataset, _, global_batch_size = self._opened
         draft, data = self._draft(dataset, global_batch_size)
         self._reader.open(draft, data, replicas)
@@ -251,10 +256,13 @@ class Input:
         if not self._reader.welcome.from_trainer:
             raise ConfigError(
                 f"input {self.name} names its dataset ({draft.entry_point.target}) and the trainer "
-                "brings another: leave the argument out, or take out spec.dataset.entryPoint"
+                "passes another: omit the argument, or remove spec.dataset.entryPoint"
             )
         if self._reader.welcome.consumer != 0:
-            return draft, b""  # consumer 0 registers it; the same code makes the same dataset
+            return (
+                draft,
+                b"",
+            )  # consumer 0 registers the dataset, which is the same in all consumers
         from distributed_input.tfdata import export
 
         return export.export_job(draft, dataset)

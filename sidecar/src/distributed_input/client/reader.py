@@ -1,390 +1,299 @@
-"""One reader of one input: epochs as generations of units, over any number of sidecars' lives."""
+"""The reader of one input: epochs of units, over any number of sidecar processes."""
 
 from __future__ import annotations
 
-import hashlib
 import threading
 import time
-import uuid
 import weakref
-from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from distributed_input.api.errors import (
-    ConfigError,
     DistributedInputError,
     FencedError,
-    PositionError,
     UnavailableError,
-    from_kind,
 )
 from distributed_input.api.proto import trainer_pb2, types_pb2
-from distributed_input.api.protocol import PROTOCOL, check_protocol
-from distributed_input.client.channel import Channel, SidecarGone
-from distributed_input.client.reconnect import watch
+from distributed_input.client import reconnect
+from distributed_input.client.batch_queue import BatchQueue, ReceivedUnit
+from distributed_input.client.channel import Channel, SidecarDisconnected
+from distributed_input.client.epoch_state import (
+    EpochState,
+    require_current,
+    without_traceback,
+)
+from distributed_input.client.position_log import PositionLog, advance
+from distributed_input.client.ring import Batch
+from distributed_input.client.session import SidecarSession
 
-_POLL_SECONDS = 2.0
-_PROGRESS_SECONDS = 0.5
-_GRACE_SECONDS = 30.0  # beyond the sidecar's own deadline, which has the better message
 _BURST_UNITS = 64
-_HISTORY = 4096  # steps whose positions are kept: more than any prefetch runs ahead
+
+# The readers of this process, by folder and job: a sidecar serves one reader of each job.
+_readers: weakref.WeakValueDictionary[tuple[Path, str], InputReader] = weakref.WeakValueDictionary()
+_readers_lock = threading.Lock()
 
 
-@dataclass(frozen=True)
-class Batch:
-    """A unit as it lies in shared memory.
+class InputReader:
+    """A thread-safe reader of units; one epoch at a time.
 
-    Attributes:
-        rows: how many.
-        buffers: of the row spec's columns, 1-D uint8, read-only.
-    """
-
-    rows: int
-    buffers: list[NDArray[np.uint8]]
-
-
-@dataclass
-class _Epoch:
-    """The running generation."""
-
-    generation: int
-    epoch: int
-    units: int = 0  # received
-    elsewhere: int = 0  # of those, from sidecars that are gone
-    started: bool = False  # an iterator has taken it
-    ended: bool = False
-    error: DistributedInputError | None = None  # its last word; the next iterator goes on
-
-
-_current: weakref.WeakValueDictionary[tuple[Path, str], Reader] = weakref.WeakValueDictionary()
-_replacing = threading.Lock()  # of the readers of this process, by folder and job
-
-
-class Reader:
-    """Reads units; thread-safe; one epoch at a time.
+    It connects the session (the sidecar's connection), the queue of received units and the log of
+    positions. Two locks protect them: `_receive_lock` for receiving and reconnecting, and
+    `_state_lock` for the state that iterators and checkpoints share.
 
     Args:
-        folder: shared with the sidecar.
-        name: of the input, or empty where there is one.
-        timeout: seconds to wait for a sidecar, at first and when one is gone.
-        job: of the input; empty: its own.
+        folder: the folder shared with the sidecar.
+        name: the name of the input; empty if the sidecar serves one input.
+        timeout: seconds to wait for a sidecar, initially and after the end of one.
+        job: the name of the job; empty: the input's own job.
     """
 
     def __init__(self, folder: Path, name: str, timeout: float, job: str = "") -> None:
         self._folder = folder
-        self._name = name
-        self.job = job
-        self._timeout = timeout
-        self._lock = threading.Lock()  # of receiving
-        self._state = threading.RLock()  # of what iterators and checkpoints read
-        self._open: trainer_pb2.Open | None = None
-        self._dataset = b""
-        self._epoch: _Epoch | None = None
+        self._session = SidecarSession(folder, name, timeout, job)
+        self._queue = BatchQueue()
+        self._positions = PositionLog()
+        self._receive_lock = threading.Lock()
+        self._state_lock = threading.RLock()
+        self._epoch: EpochState | None = None
         self._restored: trainer_pb2.Position | None = None
-        # Serialized: a message keeps all of the packet that it came in.
-        self._positions: deque[tuple[int, bytes]] = deque(maxlen=_HISTORY)
-        # Units and ends that came and are not taken, with where from.
-        self._pending: deque[tuple[Channel, trainer_pb2.Unit | trainer_pb2.EpochEnd]] = deque()
-        self._opened_at: Channel | None = None  # where the job is open
-        self._closed: DistributedInputError | None = None  # what iterators get
-        self._counter: Any = None
-        self.runs_ahead = False  # whoever asks for units prefetches, and nobody counts
-        self._wait = 0.0
-        self._first_at: float | None = None
-        self._told_at = 0.0
-        self.opened = trainer_pb2.Opened()
-        self._channel, self.welcome = self._connect(timeout)
+        self._step_counter: Any = None
+        self.prefetches = False  # units are prefetched and no counter counts the loop's steps
+        self._connect(timeout)
         self._replace_older()
+
+    @property
+    def job(self) -> str:
+        """The name of the job; empty: the input's own job."""
+        return self._session.job
+
+    @property
+    def welcome(self) -> trainer_pb2.Welcome:
+        """The current sidecar's answer to the handshake."""
+        return self._session.welcome
+
+    @property
+    def opened(self) -> trainer_pb2.Opened:
+        """The current sidecar's answer to the opened job."""
+        return self._session.opened
 
     # Opening.
 
     def open(self, draft: types_pb2.Job, dataset: bytes, replicas: int) -> trainer_pb2.Opened:
-        """Open the job: with the dataset of this trainer, or the one that the resource names.
+        """Open the job with this trainer's dataset, or with the one that the resource names.
 
         Raises:
-            DistributedInputError: it is refused, or cannot be had in time.
+            DistributedInputError: the job was rejected, or not opened in time.
         """
-        request = trainer_pb2.Open(draft=draft, replicas=replicas)
-        if dataset:
-            request.dataset_id = hashlib.sha256(dataset).hexdigest()
-            request.draft.dataset_id = request.dataset_id
-        with self._lock:
-            self._open, self._dataset = request, dataset
+        with self._receive_lock:
+            self._session.define_job(draft, dataset, replicas)
             while True:
                 try:
-                    self.opened = self._send_open()
-                    self._opened_at = self._channel
-                    return self.opened
-                except SidecarGone:
-                    self._channel, self.welcome = self._connect(self._timeout)
+                    self._session.open_job()
+                    self._session.mark_open()
+                    return self._session.opened
+                except SidecarDisconnected:
+                    self._connect(self._session.timeout)
 
-    def _send_open(self) -> trainer_pb2.Opened:
-        assert self._open is not None
-        request = trainer_pb2.Open()
-        request.CopyFrom(self._open)
-        if self._dataset:
-            request.dataset_file = f"dataset-{uuid.uuid4().hex}"
-            self._channel.write_file(request.dataset_file, self._dataset)
-        self._channel.send(open=request)
-        deadline = time.monotonic() + self.welcome.timeout_seconds + _GRACE_SECONDS
-        while True:
-            message = self._next_message(deadline)
-            if message.WhichOneof("message") == "opened":
-                return message.opened
+    def _connect(self, timeout: float) -> None:
+        self._session.connect(timeout)
+        reconnect.watch(self, self._session.channel)
 
-    def _connect(self, timeout: float) -> tuple[Channel, trainer_pb2.Welcome]:
-        deadline = time.monotonic() + timeout
-        while True:
-            self._check_open()
-            try:
-                channel = Channel(self._folder, 5.0)
-                hello = trainer_pb2.Hello(protocol=PROTOCOL, input=self._name, job=self.job)
-                channel.send(hello=hello)
-                self._channel = channel
-                self._check_open()  # before this, `end` did not know the channel to wake us by
-                message = self._next_message(deadline)
-                welcome = message.welcome
-                check_protocol(welcome.protocol, "the sidecar")
-                self._check_job(welcome)
-                channel.map_ring(welcome.ring_file, welcome.ring_bytes)
-                watch(self, channel)
-                return channel, welcome
-            except (UnavailableError, SidecarGone, FileNotFoundError) as error:
-                if time.monotonic() > deadline:
-                    raise UnavailableError(
-                        f"no sidecar at {self._folder} for {timeout:.0f} s ({error}): start the "
-                        "trainer with `distributed-input run FILE -- COMMAND`, or label its pod "
-                        'distributed-input.dev/inject: "true"'
-                    ) from error
-                time.sleep(0.05)
+    def _replace_older(self) -> None:
+        """End the older reader of this job in this process, because the sidecar serves one.
 
-    def _check_job(self, welcome: trainer_pb2.Welcome) -> None:
-        """Do not read the input's own job in the place of another."""
-        if welcome.job != self.job:
-            raise ConfigError(
-                f"the sidecar knows nothing of jobs, so job {self.job!r} of input {welcome.input} "
-                "cannot be read: upgrade the sidecar's image"
+        Units that were sent to the older reader would occupy the ring until it is freed.
+        """
+        key = self._folder, self.welcome.config.name
+        with _readers_lock:
+            older = _readers.get(key)
+            _readers[key] = self
+        if older is not None:
+            older.end(
+                FencedError(
+                    f"input {self.welcome.input} was opened again: one reader at a time. Close the "
+                    "first, or give the second a job of its own: connect(..., job=...)"
+                )
             )
 
     # Epochs.
 
-    def begin(self) -> int:
-        """Start the next epoch, dropping the rest of the running one; its generation.
+    @property
+    def generation(self) -> int:
+        """The number of the running epoch on this connection; 0 before the first."""
+        return self._epoch.generation if self._epoch is not None else 0
 
-        The first epoch after a restore goes on where the checkpoint was made, and one after an
-        error where the loop was.
+    @property
+    def begun(self) -> bool:
+        """Whether an epoch has begun on this connection."""
+        return self._epoch is not None
+
+    def begin(self) -> int:
+        """Start the next epoch, drop the rest of the running one, and return its generation.
+
+        The first epoch after `restore` continues at the restored position. An epoch after an
+        error continues where the loop was.
 
         Raises:
-            DistributedInputError: the reader is closed, or fenced off for good.
+            DistributedInputError: the reader is closed, or fenced for good.
         """
         last = self._epoch
-        if last is not None and isinstance(last.error, FencedError):
-            raise _again(last.error)
-        if last is not None and last.error is not None and self._restored is None:
-            self._restored = self.position(self.asked_units())
-        with self._state:
-            self._check_open()
+        if last is not None and last.error is not None:
+            if isinstance(last.error, FencedError):
+                last.check_error()
+            if self._restored is None:
+                self._restored = self.position(self.requested_units())
+        with self._state_lock:
+            self._session.check_open()
             position, self._restored = self._restored, None
-            generation = last.generation + 1 if last is not None else 1
-            if position is not None:
-                generation += 1  # the sidecar may have begun the next epoch under the other number
-            if position is not None and not position.end:
-                epoch = position.epoch
-            elif position is not None:
-                epoch, position = position.epoch + 1, None
-            else:
-                epoch = last.epoch + 1 if last is not None else 0
-            self._epoch = _Epoch(generation, epoch)
-            self._positions.clear()
-            if position is not None:
-                self._positions.append((0, position.SerializeToString()))
+            self._epoch = epoch = _epoch_after(last, position)
+            if position is not None and position.end:
+                position = None  # the new epoch starts at its beginning
+            self._positions.restart(position)
             if last is not None:
-                self._tell_progress(last)
-            start = trainer_pb2.StartEpoch(generation=generation, epoch=epoch, position=position)
-            try:
-                # Whoever is on the way to the next sidecar starts there what runs by then.
-                if self._opened_at is self._channel:
-                    self._channel.send(start=start)
-            except SidecarGone:
-                pass  # the next receive connects again and starts from here
-        return generation
+                self._report(last)
+            self._session.start(
+                trainer_pb2.StartEpoch(
+                    generation=epoch.generation, epoch=epoch.epoch, position=position
+                )
+            )
+        return epoch.generation
 
     def units(self, generation: int | None = None) -> Iterator[Batch]:
-        """The units of a generation: of one begun, or of a new one.
+        """Yield the units of the epoch `generation`, or of a new epoch.
 
         Raises:
-            DistributedInputError: what the sidecar or a worker met, or another iterator began.
+            DistributedInputError: the sidecar or a worker failed, or another iterator began.
         """
-        with self._state:
+        with self._state_lock:
             current = self._epoch
-            fresh = current is not None and not current.started
+            unread = current if current is not None and not current.started else None
         if generation is None:
-            generation = current.generation if fresh and current is not None else self.begin()
-        with self._state:
+            generation = unread.generation if unread is not None else self.begin()
+        with self._state_lock:
             if self._epoch is not None and self._epoch.generation == generation:
                 self._epoch.started = True
         while True:
-            batch = self._receive(generation)
+            batch = self._next_batch(generation)
             if batch is None:
                 return
             yield batch
-            del batch  # or it would be held while the next one is awaited
+            del batch  # do not hold its slot while the next one is awaited
 
     def bursts(self) -> Iterator[list[Batch]]:
-        """As `units`, but units that came together together."""
+        """Yield the units of the next epoch in lists: units that arrived together."""
         for batch in self.units():
             burst = [batch]
             del batch
-            while self._pending and len(burst) < _BURST_UNITS:
-                more = self._receive(self.generation)
+            while self._queue and len(burst) < _BURST_UNITS:
+                more = self._next_batch(self.generation)
                 if more is None:
                     break
                 burst.append(more)
             yield burst
             del burst
 
-    def _receive(self, generation: int) -> Batch | None:
-        """The next unit, or None at the epoch's end."""
-        with self._lock:
+    def _next_batch(self, generation: int) -> Batch | None:
+        """Return the next unit, or None at the end of the epoch."""
+        with self._receive_lock:
             while True:
-                epoch = self._epoch
-                if epoch is None or epoch.generation != generation:
-                    raise FencedError(
-                        "another iterator of this input has begun its epoch: iterate one at a "
-                        "time, or give the second a job of its own: connect(..., job=...)"
-                    )
-                if not self._pending:
-                    if epoch.ended:
-                        return None
-                    self._wait_for_units(epoch)
-                    continue
-                channel, came = self._pending.popleft()
-                if isinstance(came, trainer_pb2.EpochEnd):
-                    if came.generation == epoch.generation:
-                        epoch.ended = True
-                        self._tell_progress(epoch)
-                        self._channel.be_idle()
-                elif came.generation != epoch.generation:
-                    channel.release(came.slot)
-                else:
-                    return self._accept(channel, came, epoch)
+                epoch = require_current(self._epoch, generation)
+                item = self._queue.pop(generation)
+                if isinstance(item, ReceivedUnit):
+                    return self._read(item, epoch)
+                if item is not None:
+                    epoch.ended = True
+                    self._report(epoch)
+                    self._session.channel.mark_idle()
+                if epoch.ended:
+                    return None
+                self._wait_for_units(epoch)
 
-    def _wait_for_units(self, epoch: _Epoch) -> None:
-        """Receive one message, or go on with another sidecar."""
-        if epoch.error is not None:
-            raise _again(epoch.error)
+    def _wait_for_units(self, epoch: EpochState) -> None:
+        """Receive one message, or continue with another sidecar."""
+        epoch.check_error()
         began = time.monotonic()
-        deadline = began + self.welcome.timeout_seconds + _GRACE_SECONDS
         try:
             try:
-                if self._opened_at is not self._channel:
-                    raise SidecarGone("it does not know the job")
-                self._take(self._channel, self._next_message(deadline))
-                if self._pending:
-                    self._count_wait(began, epoch)
-            except SidecarGone:
-                self._go_on_elsewhere()
+                if not self._session.is_open:
+                    raise SidecarDisconnected("the job is not open on it")
+                message = self._session.receive(self._session.answer_deadline())
+                self._queue.add(self._session.channel, message)
+                if self._queue and self._session.meter.add_wait(began):
+                    self._report(epoch)
+            except SidecarDisconnected:
+                self._reconnect()
         except DistributedInputError as error:
-            epoch.error = _again(error)
+            epoch.error = without_traceback(error)
             raise
 
-    def _take(self, channel: Channel, message: trainer_pb2.FromSidecar) -> None:
-        """Take up what a message brings: units, or an epoch's end."""
-        kind = message.WhichOneof("message")
-        if kind == "failure":  # the last word of a sidecar that is gone: fenced, or refused
-            self._meet(message.failure)
-        elif kind == "unit":
-            self._pending.append((channel, message.unit))
-        elif kind == "units":
-            self._pending.extend((channel, unit) for unit in message.units.units)
-        elif kind == "end":
-            self._pending.append((channel, message.end))
-
-    def _accept(self, channel: Channel, unit: trainer_pb2.Unit, epoch: _Epoch) -> Batch:
+    def _read(self, received: ReceivedUnit, epoch: EpochState) -> Batch:
+        unit = received.unit
         epoch.units += 1
         if unit.HasField("after"):
-            with self._state:
-                self._positions.append((epoch.units, unit.after.SerializeToString()))
-        return Batch(unit.rows, channel.slot_buffers(unit))
+            with self._state_lock:
+                self._positions.append(epoch.units, unit.after)
+        return received.source.batch(unit)
+
+    def _report(self, epoch: EpochState) -> None:
+        units = max(0, epoch.units - epoch.units_before)
+        self._session.report(epoch.generation, units)
 
     # Positions.
 
-    def position(self, asked: int | None = None, over: bool = False) -> trainer_pb2.Position:
-        """Where the loop stands after asking for `asked` units of the running epoch.
+    def position(
+        self, requested: int | None = None, epoch_over: bool = False
+    ) -> trainer_pb2.Position:
+        """Return the position of a loop that has requested `requested` units of this epoch.
 
-        Asking for more units than there are means that the loop has seen the epoch's end.
+        A loop that has requested more units than the epoch has, has seen the end of the epoch.
 
         Args:
-            asked: in this generation; None: all that were received, and the end if it was.
-            over: if that is all that there are, the loop has seen the end, too.
+            requested: the number of units; None: all that were received, and the end if it was.
+            epoch_over: if `requested` is all that the epoch has, the loop has seen its end too.
 
         Raises:
-            PositionError: so long ago that it is not known any more.
+            PositionError: the position is too old.
         """
-        with self._state:
+        with self._state_lock:
             if self._restored is not None:
-                return self._restored  # nothing consumed since
+                return self._restored  # no unit was consumed since
             epoch = self._epoch
             if epoch is None:
-                return self._start_position(0)
-            consumed = epoch.units if asked is None else min(asked, epoch.units)
-            known = [(at, where) for at, where in self._positions if at <= consumed]
-            if not known and self._positions and self._positions[0][0] > self._per_step:
-                raise PositionError(
-                    f"the loop is more than {_HISTORY} steps behind what was prefetched: "
-                    "prefetch less"
-                )
-            if known:
-                at, saved = known[-1]
-                position = trainer_pb2.Position.FromString(saved)
-            else:
-                at, position = 0, self._start_position(epoch.epoch)
-            self._add_units(position, consumed - at)
-            seen = epoch.units if asked is None else asked - 1 + over
+                return self._epoch_start(0)
+            consumed = epoch.units if requested is None else min(requested, epoch.units)
+            position = self._positions.at(
+                consumed, self._units_per_step, self._epoch_start(epoch.epoch)
+            )
+            seen = epoch.units if requested is None else requested - 1 + epoch_over
             position.end = epoch.ended and seen >= epoch.units
             return position
 
-    def _add_units(self, position: trainer_pb2.Position, units: int) -> None:
-        if units:
-            steps, position.extra_units = divmod(position.extra_units + units, self._per_step)
-            position.step += steps
-
-    def count_by(self, counter: Any, *, runs_ahead: bool = False) -> None:
-        """Let a variable count the steps that the loop has asked for from now on; None: nobody."""
-        self._counter, self.runs_ahead = counter, runs_ahead
-
-    def asked_units(self) -> int | None:
-        """Units that the loop has asked for in this generation; None where nobody counts."""
-        if self._counter is None:
-            return None
-        return int(self._counter.numpy()) * self._per_step
-
-    @property
-    def generation(self) -> int:
-        """Of the running epoch; 0 before the first."""
-        return self._epoch.generation if self._epoch is not None else 0
-
-    @property
-    def begun(self) -> bool:
-        """An epoch has begun on this connection."""
-        return self._epoch is not None
-
     def restore(self, position: trainer_pb2.Position) -> None:
-        """Let the next epoch that begins go on from `position`."""
-        with self._state:
+        """Let the next epoch continue at `position`."""
+        with self._state_lock:
             self._restored = position
 
+    def count_steps(self, counter: Any, *, prefetches: bool = False) -> None:
+        """Set the variable that counts the steps that the loop requests; None: no counter.
+
+        Args:
+            counter: an integer variable with a `numpy` method.
+            prefetches: TensorFlow prefetches units, and no counter counts the loop's steps.
+        """
+        self._step_counter, self.prefetches = counter, prefetches
+
+    def requested_units(self) -> int | None:
+        """Return how many units of this epoch the loop has requested; None without a counter."""
+        if self._step_counter is None:
+            return None
+        return int(self._step_counter.numpy()) * self._units_per_step
+
     @property
-    def _per_step(self) -> int:
+    def _units_per_step(self) -> int:
         return max(1, self.opened.units_per_step)
 
-    def _start_position(self, epoch: int) -> trainer_pb2.Position:
+    def _epoch_start(self, epoch: int) -> trainer_pb2.Position:
         job = self.opened.job
         return trainer_pb2.Position(
             job=job.name,
@@ -396,171 +305,88 @@ class Reader:
             seed=job.seed,
         )
 
-    # The wire.
+    # Another sidecar.
 
-    def leave(self, channel: Channel) -> None:
-        """`channel` has ended: have the next sidecar go on, before anybody asks for a batch.
+    def reconnect_from(self, channel: Channel) -> None:
+        """Continue with the next sidecar because `channel` has ended.
 
-        Other trainers may wait for ours, in a collective, and theirs for what only our sidecar can
-        tell them. What goes wrong is for the iterator to raise.
+        The loop may not request a batch for a long time. Meanwhile other trainers may wait for
+        this one in a collective, and their sidecars for this trainer's sidecar. The iterator
+        raises the error of a failed reconnection.
         """
-        with self._lock:
+        with self._receive_lock:
             epoch = self._epoch
-            if channel is not self._channel or epoch is None or epoch.error is not None:
+            if channel is not self._session.channel or epoch is None or epoch.error is not None:
                 return
             try:
-                self._go_on_elsewhere()
+                self._reconnect()
             except DistributedInputError as error:
-                epoch.error = _again(error)
+                epoch.error = without_traceback(error)
 
-    def _go_on_elsewhere(self) -> None:
-        """The sidecar is gone: keep what it sent last, find the next one, hand it the position."""
-        if self._first_at is not None:
-            self._wait, self._first_at = 0.0, time.monotonic()  # the next sidecar counts anew
-        for message in self._channel.rest():
-            self._take(self._channel, message)
-        timeout = max(self._timeout, self.welcome.timeout_seconds)
-        deadline = time.monotonic() + timeout
+    def _reconnect(self) -> None:
+        """Keep the units that the last sidecar sent, and continue the epoch on the next one."""
+        session = self._session
+        session.meter.restart()
+        for message in session.drain():
+            session.check_failure(message)  # the failure that ended the connection
+            self._queue.add(session.channel, message)
+        deadline = time.monotonic() + max(session.timeout, session.welcome.timeout_seconds)
         while True:
             try:
-                self._channel, self.welcome = self._connect(deadline - time.monotonic())
-                self.opened = self._send_open()
-                with self._state:
-                    self._channel.send(start=self._start_again())
-                    self._opened_at = self._channel
+                self._connect(deadline - time.monotonic())
+                session.open_job()
+                with self._state_lock:
+                    session.resume(self._resumption())
                 return
-            except SidecarGone as error:  # that one as well
+            except SidecarDisconnected as error:  # the new one ended as well
                 if time.monotonic() > deadline:
                     raise UnavailableError(
-                        f"the sidecar at {self._folder} ends again and again: see its log"
+                        f"the sidecar at {self._folder} keeps closing the connection: see its log"
                     ) from error
 
-    def _start_again(self) -> trainer_pb2.StartEpoch:
-        """What lets another sidecar go on behind all that has come."""
+    def _resumption(self) -> trainer_pb2.StartEpoch:
+        """Return the message that lets another sidecar continue behind all received units."""
         epoch = self._epoch
         assert epoch is not None
-        self._drop_all_but(epoch.generation)
-        mine = [came for _, came in self._pending if isinstance(came, trainer_pb2.Unit)]
-        epoch.elsewhere = epoch.units + len(mine)
+        self._queue.keep_only(epoch.generation)
+        queued = self._queue.units()
+        epoch.units_before = epoch.units + len(queued)
         position = trainer_pb2.Position()
         position.CopyFrom(self.position())
-        for unit in mine:
+        for unit in queued:
             if unit.HasField("after"):
                 position.CopyFrom(unit.after)
             else:
-                self._add_units(position, 1)
+                advance(position, 1, self._units_per_step)
         begun = position.step or position.extra_units
         return trainer_pb2.StartEpoch(
             generation=epoch.generation, epoch=epoch.epoch, position=position if begun else None
         )
 
-    def _drop_all_but(self, generation: int) -> None:
-        """Hand back what came of other generations: another sidecar begins the next one anew."""
-        came, self._pending = self._pending, deque()
-        for channel, message in came:
-            if message.generation == generation:
-                self._pending.append((channel, message))
-            elif isinstance(message, trainer_pb2.Unit):
-                channel.release(message.slot)
-
-    def _next_message(self, deadline: float) -> trainer_pb2.FromSidecar:
-        """The next message; a failure is raised, and a long wait reported.
-
-        A sidecar that tells what it waits for has a deadline of its own for that.
-        """
-        patience = deadline - time.monotonic()
-        while True:
-            message = self._channel.receive(_POLL_SECONDS)
-            if message is None:
-                if time.monotonic() > deadline:
-                    raise UnavailableError(
-                        f"the sidecar at {self._folder} said nothing in time: is it stopped, or "
-                        "starved of CPU? See its log"
-                    )
-                generation = self._epoch.generation if self._epoch is not None else 0
-                self._channel.send(
-                    progress=trainer_pb2.Progress(
-                        waiting=True, generation=generation, wait_seconds=self._wait
-                    )
-                )
-                continue
-            kind = message.WhichOneof("message")
-            if kind == "failure":
-                self._meet(message.failure)
-            elif kind != "waiting":
-                return message
-            deadline = time.monotonic() + patience
-
-    def _meet(self, failure: trainer_pb2.Failure) -> None:
-        """Raise it, but for that of an epoch whose rest the loop has dropped, or not asked for."""
-        if failure.generation in (0, self.generation):
-            raise from_kind(failure.kind, failure.message)
-
-    def _count_wait(self, began: float, epoch: _Epoch) -> None:
-        now = time.monotonic()
-        if self._first_at is None:
-            self._first_at = now  # what start-up takes is no stall
-            self._tell_progress(epoch)  # that it waits no more
-            return
-        self._wait += now - began
-        if now - self._told_at > _PROGRESS_SECONDS:
-            self._tell_progress(epoch)
-
-    def _tell_progress(self, epoch: _Epoch) -> None:
-        now = self._told_at = time.monotonic()
-        progress = trainer_pb2.Progress(
-            units=max(0, epoch.units - epoch.elsewhere),
-            wait_seconds=self._wait,
-            wall_seconds=now - self._first_at if self._first_at is not None else 0.0,
-            generation=epoch.generation,
-        )
-        try:
-            self._channel.send(progress=progress)
-        except SidecarGone:
-            pass
+    # Closing.
 
     def close(self) -> None:
-        """Stop. Batches still held stay valid; iterators end with an error."""
+        """Stop reading. Batches in use stay valid; iterators raise an error."""
         self.end(UnavailableError("the input is closed: connect() again"))
 
     def end(self, error: DistributedInputError) -> None:
-        """As `close`; `error` is what iterators end with."""
-        with self._state:
-            if self._closed is not None:
+        """Stop reading, as `close`; iterators raise `error`."""
+        with self._state_lock:
+            if self._session.error is not None:
                 return
-            self._closed = error
+            self._session.error = error
         if self._epoch is not None:
-            self._tell_progress(self._epoch)
-        self._channel.shutdown()
-        with self._lock:  # whoever held it was woken
-            for channel, came in self._pending:
-                if isinstance(came, trainer_pb2.Unit):
-                    channel.release(came.slot)
-            self._pending.clear()
-            self._channel.drop_unread()
-
-    def _check_open(self) -> None:
-        if self._closed is not None:
-            raise _again(self._closed)
-
-    def _replace_older(self) -> None:
-        """End the older reader of this input in this process: the sidecar serves one.
-
-        What it was sent and has not read would take up room in the ring as long as it lives.
-        """
-        key = self._folder, self.welcome.config.name
-        with _replacing:
-            older = _current.get(key)
-            _current[key] = self
-        if older is not None:
-            older.end(
-                FencedError(
-                    f"input {self.welcome.input} was opened again: one reader at a time. Close the "
-                    "first, or give the second a job of its own: connect(..., job=...)"
-                )
-            )
+            self._report(self._epoch)
+        self._session.shutdown()
+        with self._receive_lock:  # `shutdown` wakes the thread that holds it
+            self._queue.clear()
+            self._session.drop_unread()
 
 
-def _again(error: DistributedInputError) -> DistributedInputError:
-    """The same error, to be kept or raised once more: a traceback holds on to batches."""
-    return type(error)(*error.args)
+def _epoch_after(last: EpochState | None, position: trainer_pb2.Position | None) -> EpochState:
+    """Return the epoch that follows `last`, or the one that `position` belongs to."""
+    generation = last.generation + 1 if last is not None else 1
+    if position is None:
+        return EpochState(generation, last.epoch + 1 if last is not None else 0)
+    # The sidecar may have begun to read ahead: the next epoch, under the next generation.
+    return EpochState(generation + 1, position.epoch + 1 if position.end else position.epoch)

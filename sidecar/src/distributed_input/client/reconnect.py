@@ -1,28 +1,40 @@
-"""Notices a sidecar's end while nobody waits for a batch: a trainer may compute for long."""
+"""A watcher thread that reports the end of a connection while no thread waits for a batch.
+
+A trainer may compute for a long time between two batches. Other trainers may need the next sidecar
+of this one before that.
+"""
 
 from __future__ import annotations
 
 import threading
 import weakref
-from typing import TYPE_CHECKING
+from typing import Protocol
 
-if TYPE_CHECKING:
-    from distributed_input.client.channel import Channel
-    from distributed_input.client.reader import Reader
+from distributed_input.client.channel import Channel
 
-_LOOK_SECONDS = 1.0  # until a reader that was dropped, not closed, is let go of
+_POLL_SECONDS = 1.0  # until a watcher of a reader that was not closed, only dropped, ends
 
 
-def watch(reader: Reader, channel: Channel) -> None:
-    """Have `reader` leave `channel` as soon as that has ended; returns at once."""
+class ReconnectingReader(Protocol):
+    """A reader that can continue with the next sidecar."""
+
+    def reconnect_from(self, channel: Channel) -> None:
+        """Continue with the next sidecar if `channel`, which has ended, is the current one."""
+
+
+def watch(reader: ReconnectingReader, channel: Channel) -> None:
+    """Call `reader.reconnect_from(channel)` in a thread when the channel ends; return at once.
+
+    The thread has only a weak reference to the reader.
+    """
     arguments = (weakref.ref(reader), channel)
     threading.Thread(target=_watch, args=arguments, name="sidecar-watch", daemon=True).start()
 
 
-def _watch(reader: weakref.ref[Reader], channel: Channel) -> None:
-    while not channel.ended_within(_LOOK_SECONDS):
+def _watch(reader: weakref.ref[ReconnectingReader], channel: Channel) -> None:
+    while not channel.wait_for_hangup(_POLL_SECONDS):
         if reader() is None:
             return
-    left = reader()
-    if left is not None:
-        left.leave(channel)
+    remaining = reader()
+    if remaining is not None:
+        remaining.reconnect_from(channel)

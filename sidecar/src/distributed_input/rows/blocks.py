@@ -1,14 +1,14 @@
-"""Blocks of rows on the wire, encoded and decoded with one copy and none.
+"""Blocks of rows and their encoding on the wire.
 
-`Block` is an ordinary protobuf message. Its payload is written first and by hand, so that
-the sender joins the rows' buffers straight into the message and the receiver finds them
-in place: protobuf's own bytes fields would cost a copy of every row on either side.
+A `Block` message is ordinary protobuf, but its payload comes first and is written by hand. The
+sender copies each row once, into the message. The receiver reads rows in place without a copy.
+The bytes fields of the protobuf library would copy every row on both sides.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -26,17 +26,20 @@ class RowBlock:
     """Consecutive rows of one split.
 
     Attributes:
-        first_row: index in the split of the first row.
-        rows: how many.
-        buffers: 1-D uint8 views, in the order of the row spec's columns: one for a
-            fixed-width column, lengths and data for a variable one.
-        digests: uint64, one a row; their sum modulo 2**64 digests a run of rows.
-        last: the split ends behind these rows.
-        prefix_differs: the rows before `first_row` were not those made before.
-        node: kind of node that made the rows; on the first block of a stream.
-        busy_seconds: time that making them took.
-        prefix_digest: of all rows before `first_row`; on the first block of a stream.
-        replayed: rows before the first block made so far. Then this is none, but says only that.
+        first_row: index of the first row in the split.
+        rows: number of rows.
+        buffers: 1-D uint8 views, in the order of the row spec's columns. A fixed-width column has
+            one buffer; a variable-width column has two, lengths and data.
+        digests: uint64[rows], the digest of each row.
+        last: whether the split ends after these rows.
+        prefix_differs: whether the rows before `first_row` differ from those produced before. Set
+            on the first block of a stream.
+        node: kind of node that produced the rows. Set on the first block of a stream.
+        busy_seconds: time spent producing these rows.
+        prefix_digest: digest of all rows before `first_row`. Set on the first block of a stream.
+        replayed: number of rows before the first block that were produced so far. A block with
+            this field is a progress report and has no rows.
+        encoded: the serialized message, on blocks that `encode_runs` returned; else empty.
     """
 
     first_row: int
@@ -49,23 +52,42 @@ class RowBlock:
     busy_seconds: float = 0.0
     prefix_digest: int = 0
     replayed: int = 0
+    encoded: bytes = field(default=b"", repr=False)
+
+    @property
+    def end_row(self) -> int:
+        """Index in the split of the row after the last one."""
+        return self.first_row + self.rows
 
     @property
     def nbytes(self) -> int:
-        """Bytes of rows."""
+        """Size of the rows in bytes."""
         return sum(buffer.nbytes for buffer in self.buffers)
 
 
-def encode(block: RowBlock, runs: Sequence[Sequence[Bytes]] | None = None) -> bytes:
-    """The serialized `Block`, payload first: the rows are copied once.
+def encode(block: RowBlock) -> bytes:
+    """Return the serialized block. Copies the rows once."""
+    return _serialize(block, [[buffer] for buffer in block.buffers])
+
+
+def encode_runs(block: RowBlock, runs: Sequence[Sequence[Bytes]]) -> RowBlock:
+    """Return the block with its message in `encoded` and buffers that are views of the message.
 
     Args:
-        block: what to send.
-        runs: its rows where they lie in several runs, one behind the other, instead of
-            `block.buffers`; they are joined here and nowhere before.
+        block: the other fields; its `buffers` are ignored.
+        runs: the block's rows as one or more consecutive runs. They are joined here, with one copy.
     """
-    columns = list(zip(*(runs if runs is not None else [block.buffers]), strict=True))
-    sizes = [sum(piece.nbytes for piece in pieces) for pieces in columns]
+    columns = list(zip(*runs, strict=True))
+    encoded = _serialize(block, columns)
+    buffers: list[Bytes] = []
+    if columns:
+        payload, _ = _split_payload(encoded)
+        buffers = _split_buffers(payload, [_size(pieces) for pieces in columns])
+    return replace(block, buffers=tuple(buffers), encoded=encoded)
+
+
+def _serialize(block: RowBlock, columns: Sequence[Sequence[Bytes]]) -> bytes:
+    sizes = [_size(pieces) for pieces in columns]
     header = worker_pb2.Block(
         first_row=block.first_row,
         rows=block.rows,
@@ -82,11 +104,15 @@ def encode(block: RowBlock, runs: Sequence[Sequence[Bytes]] | None = None) -> by
     return b"".join([bytes((_PAYLOAD_TAG,)), _varint(sum(sizes)), *rows, header])
 
 
+def _size(pieces: Sequence[Bytes]) -> int:
+    return sum(piece.nbytes for piece in pieces)
+
+
 def decode(data: bytes) -> RowBlock:
-    """The block in `data`, whose buffers are views of it.
+    """Return the block in `data`. Its buffers are views of `data`.
 
     Raises:
-        ValueError: not a block, or sizes that do not add up.
+        ValueError: `data` is not a block, or its sizes are inconsistent.
     """
     try:
         return _decode(data)
@@ -95,22 +121,16 @@ def decode(data: bytes) -> RowBlock:
 
 
 def _decode(data: bytes) -> RowBlock:
-    payload: Bytes = np.frombuffer(data, np.uint8)
     if data[:1] == bytes((_PAYLOAD_TAG,)):
-        size, start = _read_varint(data, 1)
-        rest: Any = memoryview(data)[start + size :]  # typed for bytes only; a copy otherwise
+        payload, rest = _split_payload(data)
         header = worker_pb2.Block.FromString(rest)
-        payload = payload[start : start + size]
-    else:  # another writer's field order
+    else:  # written in another field order
         header = worker_pb2.Block.FromString(data)
         payload = np.frombuffer(header.payload, np.uint8)
-    buffers, offset = [], 0
-    for size in header.buffer_sizes:
-        buffers.append(payload[offset : offset + size])
-        offset += size
+    buffers = _split_buffers(payload, header.buffer_sizes)
     digests = np.frombuffer(header.row_digests, np.uint64)
-    if offset != payload.nbytes or len(digests) != header.rows:
-        raise ValueError("a block's sizes do not add up: the stream is damaged")
+    if sum(header.buffer_sizes) != payload.nbytes or len(digests) != header.rows:
+        raise ValueError("the sizes in a block are inconsistent: the stream is damaged")
     return RowBlock(
         header.first_row,
         header.rows,
@@ -125,9 +145,21 @@ def _decode(data: bytes) -> RowBlock:
     )
 
 
-def digest_of(digests: NDArray[np.uint64]) -> int:
-    """The digest of a run of rows: the sum of theirs, modulo 2**64."""
-    return int(digests.sum(dtype=np.uint64))
+def _split_payload(data: bytes) -> tuple[Bytes, Any]:
+    """Return the payload, and the rest of the message. The rest is typed `Any`: protobuf accepts
+    a memoryview, but its types allow bytes only, which would be a copy.
+    """
+    size, start = _read_varint(data, 1)
+    payload: Bytes = np.frombuffer(data, np.uint8)[start : start + size]
+    return payload, memoryview(data)[start + size :]
+
+
+def _split_buffers(payload: Bytes, sizes: Sequence[int]) -> list[Bytes]:
+    buffers, offset = [], 0
+    for size in sizes:
+        buffers.append(payload[offset : offset + size])
+        offset += size
+    return buffers
 
 
 def _varint(value: int) -> bytes:

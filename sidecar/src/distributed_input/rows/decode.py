@@ -1,7 +1,7 @@
-"""Runs of rows back into numpy arrays. The inverse of `distributed_input.rows.encode`.
+"""Decoding of runs of rows to numpy arrays: the inverse of `distributed_input.rows.encode`.
 
-Dense numbers of known shape are views of the buffers: they keep the buffers alive, and show
-what is written into them later.
+Dense numbers of known shape are views of the buffers. They keep the buffers alive, and later writes
+to the buffers change their values.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True, eq=False)
 class Ragged:
-    """A ragged tensor: flat values and, outermost first, the row splits of each level."""
+    """A ragged tensor: flat values, and the row splits of each level, outermost first."""
 
     values: Array
     row_splits: tuple[Array, ...]
@@ -39,25 +39,25 @@ class Sparse:
 
 
 def decode(spec: ElementSpec, rows: int | None, buffers: Sequence[Buffer]) -> Any:
-    """The rows of a run as one batch of numpy arrays, in the structure of the spec.
+    """Return the rows of a run as one batch of numpy arrays, in the structure of the spec.
 
     Args:
-      spec: of one row, or of a whole element.
-      rows: how many; each leaf gets a leading dimension of this size. None: the run is one whole
-        element, and no dimension is added.
-      buffers: the run's.
+      spec: spec of one row, or of a whole element.
+      rows: number of rows, which becomes the leading dimension of each leaf. None if the run is one
+        whole element; then no dimension is added.
+      buffers: buffers of the run.
 
     Returns:
-      Dense leaves are arrays (strings: arrays of bytes objects), others `Ragged` and `Sparse`.
+      Arrays for dense leaves, with bytes objects for strings. `Ragged` or `Sparse` for the others.
 
     Raises:
-      SpecError: a dense leaf of unknown dimensions differs over the rows; names it.
+      SpecError: rows differ in the shape of a dense leaf with unknown dimensions. Names the leaf.
     """
     return spec.unflatten(decode_leaves(spec, rows, buffers))
 
 
 def decode_leaves(spec: ElementSpec, rows: int | None, buffers: Sequence[Buffer]) -> list[Any]:
-    """As `decode`, the leaves in their order."""
+    """Return the leaves that `decode` would return, in the order of the spec."""
     source = iter(buffers)
     return [_DECODERS[leaf.kind](leaf, rows, source) for leaf in spec.leaves]
 
@@ -90,15 +90,15 @@ def _common_dims(leaf: Leaf, rows: int, flat: npt.NDArray[np.int32]) -> tuple[in
         other = dims[(dims != dims[0]).any(axis=1).argmax()]
         raise SpecError(
             f"{leaf.label}: rows of one batch have shapes {tuple(dims[0].tolist())} and"
-            f" {tuple(other.tolist())}: pad or resize them in the dataset, make them ragged"
-            " (ragged_batch, tf.RaggedTensor), or batch inside the dataset and give no global"
-            " batch size"
+            f" {tuple(other.tolist())}. Pad or resize them in the dataset, make them ragged"
+            " (ragged_batch, tf.RaggedTensor), or batch inside the dataset and set no global"
+            " batch size."
         )
     return tuple(dims[0].tolist())
 
 
 def _ragged(leaf: Leaf, rows: int | None, source: Iterator[Buffer]) -> Ragged | Array:
-    outer: npt.NDArray[Any] | None = None  # items of each row at its outermost level
+    outer: npt.NDArray[Any] | None = None  # number of items of each row at the outermost level
     splits = []
     splits_dtype = np.dtype(leaf.row_splits_dtype)
     for _ in range(leaf.ragged_rank):
@@ -132,7 +132,7 @@ _DECODERS = {"dense": _dense, "ragged": _ragged, "sparse": _sparse}
 
 
 def _values(leaf: Leaf, source: Iterator[Buffer]) -> tuple[Array, Array]:
-    """The flat items of a variable column, and how many each row has."""
+    """Return the flat items of a variable-width column, and the number of items of each row."""
     sizes, data = row_lengths(next(source)), as_bytes(next(source))
     if not leaf.is_string:
         dtype = numpy_dtype(leaf.dtype)
@@ -151,6 +151,6 @@ def _strings(lengths: npt.NDArray[np.uint32], data: Bytes) -> Array:
     raw = data.tobytes()
     ends = _splits(lengths, np.dtype(np.int64)).tolist()
     out = np.empty(len(lengths), object)
-    # Item by item: numpy's own strings would lose trailing NULs.
+    # One bytes object for each item: numpy's string types remove trailing NULs.
     out[:] = [raw[start:end] for start, end in pairwise(ends)]
     return out

@@ -1,8 +1,8 @@
-"""Row digests: what shows that a split, run again, makes the same rows.
+"""Row digests, which show whether a split that runs again produces the same rows.
 
-A row's digest is a 64-bit hash of its raw bytes and of its index in the split. The digest of
-a run of rows is their sum, so it does not depend on how rows were cut into blocks, and a
-sidecar adds up what it delivered without looking at a byte of it.
+A row's digest is a 64-bit hash of its bytes and its index in the split. `prefix.Prefix` adds the
+digests of consecutive rows. The sum does not depend on how rows were cut into blocks, so a sidecar
+computes it without reading the rows.
 """
 
 from __future__ import annotations
@@ -16,40 +16,40 @@ from numpy.typing import NDArray
 from distributed_input.api.hashing import mix
 from distributed_input.rows.runs import Bytes
 
-_VECTOR_BYTES = 512  # rows up to this are hashed all at once; longer ones one by one
+_VECTOR_BYTES = 512  # rows up to this size are hashed together, larger rows one by one
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
 _MIX_2 = np.uint64(0x94D049BB133111EB)
-# Odd, so that no bit of a word is lost; of our own making, so that every version agrees.
+# Odd numbers, so that no bit of a word is lost. Computed here, so that every version has the same.
 _WEIGHTS = np.array([mix(i) | 1 for i in range(_VECTOR_BYTES // 8)], np.uint64)
 
 
 def row_digests(
     widths: Sequence[int | None], buffers: Sequence[Bytes], rows: int, first_row: int
 ) -> NDArray[np.uint64]:
-    """uint64[rows]: the digests of a run of rows.
+    """Return the digest of each row of a run, as uint64[rows].
 
     Args:
-        widths: per column its bytes a row, or None where that varies.
-        buffers: the run's, 1-D uint8.
-        rows: how many.
-        first_row: index in the split of the first.
+        widths: for each column its bytes in a row, or None if the column is variable-width.
+        buffers: 1-D uint8 buffers of the run.
+        rows: number of rows.
+        first_row: index of the first row in the split.
     """
     total = np.zeros(rows, np.uint64)
     at = 0
     for width in widths:
         if width is not None:
-            column = _fixed(buffers[at], rows, width)
+            column = _hash_fixed(buffers[at], rows, width)
             at += 1
         else:
-            column = _variable(buffers[at].view(np.uint32), buffers[at + 1])
+            column = _hash_variable(buffers[at].view(np.uint32), buffers[at + 1])
             at += 2
-        total = _mixed(total) + column
+        total = _mix_bits(total) + column
     index = np.arange(first_row, first_row + rows, dtype=np.uint64)
-    return _mixed(total ^ (index * _GOLDEN + _GOLDEN))
+    return _mix_bits(total ^ (index * _GOLDEN + _GOLDEN))
 
 
-def _fixed(data: Bytes, rows: int, width: int) -> NDArray[np.uint64]:
+def _hash_fixed(data: Bytes, rows: int, width: int) -> NDArray[np.uint64]:
     if width > _VECTOR_BYTES:
         view = memoryview(data)
         hashes = (xxhash.xxh3_64_intdigest(view[i * width : (i + 1) * width]) for i in range(rows))
@@ -64,7 +64,7 @@ def _fixed(data: Bytes, rows: int, width: int) -> NDArray[np.uint64]:
     return np.asarray((matrix * _WEIGHTS[:words]).sum(axis=1, dtype=np.uint64))
 
 
-def _variable(lengths: NDArray[np.uint32], data: Bytes) -> NDArray[np.uint64]:
+def _hash_variable(lengths: NDArray[np.uint32], data: Bytes) -> NDArray[np.uint64]:
     view = memoryview(data)
     ends = np.cumsum(lengths, dtype=np.int64).tolist()
     starts = [0, *ends]
@@ -74,7 +74,7 @@ def _variable(lengths: NDArray[np.uint32], data: Bytes) -> NDArray[np.uint64]:
     return np.fromiter(hashes, np.uint64, len(lengths))
 
 
-def _mixed(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
+def _mix_bits(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
     values = (values ^ (values >> np.uint64(30))) * _MIX_1
     values = (values ^ (values >> np.uint64(27))) * _MIX_2
     return values ^ (values >> np.uint64(31))

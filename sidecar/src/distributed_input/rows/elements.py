@@ -1,12 +1,6 @@
-"""How the rows of a dataset look: leaves, their physical columns, and the spec of both.
+"""Specs of rows and elements: their structure, leaves and physical columns.
 
-A *row* is the unit that is cut, counted and checked. Its leaves are laid out in columns of two
-kinds, fixed (so many bytes a row) and variable (a length a row, then the bytes), so that whoever
-moves rows needs to know the columns only. A *run* of n rows is a list of 1-D byte buffers, in the
-order of the columns: for a fixed column one buffer of n * row_bytes; for a variable one two, the
-uint32 byte lengths of the n rows, then their bytes. All numbers are little endian.
-
-No TensorFlow here: `distributed_input.tfdata.spec` converts from and to TensorFlow's specs.
+The package's docstring describes the layout of rows in columns and buffers.
 """
 
 from __future__ import annotations
@@ -24,7 +18,7 @@ from distributed_input.rows import structure as nested
 
 try:
     import ml_dtypes
-except ImportError:  # comes with TensorFlow; without it such leaves are read as unsigned integers
+except ImportError:  # installed with TensorFlow; without it, its types are read as integers
     ml_dtypes = None
 
 _NATIVE = frozenset(
@@ -45,8 +39,16 @@ _VERSION = 1
 
 
 def numpy_dtype(name: str) -> np.dtype[Any]:
-    """The numpy type of a leaf's numbers: its own, or unsigned integers of the same width where
-    it is one of `ml_dtypes` (bfloat16, float8...) and that package is not installed.
+    """Return the numpy type of a leaf's numbers.
+
+    For a type of `ml_dtypes` (bfloat16, float8, ...) it is an unsigned integer of the same width if
+    that package is not installed.
+
+    Args:
+      name: TensorFlow's name of the type.
+
+    Raises:
+      SpecError: there is no numpy type of this name.
     """
     if name in _NATIVE:
         return np.dtype(name)
@@ -59,35 +61,40 @@ def numpy_dtype(name: str) -> np.dtype[Any]:
 
 
 def is_supported_dtype(name: str) -> bool:
-    """True of the types that a leaf may have."""
+    """Return whether a leaf may have this type."""
     return name == "string" or name in _NATIVE or name in _EXTENDED
 
 
 @dataclass(frozen=True)
 class Column:
-    """A physical column: `row_bytes` for each row, or None where rows have lengths of their own."""
+    """A physical column of rows.
+
+    Attributes:
+      name: path of the leaf, with a suffix for auxiliary columns ("x:lengths").
+      row_bytes: bytes of each row of a fixed-width column; None for a variable-width column.
+    """
 
     name: str
     row_bytes: int | None
 
     @property
     def buffers(self) -> int:
-        """How many buffers it takes in a run."""
+        """Return the number of buffers that the column has in a run."""
         return 1 if self.row_bytes is not None else 2
 
 
 @dataclass(frozen=True)
 class Leaf:
-    """One tensor of a row: what TensorFlow calls a component.
+    """One tensor of a row, which TensorFlow calls a component.
 
     Attributes:
-      path: where it is in the structure ("image", "1", "x/y"); empty where it is all there is.
+      path: position in the structure ("image", "1", "x/y"); empty if the row is this leaf.
       kind: "dense", "ragged" or "sparse".
       dtype: TensorFlow's name of the type ("float32", "string", ...).
-      shape: of a row, None for unknown sizes. Ragged: the full shape.
-      ragged_rank: partitioned dimensions of a ragged row; 0 is a row of a ragged batch of rank 1,
-        a vector whose length differs from row to row.
-      row_splits_dtype: "int32" or "int64", ragged only.
+      shape: shape in one row, with None for unknown sizes. For a ragged leaf, the full shape.
+      ragged_rank: number of partitioned dimensions of a ragged row. 0 is a row of a ragged batch
+        of rank 1: a vector whose length differs between rows.
+      row_splits_dtype: "int32" or "int64"; used by ragged leaves only.
     """
 
     path: str
@@ -102,8 +109,8 @@ class Leaf:
             raise SpecError(f"{self.label}: unknown kind {self.kind!r}")
         if not is_supported_dtype(self.dtype):
             raise SpecError(
-                f"{self.label} has type {self.dtype}, which cannot be sent: cast it in a map, or"
-                " drop it"
+                f"{self.label} has type {self.dtype}, which cannot be sent. Cast it or remove it"
+                " in a map."
             )
         if self.kind == "ragged":
             self._check_ragged()
@@ -116,12 +123,12 @@ class Leaf:
         if not self.shape or None in self.inner_shape or 0 in self.inner_shape:
             raise SpecError(
                 f"{self.label}: the dimensions after the last ragged one must be known and not 0,"
-                f" shape is {self.shape}: give them with tf.ensure_shape"
+                f" but the shape is {self.shape}. Set them with tf.ensure_shape."
             )
 
     @property
     def label(self) -> str:
-        """How messages name it."""
+        """Return the name of the leaf in error messages."""
         return f"component {self.path!r}" if self.path else "the element"
 
     @property
@@ -130,28 +137,28 @@ class Leaf:
 
     @property
     def is_static(self) -> bool:
-        """Dense, and every size known."""
+        """Return whether the leaf is dense and all its sizes are known."""
         return self.kind == "dense" and None not in self.shape
 
     @property
     def inner_shape(self) -> tuple[int | None, ...]:
-        """Ragged: the dimensions of one item of the flat values."""
+        """Return the shape of one item of a ragged leaf's flat values."""
         return self.shape[self.ragged_rank + 1 :]
 
     @property
     def itemsize(self) -> int:
-        """Bytes of one number."""
+        """Return the bytes of one number."""
         return numpy_dtype(self.dtype).itemsize
 
     @property
     def size(self) -> int:
-        """Items in a row of a static leaf; items in one flat value of a ragged one."""
+        """Return the items in a row of a static leaf, or in one flat value of a ragged leaf."""
         sizes = self.inner_shape if self.kind == "ragged" else self.shape
         return math.prod(size for size in sizes if size is not None)
 
     @functools.cached_property
     def columns(self) -> tuple[Column, ...]:
-        """Its physical columns in their order."""
+        """Return the physical columns of the leaf, in their order."""
         name = self.path or "element"
         values = [Column(name, None)]
         if self.is_string:
@@ -169,15 +176,15 @@ class Leaf:
         return (Column(name, self.itemsize * self.size),)
 
     def unbatched(self) -> Leaf:
-        """The leaf of one row, where this is the leaf of a batch of rows.
+        """Return the leaf of one row, if this is the leaf of a batch of rows.
 
         Raises:
-          SpecError: it is a scalar.
+          SpecError: the leaf is a scalar.
         """
         if not self.shape:
             raise SpecError(
-                f"{self.label} is a scalar and has no batch dimension: every component of a batched"
-                " dataset needs one; drop the component, or give no global batch size"
+                f"{self.label} is a scalar and has no batch dimension. Every component of a batched"
+                " dataset needs one. Remove the component, or set no global batch size."
             )
         if self.kind != "ragged":
             return replace(self, shape=self.shape[1:])
@@ -188,9 +195,12 @@ class Leaf:
 
 @dataclass(frozen=True)
 class ElementSpec:
-    """The spec of a row, or of a whole element: its structure and its leaves.
+    """The spec of a row or of a whole element.
 
-    `structure` is nested as `distributed_input.rows.structure` says; numbers in it index `leaves`.
+    Attributes:
+      structure: nested structure as in `distributed_input.rows.structure`; its numbers are indices
+        of `leaves`.
+      leaves: leaves in the order of `tf.nest`.
     """
 
     structure: Any
@@ -198,37 +208,37 @@ class ElementSpec:
 
     @functools.cached_property
     def columns(self) -> tuple[Column, ...]:
-        """The physical columns of all leaves, in order."""
+        """Return the physical columns of all leaves, in their order."""
         return tuple(column for leaf in self.leaves for column in leaf.columns)
 
     @property
     def buffer_count(self) -> int:
-        """How many buffers a run has."""
+        """Return the number of buffers of a run."""
         return sum(column.buffers for column in self.columns)
 
     @property
     def is_static(self) -> bool:
-        """Every leaf is dense with known sizes."""
+        """Return whether every leaf is dense and all sizes are known."""
         return all(leaf.is_static for leaf in self.leaves)
 
     def unbatched(self) -> ElementSpec:
-        """The spec of a row, where this is the spec of a batch of rows.
+        """Return the spec of a row, if this is the spec of a batch of rows.
 
         Raises:
-          SpecError: a leaf is a scalar; names it.
+          SpecError: a leaf is a scalar. Names the leaf.
         """
         return ElementSpec(self.structure, tuple(leaf.unbatched() for leaf in self.leaves))
 
     def flatten(self, element: Any) -> list[Any]:
-        """The leaves of an element of this structure, in order. Raises SpecError if it is not."""
+        """Return the leaves of an element, in order. Raises SpecError if its structure differs."""
         return nested.flatten(self.structure, element)
 
     def unflatten(self, leaves: list[Any] | tuple[Any, ...], none: Any = None) -> Any:
-        """An element of this structure with these leaves; `none` stands for None."""
+        """Return an element of this structure with these leaves, and `none` in place of None."""
         return nested.unflatten(self.structure, leaves.__getitem__, none)
 
     def to_json(self) -> str:
-        """Compact JSON, the same for equal specs; `from_json` reads it."""
+        """Return compact JSON, which is the same for equal specs."""
         leaves = [
             [leaf.path, leaf.kind, leaf.dtype, leaf.shape]
             + ([leaf.ragged_rank, leaf.row_splits_dtype] if leaf.kind == "ragged" else [])
@@ -239,10 +249,10 @@ class ElementSpec:
 
     @staticmethod
     def from_json(text: str) -> ElementSpec:
-        """Reads `to_json`'s text.
+        """Return the spec in the text that `to_json` returned.
 
         Raises:
-          SpecError: it is not one, or of a later version.
+          SpecError: the text is not a spec, or its version is not supported.
         """
         try:
             plain = json.loads(text)
@@ -256,6 +266,6 @@ class ElementSpec:
         except (ValueError, KeyError, TypeError) as error:
             raise SpecError(f"not an element spec: {error}: {text[:80]!r}") from error
         raise SpecError(
-            f"element spec of version {version}, this is {_VERSION}: use the same release of"
-            " distributed-input in trainers, sidecars and workers"
+            f"element spec has version {version}, this release supports {_VERSION}. Use the same"
+            " release of distributed-input in trainers, sidecars and workers."
         )

@@ -1,8 +1,8 @@
-"""Elements of a dataset into runs of rows: the worker's side.
+"""Encoding of a dataset's elements as runs of rows. Used by workers.
 
-Values may be eager tensors or numpy: whatever has `__array__`, `flat_values` and
-`nested_row_splits`, or `indices`, `values` and `dense_shape`. Dense numbers are not copied: the
-buffers are views that keep the tensor alive.
+Values may be eager tensors or numpy arrays: any value with `__array__`, with `flat_values` and
+`nested_row_splits`, or with `indices`, `values` and `dense_shape`. Dense numbers are not copied.
+The buffers are views that keep the tensor alive.
 """
 
 from __future__ import annotations
@@ -23,15 +23,16 @@ Encoder: TypeAlias = Callable[[Any], tuple[int, list[Bytes]]]
 
 
 def make_encoder(spec: ElementSpec, batched: bool) -> Encoder:
-    """The function that lays elements out as runs.
+    """Return the function that encodes elements as runs.
 
     Args:
-      spec: of a row, or of a whole element.
-      batched: an element is a batch of rows, each leaf with a leading dimension; else it is one.
+      spec: spec of a row. If elements are not batches, the spec of an element.
+      batched: whether an element is a batch of rows, so that each leaf has a leading dimension.
+        Otherwise an element is one row.
 
     Returns:
-      A function from an element to its number of rows and the run's buffers. It raises SpecError
-      where the element does not fit the spec, and names the component.
+      A function from an element to its number of rows and the buffers of the run. It raises
+      SpecError, which names the component, if the element does not match the spec.
     """
     leaves = [(leaf, _ENCODERS[leaf.kind]) for leaf in spec.leaves]
 
@@ -43,8 +44,8 @@ def make_encoder(spec: ElementSpec, batched: bool) -> Encoder:
             count, parts = encoder(leaf, value, batched)
             if rows not in (-1, count):
                 raise SpecError(
-                    f"{leaf.label} has {count} rows where {spec.leaves[0].label} has {rows}: every"
-                    " component of a batch needs the same number"
+                    f"{leaf.label} has {count} rows and {spec.leaves[0].label} has {rows}. Every"
+                    " component of a batch needs the same number of rows."
                 )
             rows = count
             buffers += parts
@@ -60,7 +61,7 @@ def _dense(leaf: Leaf, value: Any, batched: bool) -> tuple[int, list[Bytes]]:
     shape = array.shape[1:] if batched else array.shape
     rows = array.shape[0] if batched and array.ndim else 1
     if (batched and not array.ndim) or not _fits(leaf.shape, shape):
-        raise _misfit(leaf, array.shape, batched)
+        raise _shape_error(leaf, array.shape, batched)
     if leaf.is_static:
         if not leaf.is_string:
             return rows, [_bytes(array)]
@@ -73,7 +74,7 @@ def _dense(leaf: Leaf, value: Any, batched: bool) -> tuple[int, list[Bytes]]:
 
 
 def _dense_from_ragged(leaf: Leaf, value: Any, batched: bool) -> tuple[int, list[Bytes]]:
-    """Rows whose first dimension is unknown, as `Dataset.ragged_batch` gives them."""
+    """Encode rows whose first dimension is unknown, as `Dataset.ragged_batch` returns them."""
     flat, splits = _ragged_parts(leaf, value)
     inner: Any = leaf.shape[1:]
     if not batched or leaf.shape[:1] != (None,) or len(splits) != 1 or inner != flat.shape[1:]:
@@ -92,7 +93,7 @@ def _ragged(leaf: Leaf, value: Any, batched: bool) -> tuple[int, list[Bytes]]:
             f" expected {leaf.ragged_rank + batched} and {leaf.inner_shape}"
         )
     outer = len(splits[0]) - 1 if splits else len(flat)
-    if batched:  # where the rows begin and end, among the items of the next level
+    if batched:  # row i is the items [ends[i], ends[i + 1]) of the next level
         ends, splits = splits[0], splits[1:]
     else:
         ends = np.array([0, outer])
@@ -111,13 +112,13 @@ def _sparse(leaf: Leaf, value: Any, batched: bool) -> tuple[int, list[Bytes]]:
     indices, shape = (np.asarray(it, np.int64) for it in (value.indices, value.dense_shape))
     values = _array(leaf, value.values)
     if not _fits(((None,) if batched else ()) + leaf.shape, shape.tolist()):
-        raise _misfit(leaf, tuple(shape.tolist()), batched)
+        raise _shape_error(leaf, tuple(shape.tolist()), batched)
     if not batched:
         ends = np.array([0, len(values)])
         return 1, _sparse_buffers(leaf, shape, indices, values, ends)
     rows = int(shape[0])
     row = indices[:, 0]
-    if (row[1:] < row[:-1]).any():  # sparse tensors may come in any order
+    if (row[1:] < row[:-1]).any():  # the indices of a sparse tensor may have any order
         order = np.argsort(row, kind="stable")
         indices, values, row = indices[order], values[order], row[order]
     ends = np.searchsorted(row, np.arange(rows + 1))
@@ -139,7 +140,7 @@ _ENCODERS: dict[str, Callable[[Leaf, Any, bool], tuple[int, list[Bytes]]]] = {
 
 
 def _values(leaf: Leaf, flat: Array, ends: Array) -> list[Bytes]:
-    """The variable columns of items whose rows begin and end at `ends`, int[n + 1]."""
+    """Return the variable-width columns of items; row i is the items [ends[i], ends[i + 1])."""
     flat = flat[ends[0] : ends[-1]]
     counts = np.diff(ends)
     if not leaf.is_string:
@@ -153,40 +154,43 @@ def _values(leaf: Leaf, flat: Array, ends: Array) -> list[Bytes]:
 
 
 def _array(leaf: Leaf, value: Any) -> Array:
-    """The value as an array of the leaf's type; no copy where it is one."""
-    is_array = hasattr(value, "__array__")
+    """Return the value as an array of the leaf's type, without a copy if it is one."""
     if leaf.is_string:
-        array = value.__array__() if is_array else value
-        if not isinstance(array, np.ndarray):  # a scalar tensor gives bytes
-            array = np.asarray(array, object)
-        if array.dtype.kind not in "OSU":
-            raise SpecError(f"{leaf.label} is {array.dtype.name}, expected strings")
-        return array
+        return _string_array(leaf, value)
     dtype = numpy_dtype(leaf.dtype)
-    if not is_array:
+    if not hasattr(value, "__array__"):
         try:
             return np.asarray(value, dtype)
         except (TypeError, ValueError, OverflowError) as error:
-            raise SpecError(f"{leaf.label} is no array of {leaf.dtype}: {error}") from error
-    array = value.__array__()
+            raise SpecError(f"{leaf.label} is not an array of {leaf.dtype}: {error}") from error
+    array: Array = value.__array__()
     if array.dtype == dtype:
         return array
-    if array.dtype.name == dtype.name:  # of another byte order
+    if array.dtype.name == dtype.name:  # in another byte order
         return array.astype(dtype)
-    raise SpecError(f"{leaf.label} is {array.dtype.name}, expected {leaf.dtype}: cast it in a map")
+    raise SpecError(f"{leaf.label} is {array.dtype.name}, expected {leaf.dtype}. Cast it in a map.")
+
+
+def _string_array(leaf: Leaf, value: Any) -> Array:
+    value = value.__array__() if hasattr(value, "__array__") else value
+    # __array__ of a scalar string tensor returns bytes
+    array: Array = value if isinstance(value, np.ndarray) else np.asarray(value, object)
+    if array.dtype.kind not in "OSU":
+        raise SpecError(f"{leaf.label} is {array.dtype.name}, expected strings")
+    return array
 
 
 def _ragged_parts(leaf: Leaf, value: Any) -> tuple[Array, list[Array]]:
-    """Flat values and row splits, outermost first."""
+    """Return the flat values and the row splits, outermost first."""
     if isinstance(value, Ragged):
         return _array(leaf, value.values), list(value.row_splits)
     if hasattr(value, "nested_row_splits"):
         splits = [np.asarray(level) for level in value.nested_row_splits]
         return _array(leaf, value.flat_values), splits
-    array = _array(leaf, value)  # dense where ragged is expected: every row is as long
+    array = _array(leaf, value)  # a dense value for a ragged leaf: all rows have the same length
     levels = array.ndim - 1 - len(leaf.inner_shape)
     if levels < 0:
-        raise _misfit(leaf, array.shape, False)
+        raise _shape_error(leaf, array.shape, False)
     splits = []
     for level in range(levels):
         outer = int(np.prod(array.shape[: level + 1]))
@@ -198,12 +202,12 @@ def _string_bytes(leaf: Leaf, array: Array) -> tuple[npt.NDArray[np.uint32], Byt
     items = array.reshape(-1).tolist()
     try:
         data = b"".join(items)
-    except TypeError:  # text among them
+    except TypeError:  # some items are str
         items = [item.encode() if isinstance(item, str) else item for item in items]
         try:
             data = b"".join(items)
         except TypeError:
-            raise SpecError(f"{leaf.label} holds other things than strings") from None
+            raise SpecError(f"{leaf.label} has values that are not strings") from None
     lengths = np.fromiter(map(len, items), np.uint32, len(items))
     return lengths, np.frombuffer(data, np.uint8)
 
@@ -220,16 +224,16 @@ def _ends(lengths: Array) -> Array:
 
 def _row_bytes(leaf: Leaf, sizes: Array) -> Bytes:
     if sizes.size and sizes.max() >= 1 << 32:
-        raise SpecError(f"{leaf.label}: a row of {sizes.max()} bytes, at most 4 GiB can be sent")
+        raise SpecError(f"{leaf.label}: a row has {sizes.max()} bytes, the maximum is 4 GiB")
     return _bytes(sizes.astype(np.uint32))
 
 
 def _fits(expected: tuple[int | None, ...], shape: Any) -> bool:
     return len(expected) == len(shape) and all(
-        want is None or want == size for want, size in zip(expected, shape, strict=True)
+        known is None or known == size for known, size in zip(expected, shape, strict=True)
     )
 
 
-def _misfit(leaf: Leaf, shape: tuple[int, ...], batched: bool) -> SpecError:
+def _shape_error(leaf: Leaf, shape: tuple[int, ...], batched: bool) -> SpecError:
     rows = "a batch of rows" if batched else "a row"
     return SpecError(f"{leaf.label} has shape {shape}, expected {rows} of shape {leaf.shape}")

@@ -1,4 +1,4 @@
-"""The rows of a split before a position, by their digest."""
+"""The first rows of a split, identified by their digest."""
 
 from __future__ import annotations
 

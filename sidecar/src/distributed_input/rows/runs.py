@@ -1,7 +1,7 @@
-"""Cutting runs of rows, with no knowledge of what the rows mean.
+"""Runs of rows: types of their buffers, and slices of a run.
 
-A run is a list of buffers laid out as `distributed_input.rows.elements` says. Slices are views:
-nothing is copied.
+The package's docstring describes the layout. Slices are views; nothing is copied and no value is
+read.
 """
 
 from __future__ import annotations
@@ -15,25 +15,32 @@ import numpy.typing as npt
 from distributed_input.rows.elements import Column
 
 Bytes: TypeAlias = npt.NDArray[np.uint8]
-Buffer: TypeAlias = Any  # a 1-D uint8 array, or anything with the buffer protocol (bytes, ...)
+Buffer: TypeAlias = Any  # a 1-D uint8 array, or an object with the buffer protocol (bytes, ...)
 
 
 def as_bytes(buffer: Buffer) -> Bytes:
-    """The buffer as a 1-D uint8 array that shares, and keeps alive, its memory."""
+    """Return the buffer as a 1-D uint8 array that shares its memory and keeps it alive."""
     if isinstance(buffer, np.ndarray):
         return buffer if buffer.dtype == np.uint8 else buffer.reshape(-1).view(np.uint8)
     return np.frombuffer(buffer, np.uint8)
 
 
 def row_lengths(buffer: Buffer) -> npt.NDArray[np.uint32]:
-    """The first buffer of a variable column: bytes of each row."""
+    """Return the bytes of each row, from the first buffer of a variable-width column."""
     return as_bytes(buffer).view(np.uint32)
 
 
 def slice_run(
     columns: Sequence[Column], buffers: Sequence[Buffer], start: int, stop: int
 ) -> list[Bytes]:
-    """Rows [start, stop) of a run, as views."""
+    """Return rows [start, stop) of a run, as views.
+
+    Args:
+        columns: columns of the row spec.
+        buffers: buffers of the run.
+        start: index in the run of the first row.
+        stop: index in the run of the row after the last one.
+    """
     out: list[Bytes] = []
     at = 0
     for column in columns:

@@ -1,7 +1,8 @@
-"""Nested structures: what holds the leaves of an element.
+"""Nested structures, which hold the leaves of an element.
 
-A structure is a dict (string or integer keys), tuple, list, namedtuple, None, or a leaf's
-number. Leaves are numbered in the order of `tf.nest`: the keys of dicts sorted, None none.
+A structure is a dict (with string or integer keys), tuple, list, namedtuple, None, or the number of
+a leaf. Leaves are numbered in the order of `tf.nest`: dicts in the order of their sorted keys, and
+None has no leaf.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ Structure: TypeAlias = Any  # dict | tuple | list | namedtuple | None | int, nes
 
 
 def is_namedtuple(value: object) -> bool:
-    """True of instances of `collections.namedtuple` and `typing.NamedTuple` classes."""
+    """Return whether a value is of a `collections.namedtuple` or `typing.NamedTuple` class."""
     return isinstance(value, tuple) and hasattr(type(value), "_fields")
 
 
@@ -34,10 +35,17 @@ def build(
     list_is_leaf: bool = False,
     path: str = "",
 ) -> Structure:
-    """The structure of `value`; `leaf(path, value)` is asked for the number of each leaf.
+    """Return the structure of `value`.
+
+    Args:
+      value: a nested value.
+      leaf: called with the path and value of each leaf; returns the number of the leaf.
+      is_none: returns whether a value counts as None.
+      list_is_leaf: whether a list is one leaf.
+      path: path of `value`, for error messages.
 
     Raises:
-      SpecError: a dict's key is neither string nor integer, or keys of both kinds meet.
+      SpecError: a dict has keys other than strings or integers, or keys of both types.
     """
 
     def inner(name: object, item: Any) -> Structure:
@@ -62,17 +70,22 @@ def _sorted_keys(value: Mapping[Any, Any], path: str) -> list[Any]:
     kinds = {type(key) for key in value}
     if not (kinds <= {str} or kinds <= {int}):
         raise SpecError(
-            f"component {path or 'of the element'!r}: keys of a dict must all be strings (or all"
-            f" integers), found {sorted(kind.__name__ for kind in kinds)}: rename them in a map"
+            f"component {path or 'of the element'!r}: keys of a dict must all be strings or all be"
+            f" integers, found {sorted(kind.__name__ for kind in kinds)}. Rename them in a map."
         )
     return sorted(value)
 
 
 def flatten(structure: Structure, value: Any, path: str = "") -> list[Any]:
-    """The leaves of `value` in their order; `value` must have the given structure.
+    """Return the leaves of `value` in their order.
+
+    Args:
+      structure: the structure that `value` must have.
+      value: a nested value.
+      path: path of `value`, for error messages.
 
     Raises:
-      SpecError: it has another structure; names the place.
+      SpecError: `value` has another structure. Names the component.
     """
     out: list[Any] = []
     _flatten(structure, value, path, out)
@@ -107,7 +120,7 @@ def _pairs(structure: Structure, value: Any, path: str) -> list[tuple[Any, Struc
 
 
 def unflatten(structure: Structure, leaves: Callable[[int], Any], none: Any = None) -> Any:
-    """The structure with `leaves(i)` in place of leaf i, and `none` in place of None."""
+    """Return the structure with `leaves(i)` in place of leaf i, and `none` in place of None."""
     if isinstance(structure, int):
         return leaves(structure)
     if structure is None:
@@ -121,7 +134,7 @@ def unflatten(structure: Structure, leaves: Callable[[int], Any], none: Any = No
 
 
 def to_plain(structure: Structure) -> Any:
-    """As values that JSON can hold; `from_plain` reads them."""
+    """Return the structure as values that JSON supports."""
     if structure is None or isinstance(structure, int):
         return structure
     if isinstance(structure, dict):
@@ -133,7 +146,10 @@ def to_plain(structure: Structure) -> Any:
 
 
 def from_plain(plain: Any) -> Structure:
-    """The inverse of `to_plain`; namedtuples become like-named classes of this process."""
+    """Return the structure that `to_plain` converted.
+
+    Namedtuples become instances of classes that this process creates with the same name and fields.
+    """
     if plain is None or isinstance(plain, int):
         return plain
     if "d" in plain:

@@ -17,17 +17,18 @@ def load(file: Path, workers: int | None = None, parallelism: int | None = None)
     ConfigError with one line that names file, field and remedy.
     """
     try:
-        from distributed_input.api.resource import load as loader
+        from distributed_input.api.resource.data_plane import data_plane_config
+        from distributed_input.api.resource.load import load_all
     except ImportError as error:
         raise ConfigError(
             f"reading {file} needs the resource's definition ({error}): "
             "pip install 'distributed-input[run]'"
         ) from error
     try:
-        resources = loader.load_all(file)
+        resources = load_all(file)
     except (OSError, ValueError) as error:
         raise ConfigError(str(error)) from error
-    inputs = [_input(one, loader.data_plane_config(one), workers, parallelism) for one in resources]
+    inputs = [_input(one, data_plane_config(one), workers, parallelism) for one in resources]
     names = [one.name for one in inputs]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:  # in two namespaces, which this machine does not have

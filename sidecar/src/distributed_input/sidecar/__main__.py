@@ -1,4 +1,4 @@
-"""`python -m distributed_input.sidecar`."""
+"""Entry point of `python -m distributed_input.sidecar`."""
 
 import sys
 

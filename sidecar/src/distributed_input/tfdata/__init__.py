@@ -1,4 +1,4 @@
-"""Everything of tf.data: specs, rows in and out of tensors, and graphs of datasets.
+"""tf.data graphs: export, sharding, seeds, and conversion of element specs.
 
-Modules here know nothing of the network, of positions, or of who consumes what.
+Modules here do not use the network, and do not depend on positions or consumers.
 """

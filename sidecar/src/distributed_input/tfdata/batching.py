@@ -1,4 +1,4 @@
-"""Many rows in one element, whatever the elements of the dataset are."""
+"""Batch a dataset's rows into elements of a given size."""
 
 from __future__ import annotations
 
@@ -8,20 +8,22 @@ from distributed_input.rows.elements import ElementSpec, Leaf
 
 
 def can_batch(spec: ElementSpec, batched: bool) -> bool:
-    """Whether `batch_rows` gives the same rows as they come in the dataset's own elements."""
+    """Return whether `batch_rows` keeps the rows of the dataset unchanged."""
     return spec.is_static if batched else all(map(_can_batch, spec.leaves))
 
 
 def batch_rows(
     dataset: tf.data.Dataset, spec: ElementSpec, batched: bool, rows: int
 ) -> tf.data.Dataset:
-    """The dataset with so many rows an element, the last may have fewer; for `make_encoder`.
+    """Return the dataset with `rows` rows in each element, for `make_encoder`.
+
+    The last element may have fewer rows.
 
     Args:
-      dataset: of rows, or of batches of them: those that are not smaller stay as they are.
-      spec: of a row; `can_batch` is true of it.
+      dataset: of rows or of batches; batches with at least `rows` rows are not changed.
+      spec: of a row; `can_batch` must return True for it.
       batched: the dataset's elements are batches.
-      rows: in an element.
+      rows: the number of rows in an element.
     """
     if batched:
         first = tf.nest.flatten(dataset.element_spec)[0]
@@ -30,10 +32,10 @@ def batch_rows(
 
 
 def _rebatch(dataset: tf.data.Dataset, rows: int) -> tf.data.Dataset:
-    """As `Dataset.rebatch`, without its conversion of what is not dense.
+    """Rebatch a dataset of dense tensors.
 
-    There is nothing of that kind here, and it would trace a function for each split and call it for
-    each element.
+    `Dataset.rebatch` also converts components that are not dense: it would trace a function for
+    each split, and call it for each element.
     """
     spec = tf.nest.map_structure(
         lambda part: tf.TensorSpec([None, *part.shape[1:]], part.dtype), dataset.element_spec
@@ -47,14 +49,14 @@ def _rebatch(dataset: tf.data.Dataset, rows: int) -> tf.data.Dataset:
         output_shapes=[part.shape for part in parts],
     )
     rebatched = tf.data.experimental.from_variant(variant, spec)
-    # What the dataset's graph needs lives as long as the dataset: Python functions, say.
-    rebatched._of = dataset  # noqa: SLF001  an attribute of ours
+    # Resources of the dataset's graph, such as Python functions, live as long as the dataset.
+    rebatched._of = dataset  # noqa: SLF001  this package's attribute
     return rebatched
 
 
 def _can_batch(leaf: Leaf) -> bool:
     if leaf.kind == "ragged":
         return True
-    # A batch knows one shape: rows may differ in their first dimension, which becomes ragged.
+    # A batch has one shape. Only the first dimension of the rows may differ: it becomes ragged.
     unknown = leaf.shape[1:] if leaf.kind == "dense" else leaf.shape
     return None not in unknown

@@ -1,4 +1,4 @@
-"""From a trainer's dataset, or a function that makes one, to a job that workers can run."""
+"""Export a trainer's dataset, or a dataset_fn, as a job that workers can run."""
 
 from __future__ import annotations
 
@@ -14,40 +14,39 @@ from distributed_input.api.proto import types_pb2
 from distributed_input.assignment import jobs
 from distributed_input.assignment.jobs import DatasetFacts
 from distributed_input.rows.elements import ElementSpec
-from distributed_input.tfdata import ordering, sharding, tracing
-from distributed_input.tfdata.context import Context
-from distributed_input.tfdata.facts import GraphFacts, analyse
-from distributed_input.tfdata.graph import blob
-from distributed_input.tfdata.graph import graph as graphs
+from distributed_input.tfdata import determinism, sharding, user_code
+from distributed_input.tfdata.drop_remainder import disable_drop_remainder, with_unknown_batch_size
+from distributed_input.tfdata.graph import node_defs, packing, serialization
 from distributed_input.tfdata.graph.canonical import serialize
-from distributed_input.tfdata.graph.graph import GraphDef
+from distributed_input.tfdata.graph.node_defs import GraphDef
+from distributed_input.tfdata.graph_analysis import GraphAnalysis, analyze
+from distributed_input.tfdata.input_context import SplitInputContext
 from distributed_input.tfdata.random.seeds import reseed
-from distributed_input.tfdata.remainder import keep_remainder, of_any_size
-from distributed_input.tfdata.spec import from_tf, to_tf
+from distributed_input.tfdata.type_specs import from_tf, to_tf
 
 
 def export_job(draft: types_pb2.Job, dataset: Any) -> tuple[types_pb2.Job, bytes]:
-    """A trainer's dataset as a job and the bytes that workers need.
+    """Return a trainer's dataset as a job, and as the bytes that workers need.
 
     Args:
-      draft: what the resource says.
-      dataset: a tf.data.Dataset, to be split by the auto-shard policy in its options; or a
+      draft: the job as the resource defines it.
+      dataset: a tf.data.Dataset, which is split by the auto-shard policy in its options; or a
         dataset_fn, which is called once for every split.
 
     Returns:
-      The job, complete but for its dataset's id; the serialized GraphDataset, the same bytes
-      whenever the same program makes it.
+      The job without its dataset's id, and the serialized GraphDataset. The same program always
+      returns the same bytes.
 
     Raises:
       ConfigError: the dataset calls Python, or its policy cannot be applied.
-      DatasetFnError: dataset_fn failed, or gave datasets that cannot be sent or do not match.
-      SpecError: a component cannot be sent; names it.
+      DatasetFnError: dataset_fn failed, or its datasets cannot be sent or differ between splits.
+      SpecError: a component cannot be sent; the message names it.
     """
     export = _export_plain if isinstance(dataset, tf.data.Dataset) else _export_function
     job, packed = export(draft, dataset)
     for warning in job.warnings:
         python_warnings.warn(warning, stacklevel=4)
-    return job, graphs.to_bytes(packed)
+    return job, node_defs.to_bytes(packed)
 
 
 def open_split(
@@ -59,52 +58,54 @@ def open_split(
     epoch: int,
     folder: Path | None = None,
 ) -> tf.data.Dataset:
-    """The worker's side: one split of one epoch as a dataset of its own.
+    """Return one split of one epoch as a dataset, on a worker.
 
     Args:
-      dataset: as exported.
-      element_spec: of the dataset's elements (not of a row of them).
-      num_splits: of the job.
-      split: which one.
-      seed: of the job.
-      epoch: from 0.
-      folder: see `blob.restore`.
+      dataset: the exported dataset.
+      element_spec: of the dataset's elements, not of their rows.
+      num_splits: the job's number of splits.
+      split: the index of the split.
+      seed: the job's seed.
+      epoch: the index of the epoch, from 0.
+      folder: see `packing.restore`.
     """
-    graph_def = blob.load_bare(dataset, split)
+    graph_def = packing.load_bare(dataset, split)
     graph_def = sharding.shard(graph_def, dataset.shard_policy, num_splits, split)
     graph_def = reseed(graph_def, seed, epoch, split)
-    ordering.keep_order(graph_def)
-    blob.restore(graph_def, dataset, folder)
-    return graphs.instantiate(graph_def, to_tf(element_spec))
+    determinism.force_determinism(graph_def)
+    packing.restore(graph_def, dataset, folder)
+    return serialization.instantiate(graph_def, to_tf(element_spec))
 
 
 def _export_function(
     draft: types_pb2.Job, dataset_fn: Callable[..., Any]
 ) -> tuple[types_pb2.Job, types_pb2.GraphDataset]:
-    """Calls dataset_fn for the first split, to learn how many there are, and for the others."""
+    """Call dataset_fn for the first split, which determines their number, and for the others."""
 
-    def make(num_splits: int, split: int) -> tuple[GraphDef, Any, Context]:
-        context = Context(num_splits, split, partitions_of, draft.seed)
-        dataset = tracing.call(dataset_fn, context)
+    def trace(num_splits: int, split: int) -> tuple[GraphDef, Any, SplitInputContext]:
+        context = SplitInputContext(num_splits, split, partitions_of, draft.seed)
+        dataset = user_code.call_dataset_fn(dataset_fn, context)
         return serialize(dataset), dataset.element_spec, context
 
     def partitions_of(global_batch_size: int) -> int:
         return jobs.partitions_of_draft(draft, global_batch_size)
 
     guess = jobs.splits_of_draft(draft, jobs.partitions_of_draft(draft))
-    first, first_spec, context = make(guess, 0)
+    first, first_spec, context = trace(guess, 0)
     element = from_tf(first_spec)
-    told = analyse(first)
-    _refuse_python(told)
-    job, kept = _complete(draft, first, told, element, asked_batch=context.global_batch_size)
+    analysis = analyze(first)
+    _reject_python(analysis)
+    job, disabled = _complete(
+        draft, first, analysis, element, asked_batch=context.global_batch_size
+    )
     parts = [first] if job.num_splits == guess else []
     for split in range(len(parts), job.num_splits):
-        part, part_spec, _ = make(job.num_splits, split)
+        part, part_spec, _ = trace(job.num_splits, split)
         _check_spec(element, from_tf(part_spec), split)
-        if kept:
-            keep_remainder(part)
+        if disabled:
+            disable_drop_remainder(part)
         parts.append(part)
-    return job, blob.pack(parts)
+    return job, packing.pack(parts)
 
 
 def _export_plain(
@@ -112,12 +113,12 @@ def _export_plain(
 ) -> tuple[types_pb2.Job, types_pb2.GraphDataset]:
     element = from_tf(dataset.element_spec)
     prepared = sharding.prepare(dataset, lambda rows: jobs.partitions_of_draft(draft, rows))
-    told = analyse(prepared.graph_def)
-    _refuse_python(told)
+    analysis = analyze(prepared.graph_def)
+    _reject_python(analysis)
     job, _ = _complete(
         draft,
         prepared.graph_def,
-        told,
+        analysis,
         element,
         plain=True,
         policy=prepared.policy,
@@ -130,35 +131,39 @@ def _export_plain(
             f" dataset to keep 1/{job.num_splits} of it; read files and shard by FILE, or pass a"
             " dataset_fn"
         )
-    return job, blob.pack([prepared.graph_def], prepared.policy)
+    return job, packing.pack([prepared.graph_def], prepared.policy)
 
 
 def _complete(
-    draft: types_pb2.Job, graph_def: GraphDef, told: GraphFacts, element: ElementSpec, **facts: Any
+    draft: types_pb2.Job,
+    graph_def: GraphDef,
+    analysis: GraphAnalysis,
+    element: ElementSpec,
+    **facts: Any,
 ) -> tuple[types_pb2.Job, bool]:
-    """The job; and whether a drop_remainder was taken out of the graph for it."""
+    """Return the job, and whether drop_remainder was disabled in the graph for it."""
 
-    def complete(told: GraphFacts, element: ElementSpec) -> types_pb2.Job:
+    def complete(analysis: GraphAnalysis, element: ElementSpec) -> types_pb2.Job:
         return jobs.complete(
             draft,
             DatasetFacts(
                 element=element,
-                batched=told.batched,
-                static_batch=told.batch_size,
-                infinite=told.infinite,
+                batched=analysis.batched,
+                static_batch=analysis.batch_size,
+                infinite=analysis.infinite,
                 **facts,
             ),
         )
 
-    job = complete(told, element)
-    kept = bool(told.drop_remainder and job.batched and keep_remainder(graph_def))
-    if kept:
-        told = analyse(graph_def)
-        job = complete(told, of_any_size(element))
+    job = complete(analysis, element)
+    disabled = bool(analysis.drop_remainder and job.batched and disable_drop_remainder(graph_def))
+    if disabled:
+        analysis = analyze(graph_def)
+        job = complete(analysis, with_unknown_batch_size(element))
         if job.remainder == types_pb2.KEEP:
             job.remainder = types_pb2.DROP
-    job.warnings.extend(warnings_of(told, job.num_splits))
-    return job, kept
+    job.warnings.extend(warnings_of(analysis, job.num_splits))
+    return job, disabled
 
 
 def _check_spec(expected: ElementSpec, found: ElementSpec, split: int) -> None:
@@ -166,19 +171,19 @@ def _check_spec(expected: ElementSpec, found: ElementSpec, split: int) -> None:
         return
     if found.structure != expected.structure or len(found.leaves) != len(expected.leaves):
         raise DatasetFnError(
-            f"dataset_fn gives elements {to_tf(found)} for split {split}, and {to_tf(expected)} for"
-            " split 0: they must be the same"
+            f"dataset_fn returns elements {to_tf(found)} for split {split}, and {to_tf(expected)}"
+            " for split 0: they must be the same"
         )
     pairs = zip(expected.leaves, found.leaves, strict=True)
     first, mine = next(pair for pair in pairs if pair[0] != pair[1])
     raise DatasetFnError(
-        f"dataset_fn gives {mine.label} as {mine.kind} {mine.dtype} of shape {mine.shape} for"
+        f"dataset_fn returns {mine.label} as {mine.kind} {mine.dtype} of shape {mine.shape} for"
         f" split {split}, and as {first.kind} {first.dtype} of shape {first.shape} for split 0:"
         " they must be the same"
     )
 
 
-def _refuse_python(facts: GraphFacts) -> None:
+def _reject_python(facts: GraphAnalysis) -> None:
     if facts.python_ops:
         raise ConfigError(
             "the dataset calls Python (" + ", ".join(facts.python_ops) + "), which cannot leave"
@@ -187,8 +192,8 @@ def _refuse_python(facts: GraphFacts) -> None:
         )
 
 
-def warnings_of(facts: GraphFacts, num_splits: int) -> list[str]:
-    """What a user should know of a dataset before it runs as `num_splits` splits."""
+def warnings_of(facts: GraphAnalysis, num_splits: int) -> list[str]:
+    """Return warnings for the user about a dataset that runs as `num_splits` splits."""
     out = []
     if facts.drop_remainder:
         out.append(

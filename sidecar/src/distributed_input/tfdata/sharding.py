@@ -1,8 +1,8 @@
-"""One split of a plain dataset: by files, by elements, or not at all.
+"""Sharding of a plain dataset into splits: by files, by elements, or not at all.
 
-FILE sharding is prepared once, where the dataset was made: TensorFlow finds the readers and puts
-a shard before each. Those shards are marked in the graph, so that each split sets its own number
-on them, and never on a shard of the user's. Unlike TensorFlow's, they may be empty.
+FILE sharding is prepared once, in the trainer: TensorFlow finds the readers and inserts a shard op
+before each. These ops are marked in the graph, so that a split sets its index on them and never on
+a shard op of the user. Unlike TensorFlow's, these shards may be empty.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ import tensorflow as tf
 from tensorflow.python.data.experimental.ops import distribute
 
 from distributed_input.api.errors import ConfigError, DatasetFnError
-from distributed_input.tfdata.facts import analyse
-from distributed_input.tfdata.graph import graph as graphs
-from distributed_input.tfdata.graph.canonical import canonical, serialize
-from distributed_input.tfdata.graph.graph import GraphDef, NodeDef
+from distributed_input.tfdata.graph import node_defs, serialization
+from distributed_input.tfdata.graph.canonical import canonicalize, serialize
+from distributed_input.tfdata.graph.node_defs import GraphDef, NodeDef
+from distributed_input.tfdata.graph_analysis import analyze
 
 _MARK = "_distributed_input_shard"
-# Numbers that no user shards by: they tell TensorFlow's new shards from the user's.
+# Numbers that users do not shard by: they identify the shard ops that TensorFlow inserted.
 _NUM, _INDEX = 1_597_463_007, 1_597_463_001
 _COUNT_LIMIT = 1_000_000
 _UNSHARDABLE = (
@@ -35,14 +35,14 @@ _UNSHARDABLE = (
 
 
 @dataclass(frozen=True)
-class Prepared:
-    """A plain dataset, ready for `shard`.
+class ShardableGraph:
+    """A plain dataset that `shard` can split.
 
     Attributes:
-      graph_def: canonical.
-      policy: as it will be applied: FILE, DATA or OFF.
-      files: how many FILE sharding deals out, where known.
-      warnings: for the user.
+      graph_def: the canonical graph.
+      policy: the policy that is applied: FILE, DATA or OFF.
+      files: the number of files for FILE sharding, if it is known.
+      warnings: messages for the user.
     """
 
     graph_def: GraphDef
@@ -51,19 +51,20 @@ class Prepared:
     warnings: tuple[str, ...] = ()
 
 
-def prepare(dataset: tf.data.Dataset, partitions_of: Callable[[int | None], int]) -> Prepared:
-    """The graph of a plain dataset by the auto-shard policy in its options.
+def prepare(dataset: tf.data.Dataset, partitions_of: Callable[[int | None], int]) -> ShardableGraph:
+    """Prepare a plain dataset for the auto-shard policy in its options.
 
     Args:
-      dataset: any.
-      partitions_of: the job's partitions, by the dataset's batch size: each needs a file.
+      dataset: any dataset.
+      partitions_of: returns the number of partitions for the dataset's batch size. Each partition
+        needs at least one file.
 
     Raises:
-      ConfigError: the policy is HINT; or FILE, and there are no files to shard.
+      ConfigError: the policy is HINT, or it is FILE and the dataset reads no files.
     """
     policy = dataset.options().experimental_distribute.auto_shard_policy.name
     if policy in ("DATA", "OFF"):
-        return Prepared(serialize(dataset), policy)
+        return ShardableGraph(serialize(dataset), policy)
     if policy == "HINT":
         raise ConfigError(
             "auto_shard_policy HINT works with the stock tf.data service endpoint only: set"
@@ -75,20 +76,20 @@ def prepare(dataset: tf.data.Dataset, partitions_of: Callable[[int | None], int]
     except ConfigError:
         if policy == "FILE":
             raise
-        return Prepared(serialize(dataset), "DATA", None, (_UNSHARDABLE,))
+        return ShardableGraph(serialize(dataset), "DATA", None, (_UNSHARDABLE,))
     files = count_files(graph_def)
-    partitions = partitions_of(analyse(graph_def).batch_size)
+    partitions = partitions_of(analyze(graph_def).batch_size)
     if files is None or files >= partitions:
-        return Prepared(graph_def, "FILE", files)
+        return ShardableGraph(graph_def, "FILE", files)
     few = f"the dataset has {files} files for {partitions} partitions"
     if policy == "FILE":
         remedy = "write more files, or set auto_shard_policy to DATA"
-        return Prepared(graph_def, "FILE", files, (f"{few}: some get no rows; {remedy}",))
-    return Prepared(serialize(dataset), "DATA", None, (f"{few}: AUTO sharding goes by DATA",))
+        return ShardableGraph(graph_def, "FILE", files, (f"{few}: some get no rows; {remedy}",))
+    return ShardableGraph(serialize(dataset), "DATA", None, (f"{few}: AUTO sharding goes by DATA",))
 
 
 def prepare_file_sharding(dataset: tf.data.Dataset) -> GraphDef:
-    """The canonical graph with marked shards before its readers.
+    """Return the canonical graph with marked shard ops before its readers.
 
     Raises:
       ConfigError: TensorFlow finds no files to shard.
@@ -96,7 +97,7 @@ def prepare_file_sharding(dataset: tf.data.Dataset) -> GraphDef:
     options = tf.data.Options()
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.FILE
     try:
-        # What MultiWorkerMirroredStrategy uses; there is no public name for it.
+        # MultiWorkerMirroredStrategy uses this; it has no public name.
         auto_shard = distribute._AutoShardDataset  # noqa: SLF001
         rewritten = auto_shard(dataset.with_options(options), _NUM, _INDEX)
         graph_def = serialize(rewritten)
@@ -107,27 +108,27 @@ def prepare_file_sharding(dataset: tf.data.Dataset) -> GraphDef:
         ) from error
     except tf.errors.OpError as error:
         raise DatasetFnError(f"the dataset cannot be sharded by files: {error.message}") from error
-    nodes = graphs.by_name(graph_def.node)
+    nodes = node_defs.by_name(graph_def.node)
     for node in graph_def.node:
-        if node.op == "ShardDataset" and graphs.input_value(nodes, node, 1) == _NUM:
+        if node.op == "ShardDataset" and node_defs.input_value(nodes, node, 1) == _NUM:
             node.attr[_MARK].b = True
             node.attr["require_non_empty"].b = False
     return graph_def
 
 
 def shard(graph_def: GraphDef, policy: str, num_splits: int, split: int) -> GraphDef:
-    """The graph of one split, as a new graph.
+    """Return the graph of one split, as a new graph.
 
     Args:
-      graph_def: of `prepare`.
-      policy: FILE, DATA, or OFF and "": the graph as it is.
-      num_splits: how many splits there are.
-      split: which of them.
+      graph_def: the result of `prepare`.
+      policy: FILE or DATA; OFF or "" for an unchanged graph.
+      num_splits: the number of splits.
+      split: the index of the split.
     """
-    out = graphs.copy_of(graph_def)
+    out = node_defs.copy_of(graph_def)
     if policy == "DATA":
-        end = graphs.retval(out)
-        whole = graphs.by_name(out.node)[graphs.source_of(end.input[0])]
+        end = node_defs.retval(out)
+        whole = node_defs.by_name(out.node)[node_defs.source_of(end.input[0])]
         node = tf.compat.v1.NodeDef(name="split", op="ShardDataset", input=[end.input[0], "", ""])
         for key in ("output_types", "output_shapes"):
             node.attr[key].CopyFrom(_output_attr(out, whole, key))
@@ -139,32 +140,32 @@ def shard(graph_def: GraphDef, policy: str, num_splits: int, split: int) -> Grap
             if _MARK in node.attr:
                 _set_shard(out, node, num_splits, split)
     elif policy not in ("OFF", ""):
-        raise ConfigError(f"shard policy {policy!r}: one of FILE, DATA, OFF")
+        raise ConfigError(f"shard policy {policy!r}: use FILE, DATA or OFF")
     return out
 
 
 def _set_shard(graph_def: GraphDef, node: NodeDef, num_splits: int, split: int) -> None:
-    node.input[1] = graphs.add_const(graph_def.node, f"{node.name}/num", num_splits).name
-    node.input[2] = graphs.add_const(graph_def.node, f"{node.name}/index", split).name
+    node.input[1] = node_defs.add_const(graph_def.node, f"{node.name}/num", num_splits).name
+    node.input[2] = node_defs.add_const(graph_def.node, f"{node.name}/index", split).name
     node.attr["require_non_empty"].b = False
 
 
 def _output_attr(graph_def: GraphDef, node: NodeDef, key: str) -> Any:
-    """The types or shapes of a dataset node's elements; some nodes name them `Toutput_types`."""
-    nodes = graphs.by_name(graph_def.node)
+    """Return the types or shapes of a dataset's elements; some ops call them `Toutput_types`."""
+    nodes = node_defs.by_name(graph_def.node)
     while True:
         for name in (key, "Toutput_types" if key == "output_types" else key):
             if name in node.attr:
                 return node.attr[name]
-        node = nodes[graphs.source_of(graphs.data_inputs(node)[0])]
+        node = nodes[node_defs.source_of(node_defs.data_inputs(node)[0])]
 
 
 def count_files(graph_def: GraphDef) -> int | None:
-    """Files that a FILE-sharded graph reads: more splits than these would be empty.
+    """Count the files of a FILE-sharded graph: additional splits would be empty.
 
     Returns:
-      The least number over the graph's readers, or None where there are no marked shards or
-      their number has no bounds.
+      The lowest count of the graph's readers, or None if there are no marked shard ops or the
+      number of files is not limited.
     """
     counts = []
     for node in graph_def.node:
@@ -175,15 +176,15 @@ def count_files(graph_def: GraphDef) -> int | None:
 
 
 def _count(graph_def: GraphDef, node: NodeDef) -> int | None:
-    part = graphs.copy_of(graph_def)
-    graphs.retval(part).input[0] = node.input[0]
+    part = node_defs.copy_of(graph_def)
+    node_defs.retval(part).input[0] = node.input[0]
     types = _output_attr(part, node, "output_types").list.type
     shapes = _output_attr(part, node, "output_shapes").list.shape
     spec = tuple(
         tf.TensorSpec(tf.TensorShape(shape), tf.dtypes.as_dtype(kind))
         for kind, shape in zip(types, shapes, strict=True)
     )
-    names = graphs.instantiate(canonical(part), spec[0] if len(spec) == 1 else spec)
+    names = serialization.instantiate(canonicalize(part), spec[0] if len(spec) == 1 else spec)
     known = int(names.cardinality())
     if known >= 0:
         return known

@@ -1,1 +1,1 @@
-"""The worker's process: runs splits in TensorFlow and streams their rows. No delivery state."""
+"""The worker process: runs splits in TensorFlow and streams their rows. Has no delivery state."""

@@ -1,4 +1,4 @@
-"""`python -m distributed_input.worker`."""
+"""Entry point of `python -m distributed_input.worker`."""
 
 import sys
 

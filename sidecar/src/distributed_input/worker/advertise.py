@@ -1,4 +1,4 @@
-"""The address that a worker tells the dispatcher, and so the sidecars."""
+"""The address of a worker that the dispatcher sends to sidecars."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from distributed_input.runtime import addresses
 AUTO = "auto"
 
 
-def advertised(wanted: str, bound: str, dispatcher: str) -> str:
-    """host:port where sidecars reach this worker.
+def advertised_address(configured: str, bound: str, dispatcher: str) -> str:
+    """Return the host:port at which sidecars reach this worker.
 
     Args:
-        wanted: what --advertise says: host:port, or "auto".
-        bound: host:port where it listens.
-        dispatcher: host:port. Whoever reaches the dispatcher's network reaches this host by the
-            address that it has there.
+        configured: value of --advertise: host:port or "auto".
+        bound: host:port on which the worker listens.
+        dispatcher: host:port of the dispatcher. Sidecars that reach the dispatcher's network reach
+            this host by its address in that network.
 
     Raises:
-        ConfigError: naming --advertise.
+        ConfigError: the address cannot be determined. Names the flag to set.
     """
-    if wanted != AUTO:
-        if not addresses.parse(wanted, "--advertise")[1]:
-            raise ConfigError(f"--advertise {wanted}: name the port at which sidecars connect")
-        return wanted
+    if configured != AUTO:
+        if not addresses.parse(configured, "--advertise")[1]:
+            raise ConfigError(f"--advertise {configured}: name the port that sidecars connect to")
+        return configured
     host, port = addresses.parse(bound, "--listen")
     if not addresses.is_wildcard(host):
         return bound
@@ -32,8 +32,8 @@ def advertised(wanted: str, bound: str, dispatcher: str) -> str:
         own = addresses.own_address_towards(*peer, ipv4_only=host == "0.0.0.0")
     except OSError as error:
         raise ConfigError(
-            f"--advertise auto: the worker listens on all addresses ({bound}), and which of them "
-            f"reaches the dispatcher at {dispatcher} cannot be told ({error.strerror or error}): "
-            "set --advertise HOST:PORT"
+            f"--advertise auto: the worker listens on all addresses ({bound}), and the one that "
+            f"reaches the dispatcher at {dispatcher} cannot be determined "
+            f"({error.strerror or error}). Set --advertise HOST:PORT."
         ) from error
     return addresses.join(own, port)

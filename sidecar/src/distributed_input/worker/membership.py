@@ -1,11 +1,11 @@
-"""A worker's heartbeats: how sidecars come to know of it."""
+"""Heartbeats of a worker to the dispatcher, which sends the worker's address to sidecars."""
 
 from __future__ import annotations
 
 import socket
 import threading
 import uuid
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import grpc
 
@@ -14,67 +14,76 @@ from distributed_input.api.proto import dispatcher_pb2
 from distributed_input.api.protocol import PROTOCOL
 from distributed_input.runtime import logs, statuses
 from distributed_input.runtime.stubs import Stub
-
-if TYPE_CHECKING:
-    from distributed_input.worker.service import WorkerService
+from distributed_input.worker.load import WorkerLoad
 
 _log = logs.get("worker.membership")
 _CALL_SECONDS = 3.0
+_RETRY_SECONDS = 0.3
 
 
 class Membership:
-    """Heartbeats to the dispatcher, which may come and go."""
+    """A thread that sends heartbeats to the dispatcher and retries when it is unavailable.
 
-    def __init__(self, stub: Stub, service: WorkerService, address: str, tf_version: str) -> None:
+    Args:
+        stub: stub of the dispatcher.
+        load: returns the current load of the worker.
+        address: host:port at which sidecars reach the worker.
+        tf_version: version of TensorFlow.
+    """
+
+    def __init__(
+        self, stub: Stub, load: Callable[[], WorkerLoad], address: str, tf_version: str
+    ) -> None:
         self.worker_id = f"{socket.gethostname()}-{uuid.uuid4().hex[:12]}"
-        self._stub, self._service = stub, service
+        self._stub, self._load = stub, load
         self._address, self._tf_version = address, tf_version
         self._stop = threading.Event()
-        self._soon = threading.Event()
+        self._wake = threading.Event()
         self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
 
     def start(self) -> None:
-        """Begin."""
+        """Start the heartbeats."""
         self._thread.start()
 
-    def leave(self) -> None:
-        """Tell the dispatcher at once that no new streams are taken."""
-        self._soon.set()
+    def send_now(self) -> None:
+        """Send the next heartbeat without waiting for its time."""
+        self._wake.set()
 
     def stop(self) -> None:
-        """End heartbeats."""
+        """Stop the heartbeats."""
         self._stop.set()
-        self._soon.set()
+        self._wake.set()
         self._thread.join(_CALL_SECONDS + 1)
 
     def _run(self) -> None:
-        told = True
+        failing = True  # the first failure is not logged: the dispatcher may start later
         while not self._stop.is_set():
-            interval = 0.3
+            interval = _RETRY_SECONDS
             try:
-                interval = self._beat()
-                told = False
+                interval = self._send()
+                failing = False
             except grpc.RpcError as broken:
                 error = statuses.from_rpc_error(broken, "heartbeat to the dispatcher")
-                if not told or not isinstance(error, RetryableError):
-                    _log.warning("no heartbeat", cause=str(error))
-                told = True
-            self._soon.wait(interval)
-            self._soon.clear()
+                if not failing or not isinstance(error, RetryableError):
+                    _log.warning("heartbeat failed", cause=str(error))
+                failing = True
+            self._wake.wait(interval)
+            self._wake.clear()
 
-    def _beat(self) -> float:
-        work = self._service.totals()
-        answer = self._stub.WorkerHeartbeat(
+    def _send(self) -> float:
+        """Send one heartbeat. Return the seconds until the next one."""
+        load = self._load()
+        response = self._stub.WorkerHeartbeat(
             dispatcher_pb2.WorkerHeartbeatRequest(
                 worker_id=self.worker_id,
                 address=self._address,
-                draining=self._service.draining.is_set(),
-                open_streams=self._service.open_streams,
-                rows=work.rows,
-                busy_seconds=work.busy_seconds,
+                draining=load.draining,
+                open_streams=load.open_streams,
+                rows=load.rows,
+                busy_seconds=load.busy_seconds,
                 tf_version=self._tf_version,
                 protocol=PROTOCOL,
             ),
             timeout=_CALL_SECONDS,
         )
-        return float(answer.interval_seconds) or 1.0
+        return float(response.interval_seconds) or 1.0

@@ -1,4 +1,4 @@
-"""The kind of this node, for whoever compares rows made on two."""
+"""The kind of this node. Floating-point results may differ between kinds of nodes."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import os
 import platform
 
 
-def _node() -> str:
-    """The kind of this node, as far as it may change what floating point comes to."""
+def node_kind() -> str:
+    """Return the processor model and the operating system of this node."""
     model = platform.processor() or platform.machine()
     try:
         with open("/proc/cpuinfo") as file:
@@ -20,5 +20,5 @@ def _node() -> str:
     return f"{model} ({os.uname().sysname})"
 
 
-NODE = _node()
-"""Told with a stream's first block."""
+NODE = node_kind()
+"""Kind of this node, which the first block of a stream contains."""

@@ -1,4 +1,4 @@
-"""The worker's gRPC service: describe a dataset, stream a split."""
+"""The gRPC service of the worker: describes datasets and streams splits."""
 
 from __future__ import annotations
 
@@ -12,53 +12,64 @@ from typing import Any
 from distributed_input.api.errors import UnavailableError
 from distributed_input.api.proto import worker_pb2
 from distributed_input.api.protocol import check_protocol
+from distributed_input.rows.blocks import RowBlock
 from distributed_input.runtime import logs, metrics
-from distributed_input.worker.datasets import sources
-from distributed_input.worker.datasets.describe_cache import Described
-from distributed_input.worker.datasets.sources import Source
+from distributed_input.worker.datasets.describe import describe
+from distributed_input.worker.datasets.describe_cache import DescribeCache
+from distributed_input.worker.datasets.split_iterator import SplitIterator
+from distributed_input.worker.datasets.split_opener import SplitOpener
+from distributed_input.worker.load import WorkerLoad
 from distributed_input.worker.node import NODE
-from distributed_input.worker.streams.batch_sizer import Pace, tried
-from distributed_input.worker.streams.fair_semaphore import Turns
-from distributed_input.worker.streams.shared import Shared
-from distributed_input.worker.streams.stream import Work, split_blocks, total
-from distributed_input.worker.streams.window import Made
+from distributed_input.worker.streams.batch_sizer import BatchSizer, measure_rate
+from distributed_input.worker.streams.counters import StreamCounters, sum_counters
+from distributed_input.worker.streams.fair_semaphore import FairSemaphore
+from distributed_input.worker.streams.shared_producers import SharedProducers
+from distributed_input.worker.streams.split_blocks import split_blocks
 
 _log = logs.get("worker.service")
 
 
 class WorkerService:
-    """Serves proto/worker.proto.
+    """The service of proto/worker.proto.
 
     Args:
-        made: builds the splits' sources.
-        parallelism: elements made at once, over all streams.
-        max_streams: open at once; more are refused, and go to another worker.
-        share_bytes: of rows kept for other jobs of the same dataset; see `Shared`.
+        splits: opens splits.
+        parallelism: maximum number of elements produced at the same time, over all streams.
+        max_streams: maximum number of open streams. More are refused; sidecars then use another
+            worker.
+        share_bytes: maximum bytes of rows kept for other jobs; see `SharedProducers`.
+
+    Attributes:
+        draining: set when new streams are refused.
+        handing_back: set when open streams end at their next block.
+        idle: set while there are no open streams.
     """
 
     def __init__(
-        self, made: sources.Sources, parallelism: int, max_streams: int, share_bytes: int
+        self, splits: SplitOpener, parallelism: int, max_streams: int, share_bytes: int
     ) -> None:
-        self._sources = made
-        self._described = Described(sources.describe)
-        self._shared = Shared(self._made, Turns(parallelism), share_bytes)
+        self._splits = splits
+        self._jobs = DescribeCache(describe)
+        self._producers = SharedProducers(
+            self._start_blocks, FairSemaphore(parallelism), share_bytes
+        )
         self._max_streams = max_streams
+        self._batch_sizer = BatchSizer()
         self._lock = threading.Lock()
-        self._open: dict[int, Work] = {}
-        self._closed = Work()
+        self._open: dict[int, StreamCounters] = {}
+        self._closed = StreamCounters()  # sum of the closed streams' counters
         self._streams = 0
-        self._pace = Pace()
         self._failures: Counter[str] = Counter()
-        self.draining = threading.Event()  # no new streams
-        self.handing_back = threading.Event()  # open ones end at their next block
+        self.draining = threading.Event()
+        self.handing_back = threading.Event()
         self.idle = threading.Event()
         self.idle.set()
 
     # RPCs.
 
     def Describe(self, request: worker_pb2.DescribeRequest, _context: Any) -> Any:  # noqa: N802
-        """See the proto."""
-        job = self._described.job(request.job)
+        """Complete the draft of a job; see the proto."""
+        job = self._jobs.job(request.job)
         _log.info(
             "described",
             job=job.name,
@@ -72,80 +83,93 @@ class WorkerService:
     def Stream(  # noqa: N802
         self, request: worker_pb2.StreamRequest, _context: Any
     ) -> Iterator[bytes]:
-        """See the proto. Messages are sent as they are encoded: see `blocks`."""
+        """Yield the encoded blocks of a split; see the proto."""
         check_protocol(request.protocol, "the sidecar")
-        key, work = self._enter()
+        key, counters = self._enter()
         try:
-            for data in self._shared.blocks(request, work):
+            for data in self._producers.blocks(request, counters):
                 if self.handing_back.is_set():
-                    raise UnavailableError("the worker is leaving: go on elsewhere")
-                made = time.perf_counter()
+                    raise UnavailableError("the worker is leaving. Continue on another worker.")
+                ready = time.perf_counter()
                 yield data
-                work.stall_seconds += time.perf_counter() - made
+                counters.stall_seconds += time.perf_counter() - ready
         except Exception as error:
             if not self.handing_back.is_set():
                 with self._lock:
                     self._failures[type(error).__name__] += 1
             raise
         finally:
-            self._leave(key, work)
+            self._leave(key, counters)
 
-    def _made(self, request: worker_pb2.StreamRequest, work: Work) -> Generator[Made, None, None]:
-        """A split's blocks. The first takes the building of its dataset too: shuffles fill, files
-        are listed. A turn is a whole block: handing over more often costs more threads' wake-ups
-        than the work between them.
+    def _start_blocks(
+        self, request: worker_pb2.StreamRequest, counters: StreamCounters
+    ) -> Generator[RowBlock, None, None]:
+        """Yield a split's blocks. The first one also builds the dataset, lists its files and fills
+        its shuffle buffers. The caller acquires a core for each whole block: with a shorter time,
+        waking the threads costs more than the work.
         """
-        for made in split_blocks(request, self._source(request), NODE, work):
-            if made.last and work.busy_seconds:
-                self._pace.learn(request.job, work.rows / work.busy_seconds)
-            yield made
+        for block in split_blocks(request, self._open_split(request), NODE, counters):
+            if block.last and counters.busy_seconds:
+                rate = counters.rows / counters.busy_seconds
+                self._batch_sizer.record_rate(request.job, rate)
+            yield block
 
-    def _source(self, request: worker_pb2.StreamRequest) -> Source:
-        """The split's elements, of as many rows as its dataset's pace allows."""
-        rows = self._pace.rows(request.job)
-        source = self._opened(request, rows)
-        if not rows or self._pace.knows(request.job):
-            return source
-        source, rate = tried(source, rows)
+    def _open_split(self, request: worker_pb2.StreamRequest) -> SplitIterator:
+        """Return the split's elements, with a batch size that suits the rate of its dataset."""
+        rows = self._batch_sizer.rows(request.job)
+        split = self._open_with(request, rows)
+        if not rows or self._batch_sizer.has_rate(request.job):
+            return split
+        split, rate = measure_rate(split, rows)
         if rate is not None:
-            self._pace.learn(request.job, rate)
-            better = self._pace.rows(request.job)
-            source = self._opened(request, better) if better != rows else source
-        return source
+            self._batch_sizer.record_rate(request.job, rate)
+            better = self._batch_sizer.rows(request.job)
+            split = self._open_with(request, better) if better != rows else split
+        return split
 
-    def _opened(self, request: worker_pb2.StreamRequest, rows: int) -> Source:
-        return self._sources.open(request.job, request.seed, request.epoch, request.split, rows)
+    def _open_with(self, request: worker_pb2.StreamRequest, rows: int) -> SplitIterator:
+        return self._splits.open(request.job, request.seed, request.epoch, request.split, rows)
 
     # Load.
 
-    def totals(self) -> Work:
-        """Of all streams since the start: rows as sent, once for each job; the time it took to
-        make them is that of one.
+    def totals(self) -> StreamCounters:
+        """Return the counters of all streams since the start.
+
+        Rows that several jobs receive count once for each job. Times and replayed rows count once.
         """
-        made = self._shared.totals()
+        produced = self._producers.totals()
         with self._lock:
-            sent = total([self._closed, *self._open.values()])
-        return replace(sent, busy_seconds=made.busy_seconds, replayed_rows=made.replayed_rows)
+            sent = sum_counters([self._closed, *self._open.values()])
+        return replace(
+            sent, busy_seconds=produced.busy_seconds, replayed_rows=produced.replayed_rows
+        )
+
+    def load(self) -> WorkerLoad:
+        """Return the current load, for a heartbeat."""
+        totals = self.totals()
+        return WorkerLoad(
+            self.draining.is_set(), self.open_streams, totals.rows, totals.busy_seconds
+        )
 
     @property
     def open_streams(self) -> int:
-        """Streams that run now."""
+        """Return the number of open streams."""
         with self._lock:
             return len(self._open)
 
     def samples(self) -> list[metrics.Sample]:
-        """The metrics."""
-        work = self.totals()
+        """Return the metrics."""
+        totals = self.totals()
         with self._lock:
             failures = dict(self._failures)
         return [
-            metrics.sample(metrics.WORKER_ROWS, work.rows),
-            metrics.sample(metrics.WORKER_BYTES, work.bytes),
-            metrics.sample(metrics.WORKER_BUSY_SECONDS, work.busy_seconds),
-            metrics.sample(metrics.WORKER_STALL_SECONDS, work.stall_seconds),
-            metrics.sample(metrics.WORKER_REPLAYED_ROWS, work.replayed_rows),
-            metrics.sample(metrics.WORKER_SHARED_ROWS, work.shared_rows),
-            metrics.sample(metrics.WORKER_SHARED_BYTES, self._shared.nbytes),
+            metrics.sample(metrics.WORKER_ROWS, totals.rows),
+            metrics.sample(metrics.WORKER_BYTES, totals.bytes),
+            metrics.sample(metrics.WORKER_BUSY_SECONDS, totals.busy_seconds),
+            metrics.sample(metrics.WORKER_STALL_SECONDS, totals.stall_seconds),
+            metrics.sample(metrics.WORKER_REPLAYED_ROWS, totals.replayed_rows),
+            metrics.sample(metrics.WORKER_SHARED_ROWS, totals.shared_rows),
+            metrics.sample(metrics.WORKER_SHARED_BYTES, self._producers.nbytes),
             metrics.sample(metrics.WORKER_OPEN_STREAMS, self.open_streams),
             metrics.sample(metrics.WORKER_DRAINING, self.draining.is_set()),
             *(
@@ -154,24 +178,24 @@ class WorkerService:
             ),
         ]
 
-    def _enter(self) -> tuple[int, Work]:
+    def _enter(self) -> tuple[int, StreamCounters]:
         with self._lock:
             if self.draining.is_set() or len(self._open) >= self._max_streams:
                 raise UnavailableError(
                     "the worker is draining"
                     if self.draining.is_set()
-                    else f"the worker has {self._max_streams} streams open (--max-streams): a job "
+                    else f"the worker has {self._max_streams} streams open (--max-streams). A job "
                     "needs one for every partition, and more to read ahead. Add workers, or lower "
-                    "spec.partitions or spec.sidecar.readAhead"
+                    "spec.partitions or spec.sidecar.readAhead."
                 )
             self._streams += 1
-            work = self._open[self._streams] = Work()
+            counters = self._open[self._streams] = StreamCounters()
             self.idle.clear()
-            return self._streams, work
+            return self._streams, counters
 
-    def _leave(self, key: int, work: Work) -> None:
+    def _leave(self, key: int, counters: StreamCounters) -> None:
         with self._lock:
             del self._open[key]
-            self._closed = total([self._closed, work])
+            self._closed = sum_counters([self._closed, counters])
             if not self._open:
                 self.idle.set()

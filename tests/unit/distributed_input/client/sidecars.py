@@ -1,4 +1,4 @@
-"""A sidecar for tests of the client: a real socket and ring; what it says is up to the test."""
+"""A sidecar for tests of the client: a real socket and ring, with messages from the test."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from distributed_input.client.channel import SOCKET_NAME
 
 RING_BYTES = 1 << 12
 SECONDS = 10.0
-"""For what should come at once, on a machine that is busy."""
+"""Timeout of events that happen at once, on a busy machine."""
 
 Message = trainer_pb2.FromTrainer
 
 
 class Trainer:
-    """One trainer's connection. Attributes: `told`, its messages behind Hello and Open."""
+    """One trainer's connection; `received` has its messages after Hello and Open."""
 
     def __init__(self, sock: socket.socket, ring: str, refusal: str) -> None:
         self._socket, self._ring, self._refusal = sock, ring, refusal
-        self.told: queue.SimpleQueue[Message] = queue.SimpleQueue()
+        self.received: queue.SimpleQueue[Message] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._serve, daemon=True)
         self._thread.start()
 
-    def say(self, **message: Any) -> None:
+    def send(self, **message: Any) -> None:
         """Send one `FromSidecar` message, given as its field."""
         self._socket.send(trainer_pb2.FromSidecar(**message).SerializeToString())
 
@@ -41,20 +41,20 @@ class Trainer:
             generation=generation, index=index, rows=1, slot=slot, offsets=[slot], sizes=[1],
             after=after,
         )  # fmt: skip
-        self.say(unit=unit)
+        self.send(unit=unit)
 
     def start(self) -> trainer_pb2.StartEpoch:
-        """The next epoch that the trainer starts; other messages are left out."""
-        while not (message := self.told.get(timeout=SECONDS)).HasField("start"):
+        """Return the next epoch that the trainer starts; skip other messages."""
+        while not (message := self.received.get(timeout=SECONDS)).HasField("start"):
             pass
         return message.start
 
     def end(self) -> None:
-        """Write no more."""
+        """Stop sending."""
         self._socket.shutdown(socket.SHUT_WR)
 
     def close(self) -> None:
-        """As when the process dies."""
+        """Close the connection, as a crash does."""
         self._socket.shutdown(socket.SHUT_RDWR)
         self._thread.join(SECONDS)
 
@@ -66,19 +66,19 @@ class Trainer:
         while packet := self._receive():
             message = Message.FromString(packet)
             if message.HasField("hello"):
-                self.say(
+                self.send(
                     welcome=trainer_pb2.Welcome(
                         protocol=PROTOCOL, input="train", consumers=1, ring_file=self._ring,
                         ring_bytes=RING_BYTES, timeout_seconds=SECONDS,
                     )
                 )  # fmt: skip
             elif message.HasField("open") and self._refusal:
-                self.say(failure={"kind": self._refusal, "message": "no job"})
+                self.send(failure={"kind": self._refusal, "message": "no job"})
             elif message.HasField("open"):
                 job = types_pb2.Job(name="train", partitions=1, global_batch_size=1)
-                self.say(opened=trainer_pb2.Opened(job=job, unit_rows=1, units_per_step=1))
+                self.send(opened=trainer_pb2.Opened(job=job, unit_rows=1, units_per_step=1))
             else:
-                self.told.put(message)
+                self.received.put(message)
 
     def _receive(self) -> bytes:
         try:
@@ -91,8 +91,8 @@ class Sidecar:
     """Listens in `folder`; `trainers` has the connections, in their order.
 
     Args:
-        number: of this life in the folder.
-        refusal: the kind of error that opening a job gets.
+        number: the number of this sidecar in the folder.
+        refusal: the kind of error with which jobs are rejected; empty: none.
     """
 
     def __init__(self, folder: Path, number: int = 0, refusal: str = "") -> None:
@@ -109,11 +109,11 @@ class Sidecar:
         self._thread.start()
 
     def trainer(self) -> Trainer:
-        """The next that connects."""
+        """Return the next connection."""
         return self.trainers.get(timeout=SECONDS)
 
     def close(self) -> None:
-        """Take no more connections."""
+        """Stop accepting connections."""
         with contextlib.suppress(OSError):  # closed before
             self._listening.shutdown(socket.SHUT_RDWR)
         self._thread.join(SECONDS)

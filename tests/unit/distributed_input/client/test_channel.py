@@ -1,4 +1,4 @@
-"""What a trainer has to say arrives, however busy the sidecar is."""
+"""Released slots reach the sidecar, also when it is slow."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from distributed_input.client.channel import SOCKET_NAME, Channel
 
 SECONDS = 10.0
 SLOTS = range(1000)
-"""A packet each is several times what a socket holds."""
+"""One packet for each slot is several times the size of the socket's buffer."""
 
 
 def connected(folder: Path) -> tuple[Channel, socket.socket]:
@@ -23,10 +23,9 @@ def connected(folder: Path) -> tuple[Channel, socket.socket]:
     return channel, theirs
 
 
-def test_slots_that_come_back_after_the_end_reach_a_sidecar_that_lags_behind(
+def test_slots_released_after_shutdown_reach_a_slow_sidecar(
     tmp_path: Path,
 ) -> None:
-    """Nobody waits any more, so no later wait would make good for it."""
     channel, theirs = connected(tmp_path)
     channel.shutdown()
     released: list[int] = []
@@ -35,7 +34,7 @@ def test_slots_that_come_back_after_the_end_reach_a_sidecar_that_lags_behind(
         while packet := theirs.recv(1 << 17):
             released.extend(trainer_pb2.FromTrainer.FromString(packet).release.slots)
 
-    reading = threading.Timer(0.2, read)  # by then the socket is full
+    reading = threading.Timer(0.2, read)  # the socket is full by then
     reading.start()
     for slot in SLOTS:
         channel.release(slot)
@@ -45,9 +44,9 @@ def test_slots_that_come_back_after_the_end_reach_a_sidecar_that_lags_behind(
     theirs.close()
 
 
-def test_between_epochs_slots_come_back_at_once(tmp_path: Path) -> None:
+def test_an_idle_channel_returns_slots_at_once(tmp_path: Path) -> None:
     channel, theirs = connected(tmp_path)
-    channel.be_idle()
+    channel.mark_idle()
     channel.release(7)
     theirs.settimeout(SECONDS)
     assert trainer_pb2.FromTrainer.FromString(theirs.recv(1 << 17)).release.slots == [7]

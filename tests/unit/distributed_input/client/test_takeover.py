@@ -1,4 +1,4 @@
-"""A reader outlives its sidecars, but not an error that is meant for it."""
+"""A reader continues with the next sidecar, unless it gets an error."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ from distributed_input.api.errors import (
     UnavailableError,
 )
 from distributed_input.api.proto import types_pb2
-from distributed_input.client import reader as reader_module
-from distributed_input.client.reader import Reader
+from distributed_input.client import session
+from distributed_input.client.reader import InputReader
 from tests.unit.distributed_input.client.sidecars import SECONDS, Sidecar, Trainer
 
 
 @pytest.fixture
 def sidecar(tmp_path: Path) -> Iterator[Sidecar]:
-    made = Sidecar(tmp_path)
-    yield made
-    made.close()
+    sidecar = Sidecar(tmp_path)
+    yield sidecar
+    sidecar.close()
 
 
-def opened(folder: Path, timeout: float = SECONDS) -> Reader:
-    reader = Reader(folder, "", timeout)
+def opened(folder: Path, timeout: float = SECONDS) -> InputReader:
+    reader = InputReader(folder, "", timeout)
     reader.open(types_pb2.Job(), b"", 1)
     return reader
 
 
-def begun(folder: Path, sidecar: Sidecar) -> tuple[Reader, Trainer, int]:
-    """A reader whose sidecar knows of its epoch."""
+def begun(folder: Path, sidecar: Sidecar) -> tuple[InputReader, Trainer, int]:
+    """Return a reader whose sidecar has received the start of its epoch."""
     reader = opened(folder)
     trainer = sidecar.trainer()
     generation = reader.begin()
@@ -45,8 +45,8 @@ def begun(folder: Path, sidecar: Sidecar) -> tuple[Reader, Trainer, int]:
 
 
 def fail(trainer: Trainer, kind: str) -> None:
-    """A sidecar's last word."""
-    trainer.say(failure={"kind": kind, "message": "no more"})
+    """Send a failure and end the connection."""
+    trainer.send(failure={"kind": kind, "message": "no more"})
     trainer.end()
 
 
@@ -54,7 +54,7 @@ def watchers() -> list[threading.Thread]:
     return [thread for thread in threading.enumerate() if thread.name == "sidecar-watch"]
 
 
-def test_the_next_sidecar_gets_the_position_while_the_loop_computes(
+def test_the_next_sidecar_gets_the_position_while_no_batch_is_requested(
     tmp_path: Path, sidecar: Sidecar
 ) -> None:
     reader, trainer, generation = begun(tmp_path, sidecar)
@@ -65,27 +65,27 @@ def test_the_next_sidecar_gets_the_position_while_the_loop_computes(
     sidecar.close()
     trainer.close()
     later = Sidecar(tmp_path, 1)
-    start = later.trainer().start()  # and nobody has asked for a batch
+    start = later.trainer().start()  # before a batch is requested
     assert (start.generation, start.position.step) == (generation, 3)
-    assert [next(units).rows, next(units).rows] == [1, 1], "what had come is still there"
+    assert [next(units).rows, next(units).rows] == [1, 1], "units that had arrived are kept"
     reader.close()
     later.close()
 
 
-def test_a_sidecar_that_comes_behind_the_end_hears_of_it_too(
+def test_a_new_sidecar_gets_the_position_of_an_epoch_that_has_ended(
     tmp_path: Path, sidecar: Sidecar
 ) -> None:
-    """Other trainers may still need to know what only it can tell them."""
+    """Other trainers may still need the end of this one."""
     reader, trainer, generation = begun(tmp_path, sidecar)
     trainer.unit(generation, 0, step=1)
-    trainer.say(end={"generation": generation, "units": 1})
+    trainer.send(end={"generation": generation, "units": 1})
     assert len(list(reader.units(generation))) == 1
     sidecar.close()
     trainer.close()
     later = Sidecar(tmp_path, 1)
     after = later.trainer()
     assert after.start().position.step == 1
-    after.say(end={"generation": generation})  # once more
+    after.send(end={"generation": generation})  # for the second time
     assert reader.begin() == generation + 1
     assert after.start().generation == generation + 1
     after.unit(generation + 1, 0, step=1)
@@ -94,13 +94,11 @@ def test_a_sidecar_that_comes_behind_the_end_hears_of_it_too(
     later.close()
 
 
-def test_what_a_sidecar_had_read_ahead_is_left_to_the_next(
-    tmp_path: Path, sidecar: Sidecar
-) -> None:
+def test_units_that_a_dead_sidecar_read_ahead_are_dropped(tmp_path: Path, sidecar: Sidecar) -> None:
     reader, trainer, generation = begun(tmp_path, sidecar)
-    trainer.say(end={"generation": generation})
+    trainer.send(end={"generation": generation})
     assert list(reader.units(generation)) == []
-    trainer.unit(generation + 1, 0)  # most likely it is wanted next
+    trainer.unit(generation + 1, 0)  # read ahead
     sidecar.close()
     trainer.close()
     later = Sidecar(tmp_path, 1)
@@ -108,20 +106,20 @@ def test_what_a_sidecar_had_read_ahead_is_left_to_the_next(
     assert after.start().generation == generation
     assert reader.begin() == generation + 1
     after.unit(generation + 1, 0)
-    after.say(end={"generation": generation + 1})
+    after.send(end={"generation": generation + 1})
     assert len(list(reader.units(generation + 1))) == 1
     reader.close()
     later.close()
 
 
-def test_who_is_fenced_off_stays_out(tmp_path: Path, sidecar: Sidecar) -> None:
+def test_a_fenced_reader_does_not_reconnect(tmp_path: Path, sidecar: Sidecar) -> None:
     reader, trainer, generation = begun(tmp_path, sidecar)
-    channel = reader._channel
+    channel = reader._session.channel
     trainer.unit(generation, 0, step=1)
     fail(trainer, "FencedError")
     for watcher in watchers():
         watcher.join(SECONDS)
-    reader.leave(channel)
+    reader.reconnect_from(channel)
     units = reader.units(generation)
     assert next(units).rows == 1
     for _ in range(2):
@@ -134,7 +132,7 @@ def test_who_is_fenced_off_stays_out(tmp_path: Path, sidecar: Sidecar) -> None:
     reader.close()
 
 
-def test_another_error_ends_the_epoch_alone(tmp_path: Path, sidecar: Sidecar) -> None:
+def test_other_errors_end_only_the_epoch(tmp_path: Path, sidecar: Sidecar) -> None:
     reader, trainer, generation = begun(tmp_path, sidecar)
     fail(trainer, "ConfigError")
     for _ in range(2):
@@ -143,43 +141,41 @@ def test_another_error_ends_the_epoch_alone(tmp_path: Path, sidecar: Sidecar) ->
     with pytest.raises(queue.Empty):
         sidecar.trainers.get_nowait()
     again = reader.begin()
-    ask = threading.Thread(target=lambda: next(reader.units(again)))
-    ask.start()
+    request = threading.Thread(target=lambda: next(reader.units(again)))
+    request.start()
     after = sidecar.trainer()
     assert after.start().generation == again
     after.unit(again, 0, step=1)
-    ask.join(SECONDS)
-    assert not ask.is_alive()
+    request.join(SECONDS)
+    assert not request.is_alive()
     reader.close()
 
 
-def test_a_failure_behind_what_the_loop_took_does_not_end_the_next_epoch(
+def test_a_failure_of_a_dropped_epoch_does_not_end_the_next_one(
     tmp_path: Path, sidecar: Sidecar
 ) -> None:
-    """A sidecar reads ahead: it may fail at a row that the loop never wants."""
+    """A sidecar reads ahead, so it may fail at a row that the loop does not request."""
     reader, trainer, generation = begun(tmp_path, sidecar)
     trainer.unit(generation, 0, step=1)
     assert next(reader.units(generation)).rows == 1
     failure = {"kind": "DatasetFnError", "message": "row 7 cannot be read"}
-    trainer.say(failure={**failure, "generation": generation})
+    trainer.send(failure={**failure, "generation": generation})
     second = reader.begin()
     assert trainer.start().generation == second
     trainer.unit(second, 0, step=1)
     units = reader.units(second)
     assert next(units).rows == 1
-    trainer.say(failure={**failure, "generation": second})
+    trainer.send(failure={**failure, "generation": second})
     with pytest.raises(DatasetFnError, match="row 7"):
         next(units)
     reader.begin()
     start = trainer.start()
-    # Where the loop was; and the sidecar may have begun another epoch under the next number.
+    # The position of the loop. The next generation may be in use: the sidecar reads ahead.
     assert (start.generation, start.position.step) == (second + 2, 1)
     reader.close()
 
 
-def test_what_the_loop_has_dropped_is_handed_back_and_forgotten(
-    tmp_path: Path, sidecar: Sidecar
-) -> None:
+def test_units_of_a_dropped_epoch_are_released(tmp_path: Path, sidecar: Sidecar) -> None:
     reader, trainer, generation = begun(tmp_path, sidecar)
     trainer.unit(generation, 0, step=1)
     assert next(reader.units(generation)).rows == 1
@@ -190,21 +186,19 @@ def test_what_the_loop_has_dropped_is_handed_back_and_forgotten(
     assert next(units).rows == 1
     position = reader.position()
     assert (position.epoch, position.step) == (1, 1)
-    trainer.say(end={"generation": second})
+    trainer.send(end={"generation": second})
     assert next(units, None) is None
     released: set[int] = set()
     while 64 not in released:
-        released.update(trainer.told.get(timeout=SECONDS).release.slots)
+        released.update(trainer.received.get(timeout=SECONDS).release.slots)
     reader.close()
 
 
-def test_an_end_that_was_not_read_does_not_end_the_next_epoch(
-    tmp_path: Path, sidecar: Sidecar
-) -> None:
+def test_an_unread_end_does_not_end_the_next_epoch(tmp_path: Path, sidecar: Sidecar) -> None:
     reader, trainer, generation = begun(tmp_path, sidecar)
     trainer.unit(generation, 0, step=1)
     trainer.unit(generation, 1, step=2)
-    trainer.say(end={"generation": generation, "units": 2})
+    trainer.send(end={"generation": generation, "units": 2})
     sidecar.close()
     trainer.close()
     later = Sidecar(tmp_path, 1)
@@ -218,11 +212,11 @@ def test_an_end_that_was_not_read_does_not_end_the_next_epoch(
     later.close()
 
 
-def test_where_no_sidecar_comes_the_iterator_is_told_once_waited_for(
+def test_without_another_sidecar_the_iterator_raises_after_the_timeout(
     tmp_path: Path, sidecar: Sidecar
 ) -> None:
     reader, trainer, generation = begun(tmp_path, sidecar)
-    reader._timeout = reader.welcome.timeout_seconds = 0.2
+    reader._session.timeout = reader.welcome.timeout_seconds = 0.2
     sidecar.close()
     trainer.close()
     for watcher in watchers():
@@ -233,7 +227,7 @@ def test_where_no_sidecar_comes_the_iterator_is_told_once_waited_for(
     reader.close()
 
 
-def test_after_a_sidecar_that_refused_the_job_another_is_asked(
+def test_a_new_epoch_tries_another_sidecar_after_a_rejected_job(
     tmp_path: Path, sidecar: Sidecar
 ) -> None:
     reader, trainer, generation = begun(tmp_path, sidecar)
@@ -245,13 +239,13 @@ def test_after_a_sidecar_that_refused_the_job_another_is_asked(
     refusing.close()
     later = Sidecar(tmp_path, 2)
     again = reader.begin()
-    ask = threading.Thread(target=lambda: next(reader.units(again)))
-    ask.start()
+    request = threading.Thread(target=lambda: next(reader.units(again)))
+    request.start()
     after = later.trainer()
     assert after.start().generation == again
     after.unit(again, 0, step=1)
-    ask.join(SECONDS)
-    assert not ask.is_alive()
+    request.join(SECONDS)
+    assert not request.is_alive()
     reader.close()
     later.close()
 
@@ -266,7 +260,7 @@ def test_closing_does_not_wait_for_a_sidecar(tmp_path: Path, sidecar: Sidecar) -
     assert not closing.is_alive()
 
 
-def test_a_reader_that_is_dropped_lets_go_of_its_sidecar(tmp_path: Path, sidecar: Sidecar) -> None:
+def test_a_garbage_collected_reader_ends_its_watcher(tmp_path: Path, sidecar: Sidecar) -> None:
     reader, _, _ = begun(tmp_path, sidecar)
     mine = watchers()
     assert mine
@@ -277,25 +271,25 @@ def test_a_reader_that_is_dropped_lets_go_of_its_sidecar(tmp_path: Path, sidecar
         assert not watcher.is_alive()
 
 
-def test_a_sidecar_that_tells_what_it_waits_for_is_waited_for(
+def test_a_sidecar_that_reports_progress_extends_the_deadline(
     tmp_path: Path, sidecar: Sidecar, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its own deadline counts, which a replay that goes on puts off; but it must say something."""
-    monkeypatch.setattr(reader_module, "_GRACE_SECONDS", 1.5 - SECONDS)
-    monkeypatch.setattr(reader_module, "_POLL_SECONDS", 0.1)
+    """The sidecar has its own deadline, but it must send something."""
+    monkeypatch.setattr(session, "_GRACE_SECONDS", 1.5 - SECONDS)
+    monkeypatch.setattr(session, "_POLL_SECONDS", 0.1)
     reader, trainer, generation = begun(tmp_path, sidecar)
     units = reader.units(generation)
 
-    def tell() -> None:
+    def report() -> None:
         for _ in range(6):
             threading.Event().wait(0.5)
-            trainer.say(waiting={"what": "rows of partition 0"})
+            trainer.send(waiting={"what": "rows of partition 0"})
         trainer.unit(generation, 0, step=1)
 
-    telling = threading.Thread(target=tell)
-    telling.start()
+    reporting = threading.Thread(target=report)
+    reporting.start()
     assert next(units).rows == 1
-    telling.join(SECONDS)
-    with pytest.raises(UnavailableError, match="said nothing in time"):
+    reporting.join(SECONDS)
+    with pytest.raises(UnavailableError, match="sent nothing in time"):
         next(units)
     reader.close()

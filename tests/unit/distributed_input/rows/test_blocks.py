@@ -1,6 +1,8 @@
-"""Blocks survive the wire, in our encoding and in protobuf's own."""
+"""Blocks survive the wire, in our encoding and in the encoding of the protobuf library."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -34,11 +36,11 @@ def test_round_trip(data: list[bytes], rows: int, last: bool, digest: int) -> No
 
 
 @given(BUFFERS, st.integers(0, 5))
-def test_the_encoding_is_the_protos(data: list[bytes], rows: int) -> None:
+def test_the_encoding_is_a_protobuf_message(data: list[bytes], rows: int) -> None:
     block = block_of(data, rows)
     message = worker_pb2.Block.FromString(blocks.encode(block))
     assert message.payload == b"".join(data)
-    # A writer that knows nothing of our field order is understood as well.
+    # The protobuf library writes the fields in another order.
     assert_same(blocks.decode(message.SerializeToString()), block)
 
 
@@ -50,15 +52,40 @@ def test_decoding_copies_no_rows() -> None:
         assert start <= buffer.__array_interface__["data"][0] < start + len(data)
 
 
-def test_a_damaged_block_is_refused() -> None:
+def test_a_block_with_inconsistent_sizes_is_refused() -> None:
     message = worker_pb2.Block(rows=2, buffer_sizes=[5], row_digests=b"0" * 16, payload=b"1234")
-    with pytest.raises(ValueError, match="do not add up"):
+    with pytest.raises(ValueError, match="inconsistent"):
         blocks.decode(message.SerializeToString())
 
 
-def test_the_digest_of_a_run_does_not_depend_on_the_cut() -> None:
-    digests = np.random.default_rng(0).integers(0, 2**64 - 1, 20, dtype=np.uint64)
-    whole = blocks.digest_of(digests)
-    for cut in range(21):
-        parts = blocks.digest_of(digests[:cut]) + blocks.digest_of(digests[cut:])
-        assert parts % (1 << 64) == whole
+@pytest.mark.parametrize("data", [b"\xff" * 9, b"\x7a\xff", b"\x7a\x02a"])
+def test_bytes_that_are_no_block_are_refused(data: bytes) -> None:
+    with pytest.raises(ValueError, match=r"not a block of rows|inconsistent"):
+        blocks.decode(data)
+
+
+@given(st.lists(st.lists(st.binary(max_size=9), min_size=2, max_size=2), min_size=1, max_size=4))
+def test_runs_are_joined_column_by_column(runs: list[list[bytes]]) -> None:
+    arrays = [[np.frombuffer(part, np.uint8) for part in run] for run in runs]
+    header = block_of([], 3, node="cpu")
+    block = blocks.encode_runs(header, arrays)
+    columns = [b"".join(parts) for parts in zip(*runs, strict=True)]
+    assert [buffer.tobytes() for buffer in block.buffers] == columns
+    assert block.nbytes == sum(map(len, columns))
+    assert block.encoded == blocks.encode(block_of(columns, 3, node="cpu"))
+    assert_same(blocks.decode(block.encoded), block)
+
+
+def test_the_buffers_of_an_encoded_block_are_views_of_its_message() -> None:
+    block = blocks.encode_runs(block_of([], 1), [[np.arange(200, dtype=np.uint8)]])
+    assert np.shares_memory(block.buffers[0], np.frombuffer(block.encoded, np.uint8))
+
+
+def test_a_changed_block_is_encoded_with_the_change() -> None:
+    block = blocks.encode_runs(block_of([], 1), [[np.zeros(4, np.uint8)]])
+    changed = replace(block, first_row=99)
+    assert blocks.decode(blocks.encode(changed)).first_row == 99
+
+
+def test_end_row_is_the_row_after_the_last() -> None:
+    assert block_of([b""], 5).end_row == 12

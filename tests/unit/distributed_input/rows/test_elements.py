@@ -1,4 +1,4 @@
-"""The spec of rows: columns, batching, JSON."""
+"""Specs of rows: columns, batching, JSON."""
 
 from __future__ import annotations
 
@@ -69,12 +69,12 @@ def test_json_keeps_every_structure() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[1]", '{"v":1,"s":0,"l":[["a","dense","string"]]}'])
-def test_json_that_is_no_spec_is_refused(text: str) -> None:
+def test_json_that_is_not_a_spec_is_refused(text: str) -> None:
     with pytest.raises(SpecError, match="not an element spec"):
         ElementSpec.from_json(text)
 
 
-def test_json_of_a_later_version_names_the_remedy() -> None:
+def test_the_error_for_another_version_says_what_to_do() -> None:
     with pytest.raises(SpecError, match="same release"):
         ElementSpec.from_json('{"v":99}')
 
@@ -94,7 +94,7 @@ def test_json_of_a_later_version_names_the_remedy() -> None:
         ),
     ],
 )
-def test_unbatched_takes_the_leading_dimension(batch: Leaf, row: Leaf) -> None:
+def test_unbatched_removes_the_leading_dimension(batch: Leaf, row: Leaf) -> None:
     assert ElementSpec(0, (batch,)).unbatched() == ElementSpec(0, (row,))
 
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from distributed_input.client.channel import Channel
-from distributed_input.sidecar.delivery.slot_pool import Ring
-from distributed_input.sidecar.input_registry import Served
-from distributed_input.sidecar.main import SOCKET_NAME, Sidecar
+from distributed_input.sidecar.delivery.slot_pool import SlotPool
+from distributed_input.sidecar.inputs.registry import InputRegistry
+from distributed_input.sidecar.server import SOCKET_NAME, SidecarServer
 
 FOLDERS = [
     # folder, ring, socket and datasets
@@ -34,8 +34,9 @@ def test_files_are_as_open_as_their_folder(
     tmp_path: Path, folder: int, ring: int, others: int
 ) -> None:
     tmp_path.chmod(folder)
-    made = Ring(tmp_path / "ring", 4096)
-    sidecar = Sidecar(Served(lambda name, job: pytest.fail(f"{name}{job}"), []), tmp_path, 0, 1)
+    made = SlotPool(tmp_path / "ring", 4096)
+    registry = InputRegistry(lambda name, job: pytest.fail(f"{name}{job}"), [])
+    sidecar = SidecarServer(registry, tmp_path)
     channel = Channel(tmp_path, 5.0)
     try:
         channel.write_file("dataset", b"rows")

@@ -5,12 +5,12 @@ from collections.abc import Iterator
 import pytest
 
 from distributed_input.runtime.credentials import Credentials
-from distributed_input.sidecar.streams.pool import WorkerPool
+from distributed_input.sidecar.streams.worker_pool import WorkerPool
 
 
 @pytest.fixture
 def pool() -> Iterator[WorkerPool]:
-    """One that nobody is in."""
-    made = WorkerPool(Credentials())
-    yield made
-    made.close()
+    """A pool without workers."""
+    pool = WorkerPool(Credentials())
+    yield pool
+    pool.close()

@@ -1,6 +1,6 @@
-"""A dispatcher, a sidecar and a worker in this process; the worker's rows are numbers.
+"""A dispatcher, sidecars and a worker in this process; the worker's rows are numbers.
 
-All is real but the worker's datasets: rows 0, 1, 2, ... are dealt to the splits in turn.
+Everything is real except the worker's datasets. Rows 0, 1, 2, ... are dealt to the splits in turn.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from distributed_input.api.proto.dispatcher_pb2 import WorkerHeartbeatRequest
 from distributed_input.api.protocol import PROTOCOL
 from distributed_input.assignment import jobs
 from distributed_input.assignment.jobs import DatasetFacts
-from distributed_input.client.reader import Reader
+from distributed_input.client.reader import InputReader
 from distributed_input.dispatcher.clock import RunningClock
 from distributed_input.dispatcher.service import DESCRIPTOR, DispatcherService
 from distributed_input.dispatcher.state import State
@@ -28,9 +28,10 @@ from distributed_input.rows.blocks import RowBlock
 from distributed_input.rows.elements import ElementSpec, Leaf
 from distributed_input.runtime import serving, stubs
 from distributed_input.runtime.credentials import Credentials
-from distributed_input.sidecar.input_registry import Served
-from distributed_input.sidecar.inputs import Input
-from distributed_input.sidecar.main import Sidecar
+from distributed_input.sidecar.inputs.job_input import JobInput
+from distributed_input.sidecar.inputs.registry import InputRegistry
+from distributed_input.sidecar.inputs.session import TrainerSession
+from distributed_input.sidecar.server import SidecarServer
 from tests.unit.distributed_input.dispatcher.builders import state
 
 WORKER = worker_pb2.DESCRIPTOR.services_by_name["Worker"]
@@ -39,7 +40,7 @@ ROWS, BATCH, BLOCK = 40, 4, 5
 
 
 class Worker:
-    """Serves proto/worker.proto."""
+    """Implements the service of proto/worker.proto."""
 
     def __init__(self, rows: int) -> None:
         self._rows = rows
@@ -63,16 +64,16 @@ class Worker:
 
 @dataclass
 class System:
-    """What runs. `state` is the dispatcher's knowledge."""
+    """The running parts. `state` is the dispatcher's state."""
 
     folder: Path
     state: State
     clock: RunningClock
     address: str
-    sidecars: list[Sidecar] = field(default_factory=list)
+    sidecars: list[SidecarServer] = field(default_factory=list)
 
-    def add_sidecar(self, consumer: int = 0, consumers: int = 1, **spec: Any) -> Input:
-        """A sidecar in `folder`, with the one input "train"; what it knows of it."""
+    def add_sidecar(self, consumer: int = 0, consumers: int = 1, **spec: Any) -> JobInput:
+        """Start a sidecar in `folder` with the one input "train". Return the input's own job."""
         spec = {
             "dataset": {"entryPoint": "any:where"},
             "batching": {"globalBatchSize": BATCH},
@@ -82,37 +83,38 @@ class System:
             **spec,
         }
 
-        def make(name: str, job: str) -> Input:
-            whom = consumer, consumers
-            return Input(name, spec, self.address, Credentials(), self.folder, *whom, job)
+        def create(name: str, job: str) -> JobInput:
+            return JobInput(
+                name, spec, self.address, Credentials(), self.folder, consumer, consumers, job
+            )
 
-        served = Served(make, ["train"])
-        sidecar = Sidecar(served, self.folder, consumer, consumers)
+        registry = InputRegistry(create, ["train"])
+        sidecar = SidecarServer(registry, self.folder)
         self.sidecars.append(sidecar)
         sidecar.start()
-        return served.find("train", "")
+        return registry.find("train", "")
 
-    def connect(self, job: str = "") -> Reader:
-        """A trainer, with the job open."""
-        reader = Reader(self.folder, "train", 10.0, job)
+    def connect(self, job: str = "") -> InputReader:
+        """Connect a trainer and open the job."""
+        reader = InputReader(self.folder, "train", 10.0, job)
         reader.open(reader.welcome.config, b"", 1)
         return reader
 
 
 @contextmanager
 def running(folder: Path, rows: int = ROWS) -> Iterator[System]:
-    """A dispatcher and a worker; sidecars as they are added."""
-    # Nobody expires while a test runs: who lets go of something has to say so.
-    known, clock = state(heartbeat=0.2, expiry=60.0, hold=60.0), RunningClock()
+    """Run a dispatcher and a worker, and the sidecars that are added."""
+    # Nothing expires while a test runs: a part that leaves has to report it.
+    shared, clock = state(heartbeat=0.2, expiry=60.0, hold=60.0), RunningClock()
     handlers = (
-        stubs.service_handler(DESCRIPTOR, DispatcherService(known, clock)),
+        stubs.service_handler(DESCRIPTOR, DispatcherService(shared, clock)),
         stubs.service_handler(WORKER, Worker(rows), {"Stream": (None, stubs.identity)}),
     )
     server = serving.make_server(handlers, "127.0.0.1:0", Credentials())
     server.start()
-    beat = WorkerHeartbeatRequest(worker_id="w", address=server.address, protocol=PROTOCOL)
-    known.worker_beat(clock.now(), beat)
-    system = System(folder, known, clock, server.address)
+    heartbeat = WorkerHeartbeatRequest(worker_id="w", address=server.address, protocol=PROTOCOL)
+    shared.worker_beat(clock.now(), heartbeat)
+    system = System(folder, shared, clock, server.address)
     try:
         yield system
     finally:
@@ -121,9 +123,16 @@ def running(folder: Path, rows: int = ROWS) -> Iterator[System]:
         server.stop(0)
 
 
-def eventually(what: Callable[[], object], seconds: float = 10.0) -> None:
-    """Wait until `what()` is true."""
+def current_session(job: JobInput) -> TrainerSession:
+    """Return the session of the trainer that reads the job."""
+    session = job.sessions._current
+    assert isinstance(session, TrainerSession)
+    return session
+
+
+def eventually(condition: Callable[[], object], seconds: float = 10.0) -> None:
+    """Wait until `condition()` is true."""
     deadline = time.monotonic() + seconds
-    while not what():
-        assert time.monotonic() < deadline, "it has not come to pass"
+    while not condition():
+        assert time.monotonic() < deadline, "the condition did not become true in time"
         time.sleep(0.02)

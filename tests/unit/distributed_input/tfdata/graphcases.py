@@ -1,4 +1,4 @@
-"""Datasets for the tests of graphs, and what running a graph gives."""
+"""Datasets for the tests of graphs, and the elements of a graph."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from typing import Any
 
 import tensorflow as tf
 
-from distributed_input.tfdata.graph import graph as graphs
+from distributed_input.tfdata.graph import serialization
 from distributed_input.tfdata.graph.canonical import serialize
 from distributed_input.tfdata.random.seeds import reseed
 
 
 def random_number() -> tf.Tensor:
-    """An unseeded number below 2**20."""
+    """Return an unseeded random number below 2**20."""
     return tf.random.uniform([], 0, 1 << 20, tf.int32)
 
 
 def write_files(folder: Path, sizes: list[int]) -> list[str]:
-    """TFRecord files whose records are "file-record"."""
+    """Write TFRecord files with the records "file-record", and return their names."""
     names = []
     for i, size in enumerate(sizes):
         names.append(str(folder / f"part{i}.tfrecord"))
@@ -29,7 +29,7 @@ def write_files(folder: Path, sizes: list[int]) -> list[str]:
 
 
 def plain(value: Any) -> Any:
-    """Of tensors and structures, lists and numbers."""
+    """Convert tensors and structures to lists and numbers."""
     if isinstance(value, dict):
         return {key: plain(below) for key, below in value.items()}
     if isinstance(value, tuple):
@@ -38,17 +38,17 @@ def plain(value: Any) -> Any:
 
 
 def elements(dataset: tf.data.Dataset) -> list[Any]:
-    """All elements."""
+    """Return all elements of a dataset."""
     return [plain(element) for element in dataset.as_numpy_iterator()]
 
 
 def run(graph_def: Any, spec: Any) -> list[Any]:
-    """All elements of a graph."""
-    return elements(graphs.instantiate(graph_def, spec))
+    """Return all elements of a graph."""
+    return elements(serialization.instantiate(graph_def, spec))
 
 
 def epoch_of(
     dataset: tf.data.Dataset, seed: int = 1, epoch: int = 0, split: int | None = None
 ) -> list[Any]:
-    """All elements of an epoch of a dataset."""
+    """Return all elements of an epoch of a dataset."""
     return run(reseed(serialize(dataset), seed, epoch, split), dataset.element_spec)

@@ -1,4 +1,4 @@
-"""Batches of single rows for the way are the same rows as they come one by one."""
+"""Rows in batches are the same as single rows."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import tensorflow as tf
 from distributed_input.rows.elements import ElementSpec
 from distributed_input.rows.encode import make_encoder
 from distributed_input.tfdata.batching import batch_rows, can_batch
-from distributed_input.tfdata.spec import from_tf
+from distributed_input.tfdata.type_specs import from_tf
 from tests.unit.distributed_input.rowcases import concat_runs
 
 Data: TypeAlias = tf.data.Dataset
@@ -38,7 +38,7 @@ def run_of(dataset: Data, spec: ElementSpec, batched: bool) -> list[bytes]:
         lambda: ROWS.map(lambda x: (x, None)),
     ],
 )
-def test_batched_rows_are_the_same_run(make: Callable[[], Data]) -> None:
+def test_batched_rows_encode_to_the_same_run(make: Callable[[], Data]) -> None:
     dataset = make()
     spec = from_tf(dataset.element_spec)
     assert can_batch(spec, False)
@@ -53,12 +53,12 @@ def test_batched_rows_are_the_same_run(make: Callable[[], Data]) -> None:
         lambda: ROWS.map(lambda x: tf.sparse.from_dense(tf.ones([x]))),
     ],
 )
-def test_rows_that_a_batch_would_make_alike_are_not_batched(make: Callable[[], Data]) -> None:
+def test_rows_that_a_batch_would_change_are_not_batched(make: Callable[[], Data]) -> None:
     assert not can_batch(from_tf(make().element_spec), False)
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 5])
-def test_batches_put_together_are_the_same_rows(size: int) -> None:
+def test_rebatching_keeps_the_rows(size: int) -> None:
     rows = ROWS.map(lambda x: {"s": tf.fill([2], tf.strings.as_string(x)), "n": x})
     dataset, spec = rows.batch(size), from_tf(rows.element_spec)
     assert can_batch(spec, True)
@@ -68,13 +68,13 @@ def test_batches_put_together_are_the_same_rows(size: int) -> None:
     assert sizes == [3, 3, 1] or size > 3  # the batch's own size is not known to the dataset
 
 
-def test_batches_that_are_large_enough_stay() -> None:
+def test_large_batches_are_not_rebatched() -> None:
     dataset = ROWS.batch(4, drop_remainder=True)
     spec = from_tf(ROWS.element_spec)
     assert batch_rows(dataset, spec, True, 4) is dataset
     assert batch_rows(dataset, spec, True, 5) is not dataset
 
 
-def test_batches_of_rows_of_several_shapes_stay() -> None:
+def test_batches_of_rows_with_different_shapes_are_not_rebatched() -> None:
     padded = ROWS.map(tf.range).padded_batch(2)
     assert not can_batch(from_tf(padded.element_spec).unbatched(), True)

@@ -1,4 +1,4 @@
-"""Datasets of a trainer as jobs: every row once over the splits that workers open."""
+"""A trainer's dataset becomes a job whose splits contain every row once."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from distributed_input.api.errors import ConfigError, DatasetFnError, SpecError
 from distributed_input.api.proto import types_pb2
 from distributed_input.rows.elements import ElementSpec
 from distributed_input.tfdata.export import export_job, open_split
-from distributed_input.tfdata.graph import blob
+from distributed_input.tfdata.graph import packing
 from tests.unit.distributed_input.tfdata.graphcases import elements, random_number, write_files
 
 Data: TypeAlias = tf.data.Dataset
@@ -24,13 +24,13 @@ def export(dataset: Any, **draft: Any) -> tuple[types_pb2.Job, types_pb2.GraphDa
     with warnings.catch_warnings(record=True) as given:
         warnings.simplefilter("always")
         job, data = export_job(types_pb2.Job(name="job", **draft), dataset)
-    told = [str(warning.message) for warning in given]
-    assert told == list(job.warnings)
-    return job, types_pb2.GraphDataset.FromString(data), told
+    warned = [str(warning.message) for warning in given]
+    assert warned == list(job.warnings)
+    return job, types_pb2.GraphDataset.FromString(data), warned
 
 
 def rows(job: types_pb2.Job, dataset: types_pb2.GraphDataset, epoch: int = 0) -> list[Any]:
-    """Rows of all splits, in their order."""
+    """Return the rows of all splits, in order."""
     spec = ElementSpec.from_json(job.element_spec)
     out: list[Any] = []
     for split in range(job.num_splits):
@@ -49,15 +49,15 @@ def test_a_dataset_fn_becomes_a_job(tmp_path: Path) -> None:
         records = names.interleave(tf.data.TFRecordDataset).shuffle(10)
         return records.batch(ctx.get_per_replica_batch_size(24)).prefetch(1)
 
-    job, dataset, told = export(dataset_fn)
+    job, dataset, warned = export(dataset_fn)
     assert (job.global_batch_size, job.partitions, job.num_splits) == (24, 8, 32)
-    assert (job.batched, job.infinite, told) == (True, False, [])
+    assert (job.batched, job.infinite, warned) == (True, False, [])
     first = rows(job, dataset)
     assert sorted(first) == sorted(elements(tf.data.TFRecordDataset(files)))
     assert rows(job, dataset) == first != rows(job, dataset, epoch=1)
 
 
-def test_the_split_may_be_sliced_and_formatted_in_python() -> None:
+def test_a_dataset_fn_can_use_the_split_as_a_python_integer() -> None:
     def dataset_fn(ctx: Any) -> Data:
         mine = np.random.permutation(40)[ctx.input_pipeline_id :: ctx.num_input_pipelines]
         return Data.from_tensor_slices(mine).map(
@@ -71,12 +71,12 @@ def test_the_split_may_be_sliced_and_formatted_in_python() -> None:
     assert {int(split) for split, _ in made} == set(range(8))
 
 
-def test_an_endless_dataset_has_a_split_a_partition() -> None:
+def test_an_infinite_dataset_has_one_split_per_partition() -> None:
     job, _, _ = export(lambda ctx: Data.range(4).repeat().batch(ctx.get_per_replica_batch_size(4)))
     assert (job.infinite, job.partitions, job.num_splits) == (True, 4, 4)
 
 
-def test_what_the_resource_says_is_taken() -> None:
+def test_the_resources_values_are_used() -> None:
     job, dataset, _ = export(
         lambda ctx: Data.range(40).shard(ctx.num_input_pipelines, ctx.input_pipeline_id).batch(3),
         partitions=3,
@@ -87,7 +87,7 @@ def test_what_the_resource_says_is_taken() -> None:
     assert sorted(rows(job, dataset)) == list(range(40))
 
 
-def test_tables_and_arrays_and_files_travel_with_the_dataset(tmp_path: Path) -> None:
+def test_tables_arrays_and_vocabulary_files_are_sent_with_the_dataset(tmp_path: Path) -> None:
     words = tmp_path / "words"
     words.write_text("a\nb\nc\n")
     table = tf.lookup.StaticVocabularyTable(
@@ -105,44 +105,44 @@ def test_tables_and_arrays_and_files_travel_with_the_dataset(tmp_path: Path) -> 
     assert sorted(rows(job, made)) == [10, 30, 40]
 
 
-def test_a_plain_dataset_by_files(tmp_path: Path) -> None:
+def test_a_plain_dataset_is_split_by_files(tmp_path: Path) -> None:
     files = write_files(tmp_path, [3] * 6)
-    job, dataset, told = export(tf.data.TFRecordDataset(files).shuffle(5).batch(4))
+    job, dataset, warned = export(tf.data.TFRecordDataset(files).shuffle(5).batch(4))
     assert (dataset.shard_policy, job.partitions, job.num_splits) == ("FILE", 4, 6)
-    assert (job.global_batch_size, job.batched, told) == (4, True, [])
+    assert (job.global_batch_size, job.batched, warned) == (4, True, [])
     assert sorted(rows(job, dataset)) == sorted(elements(tf.data.TFRecordDataset(files)))
 
 
-def test_a_plain_dataset_by_elements_says_what_it_costs() -> None:
-    job, dataset, told = export(Data.range(40).shuffle(40).batch(4))
+def test_splitting_by_elements_warns_about_its_cost() -> None:
+    job, dataset, warned = export(Data.range(40).shuffle(40).batch(4))
     assert (dataset.shard_policy, job.num_splits, len(dataset.graphs)) == ("DATA", 4, 1)
-    assert "cannot find appropriate reader" in told[0]
-    assert "each of the 4 splits reads and computes the whole dataset" in told[1]
+    assert "cannot find appropriate reader" in warned[0]
+    assert "each of the 4 splits reads and computes the whole dataset" in warned[1]
     assert sorted(rows(job, dataset)) == list(range(40))
 
 
 @pytest.mark.parametrize("plain", [True, False])
-def test_drop_remainder_becomes_the_jobs_and_loses_no_rows(plain: bool) -> None:
+def test_drop_remainder_moves_to_the_job_and_drops_no_rows_of_splits(plain: bool) -> None:
     def dataset_fn(ctx: Any) -> Data:
         mine = Data.range(50).shard(ctx.num_input_pipelines, ctx.input_pipeline_id)
         size = ctx.get_per_replica_batch_size(16)
         return mine.map(lambda x: x).batch(size, drop_remainder=True).prefetch(2)
 
     whole = Data.range(50).batch(16, drop_remainder=True).prefetch(2)
-    job, dataset, told = export(whole if plain else dataset_fn)
+    job, dataset, warned = export(whole if plain else dataset_fn)
     assert job.remainder == types_pb2.DROP
-    assert not [warning for warning in told if "drop_remainder" in warning]
+    assert not [warning for warning in warned if "drop_remainder" in warning]
     assert sorted(rows(job, dataset)) == list(range(50))
 
 
-def test_a_drop_remainder_that_something_relies_on_is_warned_of() -> None:
+def test_a_drop_remainder_that_later_ops_need_is_kept_with_a_warning() -> None:
     dataset = Data.range(50).batch(16, drop_remainder=True).map(lambda x: tf.reshape(x, [4, 4]))
-    job, _, told = export(dataset)
+    job, _, warned = export(dataset)
     assert job.remainder == types_pb2.KEEP
-    assert any("drop_remainder=True: it loses rows" in warning for warning in told)
+    assert any("drop_remainder=True: it loses rows" in warning for warning in warned)
 
 
-def test_records_sharded_after_reading_are_warned_of(tmp_path: Path) -> None:
+def test_sharding_records_after_reading_gives_a_warning(tmp_path: Path) -> None:
     write_files(tmp_path, [2, 2])
 
     def dataset_fn(ctx: Any) -> Data:
@@ -150,12 +150,12 @@ def test_records_sharded_after_reading_are_warned_of(tmp_path: Path) -> None:
         records = names.flat_map(tf.data.TFRecordDataset)
         return records.shard(ctx.num_input_pipelines, ctx.input_pipeline_id)
 
-    _, _, told = export(dataset_fn)
-    assert "shards records after reading them: every one of the 32 splits" in told[0]
+    _, _, warned = export(dataset_fn)
+    assert "shards records after reading them: every one of the 32 splits" in warned[0]
 
 
 @pytest.mark.parametrize("plain", [True, False])
-def test_python_is_refused_with_the_remedy(plain: bool) -> None:
+def test_python_functions_are_rejected_with_a_remedy(plain: bool) -> None:
     def parse(x: Any) -> Any:
         return x
 
@@ -169,10 +169,10 @@ def test_python_is_refused_with_the_remedy(plain: bool) -> None:
     ("other", "message"),
     [
         (lambda: Data.range(3).map(lambda x: {"a": float(x)}), "component 'a' as dense float32"),
-        (lambda: Data.range(3).map(lambda x: {"b": x}), "gives elements {'b'"),
+        (lambda: Data.range(3).map(lambda x: {"b": x}), "returns elements {'b'"),
     ],
 )
-def test_splits_whose_elements_differ_are_named(other: Any, message: str) -> None:
+def test_splits_with_different_elements_are_named(other: Any, message: str) -> None:
     def dataset_fn(ctx: Any) -> Data:
         if ctx.input_pipeline_id == 3:
             return other()
@@ -183,7 +183,7 @@ def test_splits_whose_elements_differ_are_named(other: Any, message: str) -> Non
     assert "split 3" in str(caught.value)
 
 
-def test_two_batch_sizes_are_refused() -> None:
+def test_two_global_batch_sizes_are_rejected() -> None:
     with pytest.raises(ConfigError, match="16"):
         export(
             lambda ctx: Data.range(9).batch(ctx.get_per_replica_batch_size(16)),
@@ -191,7 +191,7 @@ def test_two_batch_sizes_are_refused() -> None:
         )
 
 
-def test_large_constants_are_kept_once_and_open_as_one_mapped_file(tmp_path: Path) -> None:
+def test_large_constants_are_stored_once_and_mapped_from_one_file(tmp_path: Path) -> None:
     images = np.random.default_rng(0).integers(0, 255, (100, 32, 32), np.uint8)
     names = np.array([f"{i:0900d}" for i in range(100)], object)
 
@@ -215,7 +215,7 @@ def test_large_constants_are_kept_once_and_open_as_one_mapped_file(tmp_path: Pat
     assert [path.stat().st_size for path in tmp_path.iterdir()] == [images.nbytes]
 
 
-def test_the_same_program_makes_the_same_bytes() -> None:
+def test_the_same_program_exports_the_same_bytes() -> None:
     def program() -> bytes:
         images = np.arange(1 << 15, dtype=np.float32).reshape(8, -1)
 
@@ -230,7 +230,7 @@ def test_the_same_program_makes_the_same_bytes() -> None:
     assert program() == first
 
 
-def test_a_split_that_is_not_there_is_refused() -> None:
+def test_a_missing_split_is_an_error() -> None:
     _, dataset, _ = export(lambda _: Data.range(3), num_splits=2)
     with pytest.raises(SpecError, match="2 graphs and none for split 2"):
-        blob.load_bare(dataset, 2)
+        packing.load_bare(dataset, 2)

@@ -1,4 +1,4 @@
-"""Splits of plain datasets: every row once over all splits, whatever comes before the shard."""
+"""The splits of a plain dataset contain every row once."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from distributed_input.api.errors import ConfigError
 from distributed_input.tfdata import sharding
-from distributed_input.tfdata.ordering import keep_order
+from distributed_input.tfdata.determinism import force_determinism
 from distributed_input.tfdata.random.seeds import reseed
 from tests.unit.distributed_input.tfdata.graphcases import elements, plain, run, write_files
 
@@ -25,7 +25,7 @@ def with_policy(dataset: Data, policy: str) -> Data:
     return dataset.with_options(options)
 
 
-def prepared(dataset: Data, partitions: int = 1) -> sharding.Prepared:
+def prepared(dataset: Data, partitions: int = 1) -> sharding.ShardableGraph:
     return sharding.prepare(dataset, lambda _: partitions)
 
 
@@ -34,13 +34,13 @@ def splits(dataset: Data, num_splits: int, epoch: int = 0) -> list[list[Any]]:
     out = []
     for split in range(num_splits):
         part = sharding.shard(ready.graph_def, ready.policy, num_splits, split)
-        keep_order(part)
+        force_determinism(part)
         out.append(run(reseed(part, 1, epoch, split), dataset.element_spec))
     return out
 
 
 def flat(parts: list[Any]) -> list[Any]:
-    """Rows of splits of elements, batched or not."""
+    """Return the rows of all splits, batched or not."""
     out: list[Any] = []
     for part in parts:
         out += flat(part) if isinstance(part, list) else [part]
@@ -69,7 +69,7 @@ READERS = {
 
 @pytest.mark.parametrize("reader", READERS)
 @pytest.mark.parametrize("num_splits", [1, 2, 5, 8])
-def test_files_are_dealt_out_and_every_record_comes_once(
+def test_file_sharding_reads_every_record_once(
     reader: str, num_splits: int, tmp_path: Path
 ) -> None:
     dataset = with_policy(READERS[reader](write_files(tmp_path, SIZES)), "FILE")
@@ -81,13 +81,13 @@ def test_files_are_dealt_out_and_every_record_comes_once(
 
 
 @pytest.mark.parametrize("reader", READERS)
-def test_readers_sharded_by_elements_give_every_record_once(reader: str, tmp_path: Path) -> None:
+def test_data_sharding_of_readers_reads_every_record_once(reader: str, tmp_path: Path) -> None:
     dataset = with_policy(READERS[reader](write_files(tmp_path, SIZES)), "DATA")
     for epoch in (0, 1):
         assert sorted(flat(splits(dataset, 3, epoch))) == RECORDS
 
 
-def test_more_splits_than_files_leave_some_empty(tmp_path: Path) -> None:
+def test_with_more_splits_than_files_some_splits_are_empty(tmp_path: Path) -> None:
     parts = splits(tf.data.TFRecordDataset(write_files(tmp_path, SIZES)), 9)
     assert [bool(part) for part in parts] == [True, True, True, False, True, *[False] * 4]
 
@@ -105,13 +105,13 @@ SOURCES = {
 
 @pytest.mark.parametrize("source", SOURCES)
 @pytest.mark.parametrize("num_splits", [1, 3, 40])
-def test_elements_are_dealt_out_and_every_one_comes_once(source: str, num_splits: int) -> None:
+def test_data_sharding_reads_every_element_once(source: str, num_splits: int) -> None:
     dataset = with_policy(SOURCES[source](), "DATA")
     for epoch in (0, 1):
         assert sorted(flat(splits(dataset, num_splits, epoch))) == list(range(28))
 
 
-def test_a_shard_of_the_users_is_left_alone(tmp_path: Path) -> None:
+def test_a_shard_op_of_the_user_is_not_changed(tmp_path: Path) -> None:
     files = write_files(tmp_path, SIZES)
     dataset = Data.from_tensor_slices(files).shard(2, 0).flat_map(tf.data.TFRecordDataset)
     parts = splits(with_policy(dataset, "FILE"), 2)
@@ -119,23 +119,23 @@ def test_a_shard_of_the_users_is_left_alone(tmp_path: Path) -> None:
     assert all(parts)
 
 
-def test_off_gives_everything_to_every_split() -> None:
+def test_policy_off_gives_all_elements_to_every_split() -> None:
     assert splits(with_policy(Data.range(4), "OFF"), 2) == [[0, 1, 2, 3]] * 2
 
 
-def test_auto_goes_by_files_where_there_are_any(tmp_path: Path) -> None:
+def test_auto_shards_by_files_if_the_dataset_reads_files(tmp_path: Path) -> None:
     files = write_files(tmp_path, SIZES)
     ready = prepared(tf.data.TFRecordDataset(files).batch(2), partitions=4)
     assert (ready.policy, ready.files, ready.warnings) == ("FILE", 5, ())
 
 
-def test_auto_goes_by_elements_and_says_so_where_there_are_no_files() -> None:
+def test_auto_shards_by_elements_with_a_warning_without_files() -> None:
     ready = prepared(Data.range(4).batch(2))
     assert (ready.policy, ready.files) == ("DATA", None)
     assert "cannot find appropriate reader dataset op(s) to shard" in ready.warnings[0]
 
 
-def test_auto_goes_by_elements_where_partitions_would_go_without_files(tmp_path: Path) -> None:
+def test_auto_shards_by_elements_if_there_are_fewer_files_than_partitions(tmp_path: Path) -> None:
     dataset = tf.data.TFRecordDataset(write_files(tmp_path, SIZES))
     assert prepared(dataset, partitions=8).policy == "DATA"
     asked = prepared(with_policy(dataset, "FILE"), partitions=8)
@@ -146,7 +146,7 @@ def test_auto_goes_by_elements_where_partitions_would_go_without_files(tmp_path:
 @pytest.mark.parametrize(
     ("policy", "message"), [("FILE", "no reader of files"), ("HINT", "stock tf.data service")]
 )
-def test_a_policy_that_cannot_be_applied_is_refused(policy: str, message: str) -> None:
+def test_a_policy_that_cannot_be_applied_is_rejected(policy: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         prepared(with_policy(Data.range(4), policy))
 
@@ -165,11 +165,11 @@ def test_files_are_counted(tmp_path: Path) -> None:
         assert sharding.count_files(sharding.prepare_file_sharding(dataset)) == count
 
 
-def test_a_graph_that_was_not_prepared_has_no_files_to_count() -> None:
+def test_an_unprepared_graph_has_no_files_to_count() -> None:
     assert sharding.count_files(prepared(Data.range(3)).graph_def) is None
 
 
-def test_shards_pass_structures_through(tmp_path: Path) -> None:
+def test_sharding_keeps_the_structure_of_elements(tmp_path: Path) -> None:
     del tmp_path
     dataset = Data.range(6).map(lambda x: {"a": x, "b": tf.fill([2], x)})
     ready = prepared(with_policy(dataset, "DATA"))

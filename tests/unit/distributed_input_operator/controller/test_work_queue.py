@@ -1,4 +1,4 @@
-"""The queue: once for many, one at a time, again where it changed meanwhile."""
+"""The queue: once for many events, one worker per key, again after a change."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import asyncio
 from distributed_input_operator.controller.work_queue import WorkQueue
 
 
-def test_many_events_are_one_piece_of_work():
+def test_many_events_are_one_work_item():
     async def body():
         queue: WorkQueue[str] = WorkQueue()
         for _ in range(5):
@@ -18,20 +18,20 @@ def test_many_events_are_one_piece_of_work():
     asyncio.run(body())
 
 
-def test_what_changes_during_the_work_is_worked_on_again_and_never_at_the_same_time():
+def test_a_key_added_during_its_work_comes_again_afterwards():
     async def body():
         queue: WorkQueue[str] = WorkQueue()
         queue.add("a")
         key = await queue.get()
         queue.add("a")
-        assert len(queue) == 0  # nobody else gets it now
+        assert len(queue) == 0  # No other worker gets it now.
         queue.done(key)
         assert await asyncio.wait_for(queue.get(), 5) == "a"
 
     asyncio.run(body())
 
 
-def test_the_earliest_time_wins_and_an_event_is_earlier_than_any():
+def test_the_earliest_time_wins_and_an_event_comes_before_all():
     async def body():
         queue: WorkQueue[str] = WorkQueue()
         queue.add_after("a", 60)
@@ -47,13 +47,13 @@ def test_the_earliest_time_wins_and_an_event_is_earlier_than_any():
     asyncio.run(body())
 
 
-def test_what_waits_for_work_is_not_worked_on_again_later():
+def test_a_queued_key_is_not_delayed_again():
     async def body():
         queue: WorkQueue[str] = WorkQueue()
         queue.add("a")
         queue.add_after("a", 0.01)
         queue.done(await queue.get())
-        queue.add_after("b", 0.1)  # what would come for a comes before
+        queue.add_after("b", 0.1)  # A second entry of a would come before.
         assert await asyncio.wait_for(queue.get(), 5) == "b"
 
     asyncio.run(body())

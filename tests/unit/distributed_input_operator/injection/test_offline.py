@@ -1,4 +1,4 @@
-"""Injection into files: what the webhook makes, and errors that name file and object."""
+"""Injection into files: the same result as the webhook, and messages with file and object."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from distributed_input.api import names
-from distributed_input.api.resource.load import ResourceError
-from distributed_input_operator.injection.injection import injected
-from distributed_input_operator.injection.offline import Result, with_sidecars
-from distributed_input_operator.injection.trainers import RefusedError
-from distributed_input_operator.injection.yaml_text import dumped
+from distributed_input.api.resource.problems import ResourceError
+from distributed_input_operator.injection import pod as injection
+from distributed_input_operator.injection.offline import InjectedManifests, inject_files
+from distributed_input_operator.injection.trainer_pod import RefusedError
+from distributed_input_operator.injection.yaml_text import dump_yaml
 from tests.unit.distributed_input.api.resource.manifests import manifest
-from tests.unit.distributed_input_operator.injection.trainerpods import (
+from tests.unit.distributed_input_operator.injection.trainer_pods import (
     IMAGE,
     finder,
     pod,
@@ -34,8 +34,8 @@ def job(kind: str = "Job", **spec: Any) -> dict[str, Any]:
     }
 
 
-def inject(*values: Any, image: str = IMAGE, inputs: str = INPUT) -> Result:
-    return with_sidecars({"job.yaml": dumped(values), "input.yaml": inputs}, image)
+def inject(*values: Any, image: str = IMAGE, inputs: str = INPUT) -> InjectedManifests:
+    return inject_files({"job.yaml": dump_yaml(values), "input.yaml": inputs}, image)
 
 
 def refusal(*values: Any, **more: Any) -> str:
@@ -44,28 +44,28 @@ def refusal(*values: Any, **more: Any) -> str:
     return str(caught.value)
 
 
-def test_a_pod_gets_what_the_webhook_gives_it():
+def test_a_pod_gets_the_same_sidecar_as_from_the_webhook():
     plain = {"apiVersion": "v1", "kind": "Pod", **pod()}
     made = inject(plain).manifests[0]
-    assert made == injected(plain, {}, finder(resource("train")), IMAGE)
+    assert made == injection.inject(plain, {}, finder(resource("train")), IMAGE)
 
 
-def test_a_jobs_template_gets_what_the_webhook_gives_its_pods():
+def test_a_jobs_template_gets_the_same_sidecar_as_its_pods_from_the_webhook():
     made = inject(job()).manifests[0]
-    assert made["spec"]["template"] == injected(
+    assert made["spec"]["template"] == injection.inject(
         template(), {"Job": job()}, finder(resource("train")), IMAGE
     )
     assert made["spec"]["completions"] == 2
 
 
-def test_the_files_other_documents_stay_and_in_their_order():
+def test_other_documents_do_not_change_and_keep_their_order():
     config = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {}}
     made = inject(config, job(), config).manifests
     assert [one["kind"] for one in made] == ["ConfigMap", "Job", "ConfigMap", "DistributedInput"]
     assert made[0] == config
 
 
-def test_lists_and_cron_jobs_are_looked_into():
+def test_the_pods_of_lists_and_cron_jobs_are_injected():
     cron = {
         "apiVersion": "batch/v1",
         "kind": "CronJob",
@@ -82,51 +82,51 @@ def test_injecting_again_changes_nothing():
     assert inject(made).manifests[0] == made
 
 
-def test_a_missing_input_is_named_with_file_and_object():
-    told = refusal(job(), inputs=manifest(name="other"))
-    assert told.startswith("job.yaml: Job fit: no DistributedInput 'train'")
-    assert "there are: other" in told
+def test_the_message_about_a_missing_input_has_file_and_object():
+    message = refusal(job(), inputs=manifest(name="other"))
+    assert message.startswith("job.yaml: Job fit: no DistributedInput 'train'")
+    assert "(found: other)" in message
 
 
-def test_inputs_of_other_namespaces_are_not_the_pods():
+def test_an_input_of_another_namespace_is_not_used():
     there = INPUT.replace("{name: train}", "{name: train, namespace: b}")
     here = job()
-    inject(here, inputs=there)  # kubectl's namespace, for all we know
+    inject(here, inputs=there)  # kubectl may apply it to namespace b
     here["metadata"]["namespace"] = "a"
     assert "no DistributedInput 'train'" in refusal(here, inputs=there)
     here["metadata"]["namespace"] = "b"
     inject(here, inputs=there)
 
 
-def test_a_deployment_must_state_how_many_trainers_there_are():
+def test_a_deployment_needs_an_annotation_with_the_number_of_trainers():
     deployment = {**job("Deployment"), "apiVersion": "apps/v1"}
     assert names.CONSUMERS_ANNOTATION in refusal(deployment)
-    stated = deployment["spec"]["template"]["metadata"]["annotations"]
-    stated[names.CONSUMERS_ANNOTATION] = "1"
+    annotations = deployment["spec"]["template"]["metadata"]["annotations"]
+    annotations[names.CONSUMERS_ANNOTATION] = "1"
     inject(deployment)
 
 
-def test_a_jobset_is_for_the_webhook():
+def test_a_jobset_needs_the_webhook():
     parts = [{"name": "a", "template": {"spec": job()["spec"]}}]
     jobset = {"kind": "JobSet", "metadata": {"name": "fits"}, "spec": {"replicatedJobs": parts}}
-    assert "leave it to the webhook" in refusal(jobset)
+    assert "use the webhook" in refusal(jobset)
 
 
-def test_files_in_which_nothing_asks_are_an_error():
+def test_files_without_a_request_for_the_sidecar_are_an_error():
     assert names.INJECT_LABEL in refusal({"kind": "ConfigMap", "metadata": {"name": "a"}})
 
 
-def test_without_an_image_the_input_must_name_one():
+def test_an_image_is_required_from_the_flag_or_the_input():
     assert "--image" in refusal(job(), image="")
     inject(job(), image="", inputs=manifest("sidecar: {image: 'a:1'}", "train"))
 
 
-def test_what_will_not_work_is_said():
+def test_a_warning_has_file_and_object():
     here = job()
     here["spec"]["template"]["spec"]["hostNetwork"] = True
     assert inject(here).warnings[0].startswith("job.yaml: Job fit: spec.hostNetwork")
 
 
-def test_a_file_that_is_no_yaml_is_named_with_its_line():
+def test_the_message_about_invalid_yaml_has_file_and_line():
     with pytest.raises(ResourceError, match=r"job\.yaml:3: is not YAML"):
-        with_sidecars({"job.yaml": "a: 1\nb: [\n"}, IMAGE)
+        inject_files({"job.yaml": "a: 1\nb: [\n"}, IMAGE)

@@ -1,4 +1,4 @@
-"""YAML that we write is read as it was meant. (kubectl is asked in tests/operator.)"""
+"""The YAML writer. A test in tests/operator reads its text with kubectl."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from distributed_input.api.resource.yaml_lines import documents
-from distributed_input_operator.injection.yaml_text import dumped
+from distributed_input_operator.injection.yaml_text import dump_yaml
 
 TEXTS = st.text(st.characters(codec="utf-8", exclude_categories=["Cs"]), max_size=20)
 WORDS = [
@@ -27,12 +27,12 @@ VALUES = st.recursive(
 @given(
     st.lists(st.dictionaries(st.sampled_from(WORDS), VALUES, min_size=1), min_size=1, max_size=2)
 )
-@example([{"y": {'"\x85': None}}])  # a line break, for readers
-def test_what_is_written_is_read_again(values: list[Any]) -> None:
-    text = dumped(values)
+@example([{"y": {'"\x85': None}}])  # \x85 is a line break in YAML 1.1
+def test_written_values_can_be_read_again(values: list[Any]) -> None:
+    text = dump_yaml(values)
     assert list(yaml.safe_load_all(text)) == values
     assert [one.value for one in documents(text)] == values
 
 
-def test_words_that_kubectl_takes_for_more_than_text_are_quoted() -> None:
-    assert dumped([["y", "Off", "NULL", "plain"]]) == '---\n- "y"\n- "Off"\n- "NULL"\n- plain\n'
+def test_words_that_are_not_strings_in_every_version_of_yaml_are_quoted() -> None:
+    assert dump_yaml([["y", "Off", "NULL", "plain"]]) == '---\n- "y"\n- "Off"\n- "NULL"\n- plain\n'

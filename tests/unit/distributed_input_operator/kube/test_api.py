@@ -1,4 +1,4 @@
-"""Calls to an API server that does not play along."""
+"""Requests to an API server that does not respond as it should."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from distributed_input_operator.kube.api import Api, ApiError
 
 
 def refused(answer: bytes, monkeypatch: pytest.MonkeyPatch) -> ApiError:
-    """What a call to a server comes to that takes a request, sends this, and then nothing more."""
+    """Return the error of a request whose server sends `answer` and then nothing more."""
     monkeypatch.setattr(api, "TIMEOUT_SECONDS", 0.3)
 
     async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         writer.write(answer)
         await writer.drain()
-        await reader.read()  # until the client gives up
+        await reader.read()  # until the client closes the connection
         writer.close()
         await writer.wait_closed()
         ended.set()
@@ -48,35 +48,35 @@ def refused(answer: bytes, monkeypatch: pytest.MonkeyPatch) -> ApiError:
     [b"", b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{"],
     ids=["nothing", "half an answer"],
 )
-def test_a_server_that_hangs_is_no_answer(answer, monkeypatch):
+def test_a_server_that_hangs_counts_as_unreachable(answer, monkeypatch):
     error = refused(answer, monkeypatch)
     assert (error.status, error.reason, error.retryable) == (0, "Unreachable", True)
-    assert str(error) == "GET /version: no answer: TimeoutError"
+    assert str(error) == "GET /version: no response: TimeoutError"
 
 
-def test_an_error_that_is_no_json_is_told_as_far_as_it_matters(monkeypatch):
-    words = b"failed to create typed patch object (team/digits-worker; apps/v1): " + b"x" * 200
-    head = f"HTTP/1.1 500 Oops\r\nContent-Length: {len(words) + 9}\r\n\r\n".encode()
-    error = refused(head + words + b" .tooMany", monkeypatch)
+def test_an_error_without_json_is_reported_with_its_text(monkeypatch):
+    text = b"failed to create typed patch object (team/digits-worker; apps/v1): " + b"x" * 200
+    head = f"HTTP/1.1 500 Oops\r\nContent-Length: {len(text) + 9}\r\n\r\n".encode()
+    error = refused(head + text + b" .tooMany", monkeypatch)
     assert error.status == 500
     assert str(error).endswith(".tooMany")
     assert not error.retryable
 
 
-def test_so_many_requests_are_on_their_way_and_those_that_wait_lose_no_time(
+def test_concurrent_requests_are_limited_and_waiting_does_not_count_for_the_deadline(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(api, "TIMEOUT_SECONDS", 0.4)
-    there, most = 0, 0
+    running, most = 0, 0
 
     async def slow(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        nonlocal there, most
+        nonlocal running, most
         while await reader.readline():
             await reader.readuntil(b"\r\n\r\n")
-            there += 1
-            most = max(most, there)
+            running += 1
+            most = max(most, running)
             await asyncio.sleep(0.1)
-            there -= 1
+            running -= 1
             writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
         writer.close()
 
@@ -85,8 +85,8 @@ def test_so_many_requests_are_on_their_way_and_those_that_wait_lose_no_time(
         host, port = server.sockets[0].getsockname()
         settings: Any = Configuration(host=f"http://{host}:{port}")
         async with server, ApiClient(settings) as client:
-            one = Api(client, at_once=2)
+            one = Api(client, max_concurrent=2)
             await asyncio.gather(*(one.request("GET", "/version") for _ in range(16)))
 
-    asyncio.run(call())  # 0.8 s in all, twice what each may take
+    asyncio.run(call())  # 0.8 s in total, twice the deadline of each request
     assert most == 2

@@ -1,4 +1,4 @@
-"""What becomes of the API server's refusals: which are tried again, and what is told of them."""
+"""Refusals of the API server: which are retried, and how they are reported."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 
 from distributed_input.api.resource.status import Status
-from distributed_input_operator.controller.dispatchers import Dispatchers
-from distributed_input_operator.controller.observe import Sources
-from distributed_input_operator.controller.reconcile import reconcile
-from distributed_input_operator.controller.tokens import Tokens
+from distributed_input_operator.controller.context import ControllerContext
+from distributed_input_operator.controller.dispatchers import DispatcherClient
+from distributed_input_operator.controller.reconcile_input import reconcile
+from distributed_input_operator.controller.tokens import TokenCache
 from distributed_input_operator.kube.api import ApiError
 from distributed_input_operator.kube.apply import apply, failure
 from distributed_input_operator.kube.store import Store
-from distributed_input_operator.reconcile.plan import plan, report
-from tests.unit.distributed_input_operator.snapshots import NOW, SETTINGS, resource, snapshot
+from distributed_input_operator.reconcile.status import input_status
+from tests.unit.distributed_input_operator.snapshots import NOW, SETTINGS, plan, resource, snapshot
 
 _NOT_TYPED = (
     "PATCH /x: failed to create typed patch object (team/d; apps/v1, Kind=Deployment): "
@@ -25,43 +25,43 @@ _NOT_TYPED = (
 )
 
 
-def test_a_schema_error_is_a_refusal_though_the_server_answers_500():
+def test_a_schema_error_is_not_retried_although_its_status_is_500():
     error = ApiError(500, "500", _NOT_TYPED)
     assert not error.retryable
-    told = failure(error)
-    assert (told.reason, told.passing) == ("Refused", False)
-    assert "tolerationz" in told.message
+    found = failure(error)
+    assert (found.reason, found.passing) == ("Refused", False)
+    assert "tolerationz" in found.message
 
 
 @pytest.mark.parametrize(
     ("error", "reason"),
     [
-        (ApiError(409, "Leftover", "Service d-worker is still there"), "Leftover"),
+        (ApiError(409, "Leftover", "Service d-worker still exists"), "Leftover"),
         (ApiError(500, "InternalError", "failed calling webhook"), "InternalError"),
         (ApiError(502, "502", "bad gateway"), "ServerError"),
     ],
 )
-def test_what_is_tried_again_is_told(error, reason):
-    told = failure(error)
-    assert (told.reason, told.passing) == (reason, True)
-    assert str(error) in told.message
+def test_a_failure_that_is_retried_is_reported(error, reason):
+    found = failure(error)
+    assert (found.reason, found.passing) == (reason, True)
+    assert str(error) in found.message
 
 
-def test_the_words_of_what_is_tried_again_stay_for_a_new_status_is_a_new_look():
-    young = snapshot()
-    made = plan(young, NOW)
-    first = report(young, made, [failure(ApiError(0, "Unreachable", "port 40001"))], NOW)
-    told = replace(young, status=Status.model_validate(first))
+def test_the_first_message_of_a_retried_failure_stays():
+    new = snapshot()
+    planned = plan(new, NOW)
+    first = input_status(new, planned, [failure(ApiError(0, "Unreachable", "port 40001"))], NOW)
+    found = replace(new, status=Status.model_validate(first))
     again = failure(ApiError(0, "Unreachable", "port 40002"))
-    assert report(told, made, [again], NOW) is None
+    assert input_status(found, planned, [again], NOW) is None
     other = failure(ApiError(500, "InternalError", "failed calling webhook"))
-    assert report(told, made, [other], NOW) is not None
+    assert input_status(found, planned, [other], NOW) is not None
     refused = failure(ApiError(422, "Invalid", "port 40002"))
-    assert report(told, made, [refused], NOW) is not None
+    assert input_status(found, planned, [refused], NOW) is not None
 
 
 class Server:
-    """An API server that takes what it is given; whoever marks a pod gets `error`."""
+    """An API server that accepts every object, but fails to annotate a pod with `error`."""
 
     def __init__(self, error: ApiError) -> None:
         self._error = error
@@ -78,29 +78,29 @@ class Server:
         return manifest
 
 
-def shrunk(error: ApiError) -> tuple[list[ApiError], int]:
-    """What comes of a plan that marks a pod: errors, and how many objects were applied."""
+def applied_with_error(error: ApiError) -> tuple[list[ApiError], int]:
+    """Apply a plan with a deletion cost. Return the errors and the number of applied objects."""
     server: Any = Server(error)
-    made = replace(plan(snapshot(), NOW), costs=(("w1", -1000),))
-    return asyncio.run(apply(server, Store(), snapshot(), made)), len(server.applied)
+    planned = replace(plan(snapshot(), NOW), costs=(("w1", -1000),))
+    return asyncio.run(apply(server, Store(), snapshot(), planned)), len(server.applied)
 
 
-def test_a_right_to_mark_pods_that_is_missing_holds_nothing_else_up():
+def test_a_missing_right_to_patch_pods_does_not_block_other_writes():
     error = ApiError(
         403, "Forbidden", 'pods "w1" is forbidden: User "o" cannot patch resource "pods"'
     )
-    assert shrunk(error) == ([error], 8)
+    assert applied_with_error(error) == ([error], 8)
 
 
-def test_a_mark_that_may_still_succeed_is_set_before_the_number_shrinks():
+def test_a_deletion_cost_is_retried_before_the_replicas_decrease():
     error = ApiError(429, "TooManyRequests", "later")
-    assert shrunk(error) == ([error], 0)
+    assert applied_with_error(error) == ([error], 0)
     gone = ApiError(404, "NotFound", "no such pod")
-    assert shrunk(gone) == ([], 8)
+    assert applied_with_error(gone) == ([], 8)
 
 
-class Taken:
-    """An API server that has an object under each name already."""
+class TakenNames:
+    """An API server that has an object of each name already."""
 
     def __init__(self, **metadata: Any) -> None:
         self._metadata = metadata
@@ -124,20 +124,20 @@ class Taken:
         ({"ownerReferences": [{"uid": "another"}]}, "NameTaken"),
     ],
 )
-def test_what_is_there_and_not_ours_is_left_alone(metadata, reason):
-    server: Any = Taken(**metadata)
+def test_an_object_of_another_owner_is_not_changed(metadata, reason):
+    server: Any = TakenNames(**metadata)
     errors = asyncio.run(apply(server, Store(), snapshot(), plan(snapshot(), NOW)))
     assert ({error.reason for error in errors}, server.applied) == ({reason}, [])
 
 
-def test_what_is_ours_and_was_not_known_is_applied():
-    server: Any = Taken(ownerReferences=[{"uid": "u-1"}])
+def test_an_unknown_object_of_the_input_is_applied():
+    server: Any = TakenNames(ownerReferences=[{"uid": "u-1"}], uid="c-1")
     assert asyncio.run(apply(server, Store(), snapshot(), plan(snapshot(), NOW))) == []
     assert len(server.applied) == 8
 
 
 @pytest.mark.parametrize(
-    ("words", "reason", "remedy"),
+    ("message", "reason", "remedy"),
     [
         ('User "o" cannot patch resource "pods" in API group ""', "Forbidden", "or grant it"),
         ("exceeded quota: tight, requested: count/services=1", "QuotaExceeded", "exceeded quota"),
@@ -145,15 +145,15 @@ def test_what_is_ours_and_was_not_known_is_applied():
         ("namespace team is being terminated", "Refused", "rule that refuses it"),
     ],
 )
-def test_a_refusal_with_403_gets_the_remedy_of_who_refused(words, reason, remedy):
-    told = failure(ApiError(403, "Forbidden", f"PATCH /x: {words}"))
-    assert told.reason == reason
-    assert remedy in told.message
+def test_a_403_gets_the_remedy_of_the_component_that_refused(message, reason, remedy):
+    found = failure(ApiError(403, "Forbidden", f"PATCH /x: {message}"))
+    assert found.reason == reason
+    assert remedy in found.message
 
 
-def test_while_the_token_is_not_there_it_is_told_and_nothing_is_started():
+def test_nothing_is_created_while_the_token_cannot_be_created():
     class Leftovers:
-        """An API server with another input's Secret under our name."""
+        """An API server that has a Secret of another input under this name."""
 
         def __init__(self) -> None:
             self.statuses: list[Any] = []
@@ -173,9 +173,9 @@ def test_while_the_token_is_not_there_it_is_told_and_nothing_is_started():
     api: Any = Leftovers()
     store = Store()
     store.put(resource().model_dump(mode="json", by_alias=True, exclude_none=True))
-    sources = Sources(api, store, Tokens(api), Dispatchers(), SETTINGS)
-    with pytest.raises(ApiError, match="still there"):
-        asyncio.run(reconcile(sources, ("team", "digits")))
+    context = ControllerContext(api, store, TokenCache(api), DispatcherClient(), SETTINGS)
+    with pytest.raises(ApiError, match="still exists"):
+        asyncio.run(reconcile(context, ("team", "digits")))
     (status,) = api.statuses
-    told = {one["type"]: one["reason"] for one in status["conditions"]}
-    assert (told["Applied"], told["Ready"]) == ("Leftover", "Leftover")
+    found = {one["type"]: one["reason"] for one in status["conditions"]}
+    assert (found["Applied"], found["Ready"]) == ("Leftover", "Leftover")

@@ -1,4 +1,4 @@
-"""The store: newer wins, whoever tells it, and gone is gone."""
+"""The store: newer versions win, and deleted objects stay deleted."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from distributed_input_operator.kube.store import Store
 
 
-def child(version: int, uid: str = "u", **more: object) -> dict:
+def child(version: int, uid: str = "u", **fields: object) -> dict:
     labels = {"distributed-input.dev/input": "digits"}
     meta: dict[str, object] = {
         "name": "digits-worker",
@@ -17,7 +17,7 @@ def child(version: int, uid: str = "u", **more: object) -> dict:
         "labels": labels,
     }
     meta |= {"resourceVersion": str(version), "managedFields": [{}]}
-    return {"kind": "Deployment", "metadata": meta, **more}
+    return {"kind": "Deployment", "metadata": meta, **fields}
 
 
 KEY = ("team", "digits")
@@ -25,21 +25,21 @@ PLACE = ("Deployment", "digits-worker")
 
 
 @given(st.permutations(range(1, 7)))
-def test_the_newest_version_wins_in_whatever_order_they_come(versions):
+def test_the_newest_version_wins_in_any_order(versions):
     store = Store()
     for version in versions:
         store.put(child(version, spec=version))
     assert store.children(KEY)[PLACE]["spec"] == 6
 
 
-def test_only_what_is_new_is_told():
+def test_only_a_new_version_is_reported():
     store = Store()
     assert store.put(child(2)) == KEY
     assert store.put(child(2)) is None
     assert store.put(child(1)) is None
 
 
-def test_a_late_word_of_an_old_life_does_not_take_the_new_one_away():
+def test_a_late_deletion_of_an_earlier_object_keeps_the_new_one():
     store = Store()
     store.put(child(5, uid="new"))
     assert store.drop(child(4, uid="old")) is None
@@ -48,7 +48,7 @@ def test_a_late_word_of_an_old_life_does_not_take_the_new_one_away():
     assert not store.children(KEY)
 
 
-def test_what_is_none_of_ours_is_passed_over():
+def test_an_object_of_no_input_is_ignored():
     store = Store()
     other = child(1)
     other["metadata"]["labels"] = {}
@@ -61,7 +61,7 @@ def test_managed_fields_are_not_kept():
     assert "managedFields" not in store.children(KEY)[PLACE]["metadata"]
 
 
-def test_of_a_pod_only_what_is_looked_at_is_kept():
+def test_only_the_used_fields_of_a_pod_are_kept():
     store = Store()
     status = {"phase": "Running", "podIP": "10.0.0.1", "hostIP": "10.9.9.9"}
     requests = {"requests": {"cpu": "1"}}
@@ -72,7 +72,7 @@ def test_of_a_pod_only_what_is_looked_at_is_kept():
     assert pod["status"] == {"phase": "Running", "podIP": "10.0.0.1"}
 
 
-def test_what_identifies_an_object_is_enough_to_drop_it():
+def test_a_reference_to_an_object_is_enough_to_drop_it():
     store = Store()
     store.put(child(1))
     store.put({**child(1, uid="another"), "kind": "Service"})
@@ -81,7 +81,7 @@ def test_what_identifies_an_object_is_enough_to_drop_it():
     assert [kind for kind, _ in store.children(KEY)] == ["Service"]
 
 
-def test_what_belongs_to_an_input_that_is_gone_is_known():
+def test_an_input_is_known_while_any_of_its_children_remains():
     store = Store()
     store.put(child(1))
     assert store.input(KEY) is None

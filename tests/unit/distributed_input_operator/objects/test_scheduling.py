@@ -1,4 +1,4 @@
-"""Where workers run: the exact labels, resources and taints."""
+"""The nodes that workers run on: labels, resources and taints."""
 
 from __future__ import annotations
 
@@ -6,20 +6,16 @@ from typing import Any
 
 import pytest
 
-from distributed_input_operator.reconcile.plan import plan
-from tests.unit.distributed_input_operator.snapshots import NOW, snapshot
+from tests.unit.distributed_input_operator.objects.builders import pod_spec
 
-LOST = [
+LOST_NODE = [
     {"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 30}
     for key in ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 ]
 
 
-def pod(**workers: Any) -> Any:
-    """The pod spec of an input's workers."""
-    objects = plan(snapshot(workers=workers), NOW).objects
-    found = {(one["kind"], one["metadata"]["name"]): one for one in objects}
-    return found["Deployment", "digits-worker"]["spec"]["template"]["spec"]
+def worker_pod(**workers: Any) -> Any:
+    return pod_spec("worker", workers=workers)
 
 
 @pytest.mark.parametrize(
@@ -46,72 +42,42 @@ def pod(**workers: Any) -> Any:
         ),
     ],
 )
-def test_accelerators(accelerator, selector, resource):
-    spec = pod(accelerator=accelerator)
+def test_accelerators_set_node_selector_resources_and_toleration(accelerator, selector, resource):
+    spec = worker_pod(accelerator=accelerator)
     assert spec.get("nodeSelector") == selector
     (container,) = spec["containers"]
     assert container["resources"]["limits"] == resource
     assert container["resources"]["requests"].items() >= resource.items()
     taint = {"key": next(iter(resource)), "operator": "Exists", "effect": "NoSchedule"}
-    assert spec["tolerations"] == [taint, *LOST]
+    assert spec["tolerations"] == [taint, *LOST_NODE]
 
 
-def test_near_trainers_prefers_their_nodes_and_tolerates_their_taints():
-    spec = pod(placement="near-trainers")
+def test_near_trainers_prefers_the_trainers_nodes_and_tolerates_their_taints():
+    spec = worker_pod(placement="near-trainers")
     (term,) = spec["affinity"]["podAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
     labels = term["podAffinityTerm"]["labelSelector"]["matchLabels"]
     assert labels == {"distributed-input.dev/reads-digits": "true"}
-    tolerated = [one for one in spec["tolerations"] if one not in LOST]
-    assert {one["key"] for one in tolerated} == {"nvidia.com/gpu", "google.com/tpu"}
+    others = [one for one in spec["tolerations"] if one not in LOST_NODE]
+    assert {one["key"] for one in others} == {"nvidia.com/gpu", "google.com/tpu"}
 
 
-def test_dedicated_keeps_away_from_trainers():
-    affinity = pod(placement="dedicated")["affinity"]["podAntiAffinity"]
+def test_dedicated_avoids_nodes_with_trainers():
+    affinity = worker_pod(placement="dedicated")["affinity"]["podAntiAffinity"]
     (term,) = affinity["requiredDuringSchedulingIgnoredDuringExecution"]
     assert term["labelSelector"]["matchLabels"] == {"distributed-input.dev/inject": "true"}
 
 
 def test_spot_nodes_are_tolerated_and_preferred():
-    spec = pod(spot=True)
+    spec = worker_pod(spot=True)
     taints = {(one["key"], one.get("value")) for one in spec["tolerations"]}
     assert ("cloud.google.com/gke-spot", "true") in taints
     assert "nodeAffinity" in spec["affinity"]
 
 
-def test_a_lost_node_is_given_up_soon_unless_the_input_says_otherwise():
-    found = plan(snapshot(), NOW).objects
-    parts = [one["spec"]["template"]["spec"] for one in found if one["kind"] == "Deployment"]
-    assert [part["tolerations"] for part in parts] == [LOST, LOST]
-    patient = {**LOST[1], "tolerationSeconds": 600}
-    assert pod(tolerations=[patient])["tolerations"] == [patient, LOST[0]]
-    everything = {"operator": "Exists"}
-    assert pod(tolerations=[everything])["tolerations"] == [everything]
-
-
-def test_real_data_storage_identity_and_priority():
-    spec = pod(
-        serviceAccountName="reader",
-        priorityClassName="low",
-        volumes=[{"name": "data", "persistentVolumeClaim": {"claimName": "photos"}}],
-        volumeMounts=[{"name": "data", "mountPath": "/data"}],
-        env=[{"name": "KEY", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}],
-    )
-    assert (spec["serviceAccountName"], spec["priorityClassName"]) == ("reader", "low")
-    assert spec["volumes"][-1]["name"] == "data"
-    (container,) = spec["containers"]
-    assert container["volumeMounts"][-1]["mountPath"] == "/data"
-    assert container["env"][-1]["name"] == "KEY"
-
-
-@pytest.mark.parametrize(
-    ("resources", "parallelism"),
-    [
-        ({}, "1"),
-        ({"requests": {"cpu": "3500m"}}, "4"),
-        ({"limits": {"cpu": 2}}, "2"),
-    ],
-)
-def test_a_worker_computes_as_many_rows_at_once_as_it_has_cpus(resources, parallelism):
-    (container,) = pod(resources=resources)["containers"]
-    args = container["args"]
-    assert args[args.index("--parallelism") + 1] == parallelism
+def test_pods_leave_a_lost_node_early_unless_the_spec_tolerates_its_taints():
+    assert pod_spec("dispatcher")["tolerations"] == LOST_NODE
+    assert worker_pod()["tolerations"] == LOST_NODE
+    longer = {**LOST_NODE[1], "tolerationSeconds": 600}
+    assert worker_pod(tolerations=[longer])["tolerations"] == [longer, LOST_NODE[0]]
+    all_taints = {"operator": "Exists"}
+    assert worker_pod(tolerations=[all_taints])["tolerations"] == [all_taints]

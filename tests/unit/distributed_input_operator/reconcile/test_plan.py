@@ -1,4 +1,4 @@
-"""Laws of the planner: idempotent, converges at once, repairs what drifts, stays within bounds."""
+"""Laws of the planner: idempotent, converges at once, repairs drift, stays within bounds."""
 
 from __future__ import annotations
 
@@ -6,166 +6,87 @@ import copy
 from dataclasses import replace
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from distributed_input.api import timestamps
+from distributed_input.api.resource.policy import UNLIMITED, Budget
 from distributed_input.api.resource.status import Status
-from distributed_input_operator.autoscaling.rates import Measured
-from distributed_input_operator.objects.snapshot import Failure, Pod, Settings, Snapshot
-from distributed_input_operator.reconcile.plan import Plan, plan, refusal, report
-from tests.unit.distributed_input_operator.snapshots import NOW, after, resource, snapshot
-
-
-def some(**fields: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any]]:
-    return st.fixed_dictionaries({}, optional=fields)
-
-
-workers = some(
-    replicas=st.integers(0, 9),
-    autoscaling=st.builds(
-        lambda low, more: {"minReplicas": low, "maxReplicas": low + more},
-        st.integers(1, 9),
-        st.integers(0, 9),
-    ),
-    accelerator=st.sampled_from(
-        [
-            {"type": "nvidia"},
-            {"type": "gke-nvidia", "product": "nvidia-l4", "count": 2},
-            {"type": "gke-tpu", "product": "tpu-v5-lite-podslice", "topology": "2x2"},
-        ]
-    ),
-    placement=st.sampled_from(["anywhere", "near-trainers", "dedicated"]),
-    spot=st.booleans(),
-    env=st.just([{"name": "BUCKET", "value": ""}]),
-    resources=st.sampled_from([{"requests": {"cpu": "1000m"}}, {"limits": {"memory": "2Gi"}}]),
-    podTemplate=st.sampled_from([{}, {"spec": {"hostNetwork": False, "dnsPolicy": "Default"}}]),
-)
-specs = some(
-    suspend=st.booleans(),
-    workers=workers,
-    dispatcher=some(port=st.integers(1, 1023)),
-    tfDataService=some(
-        port=st.integers(7071, 9000),  # 7070 and 9090 are taken
-        journal=st.just({"persistentVolumeClaim": {"claimName": "journal"}}),
-        crossTrainerCache=st.just("1Gi"),
-    ),
-    dataset=st.sampled_from(
-        [{}, {"entryPoint": "a:b"}, {"entryPoint": "a:b", "source": {"configMap": "code"}}]
-    ),
-)
-measurements = st.none() | st.builds(
-    Measured,
-    consumers=st.integers(0, 9),
-    demand=st.none() | st.floats(0, 1e6),
-    busy_rate=st.none() | st.floats(0.1, 1e4),
-    useful_workers=st.integers(0, 20),
-)
+from distributed_input_operator.autoscaling.rates import Measurement
+from distributed_input_operator.budget.allocation import allocate
+from distributed_input_operator.budget.claim import Claim, Grant
+from distributed_input_operator.objects.snapshot import Pod, Settings, Snapshot
+from distributed_input_operator.reconcile.plan import Plan, plan_demand
+from distributed_input_operator.reconcile.status import input_status
+from tests.unit.distributed_input_operator.reconcile.strategies import measurements, specs
+from tests.unit.distributed_input_operator.snapshots import NOW, after, plan, resource, snapshot
 
 
 @given(specs, measurements)
-def test_once_applied_there_is_nothing_left_to_apply(spec, measured):
-    young = replace(snapshot(**spec), measured=measured)
-    first = plan(young, NOW)
+def test_an_applied_plan_leaves_nothing_to_apply(spec, measured):
+    new = replace(snapshot(**spec), measured=measured)
+    first = plan(new, NOW)
     assert len(first.objects) == 8
-    assert plan(after(young, first), NOW).objects == ()
+    assert plan(after(new, first), NOW).objects == ()
 
 
 @given(specs, st.data())
-def test_whatever_drifts_is_repaired_and_nothing_else_is_written(spec, data):
-    young = snapshot(**spec)
-    settled = after(young, plan(young, NOW))
+def test_drift_is_repaired_and_nothing_else_is_written(spec, data):
+    new = snapshot(**spec)
+    settled = after(new, plan(new, NOW))
     objects = {key: copy.deepcopy(dict(one)) for key, one in settled.objects.items()}
     key = data.draw(st.sampled_from(sorted(objects)))
     if data.draw(st.booleans(), "deleted"):
         del objects[key]
     else:
         del objects[key]["metadata"]["ownerReferences"]
-    made = plan(replace(settled, objects=objects), NOW)
-    assert [(one["kind"], one["metadata"]["name"]) for one in made.objects] == [key]
+    planned = plan(replace(settled, objects=objects), NOW)
+    assert [(one["kind"], one["metadata"]["name"]) for one in planned.objects] == [key]
 
 
 @given(specs, measurements)
-def test_the_number_of_workers_is_the_owners(spec, measured):
-    made = plan(replace(snapshot(**spec), measured=measured), NOW)
-    said = spec.get("workers", {})
+def test_the_spec_sets_the_number_of_workers_or_its_bounds(spec, measured):
+    planned = plan(replace(snapshot(**spec), measured=measured), NOW)
+    given = spec.get("workers", {})
     if spec.get("suspend"):
-        assert made.desired == 0
-    elif "autoscaling" in said:
-        bounds = said["autoscaling"]
-        assert bounds["minReplicas"] <= made.desired <= bounds["maxReplicas"]
+        assert planned.desired == 0
+    elif "autoscaling" in given:
+        bounds = given["autoscaling"]
+        assert bounds["minReplicas"] <= planned.desired <= bounds["maxReplicas"]
     else:
-        assert made.desired == said.get("replicas", 1)
+        assert planned.desired == given.get("replicas", 1)
 
 
-@given(specs, measurements, st.floats(0, 1e5))
-def test_a_report_once_written_is_not_written_again(spec, measured, later):
-    young = replace(snapshot(**spec), measured=measured)
-    made = plan(young, NOW)
-    status = report(young, made, [], NOW)
-    assert status is not None
-    told = replace(young, status=Status.model_validate(status))
-    settled = plan(told, NOW)
-    if settled.desired == made.desired and settled.decision == made.decision:
-        assert report(told, settled, [], NOW) is None
-        if measured is None:
-            assert report(told, plan(told, NOW + later), [], NOW + later) is None
-
-
-def test_the_time_of_a_condition_moves_only_with_its_status():
-    young = snapshot()
-    made = plan(young, NOW)
-    first = Status.model_validate(report(young, made, [], NOW))
-    told = replace(young, status=first)
-    refused = Failure("Refused", "no")
-    second = Status.model_validate(report(told, made, [refused], NOW + 60))
-    times = [{one.type: one.last_transition_time for one in s.conditions} for s in (first, second)]
-    assert times[0]["Ready"] == times[1]["Ready"]
-    assert times[1]["Applied"] > times[1]["Ready"]
-    assert {one.type: one.reason for one in second.conditions}["Ready"] == "Refused"
-
-
-def live(rate: float, seconds: float) -> Any:
-    """Rates that are written so long after others were; None where nothing is."""
-    reading = replace(snapshot(), measured=Measured(consumers=1, rows_per_second=100))
-    first = Status.model_validate(report(reading, plan(reading, NOW), [], NOW))
-    later = replace(reading, status=first, measured=Measured(consumers=1, rows_per_second=rate))
-    status = report(later, plan(later, NOW), [], NOW + seconds)
-    return status and status["live"]
-
-
-def test_rates_alone_are_worth_a_write_every_30_s_and_only_when_two_digits_move():
-    assert live(200, 29) is None
-    assert live(200, 30)["rowsPerSecond"] == 200
-    assert live(100.4, 3000) is None
-
-
-def test_who_has_the_fewest_open_splits_goes_first():
-    young = snapshot(workers={"replicas": 1})
-    busy = Measured(consumers=1, streams={"10.0.0.1": 5, "10.0.0.2": 0, "10.0.0.3": 3})
+def test_the_workers_with_the_fewest_open_splits_are_removed_first():
+    new = snapshot(workers={"replicas": 1})
+    busy = Measurement(consumers=1, streams={"10.0.0.1": 5, "10.0.0.2": 0, "10.0.0.3": 3})
     pods = tuple(
         Pod(f"w{n}", "worker", ip=f"10.0.0.{n}", ready=True, deletion_cost=cost)
         for n, cost in ((1, None), (2, -1000), (3, None))
     )
     deployment = {"spec": {"replicas": 3, "template": {"spec": {}}}}
     crowd = replace(
-        young, pods=pods, measured=busy, objects={("Deployment", "digits-worker"): deployment}
+        new, pods=pods, measured=busy, objects={("Deployment", "digits-worker"): deployment}
     )
-    assert plan(crowd, NOW).costs == (("w3", -1000),)  # w2 is marked already
-    assert plan(replace(crowd, resource=resource(suspend=True)), NOW).costs == ()  # all go
+    assert plan(crowd, NOW).costs == (("w3", -1000),)  # w2 has its cost already.
+    assert (
+        plan(replace(crowd, resource=resource(suspend=True)), NOW).costs == ()
+    )  # All are removed.
 
 
-def test_what_the_spec_no_longer_says_is_taken_back():
+def test_a_field_removed_from_the_spec_is_removed_from_the_child():
     before = snapshot(workers={"nodeSelector": {"disk": "fast"}})
-    there = after(before, plan(before, NOW))
-    made = plan(replace(there, resource=resource()), NOW)
-    assert [(one["kind"], one["metadata"]["name"]) for one in made.objects] == [
+    applied = after(before, plan(before, NOW))
+    planned = plan(replace(applied, resource=resource()), NOW)
+    assert [(one["kind"], one["metadata"]["name"]) for one in planned.objects] == [
         ("Deployment", "digits-worker")
     ]
 
 
-def test_a_changed_dataset_or_code_replaces_the_workers_and_a_changed_number_does_not():
-    def template(young: Snapshot) -> Any:
-        found = plan(young, NOW).objects
+def test_a_changed_dataset_or_code_replaces_the_workers_but_a_changed_number_does_not():
+    def template(new: Snapshot) -> Any:
+        found = plan(new, NOW).objects
         (one,) = [
             o
             for o in found
@@ -183,23 +104,23 @@ def test_a_changed_dataset_or_code_replaces_the_workers_and_a_changed_number_doe
 NEWER = Settings("worker:2", "sidecar:2", "operators")
 
 
-def images(made: Plan) -> dict[str, str]:
-    """The image of each Deployment that is applied, by its name."""
+def images(planned: Plan) -> dict[str, str]:
+    """Return the image of each applied Deployment, by its name."""
     return {
         one["metadata"]["name"]: one["spec"]["template"]["spec"]["containers"][0]["image"]
-        for one in made.objects
+        for one in planned.objects
         if one["kind"] == "Deployment"
     }
 
 
 def upgraded(**spec: Any) -> Snapshot:
-    """An input that runs, under an operator with other default images."""
-    young = snapshot(**spec)
-    return replace(after(young, plan(young, NOW)), settings=NEWER)
+    """Return an input that runs, under an operator with other default images."""
+    new = snapshot(**spec)
+    return replace(after(new, plan(new, NOW)), settings=NEWER)
 
 
 @given(specs)
-def test_other_default_images_alone_change_nothing_that_runs(spec):
+def test_other_default_images_alone_restart_nothing(spec):
     spec = {**spec, "suspend": False, "workers": {**spec.get("workers", {}), "replicas": 2}}
     assert plan(upgraded(**spec), NOW).objects == ()
 
@@ -215,14 +136,14 @@ def test_other_default_images_come_with_the_next_change_of_the_pods():
     assert plan(after(other, plan(other, NOW)), NOW).objects == ()
 
 
-def test_what_does_not_run_gets_the_other_default_images_at_once():
+def test_a_suspended_input_gets_the_other_default_images_at_once():
     assert images(plan(upgraded(suspend=True), NOW)) == {
         "digits-dispatcher": "sidecar:2",
         "digits-worker": "worker:2",
     }
 
 
-def test_an_image_that_the_input_no_longer_names_gives_way_to_the_present_default():
+def test_an_image_removed_from_the_spec_is_replaced_by_the_current_default():
     before = upgraded(workers={"image": "mine:1"}, sidecar={"image": "mine:2"})
     assert images(plan(replace(before, resource=resource()), NOW)) == {
         "digits-dispatcher": "sidecar:2",
@@ -230,34 +151,34 @@ def test_an_image_that_the_input_no_longer_names_gives_way_to_the_present_defaul
     }
 
 
-def test_an_image_that_someone_else_set_is_no_default_to_keep():
+def test_an_image_that_another_client_set_is_not_kept_as_the_default():
     before = upgraded()
     objects = copy.deepcopy(dict(before.objects))
     live: Any = objects["Deployment", "digits-dispatcher"]
     live["spec"]["template"]["spec"]["containers"][0]["image"] = "theirs:1"
-    made = plan(replace(before, objects=objects), NOW)
-    assert images(made) == {"digits-dispatcher": "sidecar:2"}
+    planned = plan(replace(before, objects=objects), NOW)
+    assert images(planned) == {"digits-dispatcher": "sidecar:2"}
 
 
-def test_another_port_of_the_dispatcher_is_none_for_those_who_know_its_service():
-    young = snapshot()
-    there = after(young, plan(young, NOW))
-    made = plan(replace(there, resource=resource(dispatcher={"port": 8000})), NOW)
-    assert sorted((one["kind"], one["metadata"]["name"]) for one in made.objects) == [
+def test_another_dispatcher_port_leaves_the_port_of_its_service():
+    new = snapshot()
+    applied = after(new, plan(new, NOW))
+    planned = plan(replace(applied, resource=resource(dispatcher={"port": 8000})), NOW)
+    assert sorted((one["kind"], one["metadata"]["name"]) for one in planned.objects) == [
         ("Deployment", "digits-dispatcher"),
         ("NetworkPolicy", "digits-distributed-input"),
     ]
-    service: Any = there.objects["Service", "digits-dispatcher"]
+    service: Any = applied.objects["Service", "digits-dispatcher"]
     port = service["spec"]["ports"][0]
     assert (port["port"], port["targetPort"]) == (7070, "grpc")
-    container = made.objects[1]["spec"]["template"]["spec"]["containers"][0]
+    container = planned.objects[1]["spec"]["template"]["spec"]["containers"][0]
     assert container["ports"][0] == {"name": "grpc", "containerPort": 8000}
 
 
-def test_rows_are_for_the_inputs_own_trainers_unless_it_says_that_anyone_may_come():
+def test_the_network_policy_admits_only_own_trainers_unless_it_is_off():
     def ingress(**spec: Any) -> Any:
-        made = plan(snapshot(**spec), NOW).objects
-        (found,) = [one for one in made if one["kind"] == "NetworkPolicy"]
+        planned = plan(snapshot(**spec), NOW).objects
+        (found,) = [one for one in planned if one["kind"] == "NetworkPolicy"]
         return found["spec"]["ingress"]
 
     own, operator, _ = ingress()
@@ -265,27 +186,119 @@ def test_rows_are_for_the_inputs_own_trainers_unless_it_says_that_anyone_may_com
     (peer,) = operator["from"]
     assert peer["namespaceSelector"]["matchLabels"] == {"kubernetes.io/metadata.name": "operators"}
     assert peer["podSelector"]["matchLabels"] == {"app.kubernetes.io/component": "operator"}
-    anyone = ingress(networkPolicy=False)[0]
-    assert anyone == {"ports": own["ports"]}
+    open_to_all = ingress(networkPolicy=False)[0]
+    assert open_to_all == {"ports": own["ports"]}
 
 
-def test_images_are_pulled_as_the_operator_was_told():
+def test_the_operators_pull_settings_apply_to_its_default_images():
     def pods(**spec: Any) -> list[Any]:
-        told = replace(snapshot().settings, pull_policy="Always", pull_secrets=("registry",))
-        made = plan(replace(snapshot(**spec), settings=told), NOW).objects
-        found = [one["spec"]["template"]["spec"] for one in made if one["kind"] == "Deployment"]
+        settings = replace(snapshot().settings, pull_policy="Always", pull_secrets=("registry",))
+        planned = plan(replace(snapshot(**spec), settings=settings), NOW).objects
+        found = [one["spec"]["template"]["spec"] for one in planned if one["kind"] == "Deployment"]
         assert all(pod["imagePullSecrets"] == [{"name": "registry"}] for pod in found)
         return [pod["containers"][0].get("imagePullPolicy") for pod in found]
 
     assert pods() == ["Always", "Always"]
-    # Kubernetes knows better when to pull what a user named: by its tag.
+    # Kubernetes chooses the pull policy of a user's image by its tag.
     assert pods(workers={"image": "mine:latest"}, sidecar={"image": "other:1"}) == [None, None]
 
 
-def test_a_refusal_is_written_once_and_keeps_what_is_known():
-    before = {"workers": {"ready": 2}, "selector": "a=b"}
-    first = refusal(before, 4, "spec.x: wrong", NOW)
+def test_the_grant_sets_the_replicas_of_the_workers_deployment():
+    planned = plan(snapshot(workers={"replicas": 9}), NOW, Grant(3, 3, "research", "spent"))
+    (deployment,) = (
+        one
+        for one in planned.objects
+        if one["kind"] == "Deployment" and one["metadata"]["name"] == "digits-worker"
+    )
+    assert deployment["spec"]["replicas"] == 3
+    assert (planned.desired, planned.requested) == (3, 9)
+
+
+def test_a_plan_changes_neither_its_demand_nor_its_snapshot():
+    found = snapshot(workers={"replicas": 9})
+    demand = plan_demand(found, NOW)
+    before = copy.deepcopy(demand)
+    plan(found, NOW, Grant(3, 3))
+    assert plan_demand(found, NOW) == before == demand
+
+
+def test_queue_labels_are_put_on_worker_pods():
+    found = snapshot(workers={"replicas": 1})
+    meta = found.resource.metadata.model_copy(
+        update={"labels": {"kueue.x-k8s.io/queue-name": "team-queue", "mine": "x"}}
+    )
+    found = replace(found, resource=found.resource.model_copy(update={"metadata": meta}))
+    for one in plan(found).objects:
+        if one["kind"] == "Deployment":
+            labels = one["spec"]["template"]["metadata"]["labels"]
+            worker = one["metadata"]["name"] == "digits-worker"
+            assert labels.get("kueue.x-k8s.io/queue-name") == ("team-queue" if worker else None)
+            assert "mine" not in labels
+
+
+TTL = 60
+NO_CONSUMER, ONE_CONSUMER = Measurement(consumers=0), Measurement(consumers=1)
+
+
+def idle(since: float, desired: int = 0, **more: Any) -> Snapshot:
+    """Return an input as a new leader reads it: its status has the start of its idle time."""
+    scaling = {"minReplicas": 2, "maxReplicas": 9, "idleTTLSeconds": TTL, **more}
+    found = snapshot(workers={"autoscaling": scaling})
+    status = {"autoscaling": {"desired": desired, "idleSince": timestamps.to_text(since)}}
+    found = replace(found, status=Status.model_validate(status))
+    return after(found, plan(found, NOW))
+
+
+def later(found: Snapshot, measured: Measurement | None, seconds: float = 0.0) -> Plan:
+    """Return the plan `seconds` later."""
+    return plan(replace(found, measured=measured), NOW + seconds)
+
+
+@pytest.mark.parametrize(
+    ("measured", "workers"),
+    [(None, 0), (NO_CONSUMER, 0), (ONE_CONSUMER, 8)],
+    ids=["silent", "none", "one"],
+)
+def test_a_new_leader_keeps_an_input_idle_until_a_trainer_reads(measured, workers):
+    assert later(idle(NOW - 1000), measured).desired == workers
+
+
+@pytest.mark.parametrize(("measured", "workers"), [(None, 5), (NO_CONSUMER, 0), (ONE_CONSUMER, 5)])
+def test_a_new_leader_continues_the_idle_time_and_needs_an_answer(measured, workers):
+    found = idle(NOW - TTL + 10, desired=5)
+    assert later(found, measured, 9).desired == 5
+    assert later(found, measured, 11).desired == workers
+
+
+def test_the_status_is_not_written_while_an_input_stays_idle():
+    found = replace(idle(NOW - 1000), measured=NO_CONSUMER)
+    first = input_status(found, plan(found), [], NOW)
     assert first is not None
-    assert first["selector"] == "a=b"
-    assert first["conditions"][0]["message"] == "spec.x: wrong"
-    assert refusal(first, 4, "spec.x: wrong", NOW + 99) is None
+    found = replace(found, status=Status.model_validate(first), scaled=None)
+    for seconds in (30, 300, 9000):
+        assert input_status(found, plan(found, NOW + seconds), [], NOW + seconds) is None
+
+
+def test_an_idle_input_stays_idle_while_autoscaling_is_paused():
+    found = idle(NOW - 1000, paused=True)
+    planned = later(found, ONE_CONSUMER)
+    assert planned.desired == 0
+    assert planned.decision
+    assert planned.decision.reason == "Paused"
+    assert later(idle(NOW - 1000), ONE_CONSUMER).desired == 8
+
+
+def test_an_input_without_autoscaling_is_never_idle():
+    found = replace(snapshot(workers={"replicas": 3}), measured=NO_CONSUMER)
+    planned = plan(found, NOW + 1e6)
+    assert (planned.desired, planned.decision) == (3, None)
+
+
+def test_an_input_that_returns_from_idle_gets_its_minimum_of_a_used_up_budget():
+    request = plan_demand(replace(idle(NOW - 1000), measured=ONE_CONSUMER), NOW).request
+    budgets = {"all": Budget("all", (6, UNLIMITED, UNLIMITED))}
+    back = replace(request.claim, budgets=("all",))
+    other = Claim(("t", "other"), 6, 1, 6, 6, priority=9, budgets=("all",))
+    grants = allocate(budgets, [back, other])
+    assert (grants[back.key].target, grants[other.key].target) == (2, 4)
+    assert grants[back.key].workers == 0, "until the pods of the other have terminated"

@@ -1,4 +1,4 @@
-"""The answers to AdmissionReviews, from an API server that may fail."""
+"""Responses to AdmissionReviews, with an API server that can fail."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from distributed_input_operator.kube.api import ApiError
 from distributed_input_operator.kube.kinds import Kind
 from distributed_input_operator.webhook import admission
 from distributed_input_operator.webhook.admission import Injector
-from tests.unit.distributed_input_operator.injection.trainerpods import (
+from tests.unit.distributed_input_operator.injection.trainer_pods import (
     job,
     jobset,
     jobset_pod,
@@ -26,21 +26,21 @@ from tests.unit.distributed_input_operator.injection.trainerpods import (
 HEAD = {"apiVersion": "distributed-input.dev/v1alpha1", "kind": "DistributedInput"}
 
 
-class Fake:
-    """What the webhook asks of an API server: objects by (kind, name). It may raise `trouble`."""
+class FakeApi:
+    """An API server with objects by (kind, name). It raises `error` if it is set."""
 
-    def __init__(self, trouble: ApiError | None = None, **specs: Any) -> None:
+    def __init__(self, error: ApiError | None = None, **specs: Any) -> None:
         self.objects: dict[tuple[str, str], Any] = {
             ("DistributedInput", name): {**HEAD, "metadata": {"name": name}, "spec": spec}
             for name, spec in specs.items()
         }
-        self.trouble = trouble
+        self.error = error
         self.delay = 0.0
 
     async def get(self, kind: Kind, namespace: str, name: str) -> Any:
         await asyncio.sleep(self.delay)
-        if self.trouble:
-            raise self.trouble
+        if self.error:
+            raise self.error
         assert namespace == "ml"
         return self.objects.get((kind.kind, name))
 
@@ -49,27 +49,27 @@ class Fake:
             yield {"name": name}
 
 
-def answer(of: Any, api: Fake) -> dict[str, Any]:
+def respond(of: Any, api: FakeApi) -> dict[str, Any]:
     request = {"uid": "7", "namespace": "ml", "object": of}
-    made = asyncio.run(Injector(api, "sidecar:1").answer(request))  # type: ignore[arg-type]
+    made = asyncio.run(Injector(api, "sidecar:1").respond(request))  # type: ignore[arg-type]
     assert made["uid"] == "7"
     return made
 
 
-def refusal(of: Any, api: Fake) -> tuple[int, str]:
-    made = answer(of, api)
+def refusal(of: Any, api: FakeApi) -> tuple[int, str]:
+    made = respond(of, api)
     assert not made["allowed"]
     assert "patch" not in made
     return made["status"]["code"], made["status"]["message"]
 
 
-def test_a_pod_that_does_not_ask_passes_without_a_look():
-    trouble = Fake(ApiError(500, "Broken", "broken"))
-    assert answer({"metadata": {}, "spec": {}}, trouble) == {"uid": "7", "allowed": True}
+def test_a_pod_without_a_request_is_allowed_without_calls_to_the_api_server():
+    failing = FakeApi(ApiError(500, "Broken", "broken"))
+    assert respond({"metadata": {}, "spec": {}}, failing) == {"uid": "7", "allowed": True}
 
 
 def test_the_patch_adds_the_sidecar():
-    made = answer(pod(hostNetwork=True), Fake(train={}))
+    made = respond(pod(hostNetwork=True), FakeApi(train={}))
     assert made["allowed"]
     assert made["patchType"] == "JSONPatch"
     changes = {one["path"]: one["value"] for one in json.loads(base64.b64decode(made["patch"]))}
@@ -77,56 +77,57 @@ def test_the_patch_adds_the_sidecar():
     assert "ClusterFirstWithHostNet" in made["warnings"][0]
 
 
-def test_owners_are_asked_for_index_and_count():
-    api = Fake(train={})
+def test_index_and_count_come_from_the_owners():
+    api = FakeApi(train={})
     api.objects["Job", "fit"] = job(2)
     api.objects["JobSet", "fits"] = jobset(replicated("a", 2, 2))
-    changes = json.loads(base64.b64decode(answer(jobset_pod("a", 1, 1), api)["patch"]))
+    changes = json.loads(base64.b64decode(respond(jobset_pod("a", 1, 1), api)["patch"]))
     env = next(c["value"] for c in changes if c["path"] == "/spec/initContainers")[0]["env"]
     assert [one["value"] for one in env] == ["3", "4"]
     del api.objects["JobSet", "fits"]
-    assert "JobSet fits, which runs this pod, is gone" in refusal(jobset_pod("a", 1, 1), api)[1]
+    message = refusal(jobset_pod("a", 1, 1), api)[1]
+    assert "JobSet fits, which owns this pod, does not exist any more" in message
 
 
-def test_a_missing_input_is_refused_with_those_there_are():
-    code, told = refusal(pod("trian"), Fake(train={}))
+def test_the_refusal_for_a_missing_input_lists_existing_inputs():
+    code, message = refusal(pod("trian"), FakeApi(train={}))
     assert code == 422
-    assert "no DistributedInput 'trian' in namespace ml, there are train" in told
-    assert "there is none" in refusal(pod(), Fake())[1]
+    assert "no DistributedInput 'trian' in namespace ml (found: train)" in message
+    assert "(found: none)" in refusal(pod(), FakeApi())[1]
 
 
 @pytest.mark.parametrize(
-    ("trouble", "remedy"),
+    ("error", "remedy"),
     [
         (ApiError(0, "Unreachable", "GET x: no answer"), "try again"),
         (ApiError(429, "TooManyRequests", "GET x: slow down"), "try again"),
         (ApiError(403, "Forbidden", "GET x: forbidden"), "chart's role"),
     ],
 )
-def test_what_cannot_be_known_is_refused(trouble, remedy):
-    code, told = refusal(pod(), Fake(trouble, train={}))
+def test_a_pod_is_refused_if_the_api_server_returns_an_error(error, remedy):
+    code, message = refusal(pod(), FakeApi(error, train={}))
     assert code == 503
-    assert "GET x" in told
-    assert remedy in told
+    assert "GET x" in message
+    assert remedy in message
 
 
-def test_an_api_server_that_does_not_answer_is_not_waited_for(monkeypatch):
-    monkeypatch.setattr(admission, "SECONDS", 0.02)
-    slow = Fake(train={})
+def test_a_pod_is_refused_if_the_api_server_does_not_respond_in_time(monkeypatch):
+    monkeypatch.setattr(admission, "DEADLINE_SECONDS", 0.02)
+    slow = FakeApi(train={})
     slow.delay = 60.0
     assert "within 0.02 s" in refusal(pod(), slow)[1]
 
 
-def test_an_input_with_mistakes_is_refused_with_the_field():
-    told = refusal(pod(), Fake(train={"sidecar": {"buffer": "lots"}}))[1]
-    assert "DistributedInput train cannot be used: spec.sidecar.buffer" in told
+def test_the_refusal_for_an_invalid_input_has_the_field():
+    message = refusal(pod(), FakeApi(train={"sidecar": {"buffer": "lots"}}))[1]
+    assert "DistributedInput train is invalid: spec.sidecar.buffer" in message
 
 
-def test_a_field_of_a_newer_definition_is_passed_over():
-    assert answer(pod(), Fake(train={"colour": "blue"}))["allowed"]
+def test_a_field_of_a_newer_definition_is_ignored():
+    assert respond(pod(), FakeApi(train={"colour": "blue"}))["allowed"]
 
 
-def test_a_pod_that_cannot_be_placed_is_refused_with_the_remedy():
-    code, told = refusal(pod(owner=("ReplicaSet", "fit")), Fake(train={}))
+def test_the_refusal_for_a_pod_without_rank_has_the_remedy():
+    code, message = refusal(pod(owner=("ReplicaSet", "fit")), FakeApi(train={}))
     assert code == 422
-    assert names.CONSUMERS_ANNOTATION in told
+    assert names.CONSUMERS_ANNOTATION in message

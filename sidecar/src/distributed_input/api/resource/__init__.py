@@ -1,5 +1,6 @@
-"""The models of the resources: fields, validation, defaults, and reading them from YAML.
+"""The models of the resources DistributedInput and InputPolicy: fields, defaults and validation.
 
-The custom resource definitions are generated from these models. Needs pydantic and PyYAML, so only
-the runner and the operator import it.
+`crd` and `policy_crd` generate the custom resource definitions from these models. `parse` reads
+YAML text, and `load` reads YAML files. This package needs pydantic and PyYAML, so only the runner
+and the operator import it.
 """

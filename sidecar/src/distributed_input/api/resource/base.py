@@ -1,4 +1,4 @@
-"""What all parts of the resource have in common."""
+"""The base class of all sections of a resource, and helpers for rules in CEL."""
 
 from __future__ import annotations
 
@@ -10,38 +10,54 @@ from pydantic.alias_generators import to_camel
 
 
 class Section(BaseModel):
-    """A part of the resource: frozen, camelCase in YAML, with no field but those written here."""
+    """A part of a resource: immutable, camelCase in YAML, without unknown fields."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, alias_generator=to_camel)
 
     @model_validator(mode="before")
     @classmethod
-    def _null_means_left_out(cls, data: Any) -> Any:
-        """As in Kubernetes: `workers:` with nothing behind it gets the default."""
+    def _remove_null_fields(cls, data: Any) -> Any:
+        """Remove fields that are null, so that they get their defaults, as in Kubernetes."""
         if not isinstance(data, Mapping):
             return data
         known = {field.alias for field in cls.model_fields.values()}
         return {key: data[key] for key in data if data[key] is not None or key not in known}
 
 
-def cel(*rules: tuple[str, str]) -> dict[str, Any]:
-    """Rules that the API server checks itself, as (CEL expression, message): for `model_config`.
+class StatusSection(BaseModel):
+    """A part of a resource's status.
 
-    Each has its twin in a validator of the section, for `distributed-input run`. Rules that
-    compare with the object before (`oldSelf`) have none: a file has no past.
+    Unknown fields are ignored: an older or newer operator may have written the status.
     """
-    found = [{"rule": rule, "message": message} for rule, message in rules]
-    return {"x-kubernetes-validations": found}
+
+    model_config = ConfigDict(frozen=True, extra="ignore", alias_generator=to_camel)
 
 
-def fixed(*fields: str) -> tuple[tuple[str, str], ...]:
-    """Rules: these fields stay as they were first. For `cel`."""
+def cel(*rules: tuple[str, str]) -> dict[str, Any]:
+    """Return the schema extension for rules that the API server checks.
+
+    Each rule needs a validator of the same meaning in its section, because
+    `distributed-input run` works without an API server. Rules that compare with the stored object
+    (`oldSelf`) need none: a file has no earlier version.
+
+    Args:
+        rules: pairs of CEL expression and message.
+
+    Returns:
+        The value of `json_schema_extra` in a `model_config`.
+    """
+    validations = [{"rule": rule, "message": message} for rule, message in rules]
+    return {"x-kubernetes-validations": validations}
+
+
+def immutable(*fields: str) -> tuple[tuple[str, str], ...]:
+    """Return one rule per field, for `cel`, that refuses a change of the field."""
     return tuple(
         (
             f"has(self.{field}) == has(oldSelf.{field}) && "
             f"(!has(self.{field}) || self.{field} == oldSelf.{field})",
-            f"{field} is fixed for the life of the input, for the positions of its trainers depend "
-            "on it: make a new input",
+            f"{field} is immutable, because the saved positions of trainers depend on it: create "
+            "a new DistributedInput with another name",
         )
         for field in fields
     )

@@ -1,8 +1,8 @@
-"""The custom resource definition, from the typed model: what the API server checks and shows.
+"""Generator of the custom resource definition of DistributedInput.
 
-JSON schema as pydantic writes it becomes a structural schema: references resolved, optional
-fields unwrapped, what Kubernetes does not know taken out. `python -m
-distributed_input.api.resource.crd` prints it; `make crds` writes it to crds/.
+It converts the JSON schema of the models to a structural schema: it resolves references, unwraps
+optional fields, and removes keywords that Kubernetes does not support. `python -m
+distributed_input.api.resource.crd` prints the definition; `make crds` writes it to crds/.
 """
 
 from __future__ import annotations
@@ -19,32 +19,33 @@ from distributed_input.api.resource.status import Status
 Schema = dict[str, Any]
 
 PLURAL = "distributedinputs"
-_KEPT = frozenset(
+_KEYWORDS = frozenset(
     "type description default enum format pattern minimum maximum minLength maxLength "
     "required x-kubernetes-validations x-kubernetes-int-or-string "
     "x-kubernetes-preserve-unknown-fields x-kubernetes-list-type x-kubernetes-list-map-keys".split()
 )
-_MOST_ITEMS = 64  # of lists and mappings: the API server's estimate of a rule's cost needs a bound
+_MAX_ITEMS = 64
+"""Bound of lists and mappings, for the API server's cost estimate of CEL rules."""
 _READY = '.status.conditions[?(@.type=="Ready")]'
 _COLUMNS = (
-    ("Ready", "string", f"{_READY}.status", "Whether trainers can read."),
+    ("Ready", "string", f"{_READY}.status", "Whether trainers can read rows."),
     ("Workers", "string", ".status.workers.summary", "Ready and desired workers."),
-    ("Stall", "string", ".status.live.stall", "Share of the time that trainers wait for input."),
-    ("Rows/s", "integer", ".status.live.rowsPerSecond", "Over all trainers."),
-    ("Reason", "string", f"{_READY}.reason", "Why it is ready or not, in one word."),
-    ("Age", "date", ".metadata.creationTimestamp", "Since when the input exists."),
+    ("Stall", "string", ".status.live.stall", "Share of time that trainers wait for input."),
+    ("Rows/s", "integer", ".status.live.rowsPerSecond", "Rows per second over all trainers."),
+    ("Reason", "string", f"{_READY}.reason", "Reason for Ready, as one CamelCase word."),
+    ("Age", "date", ".metadata.creationTimestamp", "Time since the input was created."),
 )
 
 
 def crd() -> dict[str, Any]:
-    """The CustomResourceDefinition of DistributedInput."""
+    """Return the CustomResourceDefinition of DistributedInput."""
     return definition(KIND, PLURAL, "dinput", "Namespaced", _version())
 
 
 def definition(
     kind: str, plural: str, short: str, scope: str, version: dict[str, Any]
 ) -> dict[str, Any]:
-    """The CustomResourceDefinition of a kind of ours, with its one version."""
+    """Return the CustomResourceDefinition of a kind with one version."""
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
@@ -88,18 +89,18 @@ def _version() -> dict[str, Any]:
 
 def _root() -> Schema:
     whole = DistributedInput.model_json_schema()
-    spec = structural(whole["$defs"]["Spec"], whole["$defs"])
+    spec = structural(whole["$defs"]["InputSpec"], whole["$defs"])
     status = Status.model_json_schema()
     rules = [
         {
             "rule": f"self.metadata.name.size() <= {NAME_LENGTH}",
-            "message": f"metadata.name has at most {NAME_LENGTH} characters, which leave room for "
-            "the suffixes of pod and service names: shorten it",
+            "message": f"metadata.name is too long: use at most {NAME_LENGTH} characters, because "
+            "names of pods and services add a suffix",
         },
         {
             "rule": "self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')",
-            "message": "metadata.name takes lower-case letters, digits and '-', starting with a "
-            "letter and ending with a letter or digit, such as digits",
+            "message": "metadata.name is not a valid name: use lower-case letters, digits and '-', "
+            "starting with a letter and ending with a letter or digit, for example digits",
         },
     ]
     return {
@@ -117,45 +118,49 @@ def _root() -> Schema:
 
 
 def structural(schema: Schema, defs: dict[str, Schema]) -> Schema:
-    """One schema and all below it, as Kubernetes takes them."""
+    """Convert a JSON schema and all schemas below it to a structural schema."""
     schema = _unwrapped(schema, defs)
-    made = {key: schema[key] for key in sorted(schema) if key in _KEPT}
+    result = {key: schema[key] for key in sorted(schema) if key in _KEYWORDS}
     if "const" in schema:
-        made["enum"] = [schema["const"]]
-    if made.get("type") == "integer" and made.get("maximum", 0) >= 2**31:
-        made["format"] = "int64"
-        if made["maximum"] == 2**63 - 1:
-            del made["maximum"]  # a double there, which would be 2**63, and overflow
-    if "description" in made:
-        made["description"] = " ".join(made["description"].split())
+        result["enum"] = [schema["const"]]
+    if result.get("type") == "integer" and result.get("maximum", 0) >= 2**31:
+        result["format"] = "int64"
+        if result["maximum"] == 2**63 - 1:
+            # Kubernetes parses bounds as doubles: this one would become 2**63 and overflow.
+            del result["maximum"]
+    if "description" in result:
+        result["description"] = " ".join(result["description"].split())
     if "properties" in schema:
-        made["properties"] = {
+        result["properties"] = {
             name: structural(part, defs) for name, part in schema["properties"].items()
         }
     elif isinstance(schema.get("additionalProperties"), dict):
-        made["additionalProperties"] = structural(schema["additionalProperties"], defs)
-        made["maxProperties"] = _MOST_ITEMS
+        result["additionalProperties"] = structural(schema["additionalProperties"], defs)
+        result["maxProperties"] = _MAX_ITEMS
     if "items" in schema:
-        made["items"] = structural(schema["items"], defs)
-        made["maxItems"] = _MOST_ITEMS
-    if set(made.get("items", {}).get("required", [])) >= {"type", "status"}:
-        made |= {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]}
-    return _with_default(made)
+        result["items"] = structural(schema["items"], defs)
+        result["maxItems"] = _MAX_ITEMS
+    if set(result.get("items", {}).get("required", [])) >= {"type", "status"}:
+        result |= {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]}
+    return _with_default(result)
 
 
-def _with_default(made: Schema) -> Schema:
-    """A section is there, empty, only where that fills in defaults below it; other objects and
-    lists are not: what nobody wrote is not shown.
+def _with_default(schema: Schema) -> Schema:
+    """Remove the default of an object or a list, so that stored objects stay short.
+
+    The default of an object whose fields have defaults becomes {}, so that the API server sets
+    the defaults of these fields.
     """
-    default = made.pop("default", None)
-    below = made.get("properties", {}).values()
+    default = schema.get("default")
+    rest = {key: value for key, value in schema.items() if key != "default"}
     if isinstance(default, dict | list):
-        return {**made, "default": {}} if any("default" in part for part in below) else made
-    return made if default is None else {**made, "default": default}
+        fields = schema.get("properties", {}).values()
+        return {**rest, "default": {}} if any("default" in field for field in fields) else rest
+    return rest if default is None else {**rest, "default": default}
 
 
 def _unwrapped(schema: Schema, defs: dict[str, Schema]) -> Schema:
-    """Without references and without the `anyOf` of optional fields; the outer words win."""
+    """Return a schema without `$ref`, `anyOf` and `allOf`. Outer keywords override inner ones."""
     if "x-kubernetes-int-or-string" in schema:
         return schema
     outer = {key: schema[key] for key in schema if key not in {"anyOf", "allOf", "$ref"}}
@@ -168,22 +173,22 @@ def _unwrapped(schema: Schema, defs: dict[str, Schema]) -> Schema:
 
 
 def without_defaults(schema: Schema) -> Schema:
-    """A status has no defaults: what is not there is not known."""
-    made = {key: value for key, value in schema.items() if key != "default"}
-    if "properties" in made:
-        made["properties"] = {
-            name: without_defaults(part) for name, part in made["properties"].items()
+    """Remove all defaults from a status schema: a missing field means unknown, not default."""
+    result = {key: value for key, value in schema.items() if key != "default"}
+    if "properties" in result:
+        result["properties"] = {
+            name: without_defaults(part) for name, part in result["properties"].items()
         }
-    if "items" in made:
-        made["items"] = without_defaults(made["items"])
-    return made
+    if "items" in result:
+        result["items"] = without_defaults(result["items"])
+    return result
 
 
-def text(definition: Schema) -> str:
-    """A definition as YAML."""
-    head = "# Written by `make crds` from distributed_input.api.resource: edit that.\n"
+def to_yaml(definition: Schema) -> str:
+    """Return a definition as YAML."""
+    head = "# Generated by `make crds` from distributed_input.api.resource: edit the models.\n"
     return head + yaml.safe_dump(definition, sort_keys=False, allow_unicode=True, width=100)
 
 
 if __name__ == "__main__":
-    sys.stdout.write(text(crd()))
+    sys.stdout.write(to_yaml(crd()))

@@ -1,4 +1,4 @@
-"""The resource: `DistributedInput`, apiVersion distributed-input.dev/v1alpha1.
+"""The model of the resource `DistributedInput`, apiVersion distributed-input.dev/v1alpha1.
 
     apiVersion: distributed-input.dev/v1alpha1
     kind: DistributedInput
@@ -7,8 +7,8 @@
       dataset: {entryPoint: "digits:dataset_fn", args: {folder: data}}
       workers: {replicas: 2}
 
-These models are the one definition: YAML is checked against them, the custom resource
-definition comes from their JSON schema, and its documentation from their descriptions.
+YAML files are validated against these models. The custom resource definition and its descriptions
+are generated from them.
 """
 
 from __future__ import annotations
@@ -17,73 +17,56 @@ from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, model_validator
 
-from distributed_input.api.resource.base import Section, cel, fixed
-from distributed_input.api.resource.pods import Accelerator, Resources
+from distributed_input.api.resource.base import Section, cel, immutable
 from distributed_input.api.resource.scalars import Anything, Name, Namespace, problem
-from distributed_input.api.resource.sections import (
-    Batching,
-    Dataset,
-    Dispatcher,
-    Sidecar,
-    Source,
-    TfDataService,
-)
-from distributed_input.api.resource.trainers import Trainers
-from distributed_input.api.resource.workers import Autoscaling, Workers
-
-__all__ = [
-    "API_VERSION",
-    "KIND",
-    "Accelerator",
-    "Autoscaling",
-    "Batching",
-    "Dataset",
-    "Dispatcher",
-    "DistributedInput",
-    "Metadata",
-    "Resources",
-    "Section",
-    "Sidecar",
-    "Source",
-    "Spec",
-    "TfDataService",
-    "Trainers",
-    "Workers",
-]
+from distributed_input.api.resource.sections.dataset import BatchingSpec, DatasetSpec
+from distributed_input.api.resource.sections.processes import DispatcherSpec, SidecarSpec
+from distributed_input.api.resource.sections.tf_data_service import TfDataServiceSpec
+from distributed_input.api.resource.sections.trainers import TrainersSpec
+from distributed_input.api.resource.sections.workers import WorkersSpec
 
 GROUP = "distributed-input.dev"
 API_VERSION = f"{GROUP}/v1alpha1"
 KIND = "DistributedInput"
 
-MOST_PARTITIONS = 1024
+MAX_PARTITIONS = 1024
 
-# What the API server adds to every object: allowed, as `kubectl get -o yaml` writes it, not kept.
-_SERVERS_OWN = frozenset(
+# Fields that the API server adds to every object. They are accepted, because `kubectl get -o yaml`
+# prints them, and removed.
+_SERVER_FIELDS = frozenset(
     "creationTimestamp deletionGracePeriodSeconds deletionTimestamp finalizers generateName "
     "managedFields ownerReferences resourceVersion selfLink".split()
 )
 
 
-class Metadata(Section):
-    """The object's name and labels."""
+class ObjectMeta(Section):
+    """The name, namespace, labels and annotations of the object."""
 
-    name: Name = Field(description="The input's name; `connect(name)` in the trainer.")
-    namespace: Namespace | None = Field(default=None, description="Where it lives.")
-    labels: dict[str, str] = Field(default={}, description="As on every Kubernetes object.")
-    annotations: dict[str, str] = Field(default={}, description="As on every Kubernetes object.")
+    name: Name = Field(
+        description="Name of the input, as in `connect(name)` in the trainer. Required."
+    )
+    namespace: Namespace | None = Field(
+        default=None, description="Namespace of the object. Default: kubectl's namespace."
+    )
+    labels: dict[str, str] = Field(
+        default={}, description="Labels, as on every Kubernetes object. Default: none."
+    )
+    annotations: dict[str, str] = Field(
+        default={}, description="Annotations, as on every Kubernetes object. Default: none."
+    )
     uid: str | None = Field(default=None, description="Set by the API server.")
     generation: int | None = Field(default=None, description="Set by the API server.")
 
     @model_validator(mode="before")
     @classmethod
-    def _leave_out_the_servers_own(cls, data: Any) -> Any:
+    def _remove_server_fields(cls, data: Any) -> Any:
         if not isinstance(data, dict):
             return data
-        return {key: data[key] for key in data if key not in _SERVERS_OWN}
+        return {key: data[key] for key in data if key not in _SERVER_FIELDS}
 
 
-class Spec(Section):
-    """The input pipeline that is wanted."""
+class InputSpec(Section):
+    """The desired input pipeline."""
 
     model_config = ConfigDict(
         json_schema_extra=cel(
@@ -91,120 +74,145 @@ class Spec(Section):
                 "self.order == 'any' || !has(self.partitions) || "
                 "!has(self.batching.globalBatchSize) || "
                 "self.batching.globalBatchSize % self.partitions == 0",
-                "partitions does not divide batching.globalBatchSize: use a number that does, or "
-                "give up the order with `order: any`",
+                "partitions does not divide batching.globalBatchSize: set partitions to a divisor "
+                "of it, or set `order: any`",
             ),
             (
                 "!has(self.tfDataService) || !self.tfDataService.staticSharding || "
                 "!has(self.workers) || !has(self.workers.autoscaling)",
-                "tfDataService.staticSharding needs a number of workers that stays: take "
-                "workers.autoscaling away, or keep to ShardingPolicy OFF and DYNAMIC",
+                "tfDataService.staticSharding needs a fixed number of workers: remove "
+                "workers.autoscaling, or use ShardingPolicy OFF or DYNAMIC without staticSharding",
             ),
             (
                 "!has(self.tfDataService) || !(self.tfDataService.port in "
                 "[has(self.dispatcher) && has(self.dispatcher.port) ? self.dispatcher.port : 7070, "
                 "7070, 9090])",
-                "tfDataService.port is taken in the dispatcher's pod: choose another, such as 7080",
+                "tfDataService.port is already used in the dispatcher's pod: use another port, for "
+                "example 7080",
             ),
-            *fixed("processingMode", "numSplits", "partitions", "seed"),
+            *immutable("processingMode", "numSplits", "partitions", "seed"),
         )
     )
 
-    dataset: Dataset = Field(default=Dataset(), description="What is read.")
+    dataset: DatasetSpec = Field(
+        default=DatasetSpec(), description="Dataset to read. Default: the trainer sends it."
+    )
     processing_mode: Literal["distributed_epoch", "parallel_epochs"] = Field(
         default="distributed_epoch",
-        description="Every row once per epoch over all trainers, or every row once per epoch for "
-        "each trainer.",
+        description="Rows of an epoch. distributed_epoch: the trainers share the rows, each row "
+        "once. parallel_epochs: each trainer gets every row once. Default: distributed_epoch.",
     )
     num_splits: Annotated[int, Field(ge=1, le=65536)] | None = Field(
         default=None,
-        description="Pieces that the dataset is cut into. Left out: chosen from the dataset.",
+        description="Number of splits of the dataset. A split is the unit of work of a worker. "
+        "Default: derived from the dataset.",
         examples=[32],
     )
-    partitions: Annotated[int, Field(ge=1, le=MOST_PARTITIONS)] | None = Field(
+    partitions: Annotated[int, Field(ge=1, le=MAX_PARTITIONS)] | None = Field(
         default=None,
-        description="Ordered lists of splits, which trainers share out. The number of trainers "
-        "must divide it. Left out: the largest divisor of the global batch size up to 8.",
+        description="Number of partitions: ordered lists of splits, which are distributed over "
+        "the trainers. The number of trainers must divide it. Default: the largest divisor of the "
+        "global batch size, at most 8.",
         examples=[8],
     )
     seed: int = Field(
-        default=0, ge=0, le=2**63 - 1, description="Seeds every shuffle, with the epoch."
+        default=0,
+        ge=0,
+        le=2**63 - 1,
+        description="Seed of every shuffle, combined with the number of the epoch. Default: 0.",
     )
     epochs: Annotated[int, Field(ge=1, le=2**63 - 1)] | None = Field(
-        default=None, description="How many there are. Left out: no limit.", examples=[10]
+        default=None, description="Number of epochs. Default: no limit.", examples=[10]
     )
-    batching: Batching = Field(default=Batching(), description="How rows become batches.")
+    batching: BatchingSpec = Field(
+        default=BatchingSpec(),
+        description="Size of batches, and handling of an epoch's last batch.",
+    )
     order: Literal["strict", "any"] = Field(
         default="strict",
-        description="strict: a step is the same rows on any number of trainers and workers. any: "
-        "whichever rows are there first; still each exactly once.",
+        description="Order of rows. strict: each step has the same rows for any number of "
+        "trainers and workers. any: rows in the order in which workers produce them, each exactly "
+        "once. Default: strict.",
     )
     determinism: Literal["strict", "warn", "relaxed"] = Field(
         default="warn",
-        description="What happens where a split that runs again makes other rows than before. "
-        "strict: an error. warn: a warning. relaxed: it is counted, and workers run without "
-        "TensorFlow's op determinism.",
+        description="Reaction if a replayed split produces different rows. strict: raise an "
+        "error. warn: log a warning. relaxed: count it, and run workers without TensorFlow's op "
+        "determinism. Default: warn.",
     )
-    workers: Workers = Field(default=Workers(), description="What runs the input pipeline.")
-    trainers: Trainers = Field(
-        default=Trainers(), description="What waits when there are too few workers."
+    workers: WorkersSpec = Field(
+        default=WorkersSpec(), description="Processes that run the input pipeline."
     )
-    dispatcher: Dispatcher = Field(default=Dispatcher(), description="What knows who is there.")
-    sidecar: Sidecar = Field(default=Sidecar(), description="What fetches a trainer's share.")
-    tf_data_service: TfDataService | None = Field(
+    trainers: TrainersSpec = Field(
+        default=TrainersSpec(),
+        description="Cost of trainers that wait for rows. Used if an InputPolicy has budgets.",
+    )
+    dispatcher: DispatcherSpec = Field(
+        default=DispatcherSpec(),
+        description="Process that registers workers and trainers, and assigns splits.",
+    )
+    sidecar: SidecarSpec = Field(
+        default=SidecarSpec(),
+        description="Process beside each trainer that fetches the trainer's rows.",
+    )
+    tf_data_service: TfDataServiceSpec | None = Field(
         default=None,
         description="TensorFlow's own tf.data service in the same pods, for programs that call "
-        "tf.data.experimental.service.distribute. Its limits stay its own: a worker that dies "
-        "loses elements, nothing is checkpointed, and it knows no token.",
+        "tf.data.experimental.service.distribute. It keeps its own limits: a lost worker loses "
+        "elements, nothing is checkpointed, and it does not check a token. Default: disabled.",
         examples=[{}],
     )
     network_policy: bool = Field(
         default=True,
-        description="Only the input's own trainers reach it, where the cluster enforces "
-        "NetworkPolicies. false: everyone who has its token; for trainers with hostNetwork, which "
-        "no NetworkPolicy can tell from their node.",
+        description="Create a NetworkPolicy that allows only the input's own trainers, if the "
+        "cluster enforces NetworkPolicies. false: allow every client with the input's token. Use "
+        "false for trainers with hostNetwork, because a NetworkPolicy cannot select them. "
+        "Default: true.",
     )
     suspend: bool = Field(
         default=False,
-        description="Stop dispatcher and workers; trainers wait, and go on where they were.",
+        description="Stop the dispatcher and the workers while true. Trainers wait and then "
+        "resume at their position. Default: false.",
     )
 
     @model_validator(mode="after")
-    def _stock_service_fits(self) -> Spec:
-        stock = self.tf_data_service
-        if stock is not None and stock.port in (self.dispatcher.port, 7070, 9090):
+    def _check_tf_data_service(self) -> InputSpec:
+        service = self.tf_data_service
+        if service is not None and service.port in (self.dispatcher.port, 7070, 9090):
             raise problem(
-                f"{stock.port} is taken in the dispatcher's pod: choose another, such as 7080",
+                f"{service.port} is already used in the dispatcher's pod: use another port, for "
+                "example 7080",
                 "tfDataService",
                 "port",
             )
-        if stock is not None and stock.static_sharding and self.workers.autoscaling is not None:
+        autoscaled = self.workers.autoscaling is not None
+        if service is not None and service.static_sharding and autoscaled:
             raise problem(
-                "needs a number of workers that stays: take workers.autoscaling away, or keep to "
-                "ShardingPolicy OFF and DYNAMIC",
+                "needs a fixed number of workers: remove workers.autoscaling, or use "
+                "ShardingPolicy OFF or DYNAMIC without staticSharding",
                 "tfDataService",
                 "staticSharding",
             )
         return self
 
     @model_validator(mode="after")
-    def _partitions_divide_the_batch(self) -> Spec:
+    def _check_partitions(self) -> InputSpec:
         rows, partitions = self.batching.global_batch_size, self.partitions
         if self.order == "any" or not rows or not partitions or rows % partitions == 0:
             return self
-        fitting = [str(d) for d in range(1, MOST_PARTITIONS + 1) if rows % d == 0]
+        divisors = [str(d) for d in range(1, MAX_PARTITIONS + 1) if rows % d == 0]
         raise problem(
             f"{partitions} does not divide batching.globalBatchSize {rows}: use one of "
-            f"{', '.join(fitting)}, or give up the order with `order: any`",
+            f"{', '.join(divisors)}, or set `order: any`",
             "partitions",
         )
 
 
 class DistributedInput(Section):
-    """An input pipeline that a cluster runs for the trainers that name it."""
+    """An input pipeline that runs in the cluster and sends rows to the trainers that use it."""
 
     api_version: Literal["distributed-input.dev/v1alpha1"]
     kind: Literal["DistributedInput"]
-    metadata: Metadata
-    spec: Spec = Field(default=Spec(), description="The input pipeline that is wanted.")
+    metadata: ObjectMeta
+    spec: InputSpec = Field(default=InputSpec(), description="The desired input pipeline.")
     status: Anything = Field(default={}, description="Written by the operator.")

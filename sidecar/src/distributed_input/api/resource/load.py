@@ -1,149 +1,45 @@
-"""Reading a DistributedInput from YAML, and handing it on to the processes that run it."""
+"""Loading of DistributedInputs from YAML files."""
 
 from __future__ import annotations
 
-import difflib
 import os
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-from pydantic import ValidationError
-
-from distributed_input.api.resource.input import GROUP, KIND, DistributedInput
-from distributed_input.api.resource.problems import Problem, ResourceError, problems
-from distributed_input.api.resource.scalars import quantity_bytes
-from distributed_input.api.resource.yaml_lines import Document, YamlError, documents
-
-__all__ = ["ResourceError", "data_plane_config", "load", "load_all", "loads", "loads_all"]
-
-_NOT_OF_THE_DATA_PLANE: Any = {
-    "trainers": True,
-    "workers": True,
-    "dispatcher": True,
-    "network_policy": True,
-    "suspend": True,
-    "tf_data_service": True,
-    "sidecar": {"image", "resources"},
-}
+from distributed_input.api.resource.input import DistributedInput
+from distributed_input.api.resource.parse import only, parse_all
+from distributed_input.api.resource.problems import Problem, ResourceError
 
 
 def load(path: str | os.PathLike[str]) -> DistributedInput:
-    """The one DistributedInput in a YAML file; documents of other kinds are passed over.
+    """Return the only DistributedInput in a YAML file. Documents of other kinds are ignored.
 
-    A relative `source.path` is taken from the file's folder and comes back absolute.
+    A relative `source.path` is joined to the file's folder, so it is absolute in the result.
 
     Raises:
-        ResourceError: the file cannot be read, holds none or several, or one with mistakes.
+        ResourceError: the file cannot be read, or does not have exactly one valid
+            DistributedInput.
     """
-    return _only(load_all(path), os.fspath(path))
-
-
-def loads(text: str, source: str = "<text>") -> DistributedInput:
-    """As `load`, from text; `source` names it in errors, and `source.path` stays as it is."""
-    return _only(loads_all(text, source), source)
+    return only(load_all(path), os.fspath(path))
 
 
 def load_all(path: str | os.PathLike[str]) -> list[DistributedInput]:
-    """Every DistributedInput in a YAML file, one at least; see `load`."""
+    """Return all DistributedInputs in a YAML file, at least one. See `load`."""
     source = os.fspath(path)
     try:
         text = Path(path).read_text(encoding="utf-8")
     except OSError as error:
         raise ResourceError(f"{source}: cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
-        raise ResourceError(f"{source}: is no UTF-8 text, so no YAML") from error
-    return _read(text, source, Path(path).parent)
+        raise ResourceError(f"{source}: is not UTF-8 text: save it as UTF-8") from error
+    folder = os.path.abspath(Path(path).parent)
+    return parse_all(text, source, folder, _missing_folders)
 
 
-def loads_all(text: str, source: str = "<text>") -> list[DistributedInput]:
-    """Every DistributedInput in a YAML text, one at least; see `loads`."""
-    return _read(text, source, None)
-
-
-def data_plane_config(resource: DistributedInput) -> dict[str, Any]:
-    """What the sidecar's `--config` takes under `inputs[<name>]`: plain JSON.
-
-    Every field of the spec that says what is read and how is there, camelCase, with its default;
-    what has none is null. What only says how many processes there are and where is not there.
-    Three differ from the YAML: `dataset.fromTrainer` is always true or false, `dataset.source`
-    says `image: true` where nothing was said, and `sidecar.bufferBytes` is the number that
-    `buffer` stands for.
-    """
-    config: dict[str, Any] = resource.spec.model_dump(
-        mode="json", by_alias=True, exclude=_NOT_OF_THE_DATA_PLANE
-    )
-    dataset, sidecar = config["dataset"], config["sidecar"]
-    dataset["fromTrainer"] = resource.spec.dataset.traced
-    source = {key: value for key, value in dataset["source"].items() if value is not None}
-    if "path" in source:
-        source["path"] = os.path.abspath(source["path"])
-    dataset["source"] = source or {"image": True}
-    sidecar["bufferBytes"] = quantity_bytes(sidecar.pop("buffer"))
-    return config
-
-
-def _read(text: str, source: str, folder: Path | None) -> list[DistributedInput]:
-    try:
-        every = documents(text)
-    except YamlError as error:
-        raise ResourceError(f"{_place(source, error.line)}: {error}") from None
-    ours = [document for document in every if _is_ours(document.value)]
-    if not ours:
-        raise ResourceError(
-            f"{source}: has no DistributedInput: add a document with `kind: {KIND}`"
-        )
-    found: dict[tuple[str | None, str], DistributedInput] = {}
-    wrong: list[str] = []
-    for document in ours:
-        try:
-            resource = DistributedInput.model_validate(document.value, context={"folder": folder})
-        except ValidationError as error:
-            wrong += [_located(problem, document, source) for problem in problems(error)]
-            continue
-        name = (resource.metadata.namespace, resource.metadata.name)
-        for problem in _among_others(resource, name in found, folder is not None):
-            wrong.append(_located(problem, document, source))
-        found[name] = resource
-    if wrong:
-        raise ResourceError(*wrong)
-    return list(found.values())
-
-
-def _among_others(resource: DistributedInput, again: bool, from_file: bool) -> list[Problem]:
-    """Mistakes that only show outside the resource itself: in its file, on this machine."""
-    found = []
-    if again:
-        text = f"{resource.metadata.name!r} is there already: give each its own name"
-        found.append(Problem(("metadata", "name"), text))
+def _missing_folders(resource: DistributedInput) -> Iterator[Problem]:
     path = resource.spec.dataset.source.path
-    if from_file and path is not None and not os.path.isdir(path):
-        text = f"no folder {path}: write the folder of the code, relative to this file"
-        found.append(Problem(("spec", "dataset", "source", "path"), text))
-    return found
-
-
-def _only(found: list[DistributedInput], source: str) -> DistributedInput:
-    if len(found) > 1:
-        names = ", ".join(resource.metadata.name for resource in found)
-        raise ResourceError(f"{source}: has {len(found)} DistributedInputs ({names}), not one")
-    return found[0]
-
-
-def _is_ours(value: Any) -> bool:
-    """Whether a document is, or was meant to be, a DistributedInput.
-
-    A Job or ConfigMap in the same file is for others to read; a slip in the kind is not.
-    """
-    if not isinstance(value, dict) or "kind" not in value:
-        return True
-    group = str(value.get("apiVersion", "")).partition("/")[0]
-    kinds = [str(value["kind"]).lower()]
-    return group == GROUP or bool(difflib.get_close_matches(KIND.lower(), kinds, cutoff=0.8))
-
-
-def _located(problem: Problem, document: Document, source: str) -> str:
-    return f"{_place(source, document.line(problem.path))}: {problem}"
-
-
-def _place(source: str, line: int | None) -> str:
-    return source if line is None else f"{source}:{line}"
+    if path is not None and not os.path.isdir(path):
+        yield Problem(
+            ("spec", "dataset", "source", "path"),
+            f"folder {path} does not exist: set the folder of the code, relative to this file",
+        )

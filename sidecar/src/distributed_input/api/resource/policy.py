@@ -1,4 +1,4 @@
-"""The cluster's policy: `InputPolicy`, cluster-scoped, one object named `cluster`.
+"""The model of the resource `InputPolicy`: cluster-scoped, with one object named `cluster`.
 
     apiVersion: distributed-input.dev/v1alpha1
     kind: InputPolicy
@@ -9,7 +9,7 @@
         - {name: research, namespaces: [vision, speech], guaranteed: {workers: 60}}
       stallCosts: {nvidia-h100: 4, tpu-v5e: 1.2}
 
-Its definition comes from these models, as that of DistributedInput does.
+The custom resource definition is generated from these models.
 """
 
 from __future__ import annotations
@@ -18,19 +18,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
-from pydantic.alias_generators import to_camel
+from pydantic import ConfigDict, Field, model_validator
 
-from distributed_input.api.resource.base import Section, cel
+from distributed_input.api.resource.base import Section, StatusSection, cel
 from distributed_input.api.resource.scalars import Anything, Namespace, Quantity, problem, quantity
 
 POLICY_KIND = "InputPolicy"
 POLICY_PLURAL = "inputpolicies"
 POLICY_NAME = "cluster"
-"""There is one: two could contradict each other."""
+"""The name of the only object: two policies could contradict each other."""
 
 Amount = tuple[int, int, int]
-"""Workers, CPU in thousandths, memory in bytes."""
+"""Number of workers, CPU in thousandths, memory in bytes."""
 UNLIMITED = 1 << 62
 NO_LIMIT: Amount = (UNLIMITED, UNLIMITED, UNLIMITED)
 NOTHING: Amount = (0, 0, 0)
@@ -38,7 +37,7 @@ NOTHING: Amount = (0, 0, 0)
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """A limit on the workers of some inputs together, and what is guaranteed to them."""
+    """The limits and guarantees for the workers of a group of inputs."""
 
     name: str
     limits: Amount = NO_LIMIT
@@ -51,63 +50,80 @@ BudgetName = Annotated[
 
 
 class Amounts(Section):
-    """Of worker pods, by what they ask for. What is left out does not count."""
+    """A number of worker pods and their total requests. Only fields that are set apply."""
 
     workers: Annotated[int, Field(ge=0, le=1_000_000)] | None = Field(
-        default=None, description="Worker pods.", examples=[60]
+        default=None, description="Number of worker pods.", examples=[60]
     )
-    cpu: Quantity | None = Field(default=None, description="Their requests.", examples=["400"])
-    memory: Quantity | None = Field(default=None, description="Their requests.", examples=["2Ti"])
+    cpu: Quantity | None = Field(
+        default=None, description="CPU requests of the worker pods.", examples=["400"]
+    )
+    memory: Quantity | None = Field(
+        default=None, description="Memory requests of the worker pods.", examples=["2Ti"]
+    )
 
-    def amount(self, nothing: int) -> Amount:
-        """In thousandths of a CPU and in bytes; `nothing` where nothing is said."""
+    def amount(self, default: int) -> Amount:
+        """Return the values, with `default` for each field that is not set."""
         return (
-            nothing if self.workers is None else self.workers,
-            nothing if self.cpu is None else min(UNLIMITED, int(1000 * quantity(self.cpu))),
-            nothing if self.memory is None else min(UNLIMITED, int(quantity(self.memory))),
+            default if self.workers is None else self.workers,
+            default if self.cpu is None else min(UNLIMITED, int(1000 * quantity(self.cpu))),
+            default if self.memory is None else min(UNLIMITED, int(quantity(self.memory))),
         )
 
 
-def _not_above(resource: str) -> tuple[str, str]:
+def _within_limit(resource: str) -> tuple[str, str]:
+    """Return the rule that the guarantee of a resource is at most its limit."""
     left, right = f"self.guaranteed.{resource}", f"self.limits.{resource}"
     both = "has(self.guaranteed) && has(self.limits) && " + " && ".join(
         f"has({one})" for one in (left, right)
     )
-    more = f"{left} <= {right}"
+    comparison = f"{left} <= {right}"
     if resource != "workers":
-        more = f"quantity(string({left})).compareTo(quantity(string({right}))) <= 0"
-    return f"!({both}) || {more}", f"guaranteed {resource} are more than the limit: lower them"
+        comparison = f"quantity(string({left})).compareTo(quantity(string({right}))) <= 0"
+    return (
+        f"!({both}) || {comparison}",
+        f"guaranteed.{resource} is greater than limits.{resource}: lower guaranteed.{resource}",
+    )
 
 
 class BudgetSpec(Section):
-    """Bounds for the workers of some inputs together."""
+    """Limits and guarantees for the workers of a group of inputs."""
 
-    model_config = ConfigDict(json_schema_extra=cel(*map(_not_above, ("workers", "cpu", "memory"))))
+    model_config = ConfigDict(
+        json_schema_extra=cel(*map(_within_limit, ("workers", "cpu", "memory")))
+    )
 
-    name: BudgetName = Field(description="What explanations and metrics call it.")
+    name: BudgetName = Field(
+        description="Name of the budget in status messages and metrics. Required."
+    )
     namespaces: list[Namespace] = Field(
-        default=[], description="Inputs in these count in it. Left out: in all."
+        default=[],
+        description="Namespaces of the inputs in the budget. Default: all namespaces.",
     )
     selector: dict[str, str] = Field(
-        default={}, description="Inputs with all of these labels count in it. Left out: any."
+        default={}, description="Labels of the inputs in the budget. Default: any labels."
     )
-    limits: Amounts = Field(default=Amounts(), description="Never more than this.")
+    limits: Amounts = Field(
+        default=Amounts(), description="Maximum for all inputs in the budget. Default: no limits."
+    )
     guaranteed: Amounts = Field(
         default=Amounts(),
-        description="So much goes to these inputs before others get any; what they do not ask for "
-        "is lent, and taken back by drain.",
+        description="Workers that these inputs get before other inputs. An unused part is lent to "
+        "other inputs, whose workers drain when it is needed. Default: none.",
     )
 
     @model_validator(mode="after")
-    def _guarantee_within_limit(self) -> BudgetSpec:
-        kept, most = self.guaranteed.amount(0), self.limits.amount(UNLIMITED)
-        for name, less, more in zip(("workers", "cpu", "memory"), kept, most, strict=True):
-            if less > more:
-                raise problem(f"{name} are more than the limit: lower them", "guaranteed")
+    def _check_guarantees(self) -> BudgetSpec:
+        guaranteed, limits = self.guaranteed.amount(0), self.limits.amount(UNLIMITED)
+        for name, low, high in zip(("workers", "cpu", "memory"), guaranteed, limits, strict=True):
+            if low > high:
+                raise problem(
+                    f"is greater than limits.{name}: lower guaranteed.{name}", "guaranteed", name
+                )
         return self
 
     def covers(self, namespace: str, labels: Mapping[str, str] | None) -> bool:
-        """Whether an input counts in it; whose labels are not known may."""
+        """Whether an input is in this budget. If its labels are unknown (None), it may be."""
         if self.namespaces and namespace not in self.namespaces:
             return False
         return labels is None or all(
@@ -115,16 +131,17 @@ class BudgetSpec(Section):
         )
 
     def budget(self) -> Budget:
-        """As the sharing out takes it."""
+        """Return the limits and guarantees as amounts."""
         return Budget(self.name, self.limits.amount(UNLIMITED), self.guaranteed.amount(0))
 
 
 class PolicySpec(Section):
-    """How workers are shared out where not all inputs can have what they want."""
+    """The rules for sharing workers when not all inputs can get what they need."""
 
     budgets: list[BudgetSpec] = Field(
         default=[],
-        description="An input may count in several: all of them hold.",
+        description="Budgets of groups of inputs. An input can be in several; each of them "
+        "applies. Default: none.",
         json_schema_extra={
             "x-kubernetes-list-type": "map",
             "x-kubernetes-list-map-keys": ["name"],
@@ -132,50 +149,56 @@ class PolicySpec(Section):
     )
     stall_costs: dict[str, Annotated[float, Field(ge=0, le=1e6)]] = Field(
         default={},
-        description="What one accelerator costs while it waits, by the name that inputs give in "
-        "spec.trainers.accelerator, in any one unit. Those that are not named cost 1.",
+        description="Cost of one waiting accelerator, in any unit, by the name in "
+        "spec.trainers.accelerator of the inputs. Default: cost 1 for each name.",
         examples=[{"nvidia-h100": 4.0}],
     )
 
     @model_validator(mode="after")
-    def _each_name_once(self) -> PolicySpec:
+    def _check_names_are_unique(self) -> PolicySpec:
         names = [one.name for one in self.budgets]
         for name in names:
             if names.count(name) > 1:
-                raise problem(f"{name!r} is there twice: give each budget its own name", "budgets")
+                raise problem(f"{name!r} is used twice: give each budget its own name", "budgets")
         return self
 
 
 class InputPolicy(Section):
-    """How the cluster's input workers are shared out."""
+    """The cluster's policy for sharing input workers."""
 
     api_version: Literal["distributed-input.dev/v1alpha1"]
     kind: Literal["InputPolicy"]
     metadata: Anything
-    spec: PolicySpec = Field(default=PolicySpec(), description="What is wanted.")
+    spec: PolicySpec = Field(default=PolicySpec(), description="The desired policy.")
     status: Anything = Field(default={}, description="Written by the operator.")
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="ignore", alias_generator=to_camel)
+class BudgetStatus(StatusSection):
+    """The use of a budget."""
+
+    name: str = Field(description="Name of the budget.")
+    inputs: int = Field(default=0, description="Number of inputs in the budget.")
+    workers: int = Field(
+        default=0, description="Number of worker pods, including those that are stopping."
+    )
+    wanted: int = Field(default=0, description="Number of workers that the inputs request.")
+    cpu: str = Field(default="", description="CPU requests of the worker pods.")
+    memory: str = Field(default="", description="Memory requests of the worker pods.")
 
 
-class BudgetStatus(_Part):
-    """What a budget has given."""
+class PolicyStatus(StatusSection):
+    """The observed state, written by the operator at most every 30 s."""
 
-    name: str = Field(description="The budget's.")
-    inputs: int = Field(default=0, description="That count in it.")
-    workers: int = Field(default=0, description="That there are, those that leave included.")
-    wanted: int = Field(default=0, description="That are asked for.")
-    cpu: str = Field(default="", description="That these ask for.")
-    memory: str = Field(default="", description="That these ask for.")
-
-
-class PolicyStatus(_Part):
-    """Written by the operator, every 30 s at most."""
-
-    observed_generation: int = Field(default=0, description="Of the spec that is in force.")
-    message: str = Field(default="", description="Why the spec cannot be used; empty where it is.")
-    summary: str = Field(default="", description="Workers of each budget: there are/limit.")
-    budgets: list[BudgetStatus] = Field(default=[], description="In the order of the spec.")
-    observed_at: str = Field(default="", description="When this was written.")
+    observed_generation: int = Field(
+        default=0, description="Generation of the spec that is in effect."
+    )
+    message: str = Field(
+        default="", description="Why the spec cannot be used. Empty if it is in effect."
+    )
+    summary: str = Field(
+        default="", description="Worker pods of each budget, as name workers/limit."
+    )
+    budgets: list[BudgetStatus] = Field(
+        default=[], description="Use of each budget, in the order of the spec."
+    )
+    observed_at: str = Field(default="", description="Time of this update.")

@@ -1,6 +1,7 @@
-"""The custom resource definition of InputPolicy, from its typed model.
+"""Generator of the custom resource definition of InputPolicy.
 
-`python -m distributed_input.api.resource.policy_crd` prints it; `make crds` writes it to crds/.
+`python -m distributed_input.api.resource.policy_crd` prints the definition;
+`make crds` writes it to crds/.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from distributed_input.api.resource.crd import definition, structural, text, without_defaults
+from distributed_input.api.resource.crd import definition, structural, to_yaml, without_defaults
 from distributed_input.api.resource.input import API_VERSION
 from distributed_input.api.resource.policy import (
     POLICY_KIND,
@@ -20,7 +21,7 @@ from distributed_input.api.resource.policy import (
 
 
 def policy_crd() -> dict[str, Any]:
-    """The CustomResourceDefinition of InputPolicy."""
+    """Return the CustomResourceDefinition of InputPolicy."""
     version = {
         "name": API_VERSION.partition("/")[2],
         "served": True,
@@ -32,13 +33,13 @@ def policy_crd() -> dict[str, Any]:
                 "name": "Workers",
                 "type": "string",
                 "jsonPath": ".status.summary",
-                "description": "Of each budget: there are/limit.",
+                "description": "Worker pods of each budget, as name workers/limit.",
             },
             {
                 "name": "Age",
                 "type": "date",
                 "jsonPath": ".metadata.creationTimestamp",
-                "description": "Since when it exists.",
+                "description": "Time since the policy was created.",
             },
         ],
     }
@@ -60,12 +61,12 @@ def _root() -> dict[str, Any]:
         "x-kubernetes-validations": [
             {
                 "rule": f"self.metadata.name == '{POLICY_NAME}'",
-                "message": f"metadata.name is {POLICY_NAME!r}: there is one policy, put all "
-                "budgets into it",
+                "message": f"metadata.name must be {POLICY_NAME!r}: a cluster has one InputPolicy, "
+                "put all budgets into it",
             }
         ],
     }
 
 
 if __name__ == "__main__":
-    sys.stdout.write(text(policy_crd()))
+    sys.stdout.write(to_yaml(policy_crd()))

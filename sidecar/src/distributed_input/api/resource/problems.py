@@ -1,7 +1,8 @@
-"""What is wrong with a resource, in words for the person who wrote it.
+"""Messages about invalid resources, for the user who wrote the YAML.
 
-pydantic says which field and what kind of mistake; the resource's own JSON schema says what
-the field takes. From both comes one line a mistake: where, what is wrong, what to do.
+pydantic reports the field and the kind of error. The JSON schema of the resource has the valid
+values of the field. This module combines both into one line per problem: the field, what is wrong,
+and what to do.
 """
 
 from __future__ import annotations
@@ -16,18 +17,19 @@ from typing import Any
 from pydantic import ValidationError
 
 from distributed_input.api.resource.input import DistributedInput
+from distributed_input.api.resource.yaml_lines import FieldPath
 
 Schema = dict[str, Any]
-Path = tuple[str | int, ...]
 
-_SHOWN = 40  # characters of a wrong value
+_MAX_VALUE_LENGTH = 40
+"""Maximum number of characters of an invalid value in a message."""
 
 
 class ResourceError(ValueError):
-    """A DistributedInput that cannot be used: the file must be changed.
+    """The YAML has no valid DistributedInput. The user must change the file.
 
     Attributes:
-        problems: one line each, with file and line where they are known.
+        problems: one line per problem, starting with file and line if they are known.
     """
 
     def __init__(self, *problems: str) -> None:
@@ -37,64 +39,66 @@ class ResourceError(ValueError):
 
 @dataclass(frozen=True)
 class Problem:
-    """One mistake: the field as it is written in YAML, and what to do about it."""
+    """A problem of one field."""
 
-    path: Path
+    path: FieldPath
+    """The field, with its names in YAML."""
     text: str
+    """What is wrong and what to do."""
 
     def __str__(self) -> str:
         return f"{dotted(self.path)}: {self.text}" if self.path else self.text
 
 
 def dotted(path: Sequence[str | int]) -> str:
-    """`("spec", "workers", "replicas")` as `spec.workers.replicas`; an index as `[0]`."""
+    """Return `("spec", "env", 0)` as `spec.env[0]`."""
     parts = [f"[{step}]" if isinstance(step, int) else f".{step}" for step in path]
     return "".join(parts).removeprefix(".")
 
 
 def problems(error: ValidationError) -> list[Problem]:
-    """Every mistake that pydantic found in a DistributedInput."""
+    """Return all problems that pydantic found in a DistributedInput."""
     return [_problem(detail) for detail in error.errors(include_url=False)]
 
 
 def _problem(detail: Any) -> Problem:
-    path: Path = detail["loc"]
+    path: FieldPath = detail["loc"]
     kind: str = detail["type"]
     context = detail.get("ctx", {})
     if kind == "problem":
         return Problem((*path, *context["at"]), context["text"])
     if kind == "extra_forbidden":
-        return Problem(path, _unknown(path))
+        return Problem(path, _unknown_field(path))
     schema = _schema_at(path)
     if kind == "missing":
-        return Problem(path, f"is missing: it takes {_takes(schema)}")
-    return Problem(path, f"takes {_takes(schema)}, not {_shown(detail['input'], schema)}")
+        return Problem(path, f"is missing: set it to {_expected(schema)}")
+    return Problem(path, f"must be {_expected(schema)}, not {_shown(detail['input'], schema)}")
 
 
-def _unknown(path: Path) -> str:
-    """For a field that nothing knows: the one that was meant, or all that there are."""
+def _unknown_field(path: FieldPath) -> str:
+    """Return the message for an unknown field, with a similar field or all valid fields."""
     name, known = str(path[-1]), list(_schema_at(path[:-1]).get("properties", {}))
     text = f"unknown field {name!r}"
     spelling = {field.lower(): field for field in known}
     close = difflib.get_close_matches(name.lower().replace("_", ""), spelling, n=1, cutoff=0.7)
     if close:
         return f"{text}: did you mean {spelling[close[0]]!r}?"
-    elsewhere = [dotted(place) for place in _places() if place[-1] == name]
+    elsewhere = [dotted(place) for place in _all_paths() if place[-1] == name]
     if elsewhere:
-        return f"{text} here: it belongs at {' or '.join(elsewhere)}"
-    return f"{text}: the fields here are {', '.join(known)}"
+        return f"{text}: move it to {' or '.join(elsewhere)}"
+    return f"{text}: the valid fields are {', '.join(known)}"
 
 
-def _takes(schema: Schema) -> str:
-    """What a field takes, as a noun phrase with an example."""
+def _expected(schema: Schema) -> str:
+    """Return the valid values of a field as a noun phrase, with an example if there is one."""
     examples = schema.get("examples", [schema["default"]] if schema.get("default") else [])
-    example = f", such as {examples[0]!r}" if examples else ""
+    example = f", for example {examples[0]!r}" if examples else ""
     if "const" in schema:
         return json.dumps(schema["const"])
     if "enum" in schema:
         return f"one of {', '.join(map(str, schema['enum']))}"
     if schema.get("type") == "integer":
-        return f"a whole number {_bounds(schema)}{example}"
+        return f"an integer {_bounds(schema)}{example}"
     if schema.get("type") == "boolean":
         return "true or false"
     if schema.get("type") == "array":
@@ -102,26 +106,26 @@ def _takes(schema: Schema) -> str:
     if schema.get("type") == "object":
         names = ", ".join(schema.get("properties", {}))
         return f"a mapping{f' with the fields {names}' if names else ' of names to values'}"
-    return f"text{example}" if schema.get("minLength", 0) == 0 else f"text, not empty{example}"
+    return f"text{example}" if schema.get("minLength", 0) == 0 else f"non-empty text{example}"
 
 
 def _bounds(schema: Schema) -> str:
-    least, most = schema.get("minimum"), schema.get("maximum")
-    if most is None or most > 10**9:
-        return f"of at least {least}"
-    return f"from {least} to {most}"
+    low, high = schema.get("minimum"), schema.get("maximum")
+    if high is None or high > 10**9:
+        return f"of at least {low}"
+    return f"from {low} to {high}"
 
 
 def _shown(value: Any, schema: Schema) -> str:
-    """A wrong value as it looks in YAML, with the remedy where quotes are what is wrong."""
+    """Return an invalid value as JSON, with a remedy if only its quotes are wrong."""
     try:
         text = json.dumps(value, default=str, ensure_ascii=False)
     except ValueError:
         text = str(value)
-    if len(text) > _SHOWN:
-        text = f"{text[:_SHOWN]}…"
+    if len(text) > _MAX_VALUE_LENGTH:
+        text = f"{text[:_MAX_VALUE_LENGTH]}…"
     if schema.get("type") == "integer" and isinstance(value, str) and value.strip("-").isdigit():
-        return f"the text {text}: take the quotes away"
+        return f"the text {text}: remove the quotes"
     plain_text = schema.get("type") == "string" and "enum" not in schema and "const" not in schema
     if plain_text and isinstance(value, bool | int | float):
         return f"{text}: put it in quotes"
@@ -134,21 +138,21 @@ def _root() -> Schema:
 
 
 def _resolved(schema: Schema) -> Schema:
-    """A schema without the wrapping of optional and of named ones; the wrapper's words win."""
+    """Return a schema without `$ref`, `anyOf` and `allOf`. Outer keywords override inner ones."""
     if "x-kubernetes-int-or-string" in schema:
         return schema
-    words = {key: schema[key] for key in schema if key not in {"anyOf", "allOf", "$ref"}}
+    outer = {key: schema[key] for key in schema if key not in {"anyOf", "allOf", "$ref"}}
     if "$ref" in schema:
-        named = _root()["$defs"][schema["$ref"].rpartition("/")[2]]
-        return _resolved({**named, **words})
+        referenced = _root()["$defs"][schema["$ref"].rpartition("/")[2]]
+        return _resolved({**referenced, **outer})
     for part in schema.get("anyOf", []) + schema.get("allOf", []):
         if part.get("type") != "null":
-            return _resolved({**part, **words})
+            return _resolved({**part, **outer})
     return schema
 
 
-def _schema_at(path: Path) -> Schema:
-    """The schema of a field; of the nearest one that has a schema where it is inside free JSON."""
+def _schema_at(path: FieldPath) -> Schema:
+    """Return the schema of a field, or an empty one for a field inside free-form JSON."""
     schema = _resolved(_root())
     for step in path:
         properties = schema.get("properties", {})
@@ -160,8 +164,8 @@ def _schema_at(path: Path) -> Schema:
     return schema
 
 
-def _places(path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
-    """Every field that there is, by its path."""
+def _all_paths(path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """Yield the path of every field of the resource."""
     for name in _schema_at(path).get("properties", {}):
         yield (*path, name)
-        yield from _places((*path, name))
+        yield from _all_paths((*path, name))

@@ -1,87 +1,108 @@
-"""What the operator says of an input: the `status` of the resource, and its schema."""
+"""The model of a DistributedInput's status, which the operator writes."""
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict, Field
-from pydantic.alias_generators import to_camel
+from pydantic import Field
+
+from distributed_input.api.resource.base import StatusSection
 
 
-class _Part(BaseModel):
-    # Not strict, no field refused: an older or newer operator may have written it.
-    model_config = ConfigDict(frozen=True, extra="ignore", alias_generator=to_camel)
+class Condition(StatusSection):
+    """A condition, as in the status of other Kubernetes objects."""
 
-
-class Condition(_Part):
-    """As on every Kubernetes object."""
-
-    type: str = Field(description="What it says something about.")
+    type: str = Field(description="Type of the condition, for example Ready.")
     status: str = Field(description="True, False or Unknown.")
-    observed_generation: int = Field(default=0, description="Of the spec that it speaks of.")
-    last_transition_time: str = Field(default="", description="When `status` last changed.")
-    reason: str = Field(default="", description="In one word.")
-    message: str = Field(default="", description="For people, with what to do about it.")
+    observed_generation: int = Field(
+        default=0, description="Generation of the spec that the condition is about."
+    )
+    last_transition_time: str = Field(default="", description="Time of the last status change.")
+    reason: str = Field(default="", description="Reason for the status, as one CamelCase word.")
+    message: str = Field(
+        default="", description="Explanation for the user, with a remedy if there is a problem."
+    )
 
 
-class WorkersStatus(_Part):
-    """The workers that there are."""
+class WorkersStatus(StatusSection):
+    """The number of workers."""
 
-    desired: int = Field(default=0, description="How many there should be.")
+    desired: int = Field(default=0, description="Number of workers that should run.")
     asked: int = Field(
-        default=0, description="How many there would be, were there room in all budgets."
+        default=0, description="Number of workers that would run if budgets had no limits."
     )
-    replicas: int = Field(default=0, description="How many pods there are.")
-    ready: int = Field(default=0, description="How many of them serve.")
-    summary: str = Field(default="", description="ready/desired.")
+    replicas: int = Field(default=0, description="Number of worker pods.")
+    ready: int = Field(default=0, description="Number of workers that are ready.")
+    summary: str = Field(default="", description="Ready and desired workers, as ready/desired.")
 
 
-class LiveStatus(_Part):
-    """What the dispatcher last said; rounded, and written every 30 s at most."""
+class LiveStatus(StatusSection):
+    """The dispatcher's latest measurements, rounded. Updated at most every 30 s."""
 
-    consumers: int = Field(default=0, description="Trainers that read.")
-    epoch: int = Field(default=0, description="The latest that one of them reads.")
-    rows_per_second: int = Field(default=0, description="Over all trainers.")
-    stall: str = Field(default="", description="Share of the time that trainers wait for input.")
+    consumers: int = Field(default=0, description="Number of trainers that read.")
+    epoch: int = Field(default=0, description="Latest epoch that a trainer reads.")
+    rows_per_second: int = Field(default=0, description="Rows per second over all trainers.")
+    stall: str = Field(default="", description="Share of time that trainers wait for input.")
     recommended_workers: int = Field(
-        default=0, description="Workers that the trainers could keep busy; 0: not known."
+        default=0,
+        description="Number of workers that the trainers could keep busy. 0 if unknown.",
     )
-    observed_at: str = Field(default="", description="When this was written.")
+    observed_at: str = Field(default="", description="Time of this update.")
 
 
-class AutoscalingStatus(_Part):
-    """What autoscaling has decided."""
+class AutoscalingStatus(StatusSection):
+    """The latest decision of autoscaling."""
 
-    desired: int = Field(default=0, description="How many workers.")
-    fewer_since: str = Field(default="", description="Since when fewer would have done.")
-    fewer: int = Field(default=0, description="The most that were wanted since then.")
-    idle_since: str = Field(default="", description="Since when no trainer reads.")
+    desired: int = Field(default=0, description="Number of workers that should run.")
+    fewer_since: str = Field(
+        default="", description="Start of the period in which fewer workers have been enough."
+    )
+    fewer: int = Field(
+        default=0, description="Maximum number of workers that was needed in that period."
+    )
+    idle_since: str = Field(
+        default="", description="Start of the period in which no trainer has read."
+    )
 
 
-class DispatcherStatus(_Part):
-    """Where the dispatcher is."""
+class DispatcherStatus(StatusSection):
+    """The address of the dispatcher."""
 
-    address: str = Field(default="", description="host:port, within the namespace.")
+    address: str = Field(default="", description="Address as host:port, within the namespace.")
 
 
-class TfDataServiceStatus(_Part):
-    """Where TensorFlow's own tf.data service is."""
+class TfDataServiceStatus(StatusSection):
+    """The address of TensorFlow's own tf.data service."""
 
     address: str = Field(
-        default="", description="grpc://host:port, within the namespace: what `distribute` takes."
+        default="",
+        description="Address as grpc://host:port, within the namespace. Pass it to "
+        "tf.data.experimental.service.distribute.",
     )
 
 
-class Status(_Part):
-    """Written by the operator, read by people, `kubectl wait` and autoscalers."""
+class Status(StatusSection):
+    """The observed state, written by the operator for users, `kubectl wait` and autoscalers."""
 
-    observed_generation: int = Field(default=0, description="Of the spec that was worked on last.")
-    conditions: list[Condition] = Field(default=[], description="By type, each at most once.")
-    selector: str = Field(default="", description="Selects the workers' pods; for `kubectl scale`.")
-    workers: WorkersStatus = Field(default=WorkersStatus(), description="What runs.")
-    dispatcher: DispatcherStatus = Field(default=DispatcherStatus(), description="Where it is.")
+    observed_generation: int = Field(
+        default=0, description="Generation of the spec that the operator processed last."
+    )
+    conditions: list[Condition] = Field(
+        default=[], description="Conditions, at most one of each type."
+    )
+    selector: str = Field(
+        default="", description="Label selector of the worker pods, for `kubectl scale`."
+    )
+    workers: WorkersStatus = Field(default=WorkersStatus(), description="Number of workers.")
+    dispatcher: DispatcherStatus = Field(
+        default=DispatcherStatus(), description="Address of the dispatcher."
+    )
     tf_data_service: TfDataServiceStatus | None = Field(
-        default=None, description="Where the spec has tfDataService."
+        default=None,
+        description="Address of the tf.data service. Set if the spec has tfDataService.",
     )
-    live: LiveStatus | None = Field(default=None, description="How it goes, while trainers read.")
+    live: LiveStatus | None = Field(
+        default=None, description="Latest measurements. Set while trainers read."
+    )
     autoscaling: AutoscalingStatus | None = Field(
-        default=None, description="Where the spec has autoscaling."
+        default=None,
+        description="Latest decision of autoscaling. Set if the spec has autoscaling.",
     )

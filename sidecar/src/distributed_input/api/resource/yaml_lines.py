@@ -1,7 +1,7 @@
-"""YAML as Kubernetes reads it, with the line of every field.
+"""A YAML parser that reads values as kubectl does and records the line of every field.
 
-PyYAML alone differs from kubectl in small ways that would give one file two meanings: it
-reads dates as objects, 1:30 as 90 and 1e-3 as text, and takes the last of two equal keys.
+PyYAML alone differs from kubectl, so one file would have two meanings. PyYAML reads dates as
+objects, 1:30 as 90 and 1e-3 as text, and uses the last of two equal keys.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from typing import Any
 
 import yaml
 
-Path = tuple[str | int, ...]
+FieldPath = tuple[str | int, ...]
+"""The keys and list indices that lead to a field."""
 
 _TAG = "tag:yaml.org,2002:"
 _NUMBER_STARTS = list("-+0123456789.")
@@ -25,10 +26,10 @@ _FLOAT = re.compile(
 
 
 class YamlError(Exception):
-    """The text is not YAML that can be used.
+    """The text is not valid YAML.
 
     Attributes:
-        line: 1-based, or None.
+        line: 1-based line of the error, or None if it is unknown.
     """
 
     def __init__(self, text: str, line: int | None = None) -> None:
@@ -36,31 +37,33 @@ class YamlError(Exception):
         self.line = line
 
 
-# What PyYAML raises, besides its own, where a tag such as !!int or !!bool does not fit the value.
-_MISFITS = (yaml.YAMLError, ValueError, AttributeError, KeyError, TypeError, RecursionError)
+# Besides its own errors, PyYAML raises these if a tag such as !!int or !!bool does not fit its
+# value.
+_PARSE_ERRORS = (yaml.YAMLError, ValueError, AttributeError, KeyError, TypeError, RecursionError)
 
 
 @dataclass(frozen=True)
 class Document:
-    """One document: its value, and the 1-based line on which each field's key stands."""
+    """A YAML document with the lines of its fields."""
 
     value: Any
-    lines: dict[Path, int]
+    lines: dict[FieldPath, int]
+    """The 1-based line of each field's key."""
 
-    def line(self, path: Path) -> int:
-        """The line of a field; of the nearest field around it where it is not written."""
+    def line(self, path: FieldPath) -> int:
+        """Return the line of a field, or of its nearest parent if the field is not in the text."""
         while path and path not in self.lines:
             path = path[:-1]
         return self.lines[path]
 
 
 class _Loader(yaml.SafeLoader):
-    """PyYAML's safe loader, but for dates and numbers."""
+    """PyYAML's safe loader with other rules for dates and numbers."""
 
 
-_OURS = {f"{_TAG}{kind}" for kind in ("timestamp", "int", "float")}
+_REPLACED_TAGS = {f"{_TAG}{kind}" for kind in ("timestamp", "int", "float")}
 _Loader.yaml_implicit_resolvers = {
-    first: [(tag, pattern) for tag, pattern in resolvers if tag not in _OURS]
+    first: [(tag, pattern) for tag, pattern in resolvers if tag not in _REPLACED_TAGS]
     for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }
 _Loader.add_implicit_resolver(f"{_TAG}int", _INT, _NUMBER_STARTS)
@@ -68,39 +71,45 @@ _Loader.add_implicit_resolver(f"{_TAG}float", _FLOAT, _NUMBER_STARTS)
 
 
 def documents(text: str) -> list[Document]:
-    """All documents of a YAML text, but for empty ones.
+    """Return all documents of a YAML text, without empty ones.
 
     Raises:
-        YamlError: it is not YAML, or a key is written twice, or a key is no text.
+        YamlError: the text is not YAML, a key occurs twice, or a key is not text.
     """
     try:
         return list(_documents(_Loader(text)))
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        words = ", ".join(part for part in (error.context, error.problem) if part)
-        raise YamlError(f"is not YAML: {words}", mark.line + 1 if mark else None) from None
-    except _MISFITS as error:
+        details = ", ".join(part for part in (error.context, error.problem) if part)
+        raise YamlError(f"is not YAML: {details}", mark.line + 1 if mark else None) from None
+    except _PARSE_ERRORS as error:
         raise YamlError(f"is not YAML: {' '.join(str(error).split())}") from None
 
 
 def _documents(loader: _Loader) -> Iterator[Document]:
     while loader.check_node() and (node := loader.get_node()):
-        lines: dict[Path, int] = {(): node.start_mark.line + 1}
+        lines: dict[FieldPath, int] = {(): node.start_mark.line + 1}
         lines.update(_lines(node, (), []))
         value = loader.construct_document(node)
         if value is not None:
             yield Document(value, lines)
 
 
-def _lines(node: yaml.Node, path: Path, around: list[yaml.Node]) -> Iterator[tuple[Path, int]]:
-    """The line of each field below a node; refuses keys that kubectl refuses."""
+def _lines(
+    node: yaml.Node, path: FieldPath, parents: list[yaml.Node]
+) -> Iterator[tuple[FieldPath, int]]:
+    """Yield the path and line of each field below a node.
+
+    Raises:
+        YamlError: kubectl would refuse a key.
+    """
     line = node.start_mark.line + 1
-    if any(node is outer for outer in around):
-        raise YamlError("an anchor (&) contains itself: write the value out", line)
+    if any(node is outer for outer in parents):
+        raise YamlError("an anchor (&) contains itself: replace the alias (*) by the value", line)
     if isinstance(node, yaml.SequenceNode):
         for index, item in enumerate(node.value):
             yield (*path, index), item.start_mark.line + 1
-            yield from _lines(item, (*path, index), [*around, node])
+            yield from _lines(item, (*path, index), [*parents, node])
     if isinstance(node, yaml.MappingNode):
         seen: dict[str, int] = {}
         for key, value in node.value:
@@ -108,16 +117,16 @@ def _lines(node: yaml.Node, path: Path, around: list[yaml.Node]) -> Iterator[tup
             if key.tag == f"{_TAG}merge":
                 continue
             if key.tag != f"{_TAG}str":
-                raise YamlError(f"the key {_written(key)} is no text: put it in quotes", line)
+                raise YamlError(f"the key {_key_text(key)} is not text: put it in quotes", line)
             if key.value in seen:
-                where = ".".join(map(str, (*path, key.value)))
+                field = ".".join(map(str, (*path, key.value)))
                 raise YamlError(
-                    f"{where}: written twice, first on line {seen[key.value]}: remove one", line
+                    f"{field}: occurs twice, first on line {seen[key.value]}: remove one", line
                 )
             seen[key.value] = line
             yield (*path, key.value), line
-            yield from _lines(value, (*path, key.value), [*around, node])
+            yield from _lines(value, (*path, key.value), [*parents, node])
 
 
-def _written(key: yaml.Node) -> str:
+def _key_text(key: yaml.Node) -> str:
     return str(key.value) if isinstance(key, yaml.ScalarNode) else "that is a list or mapping"

@@ -1,1 +1,1 @@
-"""The TensorFlow side of the client: `tf.distribute` and `tf.data` datasets, checkpoints."""
+"""The TensorFlow side of the client: `tf.data` and `tf.distribute` datasets, and checkpoints."""

@@ -1,58 +1,66 @@
-"""The position as a `tf.train.Checkpoint` sees it."""
+"""The input's position as a part of a `tf.train.Checkpoint`."""
 
 from __future__ import annotations
 
 from collections.abc import MutableMapping
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import tensorflow as tf
 from tensorflow.python.ops.resource_variable_ops import ResourceVariable
 
-if TYPE_CHECKING:
-    from distributed_input.client.input import Input
+
+class Restorable(Protocol):
+    """An input whose position can be saved and restored."""
+
+    def position(self) -> bytes:
+        """Return the position of the training loop."""
+
+    def restore(self, position: bytes) -> None:
+        """Continue at `position` with the next iterator."""
 
 
 class InputState(tf.train.experimental.PythonState):
-    """Saved, the input's position; restored, where its next iterator goes on.
+    """The position of an input: saved with a checkpoint, and restored for the next iterator.
 
     checkpoint = tf.train.Checkpoint(model=model, optimizer=optimizer, input=train.state)
     """
 
-    def __init__(self, of: Input) -> None:
+    def __init__(self, source: Restorable) -> None:
         super().__init__()
-        self._input = of
+        self._source = source
 
     def serialize(self) -> bytes:
-        """Called when a checkpoint is written."""
-        return self._input.position()
+        """Return the position for a checkpoint that is being written."""
+        return self._source.position()
 
     def deserialize(self, string_value: bytes) -> None:
-        """Called when a checkpoint is read."""
-        self._input.restore(bytes(string_value))
+        """Restore the position from a checkpoint."""
+        self._source.restore(bytes(string_value))
 
     def _copy_trackable_to_cpu(self, object_map: MutableMapping[Any, Any]) -> None:
-        """Called where a checkpoint is to be written later, by a thread: the position of now.
+        """Copy the current position for a checkpoint that a thread writes later.
 
-        Without this it would be that of the time of writing, ahead of the weights. The first call
-        is eager, a later one the trace of a function that runs with every checkpoint.
+        Without this copy, the position would be that of the time of writing: ahead of the
+        weights. TensorFlow calls this method once eagerly. Then it calls it in the trace of a
+        function that runs with every later checkpoint.
         """
         if self not in object_map:
-            object_map[self] = _Copy()
-        now = tf.py_function(self.serialize, [], tf.string)
-        object_map[self].position.assign(now)
+            object_map[self] = _PositionCopy()
+        current = tf.py_function(self.serialize, [], tf.string)
+        object_map[self].position.assign(current)
 
 
-class _Copy(tf.train.experimental.PythonState):
-    """A position that waits to be written, in the place of an InputState."""
+class _PositionCopy(tf.train.experimental.PythonState):
+    """A position that is to be written, in place of an InputState."""
 
     def __init__(self) -> None:
         super().__init__()
         with tf.init_scope(), tf.device("CPU:0"):
-            # Not tf.Variable: a strategy's scope would make that a mirrored one.
+            # Not tf.Variable: the scope of a strategy would make it a mirrored variable.
             self.position = ResourceVariable(tf.constant(b""), trainable=False, name="position")
 
     def serialize(self) -> bytes:
         return bytes(self.position.numpy())
 
     def deserialize(self, string_value: bytes) -> None:
-        raise NotImplementedError("a checkpoint is read into the original")
+        raise NotImplementedError("a checkpoint is restored into the original InputState")

@@ -1,7 +1,8 @@
-"""Runs of rows into tensors: the trainer's side.
+"""Decode runs of rows into tensors with the user's structure.
 
-`tf.data.Dataset.from_generator` yields flat tuples of arrays (`components`, of the specs in
-`signature`); a `Dataset.map` with `pack` gives them the user's structure, in the graph.
+A generator for `tf.data.Dataset.from_generator` yields the flat tuples of arrays that
+`components` returns; `signature` returns their specs. A `Dataset.map` with `pack` then gives the
+tensors the user's structure, in the graph.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import tensorflow as tf
 from distributed_input.rows.decode import Ragged, Sparse, decode_leaves
 from distributed_input.rows.elements import ElementSpec, Leaf
 from distributed_input.rows.runs import Buffer
-from distributed_input.tfdata import spec as specs
+from distributed_input.tfdata import type_specs
 
 Array = npt.NDArray[Any]
 
@@ -23,12 +24,12 @@ Array = npt.NDArray[Any]
 def signature(
     spec: ElementSpec, rows_mode: bool, static_rows: int | None = None
 ) -> tuple[tf.TensorSpec, ...]:
-    """The flat specs of `components`.
+    """Return the flat specs of the arrays that `components` returns.
 
     Args:
       spec: of a row, or of a whole element.
-      rows_mode: batches of rows, with a leading dimension; else whole elements.
-      static_rows: rows in every batch, where that is known.
+      rows_mode: batches of rows, with a leading dimension; otherwise whole elements.
+      static_rows: the number of rows in every batch, if it is known.
     """
     out: list[tf.TensorSpec] = []
     for leaf in spec.leaves:
@@ -48,24 +49,24 @@ def _leaf_signature(leaf: Leaf, rows_mode: bool, static_rows: int | None) -> lis
     splits_dtype = tf.dtypes.as_dtype(leaf.row_splits_dtype)
     sizes = [*rows, *leaf.shape[: leaf.ragged_rank + 1]]
     splits = sizes[: leaf.ragged_rank + len(rows)]
-    # Only the outermost level has as many splits as a dimension says.
+    # Only the outermost level has a fixed number of splits.
     lengths = [None if i or size is None else size + 1 for i, size in enumerate(splits)]
     flat = [None, *leaf.inner_shape] if splits else list(leaf.shape)
     return [tf.TensorSpec(flat, dtype), *(tf.TensorSpec([n], splits_dtype) for n in lengths)]
 
 
 def components(spec: ElementSpec, rows: int | None, buffers: Sequence[Buffer]) -> tuple[Array, ...]:
-    """A run as the flat tuple of arrays that `signature` describes.
+    """Decode a run into the flat tuple of arrays that `signature` describes.
 
     Dense numbers of known shape are views of the buffers and keep them alive.
 
     Args:
       spec: of a row, or of a whole element.
-      rows: how many; None: one whole element.
-      buffers: the run's.
+      rows: the number of rows; None: one whole element.
+      buffers: the columns of the run.
 
     Raises:
-      SpecError: a dense leaf of unknown dimensions differs over the rows.
+      SpecError: the shape of a dense leaf differs between rows.
     """
     out: list[Array] = []
     for value in decode_leaves(spec, rows, buffers):
@@ -84,7 +85,7 @@ def pack(
     rows_mode: bool,
     static_rows: int | None = None,
 ) -> Any:
-    """The user's structure of the tensors of `components`; its spec is that of `to_tf`."""
+    """Return the user's structure of the flat tensors of `components`."""
     source = iter(tensors)
     leaves = []
     for leaf in spec.leaves:
@@ -103,7 +104,7 @@ def pack(
 def _pack_sparse(
     shape: list[int | None], indices: tf.Tensor, values: tf.Tensor, dense_shape: tf.Tensor
 ) -> tf.SparseTensor:
-    # Known sizes as constants, so that the static shape survives.
+    # Known sizes are constants, so that the static shape is kept.
     sizes = [
         dense_shape[i] if size is None else tf.constant(size, tf.int64)
         for i, size in enumerate(shape)
@@ -130,5 +131,5 @@ def _pack_ragged(
 
 
 def element_spec(spec: ElementSpec, rows_mode: bool, static_rows: int | None = None) -> Any:
-    """The spec of what `pack` gives; that of the dataset the trainer sees."""
-    return specs.to_tf(spec, batched=rows_mode, static_batch=static_rows)
+    """Return the nested TypeSpec of the result of `pack`: that of the trainer's dataset."""
+    return type_specs.to_tf(spec, batched=rows_mode, static_batch=static_rows)

@@ -1,37 +1,40 @@
-"""Native tf.distribute datasets that count what the loop consumes.
+"""Native tf.distribute datasets that count the steps that the loop requests.
 
-The native iterator runs ahead of the loop, so what it fetched says nothing of what was
-trained on. Ours is the native one with one addition: each `get_next` first adds one to a
-variable, inside `tf.function` too. The checkpointed position is looked up by that count; one
-more than the epoch has steps says that the loop has seen its end.
+The native iterator prefetches, so the batches that it has fetched are ahead of the training loop.
+`CountingDataset` wraps the strategy's own dataset, and its iterators wrap the native iterators.
+Each `get_next` first adds one to a variable, also inside a `tf.function`. A checkpoint looks up
+the position by that count. A count of one more than the epoch has steps means that the loop has
+seen the end of the epoch.
 """
 
 from __future__ import annotations
 
 import contextlib
-import inspect
+from collections.abc import Iterator
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import Any
 
 import tensorflow as tf
 from tensorflow.python.distribute import input_lib
+from tensorflow.python.framework.composite_tensor import CompositeTensor
 from tensorflow.python.ops.resource_variable_ops import ResourceVariable
 
 from distributed_input.api.errors import ConfigError
-from distributed_input.client.reader import Reader
-from distributed_input.client.tensorflow import fit
+from distributed_input.client.reader import InputReader
+from distributed_input.client.tensorflow import keras_fit
 
 
 def local_replicas(strategy: tf.distribute.Strategy) -> int:
-    """Replicas of this process: those that its share of a global batch is cut for."""
+    """Return the number of replicas of this process, which share its part of a global batch."""
     workers = max(1, getattr(strategy.extended, "_num_workers", 1))
     return max(1, strategy.num_replicas_in_sync // workers)
 
 
 def check(strategy: tf.distribute.Strategy, options: tf.distribute.InputOptions | None) -> None:
-    """Raise ConfigError where one iterator in this process is not all that the strategy wants.
+    """Raise ConfigError if the strategy needs more than one iterator in this process.
 
-    Other processes run no Python of ours, and have no sidecar beside them.
+    It also rejects strategies that read in other processes, which have no sidecar.
     """
     per_replica = tf.distribute.InputReplicationMode.PER_REPLICA
     if options is not None and options.experimental_replication_mode == per_replica:
@@ -57,99 +60,183 @@ def check(strategy: tf.distribute.Strategy, options: tf.distribute.InputOptions 
 def distributed(
     strategy: tf.distribute.Strategy,
     dataset: tf.data.Dataset,
-    reader: Reader,
+    reader: InputReader,
     options: tf.distribute.InputOptions | None,
 ) -> Any:
-    """`dataset`, whose elements are what one replica gets, as the strategy's own dataset."""
+    """Return the strategy's own dataset of `dataset`, whose elements are units."""
     native = strategy.distribute_datasets_from_function(lambda _: dataset, options)
-    if not isinstance(native, input_lib.DistributedDatasetsFromFunction):
-        reader.count_by(None, runs_ahead=True)
-        return fit.read_whole(native)  # the default strategy hands out the plain dataset
-    native.__class__ = _CountingDataset
-    native.counter = _counter()
-    native.reader = reader
-    native.unit_spec = dataset.element_spec
-    reader.count_by(native.counter)
-    return native
+    if isinstance(native, tf.data.Dataset):  # the default strategy
+        reader.count_steps(None, prefetches=True)
+        return keras_fit.WholeEpochDataset(native)
+    counter = _step_counter()
+    reader.count_steps(counter)
+    epochs = _Epochs(reader, strategy, dataset.element_spec, counter)
+    return CountingDataset(native, counter.handle, epochs)
 
 
-def _counter() -> Any:
-    """Steps asked for since the iterator was made; on the host, whatever the strategy."""
+def _step_counter() -> Any:
+    """Return the variable that counts the steps of an iterator; it is on the host."""
     with tf.init_scope(), tf.device("CPU:0"):
-        # Not tf.Variable: a strategy's scope would make that a mirrored one.
-        return ResourceVariable(tf.constant(0, tf.int64), trainable=False, name="steps_asked")
+        # Not tf.Variable: the scope of a strategy would make it a mirrored variable.
+        return ResourceVariable(tf.constant(0, tf.int64), trainable=False, name="steps_requested")
 
 
-class _CountingDataset(input_lib.DistributedDatasetsFromFunction):
-    """A DistributedDataset whose iterators count."""
+@dataclass(frozen=True)
+class _Epochs:
+    """What a dataset outside of functions needs to begin an epoch.
 
-    counter: Any
-    reader: Reader
+    Attributes:
+        reader: the reader of the input.
+        strategy: the strategy whose replicas share every step.
+        unit_spec: the nested `tf.TypeSpec` of what one replica gets.
+        counter: the variable that counts the steps.
+    """
+
+    reader: InputReader
+    strategy: tf.distribute.Strategy
     unit_spec: Any
+    counter: Any
+
+    def begin(self) -> None:
+        """Start the next epoch."""
+        self.reader.count_steps(self.counter)
+        if tf.executing_eagerly():
+            # The sidecar starts now, and not when the first batch is requested.
+            self.reader.begin()
+
+    def sample(self) -> Iterator[Any]:
+        """Return an iterator over one step of zeros."""
+        rows = self.reader.opened.unit_rows
+        step = self.strategy.experimental_distribute_values_from_function(
+            lambda _: keras_fit.zeros(self.unit_spec, rows)
+        )
+        return iter([step])
+
+
+class CountingDataset(input_lib.DistributedDatasetsFromFunction):
+    """A `tf.distribute.DistributedDataset` whose iterators count.
+
+    It uses nothing of its base class but `reduce`: the strategy's own dataset does the work. Keras
+    accepts a distributed dataset only if its class inherits from this class of TensorFlow.
+
+    Args:
+        native: the strategy's own dataset.
+        counter: the handle of the counter.
+        epochs: the start of epochs; None inside a function that has the dataset as an argument.
+    """
+
+    def __init__(self, native: Any, counter: tf.Tensor, epochs: _Epochs | None = None) -> None:
+        self._native = native
+        self._counter = counter
+        self._epochs = epochs
 
     def __iter__(self) -> Any:
-        caller = inspect.currentframe()
-        caller = caller.f_back if caller is not None else None
-        if fit.only_looks(caller):
-            rows = self.reader.opened.unit_rows
-            batch = self._strategy.experimental_distribute_values_from_function(
-                lambda _: fit.zeros(self.unit_spec, rows)
-            )
-            return iter([batch])
-        fit.let_epochs_differ(caller)
-        self.reader.count_by(self.counter)
-        if tf.executing_eagerly():
-            # The sidecar starts at once, not when the first batch is asked for.
-            self.reader.begin()
-        self.counter.assign(0)
-        iterator = super().__iter__()
-        iterator.__class__ = _CountingIterator
-        iterator.counter = self.counter
-        return iterator
+        loop = keras_fit.calling_epoch_loop()
+        if self._epochs is not None:
+            if loop is not None and loop.building:
+                return self._epochs.sample()
+            self._epochs.begin()
+        if loop is not None:
+            loop.read_whole_epochs()
+        tf.raw_ops.AssignVariableOp(resource=self._counter, value=tf.constant(0, tf.int64))
+        return CountingIterator(iter(self._native), self._counter, self._epochs)
+
+    @property
+    def element_spec(self) -> Any:
+        """The nested `tf.TypeSpec` of a step."""
+        return self._native.element_spec
+
+    @property
+    def cardinality(self) -> Any:
+        """The number of steps in an epoch, as TensorFlow defines it."""
+        return self._native.cardinality
+
+    def build(self) -> None:
+        """Do nothing: the dataset is complete."""
+
+    def auto_shard(self, num_shards: int, shard_ix: int) -> Any:
+        """See TensorFlow; the dataset is this process's share already."""
+        return self._native.auto_shard(num_shards, shard_ix)
+
+    @property
+    def _type_spec(self) -> tf.TypeSpec:
+        return _CountingDatasetSpec(self._native._type_spec)  # noqa: SLF001
 
 
-class _CountingIterator(input_lib.DistributedIterator):
-    """A DistributedIterator that adds one to a variable with every step that it hands out."""
+class CountingIterator(tf.distribute.DistributedIterator, CompositeTensor):
+    """A `tf.distribute.DistributedIterator` that adds one to a counter for every step.
 
-    counter: Any
+    Args:
+        native: the iterator of the strategy's own dataset.
+        counter: the handle of the counter.
+        owner: an object that must live as long as the iterator.
+    """
+
+    def __init__(self, native: Any, counter: tf.Tensor, owner: object = None) -> None:
+        self._native = native
+        self._counter = counter
+        self._owner = owner
+
+    def __iter__(self) -> Any:
+        return self
+
+    def __next__(self) -> Any:
+        try:
+            return self.get_next()
+        except tf.errors.OutOfRangeError:
+            raise StopIteration from None
 
     def get_next(self, name: str | None = None) -> Any:
         """See `tf.distribute.DistributedIterator.get_next`."""
         with self._counted():
-            return super().get_next(name)
+            return self._native.get_next(name)
 
     def get_next_as_optional(self) -> Any:
         """See `tf.distribute.DistributedIterator.get_next_as_optional`."""
         with self._counted():
-            return super().get_next_as_optional()
+            return self._native.get_next_as_optional()
+
+    @property
+    def element_spec(self) -> Any:
+        """The nested `tf.TypeSpec` of a step."""
+        return self._native.element_spec
 
     def _counted(self) -> AbstractContextManager[Any]:
-        """Count now; in a graph, whatever is made within comes after."""
-        counted = self.counter.assign_add(1, read_value=False)
+        """Count one step; in a graph, ops that are created in this context run after it."""
+        one = tf.constant(1, tf.int64)
+        counted = tf.raw_ops.AssignAddVariableOp(resource=self._counter, value=one)
         if tf.executing_eagerly():
             return contextlib.nullcontext()
         return tf.control_dependencies([counted])
 
     @property
-    def _type_spec(self) -> Any:
-        spec = super()._type_spec
-        spec.__class__ = _CountingIteratorSpec
-        spec.counter = self.counter
-        return spec
+    def _type_spec(self) -> tf.TypeSpec:
+        return _CountingIteratorSpec(self._native._type_spec)  # noqa: SLF001
 
 
-class _CountingIteratorSpec(input_lib.DistributedIteratorSpec):
-    """What a `tf.function` knows of our iterator: it counts inside as well."""
+class _CountingSpec(tf.TypeSpec):
+    """The type of an argument of a `tf.function`: the native object and the counter."""
 
-    counter: Any
+    def __init__(self, native: tf.TypeSpec) -> None:
+        self._native = native
+
+    def _serialize(self) -> tuple[tf.TypeSpec]:
+        return (self._native,)
 
     @property
-    def value_type(self) -> Any:
-        """The class of values."""
-        return _CountingIterator
+    def _component_specs(self) -> tuple[Any, ...]:
+        return self._native, tf.TensorSpec([], tf.resource)
+
+    def _to_components(self, value: Any) -> tuple[Any, ...]:
+        return value._native, value._counter  # noqa: SLF001
 
     def _from_components(self, components: Any) -> Any:
-        iterator = super()._from_components(components)
-        iterator.__class__ = _CountingIterator
-        iterator.counter = self.counter
-        return iterator
+        return self.value_type(*components)
+
+
+class _CountingDatasetSpec(_CountingSpec):
+    value_type = CountingDataset
+
+
+class _CountingIteratorSpec(_CountingSpec):
+    value_type = CountingIterator

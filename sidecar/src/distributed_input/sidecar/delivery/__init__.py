@@ -1,1 +1,1 @@
-"""Third stage of the sidecar: batches in shared memory, and the connection to the trainer."""
+"""Third stage of the sidecar: batches in shared memory, sent to the trainer."""

@@ -1,4 +1,4 @@
-"""What a trainer has received. Units that were sent may still lie in the socket."""
+"""The units that the trainer has received. Units that were sent may still be in the socket."""
 
 from __future__ import annotations
 
@@ -15,13 +15,15 @@ class _Sent(NamedTuple):
     bytes: int
 
 
-class Received:
-    """Units that the trainer has told of. One thread may send while another tells.
+class AckTracker:
+    """Counters of the units that the trainer has acknowledged.
+
+    One thread may add sent units while another one acknowledges.
 
     Attributes:
-        units: received, over all generations.
-        rows: in them.
-        bytes: of them.
+        units: units received, in all generations.
+        rows: rows in them.
+        bytes: bytes of them.
     """
 
     def __init__(self) -> None:
@@ -30,14 +32,14 @@ class Received:
         self.bytes = 0
         self._sent: deque[_Sent] = deque()
 
-    def sent(self, unit: trainer_pb2.Unit) -> None:
-        """A unit is about to be sent, in the order of generations and indices."""
+    def add_sent(self, unit: trainer_pb2.Unit) -> None:
+        """Add a unit before it is sent, in the order of generations and indices."""
         self._sent.append(_Sent(unit.generation, unit.index, unit.rows, sum(unit.sizes)))
 
-    def told(self, generation: int, units: int) -> None:
-        """The trainer has received the first `units` units of a generation.
+    def acknowledge(self, generation: int, units: int) -> None:
+        """Count the first `units` units of a generation as received.
 
-        Units of earlier generations that it has not told of, it has dropped.
+        The trainer has dropped the unacknowledged units of earlier generations.
         """
         while self._sent:
             first = self._sent[0]
@@ -52,5 +54,5 @@ class Received:
             self._sent.popleft()
 
     def has_all_of(self, generation: int) -> bool:
-        """Whether the trainer has all units of a generation that were sent."""
+        """Return whether all units of a generation that were sent are acknowledged."""
         return all(unit.generation != generation for unit in tuple(self._sent))

@@ -1,4 +1,4 @@
-"""Errors on their way to the trainer."""
+"""Messages that report errors to the trainer."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from distributed_input.api.errors import DistributedInputError
 from distributed_input.api.proto import trainer_pb2
 
 
-def unexpected(error: Exception) -> DistributedInputError:
-    """A bug, in words: it must reach the user, not end in silence."""
-    return DistributedInputError(f"the sidecar failed: {type(error).__name__}: {error}")
+def failure_message(error: DistributedInputError, generation: int = 0) -> trainer_pb2.FromSidecar:
+    """Return the message whose error the trainer's iterator raises.
 
-
-def told(error: DistributedInputError, generation: int = 0) -> trainer_pb2.FromSidecar:
-    """What the trainer's iterator raises; `generation`: that failed, 0: the whole connection."""
-    kind, message = type(error).__name__, str(error)
-    failure = trainer_pb2.Failure(kind=kind, message=message, generation=generation)
+    Args:
+        error: error to report.
+        generation: generation of units that failed, or 0 for the whole connection.
+    """
+    kind, text = type(error).__name__, str(error)
+    failure = trainer_pb2.Failure(kind=kind, message=text, generation=generation)
     return trainer_pb2.FromSidecar(failure=failure)

@@ -1,7 +1,8 @@
-"""The ring: one file of shared memory that a trainer reads batches from in place.
+"""The slots of one file of shared memory, from which a trainer reads batches in place.
 
-Slots are handed out first-fit and come back in any order, because a training loop may
-hold a batch for as long as it likes. A slot is never reused before it is released.
+The first free range that is large enough becomes a slot. Slots are released in any order, because a
+training loop may keep a batch for as long as it needs. A slot is never reused before it is
+released.
 """
 
 from __future__ import annotations
@@ -23,12 +24,22 @@ ALIGN = 64  # bytes; TensorFlow reads memory in place only at this alignment
 
 
 def aligned(size: int) -> int:
-    """`size` in bytes, rounded up to the alignment that lets tensors alias the ring."""
+    """Return `size` in bytes, rounded up to a multiple of ALIGN."""
     return -(-size // ALIGN) * ALIGN
 
 
-class Ring:
-    """A memory-mapped file of `size` bytes with an allocator of aligned slots."""
+class SlotPool:
+    """A memory-mapped file with a first-fit allocator of aligned slots. Thread-safe.
+
+    Args:
+        path: file to create.
+        size: bytes of the file.
+
+    Attributes:
+        path: the file.
+        size: bytes of the file.
+        memory: the file's content, uint8[size].
+    """
 
     def __init__(self, path: Path, size: int) -> None:
         self.path = path
@@ -46,22 +57,22 @@ class Ring:
         self._changed = threading.Condition()
 
     def allocate(self, size: int, deadline: float, cancelled: threading.Event) -> int | None:
-        """The offset of a free slot of `size` bytes.
+        """Allocate a slot of `size` bytes.
 
-        Waits for a release until `deadline` (monotonic seconds) or until `cancelled`.
+        Wait for a release until `deadline` (monotonic seconds) or until `cancelled`.
 
         Returns:
-            The offset in bytes, or None when the wait ended without a slot.
+            The offset of the slot in bytes, or None if the wait ended without one.
 
         Raises:
-            ConfigError: the slot is larger than the whole ring.
+            ConfigError: the slot is larger than the file.
         """
         size = max(ALIGN, aligned(size))
         if size > self.size:
             raise ConfigError(
-                f"a batch of {size:,} bytes does not fit the ring of {self.size:,} bytes: set "
-                f"spec.sidecar.buffer to at least {_mebibytes(4 * size)}Mi (four batches), or "
-                f"lower spec.batching.globalBatchSize"
+                f"a batch of {size:,} bytes does not fit into the buffer of {self.size:,} bytes. "
+                f"Set spec.sidecar.buffer to at least {_mebibytes(4 * size)}Mi (four batches), or "
+                f"decrease spec.batching.globalBatchSize"
             )
         with self._changed:
             while not cancelled.is_set():
@@ -78,7 +89,7 @@ class Ring:
         return None
 
     def release(self, offset: int) -> None:
-        """Give a slot back. Unknown offsets are ignored: a late release after `reset`."""
+        """Release a slot. An unknown offset is ignored, because slots may be released twice."""
         with self._changed:
             size = self._used.pop(offset, None)
             if size is None:
@@ -100,17 +111,17 @@ class Ring:
 
     @property
     def slots(self) -> int:
-        """Slots that are being filled or that the trainer holds."""
+        """Number of slots that are being filled or that the trainer holds."""
         with self._changed:
             return len(self._used)
 
     def wake(self) -> None:
-        """Let waiting allocations look at their `cancelled` event."""
+        """Make waiting calls of `allocate` check their `cancelled` event."""
         with self._changed:
             self._changed.notify_all()
 
     def close(self) -> None:
-        """Unlink the file. Mappings in the trainer stay valid until it drops them."""
+        """Remove the file. The trainer's mappings stay valid."""
         self.path.unlink(missing_ok=True)
 
 

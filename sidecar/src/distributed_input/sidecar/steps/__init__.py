@@ -1,1 +1,1 @@
-"""Second stage of the sidecar: steps of an epoch, assembled from the partitions' streams."""
+"""Second stage of the sidecar: the steps of an epoch, assembled from the partitions' streams."""

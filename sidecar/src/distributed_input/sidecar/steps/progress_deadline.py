@@ -1,49 +1,50 @@
-"""How long one wait may last, and when people are to hear of it."""
+"""A deadline that moves with each progress, and the times at which to report the wait."""
 
 from __future__ import annotations
 
 import time
 
-_FIRST_SECONDS = 10.0  # a shorter wait is nothing to tell of
+_FIRST_SECONDS = 10.0  # shorter waits are not reported
 
 
-class Patience:
-    """One wait for what others make: over when they have got no further for so long.
+class ProgressDeadline:
+    """The deadline of one wait: it passes when there was no progress for a number of seconds.
 
     Args:
-        seconds: without any progress.
+        seconds: time without progress.
     """
 
-    __slots__ = ("_advanced_at", "_began", "_gap", "_seen", "_tell_at", "seconds")
+    __slots__ = ("_advanced_at", "_began", "_observed", "_report_at", "_report_gap", "seconds")
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
         self._began = self._advanced_at = time.monotonic()
-        self._gap = min(_FIRST_SECONDS, seconds / 4)
-        self._tell_at = self._began + self._gap
-        self._seen: object = None
+        self._report_gap = min(_FIRST_SECONDS, seconds / 4)
+        self._report_at = self._began + self._report_gap
+        self._observed: object = None
 
-    def advanced(self, at: float) -> None:
-        """They got further at `at`, by time.monotonic()."""
+    def record_progress(self, at: float) -> None:
+        """Record progress at the monotonic time `at`."""
         self._advanced_at = max(self._advanced_at, at)
 
-    def saw(self, state: object) -> None:
-        """How far they are; progress where that is another state than the last."""
-        if state != self._seen:
-            self._seen, self._advanced_at = state, time.monotonic()
+    def observe(self, state: object) -> None:
+        """Record progress now if `state` differs from the state observed before."""
+        if state != self._observed:
+            self._observed, self._advanced_at = state, time.monotonic()
 
     @property
-    def is_over(self) -> bool:
-        """They have got no further for too long."""
+    def has_passed(self) -> bool:
+        """Whether there was no progress for `seconds`."""
         return time.monotonic() > self._advanced_at + self.seconds
 
-    def is_due(self) -> float | None:
-        """Seconds waited, where that is to be told now: ever more seldom, four times at least
-        before it is over.
+    def report_due(self) -> float | None:
+        """Return the seconds waited so far if a report is due now, else None.
+
+        Reports get rarer with time. There are at least four before the deadline passes.
         """
         now = time.monotonic()
-        if now < self._tell_at:
+        if now < self._report_at:
             return None
-        self._gap = min(2 * self._gap, self.seconds / 4)
-        self._tell_at = now + self._gap
+        self._report_gap = min(2 * self._report_gap, self.seconds / 4)
+        self._report_at = now + self._report_gap
         return now - self._began

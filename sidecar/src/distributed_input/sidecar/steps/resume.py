@@ -1,36 +1,51 @@
-"""From a saved position to the rows at which each partition is opened.
+"""The rows at which partitions are opened for a saved position.
 
-A position names the step and what was known of split lengths when it was saved. Rows that a
-consumer took of each partition follow from the step, except near an epoch's end, where they
-depend on how long partitions are: what is not known is assumed endless, tried, and mended
-when a split turns out shorter. Nothing is delivered before every assumption has held.
+A position has the step and the lengths of splits that were known when it was saved. The rows that a
+consumer took of each partition follow from the step. Near the end of an epoch they also depend on
+the lengths of the partitions. A partition of unknown length is assumed to be endless. When it turns
+out to be shorter, the rows are computed again. No row is delivered before all assumptions have been
+checked.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from distributed_input.api.errors import PositionError
 from distributed_input.api.proto import trainer_pb2, types_pb2
 from distributed_input.assignment import splits as assignment
 from distributed_input.assignment.jobs import input_of
 from distributed_input.assignment.share import Share, share_of
-from distributed_input.sidecar.steps.progress_deadline import Patience
-from distributed_input.sidecar.steps.reading import Reading
-from distributed_input.sidecar.streams.partition import Start
-from distributed_input.sidecar.streams.streams import Prefix
+from distributed_input.rows.prefix import Prefix
+from distributed_input.sidecar.steps.epoch_reader import EpochReader
+from distributed_input.sidecar.steps.progress_deadline import ProgressDeadline
+from distributed_input.sidecar.streams.partition_reader import PartitionStart
 
 Position = trainer_pb2.Position
 
 
-def check(position: Position, job: types_pb2.Job, share: Share) -> None:
-    """Refuse a position that this consumer of this job cannot go on from.
+@dataclass(frozen=True)
+class ResumeBase:
+    """The step and rows from which a pass over an epoch counts.
+
+    Attributes:
+        step: number of steps of the epoch.
+        rows: rows of each partition consumed at that step.
+    """
+
+    step: int
+    rows: Sequence[int]
+
+
+def check_position(position: Position, job: types_pb2.Job, share: Share) -> None:
+    """Check that this consumer of this job can resume at a position.
 
     Raises:
-        PositionError: naming what differs and what to do.
+        PositionError: it cannot. The message has the difference and what to do.
     """
     for field, saved, now in (
-        ("name", input_of(position.job), input_of(job.name)),  # another job's will do
+        ("name", input_of(position.job), input_of(job.name)),  # of any job of the input
         ("spec.partitions", position.partitions, job.partitions),
         ("spec.seed", position.seed, job.seed),
         ("spec.batching.globalBatchSize", position.global_batch_size, job.global_batch_size),
@@ -38,65 +53,72 @@ def check(position: Position, job: types_pb2.Job, share: Share) -> None:
         if saved != now:
             raise PositionError(
                 f"the checkpoint was saved with {field} = {saved!r}, the job now has {now!r}: "
-                "the order of rows depends on it; set it back, or start without the checkpoint"
+                "the order of rows depends on it. Restore the value, or start without the "
+                "checkpoint"
             )
     alone = position.consumers == share.consumers and position.consumer == share.consumer
+    restores = (
+        f"the checkpoint of consumer {position.consumer} of {position.consumers} restores only "
+        f"that consumer, not consumer {share.consumer} of {share.consumers}"
+    )
     if job.mode == types_pb2.PARALLEL_EPOCHS and not alone:
         raise PositionError(
-            f"in parallel_epochs consumer {position.consumer} of {position.consumers}'s checkpoint "
-            f"restores only itself, not consumer {share.consumer} of {share.consumers}: each "
-            "consumer has an epoch of its own; run as many trainers as before, each with its own"
+            f"in parallel_epochs {restores}: each consumer has its own epoch. Run as many trainers "
+            "as before, each with its own checkpoint"
         )
     if job.order == types_pb2.ANY and position.consumers > 1 and not alone:
         raise PositionError(
-            f"with order: any consumer {position.consumer} of {position.consumers}'s checkpoint "
-            f"restores only itself, not consumer {share.consumer} of {share.consumers}: save and "
-            "restore one checkpoint for each trainer, or set spec.order: strict"
+            f"with order: any {restores}. Save and restore one checkpoint for each trainer, or set "
+            "spec.order: strict"
         )
 
 
-def same_cut(position: Position, share: Share) -> bool:
-    """Whether steps are cut into units as they were: then a step goes on within.
+def has_same_cut(position: Position, share: Share) -> bool:
+    """Return whether steps are cut into units as they were when the position was saved.
 
-    Of any consumer's position: all have cut the step alike, and all must go on alike.
+    Then the epoch can resume within a step. The answer is the same for all consumers, because they
+    all cut a step in the same way.
     """
     return position.consumers == share.consumers
 
 
-def open_at(reading: Reading, share: Share, position: Position) -> tuple[int, list[int]]:
-    """Open the share's partitions where a position left them.
+def open_at(reader: EpochReader, share: Share, position: Position) -> ResumeBase:
+    """Open the share's partitions at the rows that a position has reached.
 
     Returns:
-        A step, and by partition the rows consumed then: the base from which this pass counts.
-        Mostly the position's step, and the other consumers confirm their rows through the facts.
-        Where a position tells of its own partitions alone it is the base of that position.
+        The base from which this pass counts. It is the position's step if the position covers all
+        partitions; the other consumers confirm their rows through the facts. If the position
+        covers only one consumer's partitions, it is the base of the position.
 
     Raises:
         PositionError: the position belongs to another job.
         UnavailableError: workers or the other consumers did not answer in time.
     """
-    job = reading.source.job
-    check(position, job, share)
+    job = reader.source.job
+    check_position(position, job, share)
     totals = known_totals(position)
     while True:
-        wanted: dict[int, int] = {}
+        rows: dict[int, int] = {}
         for group in _groups(position, job, share):
-            wanted |= rows_at(position, job, share, group, totals)
+            rows |= rows_at(position, job, share, group, totals)
         for p in share.partitions:
-            reader = reading.readers.get(p)
-            if reader is None or (reader.rows != wanted[p] and not reader.ended):
-                reading.open(p, start_of(position, p, wanted[p], reading.deal[p]))
-        learned = _shorter_than_assumed(reading, wanted, totals)
-        if not learned:
+            opened = reader.partitions.get(p)
+            if opened is None or (opened.rows != rows[p] and not opened.ended):
+                reader.open(p, start_of(position, p, rows[p], reader.plan.deal[p]))
+        shorter = _shorter_than_assumed(reader, rows, totals)
+        if not shorter:
             break
-        totals |= learned
+        totals |= shorter
     if position.own_rows and position.consumers > 1:
-        return position.base_step, list(position.base_rows) or [0] * job.partitions
-    return position.step, [wanted.get(p, 0) for p in range(job.partitions)]
+        return ResumeBase(position.base_step, list(position.base_rows) or [0] * job.partitions)
+    return ResumeBase(position.step, [rows.get(p, 0) for p in range(job.partitions)])
 
 
 def _groups(position: Position, job: types_pb2.Job, share: Share) -> list[tuple[int, ...]]:
-    """Partitions that were read together: what one had too few rows for, the others gave."""
+    """Return the groups of partitions that one consumer read together.
+
+    When one partition of a group has too few rows for a step, the others of the group give more.
+    """
     if job.mode == types_pb2.PARALLEL_EPOCHS or (position.own_rows and position.consumers > 1):
         return [share.partitions]
     return [
@@ -106,35 +128,40 @@ def _groups(position: Position, job: types_pb2.Job, share: Share) -> list[tuple[
 
 
 def _shorter_than_assumed(
-    reading: Reading, wanted: Mapping[int, int], totals: Mapping[int, int | None]
+    reader: EpochReader, rows: Mapping[int, int], totals: Mapping[int, int | None]
 ) -> dict[int, int | None]:
-    """Totals of the partitions that have fewer rows than were assumed consumed."""
-    learned: dict[int, int | None] = {}
-    for p in reading.readers:
-        total = reading.locate(p)
-        if total is not None and total < wanted[p]:
-            learned[p] = total
-    if len(reading.readers) < len(wanted):
-        reading.source.exchange()  # the others wait for these, even where we need nothing of theirs
-    for p, rows in wanted.items():
-        if p not in reading.readers and totals.get(p) is None:
-            total = _await_fact(reading, p, rows)
+    """Return the totals of the partitions that have fewer rows than were assumed consumed."""
+    shorter: dict[int, int | None] = {}
+    for p in reader.partitions:
+        total = reader.locate(p)
+        if total is not None and total < rows[p]:
+            shorter[p] = total
+    if len(reader.partitions) < len(rows):
+        # The other consumers wait for our facts, even if we need none of theirs.
+        reader.source.exchange.request_heartbeat()
+    for p, assumed in rows.items():
+        if p not in reader.partitions and totals.get(p) is None:
+            total = _await_total_below(reader, p, assumed)
             if total is not None:
-                learned[p] = total
-    return learned
+                shorter[p] = total
+    return shorter
 
 
-def _await_fact(reading: Reading, partition: int, rows: int) -> int | None:
-    """The total of another consumer's partition if it is below `rows`; None if it is not."""
-    patience = Patience(reading.source.timeout_seconds)
+def _await_total_below(reader: EpochReader, partition: int, rows: int) -> int | None:
+    """Wait for facts about another consumer's partition.
+
+    Returns:
+        The total of the partition if it is below `rows`, else None.
+    """
+    deadline = ProgressDeadline(reader.source.timeout_seconds)
     while True:
-        known = reading.source.facts.of(reading.epoch, partition)
+        known = reader.source.facts.of(reader.plan.epoch, partition)
         if known.rows_seen >= rows:
             return None
         if known.ended:
             return known.rows_seen
-        patience.saw((known.rows_seen, known.remade))
-        reading.wait_facts(f"the other trainers' positions in partition {partition}", patience)
+        deadline.observe((known.rows_seen, known.replayed))
+        reader.wait_facts(f"the other trainers' positions in partition {partition}", deadline)
 
 
 def rows_at(
@@ -144,9 +171,17 @@ def rows_at(
     group: tuple[int, ...],
     totals: Mapping[int, int | None],
 ) -> dict[int, int]:
-    """Rows of each partition of `group` consumed at `position`, given the totals known so far.
+    """Return the rows of each partition of `group` consumed at `position`.
 
-    Where steps are cut as before, units of a step begun are left out there, not counted here.
+    If steps are cut as before, the units of a step already begun are not counted here. They are
+    skipped when the step is delivered again.
+
+    Args:
+        position: where to resume.
+        job: the job.
+        share: share of this consumer.
+        group: partitions that one consumer read together.
+        totals: known totals of partitions; the others are assumed to be endless.
     """
     if position.own_rows:
         own = share_of(job, position.consumer, position.consumers).partitions
@@ -159,27 +194,36 @@ def rows_at(
         position.step - position.base_step,
         old.batch,
         old.quota,
-        0 if same_cut(position, share) else position.extra_units * old.unit_rows,
+        0 if has_same_cut(position, share) else position.extra_units * old.unit_rows,
     )
 
 
-def start_of(position: Position, partition: int, rows: int, split_ids: list[int]) -> Start:
-    """How to open a partition of which `rows` are consumed."""
+def start_of(
+    position: Position, partition: int, rows: int, splits: Sequence[int]
+) -> PartitionStart:
+    """Return how to open a partition of which `rows` rows are consumed.
+
+    Args:
+        position: where to resume.
+        partition: index of the partition.
+        rows: rows of the partition consumed.
+        splits: ids of the partition's splits, in order.
+    """
     anchor = position.anchors[partition] if position.anchors else trainer_pb2.Anchor()
-    if anchor.rows > rows:  # saved by someone who knew less of the rest: begin at the beginning
+    if anchor.rows > rows:  # the saving consumer had too few facts: read from the beginning
         anchor = trainer_pb2.Anchor()
     known = None
     for prefix in position.prefixes:
         if (
             prefix.partition == partition
-            and anchor.ordinal < len(split_ids)
-            and prefix.split == split_ids[anchor.ordinal]
+            and anchor.ordinal < len(splits)
+            and prefix.split == splits[anchor.ordinal]
             and prefix.rows <= rows - anchor.rows
         ):
             known = Prefix(prefix.rows, prefix.digest)
-    return Start(anchor.ordinal, anchor.rows, rows, known)
+    return PartitionStart(anchor.ordinal, anchor.rows, rows, known)
 
 
 def known_totals(position: Position) -> dict[int, int | None]:
-    """Totals of the partitions that had ended when the position was saved."""
+    """Return the totals of the partitions that had ended when the position was saved."""
     return {p: anchor.rows for p, anchor in enumerate(position.anchors) if anchor.ended}

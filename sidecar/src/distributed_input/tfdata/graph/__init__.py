@@ -1,1 +1,1 @@
-"""Serialized tf.data graphs: reading, copying, comparing, and storing them."""
+"""Serialized tf.data graphs: read, edit, compare and pack them."""

@@ -1,10 +1,9 @@
-"""One form of graph for all runs of a program, so that a hash of its bytes names a dataset.
+"""The canonical form of a graph: equal in all runs of a program, so its hash names the dataset.
 
-What TensorFlow writes differs from run to run in counters and in names of resources. Here
-nodes, functions and resources are named in the order in which they are reached from the
-dataset, and nothing that lives in the exporting process is referred to any more: the names of
-seed generators and caches exist nowhere, so that every instance makes its own, and those of tables
-and variables are hashes of their content.
+TensorFlow's graphs differ between runs in counters and in the names of resources. The canonical
+form names nodes, functions and resources in the order in which they are reached from the dataset.
+It does not refer to objects of the exporting process. Seed generators and caches get unused names,
+so every instance creates its own. Tables and variables are named by a hash of their content.
 """
 
 from __future__ import annotations
@@ -15,11 +14,11 @@ import re
 import tensorflow as tf
 
 from distributed_input.api.errors import DatasetFnError
-from distributed_input.tfdata.graph import graph as graphs
-from distributed_input.tfdata.graph.bodies import rename_body
-from distributed_input.tfdata.graph.graph import FunctionDef, GraphDef, NodeDef
-from distributed_input.tfdata.graph.tables import inline_tables
-from distributed_input.tfdata.random.ops import is_unseeded
+from distributed_input.tfdata.graph import node_defs, serialization
+from distributed_input.tfdata.graph.function_names import rename_body
+from distributed_input.tfdata.graph.lookup_tables import inline_tables
+from distributed_input.tfdata.graph.node_defs import FunctionDef, GraphDef, NodeDef
+from distributed_input.tfdata.graph.random_ops import is_unseeded
 
 _COUNTER = re.compile(r"(_\d+)+$")
 _PLACE = re.compile(r"^.*?(/device:)")
@@ -34,29 +33,29 @@ _HANDLE = "distributed-input/none/"
 
 
 def serialize(dataset: tf.data.Dataset) -> GraphDef:
-    """The dataset's graph in canonical form, lookup tables and variables by value.
+    """Return a dataset's graph in canonical form, with lookup tables and variables by value.
 
     Raises:
-      DatasetFnError: TensorFlow cannot serialize it; says what to do.
+      DatasetFnError: TensorFlow cannot serialize it; the message explains what to do.
     """
-    graph_def = graphs.serialize_raw(dataset)
+    graph_def = serialization.serialize_raw(dataset)
     inline_tables(graph_def)
-    return canonical(graph_def)
+    return canonicalize(graph_def)
 
 
-def canonical(graph_def: GraphDef) -> GraphDef:
-    """The graph in canonical form; a canonical graph stays as it is.
+def canonicalize(graph_def: GraphDef) -> GraphDef:
+    """Return the graph in canonical form; a canonical graph does not change.
 
-    A function that holds random ops without seeds becomes one function a call: its calls are
-    independent of each other in TensorFlow, and would not be once the ops have seeds.
+    A function with unseeded random ops is copied for each call. In TensorFlow its calls are
+    independent of each other, which they would not be when the ops get seeds.
 
     Raises:
-      DatasetFnError: the dataset uses something that exists in this process only.
+      DatasetFnError: the dataset uses an object of this process.
     """
-    source = graphs.copy_of(graph_def)
-    nodes = graphs.by_name(source.node)
-    order = graphs.ancestors(nodes, graphs.retval(source))
-    _refuse_resources(nodes, order)
+    source = node_defs.copy_of(graph_def)
+    nodes = node_defs.by_name(source.node)
+    order = node_defs.ancestors(nodes, node_defs.retval(source))
+    _reject_resources(nodes, order)
     _name_resources(nodes, order)
     _rename_nodes(order)
     functions = _Functions(source)
@@ -75,12 +74,12 @@ def canonical(graph_def: GraphDef) -> GraphDef:
     return out
 
 
-def _refuse_resources(nodes: dict[str, NodeDef], order: list[NodeDef]) -> None:
-    """Lets pass what tf.data makes anew where it does not find it: seed generators and caches."""
+def _reject_resources(nodes: dict[str, NodeDef], order: list[NodeDef]) -> None:
+    """Reject objects of this process, except those that tf.data creates if they are missing."""
     for node in order:
-        definition = graphs.op_def(node.op)
-        for i, name in enumerate(graphs.data_inputs(node)):
-            handle = nodes[graphs.source_of(name)]
+        definition = node_defs.op_def(node.op)
+        for i, name in enumerate(node_defs.data_inputs(node)):
+            handle = nodes[node_defs.source_of(name)]
             if not _is_resource(handle):
                 continue
             arguments = definition.input_arg if definition is not None else ()
@@ -100,25 +99,25 @@ def _is_resource(node: NodeDef) -> bool:
 
 
 def _name_resources(nodes: dict[str, NodeDef], order: list[NodeDef]) -> None:
-    """Names tables and variables by content: who has the same may share them."""
+    """Name tables and variables by their content: equal ones may be shared."""
     for table in order:
         if table.op not in _HOLDERS:
             continue
         digest = hashlib.blake2b(digest_size=16)
-        users = [n for n in order if any(graphs.source_of(i) == table.name for i in n.input)]
+        users = [n for n in order if any(node_defs.source_of(i) == table.name for i in n.input)]
         table.attr["shared_name"].s = b""
         if "use_node_name_sharing" in table.attr:
             table.attr["use_node_name_sharing"].b = False
         for node in (table, *users):
             if node is table or node.op.startswith(("LookupTable", "InitializeTable", "Assign")):
-                inputs = [nodes[graphs.source_of(name)] for name in node.input]
+                inputs = [nodes[node_defs.source_of(name)] for name in node.input]
                 for part in (node, *(n for n in inputs if n.op == "Const")):
                     bare = tf.compat.v1.NodeDef()
                     bare.CopyFrom(part)
                     bare.ClearField("name")
                     bare.ClearField("input")
                     bare.ClearField("device")
-                    digest.update(graphs.to_bytes(bare))
+                    digest.update(node_defs.to_bytes(bare))
         table.attr["shared_name"].s = b"distributed-input/" + digest.hexdigest().encode()
 
 
@@ -127,7 +126,7 @@ def _rename_nodes(order: list[NodeDef]) -> None:
     for node in order:
         node.name = names.get(node.name, "dataset")
         for i, name in enumerate(node.input):
-            old = graphs.source_of(name)
+            old = node_defs.source_of(name)
             node.input[i] = name.replace(old, names[old], 1)
 
 
@@ -143,11 +142,11 @@ class _Functions:
         self.out: list[FunctionDef] = []
 
     def visit(self, nodes: list[NodeDef]) -> None:
-        """Renames, in place, the functions that these nodes call."""
+        """Rename the functions that these nodes call, in place."""
         for node in nodes:
             if node.op in self._library:
                 node.op = self._resolve(node.op)
-            for ref in graphs.function_refs(node):
+            for ref in node_defs.function_refs(node):
                 ref.name = self._resolve(ref.name)
 
     def _resolve(self, name: str) -> str:
@@ -166,12 +165,12 @@ class _Functions:
         return str(function.signature.name)
 
     def _is_unseeded(self, name: str) -> bool:
-        """It, or what it calls, holds a random op without seeds."""
+        """Return whether a function, or a function that it calls, has an unseeded random op."""
         if name not in self._unseeded:
             self._unseeded[name] = False  # ends recursion
             function = self._library[name]
-            nodes = graphs.by_name(function.node_def)
-            called = [r.name for n in function.node_def for r in graphs.function_refs(n)]
+            nodes = node_defs.by_name(function.node_def)
+            called = [r.name for n in function.node_def for r in node_defs.function_refs(n)]
             called += [n.op for n in function.node_def]
             self._unseeded[name] = any(
                 is_unseeded(nodes, node) for node in function.node_def
@@ -180,12 +179,13 @@ class _Functions:
 
 
 class _Names:
-    """New names in order of appearance, one for each old one."""
+    """Numbers for names, in the order in which the names appear."""
 
     def __init__(self) -> None:
         self._seen: dict[bytes, int] = {}
 
     def number(self, kind: bytes, old: bytes) -> int:
+        """Return the number of a name of this kind."""
         key = kind + b":" + old
         return self._seen.setdefault(key, len(self._seen))
 
@@ -193,11 +193,11 @@ class _Names:
 def _tidy(node: NodeDef, names: _Names) -> None:
     node.ClearField("experimental_debug_info")
     node.device = _PLACE.sub(r"\1", node.device)  # no job, no task of the exporting process
-    # "/device::0" is what TensorFlow leaves of a py_function's place; it cannot be parsed.
+    # TensorFlow leaves "/device::0" for a py_function, which it cannot parse.
     if node.device.startswith(("/device:CPU", "/device::")):
         node.device = ""
     metadata = node.attr["metadata"].s if "metadata" in node.attr else b""
-    if metadata:  # a Metadata message: its name says which nodes are the same dataset object
+    if metadata:  # a Metadata message: nodes of the same dataset object have the same name
         name = f"{node.op}:{names.number(b'dataset', metadata)}".encode()
         node.attr["metadata"].s = b"\n" + bytes((len(name),)) + name
     if _is_resource(node):

@@ -1,1 +1,1 @@
-"""Random operations in tf.data graphs, and how their seeds are replaced."""
+"""Replaces the seeds of random operations in tf.data graphs."""

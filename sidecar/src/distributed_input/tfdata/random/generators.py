@@ -1,7 +1,7 @@
-"""Random generators that keep their state in variables: another key for each epoch.
+"""New keys, for each epoch, for random generators that keep their state in variables.
 
-They are `tf.random.Generator`, and the seed generators of Keras' layers, which draw a seed for a
-stateless op from a variable and count it up.
+These are `tf.random.Generator` and the seed generators of Keras layers. The latter increment a
+variable and use it as the seed of a stateless op.
 """
 
 from __future__ import annotations
@@ -11,30 +11,30 @@ from collections.abc import Callable, Iterator
 import numpy as np
 from tensorflow.python.framework import tensor_util
 
-from distributed_input.tfdata.graph import graph as graphs
+from distributed_input.tfdata.graph import node_defs
 from distributed_input.tfdata.graph.captures import Captures
-from distributed_input.tfdata.graph.graph import FunctionDef, GraphDef
+from distributed_input.tfdata.graph.node_defs import FunctionDef, GraphDef
 
 _DRAWS = frozenset(
     "RngReadAndSkip StatefulUniform StatefulUniformInt StatefulUniformFullInt"
     " StatefulStandardNormalV2 StatefulTruncatedNormal StatefulRandomBinomial".split()
 )
 _ASSIGNS = ("AssignVariableOp", "AssignAddVariableOp")
-# State as [counter, counter, key], and as [seed, counter] (Keras) or [counter, key]: which number
-# to change for another stream.
+# The index of the key in the state [counter, counter, key], and in [seed, counter] of Keras or
+# [counter, key].
 _KEYS = {(3,): 2, (2,): 0}
-_BITS = 31  # Keras takes no more
+_BITS = 31  # the most that Keras supports
 
 
 def rekey(
     graph_def: GraphDef, own: frozenset[str], key_of: Callable[[list[int], bool], int]
 ) -> None:
-    """Gives the generators of a graph other keys, in place.
+    """Replace the keys of a graph's generators, in place.
 
     Args:
       graph_def: the graph.
-      own: functions whose randomness may differ from split to split.
-      key_of: the new key, by a generator's state, and whether it may differ so.
+      own: functions whose random values may differ between splits.
+      key_of: returns the new key, by a generator's state and whether it may differ between splits.
     """
     captures = Captures(graph_def)
     used: dict[str, bool] = {}
@@ -42,13 +42,13 @@ def rekey(
         for argument in set(_states(function)):
             for variable in captures.variables(function, argument):
                 used[variable] = used.get(variable, True) and function.signature.name in own
-    nodes = graphs.by_name(graph_def.node)
+    nodes = node_defs.by_name(graph_def.node)
     for node in graph_def.node:
-        variable = graphs.source_of(node.input[0]) if node.op == "AssignVariableOp" else ""
+        variable = node_defs.source_of(node.input[0]) if node.op == "AssignVariableOp" else ""
         if variable not in used:
             continue
-        const = nodes[graphs.source_of(node.input[1])]
-        state = graphs.const_value(const)
+        const = nodes[node_defs.source_of(node.input[1])]
+        state = node_defs.const_value(const)
         if state is None or state.shape not in _KEYS or state.dtype.kind not in "iu":
             continue
         state = np.array(state)
@@ -58,13 +58,13 @@ def rekey(
 
 
 def _states(function: FunctionDef) -> Iterator[str]:
-    """Arguments of a function that are the state of a generator."""
-    nodes = graphs.by_name(function.node_def)
-    assigned = {graphs.source_of(n.input[0]) for n in function.node_def if n.op in _ASSIGNS}
+    """Yield the arguments of a function that are the state of a generator."""
+    nodes = node_defs.by_name(function.node_def)
+    assigned = {node_defs.source_of(n.input[0]) for n in function.node_def if n.op in _ASSIGNS}
     for node in function.node_def:
         if node.op in _DRAWS:
-            yield graphs.source_of(node.input[0])
+            yield node_defs.source_of(node.input[0])
         elif node.op.startswith("Stateless") and assigned:
-            for below in graphs.ancestors(nodes, node):
-                if below.op == "ReadVariableOp" and graphs.source_of(below.input[0]) in assigned:
-                    yield graphs.source_of(below.input[0])
+            for below in node_defs.ancestors(nodes, node):
+                if below.op == "ReadVariableOp" and node_defs.source_of(below.input[0]) in assigned:
+                    yield node_defs.source_of(below.input[0])

@@ -1,10 +1,10 @@
-"""Seeds of an epoch for the random ops of a graph.
+"""The seeds of an epoch for the random ops of a graph.
 
-Every random op gets seeds that are a hash of (seed, epoch, its own seeds): ops that the user
-seeded alike stay alike. An op without seeds has its place in the graph instead. All splits get
-the same, or a shuffle before a shard would repeat rows and drop others; only what cannot change
-the order, random ops in a map after the last shard, also hashes the split, so that row k of
-every split does not get the same augmentation.
+The new seeds of a random op are a hash of the job's seed, the epoch and the op's own seeds, so ops
+with equal seeds stay equal. An unseeded op uses its place in the graph instead of its own seeds.
+All splits get the same seeds: otherwise a shuffle before a shard would repeat rows and drop
+others. Only random ops in a map after the last shard, which cannot change the order, also use the
+split. So row k does not get the same augmentation in every split.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from typing import Any
 
 import tensorflow as tf
 
-from distributed_input.tfdata.graph import graph as graphs
-from distributed_input.tfdata.graph.graph import GraphDef, NodeDef
-from distributed_input.tfdata.random.generators import rekey
-from distributed_input.tfdata.random.ops import (
+from distributed_input.tfdata.graph import node_defs
+from distributed_input.tfdata.graph.node_defs import GraphDef, NodeDef
+from distributed_input.tfdata.graph.random_ops import (
     attr_seeds,
     has_seed_attrs,
     input_seeds,
     is_unseeded,
     seed_inputs,
 )
+from distributed_input.tfdata.random.generators import rekey
 
 _MAPS = frozenset(
     "MapDataset ParallelMapDataset ParallelMapDatasetV2 MapAndBatchDataset"
@@ -33,19 +33,19 @@ _MAPS = frozenset(
 
 
 def reseed(graph_def: GraphDef, seed: int, epoch: int, split: int | None = None) -> GraphDef:
-    """The graph with the seeds of one epoch.
+    """Return the graph with the seeds of one epoch.
 
     Args:
-      graph_def: canonical, and sharded as it will run.
-      seed: of the job.
-      epoch: from 0.
-      split: its number, to make the augmentations of splits independent; None: all alike.
+      graph_def: a canonical graph, already sharded.
+      seed: the seed of the job.
+      epoch: the index of the epoch, from 0.
+      split: the index of the split, for independent augmentations; None: equal in all splits.
 
     Returns:
-      A new graph: the same in every process for the same arguments. Shuffles that are not to
-      reshuffle each iteration are the same in all epochs.
+      A new graph, equal in every process for equal arguments. Shuffles with
+      reshuffle_each_iteration=False are the same in all epochs.
     """
-    out = graphs.copy_of(graph_def)
+    out = node_defs.copy_of(graph_def)
     seeder = _Seeder(seed, epoch)
     own = _functions_of_maps(out) if split is not None else frozenset()
     seeder.scope(out.node, "", None)
@@ -57,21 +57,21 @@ def reseed(graph_def: GraphDef, seed: int, epoch: int, split: int | None = None)
 
 
 class _Seeder:
-    """Counts the unseeded ops of a graph while it seeds them all."""
+    """Seeds the random ops of a graph, and counts the unseeded ones."""
 
     def __init__(self, seed: int, epoch: int) -> None:
         self._seed, self._epoch = seed, epoch
         self._ordinal = 0
 
     def scope(self, nodes: Any, output: str, split: int | None) -> None:
-        """Seeds the random ops of the graph, or of one function.
+        """Seed the random ops of the graph, or of one function.
 
         Args:
-          nodes: repeated NodeDef; constants are added.
-          output: what follows a node's name where it is an input.
-          split: see `reseed`; only for ops with attributes, for datasets make order.
+          nodes: a repeated NodeDef field; constants are added to it.
+          output: the suffix of a node's name in an input.
+          split: see `reseed`. It applies to ops with attributes only: datasets define the order.
         """
-        named = graphs.by_name(nodes)
+        named = node_defs.by_name(nodes)
         for node in list(nodes):
             if has_seed_attrs(node.op):
                 own = self._place() if is_unseeded(named, node) else ""
@@ -94,22 +94,22 @@ class _Seeder:
         where = seed_inputs(node.op)
         assert where is not None
         for number, (index, value) in enumerate(zip(where, new, strict=True)):
-            const = graphs.add_const(nodes, f"{node.name}/seed{number}", value)
+            const = node_defs.add_const(nodes, f"{node.name}/seed{number}", value)
             name = const.name + output
-            if old[number] is None:  # known when it runs
+            if old[number] is None:  # computed at run time
                 name = _add_xor(nodes, node.input[index], name) + (output and ":z:0")
             node.input[index] = name
 
     def _place(self, named: dict[str, NodeDef] | None = None, node: NodeDef | None = None) -> str:
-        """What an unseeded op has for seeds.
+        """Return a name that stands for the seeds of an unseeded op.
 
-        The number of the seed generator or of the dataset object that it stands for (two nodes
-        may be one object), else its own.
+        It is the name of its seed generator or of its dataset object, because two nodes may be one
+        object. Otherwise it is the op's number.
         """
         self._ordinal += 1
         if named is not None and node is not None:
             for name in node.input:
-                handle = named.get(graphs.source_of(name))
+                handle = named.get(node_defs.source_of(name))
                 if handle is not None and handle.op == "Const":
                     for value in handle.attr["value"].tensor.resource_handle_val:
                         return f"handle:{value.name}"
@@ -118,13 +118,13 @@ class _Seeder:
         return f"op:{self._ordinal}"
 
     def key(self, state: list[int], split: int | None) -> int:
-        """A key for a generator that keeps its state in a variable."""
+        """Return a key for a generator that keeps its state in a variable."""
         return self._hash(True, state, "", split)[0]
 
     def _hash(
         self, with_epoch: bool, old: Iterable[Any], place: str, split: int | None
     ) -> tuple[int, int]:
-        """Two positive seeds of 62 bits."""
+        """Return two positive seeds of 62 bits."""
         epoch = self._epoch if with_epoch else None
         text = repr((self._seed, epoch, tuple(old), place, split)).encode()
         digest = hashlib.blake2b(text, digest_size=16).digest()
@@ -133,7 +133,7 @@ class _Seeder:
 
 
 def _add_xor(nodes: Any, left: str, right: str) -> str:
-    name = f"{graphs.source_of(right)}/mixed"
+    name = f"{node_defs.source_of(right)}/mixed"
     node = tf.compat.v1.NodeDef(name=name, op="BitwiseXor", input=[left, right])
     node.attr["T"].type = tf.int64.as_datatype_enum
     nodes.append(node)
@@ -141,14 +141,14 @@ def _add_xor(nodes: Any, left: str, right: str) -> str:
 
 
 def _functions_of_maps(graph_def: GraphDef) -> frozenset[str]:
-    """Functions that run in maps only, and only in maps that no shard follows."""
+    """Return the functions that run only in maps that no shard follows."""
     found = _MapFunctions(graph_def)
     found.visit(graph_def.node)
     return frozenset(found.values - found.order)
 
 
 class _MapFunctions:
-    """Sorts functions: those that make values only, and those that may make order."""
+    """Classifies functions: those that only compute values, and those that may define the order."""
 
     def __init__(self, graph_def: GraphDef) -> None:
         self._library = {f.signature.name: f for f in graph_def.library.function}
@@ -156,18 +156,18 @@ class _MapFunctions:
         self.order: set[str] = set()
 
     def visit(self, nodes: Any) -> None:
-        """Sorts the functions that these dataset nodes call."""
-        named = graphs.by_name(nodes)
+        """Classify the functions that these dataset nodes call."""
+        named = node_defs.by_name(nodes)
         shards = [node for node in nodes if node.op == "ShardDataset"]
-        before = {below.name for node in shards for below in graphs.ancestors(named, node)}
+        before = {below.name for node in shards for below in node_defs.ancestors(named, node)}
         for node in nodes:
-            for ref in graphs.function_refs(node):
+            for ref in node_defs.function_refs(node):
                 if node.name in before:
                     self._mark(ref.name, self.order)
                 elif node.op in _MAPS:
                     self._mark(ref.name, self.values)
                 elif ref.name in self._library and ref.name not in self.order:
-                    # Its own ops may make order (of files, of windows), maps inside do not.
+                    # Its own ops may define an order, for example of files. Maps inside it do not.
                     self.order.add(ref.name)
                     self.visit(self._library[ref.name].node_def)
 
@@ -175,5 +175,5 @@ class _MapFunctions:
         if name in self._library and name not in into:
             into.add(name)
             for node in self._library[name].node_def:
-                for below in (node.op, *(ref.name for ref in graphs.function_refs(node))):
+                for below in (node.op, *(ref.name for ref in node_defs.function_refs(node))):
                     self._mark(below, into)

@@ -1,1 +1,1 @@
-"""What a worker reads: datasets by entry point or graph, and what is cached of them."""
+"""Datasets in a worker: opens the splits of a job, by entry point or graph, and caches them."""

@@ -1,8 +1,8 @@
-"""Splits' graphs, kept from one epoch to the next.
+"""Cache of the splits' graphs, which epochs share.
 
-To build one calls the user's dataset_fn and traces its functions: tenths of a second of Python,
-more than running a small split takes. An epoch differs from another by the seeds in the graph,
-which are written anew each time, unless dataset_fn itself asked for them.
+Building a graph calls the user's dataset_fn and traces its functions. This takes tenths of a second
+of Python, which is longer than running a small split. Epochs differ only in the seeds in the graph,
+which are written for each epoch, unless dataset_fn itself used the seed or the epoch.
 """
 
 from __future__ import annotations
@@ -14,55 +14,55 @@ from dataclasses import dataclass
 import tensorflow as tf
 
 from distributed_input.api.proto import types_pb2
-from distributed_input.tfdata.graph.graph import GraphDef
+from distributed_input.tfdata.graph.node_defs import GraphDef
 
-_BYTES = 64 << 20  # kept at most
-_LARGE_BYTES = 4 << 20  # holds data: better read again than kept
+_MAX_BYTES = 64 << 20
+_MAX_GRAPH_BYTES = 4 << 20  # a larger graph contains data: building it again costs less memory
 
 
 @dataclass(frozen=True)
-class Definition:
-    """A split as dataset_fn defines it.
+class SplitGraph:
+    """The graph of a split.
 
     Attributes:
-        graph: canonical, without an epoch's seeds.
-        made: the dataset that dataset_fn returned; it owns the graph's Python functions.
+        graph: canonical graph, without the seeds of an epoch.
+        dataset: the dataset that dataset_fn returned. It owns the graph's Python functions.
     """
 
     graph: GraphDef
-    made: tf.data.Dataset
+    dataset: tf.data.Dataset
 
 
-class Definitions:
-    """Those used last, up to a number of bytes. Thread-safe."""
+class GraphCache:
+    """The most recently used graphs, up to a number of bytes. Thread-safe."""
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[bytes, tuple[Definition, int]] = OrderedDict()
+        self._graphs: OrderedDict[bytes, tuple[SplitGraph, int]] = OrderedDict()
         self._bytes = 0
         self._lock = threading.Lock()
 
     @staticmethod
     def key(job: types_pb2.Job, seed: int, split: int) -> bytes:
-        """What a definition follows from."""
+        """Return the key of a split's graph: all values that the graph depends on."""
         return job.SerializeToString(deterministic=True) + b"/%d/%d" % (seed, split)
 
-    def get(self, key: bytes) -> Definition | None:
-        """What is kept under a key."""
+    def get(self, key: bytes) -> SplitGraph | None:
+        """Return the graph of a key; None if it is not in the cache."""
         with self._lock:
-            if key not in self._kept:
+            if key not in self._graphs:
                 return None
-            self._kept.move_to_end(key)
-            return self._kept[key][0]
+            self._graphs.move_to_end(key)
+            return self._graphs[key][0]
 
-    def keep(self, key: bytes, definition: Definition) -> None:
-        """Keep one; one that is large is not."""
-        size = definition.graph.ByteSize()
-        if size > _LARGE_BYTES:
+    def put(self, key: bytes, graph: SplitGraph) -> None:
+        """Store a graph, unless it is larger than `_MAX_GRAPH_BYTES`."""
+        size = graph.graph.ByteSize()
+        if size > _MAX_GRAPH_BYTES:
             return
         with self._lock:
-            _, before = self._kept.pop(key, (None, 0))
-            self._kept[key] = definition, size
-            self._bytes += size - before
-            while self._bytes > _BYTES:
-                _, (_, gone) = self._kept.popitem(last=False)
-                self._bytes -= gone
+            _, replaced = self._graphs.pop(key, (None, 0))
+            self._graphs[key] = graph, size
+            self._bytes += size - replaced
+            while self._bytes > _MAX_BYTES:
+                _, (_, evicted) = self._graphs.popitem(last=False)
+                self._bytes -= evicted

@@ -1,1 +1,1 @@
-"""How a worker sends a split: blocks of rows, shared by the streams that want the same rows."""
+"""Streams of a worker: cuts splits into blocks and shares them between streams of the same rows."""

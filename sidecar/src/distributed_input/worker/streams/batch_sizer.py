@@ -1,7 +1,7 @@
-"""How many rows come as one element: few where they take long, many where they are quick.
+"""The number of rows in an element: few if they are slow to produce, many if they are quick.
 
-An element costs some 100 microseconds in Python, however small it is: rows of a quick dataset
-are put together in C++, to about what one message carries.
+Each element costs about 100 microseconds of Python, whatever its size. TensorFlow batches the rows
+of a quick dataset in C++, up to the size of one message.
 """
 
 from __future__ import annotations
@@ -15,73 +15,75 @@ from typing import Any
 from distributed_input.api.proto import types_pb2
 from distributed_input.rows.elements import ElementSpec
 from distributed_input.tfdata.batching import can_batch
-from distributed_input.worker.datasets.sources import Source
-from distributed_input.worker.streams.stream import BLOCK_BYTES
+from distributed_input.worker.datasets.split_iterator import SplitIterator
+from distributed_input.worker.streams.element_rows import BLOCK_BYTES
 
-_FILL_SECONDS = 0.02  # rows that come as one element take about so long
-_TRY_SECONDS = 0.01
-_TRY_ELEMENTS = 4
-_KEPT = 1000
+_ELEMENT_SECONDS = 0.02  # target time to produce one element
+_MEASURE_SECONDS = 0.01
+_MEASURE_ELEMENTS = 4
+_MAX_DATASETS = 1000
 
 
-class Pace:
-    """Rows a second of the datasets that were seen. Guarded by the GIL."""
+class BatchSizer:
+    """Chooses batch sizes from the measured rates of datasets. The GIL makes it thread-safe."""
 
     def __init__(self) -> None:
-        self._rates: dict[str, float] = {}
+        self._rates: dict[str, float] = {}  # rows a second, by dataset id
 
     def rows(self, job: types_pb2.Job) -> int:
-        """Rows to make as one element; 0: leave the elements as they are."""
+        """Return the number of rows in an element; 0 leaves the elements as they are."""
         row = ElementSpec.from_json(job.row_spec)
         if not job.global_batch_size or not can_batch(row, job.batched):
             return 0
-        turn = max(1, job.global_batch_size // job.partitions)
-        width = max(1, sum(column.row_bytes or 64 for column in row.columns))
-        quick = int(self._rates.get(job.dataset_id, 0.0) * _FILL_SECONDS)
-        return max(1, min(max(turn, quick), BLOCK_BYTES // width))
+        per_step = max(1, job.global_batch_size // job.partitions)
+        row_bytes = max(1, sum(column.row_bytes or 64 for column in row.columns))
+        in_time = int(self._rates.get(job.dataset_id, 0.0) * _ELEMENT_SECONDS)
+        return max(1, min(max(per_step, in_time), BLOCK_BYTES // row_bytes))
 
-    def knows(self, job: types_pb2.Job) -> bool:
-        """Whether the dataset's pace has been seen."""
+    def has_rate(self, job: types_pb2.Job) -> bool:
+        """Return whether the rate of the job's dataset is known."""
         return job.dataset_id in self._rates
 
-    def learn(self, job: types_pb2.Job, rate: float) -> None:
-        """Note the rows a second of the job's dataset."""
+    def record_rate(self, job: types_pb2.Job, rate: float) -> None:
+        """Record the rate of the job's dataset, in rows a second."""
         self._rates[job.dataset_id] = rate
-        while len(self._rates) > _KEPT:
+        while len(self._rates) > _MAX_DATASETS:
             self._rates.pop(next(iter(self._rates)))
 
 
-def tried(source: Source, rows: int) -> tuple[Source, float | None]:
-    """Take a few elements, and put them back.
+def measure_rate(split: SplitIterator, rows: int) -> tuple[SplitIterator, float | None]:
+    """Measure the rate of a split on its first elements.
 
     Args:
-        source: whose elements have about `rows` rows.
-        rows: of an element.
+        split: the split. Use the returned one afterwards.
+        rows: approximate number of rows in an element.
 
     Returns:
-        The source from its first element on, and its rows a second: None where that took too
-        long to make the elements again.
+        The split from its first element on, and its rate in rows a second. The rate is None if the
+        split is so slow that the elements should not be produced a second time.
     """
-    taken: deque[Any] = deque()
+    measured: deque[Any] = deque()
     error: Exception | None = None
     began = first = last = time.perf_counter()
     try:
-        while len(taken) < _TRY_ELEMENTS and last - began < _TRY_SECONDS:
-            taken.append(next(source.elements))
+        while len(measured) < _MEASURE_ELEMENTS and last - began < _MEASURE_SECONDS:
+            measured.append(next(split.elements))
             last = time.perf_counter()
-            first = first if len(taken) > 1 else last
+            first = first if len(measured) > 1 else last
     except StopIteration:
         pass
-    except Exception as raised:  # noqa: BLE001 - is raised again where the element is wanted
+    except Exception as raised:  # noqa: BLE001 - raised again after the measured elements
         error = raised
-    quick = error is None and len(taken) > 1 and last - began < _TRY_SECONDS
-    rate = (len(taken) - 1) * rows / max(last - first, 1e-6) if quick else None
-    return replace(source, elements=_again(taken, error, source.elements)), rate
+    quick = error is None and len(measured) > 1 and last - began < _MEASURE_SECONDS
+    rate = (len(measured) - 1) * rows / max(last - first, 1e-6) if quick else None
+    return replace(split, elements=_from_first(measured, error, split.elements)), rate
 
 
-def _again(taken: deque[Any], error: Exception | None, rest: Iterator[Any]) -> Iterator[Any]:
-    while taken:
-        yield taken.popleft()
+def _from_first(
+    measured: deque[Any], error: Exception | None, rest: Iterator[Any]
+) -> Iterator[Any]:
+    while measured:
+        yield measured.popleft()
     if error is not None:
         raise error
     yield from rest

@@ -1,4 +1,4 @@
-"""Turns at a worker's cores, first come first served."""
+"""A fair semaphore, which limits the elements that a worker produces at the same time."""
 
 from __future__ import annotations
 
@@ -7,16 +7,19 @@ from collections import deque
 from types import TracebackType
 
 
-class Turns:
-    """A semaphore that is fair, as a context manager.
+class FairSemaphore:
+    """A semaphore that threads acquire in the order in which they asked, as a context manager.
 
-    threading's lets whoever runs take a turn that was just given back, and that is mostly the
-    thread that gave it: with more streams than turns the others starved, and with them the
-    trainer, which needs rows of all of them.
+    `threading.Semaphore` is not fair: the running thread usually acquires again what it has just
+    released. With more streams than permits, some streams starved, and the trainer with them,
+    because it needs rows of all streams.
+
+    Args:
+        permits: number of threads that may hold the semaphore at the same time.
     """
 
-    def __init__(self, at_once: int) -> None:
-        self._free = at_once
+    def __init__(self, permits: int) -> None:
+        self._free = permits
         self._waiting: deque[threading.Lock] = deque()
         self._lock = threading.Lock()
 
@@ -25,10 +28,10 @@ class Turns:
             if self._free:
                 self._free -= 1
                 return
-            mine = threading.Lock()
-            mine.acquire()
-            self._waiting.append(mine)
-        mine.acquire()  # until the turn is handed over
+            permit = threading.Lock()
+            permit.acquire()
+            self._waiting.append(permit)
+        permit.acquire()  # blocks until __exit__ of another thread releases it
 
     def __exit__(
         self,
@@ -41,3 +44,9 @@ class Turns:
                 self._waiting.popleft().release()
             else:
                 self._free += 1
+
+    @property
+    def waiting(self) -> int:
+        """Return the number of threads that wait for a permit."""
+        with self._lock:
+            return len(self._waiting)

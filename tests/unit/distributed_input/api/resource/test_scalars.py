@@ -24,31 +24,31 @@ from distributed_input.api.resource.scalars import quantity_bytes
         ("1T", 10**12),
     ],
 )
-def test_a_quantity_is_a_number_of_bytes(text: str, size: int):
+def test_a_quantity_is_converted_to_bytes(text: str, size: int):
     assert quantity_bytes(text) == size
 
 
 @pytest.mark.parametrize(
     ("text", "remedy"),
     [
-        ("256MB", "write 256Mi"),
-        ("1.5 GiB", "write 1.5Gi"),
-        ("64kB", "write 64Ki"),
-        ("", "such as 256Mi"),
-        ("Mi", "such as 256Mi"),
-        ("-1Mi", "such as 256Mi"),
-        ("1e6", "such as 256Mi"),
-        ("1 Mi", "such as 256Mi"),
-        (".5Mi", "such as 256Mi"),
-        ("5m", "such as 256Mi"),
-        ("1K", "such as 256Mi"),
-        ("1Mi\n", "such as 256Mi"),
-        ("٣Mi", "such as 256Mi"),
+        ("256MB", "use 256Mi"),
+        ("1.5 GiB", "use 1.5Gi"),
+        ("64kB", "use 64Ki"),
+        ("", "for example 256Mi"),
+        ("Mi", "for example 256Mi"),
+        ("-1Mi", "for example 256Mi"),
+        ("1e6", "for example 256Mi"),
+        ("1 Mi", "for example 256Mi"),
+        (".5Mi", "for example 256Mi"),
+        ("5m", "for example 256Mi"),
+        ("1K", "for example 256Mi"),
+        ("1Mi\n", "for example 256Mi"),
+        ("٣Mi", "for example 256Mi"),
         ("1.5", "use a smaller unit"),
         ("0.0001k", "use a smaller unit"),
     ],
 )
-def test_what_is_no_quantity_gets_a_remedy(text: str, remedy: str):
+def test_the_error_for_other_text_has_a_remedy(text: str, remedy: str):
     with pytest.raises(ValueError, match=remedy):
         quantity_bytes(text)
 

@@ -1,4 +1,4 @@
-"""YAML is read as kubectl reads it, and every field knows its line."""
+"""The YAML parser: values as kubectl reads them, and the line of every field."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ from distributed_input.api.resource.yaml_lines import YamlError, documents
         ("'1'", "1"),
     ],
 )
-def test_plain_values_are_what_kubectl_makes_of_them(text: str, value: Any):
+def test_plain_values_are_read_as_kubectl_reads_them(text: str, value: Any):
     (document,) = documents(f"a: {text}" if text != "-" else "a:\n- ")
     assert document.value == {"a": value}
     assert type(document.value["a"]) is type(value)
 
 
-def test_every_field_knows_the_line_of_its_key():
+def test_every_field_has_the_line_of_its_key():
     (first, second) = documents("a:\n  b: 1\n  c: [x,\n    {d: 2}]\n---\ne: 1\n---\n")
     assert first.lines == {
         (): 1,
@@ -63,12 +63,12 @@ def test_merged_and_shared_values_are_read():
 
 
 @pytest.mark.parametrize(
-    ("text", "line", "words"),
+    ("text", "line", "message"),
     [
-        ("a: 1\nb: 2\na: 3", 3, "a: written twice, first on line 1"),
-        ("a:\n  b: 1\n  b: 1", 3, "a.b: written twice"),
-        ("x: 1\non: 2", 2, "the key on is no text: put it in quotes"),
-        ("? [1]\n: 2", 1, "is no text"),
+        ("a: 1\nb: 2\na: 3", 3, "a: occurs twice, first on line 1"),
+        ("a:\n  b: 1\n  b: 1", 3, "a.b: occurs twice"),
+        ("x: 1\non: 2", 2, "the key on is not text: put it in quotes"),
+        ("? [1]\n: 2", 1, "is not text"),
         ("a: &a\n  b: *a", 1, "contains itself"),
         ("a: *b", 1, "undefined alias"),
         ("a: 'b", 1, "is not YAML"),
@@ -79,8 +79,8 @@ def test_merged_and_shared_values_are_read():
         pytest.param("[" * 5000, None, "is not YAML", id="deep"),
     ],
 )
-def test_what_kubectl_would_refuse_is_refused(text: str, line: int | None, words: str):
+def test_yaml_that_kubectl_refuses_is_an_error(text: str, line: int | None, message: str):
     with pytest.raises(YamlError) as caught:
         documents(text)
-    assert words in str(caught.value)
+    assert message in str(caught.value)
     assert caught.value.line == line

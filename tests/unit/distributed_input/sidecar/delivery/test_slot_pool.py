@@ -1,5 +1,3 @@
-"""Slots of the ring: never two owners, nothing lost, any order of release."""
-
 from __future__ import annotations
 
 import threading
@@ -13,20 +11,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from distributed_input.api.errors import ConfigError
-from distributed_input.sidecar.delivery.slot_pool import ALIGN, Ring
+from distributed_input.sidecar.delivery.slot_pool import ALIGN, SlotPool
 
 SIZE = 64 * ALIGN
 NEVER = threading.Event()
 
 
 @pytest.fixture
-def ring(tmp_path: Path) -> Iterator[Ring]:
-    made = Ring(tmp_path / "ring", SIZE)
-    yield made
-    made.close()
+def slots(tmp_path: Path) -> Iterator[SlotPool]:
+    pool = SlotPool(tmp_path / "slots", SIZE)
+    yield pool
+    pool.close()
 
 
-def now(seconds: float = 0.0) -> float:
+def after(seconds: float = 0.0) -> float:
     return time.monotonic() + seconds
 
 
@@ -34,11 +32,11 @@ def now(seconds: float = 0.0) -> float:
 def test_slots_never_overlap_and_all_memory_comes_back(
     tmp_path_factory: pytest.TempPathFactory, actions: list[int]
 ) -> None:
-    ring = Ring(tmp_path_factory.mktemp("ring") / "ring", SIZE)
+    slots = SlotPool(tmp_path_factory.mktemp("slots") / "slots", SIZE)
     held: dict[int, int] = {}
     for action in actions:
         if action > 0:
-            slot = ring.allocate(action, now(), NEVER)
+            slot = slots.allocate(action, after(), NEVER)
             if slot is None:
                 continue
             assert slot % ALIGN == 0
@@ -49,54 +47,58 @@ def test_slots_never_overlap_and_all_memory_comes_back(
         elif held:
             slot = list(held)[action % len(held)]
             del held[slot]
-            ring.release(slot)
+            slots.release(slot)
     for slot in held:
-        ring.release(slot)
-    assert ring.used == 0
-    assert ring.allocate(SIZE, now(), NEVER) == 0
-    ring.close()
+        slots.release(slot)
+    assert slots.used == 0
+    assert slots.allocate(SIZE, after(), NEVER) == 0
+    slots.close()
 
 
-def test_a_full_ring_waits_for_a_release(ring: Ring) -> None:
-    first = ring.allocate(SIZE, now(), NEVER)
+def test_an_allocation_waits_for_a_release_if_all_slots_are_used(slots: SlotPool) -> None:
+    first = slots.allocate(SIZE, after(), NEVER)
     assert first == 0
-    got: list[int | None] = []
-    waiter = threading.Thread(target=lambda: got.append(ring.allocate(ALIGN, now(30), NEVER)))
+    results: list[int | None] = []
+    waiter = threading.Thread(
+        target=lambda: results.append(slots.allocate(ALIGN, after(30), NEVER))
+    )
     waiter.start()
-    ring.release(first)
+    slots.release(first)
     waiter.join(10)
-    assert got == [0]
+    assert results == [0]
 
 
-def test_a_cancelled_wait_ends(ring: Ring) -> None:
-    ring.allocate(SIZE, now(), NEVER)
+def test_a_cancelled_allocation_returns_no_slot(slots: SlotPool) -> None:
+    slots.allocate(SIZE, after(), NEVER)
     cancelled = threading.Event()
-    got: list[int | None] = []
-    waiter = threading.Thread(target=lambda: got.append(ring.allocate(1, now(30), cancelled)))
+    results: list[int | None] = []
+    waiter = threading.Thread(
+        target=lambda: results.append(slots.allocate(1, after(30), cancelled))
+    )
     waiter.start()
     cancelled.set()
-    ring.wake()
+    slots.wake()
     waiter.join(10)
-    assert got == [None]
+    assert results == [None]
 
 
-def test_a_batch_larger_than_the_ring_names_the_field_and_a_size_that_fits(ring: Ring) -> None:
+def test_the_error_of_a_too_large_batch_has_the_field_and_a_size_that_fits(slots: SlotPool) -> None:
     with pytest.raises(ConfigError, match=r"spec\.sidecar\.buffer to at least 1Mi"):
-        ring.allocate(SIZE + 1, now(), NEVER)
+        slots.allocate(SIZE + 1, after(), NEVER)
 
 
-def test_another_mapping_sees_the_rows_and_outlives_the_file(ring: Ring) -> None:
-    other = np.memmap(ring.path, np.uint8, "r")
-    ring.memory[5] = 42
-    ring.close()
+def test_another_mapping_has_the_same_memory_and_outlives_the_file(slots: SlotPool) -> None:
+    other = np.memmap(slots.path, np.uint8, "r")
+    slots.memory[5] = 42
+    slots.close()
     assert other[5] == 42
-    assert not ring.path.exists()
+    assert not slots.path.exists()
 
 
-def test_an_unknown_release_is_ignored(ring: Ring) -> None:
-    slot = ring.allocate(ALIGN, now(), NEVER)
+def test_a_release_of_an_unknown_slot_is_ignored(slots: SlotPool) -> None:
+    slot = slots.allocate(ALIGN, after(), NEVER)
     assert slot is not None
-    ring.release(slot)
-    ring.release(slot)
-    ring.release(12345)
-    assert ring.used == 0
+    slots.release(slot)
+    slots.release(slot)
+    slots.release(12345)
+    assert slots.used == 0

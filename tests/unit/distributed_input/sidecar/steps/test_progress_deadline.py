@@ -1,21 +1,19 @@
-"""A wait is over when nothing has come further for too long, and is told of before that."""
-
 from __future__ import annotations
 
 from types import SimpleNamespace
 
 import pytest
 
-from distributed_input.sidecar.steps import progress_deadline as patience
-from distributed_input.sidecar.steps.progress_deadline import Patience
+from distributed_input.sidecar.steps import progress_deadline
+from distributed_input.sidecar.steps.progress_deadline import ProgressDeadline
 
 
 class Clock:
-    """Seconds that the test sets."""
+    """A clock that the test sets, in seconds."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 100.0
-        monkeypatch.setattr(patience, "time", SimpleNamespace(monotonic=lambda: self.now))
+        monkeypatch.setattr(progress_deadline, "time", SimpleNamespace(monotonic=lambda: self.now))
 
 
 @pytest.fixture
@@ -23,41 +21,41 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return Clock(monkeypatch)
 
 
-def test_it_is_over_once_nothing_has_come_for_so_long(clock: Clock) -> None:
-    wait = Patience(60)
+def test_the_deadline_passes_without_progress(clock: Clock) -> None:
+    deadline = ProgressDeadline(60)
     clock.now += 60
-    assert not wait.is_over
+    assert not deadline.has_passed
     clock.now += 0.1
-    assert wait.is_over
+    assert deadline.has_passed
 
 
-def test_progress_puts_it_off_and_what_was_before_it_does_not(clock: Clock) -> None:
-    wait = Patience(60)
-    wait.advanced(at=20)
+def test_only_new_progress_moves_the_deadline(clock: Clock) -> None:
+    deadline = ProgressDeadline(60)
+    deadline.record_progress(at=20)
     clock.now += 50
-    wait.advanced(at=clock.now)
+    deadline.record_progress(at=clock.now)
     clock.now += 59
-    assert not wait.is_over
-    wait.saw("a state")
+    assert not deadline.has_passed
+    deadline.observe("a state")
     clock.now += 59
-    wait.saw("a state")
-    assert not wait.is_over
+    deadline.observe("a state")
+    assert not deadline.has_passed
     clock.now += 2
-    wait.saw("a state")
-    assert wait.is_over
+    deadline.observe("a state")
+    assert deadline.has_passed
 
 
 @pytest.mark.parametrize(
-    ("seconds", "told"), [(600, [10, 30, 70, 150, 300, 450, 600]), (4, [1, 2, 3, 4])]
+    ("seconds", "expected"), [(600, [10, 30, 70, 150, 300, 450, 600]), (4, [1, 2, 3, 4])]
 )
-def test_it_is_told_of_ever_more_seldom_but_some_times(
-    clock: Clock, seconds: int, told: list[int]
+def test_reports_become_rarer_but_there_are_at_least_four(
+    clock: Clock, seconds: int, expected: list[int]
 ) -> None:
-    wait, began = Patience(seconds), clock.now
-    found = []
-    while not wait.is_over:
-        if (waited := wait.is_due()) is not None:
+    deadline, began = ProgressDeadline(seconds), clock.now
+    reports = []
+    while not deadline.has_passed:
+        if (waited := deadline.report_due()) is not None:
             assert waited == clock.now - began
-            found.append(waited)
+            reports.append(waited)
         clock.now += 0.5
-    assert found == told
+    assert reports == expected

@@ -1,5 +1,3 @@
-"""All consumers end an epoch together, however long their trainers rest meanwhile."""
-
 from __future__ import annotations
 
 import threading
@@ -10,47 +8,47 @@ from pathlib import Path
 import pytest
 
 from distributed_input.api.errors import UnavailableError
-from distributed_input.client import reader as reader_module
-from distributed_input.client.reader import Reader
-from distributed_input.sidecar.streams import streams
+from distributed_input.client import session
+from distributed_input.client.reader import InputReader
+from distributed_input.sidecar.streams import split_stream
 from tests.unit.distributed_input.sidecar.system import System, running
 
 ROWS, SPLITS, BATCH, TIMEOUT = 1200, 3, 4, 1.0
 LONG = ROWS * 2 // SPLITS * 2 // BATCH
-"""Steps of consumer 0, whose partition has two of the three splits."""
+"""Number of steps of consumer 0, whose partition has two of the three splits."""
 
 
-def trainers(system: System, folder: Path) -> list[Reader]:
-    """Two, of which the second has fewer rows, and a ring for all of them."""
-    out = []
-    for consumer, ring in enumerate((1 << 12, 1 << 16)):
+def trainers(system: System, folder: Path) -> list[InputReader]:
+    """Connect two trainers. The second has fewer rows, and a buffer for all of them."""
+    readers = []
+    for consumer, buffer in enumerate((1 << 12, 1 << 16)):
         own = replace(system, folder=folder / str(consumer))
         own.folder.mkdir()
-        settings = {"bufferBytes": ring, "timeoutSeconds": TIMEOUT}
+        settings = {"bufferBytes": buffer, "timeoutSeconds": TIMEOUT}
         own.add_sidecar(consumer, 2, numSplits=SPLITS, sidecar=settings)
-        out.append(own.connect())
-    return out
+        readers.append(own.connect())
+    return readers
 
 
 @pytest.fixture(autouse=True)
-def _no_rows_beside_the_ring(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(streams, "QUEUE_BYTES", 1)
-    monkeypatch.setattr(reader_module, "_POLL_SECONDS", 0.1)
+def _queue_one_block(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(split_stream, "QUEUE_BYTES", 1)
+    monkeypatch.setattr(session, "_POLL_SECONDS", 0.1)
 
 
 @pytest.mark.parametrize("waited_before", [False, True])
-def test_trainers_that_rest_longer_than_any_wait_are_no_fault(
+def test_trainers_may_pause_for_longer_than_the_timeout(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, waited_before: bool
 ) -> None:
-    """The sidecar of the second is at its end, and cannot know whether the first has more."""
-    if waited_before:  # for the first batch, so long that it was told
-        monkeypatch.setattr(reader_module, "_POLL_SECONDS", 0.001)
+    """The second sidecar is at its end, and does not know whether the first has more rows."""
+    if waited_before:  # so long for the first batch that the trainer has reported it
+        monkeypatch.setattr(session, "_POLL_SECONDS", 0.001)
     with running(tmp_path, ROWS) as system:
         both = trainers(system, tmp_path)
         batches = [reader.units(reader.begin()) for reader in both]
         for each in batches:
             assert next(each).rows == BATCH // 2
-        threading.Event().wait(3 * TIMEOUT)  # both validate
+        threading.Event().wait(3 * TIMEOUT)  # both trainers validate
         with ThreadPoolExecutor(2) as pool:
             steps = list(pool.map(lambda rest: 1 + sum(1 for _ in rest), batches))
         assert steps == [LONG, LONG]
@@ -58,7 +56,7 @@ def test_trainers_that_rest_longer_than_any_wait_are_no_fault(
             reader.close()
 
 
-def test_a_trainer_that_waits_for_another_is_told_in_time(tmp_path: Path) -> None:
+def test_a_trainer_that_waits_for_another_one_times_out(tmp_path: Path) -> None:
     with running(tmp_path, ROWS) as system:
         first, second = trainers(system, tmp_path)
         next(first.units(first.begin()))

@@ -1,4 +1,4 @@
-"""The canonical form: the same bytes in every run of a program, whatever ran before."""
+"""The canonical form has the same bytes in every run of a program."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ import pytest
 import tensorflow as tf
 
 from distributed_input.api.errors import DatasetFnError
-from distributed_input.tfdata.graph import graph as graphs
-from distributed_input.tfdata.graph.canonical import canonical, serialize
+from distributed_input.tfdata.graph import node_defs, serialization
+from distributed_input.tfdata.graph.canonical import canonicalize, serialize
 from tests.unit.distributed_input.tfdata.graphcases import elements, random_number, run
 
 PROGRAM = """
 import sys
 import hashlib
 import tensorflow as tf
-from distributed_input.tfdata.graph import graph
+from distributed_input.tfdata.graph import node_defs, serialization
 from distributed_input.tfdata.graph.canonical import serialize
 from distributed_input.tfdata.random.seeds import reseed
 
@@ -49,9 +49,9 @@ words = tf.data.Dataset.from_tensor_slices(["a", "b", "z"]).shuffle(3).cache()
 other = tf.data.Dataset.range(3).interleave(lambda i: tf.data.Dataset.range(i).shuffle(2))
 both = tf.data.Dataset.zip((words.map(parse), other)).repeat().batch(2)
 sampled = tf.data.Dataset.sample_from_datasets([both, both]).prefetch(2)
-print(hashlib.sha256(graph.to_bytes(serialize(sampled))).hexdigest())
+print(hashlib.sha256(node_defs.to_bytes(serialize(sampled))).hexdigest())
 few = sampled.take(5)
-epoch = graph.instantiate(reseed(serialize(few), 1, 2, 3), few.element_spec)
+epoch = serialization.instantiate(reseed(serialize(few), 1, 2, 3), few.element_spec)
 print([str(element) for element in epoch.as_numpy_iterator()])
 """
 
@@ -59,7 +59,7 @@ print([str(element) for element in epoch.as_numpy_iterator()])
 def test_bytes_and_rows_are_the_same_in_every_process(tmp_path: Path) -> None:
     words = tmp_path / "words"
     words.write_text("a\nb\nc\n")
-    told = set()
+    outputs = set()
     for number, state in enumerate(["idle", "busy"]):
         environment = {**os.environ, "PYTHONHASHSEED": str(number), "TF_CPP_MIN_LOG_LEVEL": "3"}
         environment["PYTHONPATH"] = os.pathsep.join(sys.path)
@@ -70,8 +70,8 @@ def test_bytes_and_rows_are_the_same_in_every_process(tmp_path: Path) -> None:
             text=True,
         )
         assert done.returncode == 0, done.stderr
-        told.add(done.stdout)
-    assert len(told) == 1
+        outputs.add(done.stdout)
+    assert len(outputs) == 1
 
 
 def table_of(value: int) -> tf.lookup.StaticHashTable:
@@ -83,15 +83,15 @@ def lookup(value: int) -> tf.data.Dataset:
     return tf.data.Dataset.from_tensors("a").map(table_of(value).lookup)
 
 
-def test_a_canonical_graph_stays_as_it_is() -> None:
+def test_canonicalizing_twice_changes_nothing() -> None:
     dataset = lookup(3).map(lambda x: (x, random_number(), random_number())).shuffle(2)
     graph_def = serialize(dataset)
-    assert graphs.to_bytes(canonical(graph_def)) == graphs.to_bytes(graph_def)
+    assert node_defs.to_bytes(canonicalize(graph_def)) == node_defs.to_bytes(graph_def)
 
 
-def test_another_dataset_has_other_bytes() -> None:
+def test_different_datasets_have_different_bytes() -> None:
     def digest(dataset: tf.data.Dataset) -> str:
-        return hashlib.sha256(graphs.to_bytes(serialize(dataset))).hexdigest()
+        return hashlib.sha256(node_defs.to_bytes(serialize(dataset))).hexdigest()
 
     datasets = [
         lookup(3),
@@ -102,15 +102,15 @@ def test_another_dataset_has_other_bytes() -> None:
     assert len({digest(dataset) for dataset in datasets}) == 4
 
 
-def test_tables_of_other_content_do_not_meet() -> None:
+def test_tables_with_different_content_are_not_shared() -> None:
     three, four = lookup(3), lookup(4)
-    first = graphs.instantiate(serialize(three), three.element_spec)
-    second = graphs.instantiate(serialize(four), four.element_spec)
+    first = serialization.instantiate(serialize(three), three.element_spec)
+    second = serialization.instantiate(serialize(four), four.element_spec)
     both = tf.data.Dataset.zip((first, second, first))
     assert elements(both) == [(3, 4, 3)]
 
 
-def test_nothing_of_this_process_is_referred_to() -> None:
+def test_the_graph_does_not_refer_to_this_process() -> None:
     dataset = tf.data.Dataset.range(9).shuffle(9).cache()
     with tf.device("CPU:0"):
         dataset = dataset.map(lambda x: x + 1)
@@ -121,20 +121,20 @@ def test_nothing_of_this_process_is_referred_to() -> None:
     assert "job:localhost" not in text
 
 
-def test_a_cache_is_each_instances_own() -> None:
+def test_every_instance_has_its_own_cache() -> None:
     dataset = tf.data.Dataset.range(5).map(lambda _: random_number()).cache()
     graph_def = serialize(dataset)
     mine, again = (run(graph_def, dataset.element_spec) for _ in range(2))
     assert mine != again  # unseeded, and not each other's
 
 
-def test_only_what_the_dataset_needs_is_kept() -> None:
-    graph_def = graphs.serialize_raw(tf.data.Dataset.range(3))
+def test_unused_nodes_are_removed() -> None:
+    graph_def = serialization.serialize_raw(tf.data.Dataset.range(3))
     graph_def.node.add(name="unused", op="NoOp")
-    assert "unused" not in [node.name for node in canonical(graph_def).node]
+    assert "unused" not in [node.name for node in canonicalize(graph_def).node]
 
 
-def test_what_cannot_be_serialized_says_what_to_do(tmp_path: Path) -> None:
+def test_an_object_of_this_process_is_rejected_with_a_remedy(tmp_path: Path) -> None:
     iterator = iter(tf.data.Dataset.range(3))
     dataset = tf.data.Dataset.range(3).map(lambda _: iterator.get_next())
     with pytest.raises(DatasetFnError, match="entry point"):

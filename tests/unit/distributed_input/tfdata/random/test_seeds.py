@@ -1,4 +1,4 @@
-"""Seeds: the same for the same (seed, epoch), and independent where they should be."""
+"""Random values are equal for equal (seed, epoch), and otherwise independent."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 from tensorflow.python.framework import config
 
-from distributed_input.tfdata.graph import graph as graphs
+from distributed_input.tfdata.graph import serialization
 from distributed_input.tfdata.graph.canonical import serialize
 from distributed_input.tfdata.random.seeds import reseed
 from tests.unit.distributed_input.tfdata.graphcases import elements, epoch_of, random_number, run
@@ -68,7 +68,7 @@ RANDOM = {
 
 
 @pytest.mark.parametrize("name", RANDOM)
-def test_an_epoch_is_the_same_in_every_instance_and_unlike_other_epochs(name: str) -> None:
+def test_an_epoch_is_the_same_in_every_instance_and_differs_from_other_epochs(name: str) -> None:
     dataset = RANDOM[name]()
     first = epoch_of(dataset, 1, 0)
     if "generator" not in name:  # whose state is the trainer's own, and part of the dataset
@@ -80,11 +80,11 @@ def test_an_epoch_is_the_same_in_every_instance_and_unlike_other_epochs(name: st
 
 
 @pytest.mark.parametrize("name", RANDOM)
-def test_instances_run_at_once_do_not_disturb_each_other(name: str) -> None:
+def test_instances_that_run_together_are_independent(name: str) -> None:
     dataset = RANDOM[name]()
     graph_def = reseed(serialize(dataset), 1, 0)
     alone = run(graph_def, dataset.element_spec)
-    instances = [graphs.instantiate(graph_def, dataset.element_spec) for _ in range(3)]
+    instances = [serialization.instantiate(graph_def, dataset.element_spec) for _ in range(3)]
     both = list(Data.zip(tuple(instances)).as_numpy_iterator())
     for i in range(3):
         assert [np.asarray(row[i]).tolist() for row in both] == [
@@ -97,7 +97,7 @@ def test_repetitions_are_reshuffled() -> None:
     assert len({tuple(order[i : i + 30]) for i in (0, 30, 60)}) == 3
 
 
-def test_a_shuffle_that_is_not_to_reshuffle_keeps_its_order() -> None:
+def test_a_shuffle_without_reshuffling_keeps_its_order() -> None:
     dataset = Data.range(30).shuffle(30, reshuffle_each_iteration=False).repeat(2)
     order = epoch_of(dataset, epoch=0)
     assert order[:30] == order[30:]
@@ -105,14 +105,14 @@ def test_a_shuffle_that_is_not_to_reshuffle_keeps_its_order() -> None:
     assert epoch_of(dataset, seed=2) != order
 
 
-def test_take_and_skip_of_one_fixed_shuffle_share_nothing() -> None:
+def test_take_and_skip_of_a_fixed_shuffle_are_disjoint() -> None:
     whole = Data.range(30).shuffle(30, reshuffle_each_iteration=False)
     train, test = epoch_of(whole.skip(10), epoch=4), epoch_of(whole.take(10), epoch=2)
     assert sorted(train + test) == list(range(30))
 
 
 @pytest.mark.parametrize("reshuffle", [True, False])
-def test_shuffles_seeded_alike_stay_aligned(reshuffle: bool) -> None:
+def test_shuffles_with_equal_seeds_stay_aligned(reshuffle: bool) -> None:
     def half(offset: int) -> Data:
         rows = Data.range(offset, offset + 30)
         return rows.shuffle(30, seed=5, reshuffle_each_iteration=reshuffle)
@@ -143,7 +143,7 @@ def test_unseeded_random_ops_are_independent_of_each_other() -> None:
     assert len(set(streams)) == 12
 
 
-def test_random_ops_seeded_alike_stay_alike() -> None:
+def test_random_ops_with_equal_seeds_stay_equal() -> None:
     def seeded(_: tf.Tensor) -> tf.Tensor:
         return tf.random.uniform([], 0, 1 << 20, tf.int32, seed=5)
 
@@ -151,14 +151,14 @@ def test_random_ops_seeded_alike_stay_alike() -> None:
     assert all(a == b for a, b in rows)
 
 
-def test_stateless_ops_stay_as_they_are() -> None:
+def test_stateless_random_ops_are_not_changed() -> None:
     dataset = Data.range(20).map(
         lambda x: tf.random.stateless_uniform([], tf.stack([x, 1]), 0, 1 << 20, tf.int32)
     )
     assert epoch_of(dataset, 1, 0) == epoch_of(dataset, 2, 5) == elements(dataset)
 
 
-def test_augmentations_of_splits_are_independent_and_their_order_is_not() -> None:
+def test_splits_have_independent_augmentations_and_the_same_order() -> None:
     dataset = Data.range(30).shuffle(30).map(lambda x: (x, random_number()))
     a, b = (epoch_of(dataset, split=split) for split in (0, 1))
     assert [x for x, _ in a] == [x for x, _ in b]
@@ -167,7 +167,7 @@ def test_augmentations_of_splits_are_independent_and_their_order_is_not() -> Non
 
 
 @pytest.mark.parametrize("after", ["shard", "filter"])
-def test_random_ops_that_may_make_order_are_the_same_for_every_split(after: str) -> None:
+def test_random_ops_that_may_define_the_order_are_equal_in_all_splits(after: str) -> None:
     dataset = Data.range(30).map(lambda x: (x, random_number()))
     if after == "shard":
         dataset = dataset.shard(2, 0)
@@ -177,7 +177,7 @@ def test_random_ops_that_may_make_order_are_the_same_for_every_split(after: str)
     assert epoch_of(dataset, split=0) == epoch_of(dataset, split=1)
 
 
-def test_maps_inside_an_interleave_have_the_splits_randomness() -> None:
+def test_maps_inside_an_interleave_differ_between_splits() -> None:
     def inner(i: tf.Tensor) -> Data:
         return Data.range(5).shuffle(5).map(lambda x: (i, x, random_number()))
 
@@ -188,7 +188,7 @@ def test_maps_inside_an_interleave_have_the_splits_randomness() -> None:
 
 
 @pytest.mark.parametrize("make", [lambda: generator_of(3), keras_layers])
-def test_generators_are_the_epochs_and_the_splits(make: Callable[[], Data]) -> None:
+def test_generators_differ_between_epochs_and_splits(make: Callable[[], Data]) -> None:
     dataset = make()
     first = epoch_of(dataset, split=0)
     assert epoch_of(dataset, split=0) == first
@@ -196,7 +196,7 @@ def test_generators_are_the_epochs_and_the_splits(make: Callable[[], Data]) -> N
     assert epoch_of(dataset, split=0, epoch=1) != first
 
 
-def test_a_variable_that_is_no_generator_keeps_its_value() -> None:
+def test_other_variables_keep_their_values() -> None:
     table = tf.Variable([3, 4], dtype=tf.int64)
     generator = tf.random.Generator.from_seed(5)
 
@@ -213,15 +213,15 @@ def determinism() -> Iterator[None]:
     config.disable_op_determinism()
 
 
-def test_random_ops_in_a_parallel_map_replay_alike(determinism: None) -> None:
-    config.disable_op_determinism()  # the trainer's process does not know of it
+def test_random_ops_in_a_parallel_map_repeat_with_op_determinism(determinism: None) -> None:
+    config.disable_op_determinism()  # the trainer's process does not use it
     dataset = Data.range(200).map(lambda x: (x, random_number()), num_parallel_calls=8).batch(16)
     config.enable_op_determinism()
     assert epoch_of(dataset) == epoch_of(dataset)
     assert epoch_of(dataset) != epoch_of(dataset, epoch=1)
 
 
-def test_variables_that_a_dataset_changes_are_each_instances_own() -> None:
+def test_every_instance_has_its_own_mutable_variables() -> None:
     count = tf.Variable(0, dtype=tf.int64)
     dataset = Data.range(5).map(count.assign_add)
     assert epoch_of(dataset) == [0, 1, 3, 6, 10] == epoch_of(dataset)
@@ -237,7 +237,7 @@ def test_opening_many_splits_leaks_nothing() -> None:
 
     def open_many(count: int) -> int:
         for epoch in range(count):
-            next(iter(graphs.instantiate(reseed(defined, 1, epoch), dataset.element_spec)))
+            next(iter(serialization.instantiate(reseed(defined, 1, epoch), dataset.element_spec)))
         gc.collect()
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 

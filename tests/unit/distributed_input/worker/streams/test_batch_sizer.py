@@ -1,23 +1,24 @@
-"""Quick rows come many at once; finding out how quick they are loses none."""
+"""Quick rows get large batches, and measuring the rate loses no element."""
 
 from __future__ import annotations
 
-import time
+import itertools
 from collections.abc import Iterator
 
 import pytest
 import tensorflow as tf
 
 from distributed_input.api.proto import types_pb2
-from distributed_input.tfdata.spec import from_tf
-from distributed_input.worker.datasets.sources import Source
-from distributed_input.worker.streams.batch_sizer import Pace, tried
-from distributed_input.worker.streams.stream import BLOCK_BYTES
+from distributed_input.tfdata.type_specs import from_tf
+from distributed_input.worker.datasets.split_iterator import SplitIterator
+from distributed_input.worker.streams import batch_sizer
+from distributed_input.worker.streams.batch_sizer import BatchSizer, measure_rate
+from distributed_input.worker.streams.element_rows import BLOCK_BYTES
 
 ROW = from_tf(tf.TensorSpec([128], tf.float32))  # 512 bytes
 
 
-def job(batched: bool = True, rows: int = 64) -> types_pb2.Job:
+def job_of(batched: bool = True, rows: int = 64) -> types_pb2.Job:
     return types_pb2.Job(
         dataset_id="d",
         batched=batched,
@@ -27,64 +28,65 @@ def job(batched: bool = True, rows: int = 64) -> types_pb2.Job:
     )
 
 
-def source_of(elements: Iterator[int]) -> Source:
-    return Source(elements, ROW, True)
+def split_of(elements: Iterator[int]) -> SplitIterator:
+    return SplitIterator(elements, ROW, True)
 
 
 @pytest.mark.parametrize("batched", [True, False])
-def test_as_many_rows_as_the_pace_allows(batched: bool) -> None:
-    pace, one = Pace(), job(batched)
-    assert pace.rows(one) == 8
-    assert not pace.knows(one)
-    pace.learn(one, 10.0)
-    assert pace.rows(one) == 8
-    assert pace.knows(one)
-    pace.learn(one, 5000.0)
-    assert pace.rows(one) == 100  # in 20 ms
-    pace.learn(one, 1e9)
-    assert pace.rows(one) == BLOCK_BYTES // 512
+def test_the_batch_size_follows_the_rate(batched: bool) -> None:
+    sizer, job = BatchSizer(), job_of(batched)
+    assert sizer.rows(job) == 8
+    assert not sizer.has_rate(job)
+    sizer.record_rate(job, 10.0)
+    assert sizer.rows(job) == 8
+    assert sizer.has_rate(job)
+    sizer.record_rate(job, 5000.0)
+    assert sizer.rows(job) == 100  # in 20 ms
+    sizer.record_rate(job, 1e9)
+    assert sizer.rows(job) == BLOCK_BYTES // 512
 
 
-def test_elements_of_no_known_size_stay() -> None:
-    assert Pace().rows(job(rows=0)) == 0
+def test_elements_stay_as_they_are_without_a_global_batch_size() -> None:
+    assert BatchSizer().rows(job_of(rows=0)) == 0
 
 
-def test_trying_takes_nothing_away() -> None:
-    again, rate = tried(source_of(iter(range(10))), rows=8)
+def test_measuring_loses_no_element() -> None:
+    split, rate = measure_rate(split_of(iter(range(10))), rows=8)
     assert rate is not None
     assert rate > 8 / 0.01
-    assert list(again.elements) == list(range(10))
+    assert list(split.elements) == list(range(10))
 
 
 @pytest.mark.parametrize("count", [0, 1])
-def test_too_few_elements_tell_no_pace(count: int) -> None:
-    again, rate = tried(source_of(iter(range(count))), rows=8)
+def test_one_element_is_not_enough_for_a_rate(count: int) -> None:
+    split, rate = measure_rate(split_of(iter(range(count))), rows=8)
     assert rate is None
-    assert list(again.elements) == list(range(count))
+    assert list(split.elements) == list(range(count))
 
 
-def test_slow_elements_are_not_made_again() -> None:
-    made: list[int] = []
+def test_slow_elements_are_not_produced_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    ticks = itertools.count(0.0, 0.02)  # each element takes 20 ms
+    monkeypatch.setattr(batch_sizer.time, "perf_counter", lambda: next(ticks))
+    produced: list[int] = []
 
     def slow() -> Iterator[int]:
         for i in range(3):
-            time.sleep(0.02)  # is what is slow
-            made.append(i)
+            produced.append(i)
             yield i
 
-    again, rate = tried(source_of(slow()), rows=8)
+    split, rate = measure_rate(split_of(slow()), rows=8)
     assert rate is None
-    assert made == [0]
-    assert list(again.elements) == made == [0, 1, 2]
+    assert produced == [0]
+    assert list(split.elements) == produced == [0, 1, 2]
 
 
-def test_an_error_comes_where_its_element_is_wanted() -> None:
+def test_an_error_is_raised_after_the_elements_before_it() -> None:
     def broken() -> Iterator[int]:
         yield 1
         raise ValueError("bad record")
 
-    again, rate = tried(source_of(broken()), rows=8)
+    split, rate = measure_rate(split_of(broken()), rows=8)
     assert rate is None
-    assert next(again.elements) == 1
+    assert next(split.elements) == 1
     with pytest.raises(ValueError, match="bad record"):
-        next(again.elements)
+        next(split.elements)

@@ -1,51 +1,55 @@
-"""Turns are bounded, and go to whoever waits longest."""
+"""The semaphore is bounded and first come, first served."""
 
 from __future__ import annotations
 
 import threading
 
-from distributed_input.worker.streams.fair_semaphore import Turns
+from distributed_input.worker.streams.fair_semaphore import FairSemaphore
 
 
-def test_no_more_at_once_than_there_are_turns() -> None:
-    turns, lock = Turns(2), threading.Lock()
+def test_no_more_threads_enter_than_there_are_permits() -> None:
+    semaphore, lock = FairSemaphore(2), threading.Lock()
+    both = threading.Barrier(2)
     inside, most = 0, 0
 
     def work() -> None:
         nonlocal inside, most
         for _ in range(200):
-            with turns:
+            with semaphore:
                 with lock:
                     inside += 1
                     most = max(most, inside)
                 with lock:
                     inside -= 1
 
-    threads = [threading.Thread(target=work) for _ in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(30)
+    def meet() -> None:
+        with semaphore:
+            both.wait(10)  # passes only if both threads hold a permit
+
+    for target, count in ((work, 6), (meet, 2)):
+        threads = [threading.Thread(target=target) for _ in range(count)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(30)
     assert 1 <= most <= 2
+    assert not both.broken
 
 
-def test_one_that_comes_back_at_once_waits_behind_the_others() -> None:
-    turns = Turns(1)
+def test_a_thread_that_returns_at_once_queues_behind_the_waiting_ones() -> None:
+    semaphore = FairSemaphore(1)
     order: list[str] = []
-    waiting = threading.Event()
 
-    def other() -> None:
-        waiting.set()
-        with turns:
-            order.append("other")
+    def wait() -> None:
+        with semaphore:
+            order.append("waiting")
 
-    thread = threading.Thread(target=other)
-    with turns:
+    thread = threading.Thread(target=wait)
+    with semaphore:
         thread.start()
-        waiting.wait(10)
-        while not turns._waiting:
+        while not semaphore.waiting:
             pass
-    with turns:
-        order.append("again")
+    with semaphore:
+        order.append("returning")
     thread.join(10)
-    assert order == ["other", "again"]
+    assert order == ["waiting", "returning"]

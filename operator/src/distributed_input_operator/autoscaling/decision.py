@@ -1,0 +1,176 @@
+"""Decide how many workers an input should have. Pure: state in, state out, `now` is passed in.
+
+The number follows the needed workers (see `demand`), up to the number that can be useful.
+
+- It rises at once, but to at most four times the workers that are ready.
+- It falls only to the maximum that was needed during a whole stabilization window.
+- It becomes 0 if there were no consumers for a long time and the spec allows it.
+- Small differences change nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+from distributed_input_operator.autoscaling.demand import (
+    SPARE_CAPACITY,
+    STALL_TOLERANCE,
+    whole_workers,
+)
+from distributed_input_operator.autoscaling.rates import LOAD_CHANGE
+
+PAUSED = "Paused"
+IDLE = "Idle"
+USELESS = "NoMoreUse"
+MAXIMUM = "MaxReplicas"
+"""Reasons of the condition ScalingLimited. They are an interface."""
+
+_MIN_STEP = 8
+"""Workers that may always start at once, even if few are ready."""
+_STEP_FACTOR = 4
+"""Maximum growth in one step, as a multiple of the ready workers. The demand of a trainer that
+waits nearly all of its time is not measured well."""
+
+
+@dataclass(frozen=True)
+class ScalingBounds:
+    """The limits that the spec sets."""
+
+    minimum: int
+    maximum: int
+    window: float
+    """Seconds for which fewer workers must have been enough before any is removed."""
+    paused: bool = False
+    idle_ttl: float | None = None
+    """Seconds without consumers after which all workers are removed. None: the minimum stays."""
+
+
+@dataclass(frozen=True)
+class Observation:
+    """What is known about an input at one moment."""
+
+    needed: float | None = None
+    """Workers that the trainers could keep busy, not rounded. None: unknown."""
+    consumers: int | None = None
+    """Trainers that read. None: unknown."""
+    useful_workers: int = 0
+    """Number of workers above which more cannot help. 0: unknown."""
+    ready_workers: int = 0
+
+
+@dataclass(frozen=True)
+class AutoscalingState:
+    """What the next decision needs from the last one. It is stored in the status."""
+
+    desired: int
+    fewer_since: float | None = None
+    """Time in seconds since which fewer workers would have been enough."""
+    fewer: int = 0
+    """Maximum number of workers needed since then."""
+    idle_since: float | None = None
+    """Time in seconds since which there are no consumers."""
+
+
+@dataclass(frozen=True)
+class ScalingDecision:
+    """The next state, and what limits the number of workers, if anything does."""
+
+    state: AutoscalingState
+    reason: str = ""
+    """Reason of the condition ScalingLimited. Empty: nothing limits the number."""
+    message: str = ""
+    needed: int | None = None
+    """Workers at which no trainer stalls, without bounds and steps. Workers that are only kept for
+    the window do not count. None: unknown."""
+
+
+def decide(
+    state: AutoscalingState, bounds: ScalingBounds, observed: Observation, now: float
+) -> ScalingDecision:
+    """Decide the number of workers from now on.
+
+    Args:
+        state: the state after the last decision.
+        bounds: the spec's limits.
+        observed: what is known now.
+        now: seconds, of the clock of `state`.
+    """
+    idle_since = _idle_since(state, observed, now)
+    if bounds.paused:  # The window starts again after the pause.
+        paused = AutoscalingState(state.desired, idle_since=idle_since)
+        return ScalingDecision(paused, PAUSED, "spec.workers.autoscaling.paused is true")
+    # While the dispatcher does not answer, consumers may have come: existing workers stay.
+    known = observed.consumers is not None or not state.desired
+    ttl = math.inf if bounds.idle_ttl is None else bounds.idle_ttl
+    if known and idle_since is not None and now - idle_since >= ttl:
+        message = "no trainer reads (spec.workers.autoscaling.idleTTLSeconds)"
+        return ScalingDecision(AutoscalingState(0, idle_since=idle_since), IDLE, message)
+    decision = _follow_demand(state, bounds, observed, now)
+    return replace(decision, state=replace(decision.state, idle_since=idle_since))
+
+
+def _idle_since(state: AutoscalingState, observed: Observation, now: float) -> float | None:
+    if observed.consumers is None:
+        return state.idle_since
+    if observed.consumers:
+        return None
+    return now if state.idle_since is None else state.idle_since
+
+
+def _follow_demand(
+    state: AutoscalingState, bounds: ScalingBounds, observed: Observation, now: float
+) -> ScalingDecision:
+    current = min(max(state.desired, bounds.minimum), bounds.maximum)
+    if observed.needed is None:
+        if observed.consumers and not state.desired:  # Without workers, no rate can be measured.
+            current = min(max(current, _MIN_STEP), bounds.maximum)
+        return ScalingDecision(AutoscalingState(current, state.fewer_since, state.fewer))
+    needed = whole_workers(observed.needed, -STALL_TOLERANCE)
+    up, reason, message = _limit(needed, bounds, observed.useful_workers)
+    spared = whole_workers(observed.needed, SPARE_CAPACITY)
+    down = _limit(spared, bounds, observed.useful_workers)[0]
+    if up > current:
+        step = max(_MIN_STEP, _STEP_FACTOR * observed.ready_workers)
+        raised = AutoscalingState(max(current, min(up, step)))
+        return ScalingDecision(raised, reason, message, needed)
+    if down >= current:
+        return ScalingDecision(AutoscalingState(current), reason, message, max(needed, current))
+    lowered = _lower(state, current, down, bounds.window, now)
+    kept = lowered.fewer if lowered.fewer_since is not None else lowered.desired
+    return ScalingDecision(lowered, reason, message, min(kept, current))
+
+
+def _limit(needed: int, bounds: ScalingBounds, useful: int) -> tuple[int, str, str]:
+    """Return the number within the limits, and the reason and message of the limit.
+
+    The message does not contain `needed`: that number changes all the time, and each new message
+    is a status write and an Event. `status.live` has the number.
+    """
+    if useful and needed > useful and useful < bounds.maximum:
+        return (
+            max(useful, bounds.minimum),
+            USELESS,
+            f"more workers are needed, but only {useful} can work at the same time: raise "
+            "spec.partitions or spec.sidecar.readAhead",
+        )
+    if needed > bounds.maximum:
+        return (
+            bounds.maximum,
+            MAXIMUM,
+            f"more than {bounds.maximum} workers are needed: raise "
+            "spec.workers.autoscaling.maxReplicas",
+        )
+    return max(needed, bounds.minimum), "", ""
+
+
+def _lower(
+    state: AutoscalingState, current: int, target: int, window: float, now: float
+) -> AutoscalingState:
+    if state.fewer_since is None or target < (1 - LOAD_CHANGE) * state.fewer:
+        since, most = now, target  # A new level: what was needed before it does not count.
+    else:
+        since, most = state.fewer_since, max(target, state.fewer)
+    if now - since >= window:
+        return AutoscalingState(min(most, current))
+    return AutoscalingState(current, since, most)

@@ -1,0 +1,85 @@
+"""What an input requests from the cluster's budgets, and what it gets. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from distributed_input.api.resource.policy import NOTHING, Amount
+
+InputKey = tuple[str, str]
+"""Namespace and name of an input."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What one input requests, and what it has."""
+
+    key: InputKey
+    requested: int
+    minimum: int = 0
+    """Workers that other inputs cannot take."""
+    replicas: int = 0
+    """Replicas of its workers' Deployment."""
+    pods: int = 0
+    """Existing worker pods, terminating ones included."""
+    excess: Amount = NOTHING
+    """What these pods use beyond `worker_size` each: some were larger when they were created."""
+    stall_cost: float = 1.0
+    """Cost while all its trainers wait, in any unit that all claims share."""
+    priority: int = 0
+    worker_size: Amount = (1, 0, 0)
+    """What one worker uses of a budget."""
+    budgets: tuple[str, ...] = ()
+    """Names of the budgets that the input counts in."""
+    needed: int | None = None
+    """Workers at which no trainer stalls. None: the requested ones. This is more than requested
+    while the number rises in steps, and less while workers are kept for the window."""
+
+    @property
+    def bid(self) -> float:
+        """The stall cost that one worker saves."""
+        return self.stall_cost / self.useful if self.useful else 0.0
+
+    @property
+    def useful(self) -> int:
+        """The number of workers that save stall."""
+        return self.requested if self.needed is None else self.needed
+
+    @property
+    def present(self) -> int:
+        """The number of workers that exist or are about to."""
+        return max(self.replicas, self.pods)
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """The workers that an input gets for a claim."""
+
+    workers: int
+    """Workers for now."""
+    target: int
+    """Workers once the pods that other inputs give up are gone."""
+    budget: str = ""
+    """Name of the budget that is used up. Empty: the target is all that was requested."""
+    message: str = ""
+    """One sentence that explains why it is fewer than requested."""
+
+
+def full_grant(requested: int) -> Grant:
+    """Return the grant of an input that no budget limits."""
+    return Grant(requested, requested)
+
+
+@dataclass(frozen=True)
+class WorkerRequest:
+    """An input's claim before the policy sets its budgets and the price of its stall."""
+
+    claim: Claim
+    """`stall_cost` is in accelerators of cost 1. `budgets` is empty."""
+    accelerator: str = ""
+    labels: Mapping[str, str] | None = field(default_factory=dict)
+    """None: unknown, because the input is deleted. It then counts in all budgets of its namespace
+    that it may have counted in."""
+    scaling: bool = False
+    """Whether pods for an earlier, larger number may still be created."""

@@ -1,0 +1,69 @@
+"""Explain why an input gets fewer workers than it requests. Pure.
+
+Users see these messages in the condition ScalingLimited, in Events and in a metric. The text
+before the first semicolon changes only with the numbers. The rest names the competing input, which
+changes often.
+"""
+
+from __future__ import annotations
+
+import math
+
+from distributed_input.api.resource.policy import Budget
+from distributed_input_operator.budget.claim import Claim, Grant
+
+_MAX_PERCENT = 1e6
+"""A larger difference is reported without its number."""
+
+
+def explained_grant(claim: Claim, target: int, now: int, budget: str, cause: str) -> Grant:
+    """Return the grant with its message.
+
+    Args:
+        claim: the input's claim.
+        target: workers that it gets in the end.
+        now: workers that it gets for now.
+        budget: name of the budget that limits the target. Not used without a `cause`.
+        cause: see `cause`. Empty: the target is all that was requested.
+    """
+    if cause:
+        message = f"{target} of {claim.requested} requested workers: budget {budget} {cause}"
+        return Grant(now, target, budget, message)
+    if now < target:
+        waiting = f"{now} of {target} workers until other inputs' pods have terminated"
+        return Grant(now, target, "", waiting)
+    return Grant(now, target)
+
+
+def cause(
+    claim: Claim,
+    budget: Budget,
+    alone: bool,
+    last: Claim | None = None,
+    before: Claim | None = None,
+) -> str:
+    """Return what limits a claim: a clause that follows the budget's name.
+
+    Args:
+        claim: the claim that gets fewer workers than it requests.
+        budget: the budget that limits it.
+        alone: whether no other claim has workers of this budget.
+        last: the claim that got the last worker of the budget.
+        before: the last claim other than `last` that got one.
+    """
+    if any(part > limit for part, limit in zip(claim.worker_size, budget.limits, strict=True)):
+        return "is smaller than one worker"
+    rival = before if last is claim else last
+    if alone:
+        return "is used up; no other input uses it"
+    if rival is None:
+        return "is used up; minimums and guarantees take the rest"
+    name = "/".join(rival.key)
+    if rival.priority > claim.priority:
+        return f"is used up; {name} has priority {rival.priority}"
+    more = 100 * (rival.bid / claim.bid - 1) if claim.bid else math.inf
+    if rival.bid and more > _MAX_PERCENT:
+        return f"is used up; {name} loses more per worker"
+    if rival.bid and round(more) > 0:
+        return f"is used up; {name} loses {round(more)} % more per worker"
+    return f"is used up; it is shared with {name}, which loses no more per worker"

@@ -1,0 +1,51 @@
+"""What all reconciliations share: the API client, settings, and the operator's mutable state."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from distributed_input_operator.autoscaling.decision import AutoscalingState
+from distributed_input_operator.budget.claim import InputKey
+from distributed_input_operator.controller.dispatchers import DispatcherClient
+from distributed_input_operator.controller.ledger import Ledger
+from distributed_input_operator.controller.tokens import TokenCache
+from distributed_input_operator.kube.api import Api
+from distributed_input_operator.kube.store import Store
+from distributed_input_operator.objects.snapshot import Settings
+
+
+@dataclass
+class ControllerContext:
+    """The API client, settings, and the mutable state of one leader.
+
+    All state can be lost: a new leader rebuilds it from the cluster.
+    """
+
+    api: Api
+    store: Store
+    tokens: TokenCache
+    dispatchers: DispatcherClient
+    settings: Settings
+    ledger: Ledger = field(default_factory=Ledger)
+    _autoscaling: dict[InputKey, tuple[str, AutoscalingState]] = field(default_factory=dict)
+    """The uid of each input and its last autoscaling state, which is newer than in the status."""
+
+    def autoscaling_state(self, key: InputKey, uid: str) -> AutoscalingState | None:
+        """Return the last autoscaling state of the input. None: it is only in the status."""
+        known, state = self._autoscaling.get(key, ("", None))
+        return state if known == uid else None
+
+    def set_autoscaling_state(
+        self, key: InputKey, uid: str, state: AutoscalingState | None
+    ) -> None:
+        """Store the last autoscaling state of the input. None: it has no autoscaling."""
+        if state is None:
+            self._autoscaling.pop(key, None)
+        else:
+            self._autoscaling[key] = (uid, state)
+
+    def forget(self, key: InputKey) -> None:
+        """Drop the state of a deleted input, except its claim in the ledger."""
+        self.tokens.forget(key)
+        self.dispatchers.forget(key)
+        self._autoscaling.pop(key, None)

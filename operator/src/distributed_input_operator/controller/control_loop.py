@@ -1,0 +1,213 @@
+"""The control loop: events in, reconciliations of inputs out."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import random
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+
+from distributed_input.api.resource.input import KIND
+from distributed_input.api.resource.policy import POLICY_KIND
+from distributed_input_operator import metrics
+from distributed_input_operator.budget.claim import InputKey
+from distributed_input_operator.controller import budgets
+from distributed_input_operator.controller.context import ControllerContext
+from distributed_input_operator.controller.reconcile_input import reconcile
+from distributed_input_operator.controller.resync import Resync
+from distributed_input_operator.controller.work_queue import WorkQueue
+from distributed_input_operator.kube.api import ApiError
+from distributed_input_operator.kube.kinds import Kind
+from distributed_input_operator.kube.store import POLICY_KEY, Json
+from distributed_input_operator.kube.watch import watch
+
+_log = logging.getLogger(__name__)
+
+WORKERS = 64
+"""Concurrent reconciliations. Most of their time is waiting, up to 2 s for a silent dispatcher."""
+RECONCILE_TIMEOUT_SECONDS = 60.0
+"""A reconciliation of one input that needs more time hangs."""
+RESYNC_SECONDS = 120.0
+_RESYNC_SHARE = 20
+"""Minimum interval of the resync, as a multiple of the time that listing needs."""
+GATHER_SECONDS = 0.5
+"""Events about an input's children within this time lead to one reconciliation. While pods start,
+they come by the dozen."""
+_STOP_SECONDS = 5.0
+_MIN_BACKOFF_SECONDS, _MAX_BACKOFF_SECONDS = 0.5, 60.0
+
+
+class ControlLoop:
+    """Reconciles all inputs of some namespaces, or of all."""
+
+    def __init__(
+        self,
+        context: ControllerContext,
+        kinds: Sequence[Kind],
+        namespaces: Sequence[str],
+        may_write: Callable[[], bool],
+        resync_seconds: float = RESYNC_SECONDS,
+    ) -> None:
+        """Create a control loop.
+
+        Args:
+            context: what all reconciliations share.
+            kinds: the kinds to watch.
+            namespaces: the namespaces to serve. Empty: all.
+            may_write: called before each reconciliation. If it returns False, the process exits.
+            resync_seconds: interval between two resyncs.
+        """
+        self._resync_seconds = resync_seconds
+        self._context = context
+        self._kinds = tuple(kinds)
+        self._namespaces = tuple(namespaces)
+        self._may_write = may_write
+        self._queue: WorkQueue[InputKey] = WorkQueue()
+        self._failures: dict[InputKey, int] = {}
+        self._listed: asyncio.Queue[tuple[Kind, str | None]] = asyncio.Queue()
+        self._resync = Resync(
+            context.api, context.store, kinds, self._namespaces or (None,), self._queue.add
+        )
+
+    @property
+    def dead_watches(self) -> tuple[str, ...]:
+        """Kinds whose watch delivers no events."""
+        return self._resync.dead
+
+    async def run(self) -> None:
+        """Run until SIGTERM, which kopf handles, or until cancelled. Raise any task's error."""
+        await self._list()
+        watching = watch(
+            self._kinds,
+            self._namespaces,
+            self._on_event,
+            lambda kind, namespace: self._listed.put_nowait((kind, namespace)),
+        )
+        coroutines = (
+            watching,
+            budgets.reallocate_forever(self._context, self._queue.add),
+            self._resync_forever(),
+            self._drop_missing_forever(),
+            *(self._work_forever() for _ in range(WORKERS)),
+        )
+        tasks = [asyncio.create_task(one) for one in coroutines]
+        try:
+            ended, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks, timeout=_STOP_SECONDS)
+        for task in ended:
+            task.result()
+
+    async def _list(self) -> None:
+        """Fill the store before the first reconciliation, which creates what the store lacks.
+
+        The watches list again: `_drop_missing_forever` drops what was deleted in between.
+        """
+        await _until_listed(self._list_once)
+        budgets.restore(self._context)
+        for key in (POLICY_KEY, *self._context.store.known()):
+            self._queue.add(key)
+
+    async def _list_once(self) -> None:
+        for kind in self._kinds:
+            everywhere = kind.cluster_scoped or not self._namespaces
+            for namespace in (None,) if everywhere else self._namespaces:
+                async for obj in self._context.api.objects(kind, namespace):
+                    self._put(obj)
+
+    def _put(self, obj: Json) -> InputKey | None:
+        self._resync.record_event(obj)
+        return self._context.store.put(obj)
+
+    def _on_event(self, kind: str | None, obj: Json) -> None:
+        if kind == "DELETED":
+            self._resync.record_event(obj, deleted=True)
+            key = self._context.store.drop(obj)
+        else:
+            key = self._put(obj)
+        if key is None:  # Usually the event of the operator's own write.
+            return
+        if obj["kind"] in (KIND, POLICY_KIND):
+            self._queue.add(key)
+        else:
+            self._queue.add_after(key, GATHER_SECONDS)
+
+    async def _drop_missing_forever(self) -> None:
+        while True:
+            kind, namespace = await self._listed.get()
+            await _until_listed(partial(self._resync.drop_missing, kind, namespace))
+
+    async def _resync_forever(self) -> None:
+        while True:
+            pause = max(self._resync_seconds, _RESYNC_SHARE * self._resync.listing_seconds)
+            await asyncio.sleep(pause * random.uniform(0.9, 1.1))
+            try:
+                await self._resync.check()
+            except ApiError as error:
+                _log.warning("resync failed, will retry: %s", error)
+            if self._resync.dead:
+                _log.error("no events of %s arrive: restarting", ", ".join(self._resync.dead))
+
+    async def _work_forever(self) -> None:
+        while True:
+            key = await self._queue.get()
+            if not self._may_write():
+                _log.critical("the lease was not renewed in time: another replica may lead")
+                os._exit(1)
+            try:
+                await self._reconcile(key)
+            finally:
+                self._queue.done(key)
+
+    async def _reconcile(self, key: InputKey) -> None:
+        try:
+            # Not wait_for: in Python 3.11 it may swallow the cancellation at the end.
+            with metrics.SECONDS.time():
+                async with asyncio.timeout(RECONCILE_TIMEOUT_SECONDS):
+                    interval = await reconcile(self._context, key)
+        except Exception as error:  # noqa: BLE001 - a failure of one input must not stop others
+            self._on_failure(key, error)
+            return
+        metrics.RECONCILES.labels("ok").inc()
+        self._failures.pop(key, None)
+        if interval is None:
+            self._queue.forget(key)
+        else:
+            self._queue.add_after(key, interval * random.uniform(0.9, 1.1))
+
+    def _on_failure(self, key: InputKey, error: Exception) -> None:
+        metrics.RECONCILES.labels("failed").inc()
+        count = self._failures[key] = self._failures.get(key, 0) + 1
+        delay = _backoff(count)
+        expected = isinstance(error, ApiError | TimeoutError)
+        _log.warning(
+            "%s/%s: failed, will retry in %.1f s: %s",
+            *key,
+            delay,
+            str(error) or type(error).__name__,
+            exc_info=None if expected else error,
+        )
+        self._queue.add_after(key, delay * random.uniform(0.5, 1.0))
+
+
+async def _until_listed(listing: Callable[[], Awaitable[None]]) -> None:
+    """Call `listing` until it raises no ApiError."""
+    failed = 0
+    while True:
+        try:
+            await listing()
+            return
+        except ApiError as error:
+            failed += 1
+            delay = _backoff(failed)
+            _log.warning("cannot list, will retry in %.1f s: %s", delay, error)
+            await asyncio.sleep(delay)
+
+
+def _backoff(failures: int) -> float:
+    """Return the seconds to wait after a number of consecutive failures."""
+    return float(min(_MIN_BACKOFF_SECONDS * 2 ** min(failures - 1, 10), _MAX_BACKOFF_SECONDS))

@@ -1,0 +1,89 @@
+"""Set the gauges of inputs and budgets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from prometheus_client import Gauge
+
+from distributed_input.api.resource.policy import UNLIMITED
+from distributed_input_operator import metrics
+from distributed_input_operator.autoscaling.demand import recommended_workers
+from distributed_input_operator.budget.claim import InputKey
+from distributed_input_operator.budget.usage import BudgetUsage
+from distributed_input_operator.objects.snapshot import Snapshot
+from distributed_input_operator.objects.worker import parallelism
+from distributed_input_operator.reconcile.conditions import ready_workers
+from distributed_input_operator.reconcile.plan import Plan
+
+RESOURCES = ("workers", "cpu", "memory")
+"""Names of the resources in an Amount."""
+_UNITS = (1, 1000, 1)
+"""An Amount has thousandths of CPUs."""
+_INPUT_GAUGES = (
+    metrics.ASKED,
+    metrics.DESIRED,
+    metrics.READY,
+    metrics.RECOMMENDED,
+    metrics.STALL,
+    metrics.ROWS,
+)
+_limited: dict[InputKey, tuple[str, str]] = {}
+"""The labels (budget, message) that each limited input has in the gauge."""
+
+
+def set_input(key: InputKey, snapshot: Snapshot, plan: Plan) -> None:
+    """Set the gauges of an input."""
+    metrics.DESIRED.labels(*key).set(plan.desired)
+    metrics.ASKED.labels(*key).set(plan.requested)
+    _set_limit(key, plan)
+    metrics.READY.labels(*key).set(ready_workers(snapshot))
+    measured = snapshot.measured
+    recommended = recommended_workers(measured, parallelism(snapshot.resource))
+    _set_or_remove(metrics.RECOMMENDED, key, recommended)
+    _set_or_remove(metrics.STALL, key, measured.stall if measured else None)
+    _set_or_remove(metrics.ROWS, key, measured.rows_per_second if measured else None)
+
+
+def remove_input(key: InputKey) -> None:
+    """Remove the gauges of a deleted input."""
+    if key in _limited:
+        metrics.LIMITED.remove(*key, *_limited.pop(key))
+    for gauge in _INPUT_GAUGES:
+        _set_or_remove(gauge, key, None)
+
+
+def set_budgets(usage: Iterable[BudgetUsage]) -> None:
+    """Set the gauges of all budgets. Those of other budgets are removed."""
+    metrics.BUDGET.clear()
+    for one in usage:
+        amounts = {
+            "used": one.used,
+            "limit": one.budget.limits,
+            "guaranteed": one.budget.guaranteed,
+        }
+        for what, amount in amounts.items():
+            for resource, number, unit in zip(RESOURCES, amount, _UNITS, strict=True):
+                if number != UNLIMITED:
+                    metrics.BUDGET.labels(one.budget.name, resource, what).set(number / unit)
+
+
+def _set_or_remove(gauge: Gauge, key: InputKey, value: float | None) -> None:
+    """Set a gauge. Remove an unknown value, or autoscalers would act on a stale one."""
+    if value is not None:
+        gauge.labels(*key).set(value)
+        return
+    try:
+        gauge.remove(*key)
+    except KeyError:
+        pass  # The gauge was not set.
+
+
+def _set_limit(key: InputKey, plan: Plan) -> None:
+    labels = (plan.grant.budget, plan.grant.message)
+    before = _limited.get(key)
+    if before is not None and before != labels:
+        metrics.LIMITED.remove(*key, *_limited.pop(key))
+    if plan.grant.message:
+        metrics.LIMITED.labels(*key, *labels).set(plan.requested - plan.desired)
+        _limited[key] = labels

@@ -1,0 +1,180 @@
+"""The claims and grants of all inputs: the one stateful object of budgeting.
+
+The leader owns one ledger, and builds it again from the cluster when it starts. While a budget has
+room, a request is granted at once. Otherwise the previous grant stays until all claims are divided
+together (`reallocate`), once for many changes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from distributed_input.api.resource.policy import Amount, Budget, PolicySpec
+from distributed_input_operator.budget.allocation import allocate
+from distributed_input_operator.budget.claim import (
+    Claim,
+    Grant,
+    InputKey,
+    WorkerRequest,
+    full_grant,
+)
+from distributed_input_operator.budget.usage import BudgetUsage, add, present_amounts
+
+
+class Ledger:
+    """The claims and grants of all inputs.
+
+    Attributes:
+        outdated: whether `reallocate` is due.
+    """
+
+    def __init__(self) -> None:
+        self.outdated = False
+        self._policy = PolicySpec()
+        self._budgets: dict[str, Budget] = {}
+        self._requests: dict[InputKey, WorkerRequest] = {}
+        self._claims: dict[InputKey, Claim] = {}
+        self._grants: dict[InputKey, Grant] = {}
+        self._reserved: dict[str, Amount] = {}
+        self._short: set[str] = set()
+        """Budgets with inputs that have fewer workers than they request. Workers that become free
+        are theirs."""
+
+    def set_policy(self, policy: PolicySpec) -> None:
+        """Use this policy from now on."""
+        if policy == self._policy:
+            return
+        self._policy = policy
+        self._budgets = {one.name: one.budget() for one in policy.budgets}
+        # A recent grant may not be written yet. It counts in these budgets too.
+        self._claims = {
+            key: replace(self._priced(self._requests[key]), replicas=one.replicas, pods=one.pods)
+            for key, one in self._claims.items()
+        }
+        self._compute_reserved()
+        self._short = set(self._budgets)
+        self.outdated = True
+
+    def request(self, request: WorkerRequest) -> Grant:
+        """Record an input's request. Return its grant for now, which `reallocate` may change."""
+        key = request.claim.key
+        if self._requests.get(key) != request:
+            self._enter(key, request)
+        return self._grants[key]
+
+    def remove(self, key: InputKey) -> None:
+        """Remove a deleted input whose pods are gone."""
+        if key in self._claims:
+            claim = self._claims.pop(key)
+            self._book(claim, -1)
+            self.outdated |= not self._short.isdisjoint(claim.budgets)
+        self._requests.pop(key, None)
+        self._grants.pop(key, None)
+
+    def release(self, key: InputKey, remaining: WorkerRequest | None) -> None:
+        """Record that an input is deleted.
+
+        Args:
+            key: the input.
+            remaining: what still exists of it. None: nothing.
+        """
+        if remaining is None:
+            self.remove(key)
+            return
+        known = self._requests.get(key)
+        self.request(replace(remaining, labels=known.labels if known else None))
+
+    def reallocate(self) -> list[InputKey]:
+        """Divide the budgets among all claims. Return the inputs whose grant changed."""
+        self.outdated = False
+        limited = [one for one in self._claims.values() if one.budgets]
+        grants = allocate(self._budgets, limited)
+        grants |= {
+            key: full_grant(one.requested) for key, one in self._claims.items() if not one.budgets
+        }
+        changed = [key for key, grant in grants.items() if self._grants.get(key) != grant]
+        self._grants = grants
+        self._short = {
+            name
+            for one in limited
+            if grants[one.key].workers < one.requested
+            for name in one.budgets
+        }
+        self._claims = {key: _with_grant(one, grants[key]) for key, one in self._claims.items()}
+        self._compute_reserved()
+        return sorted(changed)
+
+    def usage(self) -> list[BudgetUsage]:
+        """Return how much of each budget is used, in the policy's order."""
+        inputs, requested = dict.fromkeys(self._budgets, 0), dict.fromkeys(self._budgets, 0)
+        for one in self._claims.values():
+            for name in one.budgets:
+                inputs[name] += 1
+                requested[name] += one.requested
+        return [
+            BudgetUsage(one, inputs[name], requested[name], self._reserved[name])
+            for name, one in self._budgets.items()
+        ]
+
+    def _enter(self, key: InputKey, request: WorkerRequest) -> None:
+        claim, before, last = self._priced(request), self._claims.get(key), self._grants.get(key)
+        if before is not None:
+            self._book(before, -1)
+            if request.scaling:
+                claim = replace(claim, pods=max(claim.pods, before.present))
+            if (before.budgets, before.worker_size) != (claim.budgets, claim.worker_size):
+                last = None  # It was granted from other budgets, or for workers of another size.
+        grant = self._grant(claim, last)
+        self._requests[key], self._grants[key] = request, grant
+        self._claims[key] = _with_grant(claim, grant)
+        self._book(self._claims[key], 1)
+
+    def _grant(self, claim: Claim, last: Grant | None) -> Grant:
+        more = max(0, claim.requested - claim.replicas)
+        if self._short.isdisjoint(claim.budgets) and self._has_room(claim, claim.present + more):
+            return full_grant(claim.requested)
+        self.outdated = True
+        known = last or full_grant(claim.replicas)
+        return replace(known, workers=min(claim.requested, known.workers))
+
+    def _has_room(self, claim: Claim, workers: int) -> bool:
+        """Return whether the workers fit beside those of the other claims.
+
+        The claim itself must not be booked at this moment.
+        """
+        return all(
+            taken + workers * part + more <= limit
+            for name in claim.budgets
+            for taken, part, more, limit in zip(
+                self._reserved[name],
+                claim.worker_size,
+                claim.excess,
+                self._budgets[name].limits,
+                strict=True,
+            )
+        )
+
+    def _priced(self, request: WorkerRequest) -> Claim:
+        """Return the request's claim with the policy's budgets and price."""
+        claim = request.claim
+        namespace = claim.key[0]
+        price = self._policy.stall_costs.get(request.accelerator, 1.0)
+        budgets = tuple(
+            one.name for one in self._policy.budgets if one.covers(namespace, request.labels)
+        )
+        return replace(claim, stall_cost=claim.stall_cost * price, budgets=budgets)
+
+    def _book(self, claim: Claim, sign: int) -> None:
+        for name, amount in present_amounts(claim.budgets, [claim]).items():
+            self._reserved[name] = add(self._reserved[name], amount, sign)
+
+    def _compute_reserved(self) -> None:
+        self._reserved = present_amounts(self._budgets, self._claims.values())
+
+
+def _with_grant(claim: Claim, grant: Grant) -> Claim:
+    """Count granted workers as present before their pods are: they are about to be created."""
+    if grant.workers <= claim.replicas:
+        return claim
+    more = grant.workers - claim.replicas
+    return replace(claim, replicas=grant.workers, pods=claim.pods + more)

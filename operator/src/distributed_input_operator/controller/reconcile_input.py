@@ -1,0 +1,79 @@
+"""One reconciliation of one input: observe, plan, apply, report. Repeating it changes nothing."""
+
+from __future__ import annotations
+
+import time
+
+from distributed_input_operator.budget.claim import InputKey
+from distributed_input_operator.controller import budgets, input_metrics
+from distributed_input_operator.controller.context import ControllerContext
+from distributed_input_operator.controller.observe import InvalidSpec, observe
+from distributed_input_operator.kube import events
+from distributed_input_operator.kube.api import ApiError
+from distributed_input_operator.kube.apply import apply, failure, write_status
+from distributed_input_operator.kube.owner import OwnerGone, correct
+from distributed_input_operator.kube.store import POLICY_KEY
+from distributed_input_operator.objects.snapshot import Snapshot
+from distributed_input_operator.reconcile.plan import QUIET_SECONDS, make_plan, plan_demand
+from distributed_input_operator.reconcile.status import input_status, invalid_status
+
+
+async def reconcile(context: ControllerContext, key: InputKey) -> float | None:
+    """Bring the cluster closer to an input's spec, or apply the cluster's policy.
+
+    Returns:
+        Seconds until the next reconciliation. None: the input is deleted.
+
+    Raises:
+        ApiError: a retry may succeed.
+    """
+    if key == POLICY_KEY:
+        return await budgets.reconcile_policy(context)
+    now = time.time()
+    try:
+        snapshot = await observe(context, key)
+        if snapshot is not None:
+            return await _reconcile(context, key, snapshot, now)
+    except InvalidSpec as error:
+        return await _report_invalid(context, key, str(error), now)
+    except OwnerGone as gone:
+        correct(context.store, key, gone)
+        return 0.0
+    context.forget(key)
+    input_metrics.remove_input(key)
+    context.ledger.release(key, budgets.remaining_request(context.store, key))
+    return None
+
+
+async def _reconcile(
+    context: ControllerContext, key: InputKey, snapshot: Snapshot, now: float
+) -> float:
+    demand = plan_demand(snapshot, now)
+    plan = make_plan(snapshot, demand, context.ledger.request(demand.request))
+    state = plan.decision.state if plan.decision else None
+    context.set_autoscaling_state(key, snapshot.resource.metadata.uid or "", state)
+    blocking = [one for one in snapshot.missing if one.passing]
+    # Without the input's own token, its pods would start with a token that is about to be deleted.
+    failed = [] if blocking else await apply(context.api, context.store, snapshot, plan)
+    status = input_status(snapshot, plan, map(failure, failed), now)
+    if status is not None:
+        await write_status(context.api, context.store, *key, status)
+        await events.report_limit(context.api, snapshot, status, now)
+    if blocking:
+        raise ApiError(0, blocking[0].reason, blocking[0].message)
+    input_metrics.set_input(key, snapshot, plan)
+    for one in failed:
+        if one.retryable:
+            raise one
+    return plan.interval
+
+
+async def _report_invalid(
+    context: ControllerContext, key: InputKey, message: str, now: float
+) -> float:
+    stored = context.store.input(key) or {}
+    generation = stored["metadata"]["generation"]
+    status = invalid_status(stored.get("status") or {}, generation, message, now)
+    if status is not None:
+        await write_status(context.api, context.store, *key, status)
+    return QUIET_SECONDS

@@ -1,0 +1,154 @@
+"""Injection of the sidecar into a pod or a pod template.
+
+Injection is idempotent: what is already present stays. The API server may call the webhook again
+after others have changed the pod, and a pod may have been injected offline before.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from distributed_input.api import names
+from distributed_input.api.resource.input import DistributedInput
+from distributed_input_operator.injection.rank import trainer_rank
+from distributed_input_operator.injection.sidecar import (
+    RUN_MOUNT,
+    free_port,
+    rank_env,
+    sidecar_container,
+    sidecar_volumes,
+)
+from distributed_input_operator.injection.trainer_pod import (
+    Manifest,
+    TrainerRank,
+    labels_of,
+    requested_inputs,
+)
+from distributed_input_operator.objects.matching import contains
+from distributed_input_operator.objects.tf_data_service import tf_data_service_env
+
+FindInput = Callable[[str], DistributedInput]
+"""Returns the input with a name. Raises RefusedError if there is none."""
+
+
+def requests_sidecar(pod: Manifest) -> bool:
+    """Whether a pod or a pod template has the label that requests the sidecar."""
+    return labels_of(pod).get(names.INJECT_LABEL) == "true"
+
+
+def inject(
+    pod: Manifest, owners: Mapping[str, Manifest], find: FindInput, image: str
+) -> dict[str, Any]:
+    """Return a copy of a pod with the sidecar.
+
+    A pod that reads no input, such as TF_CONFIG's ps, gets only an annotation.
+
+    Args:
+        pod: a pod that is being created, or a pod template: `metadata` and `spec`.
+        owners: the pod's owners by kind; see `rank.trainer_rank`.
+        find: returns the input with a name.
+        image: default image of the sidecar.
+
+    Raises:
+        RefusedError: injection is not possible. The message says what to change.
+    """
+    inputs = [find(name) for name in requested_inputs(pod)]
+    rank = trainer_rank(pod, owners)
+    result = copy.deepcopy(dict(pod))
+    if rank is not None:
+        _add_sidecar(result["spec"], inputs, rank, image)
+        reads = {names.reads_label(one.metadata.name): "true" for one in inputs}
+        result["metadata"]["labels"] = {**labels_of(pod), **reads}
+    result["metadata"]["annotations"] = {
+        **(result["metadata"].get("annotations") or {}),
+        names.INJECTED_ANNOTATION: _report(inputs, rank),
+    }
+    return result
+
+
+def json_patch(before: Manifest, after: Manifest) -> list[dict[str, Any]]:
+    """Return the JSON patch (RFC 6902) between a pod and its injected copy.
+
+    The patch is empty if both are equal. It replaces whole fields of metadata and spec, which is
+    safe because the API server applies it to exactly the object that it sent.
+    """
+    return [
+        {"op": "add", "path": f"/{part}/{key}", "value": value}
+        for part in ("metadata", "spec")
+        for key, value in after[part].items()
+        if before[part].get(key) != value
+    ]
+
+
+def host_network_warnings(pod: Manifest, find: FindInput) -> list[str]:
+    """Return warnings about a pod on the host's network, which kubectl shows to the user.
+
+    The problems depend on the cluster, so they are not a reason to refuse the pod.
+
+    Raises:
+        RefusedError: from `find`.
+    """
+    spec = pod["spec"]
+    if not spec.get("hostNetwork"):
+        return []
+    found = []
+    if spec.get("dnsPolicy", "ClusterFirst") in ("ClusterFirst", "Default"):
+        found.append(
+            "spec.hostNetwork: the sidecar cannot resolve the name of its dispatcher: set "
+            "spec.dnsPolicy: ClusterFirstWithHostNet"
+        )
+    restricted = [name for name in requested_inputs(pod) if find(name).spec.network_policy]
+    if restricted:
+        found.append(
+            "spec.hostNetwork: if the cluster enforces NetworkPolicies, they block the sidecar, "
+            "because it uses the node's address: set spec.networkPolicy: false in DistributedInput "
+            f"{', '.join(restricted)}"
+        )
+    return found
+
+
+def _add_sidecar(
+    spec: dict[str, Any], inputs: Sequence[DistributedInput], rank: TrainerRank, image: str
+) -> None:
+    runs_as_root = (spec.get("securityContext") or {}).get("runAsUser") == 0
+    user = names.USER_ID if runs_as_root else None
+    sidecar = sidecar_container(inputs, image, user, free_port({"spec": spec}))
+    sidecar["env"] = rank_env(rank)
+    spec["initContainers"] = _with(spec.get("initContainers"), sidecar)
+    for volume in sidecar_volumes(inputs):
+        spec["volumes"] = _with(spec.get("volumes"), volume)
+    env = [
+        {"name": names.DIR_ENV, "value": names.RUN_DIR},
+        {"name": names.NAMES_ENV, "value": ",".join(one.metadata.name for one in inputs)},
+        *rank_env(rank),
+        *tf_data_service_env(inputs),
+    ]
+    for container in spec["containers"]:
+        container["volumeMounts"] = _with(container.get("volumeMounts"), RUN_MOUNT)
+        for one in env:
+            container["env"] = _with(container.get("env"), one)
+
+
+def _with(items: Sequence[Mapping[str, Any]] | None, added: Mapping[str, Any]) -> list[Any]:
+    """Return a list with one more object, or with the object of the same name replaced.
+
+    An object of the same name stays if it already has all fields of `added`.
+    """
+    result = list(items or ())
+    key = "mountPath" if "mountPath" in added else "name"
+    for place, one in enumerate(result):
+        if one.get(key) == added[key]:
+            result[place] = one if contains(one, added) else copy.deepcopy(dict(added))
+            return result
+    return [*result, copy.deepcopy(dict(added))]
+
+
+def _report(inputs: Sequence[DistributedInput], rank: TrainerRank | None) -> str:
+    """Return the annotation that describes what was injected."""
+    if rank is None:
+        return json.dumps({"inputs": [], "because": "TF_CONFIG's task reads no input"})
+    served = [one.metadata.name for one in inputs]
+    return json.dumps({"inputs": served, "consumers": rank.count, "knownBy": rank.source})

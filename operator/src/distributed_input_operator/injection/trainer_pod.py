@@ -1,0 +1,127 @@
+"""Access to the labels, annotations and environment variables of a trainer pod."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from distributed_input.api import names
+
+Manifest = Mapping[str, Any]
+"""A Kubernetes object as JSON."""
+EnvValue = dict[str, Any]
+"""An environment variable without its name: {"value": …} or {"valueFrom": …}."""
+
+RANK_REMEDY = (
+    "set the annotations "
+    f'{names.CONSUMERS_ANNOTATION}: "N" and, if N > 1, {names.CONSUMER_INDEX_ANNOTATION}: "I", or '
+    "use an Indexed Job, a JobSet, a StatefulSet or TF_CONFIG"
+)
+
+
+class RefusedError(ValueError):
+    """A pod cannot get the sidecar that it requests. The message says what to change."""
+
+
+@dataclass(frozen=True)
+class TrainerRank:
+    """The index of a trainer, and the number of trainers."""
+
+    index: EnvValue
+    """A number from 0, or a reference to the field of the pod that has it."""
+    count: int | None
+    """None if it is unknown."""
+    source: str
+    """Where index and count come from, for messages."""
+
+
+def requested_inputs(pod: Manifest) -> tuple[str, ...]:
+    """Return the names of the inputs that the pod requests, without duplicates, in its order.
+
+    Raises:
+        RefusedError: the annotation is missing or has no name.
+    """
+    text = annotations_of(pod).get(names.INPUTS_ANNOTATION, "")
+    found = tuple(dict.fromkeys(name for part in text.split(",") if (name := part.strip())))
+    if not found:
+        raise RefusedError(
+            f"label {names.INJECT_LABEL} requests the sidecar, but no input is named: add "
+            f"annotation {names.INPUTS_ANNOTATION}: NAME[,NAME…]"
+        )
+    return found
+
+
+def labels_of(manifest: Manifest) -> Mapping[str, str]:
+    """Return the labels of an object."""
+    return manifest["metadata"].get("labels") or {}
+
+
+def annotations_of(manifest: Manifest) -> Mapping[str, str]:
+    """Return the annotations of an object."""
+    return manifest["metadata"].get("annotations") or {}
+
+
+def controller(manifest: Manifest) -> dict[str, Any] | None:
+    """Return the owner reference of an object's controller, or None if it has none."""
+    owners = manifest["metadata"].get("ownerReferences") or ()
+    return next((dict(one) for one in owners if one.get("controller")), None)
+
+
+def env(pod: Manifest, name: str) -> EnvValue | None:
+    """Return a variable of the first container that has it, or None."""
+    for container in pod["spec"].get("containers") or ():
+        for one in container.get("env") or ():
+            if one["name"] == name and "valueFrom" in one:
+                return {"valueFrom": one["valueFrom"]}
+            if one["name"] == name:
+                return {"value": one.get("value", "")}  # the API server omits an empty value
+    return None
+
+
+def env_text(pod: Manifest, name: str) -> str:
+    """Return the literal value of a variable, or "" if it has none."""
+    return str((env(pod, name) or {}).get("value", ""))
+
+
+def annotated_number(pod: Manifest, annotation: str, minimum: int) -> int | None:
+    """Return the integer in an annotation, or None without the annotation.
+
+    Raises:
+        RefusedError: the annotation is not an integer of at least `minimum`.
+    """
+    text = annotations_of(pod).get(annotation)
+    if text is None:
+        return None
+    value = parse_number(text, f"annotation {annotation}")
+    if value < minimum:
+        raise RefusedError(
+            f"annotation {annotation}: {text!r} is less than {minimum}: use an integer of at least "
+            f"{minimum}"
+        )
+    return value
+
+
+def parse_number(text: str, name: str) -> int:
+    """Return a non-negative integer. Raises RefusedError, with `name` in its message."""
+    if not (text.strip().isascii() and text.strip().isdecimal()):
+        raise RefusedError(
+            f"{name}: {text!r} is not a non-negative integer: use a number such as 2"
+        )
+    return int(text)
+
+
+def literal(value: int) -> EnvValue:
+    """Return an environment variable with a number as its value."""
+    return {"value": str(value)}
+
+
+def metadata_reference(part: str, key: str) -> EnvValue:
+    """Return an environment variable that Kubernetes sets from the pod's metadata.
+
+    Args:
+        part: labels or annotations.
+        key: of the label or annotation.
+    """
+    field = {"apiVersion": "v1", "fieldPath": f"metadata.{part}['{key}']"}
+    return {"valueFrom": {"fieldRef": field}}

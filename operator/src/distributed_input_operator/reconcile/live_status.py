@@ -1,0 +1,73 @@
+"""The part of the status that changes all the time: rounded, and not written more often than read.
+
+It is for people. A value that changes within its rounding, or too soon, is not worth a write.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from distributed_input.api import timestamps
+from distributed_input.api.resource.status import AutoscalingStatus, LiveStatus, Status
+from distributed_input_operator.autoscaling.demand import recommended_workers
+from distributed_input_operator.autoscaling.rates import Measurement
+from distributed_input_operator.reconcile.conditions import LIMITED
+
+WRITE_SECONDS = 30.0
+"""Minimum seconds between two writes of values that change all the time."""
+
+
+def live_status(
+    before: LiveStatus | None, measurement: Measurement | None, parallelism: int, now: float
+) -> dict[str, Any] | None:
+    """Return `status.live`: as before if no value changed, None if there are no consumers.
+
+    Args:
+        before: `status.live` as it was last written.
+        measurement: the input's rates. None: unknown, so the written values stay.
+        parallelism: rows that one worker computes at the same time.
+        now: seconds since 1970.
+    """
+    old = before.model_dump(by_alias=True) if before else None
+    if measurement is None:
+        return old
+    if measurement.consumers == 0:
+        return None
+    values = {
+        "consumers": measurement.consumers,
+        "epoch": measurement.epoch,
+        "rowsPerSecond": round_rate(measurement.rows_per_second),
+        "stall": f"{round(100 * measurement.stall)}%",
+        "recommendedWorkers": recommended_workers(measurement, parallelism) or 0,
+    }
+    if old and all(old[key] == value for key, value in values.items()):
+        return old
+    return {**values, "observedAt": timestamps.to_text(now)}
+
+
+def should_write(before: Status, after: Status, now: float) -> bool:
+    """Return whether to write `after`.
+
+    Lasting changes are written at once. Others wait until WRITE_SECONDS after the last write.
+    """
+    if after == before:
+        return False
+    written = timestamps.to_seconds(before.live.observed_at) if before.live else None
+    recent = written is not None and now - written < WRITE_SECONDS
+    return not recent or _lasting(after) != _lasting(before)
+
+
+def _lasting(status: Status) -> Status:
+    """Return the status without rates, and without what autoscaling derives from them."""
+    lasting = [one for one in status.conditions if one.type != LIMITED]
+    scaling = status.autoscaling and AutoscalingStatus(desired=status.autoscaling.desired)
+    return status.model_copy(update={"live": None, "conditions": lasting, "autoscaling": scaling})
+
+
+def round_rate(rate: float) -> int:
+    """Round to two significant digits: the third changes all the time."""
+    if rate < 1:
+        return round(rate)
+    digits = 1 - math.floor(math.log10(rate))
+    return int(round(rate, min(digits, 0)))

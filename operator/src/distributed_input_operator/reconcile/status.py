@@ -1,0 +1,111 @@
+"""The status of an input. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from distributed_input.api import names, timestamps
+from distributed_input.api.resource.status import Status
+from distributed_input_operator.autoscaling.decision import AutoscalingState
+from distributed_input_operator.objects.snapshot import Failure, Snapshot
+from distributed_input_operator.objects.tf_data_service import tf_data_service_address
+from distributed_input_operator.objects.worker import parallelism
+from distributed_input_operator.reconcile.conditions import (
+    READY,
+    Finding,
+    conditions,
+    findings,
+    ready_workers,
+)
+from distributed_input_operator.reconcile.live_status import live_status, should_write
+from distributed_input_operator.reconcile.plan import Plan
+
+
+def input_status(
+    snapshot: Snapshot, plan: Plan, failures: Iterable[Failure], now: float
+) -> dict[str, Any] | None:
+    """Return the status to write. None: the last one is still right.
+
+    Values that change all the time are written at most every 30 s.
+
+    Args:
+        snapshot: the input as it was before the plan.
+        plan: what the operator wrote.
+        failures: what the API server refused.
+        now: seconds since 1970.
+    """
+    resource, before = snapshot.resource, snapshot.status
+    generation = resource.metadata.generation or 0
+    found = findings(snapshot, plan.grant, plan.decision, [*snapshot.missing, *failures])
+    ready = ready_workers(snapshot)
+    name = snapshot.name
+    state = plan.decision.state if plan.decision else None
+    workers = snapshot.live("Deployment", names.worker(name)).get("status") or {}
+    status: dict[str, Any] = {
+        "observedGeneration": generation,
+        "conditions": [
+            one.model_dump(by_alias=True)
+            for one in conditions(found, before.conditions, generation, timestamps.to_text(now))
+        ],
+        "selector": ",".join(
+            f"{key}={value}" for key, value in names.selector(name, names.WORKER).items()
+        ),
+        "workers": {
+            "desired": plan.desired,
+            "asked": plan.requested,
+            "replicas": int(workers.get("replicas", 0)),
+            "ready": ready,
+            "summary": f"{ready}/{plan.desired}",
+        },
+        "dispatcher": {"address": names.address(name)},
+        "tfDataService": {"address": address}
+        if (address := tf_data_service_address(resource))
+        else None,
+        "live": live_status(before.live, snapshot.measured, parallelism(resource), now),
+        "autoscaling": _autoscaling(state),
+    }
+    status = {key: value for key, value in status.items() if value is not None}
+    if not should_write(before, Status.model_validate(status), now):
+        return None
+    if snapshot.measured and "live" in status:
+        status["live"] = {**status["live"], "observedAt": timestamps.to_text(now)}
+    return status
+
+
+def invalid_status(
+    before: Mapping[str, Any], generation: int, message: str, now: float
+) -> dict[str, Any] | None:
+    """Return the status of an input whose spec is invalid. None: the last one is still right.
+
+    What runs continues as it is.
+
+    Args:
+        before: the status as it was last written.
+        generation: the spec's generation.
+        message: what the user has to change.
+        now: seconds since 1970.
+    """
+    old = Status.model_validate(before)
+    found = [Finding(READY, False, "InvalidSpec", message)]
+    kept = {key: before[key] for key in ("selector", "workers", "dispatcher") if key in before}
+    status = {
+        **kept,
+        "observedGeneration": generation,
+        "conditions": [
+            one.model_dump(by_alias=True)
+            for one in conditions(found, old.conditions, generation, timestamps.to_text(now))
+        ],
+    }
+    return None if Status.model_validate(status) == old else status
+
+
+def _autoscaling(state: AutoscalingState | None) -> dict[str, Any] | None:
+    if state is None:
+        return None
+    status: dict[str, Any] = {"desired": state.desired}
+    if state.fewer_since is not None:
+        status |= {"fewerSince": timestamps.to_text(state.fewer_since), "fewer": state.fewer}
+    if state.idle_since is not None:
+        status["idleSince"] = timestamps.to_text(state.idle_since)
+    return status

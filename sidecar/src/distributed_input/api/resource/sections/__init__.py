@@ -1,0 +1,1 @@
+"""The sections of a DistributedInput's spec, one model per section."""

@@ -1,0 +1,87 @@
+"""Units and epoch ends that arrived from sidecars and were not read yet."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import Protocol
+
+from distributed_input.api.proto import trainer_pb2
+from distributed_input.client.ring import Batch, SlotOwner
+
+
+class UnitSource(SlotOwner, Protocol):
+    """The connection that a unit arrived on: it reads and releases the unit's slot."""
+
+    def batch(self, unit: trainer_pb2.Unit) -> Batch:
+        """Return the unit as views of shared memory."""
+
+
+@dataclass(frozen=True)
+class ReceivedUnit:
+    """A unit and the connection that it arrived on."""
+
+    source: UnitSource
+    unit: trainer_pb2.Unit
+
+
+class BatchQueue:
+    """Units and epoch ends, in the order in which they arrived.
+
+    A unit leaves the queue once: it is returned by `pop`, or its slot is released.
+    """
+
+    def __init__(self) -> None:
+        self._items: deque[tuple[UnitSource, trainer_pb2.Unit | trainer_pb2.EpochEnd]] = deque()
+
+    def __bool__(self) -> bool:
+        return bool(self._items)
+
+    def add(self, source: UnitSource, message: trainer_pb2.FromSidecar) -> None:
+        """Append the units or the epoch end of a message; ignore other messages."""
+        kind = message.WhichOneof("message")
+        if kind == "unit":
+            self._items.append((source, message.unit))
+        elif kind == "units":
+            self._items.extend((source, unit) for unit in message.units.units)
+        elif kind == "end":
+            self._items.append((source, message.end))
+
+    def pop(self, generation: int) -> ReceivedUnit | trainer_pb2.EpochEnd | None:
+        """Return the oldest unit or end of this generation, or None if there is none.
+
+        Older items of other generations are dropped: their slots are released.
+        """
+        while self._items:
+            source, item = self._items.popleft()
+            if item.generation != generation:
+                _release(source, item)
+            elif isinstance(item, trainer_pb2.EpochEnd):
+                return item
+            else:
+                return ReceivedUnit(source, item)
+        return None
+
+    def units(self) -> list[trainer_pb2.Unit]:
+        """Return the queued units."""
+        return [item for _, item in self._items if isinstance(item, trainer_pb2.Unit)]
+
+    def keep_only(self, generation: int) -> None:
+        """Drop the items of other generations and release their slots."""
+        items, self._items = self._items, deque()
+        for source, item in items:
+            if item.generation == generation:
+                self._items.append((source, item))
+            else:
+                _release(source, item)
+
+    def clear(self) -> None:
+        """Drop all items and release their slots."""
+        items, self._items = self._items, deque()
+        for source, item in items:
+            _release(source, item)
+
+
+def _release(source: UnitSource, item: trainer_pb2.Unit | trainer_pb2.EpochEnd) -> None:
+    if isinstance(item, trainer_pb2.Unit):
+        source.release(item.slot)

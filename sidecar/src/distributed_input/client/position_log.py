@@ -1,0 +1,75 @@
+"""Positions of the running epoch, by the number of units that the loop has consumed.
+
+TensorFlow prefetches, so the newest position that the sidecar sent is ahead of the training loop.
+A checkpoint needs the position behind the last unit that the loop has consumed.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from distributed_input.api.errors import PositionError
+from distributed_input.api.proto import trainer_pb2
+
+HISTORY_STEPS = 4096  # more steps than any prefetch runs ahead
+
+
+class PositionLog:
+    """The positions behind the most recent steps of one epoch.
+
+    Args:
+        limit: the number of positions to keep.
+    """
+
+    def __init__(self, limit: int = HISTORY_STEPS) -> None:
+        self._limit = limit
+        # Serialized: a message would keep the whole packet that contained it.
+        self._entries: deque[tuple[int, bytes]] = deque(maxlen=limit)
+
+    def restart(self, position: trainer_pb2.Position | None) -> None:
+        """Forget all positions; `position`, if any, is that of the next epoch's start."""
+        self._entries.clear()
+        if position is not None:
+            self.append(0, position)
+
+    def append(self, units: int, position: trainer_pb2.Position) -> None:
+        """Save the position behind `units` units, more than were saved before."""
+        self._entries.append((units, position.SerializeToString()))
+
+    def at(
+        self, units: int, units_per_step: int, epoch_start: trainer_pb2.Position
+    ) -> trainer_pb2.Position:
+        """Return the position behind `units` units, as a new message.
+
+        It is the newest position saved at or before that count, advanced by the units since.
+
+        Args:
+            units: the number of units consumed in this epoch.
+            units_per_step: the number of units in one step.
+            epoch_start: the position at the start of the epoch, for a log without positions.
+
+        Raises:
+            PositionError: the position is older than the log.
+        """
+        for saved_units, data in reversed(self._entries):
+            if saved_units <= units:
+                position = trainer_pb2.Position.FromString(data)
+                break
+        else:
+            # A log that starts with the first step has lost nothing.
+            if self._entries and self._entries[0][0] > units_per_step:
+                raise PositionError(
+                    f"the loop is more than {self._limit} steps behind the prefetched batches: "
+                    "prefetch fewer batches"
+                )
+            saved_units, position = 0, trainer_pb2.Position()
+            position.CopyFrom(epoch_start)
+        advance(position, units - saved_units, units_per_step)
+        return position
+
+
+def advance(position: trainer_pb2.Position, units: int, units_per_step: int) -> None:
+    """Move `position` forward by `units` units, in place."""
+    if units:
+        steps, position.extra_units = divmod(position.extra_units + units, units_per_step)
+        position.step += steps

@@ -1,0 +1,88 @@
+"""The sidecar's shared memory, mapped read-only: a batch is a set of views into it, not a copy.
+
+A `_Slot` object owns the slot of each batch. Every array made from the batch keeps its `_Slot`
+alive, and the last reference releases the slot. TensorFlow drops its reference to the memory when
+the tensor is freed. `_Slot` implements `__array_interface__` and is not an ndarray subclass:
+`np.asarray` collapses views of a subclass, so the slot would be released while tensors read it.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distributed_input.api.proto import trainer_pb2
+
+
+class SlotOwner(Protocol):
+    """The object that returns slots to the sidecar."""
+
+    def release(self, slot: int) -> None:
+        """Return a slot to the sidecar, from any thread and without a lock."""
+
+
+@dataclass(frozen=True)
+class Batch:
+    """One unit in shared memory: the rows that one replica gets in one step.
+
+    Attributes:
+        rows: the number of rows.
+        buffers: one 1-D, read-only uint8 array for each column of the row spec.
+    """
+
+    rows: int
+    buffers: list[NDArray[np.uint8]]
+
+
+class _Slot:
+    """The owner of one slot: releases it when nothing refers to it any more."""
+
+    __slots__ = ("__array_interface__", "_owner", "_slot")
+
+    def __init__(self, owner: SlotOwner, slot: int, address: int, size: int) -> None:
+        self._owner = owner
+        self._slot = slot
+        self.__array_interface__ = {
+            "data": (address, True),  # read-only
+            "shape": (size,),
+            "typestr": "|u1",
+            "version": 3,
+        }
+
+    def __del__(self) -> None:
+        self._owner.release(self._slot)
+
+
+class Ring:
+    """A read-only mapping of the ring file, so that a trainer cannot damage it.
+
+    Attributes:
+        address: the address of the ring in this process.
+    """
+
+    def __init__(self, path: Path, size: int) -> None:
+        fd = os.open(path, os.O_RDONLY)
+        try:
+            self._map = mmap.mmap(fd, size, prot=mmap.PROT_READ)
+        finally:
+            os.close(fd)
+        self._memory = np.frombuffer(self._map, np.uint8)
+        self.address: int = self._memory.__array_interface__["data"][0]
+
+    def batch(self, unit: trainer_pb2.Unit, owner: SlotOwner) -> Batch:
+        """Return the unit as views of the ring.
+
+        The views share one reference to `owner`, which must keep this ring alive.
+        """
+        spans = list(zip(unit.offsets, unit.sizes, strict=True))
+        end = max((offset + size for offset, size in spans), default=unit.slot)
+        size = max(0, end - unit.slot)
+        whole = np.asarray(_Slot(owner, unit.slot, self.address + unit.slot, size))
+        starts = [(offset - unit.slot, size) for offset, size in spans]
+        return Batch(unit.rows, [whole[start : start + size] for start, size in starts])

@@ -1,0 +1,240 @@
+"""The connection life cycle of one reader: connect, handshake, open the job, reconnect, close.
+
+A session outlives its sidecar. When the channel ends, `connect` waits for the next sidecar process
+in the same folder, and `open_job` opens the same job there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+from distributed_input.api.errors import (
+    ConfigError,
+    DistributedInputError,
+    UnavailableError,
+    from_kind,
+)
+from distributed_input.api.proto import trainer_pb2, types_pb2
+from distributed_input.api.protocol import PROTOCOL, check_protocol
+from distributed_input.client.channel import Channel, SidecarDisconnected
+from distributed_input.client.epoch_state import without_traceback
+from distributed_input.client.progress import WaitMeter
+
+_CONNECT_SECONDS = 5.0
+_RETRY_SECONDS = 0.05
+_POLL_SECONDS = 2.0
+_GRACE_SECONDS = 30.0  # beyond the sidecar's own deadline, whose error message has the details
+
+
+class SidecarSession:
+    """The current channel to a sidecar, and the handshake that every new sidecar gets.
+
+    The reader serializes calls. Only `start`, `report` and `shutdown` may come from another thread.
+
+    Attributes:
+        job: the name of the job; empty: the input's own job.
+        timeout: seconds to wait for a sidecar.
+        channel: the current connection.
+        welcome: the sidecar's answer to the handshake.
+        opened: the sidecar's answer to the opened job.
+        generation: of the epoch that was started last; 0 before the first.
+        meter: the waits of this connection.
+        error: the error of a closed session; None while it is open.
+    """
+
+    channel: Channel
+    welcome: trainer_pb2.Welcome
+
+    def __init__(self, folder: Path, input_name: str, timeout: float, job: str = "") -> None:
+        self._folder = folder
+        self._input_name = input_name
+        self.job = job
+        self.timeout = timeout
+        self.opened = trainer_pb2.Opened()
+        self.generation = 0
+        self.meter = WaitMeter()
+        self.error: DistributedInputError | None = None
+        self._open_request: trainer_pb2.Open | None = None
+        self._dataset = b""
+        self._opened_channel: Channel | None = None  # the channel on which the job is open
+
+    # Connecting.
+
+    def connect(self, timeout: float) -> None:
+        """Connect to a sidecar and exchange Hello and Welcome.
+
+        Args:
+            timeout: seconds to retry.
+
+        Raises:
+            UnavailableError: no sidecar answered in time.
+            DistributedInputError: the sidecar rejected the connection, or the session is closed.
+        """
+        deadline = time.monotonic() + timeout
+        while True:
+            self.check_open()
+            try:
+                self._handshake(deadline)
+                return
+            except (UnavailableError, SidecarDisconnected, FileNotFoundError) as error:
+                if time.monotonic() > deadline:
+                    raise UnavailableError(
+                        f"no sidecar at {self._folder} for {timeout:.0f} s ({error}): start the "
+                        "trainer with `distributed-input run FILE -- COMMAND`, or label its pod "
+                        'distributed-input.dev/inject: "true"'
+                    ) from error
+                time.sleep(_RETRY_SECONDS)
+
+    def _handshake(self, deadline: float) -> None:
+        channel = Channel(self._folder, _CONNECT_SECONDS)
+        hello = trainer_pb2.Hello(protocol=PROTOCOL, input=self._input_name, job=self.job)
+        channel.send(hello=hello)
+        self.channel = channel
+        # A `close` before this line could not shut down the new channel.
+        self.check_open()
+        welcome = self.receive(deadline).welcome
+        check_protocol(welcome.protocol, "the sidecar")
+        if welcome.job != self.job:
+            # An older sidecar would serve the input's own job instead.
+            raise ConfigError(
+                f"the sidecar does not support jobs, so job {self.job!r} of input {welcome.input} "
+                "cannot be read: upgrade the sidecar's image"
+            )
+        channel.map_ring(welcome.ring_file, welcome.ring_bytes)
+        self.welcome = welcome
+
+    def define_job(self, draft: types_pb2.Job, dataset: bytes, replicas: int) -> None:
+        """Set the job that `open_job` opens, on this sidecar and on later ones.
+
+        Args:
+            draft: the job's definition.
+            dataset: a serialized GraphDataset, or empty if the resource names the dataset.
+            replicas: the number of units in each step of this trainer.
+        """
+        request = trainer_pb2.Open(draft=draft, replicas=replicas)
+        if dataset:
+            request.dataset_id = hashlib.sha256(dataset).hexdigest()
+            request.draft.dataset_id = request.dataset_id
+        self._open_request, self._dataset = request, dataset
+
+    def open_job(self) -> None:
+        """Open the job on the current channel and wait for the answer.
+
+        Raises:
+            SidecarDisconnected: the channel ended.
+            DistributedInputError: the sidecar rejected the job, or did not answer in time.
+        """
+        assert self._open_request is not None
+        request = trainer_pb2.Open()
+        request.CopyFrom(self._open_request)
+        if self._dataset:
+            request.dataset_file = f"dataset-{uuid.uuid4().hex}"
+            self.channel.write_file(request.dataset_file, self._dataset)
+        self.channel.send(open=request)
+        deadline = self.answer_deadline()
+        while True:
+            message = self.receive(deadline)
+            if message.WhichOneof("message") == "opened":
+                self.opened = message.opened
+                return
+
+    def mark_open(self) -> None:
+        """Let epochs start on the current channel."""
+        self._opened_channel = self.channel
+
+    @property
+    def is_open(self) -> bool:
+        """Whether epochs can start on the current channel."""
+        return self._opened_channel is self.channel
+
+    # Messages.
+
+    def start(self, epoch: trainer_pb2.StartEpoch) -> None:
+        """Start an epoch, or record its generation for the sidecar that is being connected to."""
+        self.generation = epoch.generation
+        if self.is_open:
+            try:
+                self.channel.send(start=epoch)
+            except SidecarDisconnected:
+                pass  # the next sidecar gets the epoch when it takes over
+
+    def resume(self, epoch: trainer_pb2.StartEpoch) -> None:
+        """Start a running epoch on a new sidecar, and let later epochs start there.
+
+        Raises:
+            SidecarDisconnected: the new channel ended as well.
+        """
+        self.generation = epoch.generation
+        self.channel.send(start=epoch)
+        self.mark_open()
+
+    def answer_deadline(self) -> float:
+        """Return the monotonic time at which a sidecar that sends nothing has failed."""
+        return time.monotonic() + self.welcome.timeout_seconds + _GRACE_SECONDS
+
+    def receive(self, deadline: float) -> trainer_pb2.FromSidecar:
+        """Return the next message that is not about waiting.
+
+        The deadline moves when the sidecar reports what it waits for: it has its own deadline.
+
+        Args:
+            deadline: a monotonic time.
+
+        Raises:
+            UnavailableError: no message arrived by the deadline.
+            SidecarDisconnected: the channel ended.
+            DistributedInputError: the sidecar reported a failure.
+        """
+        seconds = deadline - time.monotonic()
+        while True:
+            message = self.channel.receive(_POLL_SECONDS)
+            if message is None:
+                if time.monotonic() > deadline:
+                    raise UnavailableError(
+                        f"the sidecar at {self._folder} sent nothing in time: check whether it is "
+                        "stopped or has no CPU time, and see its log"
+                    )
+                self.channel.send(progress=self.meter.waiting(self.generation))
+                continue
+            self.check_failure(message)
+            if message.WhichOneof("message") not in ("failure", "waiting"):
+                return message
+            deadline = time.monotonic() + seconds
+
+    def check_failure(self, message: trainer_pb2.FromSidecar) -> None:
+        """Raise the failure in a message, unless it belongs to an epoch that is not being read."""
+        if not message.HasField("failure"):
+            return
+        failure = message.failure
+        if failure.generation in (0, self.generation):
+            raise from_kind(failure.kind, failure.message)
+
+    def drain(self) -> Iterator[trainer_pb2.FromSidecar]:
+        """Yield the messages that arrived before the channel ended."""
+        return self.channel.drain()
+
+    def report(self, generation: int, units: int) -> None:
+        """Report to the sidecar that it delivered `units` units of `generation`."""
+        try:
+            self.channel.send(progress=self.meter.report(generation, units))
+        except SidecarDisconnected:
+            pass
+
+    # Closing.
+
+    def check_open(self) -> None:
+        """Raise the error with which the session was closed, if it was."""
+        if self.error is not None:
+            raise without_traceback(self.error)
+
+    def shutdown(self) -> None:
+        """Stop reading, and wake a thread that waits in `receive`."""
+        self.channel.shutdown()
+
+    def drop_unread(self) -> None:
+        """After `shutdown`: release the batches that arrived and were not read."""
+        self.channel.drop_unread()

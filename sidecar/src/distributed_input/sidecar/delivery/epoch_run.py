@@ -1,0 +1,254 @@
+"""One pass of a trainer over its share of an epoch.
+
+A thread copies the rows of each step into units and sends them to the trainer, in the order that
+`assignment` defines. The number of slots and the socket limit how far it runs ahead of the trainer.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from distributed_input.api.errors import DistributedInputError
+from distributed_input.api.proto import dispatcher_pb2, trainer_pb2, types_pb2
+from distributed_input.assignment.share import Share
+from distributed_input.runtime import logs
+from distributed_input.sidecar.delivery.failures import failure_message
+from distributed_input.sidecar.delivery.outbox import UnitOutbox
+from distributed_input.sidecar.delivery.slot_allocation import SlotAllocation
+from distributed_input.sidecar.delivery.slot_pool import SlotPool
+from distributed_input.sidecar.delivery.unit_writer import UnitWriter
+from distributed_input.sidecar.errors import Cancelled, internal_error
+from distributed_input.sidecar.steps import resume
+from distributed_input.sidecar.steps.epoch_reader import EpochReader
+from distributed_input.sidecar.steps.epoch_steps import EpochSteps
+from distributed_input.sidecar.steps.row_source import RowSource
+
+_log = logs.get("sidecar.epoch")
+_PUBLISH_SECONDS = 2.0  # longest wait for a dispatcher that is away
+_POSITION_SECONDS = 0.02  # between positions sent; an older one only makes a replay longer
+
+
+@dataclass(frozen=True)
+class EpochRequest:
+    """The epoch that a trainer starts.
+
+    Attributes:
+        epoch: index of the epoch.
+        generation: number of the trainer's iterator, which all units carry.
+        position: where to resume, or None for the start of the epoch.
+    """
+
+    epoch: int
+    generation: int
+    position: trainer_pb2.Position | None = None
+
+
+class EpochRun:
+    """Delivers one epoch, or the rest of it after a position, as one generation of units.
+
+    Args:
+        request: the epoch to deliver.
+        source: where the rows come from.
+        share: the consumer's share of the job.
+        slots: where the rows go.
+        outbox: sends units to the trainer.
+        on_sent: called by the run's thread once all units are sent.
+
+    Attributes:
+        request: the epoch to deliver.
+        done: whether all rows were read.
+    """
+
+    def __init__(
+        self,
+        request: EpochRequest,
+        source: RowSource,
+        share: Share,
+        slots: SlotPool,
+        outbox: UnitOutbox,
+        on_sent: Callable[[EpochRun], None],
+    ) -> None:
+        self.request = request
+        self.done = False
+        self._job, self._share = source.job, share
+        self._exchange = source.exchange
+        self._slots, self._outbox, self._on_sent = slots, outbox, on_sent
+        self._reader = EpochReader(source, share, request.epoch, outbox)
+        self._cancelled = self._reader.cancelled
+        self._allocation = SlotAllocation(slots, outbox, self._cancelled, source.timeout_seconds)
+        self._drop = self._job.remainder == types_pb2.DROP and not share.whole
+        self._units = 0  # sent
+        self._skip = 0  # units of the first step that are read again and that the trainer has got
+        self._begun = 0  # units of the first step that are not read and that the trainer has got
+        self._position_at = float("-inf")  # when a position was last sent
+        name = f"epoch-{request.epoch}"
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    def start(self) -> None:
+        """Begin to read and send."""
+        self._thread.start()
+
+    def cancel(self) -> None:
+        """Stop, release units not yet sent, and wait until the thread has ended."""
+        self._reader.cancel()
+        self._slots.wake()
+        if self._thread.is_alive() and self._thread is not threading.current_thread():
+            self._thread.join()
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether `cancel` was called."""
+        return self._cancelled.is_set()
+
+    def facts(self) -> list[dispatcher_pb2.PartitionFact]:
+        """Return the facts about the partitions read, for the other consumers."""
+        return self._reader.facts()
+
+    # The thread.
+
+    def _run(self) -> None:
+        try:
+            steps = self._open()
+            more = self._deliver_step(steps)
+            self._reader.read_ahead()
+            while more:
+                more = self._deliver_step(steps)
+            self._reader.close()
+            self.done = True
+            self._on_sent(self)
+        except Cancelled:
+            pass
+        except DistributedInputError as error:
+            self._fail(error)
+        except Exception as error:  # noqa: BLE001  a bug must be reported to the user
+            _log.exception("epoch failed", epoch=self.request.epoch)
+            self._fail(internal_error(error))
+        finally:
+            self._reader.close()
+
+    def _fail(self, error: DistributedInputError) -> None:
+        try:
+            self._outbox.send(failure_message(error, self.request.generation), self._cancelled)
+        except Cancelled:
+            pass
+
+    def _open(self) -> EpochSteps:
+        position = self.request.position
+        if position is not None and resume.has_same_cut(position, self._share):
+            if self._job.order == types_pb2.ANY:
+                self._begun = position.extra_units
+            else:
+                self._skip = position.extra_units
+        return EpochSteps.open(self._reader, self._share, position)
+
+    # Steps.
+
+    def _deliver_step(self, steps: EpochSteps) -> bool:
+        """Send one batch as units. Return False at the end of the epoch."""
+        begun, self._begun = self._begun, 0
+        columns = self._reader.plan.columns
+        writers = [
+            UnitWriter(self._slots, self._allocation.allocate, columns, self._share.unit_rows)
+            for _ in range(self._share.units - begun)
+        ]
+        try:
+            return self._deliver(steps, writers, begun)
+        finally:
+            for writer in writers:
+                writer.abandon()  # of a step that was dropped, cancelled or not needed
+
+    def _deliver(self, steps: EpochSteps, writers: list[UnitWriter], begun: int) -> bool:
+        batch = self._share.batch - begun * self._share.unit_rows
+        index = 0
+        for block in steps.batch(batch):
+            if not writers[index].room:
+                if not self._drop:
+                    self._send(writers[index], writers[index].after)
+                index += 1
+            writers[index].add(block)
+            if not writers[index].room:
+                _mark(steps, writers[index], begun + index + 1)
+        rows = sum(writer.rows for writer in writers)
+        # With drop, the others are asked only once our own rows are here and reported. Otherwise
+        # all consumers would wait for each other.
+        if rows == batch and not (self._drop and not steps.barrier.all_have_full_step(steps.done)):
+            return self._finish_step(steps, writers[0 if self._drop else index :])
+        if not steps.barrier.is_alone:
+            self._exchange.request_heartbeat()
+        if self._drop:
+            return self._end(steps, rows)
+        if self._share.whole:
+            # This is no step of its own: the others, who may have more, are as many units into it.
+            if not rows:
+                return self._end(steps, 0)
+            self._send(writers[index], writers[index].after)
+            return True
+        return self._finish_short(steps, writers[index:], begun + index)
+
+    def _finish_short(self, steps: EpochSteps, writers: Sequence[UnitWriter], begun: int) -> bool:
+        """Send the last step, or an empty one because another consumer has rows."""
+        if not (begun or writers[0].rows or steps.barrier.any_has_rows(steps.done)):
+            return self._end(steps, 0)
+        for i, writer in enumerate(writers, 1):
+            if self._job.remainder == types_pb2.PAD:
+                writer.pad()
+            _mark(steps, writer, begun + i)
+        return self._finish_step(steps, writers)
+
+    def _finish_step(self, steps: EpochSteps, writers: Sequence[UnitWriter]) -> bool:
+        steps.done += 1
+        for writer in writers[:-1]:
+            self._send(writer, writer.after)
+        due = self._position_due(steps)
+        self._send(writers[-1], steps.position() if due else writers[-1].after)
+        return True
+
+    def _position_due(self, steps: EpochSteps) -> bool:
+        """Return whether to send a position with the step, and count it as sent.
+
+        A recent position is enough, unless the order of rows depends on their arrival.
+        """
+        now = time.monotonic()
+        if not steps.depends_on_arrival and now - self._position_at < _POSITION_SECONDS:
+            return False
+        self._position_at = now
+        return True
+
+    # Messages.
+
+    def _send(self, writer: UnitWriter, after: trainer_pb2.Position | None) -> None:
+        """Send a unit, unless the trainer has got it before."""
+        if self._skip:
+            self._skip -= 1
+            writer.abandon()
+            return
+        unit = writer.finish(self.request.generation, self._units, after)
+        self._outbox.send_unit(unit, self._cancelled)
+        self._units += 1
+
+    def _end(self, steps: EpochSteps, dropped: int) -> bool:
+        # A trainer that has its last batch needs no sidecar, which may then stop. The other
+        # consumers need our facts to come to their end.
+        self._outbox.flush(self._cancelled)
+        if not steps.barrier.is_alone:
+            self._exchange.publish_facts(_PUBLISH_SECONDS, self._cancelled)
+        end = trainer_pb2.EpochEnd(
+            generation=self.request.generation, units=self._units, dropped_rows=dropped
+        )
+        self._outbox.send(trainer_pb2.FromSidecar(end=end), self._cancelled)
+        return False
+
+
+def _mark(steps: EpochSteps, writer: UnitWriter, begun: int) -> None:
+    """Store the position behind a unit, if the step cannot be read and cut into units again.
+
+    Args:
+        steps: steps of the epoch.
+        writer: writer of the unit.
+        begun: units of the step up to this one.
+    """
+    if steps.depends_on_arrival:
+        writer.after = steps.position(begun)

@@ -1,0 +1,123 @@
+"""The epochs that one connection delivers: one after the other, at most one read ahead."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+
+from distributed_input.api.errors import ConfigError
+from distributed_input.api.proto import dispatcher_pb2, trainer_pb2
+from distributed_input.assignment.jobs import input_of
+from distributed_input.assignment.share import Share
+from distributed_input.sidecar.delivery.epoch_run import EpochRequest, EpochRun
+from distributed_input.sidecar.delivery.outbox import UnitOutbox
+from distributed_input.sidecar.delivery.slot_pool import SlotPool
+from distributed_input.sidecar.steps.row_source import RowSource
+
+
+class EpochSequence:
+    """Starts the epochs of one connection.
+
+    Args:
+        slots: where the rows go.
+        outbox: sends units to the trainer.
+        on_begin: called before an epoch begins, with the facts of the epochs before.
+
+    Attributes:
+        epoch: index of the epoch that the trainer reads.
+    """
+
+    def __init__(
+        self,
+        slots: SlotPool,
+        outbox: UnitOutbox,
+        on_begin: Callable[[Sequence[dispatcher_pb2.PartitionFact]], None],
+    ) -> None:
+        self.epoch = 0
+        self._slots, self._outbox, self._on_begin = slots, outbox, on_begin
+        self._source: RowSource | None = None
+        self._share: Share | None = None
+        self._run: EpochRun | None = None
+        self._ended: EpochRun | None = None  # other consumers may still need its facts
+        self._generation = 0  # that the trainer reads
+        self._changing = threading.Lock()  # guards changes of `_run`
+
+    def open(self, source: RowSource, share: Share) -> None:
+        """Set the job that the following epochs are of."""
+        self._source, self._share = source, share
+
+    def start(self, start: trainer_pb2.StartEpoch) -> None:
+        """Deliver the epoch that the trainer starts, unless it has been begun ahead of time.
+
+        Raises:
+            ConfigError: no job is open, or the job has fewer epochs.
+        """
+        position = start.position if start.HasField("position") else None
+        with self._changing:
+            self._generation, self.epoch = start.generation, start.epoch
+            run = self._run
+            if run is not None and run.request.generation == start.generation:
+                # Begun ahead of time. A trainer that starts another epoch or position increments
+                # the generation once more, because units of this one are on their way.
+                self._read_ahead(run)
+                return
+            if run is not None:
+                run.cancel()
+            self._begin(EpochRequest(start.epoch, start.generation, position))
+
+    def _on_sent(self, run: EpochRun) -> None:
+        """Begin the next epoch. Called by the run's thread, which `start` may be waiting for."""
+        while not self._changing.acquire(timeout=0.1):
+            if run.cancelled:
+                return
+        try:
+            self._read_ahead(run)
+        finally:
+            self._changing.release()
+
+    def _read_ahead(self, run: EpochRun) -> None:
+        """Begin the epoch behind one that is sent and being read: the likely next request."""
+        source, request = self._source, run.request
+        if source is None or run is not self._run or run.cancelled or self._outbox.closed:
+            return
+        if run.done and request.generation == self._generation:
+            self._ended = run
+            if not source.job.epochs or request.epoch + 1 < source.job.epochs:
+                self._begin(EpochRequest(request.epoch + 1, request.generation + 1))
+
+    def _begin(self, request: EpochRequest) -> None:
+        source, share = self._source, self._share
+        if source is None or share is None:
+            raise ConfigError("the trainer started an epoch before it opened the job")
+        epochs = source.job.epochs
+        if epochs and request.epoch >= epochs:
+            raise ConfigError(
+                f"input {input_of(source.job.name)} has {epochs} epochs (spec.epochs), but the "
+                f"trainer starts epoch {request.epoch + 1}. Raise spec.epochs, or iterate fewer "
+                "times"
+            )
+        self._on_begin(self.facts())
+        source.facts.forget_before(request.epoch - 1)
+        self._run = EpochRun(request, source, share, self._slots, self._outbox, self._on_sent)
+        self._run.start()
+
+    def cancel(self) -> None:
+        """Stop the epoch that is delivered now, and wait for its thread."""
+        if self._run is not None:
+            self._run.cancel()
+
+    def facts(self) -> list[dispatcher_pb2.PartitionFact]:
+        """Return the facts of the epochs that were begun last."""
+        runs = (self._ended, self._run)
+        return [fact for run in runs if run is not None for fact in run.facts()]
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the trainer has received the whole epoch that it reads."""
+        return any(
+            run.done
+            and run.request.generation == self._generation
+            and self._outbox.acks.has_all_of(run.request.generation)
+            for run in (self._ended, self._run)
+            if run is not None
+        )

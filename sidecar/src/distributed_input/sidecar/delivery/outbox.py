@@ -1,0 +1,122 @@
+"""The units on their way to one trainer, and the slots that the trainer holds."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+
+from distributed_input.api.proto import trainer_pb2
+from distributed_input.sidecar.delivery.ack_tracker import AckTracker
+from distributed_input.sidecar.delivery.slot_pool import SlotPool
+from distributed_input.sidecar.delivery.trainer_socket import TrainerSocket
+from distributed_input.sidecar.errors import Cancelled
+
+_SMALL_BYTES = 256 << 10  # a packet of its own for a smaller unit costs as much as its rows
+_PENDING_UNITS = 16  # most units in one packet
+
+
+class UnitOutbox:
+    """Sends an epoch's messages. Small units are kept back, to be sent several at once.
+
+    Attributes:
+        acks: units that the trainer has received.
+        trainer_waits: whether the trainer has reported that it waits.
+        wait_seconds: time that the trainer has waited, as it reports.
+        wall_seconds: time since its first unit, as it reports.
+    """
+
+    def __init__(self, socket: TrainerSocket, slots: SlotPool) -> None:
+        self.acks = AckTracker()
+        self.trainer_waits = False
+        self.wait_seconds = self.wall_seconds = 0.0
+        self._socket = socket
+        self._slots = slots
+        self._held: set[int] = set()  # slots that the trainer holds, or will
+        self._held_lock = threading.Lock()
+        self._pending: list[trainer_pb2.Unit] = []
+        self._pending_lock = threading.Lock()
+
+    @property
+    def closed(self) -> bool:
+        """Whether nothing may be sent any more."""
+        return self._socket.closed.is_set()
+
+    def record_progress(self, progress: trainer_pb2.Progress) -> None:
+        """Record what the trainer reports of the units it has received and of its waits."""
+        self.trainer_waits = progress.waiting
+        if progress.waiting:
+            return
+        self.wait_seconds, self.wall_seconds = progress.wait_seconds, progress.wall_seconds
+        self.acks.acknowledge(progress.generation, progress.units)
+
+    def send(self, message: trainer_pb2.FromSidecar, cancelled: threading.Event) -> None:
+        """Send a message, behind all units. Wait while the trainer is behind.
+
+        Raises:
+            Cancelled: `cancelled` is set, or the connection is closed.
+        """
+        self.flush(cancelled)
+        self._socket.send(message, cancelled)
+
+    def send_unit(self, unit: trainer_pb2.Unit, cancelled: threading.Event) -> None:
+        """Send a unit now, or keep a small one back until there are several, or until `flush`.
+
+        The outbox releases the unit's slot, also if the trainer never gets the unit.
+
+        Raises:
+            Cancelled: `cancelled` is set, or the connection is closed.
+        """
+        with self._held_lock:
+            self._held.add(unit.slot)
+        self.acks.add_sent(unit)
+        with self._pending_lock:
+            self._pending.append(unit)
+            few = sum(unit.sizes) < _SMALL_BYTES and len(self._pending) < _PENDING_UNITS
+            if few and not self.closed:
+                return
+        self.flush(cancelled)
+
+    @property
+    def has_unsent(self) -> bool:
+        """Whether units are kept back."""
+        return bool(self._pending)
+
+    def flush(self, cancelled: threading.Event) -> None:
+        """Send the units that are kept back."""
+        with self._pending_lock:
+            units, self._pending = self._pending, []
+        if not units:
+            return
+        if len(units) == 1:
+            message = trainer_pb2.FromSidecar(unit=units[0])
+        else:
+            message = trainer_pb2.FromSidecar(units=trainer_pb2.Units(units=units))
+        try:
+            self._socket.send(message, cancelled)
+        except Cancelled:
+            self.release([unit.slot for unit in units])
+            raise
+
+    def report_wait(self, what: str, cancelled: threading.Event) -> None:
+        """Send the trainer what the sidecar waits for, if the trainer waits.
+
+        Without it, the trainer would look for another sidecar.
+        """
+        if self.trainer_waits:
+            waiting = trainer_pb2.Waiting(what=what)
+            self.send(trainer_pb2.FromSidecar(waiting=waiting), cancelled)
+
+    def release(self, slots: Iterable[int]) -> None:
+        """Release slots that the trainer has finished with. Ignore slots that it does not hold."""
+        with self._held_lock:
+            held = self._held.intersection(slots)
+            self._held -= held
+        for slot in held:
+            self._slots.release(slot)
+
+    def release_all(self) -> None:
+        """Release all slots, because the trainer is gone."""
+        with self._held_lock:
+            for slot in self._held:
+                self._slots.release(slot)
+            self._held.clear()

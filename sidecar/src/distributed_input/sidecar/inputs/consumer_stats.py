@@ -1,0 +1,33 @@
+"""Counters of what the trainer of one consumer has received."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+
+@dataclass(frozen=True)
+class ConsumerStats:
+    """Values that a consumer reports to the dispatcher; see `ConsumerHeartbeatRequest`."""
+
+    epoch: int = 0
+    rows: int = 0
+    batches: int = 0
+    bytes: int = 0
+    wait_seconds: float = 0.0
+    wall_seconds: float = 0.0
+    buffer_fill: float = 0.0
+    useful_workers: int = 0
+    finished: bool = False
+    waiting_for: str = ""
+    mismatches: int = 0
+
+    def after(self, earlier: ConsumerStats) -> ConsumerStats:
+        """Return these values with the counts of an earlier connection added."""
+        return replace(
+            self,
+            rows=self.rows + earlier.rows,
+            batches=self.batches + earlier.batches,
+            bytes=self.bytes + earlier.bytes,
+            wait_seconds=self.wait_seconds + earlier.wait_seconds,
+            wall_seconds=self.wall_seconds + earlier.wall_seconds,
+        )

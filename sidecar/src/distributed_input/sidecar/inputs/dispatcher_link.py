@@ -1,0 +1,294 @@
+"""The link from one input to its dispatcher: workers, facts, the job and the statistics.
+
+The dispatcher may be away for a while. Streams then use the workers that were last reported. The
+link registers its job again when a dispatcher answers that does not have it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+import uuid
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Protocol
+
+import grpc
+
+from distributed_input.api.errors import (
+    DistributedInputError,
+    FencedError,
+    JobConflictError,
+    RetryableError,
+)
+from distributed_input.api.proto import dispatcher_pb2, types_pb2
+from distributed_input.api.protocol import PROTOCOL
+from distributed_input.runtime import logs
+from distributed_input.runtime.credentials import Credentials
+from distributed_input.sidecar.inputs.consumer_stats import ConsumerStats
+from distributed_input.sidecar.inputs.dispatcher_client import CALL_SECONDS, DispatcherClient
+from distributed_input.sidecar.steps.partition_facts import PartitionFacts
+from distributed_input.sidecar.streams.worker_pool import WorkerPool
+
+_log = logs.get("sidecar.link")
+_STOP_SECONDS = 1.0
+_REJOIN_SECONDS = 15.0  # workers missing from a new dispatcher's list are kept for this time
+_RETRY_SECONDS = 0.3
+_MIN_INTERVAL_SECONDS = 0.05
+
+
+class ReportingConsumer(Protocol):
+    """The consumer that a link sends heartbeats for."""
+
+    def stats(self) -> ConsumerStats:
+        """Return the statistics of now."""
+
+    def facts(self) -> list[dispatcher_pb2.PartitionFact]:
+        """Return the facts about the consumer's partitions."""
+
+    def refuse(self, error: DistributedInputError) -> None:
+        """Report to the trainer that the dispatcher refuses this consumer."""
+
+
+@dataclass
+class _Registered:
+    job: types_pb2.Job | None = None
+    dataset: bytes = b""
+    dispatcher_id: str = ""  # of the dispatcher that has the job
+
+
+class DispatcherLink:
+    """The thread that sends one input's heartbeats, and what the dispatcher has answered.
+
+    Args:
+        address: host:port of the dispatcher.
+        credentials: credentials of the input.
+        index: index of the consumer.
+        count: number of consumers.
+        consumer: source of statistics and facts.
+
+    Attributes:
+        pool: the workers that the dispatcher has reported.
+        partition_facts: facts about the other consumers' partitions.
+        incarnation: name of this start of the consumer, which sorts by time.
+        connected: whether the last heartbeat was answered.
+        refused: why the dispatcher refuses heartbeats, or None.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        credentials: Credentials,
+        index: int,
+        count: int,
+        consumer: ReportingConsumer,
+    ) -> None:
+        self.pool = WorkerPool(credentials)
+        self.partition_facts = PartitionFacts()
+        self.incarnation = f"{time.time_ns():020d}-{uuid.uuid4().hex[:8]}"
+        self.index, self.count = index, count
+        self.connected = False
+        self.refused: DistributedInputError | None = None
+        self._consumer = consumer
+        self._stopping = threading.Event()
+        self._client = DispatcherClient(address, credentials, self._stopping)
+        self._registered = _Registered()
+        self._dispatcher_id = ""
+        self._dispatcher_since = 0.0
+        self._answered_at = time.monotonic()
+        self._requested = threading.Event()
+        self._counted = threading.Condition()  # guards the next two
+        self._begun = self._confirmed = 0  # heartbeats
+        self._thread = threading.Thread(target=self._run, name="link", daemon=True)
+
+    def start(self) -> None:
+        """Begin to send heartbeats."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Report that this consumer has finished, and close all channels."""
+        self._stopping.set()
+        self._requested.set()
+        self._thread.join(CALL_SECONDS + 1)
+        if self.connected:
+            # Other consumers may need the facts since the last heartbeat, and the next run needs
+            # the job's name.
+            with contextlib.suppress(grpc.RpcError):
+                self._send_heartbeat(_STOP_SECONDS, leaving=True)
+        self.pool.close()
+        self._client.close()
+
+    @property
+    def heartbeat_age(self) -> float:
+        """Seconds since the dispatcher last answered, or since the start if it never has."""
+        return time.monotonic() - self._answered_at
+
+    def request_heartbeat(self) -> None:
+        """Send a heartbeat now rather than at the end of the interval."""
+        self._requested.set()
+
+    def publish_facts(self, seconds: float, cancelled: threading.Event) -> bool:
+        """Send all facts of now. Return whether the dispatcher confirmed them in `seconds`."""
+        deadline = time.monotonic() + seconds
+        with self._counted:
+            number = self._begun + 1  # one on its way may have older facts
+            self.request_heartbeat()
+            while self._confirmed < number and not cancelled.is_set():
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    return False
+                self._counted.wait(min(left, 0.1))
+            return self._confirmed >= number
+
+    # Jobs and datasets.
+
+    def register(self, job: types_pb2.Job, dataset: bytes, deadline: float) -> types_pb2.Job:
+        """Register a job, and its dataset if the trainer brought one.
+
+        Args:
+            job: the job, complete.
+            dataset: a serialized GraphDataset, or b"".
+            deadline: monotonic time until which to retry.
+
+        Returns:
+            The job as the dispatcher has it.
+
+        Raises:
+            JobConflictError: another job has this name.
+            UnavailableError: no dispatcher answered before the deadline.
+        """
+        if self._registered.job is not None and self._registered.job != job:
+            self._release_job()
+        dispatcher_id = self._dispatcher_id  # it may change before the job is registered
+        registered = self._client.retry(
+            lambda: self._client.register_job(job, dataset), deadline, "register"
+        )
+        self._registered = _Registered(registered, dataset, dispatcher_id)
+        self.request_heartbeat()
+        return registered
+
+    def wait_for_job(self, name: str, deadline: float) -> types_pb2.Job:
+        """Return the job that another consumer registers.
+
+        Args:
+            name: full name of the job.
+            deadline: monotonic time until which to retry.
+
+        Raises:
+            UnavailableError: it was not registered before the deadline.
+        """
+        self._release_job()  # it may have changed
+        job = self._client.retry(
+            lambda: self._client.get_job(name),
+            deadline,
+            f"wait for consumer 0 to register job {name}",
+        )
+        self._registered = _Registered(job)
+        self.request_heartbeat()
+        return job
+
+    def _release_job(self) -> None:
+        """Release the job and report it, so that another one can be registered under its name."""
+        if self._registered.job is not None:
+            self._registered = _Registered()
+            self.publish_facts(CALL_SECONDS, self._stopping)
+            self.partition_facts.clear()
+
+    # Heartbeats.
+
+    def _run(self) -> None:
+        interval = 1.0
+        while not self._stopping.is_set():
+            try:
+                interval = self._send_heartbeat()
+                if not self.connected:
+                    _log.info("dispatcher answers", address=self._client.address)
+                self.connected, self.refused = True, None
+            except grpc.RpcError as failed:
+                self._record_failure(self._client.error_of(failed, "heartbeat"))
+                interval = _RETRY_SECONDS
+            self._requested.wait(interval)
+            # However many heartbeats are requested, the dispatcher gets at most 20 a second.
+            if self._requested.is_set() and not self._stopping.wait(_MIN_INTERVAL_SECONDS):
+                self._requested.clear()
+
+    def _record_failure(self, error: DistributedInputError) -> None:
+        refused = None if isinstance(error, RetryableError) else error
+        if self.connected or str(refused) != str(self.refused):
+            _log.warning("heartbeat failed", cause=str(error))
+        self.connected, self.refused = False, refused
+        if isinstance(error, FencedError | JobConflictError):
+            self._consumer.refuse(error)
+
+    def _send_heartbeat(self, timeout: float = CALL_SECONDS, leaving: bool = False) -> float:
+        """Send one heartbeat and process the answer. Return the seconds until the next one."""
+        with self._counted:
+            self._begun += 1
+            number = self._begun
+        registered = self._registered
+        answer = self._client.heartbeat(self._heartbeat(registered.job, leaving), timeout)
+        now = self._answered_at = time.monotonic()
+        if answer.dispatcher_id != self._dispatcher_id:
+            self._dispatcher_since = now if self._dispatcher_id else float("-inf")
+            self._dispatcher_id = answer.dispatcher_id
+        self._update_workers(answer.workers, now)
+        self.partition_facts.merge(answer.facts)
+        if answer.fenced:
+            self._consumer.refuse(
+                FencedError(
+                    f"this trainer was consumer {self.index} of {self.count} and stops "
+                    f"here: {answer.fenced_by or 'another one took its place'}"
+                )
+            )
+        if not answer.job_unknown:
+            with self._counted:
+                self._confirmed = number
+                self._counted.notify_all()
+        # A new dispatcher may have the job from another consumer, but without the dataset.
+        if answer.job_unknown or registered.dispatcher_id != self._dispatcher_id:
+            self._register_again(registered)
+        return float(answer.interval_seconds) or 1.0
+
+    def _heartbeat(
+        self, job: types_pb2.Job | None, leaving: bool
+    ) -> dispatcher_pb2.ConsumerHeartbeatRequest:
+        stats = self._consumer.stats()
+        return dispatcher_pb2.ConsumerHeartbeatRequest(
+            job=job.name if job is not None else "",
+            index=self.index,
+            count=self.count,
+            incarnation=self.incarnation,
+            facts=self._consumer.facts(),
+            epoch=stats.epoch,
+            rows=stats.rows,
+            batches=stats.batches,
+            wait_seconds=stats.wait_seconds,
+            wall_seconds=stats.wall_seconds,
+            buffer_fill=stats.buffer_fill,
+            replay_mismatches=stats.mismatches,
+            finished=leaving or stats.finished,
+            useful_workers=stats.useful_workers,
+            protocol=PROTOCOL,
+            waiting_for=stats.waiting_for,
+        )
+
+    def _update_workers(self, workers: Iterable[dispatcher_pb2.WorkerInfo], now: float) -> None:
+        if now - self._dispatcher_since < _REJOIN_SECONDS:
+            # The dispatcher has just started. Workers that have not registered yet still serve.
+            self.pool.add(workers)
+        else:
+            self.pool.update(workers)
+
+    def _register_again(self, registered: _Registered) -> None:
+        job = registered.job
+        if job is None or registered is not self._registered:  # released meanwhile
+            return
+        try:
+            self._client.register_job(job, registered.dataset)
+            registered.dispatcher_id = self._dispatcher_id
+            _log.info("registered again", job=job.name, dispatcher=self._dispatcher_id)
+        except grpc.RpcError as failed:
+            error = self._client.error_of(failed, f"register job {job.name} again")
+            if not isinstance(error, RetryableError):
+                self._consumer.refuse(error)

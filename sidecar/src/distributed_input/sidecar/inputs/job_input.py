@@ -1,0 +1,164 @@
+"""One job of an input, as this sidecar serves it."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import grpc
+
+from distributed_input.api.errors import ConfigError, RetryableError, UnavailableError
+from distributed_input.api.proto import types_pb2, worker_pb2
+from distributed_input.assignment.jobs import full_name
+from distributed_input.runtime import statuses
+from distributed_input.runtime.credentials import Credentials
+from distributed_input.sidecar.delivery.slot_pool import SlotPool
+from distributed_input.sidecar.inputs.dispatcher_link import DispatcherLink
+from distributed_input.sidecar.inputs.job_config import job_of_spec
+from distributed_input.sidecar.inputs.reader_sessions import ReaderSessions
+from distributed_input.sidecar.steps.row_source import RowSource
+from distributed_input.sidecar.streams.stream_context import StreamStats
+
+_DESCRIBE_SECONDS = 120.0  # building a dataset may read much data
+
+
+class JobInput:
+    """One job of a DistributedInput: its configuration, slots, dispatcher link and sessions.
+
+    Args:
+        name: name of the DistributedInput.
+        spec: its spec with all defaults, as `data_plane_config` returns it.
+        address: host:port of its dispatcher.
+        credentials: credentials of the input.
+        folder: folder shared with trainers.
+        consumer: index of this consumer.
+        consumers: number of consumers.
+        job: name of the job, or "" for the input's own job.
+
+    Attributes:
+        config: the job, without the fields that depend on the dataset.
+        from_trainer: whether the trainer brings the dataset.
+        timeout_seconds: spec.sidecar.timeoutSeconds.
+        streams: counters of the job's streams.
+        slots: shared memory for batches.
+        sessions: sessions of the trainers that read the job.
+        link: link to the dispatcher.
+
+    Raises:
+        ConfigError: a field has a value that this version does not support.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        spec: Mapping[str, Any],
+        address: str,
+        credentials: Credentials,
+        folder: Path,
+        consumer: int,
+        consumers: int,
+        job: str = "",
+    ) -> None:
+        self.name, self.job = name, job
+        self.consumer, self.consumers = consumer, consumers
+        self.config = job_of_spec(full_name(name, job), spec)
+        self.from_trainer = not self.config.HasField("entry_point")
+        sidecar = spec.get("sidecar", {})
+        self.timeout_seconds = float(sidecar.get("timeoutSeconds", 600))
+        self.streams = StreamStats()
+        self.slots = SlotPool(folder / f"ring-{uuid.uuid4().hex}", int(sidecar["bufferBytes"]))
+        self._read_ahead = int(sidecar.get("readAhead", 1))
+        self.sessions = ReaderSessions(self.config.name, self.slots, self.streams, self._read_ahead)
+        self.link = DispatcherLink(address, credentials, consumer, consumers, self.sessions)
+        self._job: types_pb2.Job | None = None
+
+    def open_job(self, draft: types_pb2.Job, dataset: bytes) -> types_pb2.Job:
+        """Register the job and return it, complete.
+
+        A worker describes the dataset of an entry point. Otherwise this trainer or the trainer of
+        consumer 0 brings the dataset.
+
+        Args:
+            draft: fields that the trainer sets.
+            dataset: a serialized GraphDataset, or b"".
+
+        Raises:
+            DistributedInputError: the job is refused, or `timeout_seconds` have passed.
+        """
+        job = self._open_job(draft, dataset)
+        if job != self._job:
+            self._job = job
+            self.sessions.drop_facts()
+        return job
+
+    def _open_job(self, draft: types_pb2.Job, dataset: bytes) -> types_pb2.Job:
+        deadline = time.monotonic() + self.timeout_seconds
+        if self.from_trainer:
+            if not dataset and self.consumer == 0:
+                raise ConfigError(
+                    f"input {self.name} names no dataset, and the trainer passed none. Set "
+                    "spec.dataset.entryPoint, or pass dataset_fn to distribute() or dataset()"
+                )
+            if not dataset:
+                return self.link.wait_for_job(self.config.name, deadline)
+            if hashlib.sha256(dataset).hexdigest() != draft.dataset_id:
+                raise ConfigError(
+                    "the dataset file that the trainer wrote is damaged. Check that the volume "
+                    "shared with the sidecar is not full"
+                )
+            return self.link.register(draft, dataset, deadline)
+        config = types_pb2.Job()
+        config.CopyFrom(self.config)
+        if draft.global_batch_size:
+            config.global_batch_size = draft.global_batch_size
+        return self.link.register(self._describe(config, deadline), b"", deadline)
+
+    def _describe(self, draft: types_pb2.Job, deadline: float) -> types_pb2.Job:
+        """Return the job as a worker completes it. Ask another worker if one is not available."""
+        cause: Exception | None = None
+        while True:
+            stub = self.link.pool.any_stub()
+            if stub is not None:
+                try:
+                    request = worker_pb2.DescribeRequest(job=draft)
+                    answer = stub.Describe(request, timeout=_DESCRIBE_SECONDS)
+                    job: types_pb2.Job = answer.job
+                    return job
+                except grpc.RpcError as failed:
+                    error = statuses.from_rpc_error(failed, "a worker")
+                    if not isinstance(error, RetryableError):
+                        raise error from failed
+                    cause = error
+            elif self.link.refused is not None:
+                raise self.link.refused
+            if time.monotonic() > deadline:
+                raise UnavailableError(
+                    f"no worker of input {self.name} has described its dataset for "
+                    f"{self.timeout_seconds:.0f} s (spec.sidecar.timeoutSeconds): "
+                    f"{cause or 'none is registered. Check that the workers are running'}"
+                )
+            self.streams.waiting["describe"] = "a worker"
+            self.link.pool.wait(0.3)
+            self.streams.waiting.pop("describe", None)
+
+    def row_source(self, job: types_pb2.Job) -> RowSource:
+        """Return where the rows of the job come from."""
+        return RowSource(
+            job,
+            self.link.pool,
+            self.link.partition_facts,
+            self.link,
+            self.streams,
+            self._read_ahead,
+            self.timeout_seconds,
+        )
+
+    def close(self) -> None:
+        """Close the current session, the link and the slots."""
+        self.sessions.close()
+        self.link.stop()
+        self.slots.close()

@@ -1,0 +1,139 @@
+"""The sessions of the trainers that read one job: at most one reads, older ones are fenced."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Protocol
+
+from distributed_input.api.errors import DistributedInputError, FencedError
+from distributed_input.api.proto import dispatcher_pb2
+from distributed_input.sidecar.delivery.slot_pool import SlotPool
+from distributed_input.sidecar.inputs.consumer_stats import ConsumerStats
+from distributed_input.sidecar.streams.stream_context import StreamStats
+
+
+class ReaderSession(Protocol):
+    """The session of one connected trainer."""
+
+    @property
+    def partitions(self) -> int:
+        """Number of partitions that the trainer reads."""
+
+    def stats(self) -> ConsumerStats:
+        """Return what the trainer has received in this session."""
+
+    def facts(self) -> list[dispatcher_pb2.PartitionFact]:
+        """Return the facts about the partitions that the session reads."""
+
+    def fail(self, error: DistributedInputError) -> None:
+        """Report an error that the trainer's iterator raises."""
+
+    def end(self, error: DistributedInputError) -> None:
+        """Report an error and stop serving the trainer."""
+
+    def close(self) -> None:
+        """Close the connection."""
+
+
+class ReaderSessions:
+    """The sessions of one job, and what they have delivered together. Thread-safe.
+
+    Args:
+        job_name: full name of the job.
+        slots: slots that the sessions use.
+        streams: counters of the job's streams.
+        read_ahead: number of splits opened ahead in each partition.
+    """
+
+    def __init__(
+        self, job_name: str, slots: SlotPool, streams: StreamStats, read_ahead: int
+    ) -> None:
+        self._job_name = job_name
+        self._slots = slots
+        self._streams = streams
+        self._read_ahead = read_ahead
+        self._current: ReaderSession | None = None
+        self._counted: list[ReaderSession] = []  # sessions that `_earlier` does not include
+        self._earlier = ConsumerStats()  # of the sessions that are closed
+        self._facts: Sequence[dispatcher_pb2.PartitionFact] = ()  # of the epoch before
+        self._lock = threading.Lock()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no trainer reads the job."""
+        return self._current is None
+
+    def attach(self, session: ReaderSession) -> None:
+        """Make `session` the current one, and end the session before."""
+        with self._lock:
+            older, self._current = self._current, session
+            self._counted.append(session)
+        if older is not None:
+            older.end(
+                FencedError(
+                    f"input {self._job_name} was opened again: a job has one reader at a time. "
+                    "Close the first reader, or give the second a job of its own: "
+                    "connect(..., job=...)"
+                )
+            )
+
+    def detach(self, session: ReaderSession, facts: Sequence[dispatcher_pb2.PartitionFact]) -> None:
+        """Remove a session, but keep its counts and the facts of its epoch."""
+        self.keep_facts(session, facts)
+        with self._lock:
+            if self._current is session:
+                self._current = None
+            if session in self._counted:
+                self._counted.remove(session)
+                self._earlier = session.stats().after(self._earlier)
+
+    def keep_facts(
+        self, session: ReaderSession, facts: Sequence[dispatcher_pb2.PartitionFact]
+    ) -> None:
+        """Keep the facts of an epoch that is over in this session; others may still read it."""
+        with self._lock:
+            if self._current is session:
+                self._facts = facts
+
+    def drop_facts(self) -> None:
+        """Drop the kept facts, because another job follows."""
+        self._facts = ()
+
+    def facts(self) -> list[dispatcher_pb2.PartitionFact]:
+        """Return all facts for the other consumers."""
+        session = self._current
+        current = session.facts() if session is not None else []
+        return [*self._facts, *current]
+
+    def stats(self) -> ConsumerStats:
+        """Return what the trainers of this consumer have received, in all sessions."""
+        with self._lock:
+            stats = self._earlier
+            for session in self._counted:
+                stats = session.stats().after(stats)
+            partitions = self._current.partitions if self._current is not None else 0
+        return replace(
+            stats,
+            buffer_fill=self._slots.used / self._slots.size,
+            useful_workers=partitions * (1 + self._read_ahead),
+            waiting_for=", ".join(sorted(set(self._streams.waiting.copy().values()))),
+            mismatches=self._streams.mismatches,
+        )
+
+    def refuse(self, error: DistributedInputError) -> None:
+        """Report to the trainer that the dispatcher refuses this consumer. End it if fenced."""
+        session = self._current
+        if session is None:
+            return
+        if isinstance(error, FencedError):
+            session.end(error)
+        else:
+            session.fail(error)
+
+    def close(self) -> None:
+        """Close the current session. The trainer then looks for the next sidecar."""
+        session = self._current
+        if session is not None:
+            session.close()

@@ -1,0 +1,99 @@
+"""The inputs that a sidecar serves, and those of their jobs that trainers have opened."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from collections.abc import Callable, Sequence
+
+from distributed_input.api.errors import ConfigError
+from distributed_input.assignment.jobs import check_name
+from distributed_input.sidecar.inputs.job_input import JobInput
+
+_MAX_JOBS = 8  # of one input at once, because each has its own buffer
+
+
+class InputRegistry:
+    """The jobs of all inputs. An input's own job exists from the start, others once opened.
+
+    Args:
+        create: function that creates a job from the names of its input and itself.
+        names: names of the inputs.
+
+    Attributes:
+        names: names of the inputs, sorted.
+    """
+
+    def __init__(self, create: Callable[[str, str], JobInput], names: Sequence[str]) -> None:
+        self.names = sorted(names)
+        self._create = create
+        self._lock = threading.Lock()
+        self._jobs = {(name, ""): create(name, "") for name in names}
+
+    def start(self) -> None:
+        """Start the links to the dispatchers."""
+        for job in self.all():
+            job.link.start()
+
+    def all(self) -> list[JobInput]:
+        """Return the jobs that exist now."""
+        with self._lock:
+            return list(self._jobs.values())
+
+    def find(self, name: str, job: str) -> JobInput:
+        """Return a job of an input. Create it if it does not exist yet.
+
+        Args:
+            name: name of the input, or "" for the only one.
+            job: name of the job, or "" for the input's own job.
+
+        Raises:
+            ConfigError: there is no such input, the job's name is invalid, or there is no room for
+                another job.
+        """
+        name = name or self._only()
+        if name not in self.names:
+            known = ", ".join(self.names)
+            raise ConfigError(f"this sidecar serves no input {name!r}; it serves {known}")
+        with self._lock:
+            found = self._jobs.get((name, job))
+            if found is None:
+                check_name(job)
+                self._make_room(name)
+                found = self._jobs[name, job] = self._create(name, job)
+                found.link.start()
+            return found
+
+    def _only(self) -> str:
+        if len(self.names) == 1:
+            return self.names[0]
+        known = ", ".join(self.names)
+        raise ConfigError(f"this sidecar serves {known}: connect() needs the name of one")
+
+    def _make_room(self, name: str) -> None:
+        """Close an idle job if the input has too many.
+
+        An idle job is kept for as long as possible, because other consumers may need its facts.
+        """
+        own = self._jobs[name, ""].slots
+        buffers = sum(job.slots.size for job in self._jobs.values()) + own.size
+        if buffers > shutil.disk_usage(own.path.parent).total:
+            raise ConfigError(
+                f"no room for another job of input {name}: the volume that the trainer shares with "
+                "its sidecar has room for the buffers of two jobs. Lower spec.sidecar.buffer"
+            )
+        others = [key for key in self._jobs if key[0] == name and key[1]]
+        if len(others) < _MAX_JOBS - 1:
+            return
+        idle = [key for key in others if self._jobs[key].sessions.is_idle]
+        if not idle:
+            raise ConfigError(
+                f"{_MAX_JOBS} jobs of input {name} are being read through one sidecar. Close one "
+                "before you open another"
+            )
+        self._jobs.pop(idle[0]).close()
+
+    def close(self) -> None:
+        """Close all jobs. Their trainers get a retryable error."""
+        for job in self.all():
+            job.close()

@@ -1,0 +1,196 @@
+"""The session of one trainer: it opens a job, starts epochs, and releases slots."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+from functools import partial
+from pathlib import Path
+
+from distributed_input.api.errors import ConfigError, DistributedInputError
+from distributed_input.api.proto import dispatcher_pb2, trainer_pb2
+from distributed_input.api.protocol import PROTOCOL, check_protocol
+from distributed_input.assignment.share import Share, share_of
+from distributed_input.runtime import logs
+from distributed_input.sidecar.delivery.epoch_sequence import EpochSequence
+from distributed_input.sidecar.delivery.failures import failure_message
+from distributed_input.sidecar.delivery.outbox import UnitOutbox
+from distributed_input.sidecar.delivery.trainer_socket import TrainerSocket
+from distributed_input.sidecar.errors import Cancelled, internal_error
+from distributed_input.sidecar.inputs.consumer_stats import ConsumerStats
+from distributed_input.sidecar.inputs.job_input import JobInput
+from distributed_input.sidecar.inputs.registry import InputRegistry
+
+_log = logs.get("sidecar.connection")
+
+
+class _Reading:
+    """The parts of a session that exist once the trainer has chosen its input."""
+
+    def __init__(self, job_input: JobInput, socket: TrainerSocket, session: TrainerSession) -> None:
+        self.input = job_input
+        self.outbox = UnitOutbox(socket, job_input.slots)
+        keep_facts = partial(job_input.sessions.keep_facts, session)
+        self.epochs = EpochSequence(job_input.slots, self.outbox, keep_facts)
+
+
+class TrainerSession:
+    """Serves one connected socket until it closes.
+
+    One thread handles the trainer's messages. The thread of the running epoch sends units.
+    """
+
+    def __init__(self, sock: socket.socket, registry: InputRegistry) -> None:
+        self._socket = TrainerSocket(sock)
+        self._registry = registry
+        self._reading: _Reading | None = None
+        self._share: Share | None = None
+
+    def serve(self) -> None:
+        """Handle messages until the trainer closes the connection.
+
+        After an error, or once another reader has taken over, only releases are handled: the slots
+        that the trainer holds stay valid until it releases them or is gone.
+        """
+        try:
+            while packet := self._socket.receive():
+                self._receive(trainer_pb2.FromTrainer.FromString(packet))
+        except OSError:
+            pass  # the trainer is gone
+        finally:
+            self.close()
+
+    def _receive(self, message: trainer_pb2.FromTrainer) -> None:
+        if message.WhichOneof("message") == "release":
+            if self._reading is not None:
+                self._reading.outbox.release(message.release.slots)
+        elif not self._socket.closed.is_set():
+            try:
+                self._handle(message)
+            except Cancelled:
+                pass  # the session was closed meanwhile
+            except DistributedInputError as error:
+                self.end(error)
+            except Exception as error:  # noqa: BLE001  a bug must be reported to the user
+                _log.exception("connection failed")
+                self.end(internal_error(error))
+
+    def _handle(self, message: trainer_pb2.FromTrainer) -> None:
+        kind = message.WhichOneof("message")
+        if kind == "progress":
+            if self._reading is not None:
+                self._reading.outbox.record_progress(message.progress)
+        elif kind == "start":
+            self._required().epochs.start(message.start)
+        elif kind == "hello":
+            self._hello(message.hello)
+        elif kind == "open":
+            self._open(message.open)
+        else:
+            raise ConfigError(
+                "the trainer sent a message that this sidecar does not support: upgrade the sidecar"
+            )
+
+    def _hello(self, hello: trainer_pb2.Hello) -> None:
+        check_protocol(hello.protocol, "the trainer's distributed-input package")
+        job = self._registry.find(hello.input, hello.job)
+        self._reading = _Reading(job, self._socket, self)
+        job.sessions.attach(self)
+        welcome = trainer_pb2.Welcome(
+            protocol=PROTOCOL,
+            input=job.name,
+            consumer=job.consumer,
+            consumers=job.consumers,
+            ring_file=job.slots.path.name,
+            ring_bytes=job.slots.size,
+            config=job.config,
+            from_trainer=job.from_trainer,
+            timeout_seconds=job.timeout_seconds,
+            job=job.job,
+        )
+        self._send(trainer_pb2.FromSidecar(welcome=welcome))
+
+    def _open(self, request: trainer_pb2.Open) -> None:
+        reading = self._required()
+        dataset = b""
+        if request.dataset_file:
+            # Only the name is used, so that it can only be a file in the shared folder.
+            file = reading.input.slots.path.parent / Path(request.dataset_file).name
+            dataset = file.read_bytes()
+            file.unlink()
+        job = reading.input.open_job(request.draft, dataset)
+        consumer, consumers = reading.input.consumer, reading.input.consumers
+        share = self._share = share_of(job, consumer, consumers, max(1, request.replicas))
+        reading.epochs.open(reading.input.row_source(job), share)
+        opened = trainer_pb2.Opened(
+            job=job,
+            unit_rows=0 if share.whole else share.unit_rows,
+            units_per_step=share.units,
+        )
+        self._send(trainer_pb2.FromSidecar(opened=opened))
+
+    def _required(self) -> _Reading:
+        if self._reading is None:
+            raise ConfigError("the trainer's first message must be Hello")
+        return self._reading
+
+    def _send(self, message: trainer_pb2.FromSidecar) -> None:
+        if self._reading is not None:
+            self._reading.outbox.send(message, self._socket.closed)
+        else:
+            self._socket.send(message, self._socket.closed)
+
+    def fail(self, error: DistributedInputError) -> None:
+        """Report an error that the trainer's iterator raises."""
+        with contextlib.suppress(Cancelled):
+            self._send(failure_message(error))
+
+    def end(self, error: DistributedInputError) -> None:
+        """Stop serving. The trainer reads the error, then the end, and still releases slots.
+
+        Do not wait until the trainer reads, because the next session would wait too.
+        """
+        if self._socket.closed.is_set():
+            return
+        self._socket.closed.set()
+        if self._reading is not None:
+            self._reading.epochs.cancel()
+            with contextlib.suppress(Cancelled):
+                self._reading.outbox.flush(self._socket.closed)  # sends nothing, releases slots
+            self._reading.input.sessions.detach(self, self.facts())
+        self._socket.send_last(failure_message(error))
+
+    def close(self) -> None:
+        """Stop the epoch and release all slots: the trainer is gone, or the sidecar stops."""
+        self._socket.closed.set()
+        if self._reading is not None:
+            self._reading.epochs.cancel()
+            self._reading.outbox.release_all()
+            self._reading.input.sessions.detach(self, self.facts())
+        self._socket.close()
+
+    # Reports.
+
+    def stats(self) -> ConsumerStats:
+        """Return what the trainer has received in this session."""
+        if self._reading is None:
+            return ConsumerStats()
+        outbox, epochs = self._reading.outbox, self._reading.epochs
+        return ConsumerStats(
+            epoch=epochs.epoch,
+            rows=outbox.acks.rows,
+            batches=outbox.acks.units // self._share.units if self._share is not None else 0,
+            bytes=outbox.acks.bytes,
+            wait_seconds=outbox.wait_seconds,
+            wall_seconds=outbox.wall_seconds,
+            finished=self._socket.closed.is_set() and epochs.has_ended,
+        )
+
+    @property
+    def partitions(self) -> int:
+        """Number of partitions that the trainer reads, or 0 before it has opened the job."""
+        return len(self._share.partitions) if self._share is not None else 0
+
+    def facts(self) -> list[dispatcher_pb2.PartitionFact]:
+        """Return the facts about the partitions that the session reads."""
+        return self._reading.epochs.facts() if self._reading is not None else []

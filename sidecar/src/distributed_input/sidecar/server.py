@@ -1,0 +1,75 @@
+"""The socket on which the sidecar accepts trainers."""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+import threading
+from pathlib import Path
+
+from distributed_input.runtime import shared_files
+from distributed_input.runtime.metrics import Sample
+from distributed_input.sidecar.inputs.metric_samples import samples
+from distributed_input.sidecar.inputs.registry import InputRegistry
+from distributed_input.sidecar.inputs.session import TrainerSession
+
+SOCKET_NAME = "sidecar.sock"
+_SEND_BUFFER_BYTES = 1 << 21
+_SEND_TIMEOUT_SECONDS = 0.2  # a blocked send checks this often whether it was cancelled
+
+
+class SidecarServer:
+    """Accepts trainers on `folder`/sidecar.sock and serves inputs to them.
+
+    Args:
+        registry: inputs to serve.
+        folder: folder shared with trainers.
+    """
+
+    def __init__(self, registry: InputRegistry, folder: Path) -> None:
+        self._registry = registry
+        path = folder / SOCKET_NAME
+        path.unlink(missing_ok=True)  # left behind by an earlier container in the same volume
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._socket.bind(str(path))
+        os.chmod(path, shared_files.mode(folder))
+        self._socket.listen(16)
+        self._path = path
+        self._thread = threading.Thread(target=self._accept, name="accept", daemon=True)
+
+    def start(self) -> None:
+        """Connect to the dispatchers and accept trainers."""
+        self._registry.start()
+        self._thread.start()
+
+    @property
+    def is_healthy(self) -> bool:
+        """Whether the server accepts connections."""
+        return self._thread.is_alive()
+
+    def samples(self) -> list[Sample]:
+        """Return the metrics of all inputs."""
+        return [sample for job in self._registry.all() for sample in samples(job)]
+
+    def close(self) -> None:
+        """Stop serving. Trainers get a retryable error."""
+        self._path.unlink(missing_ok=True)
+        self._socket.close()
+        self._registry.close()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                sock, _ = self._socket.accept()
+            except OSError:
+                return  # closed
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER_BYTES)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _timeval(_SEND_TIMEOUT_SECONDS))
+            session = TrainerSession(sock, self._registry)
+            threading.Thread(target=session.serve, name="connection", daemon=True).start()
+
+
+def _timeval(seconds: float) -> bytes:
+    """Return a C `struct timeval`."""
+    return struct.pack("ll", int(seconds), int(seconds % 1 * 1e6))

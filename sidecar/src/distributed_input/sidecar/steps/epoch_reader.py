@@ -1,0 +1,229 @@
+"""The partitions that one consumer reads in one epoch, and the waits for their rows."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+
+from distributed_input.api.errors import UnavailableError
+from distributed_input.api.proto import dispatcher_pb2
+from distributed_input.assignment.share import Share
+from distributed_input.rows.blocks import RowBlock
+from distributed_input.runtime import logs
+from distributed_input.sidecar.errors import Cancelled
+from distributed_input.sidecar.steps.progress_deadline import ProgressDeadline
+from distributed_input.sidecar.steps.row_source import RowSource, WaitingTrainer
+from distributed_input.sidecar.streams.epoch_plan import EpochPlan
+from distributed_input.sidecar.streams.partition_reader import (
+    PartitionPosition,
+    PartitionReader,
+    PartitionStart,
+)
+from distributed_input.sidecar.streams.stream_context import StreamContext
+
+_log = logs.get("sidecar.reading")
+
+
+class EpochReader:
+    """The readers of one epoch's partitions.
+
+    All waits end with Cancelled once `cancel` is called.
+
+    Args:
+        source: where the rows come from.
+        share: the consumer's share of the job.
+        epoch: index of the epoch.
+        trainer: the trainer that waits for the rows.
+
+    Attributes:
+        partitions: the reader of each partition that was opened, by partition.
+        plan: order of the epoch's splits.
+        cancelled: set by `cancel`.
+    """
+
+    def __init__(
+        self, source: RowSource, share: Share, epoch: int, trainer: WaitingTrainer
+    ) -> None:
+        self.source = source
+        self.plan = EpochPlan.of_job(source.job, epoch, share.consumer, source.read_ahead)
+        self.partitions: dict[int, PartitionReader] = {}
+        self.cancelled = threading.Event()
+        self._trainer = trainer
+        self._lock = threading.Lock()
+        self._arrived = threading.Condition(self._lock)
+        self._context = StreamContext(
+            self.plan, source.pool, source.stats, self._lock, self._arrived, source.timeout_seconds
+        )
+
+    def open(self, partition: int, start: PartitionStart) -> None:
+        """Read a partition from `start` on, instead of where it was opened before."""
+        with self._lock:
+            if partition in self.partitions:
+                self.partitions[partition].close()
+            splits = self.plan.deal[partition]
+            self.partitions[partition] = PartitionReader(self._context, splits, start)
+
+    def read_ahead(self) -> None:
+        """Open splits ahead of need.
+
+        Call it after the first rows were taken. These would come later if workers had to prepare
+        other splits at the same time.
+        """
+        with self._lock:
+            for reader in self.partitions.values():
+                reader.read_ahead(self.source.read_ahead)
+
+    def locate(self, partition: int) -> int | None:
+        """Wait until the start of a partition is found.
+
+        Returns:
+            The total rows of the partition if it ends before the start, else None.
+        """
+        reader = self.partitions[partition]
+        deadline = ProgressDeadline(self.source.timeout_seconds)
+        with self._lock:
+            while not reader.locate():
+                what = f"split border before row {reader.rows} of partition {partition}"
+                self._wait(what, [reader], deadline)
+            return reader.total
+
+    def take(self, partition: int, rows: int) -> list[RowBlock]:
+        """Wait for rows of a partition and return at most `rows`, or [] when it has ended."""
+        reader = self.partitions[partition]
+        deadline: ProgressDeadline | None = None  # mostly no wait is needed
+        with self._lock:
+            while True:
+                taken = reader.take(rows)
+                if taken or reader.ended:
+                    return taken
+                deadline = deadline or ProgressDeadline(self.source.timeout_seconds)
+                self._wait(f"rows of partition {partition}", [reader], deadline)
+
+    def take_any(self, rows: int) -> list[RowBlock]:
+        """Wait for rows of any partition and return at most `rows`, or [] when all have ended."""
+        deadline: ProgressDeadline | None = None
+        with self._lock:
+            while True:
+                for reader in self.partitions.values():
+                    taken = reader.take(rows)
+                    if taken:
+                        return taken
+                unfinished = [r for r in self.partitions.values() if not r.ended]
+                if not unfinished:
+                    return []
+                deadline = deadline or ProgressDeadline(self.source.timeout_seconds)
+                self._wait("rows of any partition", unfinished, deadline)
+
+    def _wait(
+        self, what: str, readers: Sequence[PartitionReader], deadline: ProgressDeadline
+    ) -> None:
+        """Wait until a stream has received something, or send the units that are kept back.
+
+        The lock is held. A replay that advances is progress: replaying a long split may take longer
+        than `timeout_seconds`.
+
+        Raises:
+            UnavailableError: the deadline has passed.
+            Cancelled: `cancel` was called.
+        """
+        replayed = sum(reader.replayed for reader in readers)
+        what += f" (workers have replayed {replayed} rows before them)" if replayed else ""
+        deadline.record_progress(max(reader.advanced_at for reader in readers))
+        if deadline.has_passed:
+            problem = next((r.problem for r in readers if r.problem), "")
+            problem = problem or "the worker is up but its dataset produces nothing; see its log"
+            raise UnavailableError(
+                f"no {what} arrived for {deadline.seconds:.0f} s (spec.sidecar.timeoutSeconds; "
+                f"{readers[0].head}): {problem}. Iterating again resumes at this row"
+            )
+        waited = deadline.report_due()
+        if self._trainer.has_unsent or waited is not None:
+            heads = [f"{reader.head}: {reader.problem or 'silent'}" for reader in readers]
+            self._lock.release()  # sending may block for as long as the trainer does not read
+            try:
+                self._trainer.flush(self.cancelled)
+                if waited is not None:
+                    self._report(what, waited, heads)
+            finally:
+                self._lock.acquire()
+            return  # rows may have come meanwhile
+        waiting = self.source.stats.waiting
+        waiting["rows"] = what
+        self._arrived.wait(1.0)
+        waiting.pop("rows", None)
+        if self.cancelled.is_set():
+            raise Cancelled
+
+    def wait_facts(self, what: str, deadline: ProgressDeadline) -> None:
+        """Wait a short time for facts from the other consumers.
+
+        The sidecar runs ahead of its trainer, and all trainers may pause for longer than
+        `timeout_seconds`, for example to validate. So only the time counts in which the trainer
+        waits.
+
+        Raises:
+            UnavailableError: the deadline has passed.
+            Cancelled: `cancel` was called.
+        """
+        self._trainer.flush(self.cancelled)
+        if not self._trainer.trainer_waits:
+            deadline.record_progress(time.monotonic())
+        if deadline.has_passed:
+            raise UnavailableError(
+                f"no report of {what} arrived for {deadline.seconds:.0f} s "
+                "(spec.sidecar.timeoutSeconds). Check that the other trainers and the dispatcher "
+                "are running"
+            )
+        waited = deadline.report_due()
+        if waited is not None:
+            self._report(what, waited)
+        waiting, facts = self.source.stats.waiting, self.source.facts
+        waiting["facts"] = what
+        self.source.exchange.request_heartbeat()
+        with facts.changed:
+            facts.changed.wait(0.2)
+        waiting.pop("facts", None)
+        if self.cancelled.is_set():
+            raise Cancelled
+
+    def _report(self, what: str, waited: float, heads: Sequence[str] = ()) -> None:
+        """Log a long wait, and report it to the trainer."""
+        _log.warning("still waiting", what=what, seconds=round(waited), sources=list(heads))
+        self._trainer.report_wait(what, self.cancelled)
+
+    def positions(self) -> dict[int, PartitionPosition]:
+        """Return the position of every open partition."""
+        with self._lock:
+            return {p: reader.position for p, reader in self.partitions.items()}
+
+    def facts(self) -> list[dispatcher_pb2.PartitionFact]:
+        """Return the facts about these partitions, for the other consumers."""
+        with self._lock:
+            return [
+                dispatcher_pb2.PartitionFact(
+                    partition=p,
+                    epoch=self.plan.epoch,
+                    split_rows=reader.lengths,
+                    rows_seen=reader.rows_seen if reader.total is None else reader.total,
+                    ended=reader.ended,
+                    first_ordinal=reader.first_ordinal,
+                    first_rows=reader.first_before,
+                    remade=reader.total_replayed,
+                )
+                for p, reader in self.partitions.items()
+            ]
+
+    def cancel(self) -> None:
+        """End all waits with Cancelled."""
+        self.cancelled.set()
+        with self._lock:
+            self._arrived.notify_all()
+        with self.source.facts.changed:
+            self.source.facts.changed.notify_all()
+
+    def close(self) -> None:
+        """Close all streams. Facts and positions stay available."""
+        with self._lock:
+            for reader in self.partitions.values():
+                reader.close()

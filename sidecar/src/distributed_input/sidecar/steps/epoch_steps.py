@@ -1,0 +1,139 @@
+"""The steps of one consumer in one epoch: which rows each takes, and the position after it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from distributed_input.api.proto import trainer_pb2, types_pb2
+from distributed_input.assignment import splits as assignment
+from distributed_input.assignment.share import Share
+from distributed_input.rows.blocks import RowBlock
+from distributed_input.sidecar.steps import resume
+from distributed_input.sidecar.steps.epoch_reader import EpochReader
+from distributed_input.sidecar.steps.resume import ResumeBase
+from distributed_input.sidecar.steps.step_barrier import StepBarrier
+from distributed_input.sidecar.streams.partition_reader import PartitionStart
+from distributed_input.sidecar.streams.row_slices import slice_block
+
+
+class EpochSteps:
+    """The steps of an epoch, from its start or from a position on.
+
+    Args:
+        reader: reader of the epoch, whose partitions are open.
+        share: the consumer's share of the job.
+        base: step and rows from which this pass counts.
+        done: steps taken since the base.
+
+    Attributes:
+        barrier: the other consumers' progress.
+        done: steps taken since the base.
+    """
+
+    def __init__(self, reader: EpochReader, share: Share, base: ResumeBase, done: int) -> None:
+        self.barrier = StepBarrier(reader, share, base.rows)
+        self.done = done
+        self._reader = reader
+        self._job = reader.source.job
+        self._share = share
+        self._base = base
+
+    @classmethod
+    def open(
+        cls, reader: EpochReader, share: Share, position: trainer_pb2.Position | None
+    ) -> EpochSteps:
+        """Open the share's partitions at `position`, or at the start of the epoch.
+
+        Raises:
+            PositionError: the position belongs to another job.
+            UnavailableError: workers or the other consumers did not answer in time.
+        """
+        if position is None:
+            for p in share.partitions:
+                reader.open(p, PartitionStart())
+            return cls(reader, share, ResumeBase(0, [0] * reader.source.job.partitions), 0)
+        base = resume.open_at(reader, share, position)
+        return cls(reader, share, base, position.step - base.step)
+
+    @property
+    def depends_on_arrival(self) -> bool:
+        """Whether the order of rows depends on which arrive first (spec.order: any)."""
+        return self._job.order == types_pb2.ANY
+
+    def batch(self, rows: int) -> Iterator[RowBlock]:
+        """Yield the next `rows` rows in the job's order, or fewer at the end of the epoch.
+
+        No block crosses the border of a unit, which comes every `unit_rows` rows.
+        """
+        room = unit_rows = self._share.unit_rows
+        for block in self._any_order(rows) if self.depends_on_arrival else self._in_order(rows):
+            start = 0
+            while start < block.rows:
+                stop = min(block.rows, start + room)
+                yield slice_block(self._reader.plan.columns, block, start, stop)
+                room = room - (stop - start) or unit_rows
+                start = stop
+
+    def _any_order(self, rows: int) -> Iterator[RowBlock]:
+        unit_rows = self._share.unit_rows
+        while rows:
+            blocks = self._reader.take_any((rows - 1) % unit_rows + 1)  # of one unit
+            if not blocks:
+                return
+            rows -= sum(block.rows for block in blocks)
+            yield from blocks
+
+    def _in_order(self, rows: int) -> Iterator[RowBlock]:
+        live = [p for p, reader in self._reader.partitions.items() if not reader.ended]
+        turns = assignment.batch_turns(live, rows, self._share.quota)
+        got: int | None = None
+        while True:
+            try:
+                partition, wanted = next(turns) if got is None else turns.send(got)
+            except StopIteration:
+                return
+            got = 0
+            while got < wanted:
+                blocks = self._reader.take(partition, wanted - got)
+                if not blocks:
+                    break
+                got += sum(block.rows for block in blocks)
+                yield from blocks
+
+    def position(self, begun: int = 0) -> trainer_pb2.Position:
+        """Return the position of all consumers after the steps done, as far as it is known.
+
+        Args:
+            begun: units of the next step that the trainer has got too.
+        """
+        job, share = self._job, self._share
+        anchors = dict(self.barrier.anchors(self.done))
+        prefixes, own_rows = [], []
+        for p, at in self._reader.positions().items():
+            anchors[p] = trainer_pb2.Anchor(ordinal=at.ordinal, rows=at.before, ended=at.ended)
+            own_rows.append(at.rows)
+            if at.prefix is not None and at.prefix.rows and not at.ended:
+                prefixes.append(
+                    trainer_pb2.Prefix(
+                        partition=p,
+                        split=self._reader.plan.deal[p][at.ordinal],
+                        rows=at.prefix.rows,
+                        digest=at.prefix.digest,
+                    )
+                )
+        return trainer_pb2.Position(
+            job=job.name,
+            epoch=self._reader.plan.epoch,
+            step=self._base.step + self.done,
+            consumers=share.consumers,
+            consumer=share.consumer,
+            base_step=self._base.step,
+            base_rows=self._base.rows if any(self._base.rows) else None,
+            anchors=[anchors.get(p, trainer_pb2.Anchor()) for p in range(job.partitions)],
+            prefixes=prefixes,
+            own_rows=own_rows if self.depends_on_arrival else None,
+            partitions=job.partitions,
+            global_batch_size=job.global_batch_size,
+            seed=job.seed,
+            extra_units=begun,
+        )

@@ -1,0 +1,63 @@
+"""The interfaces that an epoch uses: where its rows come from, and who waits for them."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from typing import Protocol
+
+from distributed_input.api.proto import types_pb2
+from distributed_input.sidecar.steps.partition_facts import PartitionFacts
+from distributed_input.sidecar.streams.stream_context import StreamStats
+from distributed_input.sidecar.streams.worker_pool import WorkerPool
+
+
+class FactExchange(Protocol):
+    """The exchange of facts with the other consumers, through the dispatcher."""
+
+    def request_heartbeat(self) -> None:
+        """Send and receive facts soon, without waiting for it."""
+
+    def publish_facts(self, seconds: float, cancelled: threading.Event) -> bool:
+        """Send all facts of now. Return whether the dispatcher confirmed them in `seconds`."""
+
+
+class WaitingTrainer(Protocol):
+    """The trainer, as far as an epoch that waits for rows must know."""
+
+    @property
+    def has_unsent(self) -> bool:
+        """Whether finished units are kept back, to be sent together."""
+
+    @property
+    def trainer_waits(self) -> bool:
+        """Whether the trainer has reported that it waits."""
+
+    def flush(self, cancelled: threading.Event) -> None:
+        """Send the units that are kept back."""
+
+    def report_wait(self, what: str, cancelled: threading.Event) -> None:
+        """Send the trainer what is waited for, if it waits."""
+
+
+@dataclass(frozen=True)
+class RowSource:
+    """Where the rows of a job come from.
+
+    Attributes:
+        job: the job, complete.
+        pool: workers to read from.
+        facts: facts about other consumers' partitions.
+        exchange: exchange of these facts.
+        stats: counters of the input.
+        read_ahead: number of splits opened ahead in each partition.
+        timeout_seconds: time without progress after which a wait fails.
+    """
+
+    job: types_pb2.Job
+    pool: WorkerPool
+    facts: PartitionFacts
+    exchange: FactExchange
+    stats: StreamStats
+    read_ahead: int
+    timeout_seconds: float

@@ -1,0 +1,224 @@
+"""The rows of one partition in one epoch: its splits, one after the other, with read-ahead."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from distributed_input.rows.blocks import RowBlock
+from distributed_input.rows.prefix import Prefix
+from distributed_input.sidecar.streams.split_stream import SplitStream
+from distributed_input.sidecar.streams.stream_context import StreamContext
+
+
+@dataclass(frozen=True)
+class PartitionStart:
+    """The row at which a partition is opened.
+
+    Attributes:
+        ordinal: index of the split to open first.
+        before: rows of the partition before that split.
+        rows: rows of the partition that are already consumed and skipped.
+        prefix: first rows of that split with a known digest, for the replay check, or None.
+    """
+
+    ordinal: int = 0
+    before: int = 0
+    rows: int = 0
+    prefix: Prefix | None = None
+
+
+@dataclass(frozen=True)
+class PartitionPosition:
+    """The row up to which a partition is taken.
+
+    Attributes:
+        ordinal: index of the split that is read.
+        before: rows of the partition before that split.
+        rows: rows of the partition taken, including those before the start.
+        prefix: rows of that split taken, or None if their digest is unknown.
+        ended: whether the last row of the partition was taken.
+    """
+
+    ordinal: int
+    before: int
+    rows: int
+    prefix: Prefix | None
+    ended: bool
+
+
+class PartitionReader:
+    """The rows of one partition in order. Every call needs the epoch's lock.
+
+    Args:
+        context: values that the streams of the epoch share.
+        splits: the partition's splits, in order.
+        start: where to begin.
+
+    Attributes:
+        ended: whether the last row was taken.
+        rows: rows of the partition taken so far, including those before the start.
+        first_ordinal: index of the split that was opened first.
+        first_before: rows of the partition before that split.
+        lengths: rows of its splits from `first_ordinal` on, as far as their ends were received.
+    """
+
+    def __init__(
+        self, context: StreamContext, splits: Sequence[int], start: PartitionStart
+    ) -> None:
+        self.rows = start.rows
+        self.first_ordinal = start.ordinal
+        self.first_before = start.before
+        self.lengths: list[int] = []
+        self.ended = False
+        self._context = context
+        self._splits = splits
+        self._read_ahead = 0
+        self._ordinal = start.ordinal  # of the split that is read: the head
+        self._before = start.before  # rows of the partition before the head
+        self._skip = start.rows - start.before  # rows of the head already consumed
+        self._taken: Prefix | None = None if self._skip else Prefix()  # rows of the head taken
+        self._total_replayed = 0  # of the splits before the head
+        self._streams: deque[SplitStream] = deque()
+        self._next = start.ordinal  # the next split to open
+        self._start_prefix = start.prefix
+        self._open_more()
+
+    def read_ahead(self, splits: int) -> None:
+        """Keep `splits` splits open behind the one that is read, from now on."""
+        self._read_ahead = splits
+        if not self.ended:
+            self._open_more()
+
+    def take(self, rows: int) -> list[RowBlock]:
+        """Return up to `rows` of the rows received so far, as views. Return [] when `ended`.
+
+        Raises:
+            DistributedInputError: a stream has failed.
+        """
+        taken: list[RowBlock] = []
+        while rows and not self.ended:
+            if not self._streams:
+                self.ended = True
+                break
+            head = self._streams[0]
+            self._settle_start(head)
+            for block in head.take(rows):
+                if self._taken is None:
+                    self._taken = head.start_prefix
+                if self._taken is not None:
+                    self._taken = self._taken.extend(block.digests)
+                self.rows += block.rows
+                rows -= block.rows
+                taken.append(block)
+            if head.exhausted:
+                self._next_split(head)
+            elif rows:
+                break
+        return taken
+
+    def _settle_start(self, head: SplitStream) -> None:
+        """Open the splits behind the head once its first answer shows that the start lies in it."""
+        if self._skip and head.opened and (head.total is None or head.total >= self._skip):
+            self._skip = 0
+            self._open_more()
+
+    def _next_split(self, head: SplitStream) -> None:
+        assert head.total is not None
+        self._streams.popleft()
+        self._total_replayed += head.total_replayed
+        self.lengths.append(head.total)
+        # An assumed start may lie behind this split's end.
+        self._skip = max(0, self._skip - head.total)
+        self._before += head.total
+        self._ordinal += 1
+        self._taken = None if self._skip else Prefix()
+        self._open_more()
+        if not self._streams:
+            self.ended = True
+
+    def _open_more(self) -> None:
+        while self._next < len(self._splits) and len(self._streams) <= self._read_ahead:
+            is_head = not self._streams and self._next == self._ordinal
+            if self._skip and not is_head:
+                return  # the row at which the next split begins is not known yet
+            skip = self._skip if is_head else 0
+            prefix = self._start_prefix if self._next == self.first_ordinal else None
+            split = self._splits[self._next]
+            self._streams.append(
+                SplitStream(self._context, split, self._next, skip, prefix if skip else None)
+            )
+            self._next += 1
+
+    def locate(self) -> bool:
+        """Return whether the start was found, or the partition's end before it."""
+        while self._skip and not self.ended:
+            if not self._streams:  # the partition has no split
+                self.ended = True
+                break
+            head = self._streams[0]
+            self._settle_start(head)
+            if not self._skip:
+                break
+            if not head.exhausted:
+                head.take(0)
+                return False
+            self._next_split(head)
+        return True
+
+    @property
+    def total(self) -> int | None:
+        """Rows of the whole partition, or None before it has ended."""
+        return self._before if self.ended else None
+
+    @property
+    def rows_seen(self) -> int:
+        """Rows that the partition has at least."""
+        seen = self._before
+        for stream in self._streams:
+            if not stream.opened:
+                break
+            seen += stream.received
+            if stream.total is None:
+                break
+        return max(seen, 0)
+
+    @property
+    def position(self) -> PartitionPosition:
+        """The row up to which the partition is taken."""
+        return PartitionPosition(self._ordinal, self._before, self.rows, self._taken, self.ended)
+
+    @property
+    def advanced_at(self) -> float:
+        """Monotonic time at which a row of the head was last received or replayed."""
+        return self._streams[0].advanced_at if self._streams else float("-inf")
+
+    @property
+    def head(self) -> str:
+        """The split that is read and its worker, as text for people."""
+        if not self._streams:
+            return "no split"
+        head = self._streams[0]
+        return f"split {head.split}, requested from worker {head.worker or '-'}"
+
+    @property
+    def problem(self) -> str:
+        """Why no row comes, as text for people, or "" if that is unknown."""
+        return self._streams[0].problem if self._streams else ""
+
+    @property
+    def total_replayed(self) -> int:
+        """Rows that workers have replayed for this partition."""
+        return self._total_replayed + sum(stream.total_replayed for stream in self._streams)
+
+    @property
+    def replayed(self) -> int:
+        """Rows that the present worker has replayed before the next row comes."""
+        return self._streams[0].replayed if self._streams else 0
+
+    def close(self) -> None:
+        """Close all streams."""
+        for stream in self._streams:
+            stream.close()
+        self._streams.clear()

@@ -1,0 +1,358 @@
+"""The rows of one split, read from the workers.
+
+A `SplitStream` receives blocks ahead of need into a short queue. When a stream breaks, it opens
+another one at the first row not yet received, on another worker if there is one. The request has
+the digest of the rows received so far. The worker replays those rows and checks that they are the
+same. A full queue stops reading, so that HTTP/2 flow control slows the worker down.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections import deque
+from typing import Any
+
+import grpc
+
+from distributed_input.api.errors import DistributedInputError, ReplayError, UnavailableError
+from distributed_input.api.proto import worker_pb2
+from distributed_input.api.protocol import PROTOCOL
+from distributed_input.rows import blocks
+from distributed_input.rows.blocks import RowBlock
+from distributed_input.rows.prefix import Prefix
+from distributed_input.runtime import logs, statuses
+from distributed_input.runtime.stubs import Stub
+from distributed_input.sidecar.errors import internal_error
+from distributed_input.sidecar.streams.row_slices import slice_block
+from distributed_input.sidecar.streams.stream_context import StreamContext
+from distributed_input.sidecar.streams.stream_retry import StreamRetry
+
+_log = logs.get("sidecar.streams")
+
+QUEUE_BYTES = 1 << 20  # received and not yet taken; the queue holds at least one block
+_SILENT_SECONDS = 5.0  # some calls to a worker that has left never end by themselves
+
+
+class SplitStream:
+    """The rows of one split from `start_row` on, in order.
+
+    Args:
+        context: values that the streams of the epoch share.
+        split: id of the split.
+        ordinal: index of the split in its partition.
+        start_row: index in the split of the first row to read.
+        prefix: rows before `start_row` with a known digest, or None.
+
+    Attributes:
+        total: number of rows in the whole split, or None before its end was received.
+        received: index of the first row not yet received.
+        opened: whether the first answer was received, so that `received` and `total` are facts.
+        start_prefix: the rows before `start_row`, or None before a worker has replayed them.
+        replayed: rows that the present worker has replayed, as far as it has reported.
+        total_replayed: rows that all workers have replayed.
+        advanced_at: monotonic time at which a row was last received or replayed.
+        worker: id of the worker that was last asked for rows.
+        problem: why no rows have come since, as text for people, or "".
+    """
+
+    def __init__(
+        self,
+        context: StreamContext,
+        split: int,
+        ordinal: int,
+        start_row: int,
+        prefix: Prefix | None,
+    ) -> None:
+        self.split = split
+        self.ordinal = ordinal
+        self.total: int | None = None
+        self.received = start_row
+        self.opened = False
+        self.start_prefix = None if start_row else Prefix()
+        self.replayed = self.total_replayed = 0
+        self.advanced_at = float("-inf")
+        self.worker = self.problem = ""
+        self._context = context
+        self._prefix = prefix if prefix is not None or start_row else Prefix()
+        self._queue: deque[RowBlock] = deque()
+        self._queued_bytes = 0
+        self._taken = 0  # rows of the first queued block
+        self._error: DistributedInputError | None = None
+        self._closed = False
+        self._call: grpc.Call | None = None
+        self._active_at = 0.0  # when the call began, or brought a block
+        self._space = threading.Condition(context.lock)
+        self._thread = threading.Thread(target=self._receive, name=f"split-{split}", daemon=True)
+        self._thread.start()
+
+    # Called by the partition's reader, which holds the lock.
+
+    def take(self, rows: int) -> list[RowBlock]:
+        """Return up to `rows` of the rows received so far, as views.
+
+        Raises:
+            DistributedInputError: the stream has failed, and all rows before the error are taken.
+        """
+        taken: list[RowBlock] = []
+        while rows and self._queue:
+            block = self._queue[0]
+            stop = min(block.rows, self._taken + rows)
+            taken.append(slice_block(self._context.plan.columns, block, self._taken, stop))
+            rows -= stop - self._taken
+            self._taken = stop
+            if stop == block.rows:
+                self._queue.popleft()
+                self._queued_bytes -= block.nbytes
+                self._taken = 0
+                self._space.notify()
+        if not taken and self._error is not None:
+            raise self._error
+        if not taken and self._is_abandoned() and self._call is not None:
+            self._call.cancel()  # the receiving thread then opens the stream elsewhere
+        return taken
+
+    def _is_abandoned(self) -> bool:
+        """Return whether the worker is draining or gone, and has sent nothing for a while."""
+        silent = time.monotonic() - self._active_at > _SILENT_SECONDS
+        return silent and self._context.pool.is_draining(self.worker)
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether all rows of the split were taken."""
+        return self.total is not None and not self._queue
+
+    def close(self) -> None:
+        """Stop reading and drop queued rows, without waiting for the receiving thread."""
+        self._closed = True
+        self._queue.clear()
+        self._space.notify()
+        if self._call is not None:
+            self._call.cancel()
+        self._context.pool.wake()
+
+    # The receiving thread.
+
+    def _receive(self) -> None:
+        try:
+            self._read_all()
+        except Exception as error:  # noqa: BLE001  a bug must be reported to the user
+            _log.exception("stream failed", split=self.split, epoch=self._context.plan.epoch)
+            self._fail(internal_error(error))
+        finally:
+            self._context.stats.waiting.pop("worker", None)  # other streams set it again
+
+    def _read_all(self) -> None:
+        context = self._context
+        retry = StreamRetry(context.timeout_seconds)
+        keys = context.plan.concurrent_keys(self.ordinal)
+        while not self._closed and self.total is None:
+            chosen = context.pool.acquire(keys, context.plan.key(self.split))
+            if chosen is None:
+                self._wait_for_worker(retry)
+                continue
+            received = self.received
+            error, explained = self._attempt(*chosen)
+            if error is None or self._closed:
+                continue
+            advanced = self.received > received
+            if advanced and not explained and not context.pool.is_draining(self.worker):
+                context.stats.lost_workers.add(self.worker)
+            retry.record_failure(error, advanced, self.replayed, time.monotonic())
+            if self._give_up(error, retry):
+                return
+            self._report_retry(error)
+            context.pool.wait(retry.next_delay())
+
+    def _attempt(self, worker_id: str, stub: Stub) -> tuple[DistributedInputError | None, bool]:
+        """Read from one worker.
+
+        Returns:
+            The error that ended the stream, if any, and whether the worker itself reported it.
+        """
+        self.worker = worker_id
+        error: DistributedInputError | None = None
+        explained = True
+        try:
+            self._read(stub)
+        except grpc.RpcError as broken:
+            explained = statuses.is_explained(broken)
+            error = statuses.from_rpc_error(broken, f"worker {worker_id}")
+        except ValueError as broken:
+            error = UnavailableError(f"worker {worker_id}: {broken}")
+        finally:
+            self._context.pool.release(worker_id, failed=error is not None)
+        return error, explained
+
+    def _give_up(self, error: DistributedInputError, retry: StreamRetry) -> bool:
+        """Fail if the stream must not be opened again. Return whether it failed."""
+        now = time.monotonic()
+        if retry.is_terminal(error):
+            self._fail(error)
+            return True
+        if not retry.is_timed_out(now):
+            return False
+        self._fail(
+            UnavailableError(
+                f"split {self.split} of job {self._context.plan.job.name} could not be read for "
+                f"{retry.waited(now):.0f} s (spec.sidecar.timeoutSeconds): {error}"
+            )
+        )
+        return True
+
+    def _report_retry(self, error: DistributedInputError) -> None:
+        stats = self._context.stats
+        stats.reconnects[type(error).__name__] += 1
+        stats.waiting["worker"] = "a worker"
+        self.problem = str(error)
+        _log.warning(
+            "stream broke; opening it again",
+            split=self.split,
+            epoch=self._context.plan.epoch,
+            row=self.received,
+            worker=self.worker,
+            cause=str(error),
+        )
+
+    def _wait_for_worker(self, retry: StreamRetry) -> None:
+        now = time.monotonic()
+        if retry.is_timed_out(now):
+            self._fail(
+                UnavailableError(
+                    f"no worker of job {self._context.plan.job.name} for {retry.waited(now):.0f} s "
+                    "(spec.sidecar.timeoutSeconds). Check that its workers are running and reach "
+                    "the dispatcher. Iterating again resumes at this row"
+                )
+            )
+            return
+        self._context.stats.waiting["worker"] = "a worker"
+        self.problem = "no worker is available: check that workers run and reach the dispatcher"
+        self._context.pool.wait(0.5)
+
+    def _fail(self, error: DistributedInputError) -> None:
+        with self._context.lock:
+            self._error = error
+            self._closed = True
+            self._context.arrived.notify_all()
+
+    def _read(self, stub: Stub) -> None:
+        plan = self._context.plan
+        prefix = self._prefix or Prefix()
+        request = worker_pb2.StreamRequest(
+            job=plan.job,
+            seed=plan.seed,
+            epoch=plan.epoch,
+            split=self.split,
+            start_row=self.received,
+            prefix_rows=prefix.rows,
+            prefix_digest=prefix.digest,
+            check_prefix=prefix.rows > 0,
+            protocol=PROTOCOL,
+            tell_replay=True,
+        )
+        replays = self.received > 0
+        call = stub.Stream(request)
+        try:
+            with self._context.lock:
+                self._call, self._active_at, self.replayed = call, time.monotonic(), 0
+                if self._closed:
+                    return
+            self._receive_blocks(call, replays)
+        finally:
+            _finish_call(call, self.total is not None)
+
+    def _receive_blocks(self, call: Any, replays: bool) -> None:
+        first = True
+        for data in call:
+            block = blocks.decode(data)
+            if block.replayed:
+                self._record_replay(block.replayed)
+                continue
+            # A later report of replayed rows is of another replay: the stream fell behind others.
+            self.replayed = 0
+            if first:
+                first = False
+                self._open_at(block, replays)
+            if not self._accept(block) or block.last:
+                return
+        raise ValueError(f"it ended the stream within split {self.split}")
+
+    def _record_replay(self, replayed: int) -> None:
+        with self._context.lock:
+            self._active_at = self.advanced_at = time.monotonic()
+            self.total_replayed += max(0, replayed - self.replayed)
+            self.replayed, self.problem = replayed, ""
+        self._context.stats.waiting.pop("worker", None)
+
+    def _open_at(self, block: RowBlock, replays: bool) -> None:
+        """Take over what the first block of a stream reports of the rows before it."""
+        stats = self._context.stats
+        self.problem = ""
+        stats.waiting.pop("worker", None)
+        stats.replays += replays
+        if block.prefix_differs:
+            self._report_difference(block)
+        before = Prefix(block.first_row, block.prefix_digest)
+        known = self._prefix
+        if known is None or known.rows < before.rows or block.prefix_differs:
+            self._prefix = before
+        if self.start_prefix is None:
+            self.start_prefix = before
+
+    def _report_difference(self, block: RowBlock) -> None:
+        plan = self._context.plan
+        self._context.stats.mismatches += 1
+        message = (
+            f"split {self.split} of epoch {plan.epoch} was replayed on a {block.node} node and its "
+            f"first {self.received} rows differ from those read before: the dataset is not "
+            "deterministic. Seed its random operations, or use one kind of node"
+        )
+        if plan.job.strict:
+            self._fail(ReplayError(message))
+            return
+        _log.warning("replay differs", detail=message, split=self.split, row=self.received)
+
+    def _accept(self, block: RowBlock) -> bool:
+        """Queue a block once there is room for it. Return whether the stream is still open."""
+        context = self._context
+        with context.lock:
+            while not self._closed and self._queue and self._queued_bytes >= QUEUE_BYTES:
+                self._space.wait(5.0)
+            if self._closed:
+                return False
+            # The partition's reader waits for the first answer, for rows when there are none, or
+            # for the end. Most blocks come before they are needed and have to wake no thread.
+            notify = not self.opened or not self._queue or block.last
+            self.opened = True
+            self._active_at = self.advanced_at = time.monotonic()
+            self._check_row(block)
+            if block.rows:
+                self._queue.append(block)
+                self._queued_bytes += block.nbytes
+                self.received += block.rows
+                self._prefix = (self._prefix or Prefix()).extend(block.digests)
+                context.stats.rows += block.rows
+                context.stats.bytes += block.nbytes
+            if block.last:
+                self.total = self.received
+            if notify:
+                context.arrived.notify_all()
+        return True
+
+    def _check_row(self, block: RowBlock) -> None:
+        """Raise ValueError unless a block begins at the next row, or ends the split before it."""
+        if block.first_row == self.received:
+            return
+        if not (block.last and not block.rows and block.first_row < self.received):
+            raise ValueError(f"it sent row {block.first_row} instead of row {self.received}")
+        self.received = block.first_row
+
+
+def _finish_call(call: Any, finished: bool) -> None:
+    """Read a call to its end. gRPC never frees some 20 KiB of a call that is left before."""
+    if not finished:
+        call.cancel()
+    with contextlib.suppress(grpc.RpcError):
+        for _ in call:
+            pass

@@ -1,0 +1,54 @@
+"""Values and counters that streams share."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from dataclasses import dataclass, field
+
+from distributed_input.sidecar.streams.epoch_plan import EpochPlan
+from distributed_input.sidecar.streams.worker_pool import WorkerPool
+
+
+@dataclass
+class StreamStats:
+    """Counters of all streams of one input, for metrics. Guarded by the GIL.
+
+    Attributes:
+        rows: rows received.
+        bytes: bytes of those rows.
+        replays: streams opened behind the first row of their split.
+        mismatches: replays whose rows differed from those received before.
+        reconnects: streams opened again, by the class of the error.
+        lost_workers: ids of workers that broke streams without draining.
+        waiting: what the input waits for now, by the part of it that waits.
+    """
+
+    rows: int = 0
+    bytes: int = 0
+    replays: int = 0
+    mismatches: int = 0
+    reconnects: Counter[str] = field(default_factory=Counter)
+    lost_workers: set[str] = field(default_factory=set)
+    waiting: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class StreamContext:
+    """Values that all streams of one epoch share.
+
+    Attributes:
+        plan: the epoch that is read.
+        pool: workers to read from.
+        stats: counters of the input.
+        lock: guards all streams of the epoch.
+        arrived: condition on `lock`, notified when a stream has received something.
+        timeout_seconds: time without progress after which a stream fails.
+    """
+
+    plan: EpochPlan
+    pool: WorkerPool
+    stats: StreamStats
+    lock: threading.Lock
+    arrived: threading.Condition
+    timeout_seconds: float

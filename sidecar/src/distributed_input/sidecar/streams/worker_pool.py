@@ -1,0 +1,148 @@
+"""The workers that a sidecar may open streams on.
+
+`assignment.splits.place` chooses the worker of a split from the workers that are available. Every
+consumer of every job of a dataset makes the same choice, so a worker produces a split once for all
+of them.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import grpc
+
+from distributed_input.api.hashing import mix
+from distributed_input.api.proto import dispatcher_pb2, worker_pb2
+from distributed_input.assignment.splits import place
+from distributed_input.runtime.credentials import Credentials
+from distributed_input.runtime.serving import open_channel
+from distributed_input.runtime.stubs import Stub, identity
+
+_RETRY_SECONDS = 2.0  # a worker that failed is used again after this, or if no other is left
+
+
+@dataclass
+class _Member:
+    info: dispatcher_pb2.WorkerInfo
+    channel: grpc.Channel
+    stub: Stub
+    key: int
+    open_streams: int = 0
+    failed_at: float = float("-inf")
+
+
+# All streams that are opened together have the same arguments.
+_placed = functools.lru_cache(maxsize=64)(place)
+
+
+def _worker_stub(channel: grpc.Channel) -> Stub:
+    """Return a stub of the worker service. Blocks stay bytes, to be decoded without a copy."""
+    service = worker_pb2.DESCRIPTOR.services_by_name["Worker"]
+    return Stub(channel, service, {"Stream": (None, identity)})
+
+
+class WorkerPool:
+    """The workers that the dispatcher last reported. Thread-safe."""
+
+    def __init__(self, credentials: Credentials) -> None:
+        self._credentials = credentials
+        self._members: dict[str, _Member] = {}
+        self._changed = threading.Condition()
+
+    def update(self, infos: Iterable[dispatcher_pb2.WorkerInfo]) -> None:
+        """Replace the membership. The channel of a worker that left is closed once unused."""
+        present = {info.worker_id: info for info in infos}
+        with self._changed:
+            for worker_id in self._members.keys() - present.keys():
+                member = self._members[worker_id]
+                member.info.draining = True
+                if not member.open_streams:
+                    member.channel.close()
+                    del self._members[worker_id]
+        self.add(present.values())
+
+    def add(self, infos: Iterable[dispatcher_pb2.WorkerInfo]) -> None:
+        """Add workers, or replace the information about known ones."""
+        with self._changed:
+            for info in infos:
+                known = self._members.get(info.worker_id)
+                if known:
+                    known.info = info
+                    continue
+                channel = open_channel(info.address, self._credentials)
+                key = mix(*info.worker_id.encode())
+                self._members[info.worker_id] = _Member(info, channel, _worker_stub(channel), key)
+            self._changed.notify_all()
+
+    def acquire(
+        self, concurrent_keys: tuple[tuple[int, ...], ...], key: int
+    ) -> tuple[str, Stub] | None:
+        """Return the id and stub of the worker for a split, or None if there is no worker.
+
+        The worker counts one more open stream until `release`.
+
+        Args:
+            concurrent_keys: keys of the splits that are read at about the same time.
+            key: key of the split, which is one of those.
+        """
+        with self._changed:
+            now = time.monotonic()
+            usable = [m for m in self._members.values() if not m.info.draining]
+            healthy = [m for m in usable if now - m.failed_at > _RETRY_SECONDS]
+            candidates = {m.key: m for m in healthy or usable}
+            if not candidates:
+                return None
+            chosen = candidates[_placed(concurrent_keys, tuple(sorted(candidates)))[key]]
+            chosen.open_streams += 1
+            return chosen.info.worker_id, chosen.stub
+
+    def release(self, worker_id: str, failed: bool) -> None:
+        """Count one open stream less, and record whether it failed."""
+        with self._changed:
+            member = self._members.get(worker_id)
+            if member is None:
+                return
+            member.open_streams -= 1
+            if failed:
+                member.failed_at = time.monotonic()
+            self._changed.notify_all()
+
+    def is_draining(self, worker_id: str) -> bool:
+        """Return whether a worker takes no new streams, or has left."""
+        with self._changed:
+            member = self._members.get(worker_id)
+            return member is None or member.info.draining
+
+    @property
+    def open_streams(self) -> int:
+        """Number of streams that were acquired and not yet released."""
+        with self._changed:
+            return sum(member.open_streams for member in self._members.values())
+
+    def wait(self, seconds: float) -> None:
+        """Wait until the membership or a worker's load changes, for at most `seconds`."""
+        with self._changed:
+            self._changed.wait(seconds)
+
+    def wake(self) -> None:
+        """End all calls of `wait` now."""
+        with self._changed:
+            self._changed.notify_all()
+
+    def any_stub(self) -> Stub | None:
+        """Return the stub of the worker whose last failure is longest ago, or None."""
+        with self._changed:
+            usable = [m for m in self._members.values() if not m.info.draining]
+            return min(usable, key=lambda m: m.failed_at).stub if usable else None
+
+    def close(self) -> None:
+        """Close all channels. Open streams end with an error."""
+        with self._changed:
+            for member in self._members.values():
+                member.channel.close()
+            self._members.clear()
+            self._changed.notify_all()

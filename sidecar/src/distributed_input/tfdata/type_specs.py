@@ -1,0 +1,139 @@
+"""Conversion between `tf.TypeSpec`s and `ElementSpec`s.
+
+`from_tf(to_tf(spec)) == spec`, except for a ragged leaf of rank 0: TensorFlow represents it as a
+dense tensor.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.python.data.util.structure import NoneTensorSpec
+
+from distributed_input.api.errors import SpecError
+from distributed_input.rows import structure as nested
+from distributed_input.rows.decode import Ragged, Sparse
+from distributed_input.rows.elements import ElementSpec, Leaf
+
+
+def from_tf(element_spec: Any) -> ElementSpec:
+    """Return the spec of a dataset's elements.
+
+    Args:
+      element_spec: the value of `tf.data.Dataset.element_spec`.
+
+    Raises:
+      SpecError: a component has an unsupported kind or type, or an unknown rank; the message names
+        it.
+    """
+    leaves: list[Leaf] = []
+
+    def add(path: str, spec: Any) -> int:
+        leaves.append(_leaf(path, spec))
+        return len(leaves) - 1
+
+    def is_none(value: Any) -> bool:
+        return value is None or isinstance(value, NoneTensorSpec)
+
+    structure = nested.build(element_spec, add, is_none=is_none)
+    return ElementSpec(structure, tuple(leaves))
+
+
+def from_values(element: Any) -> ElementSpec:
+    """Return the spec of an element of arrays, tensors, numbers, strings, `Ragged` and `Sparse`.
+
+    All elements must have the same sizes, except for sparse components and ragged dimensions.
+    Python floats become float32, and integers int64. Lists are arrays. Tuples and dicts are
+    structure.
+
+    Raises:
+      SpecError: a component has an unsupported kind or type; the message names it.
+    """
+    leaves: list[Leaf] = []
+
+    def add(path: str, value: Any) -> int:
+        leaves.append(_leaf_of_value(path, value))
+        return len(leaves) - 1
+
+    structure = nested.build(element, add, list_is_leaf=True)
+    return ElementSpec(structure, tuple(leaves))
+
+
+def to_tf(spec: ElementSpec, batched: bool = False, static_batch: int | None = None) -> Any:
+    """Return the nested `tf.TypeSpec`s of a row, of a whole element, or of a batch of rows.
+
+    Args:
+      spec: of a row or of a whole element.
+      batched: add a leading dimension for the rows.
+      static_batch: the size of that dimension, if it is known.
+    """
+    rows = [static_batch] if batched else []
+    leaves = [_type_spec(leaf, rows) for leaf in spec.leaves]
+    return spec.unflatten(leaves, none=NoneTensorSpec())
+
+
+def _leaf(path: str, spec: Any) -> Leaf:
+    label = f"component {path!r}" if path else "the element"
+    if not isinstance(spec, (tf.TensorSpec, tf.RaggedTensorSpec, tf.SparseTensorSpec)):
+        raise SpecError(
+            f"{label} is a {type(spec).__name__}, which cannot be sent: return tensors, ragged or"
+            " sparse tensors in dicts, tuples or namedtuples"
+        )
+    if spec.shape.rank is None:
+        raise SpecError(f"{label} has no known rank: give it one with tf.ensure_shape in a map")
+    shape = tuple(spec.shape.as_list())
+    if isinstance(spec, tf.RaggedTensorSpec):
+        return Leaf(
+            path, "ragged", spec.dtype.name, shape, spec.ragged_rank, spec.row_splits_dtype.name
+        )
+    kind = "sparse" if isinstance(spec, tf.SparseTensorSpec) else "dense"
+    return Leaf(path, kind, spec.dtype.name, shape)
+
+
+def _leaf_of_value(path: str, value: Any) -> Leaf:
+    if tf.is_tensor(value):
+        return _leaf(path, tf.type_spec_from_value(value))
+    if isinstance(value, Ragged):
+        rank = len(value.row_splits)
+        shape = (None,) * (rank + 1) + np.shape(value.values)[1:]
+        splits = np.asarray(value.row_splits[0]).dtype.name if rank else "int64"
+        return Leaf(path, "ragged", _dtype_of(path, value.values), shape, rank, splits)
+    if isinstance(value, Sparse):
+        shape = (None,) * len(value.dense_shape)
+        return Leaf(path, "sparse", _dtype_of(path, value.values), shape)
+    return Leaf(path, "dense", _dtype_of(path, value), np.shape(value))
+
+
+def _dtype_of(path: str, value: Any) -> str:
+    """Return TensorFlow's name for the type of an array, or of a value that becomes an array."""
+    array = np.asarray(value)
+    if array.dtype.kind in "SU" or (array.dtype == object and _is_text(array)):
+        return "string"
+    if array.dtype == object:
+        label = f"component {path!r}" if path else "the element"
+        raise SpecError(
+            f"{label} is {type(value).__name__}, which is no array of numbers or strings: return"
+            " numpy arrays in dicts and tuples, and distributed_input.Ragged where lengths differ"
+        )
+    if not hasattr(value, "dtype") and array.dtype == np.float64:
+        return "float32"
+    return array.dtype.name
+
+
+def _is_text(array: np.ndarray[Any, Any]) -> bool:
+    return all(isinstance(item, (str, bytes)) for item in array.reshape(-1).tolist())
+
+
+def _type_spec(leaf: Leaf, rows: list[int | None]) -> tf.TypeSpec:
+    shape = [*rows, *leaf.shape]
+    dtype = tf.dtypes.as_dtype(leaf.dtype)
+    if leaf.kind == "sparse":
+        return tf.SparseTensorSpec(shape, dtype)
+    ragged_rank = leaf.ragged_rank + len(rows)
+    if leaf.kind == "dense" or ragged_rank == 0:
+        return tf.TensorSpec(shape, dtype)
+    return tf.RaggedTensorSpec(
+        shape, dtype, ragged_rank, row_splits_dtype=tf.dtypes.as_dtype(leaf.row_splits_dtype)
+    )

@@ -1,0 +1,112 @@
+"""Calls of the user's dataset_fn whose result depends on the input context only.
+
+Random values in the function, such as a list of files shuffled in Python or the seeds that
+TensorFlow draws for unseeded ops, must be the same for every split. Otherwise a shuffle before a
+shard would repeat rows and drop others. Afterwards, the random state of the process is restored.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import sys
+import sysconfig
+import traceback
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.python.eager import context as tf_context
+from tensorflow.python.framework import ops, random_seed
+
+from distributed_input.api.errors import DatasetFnError, DistributedInputError
+from distributed_input.tfdata.input_context import SplitInputContext
+
+_SEED = 1_597_463_007  # arbitrary, but constant: `seeds.reseed` adds the job and the epoch
+
+
+def call_dataset_fn(dataset_fn: Callable[..., Any], context: SplitInputContext) -> tf.data.Dataset:
+    """Return the dataset of one split.
+
+    Raises:
+      DatasetFnError: the function raised an exception, which is the cause, or did not return a
+        dataset. The message contains the user's lines.
+    """
+    split = f"split {context.input_pipeline_id} of {context.num_input_pipelines}"
+    with fixed_randomness(_SEED), functions_unseeded(), tf.init_scope():
+        with user_errors(f"dataset_fn for {split}"):
+            dataset = dataset_fn(context)
+    if not isinstance(dataset, tf.data.Dataset):
+        raise DatasetFnError(
+            f"dataset_fn returned a {type(dataset).__name__} for {split}: it must return a"
+            " tf.data.Dataset"
+        )
+    return dataset
+
+
+@contextlib.contextmanager
+def fixed_randomness(seed: int) -> Iterator[None]:
+    """Seed Python, numpy and TensorFlow with 31 bits, and restore their states at the end."""
+    eager: Any = tf_context.context()
+    before = (eager._seed, getattr(eager, "_rng", None))  # noqa: SLF001
+    python, numpy = random.getstate(), np.random.get_state()
+    random.seed(seed)
+    np.random.seed(seed)
+    tf.random.set_seed(seed)
+    try:
+        yield
+    finally:
+        # Not set_seed: it would restart the caller's sequence.
+        eager._seed, eager._rng = before  # noqa: SLF001
+        random.setstate(python)
+        np.random.set_state(numpy)
+
+
+@contextlib.contextmanager
+def functions_unseeded() -> Iterator[None]:
+    """Leave random ops in traced functions unseeded; use it within `fixed_randomness`.
+
+    With the fixed seed, TensorFlow would number the random ops of each function from 0, and the
+    first ops of two maps would draw the same numbers. `reseed` gives unseeded ops different seeds.
+    """
+    original = random_seed.get_seed
+    fixed = tf_context.global_seed()
+
+    def get_seed(op_seed: Any) -> Any:
+        in_function = not tf.executing_eagerly() and ops.get_default_graph().seed == fixed
+        return (None, None) if op_seed is None and in_function else original(op_seed)
+
+    random_seed.get_seed = get_seed
+    try:
+        yield
+    finally:
+        random_seed.get_seed = original
+
+
+@contextlib.contextmanager
+def user_errors(what: str) -> Iterator[None]:
+    """Raise errors of the user's code as DatasetFnError, with the lines that caused them."""
+    try:
+        yield
+    except (DistributedInputError, GeneratorExit):
+        raise
+    except Exception as error:
+        text = error.message if isinstance(error, tf.errors.OpError) else str(error)
+        raise DatasetFnError(
+            f"{what} failed: {type(error).__name__}: {text}\n{_lines_of(error)}"
+        ) from error
+
+
+def _lines_of(error: BaseException) -> str:
+    """Return the user's lines of the traceback, innermost last, or all lines if it has none."""
+    frames = traceback.extract_tb(error.__traceback__)
+    library = (sysconfig.get_path("purelib"), sysconfig.get_path("stdlib"), sys.prefix)
+    own = __file__.rsplit("/", 2)[0]
+    users = [
+        frame
+        for frame in frames
+        if not frame.filename.startswith((*library, own, "<"))
+        and "site-packages" not in frame.filename
+    ]
+    return "".join(traceback.format_list(users or list(frames[1:]))).rstrip()

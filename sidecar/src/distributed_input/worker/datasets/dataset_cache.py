@@ -1,0 +1,61 @@
+"""Datasets that trainers sent as graphs, fetched from the dispatcher and kept in memory."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+
+import tensorflow as tf
+
+from distributed_input.api.errors import ConfigError
+from distributed_input.api.proto import types_pb2
+
+_MAX_BYTES = 1 << 30
+
+
+class DatasetCache:
+    """The most recently used datasets, up to a number of bytes. Thread-safe.
+
+    Args:
+        fetch: returns the serialized GraphDataset of a dataset id.
+    """
+
+    def __init__(self, fetch: Callable[[str], bytes]) -> None:
+        self._fetch = fetch
+        self._datasets: OrderedDict[str, types_pb2.GraphDataset] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, dataset_id: str) -> types_pb2.GraphDataset:
+        """Return a dataset. Fetch it if it is not in the cache.
+
+        Raises:
+            ConfigError: the trainer has a newer TensorFlow than this worker.
+        """
+        with self._lock:
+            cached = self._datasets.get(dataset_id)
+            if cached is not None:
+                self._datasets.move_to_end(dataset_id)
+                return cached
+        fetched = types_pb2.GraphDataset.FromString(self._fetch(dataset_id))
+        _check_version(fetched)
+        with self._lock:
+            self._datasets[dataset_id] = fetched
+            while len(self._datasets) > 1 and self._nbytes() > _MAX_BYTES:
+                self._datasets.popitem(last=False)
+        return fetched
+
+    def _nbytes(self) -> int:
+        return sum(dataset.ByteSize() for dataset in self._datasets.values())
+
+
+def _check_version(dataset: types_pb2.GraphDataset) -> None:
+    """Raise ConfigError if the graph may have ops that this worker's TensorFlow does not have."""
+    trainer, worker = (
+        tuple(map(int, version.split(".")[:2])) for version in (dataset.tf_version, tf.__version__)
+    )
+    if trainer > worker:
+        raise ConfigError(
+            f"the trainer has TensorFlow {dataset.tf_version}, this worker has {tf.__version__}. "
+            "Use a worker image with at least the trainer's version."
+        )

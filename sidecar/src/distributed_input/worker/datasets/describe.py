@@ -1,0 +1,45 @@
+"""Description of an entry point's dataset, which completes the draft of a job."""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+from distributed_input.api.errors import DatasetFnError
+from distributed_input.api.hashing import mix
+from distributed_input.api.proto import types_pb2
+from distributed_input.assignment import jobs
+from distributed_input.assignment.jobs import DatasetFacts
+from distributed_input.tfdata import export, graph_analysis, type_specs
+from distributed_input.tfdata.graph import canonical
+from distributed_input.worker.datasets import entry_points
+from distributed_input.worker.datasets.element_specs import infer_spec
+
+
+def describe(draft: types_pb2.Job) -> types_pb2.Job:
+    """Complete the draft of an entry point's job. Builds the first split of the dataset.
+
+    Raises:
+        ConfigError: the entry point does not exist.
+        DatasetFnError: the user's code raised an error.
+        SpecError: the elements cannot be sent.
+    """
+    splits = draft.num_splits or jobs.splits_of_draft(draft, jobs.partitions_of_draft(draft))
+    context = entry_points.split_context(draft, draft.seed, 0, 0, splits)
+    dataset = entry_points.call(draft.entry_point, context, mix(draft.seed))
+    if not isinstance(dataset, tf.data.Dataset):
+        described = DatasetFacts(infer_spec(dataset), context.global_batch_size)
+        return jobs.complete(draft, described)
+    element = type_specs.from_tf(dataset.element_spec)
+    try:
+        graph = graph_analysis.analyze(canonical.serialize(dataset))
+    except DatasetFnError:  # a generator has no graph: only its spec is known
+        return jobs.complete(draft, DatasetFacts(element, context.global_batch_size))
+    described = DatasetFacts(
+        element=element,
+        asked_batch=context.global_batch_size,
+        batched=graph.batched,
+        static_batch=graph.batch_size,
+        infinite=graph.infinite,
+        warnings=export.warnings_of(graph, splits),
+    )
+    return jobs.complete(draft, described)

@@ -1,0 +1,144 @@
+"""Entry points: import the function that a job names, and call it for one split."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import json
+import random
+import sys
+import threading
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from distributed_input.api.errors import ConfigError, DatasetFnError, SpecError
+from distributed_input.api.hashing import mix
+from distributed_input.api.proto import types_pb2
+from distributed_input.assignment import jobs
+from distributed_input.tfdata import user_code
+from distributed_input.tfdata.input_context import SplitInputContext
+
+_SEED_MASK = (1 << 31) - 1
+
+# An entry point runs under the process's global seed, so only one is called at a time.
+_call_lock = threading.Lock()
+
+
+def split_context(
+    job: types_pb2.Job, seed: int, epoch: int, split: int, splits: int
+) -> SplitInputContext:
+    """Return the input context of one split.
+
+    Args:
+        job: the job or its draft.
+        seed: seed of the job's order.
+        epoch: number of the epoch.
+        split: number of the split.
+        splits: number of splits.
+    """
+    return SplitInputContext(
+        splits,
+        split,
+        lambda global_batch_size: jobs.partitions_of_draft(job, global_batch_size),
+        seed=mix(seed, epoch) & _SEED_MASK,
+        epoch=epoch,
+    )
+
+
+def call(
+    entry: types_pb2.EntryPoint,
+    context: SplitInputContext,
+    seed: int,
+    functions_seeded: bool = False,
+) -> Any:
+    """Call an entry point for one split, with seeds that are the same for all splits.
+
+    Args:
+        entry: names the function.
+        context: argument of the function. Its seed becomes the seed of Python and numpy, which the
+            graph does not contain.
+        seed: seed of TensorFlow. It must not depend on the epoch if `reseed` adds the epoch later.
+        functions_seeded: whether the seed also applies in functions that the dataset maps.
+
+    Returns:
+        A tf.data.Dataset, or an iterable of elements.
+
+    Raises:
+        ConfigError: the function does not exist.
+        DatasetFnError: the function raised. The message has its traceback.
+        SpecError: the function did not return a dataset.
+    """
+    function = _load(entry)
+    arguments = json.loads(entry.args_json or "{}")
+    unseeded = contextlib.nullcontext() if functions_seeded else user_code.functions_unseeded()
+    with _call_lock, user_code.fixed_randomness(seed & _SEED_MASK), unseeded:
+        random.seed(context.seed)
+        np.random.seed(context.seed)
+        before = _random_state()
+        context.varies = False  # reset: the two lines above read the context's seed
+        with user_code.user_errors(f"entry point {entry.target}"):
+            dataset = function(context, **arguments)
+            if callable(dataset) and not isinstance(dataset, tf.data.Dataset):
+                dataset = dataset()
+        context.varies = context.varies or _random_state() != before
+    if isinstance(dataset, (tf.data.Dataset, Iterable)):
+        return dataset
+    raise SpecError(
+        f"entry point {entry.target} returned {type(dataset).__name__}. Return a tf.data.Dataset, "
+        "or an iterable of (nested) numpy arrays."
+    )
+
+
+def _random_state() -> tuple[Any, ...]:
+    """Return the state of the random generators of Python and numpy."""
+    kind, key, *rest = np.random.get_state(legacy=True)
+    return random.getstate(), kind, bytes(np.asarray(key)), *rest
+
+
+def _load(entry: types_pb2.EntryPoint) -> Callable[..., Any]:
+    module_name, _, attribute = entry.target.partition(":")
+    if entry.path and entry.path not in sys.path:
+        sys.path.insert(0, entry.path)
+    value: Any = _import(module_name, entry.path)
+    for name in attribute.split("."):
+        value = getattr(value, name, None)
+        if value is None:
+            raise ConfigError(
+                f"spec.dataset.entryPoint: module {module_name} has no {attribute!r}; it has "
+                f"{', '.join(_functions(module_name)) or 'no functions'}"
+            )
+    if not callable(value):
+        raise ConfigError(f"spec.dataset.entryPoint: {entry.target} is not a function")
+    function: Callable[..., Any] = value
+    return function
+
+
+def _import(module_name: str, path: str) -> Any:
+    try:
+        return importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name and not module_name.startswith(error.name):
+            raise DatasetFnError(
+                f"spec.dataset.entryPoint: module {module_name} imports {error.name}, which is "
+                "not installed in the worker. Install it in the worker's image."
+            ) from error
+        place = path or "the worker's Python path"
+        raise ConfigError(
+            f"spec.dataset.entryPoint: no module {module_name!r} in {place}: check the name, "
+            "and spec.dataset.source"
+        ) from error
+    except Exception as error:
+        with user_code.user_errors(f"module {module_name}"):
+            raise error
+
+
+def _functions(module_name: str) -> list[str]:
+    module = sys.modules[module_name]
+    return [
+        name
+        for name, value in vars(module).items()
+        if callable(value) and getattr(value, "__module__", "") == module_name
+    ][:10]

@@ -1,0 +1,22 @@
+"""The load of a worker, which its heartbeats report."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class WorkerLoad:
+    """The load of a worker at one time.
+
+    Attributes:
+        draining: whether the worker refuses new streams.
+        open_streams: number of open streams.
+        rows: rows sent since the start.
+        busy_seconds: time spent producing rows since the start.
+    """
+
+    draining: bool
+    open_streams: int
+    rows: int
+    busy_seconds: float

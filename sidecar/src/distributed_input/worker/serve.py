@@ -1,0 +1,96 @@
+"""The worker process: serves splits, sends heartbeats, drains when it stops."""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import os
+from collections.abc import Callable
+
+import grpc
+import tensorflow as tf
+
+from distributed_input.api.errors import RetryableError, UnavailableError
+from distributed_input.api.proto import dispatcher_pb2, worker_pb2
+from distributed_input.runtime import logs, ready, statuses
+from distributed_input.runtime.credentials import Credentials
+from distributed_input.runtime.exposition import Exposition
+from distributed_input.runtime.serving import Server, make_server, open_channel
+from distributed_input.runtime.shutdown import Shutdown
+from distributed_input.runtime.stubs import Stub, identity, service_handler
+from distributed_input.worker.advertise import advertised_address
+from distributed_input.worker.datasets.split_opener import SplitOpener
+from distributed_input.worker.membership import Membership
+from distributed_input.worker.service import WorkerService
+
+_log = logs.get("worker.main")
+_HAND_BACK_SECONDS = 2.0  # part of the grace period, for streams that have not ended before it
+_FETCH_SECONDS = 120.0
+
+
+def serve(args: argparse.Namespace, stopping: Shutdown) -> None:
+    """Run a worker until it is asked to stop, then drain it.
+
+    Args:
+        args: flags of the command line.
+        stopping: set when the process is asked to stop.
+    """
+    if not args.relaxed:
+        tf.config.experimental.enable_op_determinism()
+    credentials = Credentials.from_args(args.token_file, os.environ)
+    channel = open_channel(args.dispatcher, credentials)
+    dispatcher = Stub(channel, dispatcher_pb2.DESCRIPTOR.services_by_name["Dispatcher"])
+    parallelism = args.parallelism or len(os.sched_getaffinity(0))
+    service = WorkerService(
+        SplitOpener(_fetcher(dispatcher)), parallelism, args.max_streams, args.share_bytes
+    )
+    descriptor = worker_pb2.DESCRIPTOR.services_by_name["Worker"]
+    handler = service_handler(descriptor, service, {"Stream": (None, identity)})
+    server = make_server([handler], args.listen, credentials, max_workers=args.max_streams + 8)
+    address = advertised_address(args.advertise, server.address, args.dispatcher)
+    exposition = Exposition()
+    exposition.add_source(service.samples)
+    scraped = exposition.serve(args.metrics_listen, lambda: server.healthy)
+    server.start()
+    membership = Membership(dispatcher, service.load, address, tf.__version__)
+    membership.start()
+    # TensorFlow's modules are millions of objects that are never freed. Without this, scanning them
+    # takes a tenth of the CPU of a worker.
+    gc.collect()
+    gc.freeze()
+    ready.write(args.ready_file, server.address, scraped.address if scraped else None)
+    _log.info("serving", address=address, worker=membership.worker_id, tensorflow=tf.__version__)
+    stopping.wait()
+    _drain(server, service, membership, args.grace_seconds)
+
+
+def _fetcher(dispatcher: Stub) -> Callable[[str], bytes]:
+    def fetch(dataset_id: str) -> bytes:
+        request = dispatcher_pb2.GetDatasetRequest(dataset_id=dataset_id)
+        try:
+            chunks = dispatcher.GetDataset(request, timeout=_FETCH_SECONDS)
+            return b"".join(chunk.data for chunk in chunks)
+        except grpc.RpcError as broken:
+            error = statuses.from_rpc_error(broken, "fetching a dataset from the dispatcher")
+            if isinstance(error, RetryableError):
+                raise UnavailableError(str(error)) from broken
+            raise error from broken
+
+    return fetch
+
+
+def _drain(server: Server, service: WorkerService, membership: Membership, grace: float) -> None:
+    """Refuse new streams, and let open ones end during the grace period.
+
+    A split that ends in time is not produced again. For the others, the sidecars continue with
+    another worker at the row that they reached.
+    """
+    server.set_healthy(False)
+    service.draining.set()
+    membership.send_now()
+    service.idle.wait(max(0.0, grace - _HAND_BACK_SECONDS))
+    service.handing_back.set()
+    service.idle.wait(min(_HAND_BACK_SECONDS, grace))
+    membership.stop()
+    server.stop(1.0)
+    _log.info("drained")

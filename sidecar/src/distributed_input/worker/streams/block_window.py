@@ -1,0 +1,102 @@
+"""The blocks of a running split that are kept for several streams. No threads, no clock."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from distributed_input.rows.blocks import RowBlock
+from distributed_input.rows.prefix import Prefix
+
+
+class BlockWindow:
+    """Consecutive encoded blocks of a split, and the positions of the streams that read them.
+
+    The window has the rows [first, head). A stream that needs row `head` has the next block
+    produced. Blocks that all streams have read may be dropped. Other blocks are kept until the
+    window reaches its size limit.
+
+    Args:
+        start: index of the first row of the first block.
+
+    Attributes:
+        start: index of the first row of the first block.
+        first: index of the first row that is still in the window.
+        head: index of the next row to produce.
+        end: the last block of the split, which has no rows; None until it is produced.
+        nbytes: size of the encoded blocks in the window.
+        positions: index of the next row that each stream needs, by stream.
+    """
+
+    def __init__(self, start: int) -> None:
+        self.start = self.first = self.head = start
+        self.end: RowBlock | None = None
+        self.nbytes = 0
+        self.positions: dict[int, int] = {}
+        self._blocks: deque[RowBlock] = deque()
+        self._dropped: Prefix | None = None if start else Prefix()  # the rows before `first`
+
+    def covers(self, row: int) -> bool:
+        """Return whether a stream at `row` can be served without producing a row again."""
+        return self.first <= row <= self.head
+
+    def block_at(self, row: int) -> RowBlock | None:
+        """Return the block that contains `row`; None if it is not produced yet or dropped."""
+        for block in self._blocks:
+            if block.first_row <= row < block.end_row:
+                return block
+        return None
+
+    def prefix(self, row: int) -> Prefix | None:
+        """Return all rows before `row`.
+
+        None if the window does not cover `row`, or if it starts after row 0 and its first block is
+        not produced yet.
+        """
+        if self._dropped is None or not self.covers(row):
+            return None
+        prefix = self._dropped
+        for block in self._blocks:
+            if block.first_row >= row:
+                break
+            prefix = prefix.extend(block.digests[: row - block.first_row])
+        return prefix
+
+    def append(self, block: RowBlock) -> None:
+        """Add the next block of the split. The first one has a prefix digest."""
+        if self._dropped is None:
+            # If the split ends before `start`, this is the digest of all its rows.
+            self._dropped = Prefix(self.start, block.prefix_digest)
+        if block.last:
+            self.end = block
+            return
+        self._blocks.append(block)
+        self.head = block.end_row
+        self.nbytes += len(block.encoded)
+
+    def lowest_position(self) -> int:
+        """Return the lowest row that a stream needs; `head` if there are no streams."""
+        return min(self.positions.values(), default=self.head)
+
+    def is_full(self, limit: int) -> bool:
+        """Return whether another block would evict a block that a stream still needs."""
+        if self.nbytes < limit or not self._blocks:
+            return False
+        return self.lowest_position() < self._blocks[0].end_row
+
+    def trim(self, limit: int) -> None:
+        """Drop the oldest blocks until the window has at most `limit` bytes or one block."""
+        while len(self._blocks) > 1 and self.nbytes > limit:
+            self._drop_oldest()
+
+    def drop_read(self) -> None:
+        """Drop the blocks that all streams have read."""
+        row = self.lowest_position()
+        while self._blocks and self._blocks[0].end_row <= row:
+            self._drop_oldest()
+
+    def _drop_oldest(self) -> None:
+        dropped = self._blocks.popleft()
+        assert self._dropped is not None
+        self._dropped = self._dropped.extend(dropped.digests)
+        self.first = dropped.end_row
+        self.nbytes -= len(dropped.encoded)

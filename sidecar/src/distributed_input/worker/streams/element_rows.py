@@ -1,0 +1,133 @@
+"""Rows as encoded from a dataset's elements, grouped for blocks of about one message."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distributed_input.rows import encode
+from distributed_input.rows.digest import row_digests
+from distributed_input.rows.elements import Column
+from distributed_input.rows.runs import Bytes, slice_run
+from distributed_input.tfdata import user_code
+from distributed_input.worker.datasets.split_iterator import SplitIterator
+from distributed_input.worker.streams.counters import StreamCounters
+
+BLOCK_BYTES = 1 << 20  # message size with the highest gRPC throughput
+_QUICK_SECONDS = 0.002  # elements produced faster than this may share a block
+_MAX_HOLD_SECONDS = 0.01  # maximum time that rows wait for others of their block
+
+
+@dataclass(frozen=True)
+class ElementRows:
+    """Consecutive rows of a split, encoded from one element.
+
+    Attributes:
+        first_row: index of the first row in the split.
+        buffers: the rows as a run; see `distributed_input.rows`.
+        digests: uint64, one for each row.
+        seconds: time spent producing and encoding the rows.
+    """
+
+    first_row: int
+    buffers: Sequence[Bytes]
+    digests: NDArray[np.uint64]
+    seconds: float
+
+    @property
+    def rows(self) -> int:
+        """Return the number of rows."""
+        return len(self.digests)
+
+    @property
+    def nbytes(self) -> int:
+        """Return the size of the rows in bytes."""
+        return sum(buffer.nbytes for buffer in self.buffers)
+
+    def slice(
+        self, columns: Sequence[Column], start: int, stop: int, seconds: float
+    ) -> ElementRows:
+        """Return rows [start, stop) of these rows, as views, with the given time."""
+        return ElementRows(
+            self.first_row + start,
+            slice_run(columns, self.buffers, start, stop),
+            self.digests[start:stop],
+            seconds,
+        )
+
+
+def encode_elements(split: SplitIterator, counters: StreamCounters) -> Iterator[ElementRows]:
+    """Yield the rows of each element of a split, from the first row of the split.
+
+    Args:
+        split: the elements.
+        counters: `busy_seconds` is updated.
+
+    Raises:
+        DatasetFnError: the dataset raised an error.
+    """
+    encoder = encode.make_encoder(split.row, split.batched)
+    widths = [column.row_bytes for column in split.row.columns]
+    first_row = 0
+    while True:
+        with user_code.user_errors("the dataset"):
+            began = time.perf_counter()
+            try:
+                element = next(split.elements)
+            except StopIteration:
+                return
+            rows, buffers = encoder(element)
+            seconds = time.perf_counter() - began
+        counters.busy_seconds += seconds
+        if rows:
+            digests = row_digests(widths, buffers, rows, first_row)
+            yield ElementRows(first_row, buffers, digests, seconds)
+            first_row += rows
+
+
+def group_rows(
+    elements: Iterable[ElementRows], columns: Sequence[Column]
+) -> Iterator[list[ElementRows]]:
+    """Yield the rows of each block, of about BLOCK_BYTES.
+
+    Small elements that are produced quickly share a block. Large elements are cut into several.
+
+    Args:
+        elements: consecutive rows.
+        columns: columns of the row spec.
+    """
+    group: list[ElementRows] = []
+    size, since = 0, 0.0
+    for rows in elements:
+        nbytes = rows.nbytes
+        if nbytes >= BLOCK_BYTES:
+            if group:
+                yield group
+            yield from ([part] for part in _cut(rows, columns))
+            group, size = [], 0
+            continue
+        now = time.perf_counter()
+        since = since if group else now
+        group.append(rows)
+        size += nbytes
+        quick = rows.seconds < _QUICK_SECONDS and now - since < _MAX_HOLD_SECONDS
+        if not quick or size >= BLOCK_BYTES:
+            yield group
+            group, size = [], 0
+    if group:
+        yield group
+
+
+def _cut(rows: ElementRows, columns: Sequence[Column]) -> Iterator[ElementRows]:
+    """Yield large rows in parts of about BLOCK_BYTES, with at least one row each."""
+    per_block = max(1, rows.rows * BLOCK_BYTES // rows.nbytes)
+    if rows.nbytes < 2 * BLOCK_BYTES or rows.rows <= per_block:
+        yield rows
+        return
+    for start in range(0, rows.rows, per_block):
+        stop = min(rows.rows, start + per_block)
+        yield rows.slice(columns, start, stop, rows.seconds * (stop - start) / rows.rows)

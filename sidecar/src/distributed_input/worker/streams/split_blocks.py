@@ -1,0 +1,146 @@
+"""The encoded blocks of a split from a start row on, after a replay of the rows before it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import replace
+from itertools import chain
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distributed_input.api.proto import worker_pb2
+from distributed_input.rows.blocks import RowBlock, encode_runs
+from distributed_input.rows.elements import Column
+from distributed_input.rows.prefix import Prefix
+from distributed_input.worker.datasets.split_iterator import SplitIterator
+from distributed_input.worker.streams.counters import StreamCounters
+from distributed_input.worker.streams.element_rows import ElementRows, encode_elements, group_rows
+
+_PROGRESS_SECONDS = 1.0  # between progress reports of a replay
+_NO_DIGESTS: NDArray[np.uint64] = np.zeros(0, np.uint64)
+
+
+def split_blocks(
+    request: worker_pb2.StreamRequest,
+    split: SplitIterator,
+    node: str,
+    counters: StreamCounters,
+) -> Iterator[RowBlock]:
+    """Yield the rows of a split from `request.start_row` on, as encoded blocks.
+
+    The rows before are produced again and compared with the prefix in the request. The first block
+    has the result. A replay may take long, so blocks with the field `replayed` report its progress.
+    The last block has no rows. If the split ends before `start_row`, it is the only block.
+
+    Args:
+        request: request of the sidecar.
+        split: elements of the split, from the first one.
+        node: kind of this node.
+        counters: updated with each block.
+    """
+    replay = Replay(request.start_row, request.prefix_rows)
+    elements = encode_elements(split, counters)
+    rest = yield from _replay(replay, elements, split.row.columns, counters)
+    end_row, first = replay.prefix.rows, True
+    for group in group_rows(chain(rest, elements), split.row.columns):
+        block = _block_of(group)
+        block = _with_stream_header(block, request, replay, node) if first else block
+        first, end_row = False, block.end_row
+        block = encode_runs(block, [part.buffers for part in group])
+        counters.rows += block.rows
+        counters.bytes += block.nbytes
+        yield block
+    nothing = [np.zeros(0, np.uint8)] * split.row.buffer_count
+    end = RowBlock(end_row, 0, (), _NO_DIGESTS, last=True)
+    end = _with_stream_header(end, request, replay, node) if first else end
+    yield encode_runs(end, [nothing])
+
+
+class Replay:
+    """The rows before the start of a stream, as they are produced again.
+
+    Args:
+        start_row: index of the first row of the stream.
+        checked_rows: number of rows whose digest the request has; at most `start_row`.
+
+    Attributes:
+        prefix: the rows produced so far, up to `start_row`.
+        checked: the first `checked_rows` rows; None until they are produced.
+    """
+
+    def __init__(self, start_row: int, checked_rows: int) -> None:
+        self.prefix = Prefix()
+        self.checked: Prefix | None = None if checked_rows else Prefix()
+        self._start_row, self._checked_rows = start_row, checked_rows
+
+    @property
+    def is_complete(self) -> bool:
+        """Return whether all rows before the start are produced."""
+        return self.prefix.rows >= self._start_row
+
+    def add(self, digests: NDArray[np.uint64]) -> int:
+        """Add the next rows of the split. Return how many of them are before the start row."""
+        count = min(len(digests), self._start_row - self.prefix.rows)
+        unchecked = self._checked_rows - self.prefix.rows
+        if 0 < unchecked <= count:
+            self.checked = self.prefix.extend(digests[:unchecked])
+        self.prefix = self.prefix.extend(digests[:count])
+        return count
+
+    def differs(self, known: Prefix) -> bool:
+        """Return whether the checked rows are not those of a known prefix of the same length."""
+        return self.checked is None or not self.checked.matches(known)
+
+
+def _replay(
+    replay: Replay,
+    elements: Iterator[ElementRows],
+    columns: Sequence[Column],
+    counters: StreamCounters,
+) -> Generator[RowBlock, None, Sequence[ElementRows]]:
+    """Yield progress reports until the replay is complete or the split ends.
+
+    Returns:
+        The rows of the last element that are not before the start row, if there are any.
+    """
+    reported = time.monotonic()
+    while not replay.is_complete:
+        rows = next(elements, None)
+        if rows is None:
+            break
+        before = replay.add(rows.digests)
+        if before < rows.rows:
+            counters.replayed_rows = replay.prefix.rows
+            return [rows.slice(columns, before, rows.rows, rows.seconds)]
+        if time.monotonic() - reported > _PROGRESS_SECONDS:
+            reported = time.monotonic()
+            counters.replayed_rows = replay.prefix.rows
+            yield encode_runs(RowBlock(0, 0, (), _NO_DIGESTS, replayed=replay.prefix.rows), [])
+    counters.replayed_rows = replay.prefix.rows
+    return []
+
+
+def _block_of(group: Sequence[ElementRows]) -> RowBlock:
+    """Return a block of consecutive rows, without their buffers."""
+    return RowBlock(
+        group[0].first_row,
+        sum(part.rows for part in group),
+        (),
+        group[0].digests if len(group) == 1 else np.concatenate([part.digests for part in group]),
+        busy_seconds=sum(part.seconds for part in group),
+    )
+
+
+def _with_stream_header(
+    block: RowBlock, request: worker_pb2.StreamRequest, replay: Replay, node: str
+) -> RowBlock:
+    """Return the first block of a stream, with the result of the replay."""
+    known = Prefix(request.prefix_rows, request.prefix_digest)
+    return replace(
+        block,
+        prefix_differs=request.check_prefix and replay.differs(known),
+        node=node,
+        prefix_digest=replay.prefix.digest,
+    )

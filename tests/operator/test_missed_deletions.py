@@ -1,0 +1,235 @@
+"""What is deleted while the operator starts, or lists again, stays deleted.
+
+The proxy holds the operator's requests meanwhile. The resync, which finds all deletions in the end,
+comes too late for these tests.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import pytest
+
+from distributed_input_operator.kube.kinds import BY_NAME, DEPLOYMENT, INPUT, POLICY, WATCHED
+from testing.operator.budgeting import apply, replicas
+from testing.operator.cluster import Cluster, Refused
+from testing.operator.proxy import Proxy
+from testing.operator.running import Operator, eventually, manifest, running
+
+COUNT = 9
+"""Children of an input."""
+_NO_RESYNC = ("--resync-seconds", "3600")
+_QUIET_SECONDS = 5.0
+"""An operator that creates children again does so within a second, and again every few seconds."""
+SERVICE = BY_NAME["Service"]
+
+
+def own_list(plural: str) -> Callable[[str], bool]:
+    """Whether a request is the operator's own first list of a kind."""
+    return lambda path: f"/{plural}?" in path and "limit=250" in path and "continue" not in path
+
+
+def kopf_list(plural: str = "") -> Callable[[str], bool]:
+    """Whether a request is kopf's list of a kind, or of any."""
+    return lambda path: f"{plural}?" in path and "limit=50" in path
+
+
+def watch(plural: str) -> Callable[[str], bool]:
+    """Whether a request is the watch of a kind."""
+    return lambda path: f"/{plural}?" in path and "watch=true" in path
+
+
+class Stage(NamedTuple):
+    """Requests that wait while the input is deleted."""
+
+    matches: Callable[[str], bool]
+    answered: bool = False
+
+
+STAGES = {
+    "before the first list": Stage(own_list(INPUT.plural)),
+    "between the lists of inputs and children": Stage(own_list(DEPLOYMENT.plural)),
+    "between the lists and the watches": Stage(kopf_list()),
+    "when the watch has listed": Stage(kopf_list(INPUT.plural), answered=True),
+    "before the watch begins": Stage(watch(INPUT.plural)),
+}
+
+
+@pytest.fixture
+def proxy(control_plane, tmp_path) -> Iterator[Proxy]:
+    made = Proxy(control_plane.kubeconfig, tmp_path)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def names(cluster: Cluster, control_plane, tmp_path) -> Iterator[tuple[str, str]]:
+    """Two inputs, with all children and a status, of an operator that has ended."""
+    both = ("gone", "kept")
+    with running(control_plane.kubeconfig, cluster.namespace, tmp_path):
+        for name in both:
+            cluster.create(manifest(name))
+        for name in both:
+            eventually(lambda name=name: complete(cluster, name))
+    yield both
+    for name in both:
+        if cluster.get(INPUT.kind, name):
+            cluster.delete(INPUT.kind, name)
+    eventually(lambda: not any(map(cluster.children, both)))
+
+
+def complete(cluster: Cluster, name: str) -> bool:
+    """The input has all children and pods, and its status says so."""
+    return (
+        len(cluster.children(name)) == COUNT
+        and bool(cluster.pods(name))
+        and bool(cluster.condition(name, "Unschedulable"))
+    )
+
+
+def delete(cluster: Cluster, name: str) -> None:
+    """Delete an input and wait until the garbage collector has deleted what belongs to it."""
+    cluster.delete(INPUT.kind, name)
+    eventually(lambda: not cluster.children(name), every=0.05)
+
+
+def all_watched(proxy: Proxy) -> bool:
+    """All kinds are watched."""
+    return len(set(proxy.watches)) == len((*WATCHED, POLICY))
+
+
+def works(cluster: Cluster, name: str, count: int) -> None:
+    """The operator does what it is there for."""
+    cluster.patch(INPUT.kind, name, {"spec": {"workers": {"replicas": count}}})
+    eventually(lambda: replicas(cluster, name) == count)
+
+
+def assert_forgotten(cluster: Cluster, proxy: Proxy, operator: Operator, writes: int) -> None:
+    """The operator does not know the input any more, and has written nothing for it since."""
+
+    def forgotten() -> bool:
+        """The operator has no metric of the input."""
+        return 'input="gone"' not in operator.get("/metrics")[1]
+
+    eventually(lambda: all_watched(proxy))
+    works(cluster, "kept", 2)
+    eventually(forgotten, 20)
+    time.sleep(_QUIET_SECONDS)
+    assert forgotten()
+    assert [one for one in proxy.writes[writes:] if "/gone" in one] == []
+    assert not cluster.children("gone")
+    assert operator.get("/healthz")[0] == 200
+
+
+@pytest.mark.parametrize(
+    ("stage", "everywhere"),
+    [
+        *((name, False) for name in STAGES),
+        ("between the lists of inputs and children", True),
+        ("between the lists and the watches", True),
+    ],
+)
+def test_an_input_that_is_deleted_during_the_start_stays_deleted(
+    cluster: Cluster, proxy: Proxy, tmp_path, names, stage: str, everywhere: bool
+) -> None:
+    before: list[int] = []
+
+    def meanwhile() -> None:
+        delete(cluster, "gone")
+        before.append(len(proxy.writes))
+
+    proxy.hold(STAGES[stage].matches, meanwhile, answered=STAGES[stage].answered)
+    flags = () if everywhere else ("--namespace", cluster.namespace)
+    with running(proxy.kubeconfig, cluster.namespace, tmp_path, *_NO_RESYNC, *flags) as operator:
+        eventually(lambda: before)
+        assert_forgotten(cluster, proxy, operator, before[0])
+
+
+def test_an_input_that_is_deleted_after_the_start_stays_deleted(
+    cluster: Cluster, proxy: Proxy, tmp_path, names
+) -> None:
+    flags = ("--namespace", cluster.namespace)
+    with running(proxy.kubeconfig, cluster.namespace, tmp_path, *_NO_RESYNC, *flags) as operator:
+        eventually(lambda: all_watched(proxy))
+        works(cluster, "kept", 3)
+        delete(cluster, "gone")
+        assert_forgotten(cluster, proxy, operator, len(proxy.writes))
+
+
+@pytest.mark.parametrize("everywhere", [False, True], ids=["namespaced", "cluster-wide"])
+def test_an_input_that_is_deleted_while_the_watches_list_again_stays_deleted(
+    cluster: Cluster, proxy: Proxy, tmp_path, names, everywhere: bool
+) -> None:
+    before: list[int] = []
+
+    def meanwhile() -> None:
+        delete(cluster, "gone")
+        before.append(len(proxy.writes))
+
+    flags = () if everywhere else ("--namespace", cluster.namespace)
+    with running(proxy.kubeconfig, cluster.namespace, tmp_path, *_NO_RESYNC, *flags) as operator:
+        eventually(lambda: all_watched(proxy))
+        works(cluster, "kept", 3)
+        proxy.hold(kopf_list(), meanwhile)
+        proxy.watches.clear()
+        proxy.expire()
+        eventually(lambda: before)
+        assert_forgotten(cluster, proxy, operator, before[0])
+
+
+def test_children_that_are_deleted_between_the_lists_and_the_watches_are_created_again(
+    cluster: Cluster, proxy: Proxy, tmp_path, names
+) -> None:
+    gone: dict[tuple[str, str], str] = {}
+
+    def uid(kind: str, name: str) -> str:
+        return str((cluster.get(kind, name) or {"metadata": {"uid": ""}})["metadata"]["uid"])
+
+    def meanwhile() -> None:
+        watched = {kind.kind for kind in WATCHED}  # Secrets are not
+        for kind, name in (one for one in cluster.children("kept") if one[0] in watched):
+            gone[kind, name] = uid(kind, name)
+            cluster.delete(kind, name)
+
+    proxy.hold(kopf_list(), meanwhile)
+    flags = ("--namespace", cluster.namespace)
+    with running(proxy.kubeconfig, cluster.namespace, tmp_path, *_NO_RESYNC, *flags):
+        eventually(lambda: len(gone) == COUNT - 1)
+        eventually(lambda: all(uid(*one) not in ("", old) for one, old in gone.items()))
+
+
+def test_a_policy_that_is_deleted_between_the_lists_and_the_watches_is_not_in_force(
+    cluster: Cluster, proxy: Proxy, tmp_path, names
+) -> None:
+    flags = ("--namespace", cluster.namespace)
+    apply(cluster, {"name": "all", "namespaces": [cluster.namespace], "limits": {"workers": 2}})
+    path = POLICY.path(None, "cluster")
+
+    def delete() -> None:
+        cluster.call("DELETE", path)
+
+    proxy.hold(kopf_list(), delete)
+    try:
+        with running(proxy.kubeconfig, cluster.namespace, tmp_path, *_NO_RESYNC, *flags):
+            eventually(lambda: all_watched(proxy))
+            works(cluster, "kept", 4)
+    finally:
+        try:
+            cluster.call("DELETE", path)
+        except Refused:
+            pass
+
+
+def test_pods_that_are_deleted_between_the_lists_and_the_watches_leave_their_budget(
+    cluster: Cluster, proxy: Proxy, tmp_path, names
+) -> None:
+    flags = ("--namespace", cluster.namespace)
+    apply(cluster, {"name": "all", "namespaces": [cluster.namespace], "limits": {"workers": 2}})
+    proxy.hold(kopf_list(), lambda: delete(cluster, "gone"))
+    try:
+        with running(proxy.kubeconfig, cluster.namespace, tmp_path, *_NO_RESYNC, *flags):
+            works(cluster, "kept", 2)
+    finally:
+        cluster.call("DELETE", POLICY.path(None, "cluster"))

@@ -1,0 +1,37 @@
+"""Validation of the sections `dispatcher` and `sidecar`."""
+
+from __future__ import annotations
+
+import pytest
+
+from distributed_input.api.resource.parse import parse
+from distributed_input.api.resource.scalars import MIB
+from distributed_input.api.resource.sections.processes import SIDECAR_BYTES
+from tests.unit.distributed_input.api.resource.manifests import check_spec_problem, manifest
+
+INVALID = [
+    (
+        "sidecar:\n  buffer: 256Mi\n  resources:\n    limits: {memory: 300Mi}",
+        "8: spec.sidecar.resources.limits.memory",
+        "too small for buffer 256Mi and the process: set it to at least 384Mi",
+    ),
+    ("dispatcher: {port: 70000}", "5: spec.dispatcher.port", "from 1 to 65535, for example 7070"),
+    ("sidecar: {buffer: 256MB}", "5: spec.sidecar.buffer", "use 256Mi"),
+    ("sidecar: {buffer: much}", "5: spec.sidecar.buffer", "for example 256Mi"),
+    ("sidecar: {buffer: 1Ki}", "5: spec.sidecar.buffer", "use 1Mi to 1Ti"),
+    ("sidecar: {buffer: 2Ti}", "5: spec.sidecar.buffer", "use 1Mi to 1Ti"),
+    ("sidecar: {buffer: true}", "5: spec.sidecar.buffer", "for example '256Mi'"),
+    ("sidecar: {readAhead: 9}", "5: spec.sidecar.readAhead", "from 0 to 8"),
+    ("sidecar: {timeoutSeconds: 0}", "5: spec.sidecar.timeoutSeconds", "from 1 to 86400"),
+]
+
+
+@pytest.mark.parametrize(("spec", "place", "message"), INVALID, ids=[row[0] for row in INVALID])
+def test_an_invalid_section_gets_a_message_with_line_field_and_remedy(spec, place, message):
+    check_spec_problem(spec, place, message)
+
+
+def test_a_memory_limit_of_buffer_and_process_is_enough():
+    least = 64 * MIB + SIDECAR_BYTES
+    text = f"sidecar: {{buffer: 64Mi, resources: {{limits: {{memory: {least}}}}}}}"
+    assert parse(manifest(text)).spec.sidecar.resources.limits == {"memory": str(least)}

@@ -1,0 +1,45 @@
+"""Validation of the section `workers`."""
+
+from __future__ import annotations
+
+import pytest
+
+from distributed_input.api.resource.parse import parse
+from tests.unit.distributed_input.api.resource.manifests import check_spec_problem, manifest
+
+INVALID = [
+    ("workers:\n  replicas: two", "6: spec.workers.replicas", "an integer from 0 to 1000"),
+    ("workers: {replicas: '2'}", "5: spec.workers.replicas", 'the text "2": remove the quotes'),
+    ("workers: {replicas: 1.5}", "5: spec.workers.replicas", "an integer from 0 to 1000"),
+    ("workers: {replicas: true}", "5: spec.workers.replicas", "not true"),
+    (
+        "workers: {replicas: 1001}",
+        "5: spec.workers.replicas",
+        "from 0 to 1000, for example 2, not 1001",
+    ),
+    ("workers: {replicas: -1}", "5: spec.workers.replicas", "from 0 to 1000"),
+    ("workers: 3", "5: spec.workers", "fields replicas, autoscaling, parallelism, "),
+    ("workers: {parallelism: 0}", "5: spec.workers.parallelism", "from 1 to 1024"),
+    (
+        "workers:\n  autoscaling:\n    maxReplicas: 3\n    minReplicas: 5",
+        "8: spec.workers.autoscaling.minReplicas",
+        "5 is greater than maxReplicas 3: lower minReplicas or raise maxReplicas",
+    ),
+    (
+        "workers:\n  autoscaling: {minReplicas: 2}",
+        "6: spec.workers.autoscaling.maxReplicas",
+        "is missing: set it to an integer from 1 to 1000, for example 8",
+    ),
+]
+
+
+@pytest.mark.parametrize(("spec", "place", "message"), INVALID, ids=[row[0] for row in INVALID])
+def test_an_invalid_section_gets_a_message_with_line_field_and_remedy(spec, place, message):
+    check_spec_problem(spec, place, message)
+
+
+def test_equal_bounds_of_autoscaling_and_zero_replicas_are_valid():
+    text = "workers: {replicas: 0, autoscaling: {minReplicas: 3, maxReplicas: 3}}"
+    workers = parse(manifest(text)).spec.workers
+    assert workers.autoscaling is not None
+    assert (workers.replicas, workers.autoscaling.min_replicas) == (0, 3)

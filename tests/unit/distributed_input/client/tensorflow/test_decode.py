@@ -1,0 +1,238 @@
+"""Rows keep their values when they are encoded, cut, joined and decoded to tensors."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from distributed_input.api.errors import SpecError
+from distributed_input.client.tensorflow import decode as tf_decode
+from distributed_input.rows import runs
+from distributed_input.rows.decode import Ragged, Sparse, decode
+from distributed_input.rows.elements import ElementSpec, Leaf, numpy_dtype
+from distributed_input.rows.encode import make_encoder
+from distributed_input.tfdata import type_specs as tf_spec
+from tests.unit.distributed_input.rowcases import check_run, concat_runs, draw_rows, specs
+
+
+def ragged_parts(leaf: Leaf, rows: list[Any]) -> tuple[np.ndarray, list[np.ndarray]]:
+    """Return the flat values and the splits of all levels of a list of rows."""
+    splits = []
+    for _ in range(leaf.ragged_rank + 1):
+        splits.append(np.cumsum([0] + [len(row) for row in rows]).astype(leaf.row_splits_dtype))
+        rows = [item for row in rows for item in row]
+    inner = tuple(size or 0 for size in leaf.inner_shape)
+    dtype = object if leaf.is_string else None
+    if not rows:
+        kind = object if leaf.is_string else numpy_dtype(leaf.dtype)
+        return np.empty((0, *inner), kind), splits
+    out = np.empty((len(rows), *inner), dtype or np.asarray(rows[0]).dtype)
+    for i, row in enumerate(rows):
+        out[i] = row
+    return out, splits
+
+
+def batch_value(leaf: Leaf, rows: list[Any]) -> Any:
+    """Return the rows of a leaf as one tensor."""
+    dtype = tf.dtypes.as_dtype(leaf.dtype)
+    if leaf.kind == "dense":
+        return tf.stack([tf.constant(row, dtype, shape=row.shape) for row in rows])
+    if leaf.kind == "ragged":
+        flat, splits = ragged_parts(leaf, rows)
+        flat = tf.constant(flat, dtype, shape=flat.shape)
+        return tf.RaggedTensor.from_nested_row_splits(flat, splits)
+    indices = np.concatenate(
+        [np.column_stack([np.full(len(r[1]), i), r[0]]) for i, r in enumerate(rows)]
+    )
+    values = np.concatenate([r[1] for r in rows])
+    shape = np.max([r[2] for r in rows], axis=0)
+    return tf.SparseTensor(
+        indices.astype(np.int64), tf.constant(values, dtype), [len(rows), *shape]
+    )
+
+
+def row_value(leaf: Leaf, row: Any) -> Any:
+    """Return one row of a leaf, without a leading dimension."""
+    if leaf.kind == "sparse":
+        return tf.SparseTensor(row[0], tf.constant(row[1], leaf.dtype, shape=row[1].shape), row[2])
+    value = batch_value(leaf, [row])
+    return value[0] if leaf.kind == "dense" else value.values
+
+
+def plain(value: Any) -> Any:
+    """Convert a value to lists that can be compared."""
+    if isinstance(value, (Ragged, tf.RaggedTensor)):
+        if isinstance(value, tf.RaggedTensor):
+            value = Ragged(value.flat_values.numpy(), tuple(value.nested_row_splits))
+        return [plain(value.values), [np.asarray(level).tolist() for level in value.row_splits]]
+    if isinstance(value, (Sparse, tf.SparseTensor)):
+        parts = (value.indices, value.values, value.dense_shape)
+        return [plain(part) for part in parts]
+    array = value.numpy() if isinstance(value, tf.Tensor) else value
+    array = np.asarray(array, object if isinstance(array, bytes) else None)
+    return [str(array.dtype), array.shape, array.tolist()]
+
+
+def tables(draw: Any, spec: ElementSpec, count: int) -> list[list[Any]]:
+    return [draw_rows(draw, leaf, count) for leaf in spec.leaves]
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.data(), specs(), st.integers(1, 5))
+def test_encoding_cutting_joining_and_decoding_keep_the_rows(
+    data: Any, spec: ElementSpec, count: int
+) -> None:
+    table = tables(data.draw, spec, count)
+    values = [batch_value(leaf, rows) for leaf, rows in zip(spec.leaves, table, strict=True)]
+    rows, buffers = make_encoder(spec, True)(spec.unflatten(values))
+    assert rows == count
+    check_run(spec.columns, rows, buffers)
+    cuts = sorted(data.draw(st.lists(st.integers(0, count), max_size=3)))
+    spans = list(pairwise([0, *cuts, count]))
+    parts = [runs.slice_run(spec.columns, buffers, a, b) for a, b in spans]
+    for part, (a, b) in zip(parts, spans, strict=True):
+        check_run(spec.columns, b - a, part)
+    joined = concat_runs(parts)
+    assert [b.tobytes() for b in joined] == [b.tobytes() for b in buffers]
+    result = spec.flatten(decode(spec, rows, joined))
+    assert [plain(value) for value in result] == [plain(value) for value in values]
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.data(), specs(), st.integers(1, 3))
+def test_rows_encoded_one_by_one_give_the_same_run(
+    data: Any, spec: ElementSpec, count: int
+) -> None:
+    table = tables(data.draw, spec, count)
+    encode = make_encoder(spec, False)
+    single = [
+        encode(
+            spec.unflatten(
+                [row_value(f, rows[i]) for f, rows in zip(spec.leaves, table, strict=True)]
+            )
+        )
+        for i in range(count)
+    ]
+    assert [rows for rows, _ in single] == [1] * count
+    if any(leaf.kind == "sparse" for leaf in spec.leaves):
+        return  # a batch has one dense shape, rows may have different ones
+    values = [batch_value(leaf, rows) for leaf, rows in zip(spec.leaves, table, strict=True)]
+    _, whole = make_encoder(spec, True)(spec.unflatten(values))
+    joined = concat_runs([buffers for _, buffers in single])
+    assert [b.tobytes() for b in joined] == [b.tobytes() for b in whole]
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.data(), specs())
+def test_encoding_and_decoding_keep_a_whole_element(data: Any, spec: ElementSpec) -> None:
+    table = tables(data.draw, spec, 1)
+    values = [row_value(leaf, rows[0]) for leaf, rows in zip(spec.leaves, table, strict=True)]
+    rows, buffers = make_encoder(spec, False)(spec.unflatten(values))
+    check_run(spec.columns, rows, buffers)
+    result = spec.flatten(decode(spec, None, buffers))
+    assert [plain(value) for value in result] == [plain(value) for value in values]
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.data(), specs(), st.integers(0, 3), st.booleans(), st.booleans())
+def test_tensors_have_the_users_structure(
+    data: Any, spec: ElementSpec, count: int, rows_mode: bool, static: bool
+) -> None:
+    table = tables(data.draw, spec, count if rows_mode else 1)
+    if not rows_mode:
+        values = [row_value(leaf, rows[0]) for leaf, rows in zip(spec.leaves, table, strict=True)]
+        _, buffers = make_encoder(spec, False)(spec.unflatten(values))
+    elif count:
+        values = [batch_value(leaf, rows) for leaf, rows in zip(spec.leaves, table, strict=True)]
+        _, buffers = make_encoder(spec, True)(spec.unflatten(values))
+    else:
+        values, buffers = [], [np.empty(0, np.uint8)] * spec.buffer_count
+    size = count if rows_mode and static else None
+    arrays = tf_decode.components(spec, count if rows_mode else None, buffers)
+    flat = tf.data.Dataset.from_generator(
+        lambda: iter([arrays]), output_signature=tf_decode.signature(spec, rows_mode, size)
+    )
+    packed = flat.map(lambda *tensors: tf_decode.pack(spec, tensors, rows_mode, size))
+    assert packed.element_spec == tf_spec.to_tf(spec, rows_mode, size)
+    (element,) = packed
+    got = spec.flatten(element)
+    if values:
+        assert [plain(value) for value in got] == [plain(value) for value in values]
+    else:
+        assert all((v.shape[0] or 0) == 0 for v in got)
+
+
+def test_dense_numbers_are_views_from_tensor_to_tensor() -> None:
+    spec = ElementSpec(0, (Leaf("", "dense", "float32", (4,)),))
+    tensor = tf.random.uniform([8, 4])
+    _, (buffer,) = make_encoder(spec, True)(tensor)
+    assert buffer.ctypes.data == tensor.__array__().ctypes.data
+    owner = np.zeros(8 * 16, np.uint8)
+    (array,) = tf_decode.components(spec, 8, [owner])
+    assert array.ctypes.data == owner.ctypes.data
+    base = array
+    while isinstance(base, np.ndarray) and base.base is not None:
+        base = base.base
+    assert base is owner
+
+
+def test_a_buffer_outlives_its_tensor() -> None:
+    spec = ElementSpec(0, (Leaf("", "dense", "int64", ()),))
+    _, (buffer,) = make_encoder(spec, True)(tf.range(1000, dtype=tf.int64))
+    _ = [tf.zeros([1000], tf.int64) for _ in range(50)]
+    assert buffer.view(np.int64).tolist() == list(range(1000))
+
+
+@pytest.mark.parametrize(
+    ("leaf", "value", "message"),
+    [
+        (("a", "dense", "float32", (2,)), np.zeros((3, 2)), "is float64, expected float32"),
+        (("a", "dense", "float32", (2,)), np.zeros((3, 4), np.float32), "expected a batch of rows"),
+        (("a", "dense", "float32", ()), np.float32(1), "expected a batch of rows"),
+        (("a", "dense", "string", ()), np.zeros(3), "is float64, expected strings"),
+        (("a", "dense", "int8", (None,)), tf.ragged.constant([[1]], tf.int8, 1), None),
+        (("a", "dense", "int8", (1,)), tf.ragged.constant([[1]], tf.int8, 1), "is ragged"),
+        (("a", "ragged", "int8", (None, None), 1), tf.ragged.constant([[1]], tf.int8), "1 ragged"),
+        (("a", "sparse", "int8", (2,)), np.zeros((3, 2), np.int8), "expected a sparse tensor"),
+        (("a", "sparse", "int8", (2,)), tf.sparse.eye(3, 3, dtype=tf.int8), "expected a batch"),
+    ],
+)
+def test_a_value_that_does_not_fit_the_spec_is_named(
+    leaf: tuple, value: Any, message: str | None
+) -> None:
+    encode = make_encoder(ElementSpec({"a": 0}, (Leaf(*leaf),)), True)
+    if message is None:
+        encode({"a": value})
+        return
+    with pytest.raises(SpecError, match=message) as caught:
+        encode({"a": value})
+    assert "component 'a'" in str(caught.value)
+
+
+def test_components_of_unequal_batches_are_named() -> None:
+    spec = ElementSpec((0, 1), (Leaf("0", "dense", "int8", ()), Leaf("1", "dense", "int8", ())))
+    with pytest.raises(SpecError, match="component '1' has 3 rows and component '0' has 2"):
+        make_encoder(spec, True)((np.zeros(2, np.int8), np.zeros(3, np.int8)))
+
+
+def test_rows_with_different_shapes_cannot_be_batched() -> None:
+    spec = ElementSpec({"a": 0}, (Leaf("a", "dense", "int8", (None,)),))
+    encode = make_encoder(spec, False)
+    parts = [encode({"a": np.zeros(n, np.int8)})[1] for n in (2, 3)]
+    with pytest.raises(SpecError, match=r"component 'a'.*\(2,\) and \(3,\).*ragged"):
+        decode(spec, 2, concat_runs(parts))
+
+
+def test_sparse_rows_can_be_in_any_order() -> None:
+    spec = ElementSpec(0, (Leaf("", "sparse", "int32", (4,)),))
+    tensor = tf.SparseTensor([[1, 0], [0, 3], [1, 2]], [10, 3, 12], [2, 4])
+    _, buffers = make_encoder(spec, True)(tensor)
+    first = decode(spec, 1, runs.slice_run(spec.columns, buffers, 0, 1))
+    second = decode(spec, 1, runs.slice_run(spec.columns, buffers, 1, 2))
+    assert (first.values.tolist(), second.values.tolist()) == ([3], [10, 12])

@@ -1,0 +1,62 @@
+"""A batch is a view of the ring, and its slot is released with the last reference to it."""
+
+from __future__ import annotations
+
+import gc
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from distributed_input.api.proto import trainer_pb2
+from distributed_input.client.ring import Batch, Ring
+
+
+class Owner:
+    def __init__(self) -> None:
+        self.released: list[int] = []
+
+    def release(self, slot: int) -> None:
+        self.released.append(slot)
+
+
+def batch_of(folder: Path, owner: Owner) -> tuple[Ring, Batch]:
+    path = folder / "ring"
+    path.write_bytes(bytes(range(64)))
+    ring = Ring(path, 64)
+    return ring, ring.batch(trainer_pb2.Unit(slot=8, rows=2, offsets=[8, 16], sizes=[4, 2]), owner)
+
+
+def test_the_buffers_are_views_of_the_ring(tmp_path: Path) -> None:
+    ring, batch = batch_of(tmp_path, Owner())
+    assert batch.rows == 2
+    assert [buffer.tolist() for buffer in batch.buffers] == [[8, 9, 10, 11], [16, 17]]
+    addresses = [buffer.__array_interface__["data"][0] for buffer in batch.buffers]
+    assert addresses == [ring.address + 8, ring.address + 16]
+
+
+def test_a_trainer_cannot_write_to_the_ring(tmp_path: Path) -> None:
+    _, batch = batch_of(tmp_path, Owner())
+    with pytest.raises(ValueError, match="read-only"):
+        batch.buffers[0][0] = 1
+
+
+def test_the_slot_is_released_once_with_the_last_view(tmp_path: Path) -> None:
+    owner = Owner()
+    _, batch = batch_of(tmp_path, owner)
+    view = np.asarray(batch.buffers[1])[1:]
+    del batch
+    gc.collect()
+    assert owner.released == []
+    del view
+    gc.collect()
+    assert owner.released == [8]
+
+
+def test_a_unit_without_buffers_is_released_too(tmp_path: Path) -> None:
+    owner = Owner()
+    ring, batch = batch_of(tmp_path, Owner())
+    batch = ring.batch(trainer_pb2.Unit(slot=8), owner)
+    assert batch == Batch(0, [])
+    gc.collect()
+    assert owner.released == [8]

@@ -1,0 +1,103 @@
+"""A session opens the same job on every sidecar, and raises the failures of its own epochs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from distributed_input.api.errors import ConfigError, DatasetFnError, UnavailableError
+from distributed_input.api.proto import trainer_pb2, types_pb2
+from distributed_input.client.session import SidecarSession
+from tests.unit.distributed_input.client.sidecars import SECONDS, Sidecar
+
+
+@pytest.fixture
+def sidecar(tmp_path: Path) -> Iterator[Sidecar]:
+    sidecar = Sidecar(tmp_path)
+    yield sidecar
+    sidecar.close()
+
+
+def opened(folder: Path) -> SidecarSession:
+    session = SidecarSession(folder, "", SECONDS)
+    session.connect(SECONDS)
+    session.define_job(types_pb2.Job(), b"", 1)
+    session.open_job()
+    session.mark_open()
+    return session
+
+
+def failure(generation: int) -> trainer_pb2.FromSidecar:
+    return trainer_pb2.FromSidecar(
+        failure={"kind": "DatasetFnError", "message": "bad row", "generation": generation}
+    )
+
+
+def test_the_job_is_open_on_one_channel_at_a_time(tmp_path: Path, sidecar: Sidecar) -> None:
+    session = opened(tmp_path)
+    assert session.is_open
+    assert session.opened.unit_rows == 1
+    session.connect(SECONDS)
+    assert not session.is_open
+    session.open_job()
+    session.resume(trainer_pb2.StartEpoch(generation=4))
+    assert session.is_open
+    sidecar.trainer()
+    assert sidecar.trainer().start().generation == 4
+    session.shutdown()
+
+
+def test_an_epoch_that_starts_while_reconnecting_is_not_sent(
+    tmp_path: Path, sidecar: Sidecar
+) -> None:
+    session = opened(tmp_path)
+    session.connect(SECONDS)
+    session.start(trainer_pb2.StartEpoch(generation=3))
+    assert session.generation == 3
+    session.open_job()
+    session.resume(trainer_pb2.StartEpoch(generation=5))
+    sidecar.trainer()
+    assert sidecar.trainer().start().generation == 5, "the first epoch on the new channel"
+    session.shutdown()
+
+
+def test_failures_of_other_epochs_are_ignored(tmp_path: Path, sidecar: Sidecar) -> None:
+    session = opened(tmp_path)
+    session.start(trainer_pb2.StartEpoch(generation=2))
+    session.check_failure(failure(1))
+    session.check_failure(failure(3))
+    for generation in (0, 2):
+        with pytest.raises(DatasetFnError, match="bad row"):
+            session.check_failure(failure(generation))
+    session.shutdown()
+
+
+def test_a_dataset_is_written_to_the_shared_folder(tmp_path: Path, sidecar: Sidecar) -> None:
+    session = SidecarSession(tmp_path, "", SECONDS)
+    session.connect(SECONDS)
+    session.define_job(types_pb2.Job(), b"graph", 1)
+    session.open_job()
+    (file,) = tmp_path.glob("dataset-*")
+    assert file.read_bytes() == b"graph"
+    session.shutdown()
+
+
+def test_a_sidecar_without_jobs_is_an_error(tmp_path: Path, sidecar: Sidecar) -> None:
+    session = SidecarSession(tmp_path, "", SECONDS, job="evaluation")
+    with pytest.raises(ConfigError, match="does not support jobs"):
+        session.connect(SECONDS)
+    session.shutdown()
+
+
+def test_a_closed_session_does_not_connect(tmp_path: Path) -> None:
+    session = SidecarSession(tmp_path, "", SECONDS)
+    session.error = ConfigError("closed")
+    with pytest.raises(ConfigError, match="closed"):
+        session.connect(SECONDS)
+
+
+def test_without_a_sidecar_connecting_ends_at_the_timeout(tmp_path: Path) -> None:
+    with pytest.raises(UnavailableError, match=f"no sidecar at {tmp_path}"):
+        SidecarSession(tmp_path, "", 0.0).connect(0.0)

@@ -1,0 +1,37 @@
+"""Connected sockets for tests of the delivery stage."""
+
+from __future__ import annotations
+
+import select
+import socket
+
+from distributed_input.api.proto import trainer_pb2
+from distributed_input.sidecar.delivery.trainer_socket import PACKET_BYTES, TrainerSocket
+
+
+class Trainer:
+    """The trainer's end of a connection, and the sidecar's `socket`."""
+
+    def __init__(self) -> None:
+        self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        theirs.settimeout(0.05)
+        self._socket.settimeout(10.0)
+        self.socket = TrainerSocket(theirs)
+
+    def receive(self) -> trainer_pb2.FromSidecar | None:
+        """Return the next message, or None at the end of the connection."""
+        packet = self._socket.recv(PACKET_BYTES)
+        return trainer_pb2.FromSidecar.FromString(packet) if packet else None
+
+    def has_message(self) -> bool:
+        """Return whether a message has arrived."""
+        return bool(select.select([self._socket], [], [], 0)[0])
+
+    def send(self, packet: bytes) -> None:
+        """Send a packet to the sidecar."""
+        self._socket.send(packet)
+
+    def close(self) -> None:
+        """Close both ends."""
+        self._socket.close()
+        self.socket.close()

@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from distributed_input.client.reader import InputReader
+from tests.unit.distributed_input.sidecar.system import BATCH, System, running
+
+ROWS = 37  # the last batch of the epoch is not full
+
+
+@pytest.fixture
+def system(tmp_path: Path) -> Iterator[System]:
+    with running(tmp_path, ROWS) as system:
+        yield system
+
+
+def batches(reader: InputReader) -> list[list[int]]:
+    """Read one epoch. Return the numbers of the rows in each batch."""
+    return [
+        np.array(batch.buffers[0]).view(np.int64).tolist() for batch in reader.units(reader.begin())
+    ]
+
+
+@pytest.mark.parametrize(
+    ("remainder", "sizes"),
+    [
+        ("keep", [BATCH] * 9 + [1]),
+        ("drop", [BATCH] * 9),
+        ("pad", [BATCH] * 10),
+    ],
+)
+def test_the_last_batch_follows_the_remainder(
+    system: System, remainder: str, sizes: list[int]
+) -> None:
+    system.add_sidecar(batching={"globalBatchSize": BATCH, "remainder": remainder})
+    reader = system.connect()
+    found = batches(reader)
+    assert [len(batch) for batch in found] == sizes
+    rows = sorted(itertools.chain.from_iterable(found))
+    if remainder == "keep":
+        assert rows == list(range(ROWS))
+    elif remainder == "pad":
+        assert rows == sorted([*range(ROWS), 0, 0, 0])
+    else:
+        assert len(set(rows)) == 36
+    reader.close()
+
+
+def test_every_epoch_has_all_rows(system: System) -> None:
+    system.add_sidecar()
+    reader = system.connect()
+    for _ in range(3):
+        assert sorted(itertools.chain.from_iterable(batches(reader))) == list(range(ROWS))
+    reader.close()

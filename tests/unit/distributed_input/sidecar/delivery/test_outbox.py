@@ -1,0 +1,126 @@
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from distributed_input.api.proto import trainer_pb2
+from distributed_input.sidecar.delivery import outbox as module
+from distributed_input.sidecar.delivery.outbox import UnitOutbox
+from distributed_input.sidecar.delivery.slot_pool import ALIGN, SlotPool
+from distributed_input.sidecar.errors import Cancelled
+from tests.unit.distributed_input.sidecar.delivery.sockets import Trainer
+
+NEVER = threading.Event()
+END = trainer_pb2.FromSidecar(end=trainer_pb2.EpochEnd(generation=1))
+
+
+@pytest.fixture
+def trainer() -> Iterator[Trainer]:
+    trainer = Trainer()
+    yield trainer
+    trainer.close()
+
+
+@pytest.fixture
+def slots(tmp_path: Path) -> Iterator[SlotPool]:
+    pool = SlotPool(tmp_path / "slots", 64 * ALIGN)
+    yield pool
+    pool.close()
+
+
+@pytest.fixture
+def outbox(trainer: Trainer, slots: SlotPool) -> UnitOutbox:
+    return UnitOutbox(trainer.socket, slots)
+
+
+def unit(slots: SlotPool, index: int, size: int = 8) -> trainer_pb2.Unit:
+    slot = slots.allocate(8, 0.0, NEVER)
+    assert slot is not None
+    return trainer_pb2.Unit(generation=1, index=index, rows=2, slot=slot, sizes=[size])
+
+
+def test_small_units_are_sent_together_before_another_message(
+    outbox: UnitOutbox, trainer: Trainer, slots: SlotPool
+) -> None:
+    units = [unit(slots, i) for i in range(3)]
+    for one in units:
+        outbox.send_unit(one, NEVER)
+    assert outbox.has_unsent
+    assert not trainer.has_message()
+    outbox.send(END, NEVER)
+    together = trainer_pb2.Units(units=units)
+    assert trainer.receive() == trainer_pb2.FromSidecar(units=together)
+    assert trainer.receive() == END
+    assert not outbox.has_unsent
+
+
+def test_a_large_unit_is_sent_at_once(
+    outbox: UnitOutbox, trainer: Trainer, slots: SlotPool
+) -> None:
+    large = unit(slots, 0, module._SMALL_BYTES)
+    outbox.send_unit(large, NEVER)
+    assert trainer.receive() == trainer_pb2.FromSidecar(unit=large)
+
+
+def test_many_small_units_are_sent_without_a_flush(
+    outbox: UnitOutbox, trainer: Trainer, slots: SlotPool
+) -> None:
+    for i in range(module._PENDING_UNITS):
+        outbox.send_unit(unit(slots, i), NEVER)
+    message = trainer.receive()
+    assert message is not None
+    assert len(message.units.units) == module._PENDING_UNITS
+
+
+def test_the_trainer_releases_only_slots_that_it_holds(outbox: UnitOutbox, slots: SlotPool) -> None:
+    held, other = unit(slots, 0), unit(slots, 1)
+    outbox.send_unit(held, NEVER)
+    outbox.release([held.slot, other.slot, held.slot])
+    assert slots.slots == 1
+    slots.release(other.slot)
+    assert slots.slots == 0
+
+
+def test_units_that_cannot_be_sent_release_their_slots(
+    outbox: UnitOutbox, trainer: Trainer, slots: SlotPool
+) -> None:
+    outbox.send_unit(unit(slots, 0), NEVER)
+    trainer.socket.closed.set()
+    with pytest.raises(Cancelled):
+        outbox.send_unit(unit(slots, 1), NEVER)
+    assert slots.slots == 0
+
+
+def test_all_slots_are_released_once_the_trainer_is_gone(
+    outbox: UnitOutbox, slots: SlotPool
+) -> None:
+    for i in range(3):
+        outbox.send_unit(unit(slots, i), NEVER)
+    outbox.release_all()
+    assert slots.slots == 0
+
+
+def test_progress_acknowledges_units_and_ends_a_wait(outbox: UnitOutbox, slots: SlotPool) -> None:
+    outbox.send_unit(unit(slots, 0), NEVER)
+    outbox.record_progress(trainer_pb2.Progress(waiting=True))
+    assert outbox.trainer_waits
+    assert outbox.acks.units == 0
+    done = trainer_pb2.Progress(generation=1, units=1, wait_seconds=2, wall_seconds=3)
+    outbox.record_progress(done)
+    assert not outbox.trainer_waits
+    assert (outbox.acks.units, outbox.wait_seconds, outbox.wall_seconds) == (1, 2, 3)
+
+
+def test_a_wait_is_reported_only_to_a_trainer_that_waits(
+    outbox: UnitOutbox, trainer: Trainer
+) -> None:
+    outbox.report_wait("rows", NEVER)
+    assert not trainer.has_message()
+    outbox.record_progress(trainer_pb2.Progress(waiting=True))
+    outbox.report_wait("rows", NEVER)
+    message = trainer.receive()
+    assert message is not None
+    assert message.waiting.what == "rows"

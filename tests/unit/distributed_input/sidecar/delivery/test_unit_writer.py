@@ -1,0 +1,113 @@
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from distributed_input.api.proto import trainer_pb2
+from distributed_input.rows.blocks import RowBlock
+from distributed_input.rows.elements import Column
+from distributed_input.sidecar.delivery.slot_pool import ALIGN, SlotPool
+from distributed_input.sidecar.delivery.unit_writer import UnitWriter
+
+FIXED = (Column("a", 2), Column("b", 1))
+VARIABLE = (Column("a", 2), Column("text", None))
+NEVER = threading.Event()
+
+
+@pytest.fixture
+def slots(tmp_path: Path) -> Iterator[SlotPool]:
+    pool = SlotPool(tmp_path / "slots", 64 * ALIGN)
+    pool.memory[:] = 255
+    yield pool
+    pool.close()
+
+
+def writer(slots: SlotPool, columns: tuple[Column, ...], capacity: int = 4) -> UnitWriter:
+    def allocate(size: int) -> int:
+        slot = slots.allocate(size, 0.0, NEVER)
+        assert slot is not None
+        return slot
+
+    return UnitWriter(slots, allocate, columns, capacity)
+
+
+def block(*buffers: bytes, rows: int) -> RowBlock:
+    views = tuple(np.frombuffer(buffer, np.uint8) for buffer in buffers)
+    return RowBlock(0, rows, views, np.zeros(rows, np.uint64))
+
+
+def lengths(*values: int) -> bytes:
+    return np.array(values, np.uint32).tobytes()
+
+
+def content(slots: SlotPool, unit: trainer_pb2.Unit) -> list[bytes]:
+    """Return the unit's buffers, as a trainer reads them."""
+    pairs = zip(unit.offsets, unit.sizes, strict=True)
+    return [slots.memory[offset : offset + size].tobytes() for offset, size in pairs]
+
+
+def test_fixed_columns_of_several_blocks_lie_one_behind_the_other(slots: SlotPool) -> None:
+    unit = writer(slots, FIXED)
+    unit.add(block(b"aabb", b"AB", rows=2))
+    unit.add(block(b"cc", b"C", rows=1))
+    sent = unit.finish(3, 5, None)
+    assert content(slots, sent) == [b"aabbcc", b"ABC"]
+    assert (sent.generation, sent.index, sent.rows, sent.empty) == (3, 5, 3, False)
+    assert all(offset % ALIGN == 0 for offset in sent.offsets)
+
+
+def test_variable_columns_of_several_blocks_lie_one_behind_the_other(slots: SlotPool) -> None:
+    unit = writer(slots, VARIABLE)
+    unit.add(block(b"aabb", lengths(1, 3), b"xyyy", rows=2))
+    unit.add(block(b"cc", lengths(2), b"zz", rows=1))
+    sent = unit.finish(0, 0, None)
+    assert content(slots, sent) == [b"aabbcc", lengths(1, 3, 2), b"xyyyzz"]
+
+
+@pytest.mark.parametrize(
+    ("columns", "buffers", "expected"),
+    [
+        (FIXED, (b"aa", b"A"), [b"aa" + bytes(6), b"A" + bytes(3)]),
+        (VARIABLE, (b"aa", lengths(1), b"x"), [b"aa" + bytes(6), lengths(1, 0, 0, 0), b"x"]),
+    ],
+    ids=["fixed", "variable"],
+)
+def test_a_padded_unit_is_full_of_zeros(
+    slots: SlotPool, columns: tuple[Column, ...], buffers: tuple[bytes, ...], expected: list[bytes]
+) -> None:
+    unit = writer(slots, columns)
+    unit.add(block(*buffers, rows=1))
+    unit.pad()
+    assert unit.room == 0
+    unit.pad()
+    assert content(slots, unit.finish(0, 0, None)) == expected
+
+
+def test_a_unit_without_rows_has_a_slot(slots: SlotPool) -> None:
+    sent = writer(slots, FIXED).finish(0, 0, None)
+    assert sent.empty
+    assert slots.slots == 1
+
+
+def test_an_abandoned_unit_releases_its_slot_and_a_finished_one_does_not(slots: SlotPool) -> None:
+    abandoned, finished = writer(slots, FIXED), writer(slots, FIXED)
+    for unit in (abandoned, finished):
+        unit.add(block(b"aa", b"A", rows=1))
+    sent = finished.finish(0, 0, None)
+    assert slots.slots == 2
+    for unit in (abandoned, finished):
+        unit.abandon()
+        unit.abandon()
+    assert slots.slots == 1
+    slots.release(sent.slot)
+    assert slots.slots == 0
+
+
+def test_a_position_is_sent_along_only_if_there_is_one(slots: SlotPool) -> None:
+    assert not writer(slots, FIXED).finish(0, 0, None).HasField("after")
+    after = trainer_pb2.Position(step=3)
+    assert writer(slots, FIXED).finish(0, 0, after).after == after

@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from distributed_input.api.errors import ConfigError
+from distributed_input.api.proto import types_pb2
+from distributed_input.sidecar.inputs.job_config import job_of_spec
+
+ENTRY_POINT = {"entryPoint": "data:train", "args": {"b": 1, "a": 2}, "source": {"path": "/code"}}
+
+
+def test_an_empty_spec_gives_the_defaults() -> None:
+    assert job_of_spec("train", {}) == types_pb2.Job(name="train")
+
+
+def test_all_fields_of_the_spec_are_used() -> None:
+    job = job_of_spec(
+        "train",
+        {
+            "seed": 5,
+            "processingMode": "parallel_epochs",
+            "numSplits": 8,
+            "partitions": 4,
+            "batching": {"globalBatchSize": 16, "remainder": "pad"},
+            "order": "any",
+            "epochs": 3,
+            "determinism": "strict",
+        },
+    )
+    assert job == types_pb2.Job(
+        name="train",
+        seed=5,
+        mode=types_pb2.PARALLEL_EPOCHS,
+        num_splits=8,
+        partitions=4,
+        global_batch_size=16,
+        remainder=types_pb2.PAD,
+        order=types_pb2.ANY,
+        epochs=3,
+        strict=True,
+    )
+
+
+def test_the_dataset_id_depends_on_the_entry_point_alone() -> None:
+    job = job_of_spec("train", {"dataset": ENTRY_POINT})
+    assert job.entry_point == types_pb2.EntryPoint(
+        target="data:train", args_json='{"a": 2, "b": 1}', path="/code"
+    )
+    reordered = {**ENTRY_POINT, "args": {"a": 2, "b": 1}}
+    assert job_of_spec("eval", {"dataset": reordered, "seed": 9}).dataset_id == job.dataset_id
+    other = {**ENTRY_POINT, "args": {"a": 3, "b": 1}}
+    assert job_of_spec("train", {"dataset": other}).dataset_id != job.dataset_id
+
+
+@pytest.mark.parametrize(
+    ("spec", "field"),
+    [
+        ({"processingMode": "x"}, "processingMode"),
+        ({"order": "x"}, "order"),
+        ({"batching": {"remainder": "x"}}, "remainder"),
+    ],
+)
+def test_the_error_of_an_unknown_value_has_the_field(spec: dict[str, Any], field: str) -> None:
+    with pytest.raises(ConfigError, match=f"{field}: unknown value 'x'. Use one of "):
+        job_of_spec("train", spec)

@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from distributed_input.api.errors import ConfigError, UnavailableError
+from distributed_input.api.proto import dispatcher_pb2, types_pb2
+from distributed_input.runtime.credentials import Credentials
+from distributed_input.sidecar.inputs.job_input import JobInput
+from tests.unit.distributed_input.sidecar.system import NUMBERS, System, eventually, running
+
+NO_DATASET: dict[str, Any] = {"dataset": {}}
+
+
+@pytest.fixture
+def system(tmp_path: Path) -> Iterator[System]:
+    with running(tmp_path) as system:
+        yield system
+
+
+def test_a_worker_completes_the_job_of_an_entry_point(system: System) -> None:
+    job = system.add_sidecar().open_job(types_pb2.Job(global_batch_size=8), b"")
+    assert (job.name, job.global_batch_size, job.row_spec) == ("train", 8, NUMBERS.to_json())
+    entry = system.state.jobs.entry("train")
+    assert entry is not None
+    assert entry.job == job
+
+
+def test_another_job_drops_the_facts_of_the_one_before(system: System) -> None:
+    own = system.add_sidecar()
+    own.open_job(types_pb2.Job(), b"")
+    own.sessions._facts = [dispatcher_pb2.PartitionFact()]
+    own.open_job(types_pb2.Job(), b"")
+    assert own.sessions.facts()
+    entry = system.state.jobs.entry("train")
+    assert entry is not None
+    eventually(lambda: entry.consumers.live(system.clock.now()))  # it can release the job now
+    own.open_job(types_pb2.Job(global_batch_size=8), b"")
+    assert not own.sessions.facts()
+
+
+def test_a_dataset_of_the_trainer_is_registered_with_its_id(system: System) -> None:
+    own = system.add_sidecar(**NO_DATASET)
+    draft = types_pb2.Job(name="train", dataset_id=hashlib.sha256(b"graph").hexdigest())
+    draft.partitions = draft.num_splits = 2
+    assert own.open_job(draft, b"graph") == draft
+    assert system.state.datasets.has(draft.dataset_id)
+
+
+def test_a_damaged_dataset_is_refused(system: System) -> None:
+    own = system.add_sidecar(**NO_DATASET)
+    with pytest.raises(ConfigError, match="is damaged"):
+        own.open_job(types_pb2.Job(name="train", dataset_id="0"), b"graph")
+
+
+def test_consumer_0_must_bring_the_dataset(system: System) -> None:
+    own = system.add_sidecar(**NO_DATASET)
+    with pytest.raises(ConfigError, match=r"names no dataset.*spec\.dataset\.entryPoint"):
+        own.open_job(types_pb2.Job(), b"")
+
+
+def test_a_dataset_that_no_worker_describes_times_out(tmp_path: Path) -> None:
+    spec = {
+        "dataset": {"entryPoint": "a:b"},
+        "sidecar": {"bufferBytes": 1 << 12, "timeoutSeconds": 0.2},
+    }
+    own = JobInput("train", spec, "127.0.0.1:9", Credentials(), tmp_path, 0, 1)
+    with pytest.raises(UnavailableError, match=r"none is registered.*workers are running"):
+        own.open_job(types_pb2.Job(), b"")
+    assert not own.streams.waiting
+    own.link.start()
+    own.close()

@@ -1,0 +1,145 @@
+from __future__ import annotations
+
+import itertools
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from distributed_input.client.reader import InputReader
+from distributed_input.sidecar.inputs.consumer_stats import ConsumerStats
+from distributed_input.sidecar.inputs.job_input import JobInput
+from tests.unit.distributed_input.sidecar.system import (
+    BATCH,
+    ROWS,
+    System,
+    current_session,
+    eventually,
+    running,
+)
+
+BATCHES = ROWS // BATCH
+
+
+@pytest.fixture
+def system(tmp_path: Path) -> Iterator[System]:
+    with running(tmp_path) as system:
+        yield system
+
+
+@pytest.fixture
+def job(system: System) -> JobInput:
+    return system.add_sidecar()
+
+
+def stats(job: JobInput) -> ConsumerStats:
+    return job.sessions.stats()
+
+
+def read(reader: InputReader, batches: int | None = None) -> int:
+    """Read some or all batches of the next epoch. Return their number of rows."""
+    return sum(batch.rows for batch in itertools.islice(reader.units(reader.begin()), batches))
+
+
+def is_in_use(system: System) -> bool:
+    """Return whether the dispatcher reserves the job's name for its consumers."""
+    entry = system.state.jobs.entry("train")
+    return entry is not None and system.state.jobs.in_use(system.clock.now(), entry)
+
+
+def test_batches_and_rows_count_once_received(system: System, job: JobInput) -> None:
+    reader = system.connect()
+    assert read(reader, 3) == 3 * BATCH
+    reader.close()
+    eventually(lambda: stats(job).batches == 3)
+    assert stats(job).rows == 3 * BATCH
+    assert stats(job).bytes == 3 * BATCH * 8
+
+
+def test_batches_of_an_abandoned_epoch_do_not_count(system: System, job: JobInput) -> None:
+    reader = system.connect()
+    read(reader, 2)
+    read(reader, 1)
+    reader.close()
+    eventually(lambda: stats(job).batches == 3)
+    assert (stats(job).rows, stats(job).epoch) == (3 * BATCH, 1)
+
+
+def test_the_epoch_is_the_one_that_the_trainer_reads(system: System, job: JobInput) -> None:
+    reader = system.connect()
+    read(reader)
+    # The next epoch has been started, and sent, ahead of time.
+    eventually(lambda: any(fact.epoch == 1 and fact.ended for fact in job.sessions.facts()))
+    eventually(lambda: stats(job).batches == BATCHES)
+    assert stats(job).epoch == 0
+    read(reader, 1)
+    eventually(lambda: stats(job).epoch == 1)
+    reader.close()
+    eventually(lambda: stats(job).batches == BATCHES + 1)
+
+
+def test_a_trainer_that_closes_after_an_epoch_has_finished(system: System, job: JobInput) -> None:
+    reader = system.connect()
+    read(reader)
+    assert not stats(job).finished
+    reader.close()
+    del reader  # and with it the socket
+    eventually(lambda: stats(job).finished)
+    assert stats(job).batches == BATCHES
+    eventually(lambda: not is_in_use(system))
+
+
+def test_a_trainer_that_closes_within_an_epoch_has_not_finished(
+    system: System, job: JobInput
+) -> None:
+    reader = system.connect()
+    read(reader)
+    read(reader, BATCHES - 1)
+    reader.close()
+    del reader
+    eventually(lambda: job.sessions.is_idle)
+    assert not stats(job).finished
+    assert stats(job).batches == 2 * BATCHES - 1
+
+
+def test_counts_continue_over_sessions(system: System, job: JobInput) -> None:
+    for _ in range(2):
+        reader = system.connect()
+        read(reader, 2)
+        reader.close()
+    eventually(lambda: stats(job).batches == 4)
+    first = system.connect()
+    second = system.connect()  # fences the first
+    read(second, 1)
+    second.close()
+    eventually(lambda: stats(job).batches == 5)
+    first.close()
+
+
+def test_a_session_counts_only_its_own_units(tmp_path: Path) -> None:
+    rows = 8000  # twice the rows that fit into the buffer
+    with running(tmp_path, rows) as system:
+        job = system.add_sidecar(sidecar={"bufferBytes": 1 << 16, "timeoutSeconds": 20})
+        reader = system.connect()
+        units = reader.units(reader.begin())
+        list(itertools.islice(units, 2))
+        # The trainer continues over another connection.
+        current_session(job)._socket._socket.shutdown(socket.SHUT_RDWR)
+        assert sum(1 for _ in units) == rows // BATCH - 2
+        assert reader._epoch is not None
+        first = reader._epoch.units_before
+        assert first >= 2
+        second = current_session(job)
+        eventually(lambda: second.stats().batches == rows // BATCH - first)
+        reader.close()
+
+
+def test_a_sidecar_that_stops_releases_its_job_at_once(system: System, job: JobInput) -> None:
+    reader = system.connect()
+    read(reader, 1)
+    eventually(lambda: system.state.status(system.clock.now()).consumers)
+    assert is_in_use(system)
+    system.sidecars.pop().close()
+    assert not is_in_use(system)
+    reader.close()

@@ -1,0 +1,84 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from distributed_input.api.errors import ConfigError
+from distributed_input.runtime.credentials import Credentials
+from distributed_input.sidecar.inputs import registry as module
+from distributed_input.sidecar.inputs.job_input import JobInput
+from distributed_input.sidecar.inputs.reader_sessions import ReaderSession
+from distributed_input.sidecar.inputs.registry import InputRegistry
+
+NO_DISPATCHER = "127.0.0.1:9"
+
+
+@pytest.fixture
+def registry(tmp_path: Path) -> Iterator[InputRegistry]:
+    spec = {"dataset": {"entryPoint": "a:b"}, "sidecar": {"bufferBytes": 1 << 12}}
+
+    def create(name: str, job: str) -> JobInput:
+        return JobInput(name, spec, NO_DISPATCHER, Credentials(), tmp_path, 0, 1, job)
+
+    registry = InputRegistry(create, ["train", "eval"])
+    registry.start()
+    yield registry
+    registry.close()
+
+
+def attach_reader(job: JobInput) -> None:
+    """Make the job look as if a trainer read it."""
+    job.sessions._current = cast("ReaderSession", object())
+
+
+def detach_reader(job: JobInput) -> None:
+    job.sessions._current = None
+
+
+def test_every_job_has_its_own_name_and_slots(registry: InputRegistry) -> None:
+    own, sweep = registry.find("train", ""), registry.find("train", "sweep")
+    assert (own.config.name, sweep.config.name) == ("train", "train/sweep")
+    assert own.slots.path != sweep.slots.path
+    assert registry.find("train", "sweep") is sweep
+    assert registry.find("eval", "sweep") is not sweep
+
+
+def test_the_error_of_an_unknown_input_lists_the_known_ones(registry: InputRegistry) -> None:
+    with pytest.raises(ConfigError, match="serves no input 'test'; it serves eval, train"):
+        registry.find("test", "")
+    with pytest.raises(ConfigError, match=r"connect\(\) needs the name of one"):
+        registry.find("", "")
+    with pytest.raises(ConfigError, match="1 to 63 letters"):
+        registry.find("train", "a/b")
+
+
+def test_an_idle_job_is_closed_to_make_room_for_another(
+    registry: InputRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_MAX_JOBS", 3)
+    one, two = registry.find("train", "one"), registry.find("train", "two")
+    for job in (one, two):
+        attach_reader(job)
+    with pytest.raises(ConfigError, match="3 jobs of input train are being read"):
+        registry.find("train", "three")
+    registry.find("eval", "three")  # jobs of another input do not count
+    detach_reader(one)
+    three = registry.find("train", "three")
+    assert not one.slots.path.exists()
+    assert registry.find("train", "two") is two
+    assert three in registry.all()
+    detach_reader(two)
+
+
+def test_another_job_needs_room_for_its_buffer(
+    registry: InputRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Volume:
+        total = 2 << 12
+
+    monkeypatch.setattr("shutil.disk_usage", lambda _: Volume)
+    with pytest.raises(ConfigError, match=r"spec\.sidecar\.buffer"):
+        registry.find("train", "one")

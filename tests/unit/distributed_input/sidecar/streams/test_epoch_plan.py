@@ -1,0 +1,41 @@
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from distributed_input.api.proto import types_pb2
+from distributed_input.sidecar.streams.epoch_plan import EpochPlan
+from tests.unit.distributed_input.sidecar.system import NUMBERS
+
+
+def job(
+    mode: types_pb2.ProcessingMode = types_pb2.DISTRIBUTED_EPOCH, splits: int = 12
+) -> types_pb2.Job:
+    return types_pb2.Job(
+        seed=7, num_splits=splits, partitions=3, mode=mode, row_spec=NUMBERS.to_json()
+    )
+
+
+def test_all_consumers_of_a_distributed_epoch_have_the_same_plan() -> None:
+    assert EpochPlan.of_job(job(), 1, 0, 1) == EpochPlan.of_job(job(), 1, 1, 1)
+
+
+def test_each_consumer_of_parallel_epochs_has_its_own_order() -> None:
+    parallel = job(types_pb2.PARALLEL_EPOCHS)
+    first, second = (EpochPlan.of_job(parallel, 1, consumer, 1) for consumer in range(2))
+    assert first.seed != second.seed
+    assert first.deal != second.deal
+
+
+def test_keys_of_one_split_differ_between_epochs() -> None:
+    assert EpochPlan.of_job(job(), 0, 0, 1).key(5) != EpochPlan.of_job(job(), 1, 0, 1).key(5)
+
+
+@given(st.integers(0, 20), st.integers(0, 4))
+def test_concurrent_keys_end_with_those_of_the_ordinal(splits: int, read_ahead: int) -> None:
+    plan = EpochPlan.of_job(job(splits=splits), 2, 0, read_ahead)
+    for ordinal in range(max(map(len, plan.deal))):
+        found = plan.concurrent_keys(ordinal)
+        assert 1 <= len(found) <= 1 + read_ahead
+        expected = [plan.key(own[ordinal]) for own in plan.deal if ordinal < len(own)]
+        assert list(found[-1]) == expected

@@ -1,0 +1,269 @@
+from __future__ import annotations
+
+import gc
+import threading
+import time
+from collections import Counter
+from collections.abc import Sequence
+
+import pytest
+
+from distributed_input.api.errors import (
+    ConfigError,
+    DatasetFnError,
+    DistributedInputError,
+    ReplayError,
+    UnavailableError,
+)
+from distributed_input.rows.prefix import Prefix
+from distributed_input.sidecar.streams import split_stream
+from distributed_input.sidecar.streams.split_stream import SplitStream
+from distributed_input.sidecar.streams.worker_pool import WorkerPool
+from tests.unit.distributed_input.sidecar.streams.fake_workers import (
+    DifferentWorker,
+    HangingWorker,
+    InvalidWorker,
+    ReplayingWorker,
+    ScriptedWorker,
+    prefix_of,
+)
+from tests.unit.distributed_input.sidecar.streams.streaming import (
+    ROWS,
+    SECONDS,
+    context,
+    info,
+    open_stream,
+    serve,
+    take_all,
+)
+from tests.unit.distributed_input.sidecar.system import Worker, eventually
+
+LEAVING = UnavailableError("the worker is leaving")
+DATASET_ERROR = DatasetFnError("the dataset: ZeroDivisionError")
+
+
+def read(pool: WorkerPool, worker: Worker, timeout: float = SECONDS, strict: bool = False) -> int:
+    """Read the split from one worker. Return the number of rows, or raise the stream's error."""
+    server = serve(worker)
+    pool.update([info("worker", server)])
+    shared = context(pool, timeout=timeout, strict=strict)
+    try:
+        return take_all(shared, open_stream(shared))
+    finally:
+        server.stop(0)
+
+
+# Errors.
+
+
+def test_rows_received_before_an_error_are_returned_before_it(pool: WorkerPool) -> None:
+    worker = ScriptedWorker((5, ConfigError("no such column")))
+    server = serve(worker)
+    pool.update([info("worker", server)])
+    shared = context(pool)
+    stream = open_stream(shared)
+    eventually(lambda: stream._error is not None)
+    with shared.lock:
+        assert [block.rows for block in stream.take(3)] == [3]
+        assert [block.rows for block in stream.take(3)] == [2]
+        with pytest.raises(ConfigError, match="no such column"):
+            stream.take(3)
+    server.stop(0)
+    assert len(worker.requests) == 1  # a terminal error is not retried
+
+
+@pytest.mark.parametrize(
+    ("script", "calls"),
+    [
+        ([(0, DATASET_ERROR)] * 2, 3),
+        ([(0, LEAVING)] * 4 + [(0, DATASET_ERROR)] * 2, 7),
+        ([(0, DATASET_ERROR)] * 2 + [(3, DATASET_ERROR)] + [(0, DATASET_ERROR)], 5),
+    ],
+    ids=["up to three attempts", "other errors do not count", "rows reset the count"],
+)
+def test_a_dataset_error_is_retried(
+    pool: WorkerPool, script: Sequence[tuple[int, DistributedInputError]], calls: int
+) -> None:
+    worker = ScriptedWorker(*script)
+    assert read(pool, worker) == ROWS
+    assert len(worker.requests) == calls
+
+
+def test_a_dataset_error_of_three_attempts_is_raised(pool: WorkerPool) -> None:
+    worker = ScriptedWorker(*[(0, DATASET_ERROR)] * 9)
+    with pytest.raises(DatasetFnError, match="ZeroDivisionError"):
+        read(pool, worker)
+    assert len(worker.requests) == 3
+
+
+def test_each_row_restarts_the_timeout(pool: WorkerPool) -> None:
+    worker = ScriptedWorker(*[(1, LEAVING)] * 6, seconds=0.3)
+    assert read(pool, worker, timeout=1.0) == ROWS
+
+
+def test_a_stream_without_any_worker_times_out(pool: WorkerPool) -> None:
+    shared = context(pool, timeout=0.3)
+    with pytest.raises(UnavailableError, match=r"no worker of job train .*timeoutSeconds"):
+        take_all(shared, open_stream(shared))
+
+
+def test_a_bug_in_a_stream_is_reported_to_the_trainer(
+    pool: WorkerPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(SplitStream, "_accept", lambda self, block: 1 // 0)
+    with pytest.raises(DistributedInputError, match="the sidecar failed: ZeroDivisionError"):
+        read(pool, Worker(ROWS))
+
+
+@pytest.mark.parametrize(
+    "answer", [[], [b"\xff"], [b"\x7a\x80"]], ids=["nothing", "no protobuf", "cut short"]
+)
+def test_a_stream_with_an_invalid_answer_is_opened_again(
+    pool: WorkerPool, answer: list[bytes]
+) -> None:
+    server = serve(InvalidWorker(answer))
+    pool.update([info("worker", server)])
+    shared = context(pool)
+    assert take_all(shared, open_stream(shared)) == ROWS
+    assert shared.stats.reconnects == Counter(UnavailableError=1)
+    server.stop(0)
+
+
+# Replays.
+
+
+def test_a_reopened_stream_requests_the_rows_not_received_and_sends_its_prefix(
+    pool: WorkerPool,
+) -> None:
+    worker = ScriptedWorker((5, LEAVING), (0, LEAVING))
+    assert read(pool, worker) == ROWS
+    sent = [(one.start_row, one.check_prefix) for one in worker.requests]
+    assert sent == [(0, False), (5, True), (5, True)]
+    prefixes = [Prefix(one.prefix_rows, one.prefix_digest) for one in worker.requests]
+    assert prefixes == [Prefix(), prefix_of(5), prefix_of(5)]
+
+
+def test_a_replay_that_differs_fails_a_strict_job(pool: WorkerPool) -> None:
+    with pytest.raises(ReplayError, match="split 0 of epoch 0"):
+        read(pool, DifferentWorker(ROWS), strict=True)
+
+
+@pytest.mark.parametrize(
+    ("steps", "fails"),
+    [([2, 4, 6, 8], False), ([6, 2, 2, 2, 2], True), ([3, 3, 3, 3, 3, 3], True)],
+)
+def test_only_a_replay_that_gets_further_than_all_before_is_progress(
+    pool: WorkerPool, steps: list[int], fails: bool
+) -> None:
+    """Each replay takes less than the timeout, all together take longer."""
+    server = serve(ReplayingWorker(steps, seconds=0.1))
+    pool.update([info("worker", server)])
+    shared = context(pool, timeout=1.0)
+    stream = open_stream(shared, start_row=3)
+    if fails:
+        with pytest.raises(UnavailableError, match=r"split 0 .*spec\.sidecar\.timeoutSeconds"):
+            take_all(shared, stream)
+    else:
+        assert take_all(shared, stream) == ROWS - 3
+    assert stream.total_replayed >= 6
+    server.stop(0)
+
+
+# Workers that leave.
+
+
+def test_a_silent_stream_of_a_worker_that_has_left_is_opened_elsewhere(
+    pool: WorkerPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(split_stream, "_SILENT_SECONDS", 0.2)
+    silent = HangingWorker()
+    left, stays = serve(silent), serve(Worker(ROWS))
+    pool.update([info("left", left)])
+    shared = context(pool)
+    stream = open_stream(shared)
+    assert silent.called.wait(SECONDS)
+    pool.update([info("stays", stays)])  # only the dispatcher reports it, the stream stays open
+    assert take_all(shared, stream) == ROWS
+    assert shared.stats.reconnects == Counter(UnavailableError=1)
+    silent.released.set()
+    left.stop(0)
+    stays.stop(0)
+
+
+def test_a_slow_stream_of_a_present_worker_stays_open(
+    pool: WorkerPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(split_stream, "_SILENT_SECONDS", 0.2)
+    slow = HangingWorker()
+    server = serve(slow)
+    pool.update([info("slow", server)])
+    shared = context(pool)
+    stream = open_stream(shared)
+    threading.Timer(0.8, slow.released.set).start()
+    assert take_all(shared, stream) == ROWS
+    assert not shared.stats.reconnects
+    server.stop(0)
+
+
+@pytest.mark.parametrize("draining", [False, True])
+def test_a_worker_that_breaks_streams_without_an_error_is_lost_unless_it_drains(
+    pool: WorkerPool, draining: bool
+) -> None:
+    hanging = HangingWorker(rows=3)
+    first, second = serve(hanging), serve(Worker(ROWS))
+    pool.update([info("first", first)])
+    shared = context(pool)
+    stream = open_stream(shared)
+    assert hanging.called.wait(SECONDS)
+    eventually(lambda: stream.received == 3)
+    leaving = info("first", first)
+    leaving.draining = draining
+    pool.update([leaving, info("second", second)])
+    first.stop(0)
+    assert take_all(shared, stream) == ROWS
+    assert shared.stats.lost_workers == (set() if draining else {"first"})
+    hanging.released.set()
+    second.stop(0)
+
+
+def test_a_worker_that_reports_an_error_is_not_lost(pool: WorkerPool) -> None:
+    server = serve(ScriptedWorker((3, LEAVING)))
+    pool.update([info("worker", server)])
+    shared = context(pool)
+    assert take_all(shared, open_stream(shared)) == ROWS
+    assert not shared.stats.lost_workers
+    server.stop(0)
+
+
+# Closing.
+
+
+def test_a_closed_stream_stops_waiting_for_a_worker(pool: WorkerPool) -> None:
+    shared = context(pool)
+    stream = open_stream(shared)
+    eventually(lambda: "worker" in shared.stats.waiting)
+    with shared.lock:
+        stream.close()
+    stream._thread.join(SECONDS)
+    assert not stream._thread.is_alive()
+    assert not shared.stats.waiting
+
+
+def open_calls() -> int:
+    """Return the number of calls whose end gRPC has not reported."""
+    gc.collect()
+    return sum(type(o).__name__ == "ReceiveStatusOnClientOperation" for o in gc.get_objects())
+
+
+def test_grpc_keeps_nothing_of_streams_that_have_ended(pool: WorkerPool) -> None:
+    server = serve(Worker(ROWS))
+    pool.update([info("worker", server)])
+    shared = context(pool)
+    before = open_calls()
+    for _ in range(20):
+        assert take_all(shared, open_stream(shared)) == ROWS
+    deadline = time.monotonic() + SECONDS
+    while open_calls() > before + 5:  # the last ones may be about to end
+        assert time.monotonic() < deadline, "gRPC keeps calls"
+        time.sleep(0.05)
+    server.stop(0)

@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+import pytest
+
+from distributed_input.api.proto.dispatcher_pb2 import WorkerInfo
+from distributed_input.sidecar.streams import worker_pool
+from distributed_input.sidecar.streams.worker_pool import WorkerPool
+
+KEYS = ((1, 2, 3, 4),)
+
+
+def worker(name: str, draining: bool = False) -> WorkerInfo:
+    return WorkerInfo(worker_id=name, address="127.0.0.1:9", draining=draining)
+
+
+def acquire(pool: WorkerPool, key: int = 1) -> str | None:
+    """Acquire the worker of a split. Return its id."""
+    chosen = pool.acquire(KEYS, key)
+    return chosen[0] if chosen is not None else None
+
+
+def test_a_pool_without_workers_has_none(pool: WorkerPool) -> None:
+    assert acquire(pool) is None
+    assert pool.any_stub() is None
+    assert pool.is_draining("unknown")
+
+
+def test_splits_that_are_read_together_are_spread_over_workers(pool: WorkerPool) -> None:
+    pool.update([worker("a"), worker("b")])
+    assert sorted(str(acquire(pool, key)) for key in KEYS[0]) == ["a", "a", "b", "b"]
+    assert pool.open_streams == 4
+
+
+def test_a_draining_worker_gets_no_new_stream(pool: WorkerPool) -> None:
+    pool.update([worker("a", draining=True), worker("b")])
+    assert {acquire(pool, key) for key in KEYS[0]} == {"b"}
+    assert pool.is_draining("a")
+
+
+def test_a_worker_that_failed_is_used_only_if_no_other_is_left(pool: WorkerPool) -> None:
+    pool.update([worker("a"), worker("b")])
+    failed = acquire(pool)
+    assert failed is not None
+    pool.release(failed, failed=True)
+    other = {"a": "b", "b": "a"}[failed]
+    assert {acquire(pool, key) for key in KEYS[0]} == {other}
+    pool.update([worker(failed)])
+    assert {acquire(pool, key) for key in KEYS[0]} == {failed}
+
+
+def test_a_worker_that_failed_is_used_again_after_a_while(
+    pool: WorkerPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker_pool, "_RETRY_SECONDS", -1.0)
+    pool.update([worker("a"), worker("b")])
+    before = [str(acquire(pool, key)) for key in KEYS[0]]
+    pool.release(before[0], failed=True)
+    assert [acquire(pool, key) for key in KEYS[0]] == before
+
+
+def test_a_worker_that_left_stays_until_its_streams_have_ended(pool: WorkerPool) -> None:
+    pool.update([worker("a")])
+    assert acquire(pool) == "a"
+    pool.update([])
+    assert acquire(pool) is None
+    assert pool.open_streams == 1
+    pool.release("a", failed=False)
+    pool.update([])
+    assert not pool._members
+
+
+def test_added_workers_do_not_replace_others(pool: WorkerPool) -> None:
+    pool.update([worker("a")])
+    pool.add([worker("b")])
+    assert {acquire(pool, key) for key in KEYS[0]} == {"a", "b"}

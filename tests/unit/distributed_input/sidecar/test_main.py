@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from distributed_input.api.errors import ConfigError
+from distributed_input.sidecar import main
+
+
+def config(folder: Path, *inputs: str) -> str:
+    path = folder / f"{'-'.join(inputs)}.json"
+    path.write_text(json.dumps({"inputs": {name: {"of": name} for name in inputs}}))
+    return str(path)
+
+
+def test_the_inputs_of_all_config_files_are_served(tmp_path: Path) -> None:
+    found = main._read_configs([config(tmp_path, "train"), config(tmp_path, "eval", "test")])
+    assert found == {name: {"of": name} for name in ("train", "eval", "test")}
+
+
+def test_an_input_in_two_config_files_is_refused(tmp_path: Path) -> None:
+    paths = [config(tmp_path, "train"), config(tmp_path, "train", "eval")]
+    with pytest.raises(ConfigError, match="input train is in another file too"):
+        main._read_configs(paths)
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"inputs": {}}', '{"inputs": 1}', "{}"])
+def test_a_config_file_without_inputs_is_refused(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "inputs.json"
+    path.write_text(text)
+    with pytest.raises(ConfigError, match=f"--config {path}: "):
+        main._read_configs([str(path)])
+
+
+def test_each_input_has_the_dispatcher_of_its_flag() -> None:
+    flags = ["train=a:1", "eval=b:2"]
+    assert main._dispatchers(flags, ["train", "eval"]) == {"train": "a:1", "eval": "b:2"}
+    assert main._dispatchers(["a:1"], ["train"]) == {"train": "a:1"}
+    with pytest.raises(ConfigError, match="INPUT=HOST:PORT"):
+        main._dispatchers(["a:1"], ["train", "eval"])
+    with pytest.raises(ConfigError, match="missing for input eval"):
+        main._dispatchers(["train=a:1"], ["train", "eval"])
+
+
+def test_files_of_an_earlier_container_are_removed(tmp_path: Path) -> None:
+    spec = {"dataset": {"entryPoint": "a:b"}, "sidecar": {"bufferBytes": 1 << 12}}
+    path = tmp_path / "inputs.json"
+    path.write_text(json.dumps({"inputs": {"train": spec}}))
+    for name in ("ring-1", "dataset-1"):
+        (tmp_path / name).write_bytes(b"old")
+    args = main._parser().parse_args(["--dispatcher", "127.0.0.1:9", "--config", str(path)])
+    registry = main._registry(args, tmp_path)
+    assert {file.name for file in tmp_path.iterdir()} == {
+        path.name,
+        registry.find("train", "").slots.path.name,
+    }
+    registry.start()
+    registry.close()

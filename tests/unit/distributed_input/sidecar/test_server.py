@@ -1,0 +1,33 @@
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+import pytest
+
+from distributed_input.sidecar.inputs.registry import InputRegistry
+from distributed_input.sidecar.server import SOCKET_NAME, SidecarServer
+from tests.unit.distributed_input.sidecar.system import eventually
+
+
+def server(folder: Path) -> SidecarServer:
+    return SidecarServer(InputRegistry(lambda name, job: pytest.fail(name), []), folder)
+
+
+def test_the_socket_of_an_earlier_container_is_replaced(tmp_path: Path) -> None:
+    (tmp_path / SOCKET_NAME).write_text("old")
+    new = server(tmp_path)
+    new.start()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as trainer:
+        trainer.connect(str(tmp_path / SOCKET_NAME))
+    assert new.is_healthy
+    new.close()
+    assert not (tmp_path / SOCKET_NAME).exists()
+
+
+def test_a_server_without_a_thread_is_not_healthy(tmp_path: Path) -> None:
+    new = server(tmp_path)
+    assert not new.is_healthy
+    assert new.samples() == []
+    new.close()
+    eventually(lambda: not new.is_healthy)

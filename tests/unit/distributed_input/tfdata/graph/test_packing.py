@@ -1,0 +1,40 @@
+"""A packed graph opens as it was, with each large constant stored once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from distributed_input.api.errors import SpecError
+from distributed_input.tfdata.graph import packing
+from distributed_input.tfdata.graph.canonical import serialize
+from tests.unit.distributed_input.tfdata.graphcases import elements, run
+
+NUMBERS = np.arange(20_000, dtype=np.int64)  # larger than the limit for inline constants
+STRINGS = np.array([f"row {number:05d} of many" for number in range(8_000)])
+
+
+@pytest.mark.parametrize("values", [NUMBERS, STRINGS, NUMBERS[:3]], ids=["numbers", "text", "few"])
+def test_packing_and_restoring_keep_the_elements(tmp_path: Path, values: np.ndarray) -> None:
+    dataset = tf.data.Dataset.from_tensor_slices(values)
+    packed = packing.pack([serialize(dataset)])
+    graph_def = packing.load_bare(packed, 5)  # one graph serves all splits
+    packing.restore(graph_def, packed, tmp_path)
+    assert run(graph_def, dataset.element_spec) == elements(dataset)
+
+
+def test_equal_constants_of_all_splits_are_stored_once() -> None:
+    graphs = [serialize(tf.data.Dataset.from_tensor_slices(NUMBERS).shard(2, i)) for i in range(2)]
+    packed = packing.pack(graphs)
+    assert len(packed.graphs) == 2
+    assert len(packed.constants) == 1
+    assert packing.load_bare(packed, 0).ByteSize() < NUMBERS.nbytes / 4
+
+
+def test_a_missing_split_is_an_error() -> None:
+    graphs = [serialize(tf.data.Dataset.range(3).shard(2, index)) for index in range(2)]
+    with pytest.raises(SpecError, match="none for split 2"):
+        packing.load_bare(packing.pack(graphs), 2)

@@ -1,0 +1,112 @@
+"""The analysis of a graph finds the properties of its dataset."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from distributed_input.tfdata.graph.canonical import serialize
+from distributed_input.tfdata.graph_analysis import GraphAnalysis, analyze
+from tests.unit.distributed_input.tfdata.graphcases import write_files
+
+Data: TypeAlias = tf.data.Dataset
+ROWS = Data.range(20)
+
+
+def facts(dataset: Data) -> GraphAnalysis:
+    return analyze(serialize(dataset))
+
+
+@pytest.mark.parametrize(
+    ("make", "batched", "size"),
+    [
+        (lambda: ROWS, False, None),
+        (lambda: ROWS.batch(4), True, 4),
+        (lambda: ROWS.batch(4, num_parallel_calls=2), True, 4),
+        (lambda: ROWS.map(lambda x: x, num_parallel_calls=2).batch(4), True, 4),
+        (lambda: ROWS.batch(4).map(lambda x: x + 1).prefetch(1).repeat(2).shuffle(3), True, 4),
+        (lambda: ROWS.map(tf.range).padded_batch(3), True, 3),
+        (lambda: ROWS.map(tf.range).ragged_batch(3), True, 3),
+        (lambda: ROWS.batch(4).batch(2), True, 2),
+        (lambda: ROWS.batch(4).unbatch(), False, None),
+        (lambda: ROWS.interleave(lambda _: ROWS.batch(6), cycle_length=2), True, 6),
+        (lambda: ROWS.interleave(lambda _: ROWS.batch(6), num_parallel_calls=2), True, 6),
+        (lambda: ROWS.batch(4).concatenate(ROWS.batch(4)), True, 4),
+        (lambda: ROWS.batch(4).concatenate(ROWS.batch(5)), False, None),
+        (lambda: Data.zip((ROWS.batch(4), ROWS.batch(4))), True, 4),
+        (lambda: ROWS.map(lambda x: tf.fill([4], x)), False, None),
+        (lambda: ROWS.batch(4).filter(lambda x: x[0] > 1).take(3).skip(1).cache(), True, 4),
+    ],
+)
+def test_the_outermost_batch_is_found(
+    make: Callable[[], Data], batched: bool, size: int | None
+) -> None:
+    analysis = facts(make())
+    assert (analysis.batched, analysis.batch_size) == (batched, size)
+
+
+@pytest.mark.parametrize(
+    ("make", "drops"),
+    [
+        (lambda: ROWS.batch(4), False),
+        (lambda: ROWS.batch(4, drop_remainder=True).prefetch(1), True),
+        (lambda: ROWS.batch(4, drop_remainder=True).map(lambda x: x).batch(2), True),
+        (lambda: ROWS.map(tf.range).padded_batch(3, drop_remainder=True), True),
+        (lambda: ROWS.interleave(lambda _: ROWS.batch(6, drop_remainder=True)), True),
+    ],
+)
+def test_a_drop_remainder_before_the_output_is_found(make: Callable[[], Data], drops: bool) -> None:
+    assert facts(make()).drop_remainder is drops
+
+
+@pytest.mark.parametrize(
+    ("make", "infinite"),
+    [
+        (lambda: ROWS, False),
+        (lambda: ROWS.repeat(3), False),
+        (lambda: ROWS.repeat().shuffle(3).batch(2), True),
+        (lambda: ROWS.repeat().filter(lambda x: x > 1), True),
+        (lambda: ROWS.repeat().take(4), False),
+        (lambda: ROWS.repeat().take(-1), True),
+        (lambda: Data.zip((ROWS.repeat(), ROWS)), False),
+        (lambda: Data.zip((ROWS.repeat(), ROWS.repeat())), True),
+        (lambda: ROWS.concatenate(ROWS.repeat()), True),
+        (lambda: ROWS.repeat().flat_map(lambda _: ROWS), True),
+        (lambda: ROWS.flat_map(lambda _: ROWS.repeat()), True),
+        (lambda: ROWS.flat_map(lambda _: ROWS), False),
+        (Data.random, True),
+        (lambda: Data.sample_from_datasets([ROWS, ROWS]), False),
+        (lambda: Data.sample_from_datasets([ROWS.repeat(), ROWS.repeat()]), True),
+    ],
+)
+def test_infinite_datasets_are_found(make: Callable[[], Data], infinite: bool) -> None:
+    assert facts(make()).infinite is infinite
+
+
+def test_a_shard_after_a_reader_is_found(tmp_path: Path) -> None:
+    files = Data.from_tensor_slices(write_files(tmp_path, [2, 2]))
+    records = files.interleave(tf.data.TFRecordDataset)
+    assert facts(records.shard(2, 0)).shards_records
+    assert facts(files.map(tf.io.read_file).shard(2, 0)).shards_records
+    assert not facts(files.shard(2, 0).interleave(tf.data.TFRecordDataset)).shards_records
+    assert not facts(ROWS.shard(2, 0)).shards_records
+
+
+def test_python_in_a_graph_is_named() -> None:
+    def load(x: Any) -> Any:
+        return np.int64(x)
+
+    dataset = ROWS.map(lambda x: tf.numpy_function(load, [x], tf.int64))
+    assert [op.split(" in ")[0] for op in facts(dataset).python_ops] == ["PyFunc"]
+    assert facts(Data.from_generator(lambda: iter([1]), output_types=tf.int32)).python_ops
+    assert facts(ROWS).python_ops == ()
+
+
+def test_cache_files_are_named(tmp_path: Path) -> None:
+    assert facts(ROWS.cache(str(tmp_path / "kept"))).cache_files == (str(tmp_path / "kept"),)
+    assert facts(ROWS.cache()).cache_files == ()

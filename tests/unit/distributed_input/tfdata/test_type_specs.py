@@ -1,0 +1,108 @@
+"""Specs convert from and to TensorFlow's, and describe plain values."""
+
+from __future__ import annotations
+
+import collections
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from distributed_input.api.errors import SpecError
+from distributed_input.rows.decode import Ragged, Sparse
+from distributed_input.rows.elements import Leaf
+from distributed_input.tfdata.type_specs import from_tf, from_values, to_tf
+
+Pair = collections.namedtuple("Pair", "x y")
+SPECS = [
+    tf.TensorSpec([], tf.float32),
+    tf.TensorSpec([None, 3], tf.bfloat16),
+    tf.TensorSpec([2], tf.string),
+    tf.RaggedTensorSpec([None, None, 2], tf.int32, 1, tf.int32),
+    tf.RaggedTensorSpec([4, None], tf.string, 1),
+    tf.RaggedTensorSpec([None, 3, None], tf.int64, 2),
+    tf.SparseTensorSpec([None, 5], tf.bool),
+]
+
+
+@pytest.mark.parametrize("spec", SPECS, ids=str)
+def test_a_spec_converts_both_ways(spec: tf.TypeSpec) -> None:
+    assert to_tf(from_tf(spec)) == spec
+
+
+def test_a_structure_converts_both_ways() -> None:
+    spec = tf.data.Dataset.from_tensors(
+        {"b": (1, None), "a": Pair(tf.zeros([2]), [tf.zeros([3])])}
+    ).element_spec
+    ours = from_tf(spec)
+    assert [leaf.path for leaf in ours.leaves] == ["a/x", "a/y", "b/0"]
+    assert to_tf(ours) == spec
+    assert isinstance(to_tf(ours)["a"], Pair)
+
+
+def test_the_spec_of_batched_rows_is_the_batchs_spec() -> None:
+    for spec in SPECS[1:]:
+        batch = tf.nest.map_structure(lambda s: s, spec)
+        row = from_tf(batch).unbatched()
+        assert to_tf(row, batched=True, static_batch=batch.shape[0]) == batch
+
+
+def test_a_ragged_row_of_rank_0_is_a_dense_vector() -> None:
+    row = from_tf(tf.RaggedTensorSpec([None, None], tf.int32, 1)).unbatched()
+    assert to_tf(row) == tf.TensorSpec([None], tf.int32)
+    assert to_tf(row, batched=True) == tf.RaggedTensorSpec([None, None], tf.int32, 1)
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        (tf.TensorSpec(None, tf.int32), "component 'a' has no known rank.*ensure_shape"),
+        (tf.TensorSpec([], tf.variant), "component 'a' has type variant"),
+        (tf.TensorSpec([], tf.qint8), "component 'a' has type qint8"),
+        (tf.data.DatasetSpec(tf.TensorSpec([])), "component 'a' is a DatasetSpec"),
+        (tf.OptionalSpec(tf.TensorSpec([])), "component 'a' is a OptionalSpec"),
+        (tf.RaggedTensorSpec([None, None, None], tf.int32, 1), "component 'a': the dimensions"),
+    ],
+)
+def test_an_unsupported_component_is_named(spec: Any, message: str) -> None:
+    with pytest.raises(SpecError, match=message):
+        from_tf({"a": spec})
+
+
+def test_keys_of_different_types_are_rejected() -> None:
+    with pytest.raises(SpecError, match=r"keys of a dict .*\['int', 'str'\]"):
+        from_tf({"a": SPECS[0], 1: SPECS[0]})
+
+
+@pytest.mark.parametrize(
+    ("value", "leaf"),
+    [
+        (1, ("dense", "int64", ())),
+        (1.5, ("dense", "float32", ())),
+        ([1.5, 2], ("dense", "float32", (2,))),
+        (True, ("dense", "bool", ())),
+        ("text", ("dense", "string", ())),
+        ([b"a", b"bc"], ("dense", "string", (2,))),
+        (np.zeros((2, 3)), ("dense", "float64", (2, 3))),
+        (np.float64(1), ("dense", "float64", ())),
+        (tf.zeros([2], tf.bfloat16), ("dense", "bfloat16", (2,))),
+        (np.array(["a", None, 1], object)[:1], ("dense", "string", (1,))),
+        (
+            Ragged(np.zeros(3, np.int32), (np.array([0, 1, 3]),)),
+            ("ragged", "int32", (None,) * 2, 1),
+        ),
+        (
+            Sparse(np.zeros((1, 2), np.int64), np.zeros(1), np.array([4, 5])),
+            ("sparse", "float64", (None, None)),
+        ),
+    ],
+)
+def test_the_spec_of_a_plain_value(value: Any, leaf: tuple) -> None:
+    assert from_values({"a": (value,)}).leaves == (Leaf("a/0", *leaf),)
+
+
+@pytest.mark.parametrize("value", [object(), np.array([1, "a"], object), np.zeros(2, "M8[s]")])
+def test_an_unsupported_value_is_named(value: Any) -> None:
+    with pytest.raises(SpecError, match="component 'a'"):
+        from_values({"a": value})

@@ -1,0 +1,64 @@
+"""Datasets are fetched once, and evicted when the cache is full."""
+
+from __future__ import annotations
+
+import pytest
+import tensorflow as tf
+
+from distributed_input.api.errors import ConfigError
+from distributed_input.api.proto import types_pb2
+from distributed_input.worker.datasets import dataset_cache
+from distributed_input.worker.datasets.dataset_cache import DatasetCache
+
+
+class CountingFetch:
+    """Returns datasets that contain their id, and records the ids."""
+
+    def __init__(self, tf_version: str = tf.__version__) -> None:
+        self.ids: list[str] = []
+        self._tf_version = tf_version
+
+    def __call__(self, dataset_id: str) -> bytes:
+        self.ids.append(dataset_id)
+        dataset = types_pb2.GraphDataset(tf_version=self._tf_version, graphs=[dataset_id.encode()])
+        return dataset.SerializeToString()
+
+
+def test_a_dataset_is_fetched_once() -> None:
+    fetch = CountingFetch()
+    cache = DatasetCache(fetch)
+    assert [cache.get(name).graphs[0] for name in "aba"] == [b"a", b"b", b"a"]
+    assert fetch.ids == ["a", "b"]
+
+
+def test_a_full_cache_evicts_the_least_recently_used_dataset(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    fetch = CountingFetch()
+    cache = DatasetCache(fetch)
+    size = cache.get("a").ByteSize()
+    monkeypatch.setattr(dataset_cache, "_MAX_BYTES", 2 * size)
+    for name in "baca":
+        cache.get(name)
+    assert fetch.ids == ["a", "b", "c"]
+    cache.get("b")
+    assert fetch.ids == ["a", "b", "c", "b"]
+
+
+def test_one_dataset_larger_than_the_cache_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dataset_cache, "_MAX_BYTES", 1)
+    fetch = CountingFetch()
+    cache = DatasetCache(fetch)
+    cache.get("a")
+    cache.get("a")
+    assert fetch.ids == ["a"]
+
+
+def test_a_dataset_of_a_newer_tensorflow_is_refused() -> None:
+    cache = DatasetCache(CountingFetch(tf_version="99.0.0"))
+    with pytest.raises(ConfigError, match=r"TensorFlow 99\.0\.0"):
+        cache.get("a")
+
+
+def test_a_dataset_of_an_older_tensorflow_is_accepted() -> None:
+    assert DatasetCache(CountingFetch(tf_version="2.1.0")).get("a").graphs[0] == b"a"

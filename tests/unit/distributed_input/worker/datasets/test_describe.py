@@ -1,0 +1,72 @@
+"""Drafts of entry points' jobs are completed from their datasets."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from distributed_input.api.proto import types_pb2
+from distributed_input.rows.elements import ElementSpec, Leaf
+from distributed_input.worker.datasets.describe import describe
+
+_CODE = """
+import numpy as np
+import tensorflow as tf
+
+def batches(context):
+    rows = context.get_per_replica_batch_size(8)
+    return tf.data.Dataset.range(40).batch(rows)
+
+def infinite(context):
+    return tf.data.Dataset.range(40).repeat()
+
+def arrays(context):
+    return [{"x": np.zeros(3, np.float32)}]
+
+def generator(context):
+    signature = tf.TensorSpec([], tf.int64)
+    return tf.data.Dataset.from_generator(lambda: iter(range(3)), output_signature=signature)
+"""
+
+
+@pytest.fixture(autouse=True)
+def _module(tmp_path: Path) -> Iterator[None]:
+    (tmp_path / "describe_of_test.py").write_text(_CODE)
+    sys.path.insert(0, str(tmp_path))
+    yield
+    sys.path.remove(str(tmp_path))
+    sys.modules.pop("describe_of_test", None)
+
+
+def described(function: str) -> types_pb2.Job:
+    entry = types_pb2.EntryPoint(target=f"describe_of_test:{function}")
+    return describe(types_pb2.Job(name="a", entry_point=entry, partitions=4))
+
+
+def row_of(job: types_pb2.Job) -> tuple[Leaf, ...]:
+    return ElementSpec.from_json(job.row_spec).leaves
+
+
+def test_a_batched_dataset_sets_the_batch_size_of_the_job() -> None:
+    job = described("batches")
+    assert (job.global_batch_size, job.batched, job.infinite) == (8, True, False)
+    assert row_of(job) == (Leaf("", "dense", "int64", ()),)
+
+
+def test_an_infinite_dataset_has_one_split_for_each_partition() -> None:
+    job = described("infinite")
+    assert (job.infinite, job.num_splits) == (True, 4)
+
+
+@pytest.mark.parametrize(
+    ("function", "leaf"),
+    [
+        ("arrays", Leaf("x", "dense", "float32", (3,))),
+        ("generator", Leaf("", "dense", "int64", ())),
+    ],
+)
+def test_a_dataset_without_a_graph_has_a_spec(function: str, leaf: Leaf) -> None:
+    assert row_of(described(function)) == (leaf,)

@@ -1,0 +1,105 @@
+"""Entry points are imported and called with fixed seeds; errors name the field or the cause."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from distributed_input.api.errors import ConfigError, DatasetFnError, SpecError
+from distributed_input.api.proto import types_pb2
+from distributed_input.worker.datasets import entry_points
+
+_CODE = """
+import random
+import numpy as np
+
+NUMBER = 3
+
+def draws(context, count=2):
+    return [(random.random(), np.random.random()) for _ in range(count)]
+
+def constant(context):
+    return [1, 2]
+
+def seeded(context):
+    return [context.seed]
+
+def factory(context):
+    return lambda: [context.input_pipeline_id]
+
+def broken(context):
+    raise OSError("the disk is gone")
+
+def number(context):
+    return 5
+
+class Holder:
+    nested = constant
+"""
+
+
+@pytest.fixture(autouse=True)
+def _module(tmp_path: Path) -> Iterator[None]:
+    """Write the module; `entry_of` names its folder."""
+    (tmp_path / "entry_points_of_test.py").write_text(_CODE)
+    (tmp_path / "needs_missing.py").write_text("import missing_package_of_test\n")
+    (tmp_path / "raises.py").write_text("raise OSError('no such file')\n")
+    path = list(sys.path)
+    sys.path.insert(0, str(tmp_path))
+    yield
+    sys.path[:] = path
+    for name in ("entry_points_of_test", "needs_missing", "raises"):
+        sys.modules.pop(name, None)
+
+
+def call(function: str, split: int = 0, args: str = "", epoch: int = 0) -> tuple[list, bool]:
+    """Return the elements of an entry point, and whether they vary by epoch."""
+    entry = types_pb2.EntryPoint(target=f"entry_points_of_test:{function}", args_json=args)
+    context = entry_points.split_context(types_pb2.Job(partitions=1), 7, epoch, split, 4)
+    return list(entry_points.call(entry, context, seed=1)), context.varies
+
+
+def test_random_numbers_are_the_same_for_all_splits_of_an_epoch() -> None:
+    assert call("draws", split=0) == call("draws", split=3)
+    assert call("draws", epoch=0) != call("draws", epoch=1)
+
+
+@pytest.mark.parametrize(("function", "varies"), [("constant", False), ("seeded", True)])
+def test_use_of_the_seed_marks_the_context(function: str, varies: bool) -> None:
+    assert call(function)[1] == varies
+
+
+def test_use_of_global_random_generators_marks_the_context() -> None:
+    assert call("draws", args='{"count": 1}')[1]
+    assert not call("draws", args='{"count": 0}')[1]
+
+
+def test_a_returned_function_is_called() -> None:
+    assert call("factory", split=2)[0] == [2]
+
+
+def test_a_nested_attribute_is_found() -> None:
+    assert call("Holder.nested")[0] == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("target", "error", "message"),
+    [
+        ("no_such_module_of_test:f", ConfigError, "entryPoint: no module 'no_such_module_of_test'"),
+        ("entry_points_of_test:f", ConfigError, "has no 'f'; it has draws, constant"),
+        ("entry_points_of_test:NUMBER", ConfigError, "NUMBER is not a function"),
+        ("entry_points_of_test:number", SpecError, "returned int"),
+        ("entry_points_of_test:broken", DatasetFnError, "the disk is gone"),
+        ("needs_missing:f", DatasetFnError, "imports missing_package_of_test"),
+        ("raises:f", DatasetFnError, "no such file"),
+    ],
+)
+def test_an_entry_point_that_cannot_be_called_is_reported(
+    target: str, error: type[Exception], message: str
+) -> None:
+    context = entry_points.split_context(types_pb2.Job(partitions=1), 0, 0, 0, 1)
+    with pytest.raises(error, match=message):
+        entry_points.call(types_pb2.EntryPoint(target=target), context, 0)

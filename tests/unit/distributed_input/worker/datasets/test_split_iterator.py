@@ -1,0 +1,33 @@
+"""A dataset's elements have the requested number of rows, and the same order each time."""
+
+from __future__ import annotations
+
+import pytest
+import tensorflow as tf
+
+from distributed_input.tfdata.type_specs import from_tf
+from distributed_input.worker.datasets.split_iterator import iterate_dataset
+
+ROW = from_tf(tf.TensorSpec([], tf.int64))
+
+
+@pytest.mark.parametrize(
+    ("batch_rows", "elements", "batched"),
+    [(0, [0, 1, 2, 3, 4], False), (2, [[0, 1], [2, 3], [4]], True)],
+)
+def test_rows_are_batched_if_a_size_is_given(
+    batch_rows: int, elements: list[object], batched: bool
+) -> None:
+    split = iterate_dataset(tf.data.Dataset.range(5), ROW, False, batch_rows)
+    assert [element.numpy().tolist() for element in split.elements] == elements
+    assert (split.batched, split.row) == (batched, ROW)
+
+
+def test_the_order_is_fixed_even_if_the_dataset_allows_another() -> None:
+    dataset = tf.data.Dataset.range(200).map(
+        lambda row: row, num_parallel_calls=8, deterministic=None
+    )
+    options = tf.data.Options()
+    options.deterministic = False
+    split = iterate_dataset(dataset.with_options(options), ROW, False, 0)
+    assert [int(row) for row in split.elements] == list(range(200))

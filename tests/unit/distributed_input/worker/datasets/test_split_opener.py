@@ -1,0 +1,117 @@
+"""Splits of entry points: a cached graph has the same rows as a dataset that is built again."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from distributed_input.api.proto import types_pb2
+from distributed_input.worker.datasets import graph_cache
+from distributed_input.worker.datasets.describe import describe
+from distributed_input.worker.datasets.split_opener import SplitOpener
+
+# Entry points; CALLS has the split of each call.
+_CODE = """
+import random
+import numpy as np
+import tensorflow as tf
+
+CALLS = []
+
+def rows(context, size=1):
+    CALLS.append(context.input_pipeline_id)
+    data = tf.data.Dataset.range(40).shuffle(40)
+    data = data.shard(context.num_input_pipelines, context.input_pipeline_id)
+    padding = np.zeros(size, np.uint8)
+    return data.map(lambda row: (row, tf.random.uniform([]), tf.reduce_sum(padding)))
+
+def by_epoch(context):
+    return rows(context).map(lambda *row: (*row, context.epoch))
+
+def by_seed(context):
+    return rows(context).map(lambda *row: (*row, context.seed))
+
+def by_python(context):
+    drawn = random.random()
+    return rows(context).map(lambda *row: (*row, drawn))
+
+def by_numpy(context):
+    drawn = np.random.random()
+    return rows(context).map(lambda *row: (*row, drawn))
+"""
+
+
+@pytest.fixture
+def calls(tmp_path: Path) -> Iterator[list[int]]:
+    """Return the list of the splits for which the entry point was called."""
+    (tmp_path / "splits_of_test.py").write_text(_CODE)
+    sys.path.insert(0, str(tmp_path))
+    import splits_of_test  # type: ignore[import-not-found]
+
+    yield splits_of_test.CALLS
+    sys.path.remove(str(tmp_path))
+    del sys.modules["splits_of_test"]
+
+
+def job_of(function: str, args: str = "") -> types_pb2.Job:
+    entry = types_pb2.EntryPoint(target=f"splits_of_test:{function}", args_json=args)
+    return describe(types_pb2.Job(name="any", entry_point=entry, num_splits=2, partitions=1))
+
+
+def read(opener: SplitOpener, job: types_pb2.Job, epoch: int, split: int) -> list[Any]:
+    return [
+        tuple(np.asarray(part).tolist() for part in row)
+        for row in opener.open(job, 0, epoch, split, 0).elements
+    ]
+
+
+def new_opener() -> SplitOpener:
+    return SplitOpener(lambda _: b"")
+
+
+def test_a_split_is_built_once_and_each_epoch_has_the_rows_of_a_new_build(calls):
+    job, opener = job_of("rows"), new_opener()
+    calls.clear()
+    first = {
+        (epoch, split): read(opener, job, epoch, split) for epoch in range(3) for split in (0, 1)
+    }
+    assert calls == [0, 1]
+    assert first == {key: read(new_opener(), job, *key) for key in first}
+    # Epochs differ in order and in augmentation. Both splits together have all rows.
+    assert first[0, 0] != first[1, 0]
+    assert sorted(row for row, *_ in first[2, 0] + first[2, 1]) == list(range(40))
+
+
+@pytest.mark.parametrize("function", ["by_epoch", "by_seed", "by_python", "by_numpy"])
+def test_a_dataset_that_depends_on_the_epoch_is_built_for_each_epoch(calls, function):
+    job, opener = job_of(function), new_opener()
+    calls.clear()
+    values = [{row[3] for row in read(opener, job, epoch, 0)} for epoch in (0, 1, 0)]
+    assert calls == [0, 0, 0]
+    assert values[0] == values[2] != values[1]
+
+
+def test_large_graphs_are_not_cached_and_the_cache_is_bounded(calls, monkeypatch):
+    job, large, opener = job_of("rows"), job_of("rows", '{"size": 5000000}'), new_opener()
+    calls.clear()
+    read(opener, large, 0, 0)
+    read(opener, large, 1, 0)
+    assert calls == [0, 0]  # the graph contains data
+    monkeypatch.setattr(graph_cache, "_MAX_BYTES", 1)
+    read(opener, job, 0, 0)
+    read(opener, job, 1, 0)
+    assert calls == [0, 0, 0, 0]
+
+
+def test_another_seed_or_job_does_not_use_a_cached_graph(calls):
+    job, opener = job_of("rows"), new_opener()
+    read(opener, job, 0, 0)
+    calls.clear()
+    list(opener.open(job, 1, 0, 0, 0).elements)
+    read(opener, job_of("rows", '{"size": 2}'), 0, 0)
+    assert calls.count(0) >= 2

@@ -1,0 +1,135 @@
+"""A producer serves a stream only if it can prove the rows before."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+
+from distributed_input.api.proto import worker_pb2
+from distributed_input.worker.streams.block_producer import BlockProducer
+from distributed_input.worker.streams.block_window import BlockWindow
+from distributed_input.worker.streams.counters import StreamCounters
+from distributed_input.worker.streams.dataset_usage import DatasetUsage
+from distributed_input.worker.streams.stream_cursor import StreamCursor
+from tests.unit.distributed_input.worker.streams.blockcases import (
+    block_of,
+    end_of,
+    prefix_of,
+    progress_of,
+)
+
+
+class CountingCondition(threading.Condition):
+    """Counts the calls that wake one stream or all streams."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one = self.all = 0
+
+    def notify(self, n: int = 1) -> None:
+        self.one += 1
+
+    def notify_all(self) -> None:
+        self.all += 1
+
+
+def producer_of(start: int = 0, rows: int = 0) -> BlockProducer:
+    nothing: Any = iter(())
+    producer = BlockProducer(
+        ((b"", 0), 0, 0),
+        nothing,
+        BlockWindow(start),
+        StreamCounters(),
+        DatasetUsage(),
+        CountingCondition(),
+    )
+    if rows:
+        producer.publish(block_of(start, rows, prefix_digest=prefix_of(start).digest))
+    return producer
+
+
+def cursor_at(row: int, known: int | None = None, change: int = 0) -> StreamCursor:
+    request = worker_pb2.StreamRequest(start_row=row)
+    if known is not None:
+        request.prefix_rows, request.check_prefix = known, True
+        request.prefix_digest = prefix_of(known).digest + change
+    return StreamCursor(request)
+
+
+@pytest.mark.parametrize(("row", "served"), [(3, False), (4, True), (8, True), (9, False)])
+def test_a_stream_is_served_within_the_window(row: int, served: bool) -> None:
+    assert producer_of(4, 4).can_serve(cursor_at(row)) == served
+
+
+def test_a_prefix_that_the_producer_cannot_prove_is_not_served() -> None:
+    assert not producer_of(4, 4).can_serve(cursor_at(6, known=2))
+    assert producer_of(0, 8).can_serve(cursor_at(6, known=2))
+
+
+def test_the_prefix_before_the_first_block_is_proven_when_it_is_produced() -> None:
+    assert producer_of(4).can_serve(cursor_at(4, known=4))
+    assert not producer_of(4).can_serve(cursor_at(4, known=3))
+
+
+@pytest.mark.parametrize(("change", "served"), [(0, True), (1, False)])
+def test_a_stream_with_rows_changes_only_to_the_same_rows(change: int, served: bool) -> None:
+    cursor = cursor_at(6, known=6, change=change)
+    cursor.prefix = prefix_of(6)
+    assert producer_of(4, 4).can_serve(cursor) == served
+
+
+def test_a_new_stream_may_join_and_gets_the_difference() -> None:
+    cursor = cursor_at(6, known=6, change=1)
+    assert producer_of(4, 4).can_serve(cursor)
+    assert cursor.checked == prefix_of(6)
+
+
+def test_a_failed_or_different_producer_serves_no_other_stream() -> None:
+    failed, differs = producer_of(0, 4), producer_of(4)
+    failed.fail(OSError("the disk is gone"))
+    differs.publish(block_of(4, 4, prefix_differs=True))
+    started = cursor_at(4)
+    started.prefix = prefix_of(4)
+    for producer in (failed, differs):
+        assert not producer.can_serve(cursor_at(4))
+        assert not producer.has_prefix_of(started)
+    assert producer_of(4, 4).has_prefix_of(started)
+
+
+def test_progress_is_sent_once_and_ends_with_the_first_block() -> None:
+    producer, cursor = producer_of(6), cursor_at(6)
+    producer.publish(progress_of(2))
+    first = producer.next_progress(cursor)
+    assert first is not None
+    assert first.replayed == 2
+    assert producer.next_progress(cursor) is None
+    producer.publish(progress_of(4))
+    assert producer.next_progress(cursor) is not None
+    producer.publish(block_of(6, 1))
+    assert producer.next_progress(cursor_at(6)) is None
+    assert producer.window.head == 7
+
+
+def test_publishing_wakes_all_streams_and_room_wakes_one() -> None:
+    producer = producer_of(0, 4)
+    changed = producer.changed
+    assert isinstance(changed, CountingCondition)
+    assert (changed.all, changed.one) == (1, 0)
+    producer.wake_waiting(0)
+    assert changed.one == 0  # no stream waits
+    producer.waiting = 2
+    producer.window.positions[1] = 0
+    producer.wake_waiting(0)
+    assert changed.one == 0  # the window is full
+    producer.window.positions[1] = 4
+    producer.wake_waiting(0)
+    assert changed.one == 1
+
+
+def test_the_end_is_kept_outside_of_the_window() -> None:
+    producer = producer_of(0, 4)
+    producer.publish(end_of(4))
+    assert producer.window.end is not None
+    assert producer.window.head == 4

@@ -1,0 +1,76 @@
+"""A window covers the rows of its blocks, and knows all rows before them by their digest."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from distributed_input.worker.streams.block_window import BlockWindow
+from tests.unit.distributed_input.worker.streams.blockcases import block_of, end_of, prefix_of
+
+
+def window_of(start: int, sizes: list[int]) -> BlockWindow:
+    window = BlockWindow(start)
+    for size in sizes:
+        window.append(block_of(window.head, size, prefix_digest=prefix_of(start).digest))
+    return window
+
+
+@given(
+    st.integers(0, 5),
+    st.lists(st.integers(1, 4), min_size=1, max_size=6),
+    st.integers(0, 1000),
+    st.integers(0, 40),
+)
+def test_the_prefix_of_a_covered_row_does_not_depend_on_blocks_and_evictions(
+    start: int, sizes: list[int], limit: int, row: int
+) -> None:
+    window = window_of(start, sizes)
+    window.trim(limit)
+    block = window.block_at(row)
+    if window.covers(row):
+        assert window.prefix(row) == prefix_of(row)
+    else:
+        assert window.prefix(row) is None
+        assert block is None
+    if block is not None:
+        assert block.first_row <= row < block.end_row
+    assert (block is None) == (not window.first <= row < window.head)
+
+
+def test_the_prefix_is_unknown_before_the_first_block() -> None:
+    window = BlockWindow(3)
+    assert window.covers(3)
+    assert window.prefix(3) is None
+    window.append(block_of(3, 2, prefix_digest=prefix_of(3).digest))
+    assert window.prefix(4) == prefix_of(4)
+
+
+def test_trimming_keeps_one_block_and_drop_read_may_drop_it() -> None:
+    window = window_of(0, [2, 2, 2])
+    window.positions[1] = 5
+    window.trim(0)
+    assert (window.first, window.head) == (4, 6)
+    window.drop_read()
+    assert window.first == 4
+    window.positions[1] = 6
+    window.drop_read()
+    assert (window.first, window.nbytes) == (6, 0)
+
+
+@pytest.mark.parametrize(("position", "full"), [(1, True), (2, False)])
+def test_a_window_is_full_if_a_stream_needs_its_oldest_block(position: int, full: bool) -> None:
+    window = window_of(0, [2, 2])
+    window.positions[1] = position
+    assert window.is_full(window.nbytes) == full
+    assert not window.is_full(window.nbytes + 1)
+
+
+def test_the_end_of_a_split_is_not_a_block_of_the_window() -> None:
+    window = window_of(0, [2])
+    size = window.nbytes
+    window.append(end_of(2))
+    assert window.end is not None
+    assert window.block_at(2) is None
+    assert (window.head, window.nbytes) == (2, size)

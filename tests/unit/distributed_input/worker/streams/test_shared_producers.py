@@ -1,0 +1,489 @@
+"""Streams that share producers: each gets its own rows, whichever stream produces them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Generator, Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from distributed_input.api.errors import UnavailableError
+from distributed_input.api.proto import types_pb2, worker_pb2
+from distributed_input.rows import blocks
+from distributed_input.rows.blocks import RowBlock
+from distributed_input.worker.streams import dataset_usage, wait_budget
+from distributed_input.worker.streams import shared_producers as module
+from distributed_input.worker.streams.block_producer import BlockProducer
+from distributed_input.worker.streams.counters import StreamCounters
+from distributed_input.worker.streams.fair_semaphore import FairSemaphore
+from distributed_input.worker.streams.shared_producers import SharedProducers
+from distributed_input.worker.streams.stream_cursor import StreamCursor
+from tests.unit.distributed_input.worker.streams.blockcases import (
+    ROW,
+    block_of,
+    end_of,
+    prefix_of,
+    progress_of,
+    rows_in,
+)
+
+ROWS = 40
+
+
+class FakeSplits:
+    """Starts splits of the rows 0 to 39, whose blocks are cut at other rows each time.
+
+    Attributes:
+        produced: number of rows produced, without replayed rows.
+        started: number of splits started.
+        reports_progress: whether a replay reports its progress.
+    """
+
+    reports_progress = False
+
+    def __init__(self, cuts: list[int]) -> None:
+        self._cuts = cuts
+        self.produced = self.started = 0
+
+    def start(
+        self, request: worker_pb2.StreamRequest, counters: StreamCounters
+    ) -> Generator[RowBlock, None, None]:
+        self.started += 1
+        cut = self._cuts[self.started % len(self._cuts)]
+        return self._blocks(request, cut)
+
+    def _blocks(
+        self, request: worker_pb2.StreamRequest, cut: int
+    ) -> Generator[RowBlock, None, None]:
+        row = min(request.start_row, ROWS)
+        known = prefix_of(request.prefix_rows).digest
+        header = {
+            "prefix_differs": request.check_prefix and known != request.prefix_digest,
+            "node": "node",
+            "prefix_digest": prefix_of(row).digest,
+        }
+        for replayed in range(15, row if self.reports_progress else 0, 15):
+            yield progress_of(replayed)
+        while row < ROWS:
+            rows = min(cut, ROWS - row)
+            self.produced += rows
+            yield block_of(row, rows, **header)
+            row, header = row + rows, {}
+        yield end_of(row, **header)
+
+
+def request(job: str = "a", start: int = 0, check: int | None = None) -> worker_pb2.StreamRequest:
+    stream = worker_pb2.StreamRequest(
+        job=types_pb2.Job(name=job, dataset_id="d", row_spec=ROW.to_json()), start_row=start
+    )
+    if check is not None:
+        stream.prefix_rows, stream.check_prefix = check, True
+        stream.prefix_digest = prefix_of(check).digest
+    return stream
+
+
+class ObservedProducers(SharedProducers):
+    """Sets `two_streams` when a producer gets its second stream."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.two_streams = threading.Event()
+
+    def _attach(self, producer: BlockProducer, cursor: StreamCursor) -> None:
+        super()._attach(producer, cursor)
+        if len(producer.window.positions) == 2:
+            self.two_streams.set()
+
+
+def producers_of(
+    splits: FakeSplits, limit: int = 1 << 20, is_shared: bool = True
+) -> ObservedProducers:
+    """Return the shared producers. With `is_shared`, two jobs have just read the dataset."""
+    producers = ObservedProducers(splits.start, FairSemaphore(1), limit)
+    for job in ("one", "other") if is_shared else ():
+        other_split = request(job, start=ROWS)
+        other_split.split = 1
+        for _ in producers.blocks(other_split, StreamCounters()):
+            pass
+    splits.started = splits.produced = 0
+    return producers
+
+
+def read(producers: SharedProducers, stream: worker_pb2.StreamRequest) -> list[RowBlock]:
+    return [blocks.decode(data) for data in producers.blocks(stream, StreamCounters())]
+
+
+@pytest.fixture(autouse=True)
+def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Disable waiting: the streams of these tests run in one thread, so waiting cannot end."""
+    monkeypatch.setattr(wait_budget, "MAX_SECONDS", 0.0)
+
+
+streams = st.lists(st.tuples(st.integers(0, ROWS + 5), st.booleans()), min_size=1, max_size=6)
+
+
+@given(
+    streams,
+    st.lists(st.integers(0, 5), max_size=200),
+    st.lists(st.integers(1, 9), min_size=1, max_size=4),
+    st.integers(1, 12),
+    st.booleans(),
+)
+@settings(max_examples=80, deadline=None)
+def test_every_stream_gets_its_rows_once_and_in_order(
+    starts: list[tuple[int, bool]],
+    schedule: list[int],
+    cuts: list[int],
+    window: int,
+    is_shared: bool,
+) -> None:
+    splits = FakeSplits(cuts)
+    splits.reports_progress = True
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(wait_budget, "MAX_SECONDS", 0.0)
+        patch.setattr(dataset_usage, "_START_SECONDS", 0.0)
+        patch.setattr(module, "BLOCK_BYTES", 1)
+        patch.setattr(module, "_WINDOW_BYTES", window * 60)
+        producers = producers_of(splits, limit=window * 100, is_shared=is_shared)
+        counters = StreamCounters()
+        running: dict[int, Iterator[bytes]] = {}
+        received: dict[int, list[RowBlock]] = {i: [] for i in range(len(starts))}
+        for i in [*schedule, *(j for _ in range(ROWS + 6) for j in range(len(starts)))]:
+            if i >= len(starts):
+                continue
+            if i not in running:
+                start, check = starts[i]
+                stream = request(f"job-{i}", start, start if check and start <= ROWS else None)
+                stream.tell_replay = i % 2 == 0
+                running[i] = iter(producers.blocks(stream, counters))
+            data = next(running[i], None)
+            block = blocks.decode(data) if data is not None else None
+            if block is not None and block.replayed:
+                assert i % 2 == 0
+                assert block.replayed <= starts[i][0] + len(rows_in(received[i]))
+            elif block is not None:
+                received[i].append(block)
+            most = max(window * 100, len(running) * window * 60) + len(running) * 400
+            assert producers.nbytes <= most
+        for i, (start, _) in enumerate(starts):
+            found = received[i]
+            assert rows_in(found) == list(range(start, ROWS))
+            assert found[-1].last
+            assert not any(block.last for block in found[:-1])
+            assert not any(block.prefix_differs for block in found)
+            assert found[0].first_row == min(start, ROWS)
+            prefix = prefix_of(min(start, ROWS))
+            assert found[0].prefix_digest == prefix.digest
+            for block in found:
+                prefix = prefix.extend(block.digests)
+            assert prefix == prefix_of(ROWS)
+
+
+def test_rows_of_jobs_at_the_same_speed_are_produced_once() -> None:
+    splits = FakeSplits([7])
+    producers, counters = producers_of(splits), StreamCounters()
+    running = [producers.blocks(request(f"job-{i}"), counters) for i in range(8)]
+    for _ in range(-(-ROWS // 7) + 1):
+        for stream in running:
+            next(stream)
+    assert (splits.produced, splits.started) == (ROWS, 1)
+    assert counters.rows == 8 * ROWS
+    assert counters.shared_rows == 7 * ROWS
+    assert counters.bytes == 8 * 8 * ROWS
+
+
+def test_nothing_is_kept_for_a_single_job_after_the_first_minute(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(dataset_usage, "_START_SECONDS", 0.0)
+    producers = producers_of(FakeSplits([7]), is_shared=False)
+    for _ in producers.blocks(request(), StreamCounters()):
+        assert producers.nbytes == 0
+
+
+def test_rows_of_a_new_dataset_are_kept_for_jobs_that_start_together() -> None:
+    splits = FakeSplits([7])
+    producers = producers_of(splits, is_shared=False)
+    first = producers.blocks(request("a"), StreamCounters())
+    for _ in range(4):
+        next(first)
+    assert rows_in(read(producers, request("b"))) == list(range(ROWS))
+    assert splits.started == 1
+
+
+@pytest.mark.parametrize("field", ["seed", "epoch", "split"])
+def test_another_order_or_split_is_not_shared(field: str) -> None:
+    other = request("b")
+    setattr(other, field, 1)
+    assert started_for(request(), other) == 2
+
+
+def test_another_dataset_is_not_shared() -> None:
+    other = request("b")
+    other.job.dataset_id = "e"
+    assert started_for(request(), other) == 2
+
+
+def test_jobs_that_differ_in_their_number_of_epochs_share() -> None:
+    other = request("b")
+    other.job.epochs = 3
+    assert started_for(request(), other) == 1
+
+
+def started_for(*requests: worker_pb2.StreamRequest) -> int:
+    """Return the number of splits started for streams of these requests that run together."""
+    splits = FakeSplits([7])
+    producers = producers_of(splits)
+    running = [iter(producers.blocks(stream, StreamCounters())) for stream in requests]
+    for stream in running:
+        next(stream)
+    return splits.started
+
+
+def test_a_job_that_starts_a_little_later_gets_the_rows_that_were_kept() -> None:
+    splits = FakeSplits([7])
+    producers = producers_of(splits)
+    assert rows_in(read(producers, request("a"))) == list(range(ROWS))
+    assert rows_in(read(producers, request("b"))) == list(range(ROWS))
+    assert splits.started == 1
+
+
+def test_a_stream_behind_the_window_gets_a_producer_that_others_may_join(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "BLOCK_BYTES", 1)
+    splits = FakeSplits([2])
+    producers = producers_of(splits, limit=1)
+    slow = [producers.blocks(request(f"slow-{i}"), StreamCounters()) for i in range(2)]
+    received = [[blocks.decode(next(stream))] for stream in slow]
+    read(producers, request("quick"))
+    assert splits.started == 1
+    for _ in range(ROWS // 2):
+        for stream, found in zip(slow, received, strict=True):
+            found.append(blocks.decode(next(stream)))
+    assert [rows_in(found) for found in received] == [list(range(ROWS))] * 2
+    assert splits.started == 2
+
+
+def test_a_stream_that_reaches_an_older_producer_changes_to_it() -> None:
+    splits = FakeSplits([4])
+    producers = producers_of(splits)
+    quick = producers.blocks(request("quick", start=20), StreamCounters())
+    first = blocks.decode(next(quick))
+    late = producers.blocks(request("late"), StreamCounters())
+    received = [blocks.decode(next(late)) for _ in range(5)]  # rows 0 to 19
+    assert splits.started == 2
+    produced = splits.produced
+    rest = [first, *(blocks.decode(data) for data in quick)]
+    received += [blocks.decode(data) for data in late]
+    assert rows_in(rest) == list(range(20, ROWS))
+    assert rows_in(received) == list(range(ROWS))
+    assert splits.produced == produced + (ROWS - 24)
+
+
+def first_block(producers: SharedProducers, stream: worker_pb2.StreamRequest) -> RowBlock:
+    return blocks.decode(next(iter(producers.blocks(stream, StreamCounters()))))
+
+
+def test_only_the_stream_with_another_prefix_gets_the_difference() -> None:
+    producers = producers_of(FakeSplits([8]))
+    leader = producers.blocks(request("a"), StreamCounters())
+    assert not blocks.decode(next(leader)).prefix_differs
+    second = producers.blocks(request("b"), StreamCounters())
+    next(second)
+    wrong = request("c", start=8, check=8)
+    wrong.prefix_digest += 1
+    assert first_block(producers, wrong).prefix_differs
+    assert not first_block(producers, request("d", start=8, check=8)).prefix_differs
+
+
+def test_a_producer_with_a_difference_is_not_shared_and_not_kept() -> None:
+    splits = FakeSplits([8])
+    producers = producers_of(splits)
+    wrong = request("wrong", start=8, check=8)
+    wrong.prefix_digest += 1
+    leader = producers.blocks(wrong, StreamCounters())
+    assert blocks.decode(next(leader)).prefix_differs
+    first_block(producers, request("other", start=16))
+    assert splits.started == 2
+    assert sum(1 for _ in leader) == (ROWS - 16) // 8 + 1
+    assert not any(one.prefix_differs for one in running_in(producers))
+
+
+def test_a_check_of_rows_that_a_producer_did_not_produce_starts_another() -> None:
+    splits = FakeSplits([8])
+    producers = producers_of(splits)
+    stream = producers.blocks(request("a", start=16), StreamCounters())
+    next(stream)
+    first = first_block(producers, request("b", start=16, check=8))
+    assert splits.started == 2
+    assert not first.prefix_differs
+
+
+def test_what_is_kept_of_ended_splits_is_bounded() -> None:
+    limit = 2000
+    producers = producers_of(FakeSplits([7]), limit=limit)
+    for split in range(2, 12):
+        stream = request()
+        stream.split = split
+        assert rows_in(read(producers, stream))
+        assert 0 < producers.nbytes <= limit
+
+
+def test_nothing_is_kept_of_a_split_that_was_not_read_to_its_end() -> None:
+    producers = producers_of(FakeSplits([7]))
+    kept = len(running_in(producers))
+    stream = producers.blocks(request(), StreamCounters())
+    next(iter(stream))
+    del stream
+    assert len(running_in(producers)) == kept
+
+
+class GatedSplits(FakeSplits):
+    """From the second split on, blocks are produced after `gate` is set.
+
+    Args:
+        cuts: rows of the blocks.
+        change: added to the digest of the rows before.
+    """
+
+    def __init__(self, cuts: list[int], change: int = 0) -> None:
+        super().__init__(cuts)
+        self.gate, self.begun = threading.Event(), threading.Event()
+        self._change = change
+
+    def _blocks(
+        self, request: worker_pb2.StreamRequest, cut: int
+    ) -> Generator[RowBlock, None, None]:
+        gated = self.started > 1
+        for block in super()._blocks(request, cut):
+            if gated:
+                self.begun.set()
+                assert self.gate.wait(20)
+                block = replace(block, prefix_digest=block.prefix_digest + self._change)
+            yield block
+
+
+def next_in_thread(stream: Iterator[bytes]) -> Callable[[], object]:
+    """Request the next block in a thread. Return a function that returns the block or error."""
+    results: list[object] = []
+
+    def run() -> None:
+        try:
+            results.append(blocks.decode(next(stream)))
+        except UnavailableError as error:
+            results.append(error)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+
+    def result() -> object:
+        thread.join(20)
+        return results[0]
+
+    return result
+
+
+def test_a_difference_of_the_first_stream_is_not_one_of_a_stream_that_joined_early() -> None:
+    splits = GatedSplits([8])
+    producers = producers_of(splits)
+    read(producers, request("first", start=ROWS))
+    wrong = request("wrong", start=8, check=8)
+    wrong.prefix_digest += 1
+    leader = next_in_thread(producers.blocks(wrong, StreamCounters()))
+    assert splits.begun.wait(20)
+    right = request("right", start=8, check=8)
+    joined = next_in_thread(producers.blocks(right, StreamCounters()))
+    assert producers.two_streams.wait(20)
+    splits.gate.set()
+    led, followed = leader(), joined()
+    assert isinstance(led, RowBlock)
+    assert led.prefix_differs
+    assert isinstance(followed, RowBlock)
+    assert not followed.prefix_differs
+
+
+def test_a_change_to_a_producer_with_other_rows_before_fails(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "BLOCK_BYTES", 1)
+    splits = GatedSplits([2], change=1)
+    producers = producers_of(splits, limit=1)
+    slow = producers.blocks(request("slow"), StreamCounters())
+    next(slow)  # rows 0 and 1
+    read(producers, request("quick"))  # evicts row 2
+    producers.two_streams.clear()
+    unchecked = next_in_thread(producers.blocks(request("other", start=2), StreamCounters()))
+    assert splits.begun.wait(20)
+    changed = next_in_thread(slow)
+    assert producers.two_streams.wait(20)
+    splits.gate.set()
+    assert isinstance(unchecked(), RowBlock)
+    assert isinstance(changed(), UnavailableError)
+
+
+def running_in(producers: SharedProducers) -> list[BlockProducer]:
+    return [one for group in list(producers._producers.values()) for one in group]
+
+
+def test_an_error_ends_all_streams_of_a_producer_and_the_next_stream_starts_another() -> None:
+    class BrokenSplits(FakeSplits):
+        def _blocks(
+            self, request: worker_pb2.StreamRequest, cut: int
+        ) -> Generator[RowBlock, None, None]:
+            for count, block in enumerate(super()._blocks(request, cut)):
+                if self.started == 1 and count == 2:
+                    raise OSError("the disk is gone")
+                yield block
+
+    producers = producers_of(BrokenSplits([4]))
+    pair = [producers.blocks(request(f"job-{i}"), StreamCounters()) for i in range(2)]
+    for stream in pair:
+        next(stream), next(stream)
+    with pytest.raises(OSError, match="disk"):
+        next(pair[0])
+    # A new stream does not join the failed producer, which still has a stream.
+    assert rows_in(read(producers, request())) == list(range(ROWS))
+    with pytest.raises(OSError, match="disk"):
+        next(pair[1])
+
+
+def test_a_fast_stream_waits_for_a_slow_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wait_budget, "MAX_SECONDS", 5.0)
+    monkeypatch.setattr(module, "BLOCK_BYTES", 1)
+    splits = FakeSplits([2])
+    producers = producers_of(splits, limit=1)
+    slow = producers.blocks(request("slow"), StreamCounters())
+    next(slow)
+    fast = producers.blocks(request("fast"), StreamCounters())
+    next(fast)
+    finished = threading.Event()
+
+    def run() -> None:
+        for _ in fast:
+            pass
+        finished.set()
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    assert not finished.wait(0.3)  # the slow stream does not move
+    assert sum(1 for _ in slow) == ROWS // 2
+    assert finished.wait(10)
+    thread.join()
+    assert splits.started == 1
+    assert splits.produced == ROWS
+
+
+def test_a_fast_stream_does_not_wait_longer_than_its_budget(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(wait_budget, "MAX_SECONDS", 0.2)
+    monkeypatch.setattr(module, "BLOCK_BYTES", 1)
+    producers = producers_of(FakeSplits([2]), limit=1)
+    slow = producers.blocks(request("slow"), StreamCounters())
+    next(slow)
+    assert sum(1 for _ in producers.blocks(request("fast"), StreamCounters())) == ROWS // 2 + 1

@@ -1,0 +1,189 @@
+"""Laws of autoscaling: within bounds, up at once, down only after a window, and then still."""
+
+from __future__ import annotations
+
+import math
+import random
+from dataclasses import replace
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from distributed_input_operator.autoscaling.decision import (
+    AutoscalingState,
+    Observation,
+    ScalingBounds,
+    decide,
+)
+from distributed_input_operator.autoscaling.demand import SPARE_CAPACITY, STALL_TOLERANCE
+
+bounds = st.builds(
+    lambda low, more, window: ScalingBounds(low, low + more, window),
+    st.integers(1, 50),
+    st.integers(0, 50),
+    st.floats(0, 600),
+)
+states = st.builds(AutoscalingState, st.integers(0, 200))
+needs = st.floats(0, 500)
+useful = st.integers(0, 200)
+
+
+def settle(state, limits, need, useful, seconds=3600, tick=10.0):
+    """Decide every `tick` seconds. All workers always start in time."""
+    for number in range(int(seconds / tick)):
+        observed = Observation(need, 1, useful, state.desired)
+        state = decide(state, limits, observed, number * tick).state
+    return state
+
+
+@given(states, bounds, needs | st.none(), useful, st.integers(0, 100))
+def test_the_number_stays_within_bounds(state, limits, need, useful, ready):
+    desired = decide(state, limits, Observation(need, 1, useful, ready), 0.0).state.desired
+    assert limits.minimum <= desired <= limits.maximum
+
+
+@given(states, bounds, needs, useful)
+def test_a_steady_need_is_met_and_then_nothing_changes(state, limits, need, useful):
+    settled = settle(state, limits, need, useful)
+    cap = min(limits.maximum, useful) if useful else limits.maximum
+    low, high = (
+        min(max(math.ceil(need * part - 1e-9), limits.minimum), max(cap, limits.minimum))
+        for part in (1 - STALL_TOLERANCE, 1 + SPARE_CAPACITY)
+    )
+    assert low <= settled.desired <= max(high, low, limits.minimum, min(1, cap))
+    assert settle(settled, limits, need, useful) == settled
+
+
+@given(states, bounds, st.lists(needs, min_size=1, max_size=30))
+def test_workers_fall_only_to_the_maximum_that_a_whole_window_needed(state, limits, wanted):
+    assume(limits.window > 0)
+    tick, state = limits.window / 5, decide(state, limits, Observation(), 0.0).state
+    for number, need in enumerate(wanted):
+        before = state.desired
+        state = decide(state, limits, Observation(need, 1, 0, before), number * tick).state
+        if state.desired < before:
+            assert number >= 5
+            window = wanted[number - 5 : number + 1]
+            assert state.desired >= min(max(window), limits.maximum)
+
+
+@given(bounds, needs)
+def test_workers_that_are_starting_are_not_requested_again(limits, need):
+    observed = Observation(need, 1, 0, limits.minimum)
+    first = decide(AutoscalingState(limits.minimum), limits, observed, 0.0).state
+    again = decide(first, limits, observed, 10.0).state
+    assert again.desired == first.desired
+
+
+@given(st.integers(1, 40), st.integers(0, 2**32))
+def test_noise_of_two_percent_does_not_make_the_number_flap(count, seed):
+    """The number may end one or two workers too high, and then stays."""
+    chance, limits = random.Random(seed), ScalingBounds(1, 100, 120)
+    state, numbers = AutoscalingState(1), []
+    for tick in range(720):
+        observed = Observation(count * chance.uniform(0.98, 1.02), 1, 0, state.desired)
+        state = decide(state, limits, observed, 10.0 * tick).state
+        numbers.append(state.desired)
+    assert len(set(numbers[12:])) <= 1 + count // 20
+    assert count - 1 <= numbers[-1] <= count * 1.05 + 1
+
+
+def test_a_step_up_is_at_most_four_times_the_ready_workers():
+    limits = ScalingBounds(1, 100, 300)
+
+    def step(desired):
+        observed = Observation(100, 1, 0, desired)
+        return decide(AutoscalingState(desired), limits, observed, 0.0).state.desired
+
+    assert (step(1), step(10)) == (8, 40)
+
+
+def test_the_maximum_that_was_needed_in_the_window_stays():
+    limits, state = ScalingBounds(1, 20, 30), AutoscalingState(10)
+    for now, need in enumerate((4.5, 5.7, 5, 5)):
+        state = decide(state, limits, Observation(need, 1, 0, 10), 10.0 * now).state
+    assert state.desired == 6
+
+
+def test_the_limit_is_reported():
+    limits = ScalingBounds(1, 8, 300)
+    most = decide(AutoscalingState(8), limits, Observation(20, 1, 0, 8), 0.0)
+    assert most.reason == "MaxReplicas"
+    capped = decide(AutoscalingState(4), limits, Observation(20, 1, 4, 4), 0.0)
+    assert (capped.reason, capped.state.desired) == ("NoMoreUse", 4)
+    assert "only 4 can work at the same time" in capped.message
+    assert decide(AutoscalingState(4), limits, Observation(4, 1, 16, 4), 0.0).reason == ""
+
+
+@pytest.mark.parametrize("useful", [0, 4])
+def test_the_message_of_a_limit_does_not_change_with_the_need(useful):
+    limits = ScalingBounds(1, 8, 300)
+    messages = {
+        decide(AutoscalingState(8), limits, Observation(need, 1, useful, 8), 0.0).message
+        for need in (11, 12, 40)
+    }
+    assert len(messages) == 1
+
+
+def test_paused_autoscaling_keeps_the_number():
+    frozen = ScalingBounds(1, 8, 0, paused=True)
+    decision = decide(AutoscalingState(5), frozen, Observation(1, 1, 0, 5), 0.0)
+    assert decision.state.desired == 5
+
+
+def test_without_a_measurement_the_number_stays():
+    limits = ScalingBounds(1, 8, 0)
+    assert decide(AutoscalingState(5), limits, Observation(), 0.0).state.desired == 5
+
+
+def test_idle_inputs_go_to_zero_and_return_with_the_first_consumer():
+    limits, state = ScalingBounds(2, 8, 0, idle_ttl=600), AutoscalingState(5)
+    numbers = []
+    for now in range(0, 700, 100):
+        state = decide(state, limits, Observation(0.0, 0, 0, 5), float(now)).state
+        numbers.append(state.desired)
+    assert numbers == [2, 2, 2, 2, 2, 2, 0]
+    silent = decide(state, limits, Observation(), 700.0).state
+    assert silent.desired == 0, "a dispatcher that does not answer is not a consumer"
+    woken = decide(silent, limits, Observation(None, 1), 710.0).state
+    assert (woken.desired, woken.idle_since) == (8, None)
+
+
+def test_a_dispatcher_that_stopped_answering_does_not_scale_to_zero():
+    """Its last answer had no consumers. Consumers that came since are not known."""
+    limits = ScalingBounds(2, 8, 0, idle_ttl=600)
+    state = decide(AutoscalingState(5), limits, Observation(0.0, 0), 0.0).state
+    silent = decide(state, limits, Observation(), 700.0).state
+    assert silent.desired == 2
+    assert decide(silent, limits, Observation(0.0, 0), 710.0).state.desired == 0
+
+
+def test_time_without_an_answer_does_not_count_as_idle():
+    limits = ScalingBounds(2, 8, 0, idle_ttl=600)
+    state = decide(AutoscalingState(5), limits, Observation(), 0.0).state
+    assert decide(state, limits, Observation(0.0, 0), 700.0).state.desired == 2
+
+
+def test_paused_time_does_not_count_for_the_window():
+    limits = ScalingBounds(1, 8, 120)
+    state = decide(AutoscalingState(5), limits, Observation(1.0, 1, 0, 5), 0.0).state
+    paused = replace(limits, paused=True)
+    state = decide(state, paused, Observation(5.0, 1, 0, 5), 60.0).state
+    assert decide(state, limits, Observation(1.0, 1, 0, 5), 1000.0).state.desired == 5
+
+
+def test_consumers_during_a_pause_of_autoscaling_reset_the_idle_time():
+    limits = ScalingBounds(1, 8, 120, idle_ttl=600)
+    state = decide(AutoscalingState(5), limits, Observation(0.0, 0), 0.0).state
+    paused = replace(limits, paused=True)
+    state = decide(state, paused, Observation(5.0, 1, 0, 5), 900.0).state
+    assert state.desired == 5
+    assert decide(state, limits, Observation(0.0, 0), 1000.0).state.desired == 5
+
+
+def test_without_a_ttl_the_minimum_stays():
+    limits, state = ScalingBounds(2, 8, 0), AutoscalingState(5)
+    for now in range(0, 9000, 100):
+        state = decide(state, limits, Observation(0.0, 0), float(now)).state
+    assert state.desired == 2

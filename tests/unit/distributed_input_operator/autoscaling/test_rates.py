@@ -1,0 +1,123 @@
+"""Rates, demand and pauses, from the samples of a dispatcher."""
+
+from __future__ import annotations
+
+import pytest
+
+from distributed_input_operator.autoscaling.demand import needed_workers, recommended_workers
+from distributed_input_operator.autoscaling.rates import (
+    PAUSE_SECONDS,
+    RECONCILE_SECONDS,
+    STALLED_RECONCILE_SECONDS,
+    ConsumerCounters,
+    DispatcherSample,
+    Measurement,
+    RateWindow,
+    WorkerCounters,
+    measure,
+    reconcile_interval,
+)
+
+
+def sample(time, rows, wait=0.0, *, busy=None, trainers=1):
+    """Return a sample `time` seconds after the start; one worker produced all rows in `busy` s."""
+    one = ConsumerCounters(rows=int(rows / trainers), wait=wait, wall=time, batches=int(time))
+    consumers = {str(number): one for number in range(trainers)}
+    workers = {"w": WorkerCounters(rows=int(rows), busy=busy or time)}
+    return DispatcherSample(time, consumers, workers)
+
+
+def measured(samples):
+    """Return the window's measurement after each sample."""
+    window, found = RateWindow(), []
+    for one in samples:
+        window = window.add(one)
+        found.append(window.measurement)
+    return found
+
+
+def test_demand_and_busy_rate_are_measured_between_two_samples():
+    before = DispatcherSample(
+        0.0, {"a": ConsumerCounters(wall=1.0)}, {"w": WorkerCounters("10.0.0.1:7071")}
+    )
+    # In 10 s the trainer waited 7.5 s: 300 rows in 2.5 s are 120 per second. One stream produced
+    # 300 rows in 10 s.
+    after = DispatcherSample(
+        10.0,
+        {"a": ConsumerCounters(rows=300, wait=7.5, wall=11.0, useful_workers=16)},
+        {"w": WorkerCounters("10.0.0.1:7071", rows=300, busy=10.0, streams=3)},
+    )
+    found = measure(before, after)
+    assert (found.demand, found.busy_rate) == (120.0, 30.0)
+    assert (found.rows_per_second, found.stall) == (30.0, 0.75)
+    assert found.streams == {"10.0.0.1": 3}
+    assert recommended_workers(found, 1) == 4
+    assert recommended_workers(found, 2) == 2
+
+
+def test_a_restarted_sidecar_or_worker_has_no_rate():
+    before = DispatcherSample(
+        0.0,
+        {"a": ConsumerCounters(rows=500, wall=9.0)},
+        {"w": WorkerCounters(rows=900, busy=9.0)},
+    )
+    after = DispatcherSample(
+        10.0, {"a": ConsumerCounters(rows=5, wall=0.1)}, {"w": WorkerCounters(rows=9, busy=0.1)}
+    )
+    found = measure(before, after)
+    assert found.demand is None
+    assert found.busy_rate is None
+    assert recommended_workers(found, 1) is None
+
+
+def test_a_change_of_load_shows_within_ten_seconds_and_noise_is_averaged():
+    steady = [sample(10.0 * n, 1000 * n + 50 * (n % 2)) for n in range(10)]
+    assert all(m.demand == pytest.approx(100, rel=0.06) for m in measured(steady)[1:])
+    assert measured(steady)[-1].demand == pytest.approx(100, rel=0.01)
+    # The trainer reads four times as much from here on.
+    faster = [sample(90.0 + 10 * n, 9000 + 4000 * n) for n in range(1, 3)]
+    found = [m.demand for m in measured([*steady, *faster])[-2:]]
+    assert found == pytest.approx([400, 400], rel=0.02)
+
+
+def test_few_batches_do_not_count_as_a_change_of_load():
+    slow = [
+        DispatcherSample(
+            10.0 * n, {"a": ConsumerCounters(rows=1000 * n, wall=10.0 * n, batches=n)}, {}
+        )
+        for n in range(5)
+    ]
+    burst = DispatcherSample(50.0, {"a": ConsumerCounters(rows=8000, wall=50.0, batches=6)}, {})
+    assert measured([*slow, burst])[-1].demand == pytest.approx(160)
+
+
+def test_a_new_trainer_counts_as_soon_as_it_has_a_rate():
+    alone = [sample(10.0 * n, 1000 * n) for n in range(6)]
+    both = [sample(10.0 * n, 2000 * n, trainers=2) for n in range(6, 9)]
+    assert measured([*alone, *both])[-1].demand == pytest.approx(200)
+
+
+def test_a_short_pause_keeps_the_demand_and_a_long_one_ends_it():
+    work = [sample(10.0 * n, 1000 * n) for n in range(7)]
+    still = [sample(60.0 + 10 * n, 6000, busy=60.0) for n in range(1, 60)]
+    during = measured([*work, *still])[7:]
+    assert [m.paused for m in during] == [True] * 59
+    kept = [m for m in during if m.demand == pytest.approx(100)]
+    assert len(kept) * 10 == pytest.approx(PAUSE_SECONDS, abs=10)
+    needs = [needed_workers(m, 1) for m in during]
+    assert needs[0] == pytest.approx(1)
+    assert needs[-1] == 0, "workers that were not used for five minutes may go"
+    assert recommended_workers(during[-1], 1) == 1, "a trainer still reads"
+
+
+def test_the_need_is_unknown_until_the_first_row():
+    """Trainers that compile for a minute neither read nor wait."""
+    still = [
+        DispatcherSample(10.0 * n, {"a": ConsumerCounters(wall=10.0 * n)}, {}) for n in range(7)
+    ]
+    assert [needed_workers(m, 1) for m in measured(still)] == [None] * 7
+
+
+def test_an_input_that_stalls_is_reconciled_more_often():
+    assert reconcile_interval(Measurement(consumers=1, stall=0.5)) == STALLED_RECONCILE_SECONDS
+    assert reconcile_interval(Measurement(consumers=1, stall=0.01)) == RECONCILE_SECONDS

@@ -1,0 +1,71 @@
+"""The state of a deleted input is dropped: its token, its measurements, its autoscaling state."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from distributed_input_operator.autoscaling.decision import AutoscalingState
+from distributed_input_operator.controller.context import ControllerContext
+from distributed_input_operator.controller.dispatchers import DispatcherClient
+from distributed_input_operator.controller.reconcile_input import reconcile
+from distributed_input_operator.controller.tokens import TokenCache
+from distributed_input_operator.kube.store import Store
+from tests.unit.distributed_input_operator.snapshots import SETTINGS, resource
+
+KEY = ("team", "digits")
+_SECRET = {"metadata": {"name": "digits-distributed-input"}, "data": {"token": "c2VjcmV0"}}
+
+
+class Secrets:
+    """An API server that has one Secret, and counts its reads."""
+
+    def __init__(self) -> None:
+        self.reads = 0
+
+    async def get(self, *_: object) -> dict[str, Any]:
+        self.reads += 1
+        return _SECRET
+
+
+def new_context() -> ControllerContext:
+    api: Any = Secrets()
+    return ControllerContext(api, Store(), TokenCache(api), DispatcherClient(), SETTINGS)
+
+
+def test_the_token_of_a_deleted_input_is_dropped():
+    async def scenario() -> list[int]:
+        context = new_context()
+        api: Any = context.api
+        counts = []
+        for _ in range(2):
+            await context.tokens.token(resource())
+            await context.tokens.token(resource())
+            counts.append(api.reads)
+            assert await reconcile(context, KEY) is None  # The store has no such input.
+        return counts
+
+    assert asyncio.run(scenario()) == [1, 2]
+
+
+def test_the_measurements_of_a_deleted_input_are_dropped():
+    async def scenario() -> tuple[int, int]:
+        context = new_context()
+        await context.dispatchers.measure(KEY, "u-1", "127.0.0.1:1", "t")  # Nothing listens there.
+        before = len(context.dispatchers)
+        await reconcile(context, KEY)
+        return before, len(context.dispatchers)
+
+    assert asyncio.run(scenario()) == (1, 0)
+
+
+def test_the_autoscaling_state_belongs_to_one_input_and_is_dropped_with_it():
+    context, state = new_context(), AutoscalingState(4)
+    context.set_autoscaling_state(KEY, "u-1", state)
+    assert context.autoscaling_state(KEY, "u-1") == state
+    assert context.autoscaling_state(KEY, "u-2") is None, "another input of the same name"
+    context.set_autoscaling_state(KEY, "u-1", None)
+    assert context.autoscaling_state(KEY, "u-1") is None
+    context.set_autoscaling_state(KEY, "u-1", state)
+    asyncio.run(reconcile(context, KEY))
+    assert context.autoscaling_state(KEY, "u-1") is None

@@ -1,0 +1,345 @@
+"""Claims and grants over time: granted at once if there is room, otherwise reallocated."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from distributed_input.api.resource.policy import PolicySpec
+from distributed_input_operator.budget.claim import Claim, WorkerRequest
+from distributed_input_operator.controller.ledger import Ledger
+
+
+def policy(**spec):
+    return PolicySpec.model_validate(spec)
+
+
+def limited(workers, **more):
+    """Return a policy with one budget for all inputs."""
+    return policy(budgets=[{"name": "all", "limits": {"workers": workers}}], **more)
+
+
+def request(name, requested, replicas=0, pods=None, accelerator="", **more):
+    existing = replicas if pods is None else pods
+    return WorkerRequest(Claim(("t", name), requested, 1, replicas, existing, **more), accelerator)
+
+
+def delete(ledger, name, pods):
+    """Delete the input while this number of its pods remains."""
+    key = ("t", name)
+    remaining = WorkerRequest(Claim(key, 0, pods=pods), labels=None) if pods else None
+    ledger.release(key, remaining)
+
+
+def test_without_a_policy_every_request_is_granted():
+    ledger = Ledger()
+    assert ledger.request(request("a", 900)).workers == 900
+    assert not ledger.outdated
+
+
+def test_a_request_is_granted_at_once_if_there_is_room():
+    ledger = Ledger()
+    ledger.set_policy(limited(10))
+    ledger.reallocate()
+    assert ledger.request(request("a", 6)).workers == 6
+    assert not ledger.outdated
+    assert ledger.request(request("b", 6)).workers == 0
+    assert ledger.outdated, "there is no room for six more"
+
+
+def test_a_grant_counts_before_its_pods_exist():
+    ledger = Ledger()
+    ledger.set_policy(limited(10))
+    ledger.reallocate()
+    ledger.request(request("a", 8))
+    ledger.request(request("b", 8, stall_cost=100.0))
+    ledger.reallocate()
+    assert ledger.request(request("b", 8, stall_cost=100.0)).workers == 2, (
+        "the 8 of a may be about to be written"
+    )
+    ledger.request(request("a", 8, replicas=8))
+    ledger.reallocate()
+    assert ledger.request(request("a", 8, replicas=8)).workers == 2
+    ledger.request(request("a", 8, replicas=2, pods=8))
+    ledger.request(request("a", 8, replicas=2, pods=3))
+    ledger.reallocate()
+    assert ledger.request(request("b", 8, replicas=2, stall_cost=100.0)).workers in (2, 7)
+    ledger.reallocate()
+    assert ledger.request(request("b", 8, replicas=2, stall_cost=100.0)).workers == 7
+
+
+def test_the_policy_sets_the_stall_costs():
+    ledger = Ledger()
+    ledger.set_policy(limited(10, stallCosts={"h100": 4.0, "old": 0.25}))
+    ledger.request(request("new", 8, accelerator="h100"))
+    ledger.request(request("old", 8, accelerator="old"))
+    ledger.reallocate()
+    new, old = (
+        ledger.request(request(n, 8, accelerator=a)) for n, a in (("new", "h100"), ("old", "old"))
+    )
+    assert (new.target, old.target) == (8, 2)
+    assert "t/new loses 1500 % more per worker" in old.message
+
+
+def test_a_deleted_input_counts_while_its_pods_terminate():
+    ledger = Ledger()
+    ledger.set_policy(limited(10))
+    ledger.reallocate()
+    ledger.request(request("a", 9, replicas=9))
+    delete(ledger, "a", 9)
+    assert ledger.request(request("b", 5)).workers == 0
+    delete(ledger, "a", 4)
+    ledger.reallocate()
+    assert ledger.request(request("b", 5)).workers == 5
+    delete(ledger, "a", 0)
+    assert [one.inputs for one in ledger.usage()] == [1]
+
+
+def test_deleting_the_policy_removes_all_limits():
+    ledger = Ledger()
+    ledger.set_policy(limited(2))
+    ledger.request(request("a", 9))
+    ledger.reallocate()
+    assert ledger.request(request("a", 9)).workers == 2
+    ledger.set_policy(PolicySpec())
+    assert ledger.reallocate() == [("t", "a")]
+    assert ledger.request(request("a", 9)).workers == 9
+
+
+LIMIT, NAMES = 12, "abc"
+
+
+class Cluster:
+    """Three inputs whose reconciliations, pod starts and drains come in any order."""
+
+    def __init__(self) -> None:
+        self.ledger = Ledger()
+        self.ledger.set_policy(limited(LIMIT))
+        self.requested, self.replicas, self.pods = (dict.fromkeys(NAMES, 0) for _ in range(3))
+
+    def reconcile(self, name) -> None:
+        """Request workers, and write the grant at once, as the operator does."""
+        item = request(name, self.requested[name], self.replicas[name], self.pods[name])
+        claim = replace(item.claim, minimum=min(1, self.requested[name]))
+        self.replicas[name] = self.ledger.request(replace(item, claim=claim)).workers
+
+    def move_pod(self, name) -> None:
+        """Start one pod, or end one."""
+        if self.pods[name] != self.replicas[name]:
+            self.pods[name] += 1 if self.pods[name] < self.replicas[name] else -1
+
+    @property
+    def present(self) -> int:
+        """The number of pods that exist or are about to."""
+        return sum(max(self.replicas[one], self.pods[one]) for one in NAMES)
+
+
+@given(st.data())
+def test_a_budget_holds_in_any_order_of_events_and_is_used_up_in_the_end(data):
+    cluster = Cluster()
+    for _ in range(data.draw(st.integers(1, 60))):
+        name = data.draw(st.sampled_from(NAMES))
+        match data.draw(st.sampled_from(["request", "reconcile", "reallocate", "pod"])):
+            case "request":
+                cluster.requested[name] = data.draw(st.integers(0, 15))
+            case "reconcile":
+                cluster.reconcile(name)
+            case "reallocate":
+                cluster.ledger.reallocate()
+            case _:
+                cluster.move_pod(name)
+        assert cluster.present <= LIMIT
+    for _ in range(4):
+        for name in NAMES:
+            cluster.reconcile(name)
+            cluster.pods[name] = cluster.replicas[name]
+            cluster.reconcile(name)
+        if cluster.ledger.outdated:
+            cluster.ledger.reallocate()
+    assert sum(cluster.replicas.values()) == min(LIMIT, sum(cluster.requested.values()))
+
+
+def test_a_waiting_input_gets_the_workers_of_a_deleted_one():
+    ledger = Ledger()
+    ledger.set_policy(limited(10))
+    ledger.request(request("a", 10, replicas=4))
+    delete(ledger, "b", 0)
+    ledger.request(request("b", 6, replicas=6))
+    ledger.reallocate()
+    delete(ledger, "b", 6)
+    ledger.reallocate()
+    assert ledger.request(request("a", 10, replicas=4)).workers == 4
+    delete(ledger, "b", 0)
+    assert ledger.outdated
+    assert ledger.reallocate() == [("t", "a")]
+    assert ledger.request(request("a", 10, replicas=4)).workers == 10
+
+
+def test_a_changed_request_reserves_only_its_own_number():
+    ledger = Ledger()
+    ledger.set_policy(limited(10))
+    ledger.reallocate()
+    for requested in (3, 4, 5):
+        ledger.request(request("a", requested, replicas=requested - 1))
+    assert ledger.request(request("b", 5)).workers == 5
+    assert not ledger.outdated
+
+
+def test_a_new_policy_needs_a_reallocation():
+    ledger = Ledger()
+    ledger.request(request("a", 9, replicas=9))
+    ledger.reallocate()
+    ledger.set_policy(limited(2))
+    assert ledger.outdated
+
+
+def test_a_smaller_request_is_granted_at_once_while_others_wait():
+    ledger = Ledger()
+    ledger.set_policy(limited(10))
+    ledger.request(request("a", 8, replicas=8))
+    ledger.request(request("b", 8))
+    ledger.reallocate()
+    before = ledger.request(request("a", 8, replicas=8)).workers
+    assert ledger.request(request("a", before - 2, replicas=before)).workers == before - 2
+
+
+def test_new_workers_count_beside_terminating_pods():
+    ledger = Ledger()
+    ledger.set_policy(limited(10))
+    ledger.reallocate()
+    assert ledger.request(request("a", 5, replicas=2, pods=6)).workers == 5, (
+        "nine pods exist for a while"
+    )
+    assert ledger.request(request("b", 2)).workers == 0
+    assert ledger.request(request("c", 1)).workers == 1
+
+
+def test_an_input_whose_labels_move_it_into_a_full_budget_needs_a_reallocation():
+    """Its workers run already, so the budget is exceeded until then."""
+    ledger = Ledger()
+    ledger.set_policy(
+        policy(budgets=[{"name": "a", "selector": {"of": "a"}, "limits": {"workers": 4}}])
+    )
+    for name in "ab":
+        item = request(name, 4, replicas=4)
+        ledger.request(replace(item, labels={"of": name}))
+        ledger.request(replace(item, labels={"of": name}))
+    ledger.reallocate()
+    ledger.request(replace(request("b", 4, replicas=4), labels={"of": "a"}))
+    assert ledger.outdated
+    ledger.reallocate()
+    assert sum(one.requested for one in ledger.usage()) == 8
+    grants = [ledger.request(replace(request(n, 4, replicas=4), labels={"of": "a"})) for n in "ab"]
+    assert sum(one.workers for one in grants) == 4
+
+
+def test_workers_that_become_larger_need_a_reallocation():
+    ledger = Ledger()
+    ledger.set_policy(policy(budgets=[{"name": "all", "limits": {"cpu": "8"}}]))
+    ledger.reallocate()
+    assert ledger.request(request("a", 8, replicas=8, worker_size=(1, 1000, 0))).workers == 8
+    assert not ledger.outdated
+    ledger.request(request("a", 8, replicas=8, worker_size=(1, 4000, 0)))
+    assert ledger.outdated
+    ledger.reallocate()
+    assert ledger.request(request("a", 8, replicas=8, worker_size=(1, 4000, 0))).workers == 2
+
+
+def test_a_grant_from_another_budget_does_not_carry_over_to_a_full_one():
+    """The grant was not written yet when the labels changed."""
+    ledger = Ledger()
+    ledger.set_policy(
+        policy(budgets=[{"name": "a", "selector": {"of": "a"}, "limits": {"workers": 4}}])
+    )
+    ledger.request(replace(request("full", 4, replicas=4), labels={"of": "a"}))
+    ledger.reallocate()
+    assert ledger.request(request("b", 8)).workers == 8
+    assert ledger.request(replace(request("b", 8), labels={"of": "a"})).workers == 0
+
+
+def test_an_unwritten_grant_counts_under_a_new_policy_too():
+    ledger = Ledger()
+    ledger.set_policy(limited(10))
+    ledger.reallocate()
+    assert ledger.request(request("a", 8)).workers == 8, "this is being written"
+    ledger.set_policy(limited(10, stallCosts={"h100": 9.0}))
+    ledger.request(request("b", 8, stall_cost=100.0))
+    ledger.reallocate()
+    assert ledger.request(request("b", 8, stall_cost=100.0)).workers == 2
+
+
+def test_pods_of_an_earlier_size_count_with_that_size():
+    """Four workers of four CPUs become four of one CPU. The old pods count until they are gone."""
+    ledger = Ledger()
+    ledger.set_policy(policy(budgets=[{"name": "all", "limits": {"cpu": "16"}}]))
+    ledger.reallocate()
+    small = {"worker_size": (1, 1000, 0)}
+    ledger.request(request("a", 4, replicas=4, worker_size=(1, 4000, 0)))
+    ledger.request(request("a", 4, replicas=4, excess=(0, 12_000, 0), **small))
+    assert ledger.usage()[0].used == (4, 16_000, 0)
+    assert ledger.request(request("b", 4, **small)).workers == 0
+    ledger.reallocate()
+    assert ledger.request(request("b", 4, **small)).workers == 0
+    ledger.request(request("a", 4, replicas=4, excess=(0, 9000, 0), **small))
+    assert ledger.request(request("c", 3, **small)).workers == 0, "b waits for free workers"
+    ledger.reallocate()
+    grants = [ledger.request(request("b", 4, **small)), ledger.request(request("c", 3, **small))]
+    assert sum(one.workers for one in grants) == 3
+    ledger.request(request("a", 4, replicas=4, **small))
+    ledger.reallocate()
+    assert ledger.request(request("b", 4, **small)).workers == 4
+
+
+def test_the_pods_of_a_deleted_input_count_in_each_budget_that_may_be_theirs():
+    ledger = Ledger()
+    budgets = [{"name": "team", "selector": {"of": "a"}, "limits": {"workers": 5}}]
+    budgets += [{"name": "else", "namespaces": ["other"], "limits": {"workers": 5}}]
+    ledger.set_policy(policy(budgets=budgets))
+    ledger.reallocate()
+    delete(ledger, "old", 3)
+    assert [one.used[0] for one in ledger.usage()] == [3, 0]
+    assert ledger.request(replace(request("new", 5), labels={"of": "a"})).workers == 0
+    known = Ledger()
+    known.set_policy(policy(budgets=budgets))
+    known.reallocate()
+    known.request(replace(request("old", 3, replicas=3), labels={"of": "b"}))
+    delete(known, "old", 3)
+    assert [one.used[0] for one in known.usage()] == [0, 0], (
+        "its labels are known, and they do not match"
+    )
+
+
+def test_pods_that_may_still_be_created_for_an_earlier_number_count():
+    ledger = Ledger()
+    ledger.set_policy(limited(10))
+    ledger.reallocate()
+    ledger.request(request("a", 8, replicas=8, pods=3))
+    lowered = request("a", 2, replicas=2, pods=3)
+    ledger.request(replace(lowered, scaling=True))
+    assert ledger.request(request("b", 3)).workers == 0
+    ledger.request(lowered)
+    ledger.reallocate()
+    assert ledger.request(request("b", 3)).workers == 3
+
+
+def test_an_unchanged_request_needs_no_reallocation():
+    """Each reallocation reconciles the policy, which sets it again. That must not go on forever."""
+    ledger = Ledger()
+    ledger.set_policy(limited(10))
+    ledger.request(request("a", 12))
+    ledger.reallocate()
+    ledger.set_policy(limited(10))
+    ledger.request(request("a", 12))
+    assert not ledger.outdated
+
+
+def test_a_new_input_does_not_inherit_the_grant_of_a_deleted_one_of_the_same_name():
+    ledger = Ledger()
+    ledger.set_policy(limited(10))
+    ledger.reallocate()
+    assert ledger.request(request("a", 8)).workers == 8
+    delete(ledger, "a", 0)
+    assert ledger.request(request("b", 10)).workers == 10
+    assert ledger.request(request("a", 8)).workers == 0

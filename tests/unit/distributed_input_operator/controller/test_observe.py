@@ -1,0 +1,89 @@
+"""Snapshots of inputs."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from distributed_input_operator.autoscaling.decision import AutoscalingState
+from distributed_input_operator.controller.context import ControllerContext
+from distributed_input_operator.controller.dispatchers import DispatcherClient
+from distributed_input_operator.controller.observe import InvalidSpec, observe, parse_input
+from distributed_input_operator.controller.tokens import TokenCache
+from distributed_input_operator.kube.kinds import SECRET
+from distributed_input_operator.kube.store import Store
+from tests.unit.distributed_input_operator.snapshots import SETTINGS, resource
+
+KEY = ("team", "digits")
+_SECRET = {"metadata": {"name": "digits-distributed-input"}, "data": {"token": "c2VjcmV0"}}
+
+
+class Server:
+    """An API server with the input's Secret, and maybe its ConfigMap."""
+
+    def __init__(self, config_map: dict[str, Any] | None = None) -> None:
+        self._config_map = config_map
+
+    async def get(self, kind: object, *_: object) -> dict[str, Any] | None:
+        return _SECRET if kind is SECRET else self._config_map
+
+    async def create(self, _: object) -> dict[str, Any]:
+        return _SECRET
+
+
+def stored(**spec: Any) -> dict[str, Any]:
+    return resource(**spec).model_dump(mode="json", by_alias=True, exclude_none=True)
+
+
+def context_with(obj: dict[str, Any] | None, server: Any) -> ControllerContext:
+    store = Store()
+    if obj is not None:
+        store.put(obj)
+    return ControllerContext(server, store, TokenCache(server), DispatcherClient(), SETTINGS)
+
+
+def code(config_map: dict[str, Any] | None) -> Any:
+    dataset = {"entryPoint": "a:b", "source": {"configMap": "code"}}
+    context = context_with(stored(dataset=dataset), Server(config_map))
+    return asyncio.run(observe(context, KEY))
+
+
+def test_a_deleted_input_has_no_snapshot():
+    assert asyncio.run(observe(context_with(None, Server()), KEY)) is None
+    leaving = stored()
+    leaving["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    assert asyncio.run(observe(context_with(leaving, Server()), KEY)) is None
+
+
+def test_the_hash_of_the_code_changes_with_the_config_map():
+    first, second = code({"data": {"a.py": "1"}}), code({"data": {"a.py": "2"}})
+    assert first.code != second.code
+    assert first.missing == ()
+
+
+def test_a_missing_config_map_is_a_failure():
+    (failure,) = code(None).missing
+    assert failure.reason == "CodeMissing"
+
+
+def test_the_autoscaling_state_of_the_context_is_in_the_snapshot():
+    context = context_with(stored(), Server())
+    context.set_autoscaling_state(KEY, "u-1", AutoscalingState(7))
+    found = asyncio.run(observe(context, KEY))
+    assert found is not None
+    assert found.scaled == AutoscalingState(7)
+
+
+def test_an_invalid_spec_is_reported_with_its_field():
+    wrong = stored()
+    wrong["spec"]["workers"] = {"replicas": -1}
+    with pytest.raises(InvalidSpec, match=r"workers\.replicas"):
+        parse_input(wrong)
+
+
+def test_fields_of_a_newer_definition_are_ignored():
+    newer = stored()
+    newer["spec"]["invented"] = {"later": True}
+    assert parse_input(newer).metadata.name == "digits"

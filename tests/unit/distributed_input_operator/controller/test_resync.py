@@ -1,0 +1,94 @@
+"""What a watch did not report as deleted is dropped from the store."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+from distributed_input_operator.budget.claim import InputKey
+from distributed_input_operator.controller.resync import Resync
+from distributed_input_operator.kube.kinds import BY_NAME, INPUT, POLICY, Kind
+from distributed_input_operator.kube.store import Json, Store
+
+
+def obj(kind: str, name: str, namespace: str = "team") -> Json:
+    meta = {"name": name, "uid": f"{kind}-{name}-{namespace}", "resourceVersion": "5"}
+    meta |= {"namespace": namespace} if namespace else {}
+    labels = {"distributed-input.dev/input": "digits"}
+    return {"kind": kind, "metadata": {**meta, "labels": labels}}
+
+
+class Server:
+    """An API server that has `objects`, and calls `meanwhile` while it lists."""
+
+    def __init__(self, *objects: Json, meanwhile: Callable[[], object] = lambda: None) -> None:
+        self._objects = objects
+        self._meanwhile = meanwhile
+
+    async def metadata(self, kind: Kind, namespace: str | None) -> AsyncIterator[Json]:
+        self._meanwhile()
+        for one in self._objects:
+            if one["kind"] == kind.kind and namespace in (None, one["metadata"]["namespace"]):
+                yield one["metadata"]
+
+
+def dropped(
+    store: Store, server: Server, kind: Kind = INPUT, namespace: str | None = None
+) -> list[InputKey]:
+    """Return the inputs that are reconciled because `drop_missing` dropped an object."""
+    api: Any = server
+    found: list[InputKey] = []
+    resync = Resync(api, store, [kind], [namespace], found.append)
+    asyncio.run(resync.drop_missing(kind, namespace))
+    return found
+
+
+def stored(*objects: Json) -> Store:
+    store = Store()
+    for one in objects:
+        store.put(one)
+    return store
+
+
+def test_an_object_of_each_kind_is_dropped_if_the_list_does_not_contain_it():
+    for kind in ("DistributedInput", "Deployment", "Service", "Pod"):
+        kept, gone = obj(kind, "digits"), obj(kind, "photos")
+        store = stored(kept, gone)
+        assert len(dropped(store, Server(kept), BY_NAME[kind])) == 1
+        assert list(store.of_kind(kind)) == [kept["metadata"]["uid"]]
+
+
+def test_the_policy_is_dropped_if_the_list_does_not_contain_it():
+    store = stored(obj(POLICY.kind, "cluster", ""))
+    assert dropped(store, Server(), POLICY) == [("", "cluster")]
+    assert store.policy() is None
+
+
+def test_objects_of_other_kinds_and_namespaces_are_kept():
+    kept = [obj("Deployment", "digits"), obj(INPUT.kind, "digits", "another")]
+    store = stored(obj(INPUT.kind, "digits"), *kept)
+    assert dropped(store, Server(), namespace="team") == [("team", "digits")]
+    assert store.of_kind("Deployment")
+    assert store.input(("another", "digits"))
+
+
+def test_an_object_is_kept_if_it_was_created_while_the_list_was_made():
+    store = Store()
+    new = obj(INPUT.kind, "digits")
+    assert dropped(store, Server(meanwhile=lambda: store.put(new))) == []
+    assert store.input(("team", "digits"))
+
+
+def test_an_object_is_reported_once_if_the_watch_reports_its_deletion_as_well():
+    gone = obj(INPUT.kind, "digits")
+    store = stored(gone)
+    assert dropped(store, Server(meanwhile=lambda: store.drop(gone))) == []
+
+
+def test_a_new_object_of_the_same_name_is_kept():
+    old, new = obj(INPUT.kind, "digits"), obj(INPUT.kind, "digits")
+    new["metadata"] |= {"uid": "new", "resourceVersion": "6"}
+    store = stored(old)
+    dropped(store, Server(meanwhile=lambda: store.put(new)))
+    assert list(store.of_kind(INPUT.kind)) == ["new"]

@@ -1,0 +1,77 @@
+"""The container of the sidecar, and its volumes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from distributed_input_operator.injection.sidecar import (
+    free_port,
+    sidecar_container,
+    sidecar_volumes,
+)
+from distributed_input_operator.injection.trainer_pod import RefusedError
+from tests.unit.distributed_input_operator.injection.trainer_pods import IMAGE, pod, resource
+
+TRAIN = resource("train", "sidecar: {buffer: 64Mi}\ndataset: {entryPoint: 'rows:numbered'}")
+EVAL = resource("eval", "sidecar: {buffer: 16Mi}")
+
+
+def container(*inputs: Any, user: int | None = None) -> dict[str, Any]:
+    return sidecar_container(inputs, IMAGE, user, 9090)
+
+
+def shared_memory(*inputs: Any) -> dict[str, Any]:
+    return next(dict(v["emptyDir"]) for v in sidecar_volumes(inputs) if "emptyDir" in v)
+
+
+def test_the_shared_memory_has_room_for_two_buffers_per_input():
+    assert shared_memory(TRAIN) == {"medium": "Memory", "sizeLimit": "128Mi"}
+
+
+def test_the_shared_memory_has_room_for_a_dataset_that_the_trainer_sends():
+    assert shared_memory(EVAL)["sizeLimit"] == "288Mi"
+    assert shared_memory(TRAIN, EVAL)["sizeLimit"] == "416Mi"
+
+
+def test_the_memory_of_the_sidecar_includes_its_buffers():
+    assert container(TRAIN, EVAL)["resources"] == {
+        "requests": {"cpu": "500m", "memory": "336Mi"},
+        "limits": {"memory": "1104Mi"},
+    }
+
+
+def test_the_resources_of_several_inputs_add_up():
+    first = resource("train", "sidecar: {resources: {limits: {cpu: 1500m, memory: 1G}}}")
+    second = resource("eval", "sidecar: {resources: {requests: {cpu: 1, memory: 2Gi}}}")
+    assert container(first, second)["resources"] == {
+        "requests": {"cpu": "2500m", "memory": str(10**9 + 2 * 2**30)},
+        "limits": {"memory": str(10**9 + 2 * 2**30)},
+    }
+    assert container(first)["resources"]["limits"]["cpu"] == "1500m"
+
+
+def test_inputs_with_different_images_are_refused():
+    first = resource("train", "sidecar: {image: 'a:1'}")
+    second = resource("eval", "sidecar: {image: 'b:1'}")
+    with pytest.raises(RefusedError, match=r"a:1 \(train\) and b:1 \(eval\)"):
+        container(first, second)
+    assert container(first, EVAL)["image"] == "a:1"
+    assert container(TRAIN)["image"] == IMAGE
+
+
+def test_the_sidecar_has_minimal_permissions():
+    security = container(TRAIN)["securityContext"]
+    assert security["runAsNonRoot"]
+    assert security["readOnlyRootFilesystem"]
+    assert security["capabilities"] == {"drop": ["ALL"]}
+    assert not security["allowPrivilegeEscalation"]
+    assert "runAsUser" not in security  # the user of the image or the pod
+    assert container(TRAIN, user=7)["securityContext"]["runAsUser"] == 7
+
+
+def test_the_sidecars_port_is_not_used_by_other_containers():
+    trainer = {"name": "trainer", "ports": [{"containerPort": 9090}, {"containerPort": 9091}]}
+    assert free_port(pod(containers=[trainer])) == 9092
+    assert free_port(pod(initContainers=[container(TRAIN)])) == 9090

@@ -1,0 +1,110 @@
+"""Builders of trainer pods and their owners, as JSON."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from distributed_input.api import names
+from distributed_input.api.resource.input import DistributedInput
+from distributed_input.api.resource.parse import parse
+from distributed_input_operator.injection.trainer_pod import RefusedError
+from distributed_input_operator.injection.workloads import COMPLETION_INDEX, JOB_INDEX, JOBSET
+from tests.unit.distributed_input.api.resource.manifests import manifest
+
+IMAGE = "registry/sidecar:1"
+
+
+def resource(name: str = "train", spec: str = "") -> DistributedInput:
+    """Return an input with this text under `spec:`."""
+    return parse(manifest(spec, name))
+
+
+def finder(*inputs: DistributedInput) -> Any:
+    """Return a function that finds these inputs by name, as `inject` needs it."""
+    known = {one.metadata.name: one for one in inputs}
+
+    def find(name: str) -> DistributedInput:
+        if name not in known:
+            raise RefusedError(f"no DistributedInput {name!r}")
+        return known[name]
+
+    return find
+
+
+def template(inputs: str = "train", **spec: Any) -> dict[str, Any]:
+    """Return a pod template that requests inputs."""
+    return {
+        "metadata": {
+            "labels": {names.INJECT_LABEL: "true"},
+            "annotations": {names.INPUTS_ANNOTATION: inputs},
+        },
+        "spec": {"containers": [{"name": "trainer", "image": "registry/trainer:1"}], **spec},
+    }
+
+
+def pod(
+    inputs: str = "train",
+    *,
+    env: dict[str, str] | None = None,
+    owner: tuple[str, str] | None = None,
+    annotations: dict[str, str] | None = None,
+    labels: dict[str, str] | None = None,
+    **spec: Any,
+) -> dict[str, Any]:
+    """Return a trainer pod. `owner` is kind and name of its controller."""
+    made = template(inputs, **spec)
+    made["metadata"]["name"] = "trainer"
+    made["metadata"]["annotations"].update(annotations or {})
+    made["metadata"]["labels"].update(labels or {})
+    if owner:
+        reference = {"kind": owner[0], "name": owner[1], "uid": "u", "controller": True}
+        made["metadata"]["ownerReferences"] = [reference]
+    if env:
+        made["spec"]["containers"][0]["env"] = [{"name": k, "value": v} for k, v in env.items()]
+    return made
+
+
+def tf_config(kind: str, index: Any = 0, **cluster: Any) -> dict[str, str]:
+    """Return an environment with TF_CONFIG."""
+    lists = {name: ["host:1"] * n if isinstance(n, int) else n for name, n in cluster.items()}
+    return {"TF_CONFIG": json.dumps({"cluster": lists, "task": {"type": kind, "index": index}})}
+
+
+def job(completions: int | None = 4, parallelism: int | None = None, indexed: bool = True) -> Any:
+    """Return a Job."""
+    spec: dict[str, Any] = {"completionMode": "Indexed" if indexed else "NonIndexed"}
+    spec["parallelism"] = completions if parallelism is None else parallelism
+    if completions is not None:
+        spec["completions"] = completions
+    return {"kind": "Job", "metadata": {"name": "fit"}, "spec": spec}
+
+
+def replicated(name: str, replicas: int, completions: int, inputs: str | None = "train") -> Any:
+    """Return a replicated job of a JobSet."""
+    pods = template(inputs) if inputs is not None else {"metadata": {}, "spec": {}}
+    spec = {"completions": completions, "parallelism": completions, "template": pods}
+    return {"name": name, "replicas": replicas, "template": {"spec": spec}}
+
+
+def jobset(*replicated_jobs: Any) -> Any:
+    """Return a JobSet."""
+    return {
+        "kind": "JobSet",
+        "metadata": {"name": "fits"},
+        "spec": {"replicatedJobs": list(replicated_jobs)},
+    }
+
+
+def jobset_pod(replicated_job: str, job_index: int, index: int, inputs: str = "train") -> Any:
+    """Return a pod of a Job of a JobSet."""
+    return pod(
+        inputs,
+        owner=("Job", "fit"),
+        labels={
+            JOBSET: "fits",
+            "jobset.sigs.k8s.io/replicatedjob-name": replicated_job,
+            JOB_INDEX: str(job_index),
+        },
+        annotations={COMPLETION_INDEX: str(index)},
+    )

@@ -1,0 +1,62 @@
+"""Conversion of a pod's JSON."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from distributed_input_operator.objects.pod_state import parse_pod
+from distributed_input_operator.objects.snapshot import Pod
+
+UNSCHEDULABLE = {"type": "PodScheduled", "status": "False", "message": "0/3 nodes are available"}
+
+
+def parse(status: dict[str, Any] | None = None, **meta: Any) -> Pod:
+    obj: dict[str, Any] = {"metadata": {"name": "p", **meta}}
+    return parse_pod(obj if status is None else {**obj, "status": status})
+
+
+def waiting(reason: str, **more: Any) -> dict[str, Any]:
+    state = {"waiting": {"reason": reason, "message": "back-off"}}
+    return {"phase": "Running", "containerStatuses": [{"name": "worker", "state": state, **more}]}
+
+
+def test_a_new_pod_has_no_state():
+    pod = parse()
+    assert (pod.ip, pod.ready, pod.terminating, pod.unschedulable) == ("", False, False, "")
+    assert (pod.failing, pod.deletion_cost) == ("", None)
+
+
+def test_a_pod_that_is_deleted_or_has_ended_is_terminating():
+    assert parse({"phase": "Running"}, deletionTimestamp="2025-01-31T12:00:00Z").terminating
+    assert not parse({"phase": "Running"}, deletionTimestamp="2025-01-31T12:00:00Z").ended
+    for phase in ("Failed", "Succeeded"):
+        assert parse({"phase": phase}).terminating
+        assert parse({"phase": phase}).ended
+    assert not parse({"phase": "Running"}).terminating
+
+
+def test_a_scheduling_error_is_reported_only_while_the_pod_is_pending():
+    pending = {"phase": "Pending", "conditions": [UNSCHEDULABLE]}
+    assert parse(pending).unschedulable == "0/3 nodes are available"
+    assert parse({**pending, "phase": "Running"}).unschedulable == ""
+
+
+def test_an_image_that_cannot_be_pulled_is_a_failure():
+    failing = parse(waiting("ImagePullBackOff")).failing
+    assert failing == "container worker: ImagePullBackOff: back-off"
+    assert parse(waiting("ContainerCreating")).failing == ""
+
+
+def test_a_container_that_ends_repeatedly_is_reported_with_its_last_line():
+    last = {"terminated": {"exitCode": 1, "message": "first\nlast line\n"}}
+    status = waiting("CrashLoopBackOff", restartCount=4, lastState=last)
+    expected = "container worker ended 4 times, last with exit status 1: last line"
+    assert parse(status).failing == expected
+
+
+@pytest.mark.parametrize(("text", "cost"), [("-100", -100), ("7", 7), ("high", None), ("", None)])
+def test_the_deletion_cost_is_read_from_its_annotation(text, cost):
+    pod = parse(annotations={"controller.kubernetes.io/pod-deletion-cost": text})
+    assert pod.deletion_cost == cost

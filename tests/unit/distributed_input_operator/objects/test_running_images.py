@@ -1,0 +1,39 @@
+"""Default images of running pods during an upgrade of the operator."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from distributed_input_operator.objects.running_images import with_running_images
+from distributed_input_operator.objects.snapshot import Settings, Snapshot
+from tests.unit.distributed_input_operator.objects.builders import objects
+from tests.unit.distributed_input_operator.snapshots import SETTINGS, snapshot
+
+UPGRADED = replace(SETTINGS, worker_image="worker:2", sidecar_image="sidecar:2")
+
+
+def upgraded(settings: Settings = UPGRADED, **spec: Any) -> Snapshot:
+    """Return a snapshot with the objects of the operator before its upgrade."""
+    return replace(snapshot(**spec), objects=objects(), settings=settings, code="code")
+
+
+def test_running_pods_keep_the_default_images_of_the_operator_before():
+    assert with_running_images(upgraded()) == SETTINGS
+
+
+def test_a_new_input_gets_the_new_default_images():
+    assert with_running_images(replace(snapshot(), settings=UPGRADED)) == UPGRADED
+
+
+def test_pods_that_a_change_replaces_get_the_new_default_image():
+    settings = with_running_images(upgraded(workers={"parallelism": 3}))
+    assert (settings.worker_image, settings.sidecar_image) == ("worker:2", "sidecar:1")
+
+
+def test_a_deployment_without_replicas_gets_the_new_default_image():
+    before = upgraded()
+    live: Any = {key: dict(one) for key, one in before.objects.items()}
+    key = ("Deployment", "digits-worker")
+    live[key]["spec"] = {**live[key]["spec"], "replicas": 0}
+    assert with_running_images(replace(before, objects=live)).worker_image == "worker:2"

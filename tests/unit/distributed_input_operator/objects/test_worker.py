@@ -1,0 +1,102 @@
+"""The objects of the workers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from distributed_input.api import names
+from distributed_input_operator.objects.worker import worker_objects
+from tests.unit.distributed_input_operator.objects.builders import (
+    containers,
+    flag,
+    objects,
+    pod_spec,
+)
+from tests.unit.distributed_input_operator.snapshots import SETTINGS, resource
+
+
+def test_volumes_service_account_priority_and_environment_come_from_the_spec():
+    spec = pod_spec(
+        "worker",
+        workers={
+            "serviceAccountName": "reader",
+            "priorityClassName": "low",
+            "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "photos"}}],
+            "volumeMounts": [{"name": "data", "mountPath": "/data"}],
+            "env": [{"name": "KEY", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}],
+        },
+    )
+    assert (spec["serviceAccountName"], spec["priorityClassName"]) == ("reader", "low")
+    assert spec["volumes"][-1]["name"] == "data"
+    (container,) = spec["containers"]
+    assert container["volumeMounts"][-1]["mountPath"] == "/data"
+    assert container["env"][-1]["name"] == "KEY"
+
+
+@pytest.mark.parametrize(
+    ("resources", "parallelism"),
+    [
+        ({}, "1"),
+        ({"requests": {"cpu": "3500m"}}, "4"),
+        ({"limits": {"cpu": 2}}, "2"),
+    ],
+)
+def test_a_worker_computes_one_row_per_cpu_in_parallel(resources, parallelism):
+    args = containers("worker", workers={"resources": resources})["worker"]["args"]
+    assert flag(args, "--parallelism") == parallelism
+
+
+@pytest.mark.parametrize(
+    ("resources", "size"),
+    [
+        ({}, 64 << 20),
+        ({"requests": {"memory": "4Gi"}}, 512 << 20),
+        ({"limits": {"memory": "2Gi"}}, 256 << 20),
+    ],
+)
+def test_a_worker_shares_rows_in_an_eighth_of_its_memory(resources, size):
+    args = containers("worker", workers={"resources": resources})["worker"]["args"]
+    assert flag(args, "--share-bytes") == str(size)
+
+
+def test_the_process_ends_its_streams_before_the_grace_period_of_its_pod():
+    spec = pod_spec("worker", workers={"terminationGracePeriodSeconds": 30})
+    assert spec["terminationGracePeriodSeconds"] == 30
+    assert int(flag(spec["containers"][0]["args"], "--grace-seconds")) < 30
+
+
+def test_the_code_of_a_config_map_is_mounted_and_imported():
+    dataset = {"entryPoint": "a:b", "source": {"configMap": "code"}}
+    spec = pod_spec("worker", dataset=dataset)
+    assert {"name": "code", "configMap": {"name": "code"}} in spec["volumes"]
+    assert flag(spec["containers"][0]["args"], "--path") == names.CODE_DIR
+    assert "--path" not in pod_spec("worker")["containers"][0]["args"]
+
+
+def test_other_code_replaces_the_pods():
+    templates = [
+        worker_objects(resource(), SETTINGS, 2, code)[0]["spec"]["template"] for code in "ab"
+    ]
+    assert templates[0] != templates[1]
+
+
+@pytest.mark.parametrize(
+    ("workers", "update"),
+    [
+        ({}, {"maxUnavailable": 0, "maxSurge": "25%"}),
+        ({"accelerator": {"type": "nvidia"}}, {"maxUnavailable": 1, "maxSurge": 0}),
+    ],
+)
+def test_an_update_needs_no_further_accelerators(workers: dict[str, Any], update: dict[str, Any]):
+    deployment = objects(workers=workers)["Deployment", "digits-worker"]
+    assert deployment["spec"]["strategy"]["rollingUpdate"] == update
+
+
+def test_the_pod_template_of_the_spec_is_merged_over_the_generated_one():
+    template = {"spec": {"hostname": "x", "containers": [{"name": "worker", "tty": True}]}}
+    spec = pod_spec("worker", workers={"podTemplate": template})
+    assert spec["hostname"] == "x"
+    assert spec["containers"][0]["tty"]
+    assert spec["containers"][0]["image"] == "worker:1"

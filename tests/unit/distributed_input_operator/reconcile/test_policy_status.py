@@ -1,0 +1,55 @@
+"""The status of the InputPolicy: what each budget has granted."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from distributed_input.api.resource.policy import UNLIMITED, Budget, PolicyStatus
+from distributed_input_operator.budget.usage import BudgetUsage
+from distributed_input_operator.reconcile.policy_status import policy_status
+
+NOW = 1_800_000_000.0
+USAGE = [BudgetUsage(Budget("all", (60, UNLIMITED, UNLIMITED)), 3, 80, (60, 90_000, 96 << 30))]
+
+
+def written(*args):
+    """Return the status, which must be worth a write, and the next interval."""
+    status, interval = policy_status(*args)
+    assert status is not None
+    return status, interval
+
+
+def test_the_status_is_written_on_a_change_but_at_most_once_per_interval():
+    status, interval = written(PolicyStatus(), 1, "", USAGE, NOW, 30.0)
+    assert (status["summary"], interval) == ("all 60/60", 30.0)
+    assert status["budgets"][0] == {
+        "name": "all",
+        "inputs": 3,
+        "workers": 60,
+        "wanted": 80,
+        "cpu": "90",
+        "memory": "96Gi",
+    }
+    before = PolicyStatus.model_validate(status)
+    assert policy_status(before, 1, "", USAGE, NOW + 500, 30.0) == (None, 300.0)
+    moved = [BudgetUsage(USAGE[0].budget, 3, 80, (59, 90_000, 96 << 30))]
+    assert policy_status(before, 1, "", moved, NOW + 10, 30.0) == (None, 20.0)
+    assert written(before, 1, "", moved, NOW + 31, 30.0)[0]["summary"] == "all 59/60"
+    assert written(before, 2, "", moved, NOW + 1, 30.0)[0]["observedGeneration"] == 2
+    undated = before.model_copy(update={"observed_at": ""})
+    assert written(undated, 1, "", moved, NOW + 10, 30.0)[0]["summary"] == "all 59/60"
+
+
+def test_the_summary_of_a_budget_without_a_worker_limit_has_the_number_of_workers():
+    used = [replace(USAGE[0], budget=Budget("all", (UNLIMITED, 1000, UNLIMITED)))]
+    assert written(PolicyStatus(), 1, "", used, NOW, 30.0)[0]["summary"] == "all 60"
+
+
+@pytest.mark.parametrize(
+    ("memory", "text"), [(2 << 40, "2048Gi"), (300 << 20, "0.29Gi"), (1500 << 30, "1500Gi")]
+)
+def test_memory_is_written_as_a_quantity(memory, text):
+    used = [replace(USAGE[0], used=(60, 90_000, memory))]
+    assert written(PolicyStatus(), 1, "", used, NOW, 30.0)[0]["budgets"][0]["memory"] == text

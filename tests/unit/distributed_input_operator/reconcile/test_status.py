@@ -1,0 +1,120 @@
+"""The status of an input: written when it changes, and it explains what limits the input."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from distributed_input.api.resource.status import Status
+from distributed_input_operator.autoscaling.rates import Measurement
+from distributed_input_operator.budget.claim import Grant
+from distributed_input_operator.objects.snapshot import Failure
+from distributed_input_operator.reconcile.status import input_status, invalid_status
+from tests.unit.distributed_input_operator.reconcile.strategies import measurements, specs
+from tests.unit.distributed_input_operator.snapshots import NOW, after, plan, snapshot
+
+MESSAGE = "3 of 9 requested workers: budget research is used up; team/b loses 41 % more per worker"
+
+
+def written(found, planned, now):
+    """Return the status, which must be worth a write."""
+    status = input_status(found, planned, [], now)
+    assert status is not None
+    return status
+
+
+def condition(status, kind):
+    return next(one for one in status["conditions"] if one["type"] == kind)
+
+
+def limited(found):
+    """Return the status of an input that gets three workers."""
+    return written(found, plan(found, NOW, Grant(3, 3, "research", MESSAGE)), NOW)
+
+
+@given(specs, measurements, st.floats(0, 1e5))
+def test_a_written_status_is_not_written_again(spec, measured, later):
+    new = replace(snapshot(**spec), measured=measured)
+    planned = plan(new)
+    status = input_status(new, planned, [], NOW)
+    assert status is not None
+    found = replace(new, status=Status.model_validate(status))
+    settled = plan(found)
+    if settled.desired == planned.desired and settled.decision == planned.decision:
+        assert input_status(found, settled, [], NOW) is None
+        if measured is None:
+            assert input_status(found, plan(found, NOW + later), [], NOW + later) is None
+
+
+def test_the_time_of_a_condition_moves_only_with_its_status():
+    new = snapshot()
+    planned = plan(new)
+    first = Status.model_validate(input_status(new, planned, [], NOW))
+    found = replace(new, status=first)
+    refused = Failure("Refused", "no")
+    second = Status.model_validate(input_status(found, planned, [refused], NOW + 60))
+    times = [{one.type: one.last_transition_time for one in s.conditions} for s in (first, second)]
+    assert times[0]["Ready"] == times[1]["Ready"]
+    assert times[1]["Applied"] > times[1]["Ready"]
+    assert {one.type: one.reason for one in second.conditions}["Ready"] == "Refused"
+
+
+def test_the_status_explains_a_grant_that_is_smaller_than_the_request():
+    status = limited(snapshot(workers={"replicas": 9}))
+    assert (status["workers"]["desired"], status["workers"]["asked"]) == (3, 9)
+    limit = condition(status, "ScalingLimited")
+    assert (limit["reason"], limit["message"]) == ("BudgetSpent", MESSAGE)
+
+
+def test_a_message_that_only_names_another_rival_is_not_written():
+    found = snapshot(workers={"replicas": 9})
+    status = limited(found)
+    found = replace(found, status=Status.model_validate(status))
+    other = MESSAGE.replace("team/b loses 41", "team/c loses 43")
+    planned = plan(found, NOW, Grant(3, 3, "research", other))
+    after_rival = input_status(found, planned, [], NOW + 1) or status
+    assert condition(after_rival, "ScalingLimited")["message"] == MESSAGE
+    fewer = other.replace("3 of 9", "2 of 9")
+    planned = plan(found, NOW, Grant(2, 2, "research", fewer))
+    after_change = written(found, planned, NOW + 1)
+    assert condition(after_change, "ScalingLimited")["message"] == fewer
+
+
+@pytest.mark.parametrize(("consumers", "ready"), [(0, "Idle"), (1, "DispatcherStarting")])
+def test_an_idle_input_is_ready_for_its_first_consumer(consumers, ready):
+    found = snapshot(workers={"autoscaling": {"maxReplicas": 9, "idleTTLSeconds": 60}})
+    found = replace(found, measured=Measurement(consumers=0))
+    first = written(found, plan(found), NOW)
+    assert first["autoscaling"]["idleSince"]
+    found = replace(
+        found, status=Status.model_validate(first), measured=Measurement(consumers=consumers)
+    )
+    objects = dict(after(found, plan(found)).objects)
+    place = ("Deployment", "digits-dispatcher")
+    objects[place] = {**objects[place], "status": {"availableReplicas": 1 - consumers}}
+    found = replace(found, objects=objects)
+    planned = plan(found, NOW + 61)
+    assert planned.desired == (0 if consumers == 0 else 1)
+    summary = condition(written(found, planned, NOW + 61), "Ready")
+    assert summary["reason"] == ready
+    assert summary["status"] == ("True" if ready == "Idle" else "False")
+
+
+def test_an_invalid_spec_is_reported_once_and_keeps_the_known_values():
+    before = {"workers": {"ready": 2}, "selector": "a=b"}
+    first = invalid_status(before, 4, "spec.x: wrong", NOW)
+    assert first is not None
+    assert first["selector"] == "a=b"
+    assert first["conditions"][0]["message"] == "spec.x: wrong"
+    assert invalid_status(first, 4, "spec.x: wrong", NOW + 99) is None
+
+
+def test_the_status_has_the_address_only_if_the_input_has_the_service():
+    found = snapshot(tfDataService={})
+    status = input_status(found, plan(found), [], NOW) or {}
+    assert status["tfDataService"] == {"address": "grpc://digits-dispatcher:7080"}
+    plain = snapshot()
+    assert "tfDataService" not in (input_status(plain, plan(plain), [], NOW) or {})

@@ -1,0 +1,92 @@
+"""The HTTPS server of the webhook."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import socket
+import ssl
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from distributed_input.api import names
+from distributed_input_operator.webhook.certificates import generate
+from distributed_input_operator.webhook.server import Webhook, add_flags, start
+
+
+def flags(*given: str) -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--sidecar-image", default="sidecar:1")
+    add_flags(parser)
+    return parser.parse_args(given)
+
+
+@pytest.fixture
+def port() -> int:
+    """A port that is free."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+async def launch(folder: Path, port: int) -> Webhook:
+    listen = ("--webhook-listen", f"127.0.0.1:{port}", "--webhook-certificate", str(folder))
+    api: Any = None  # not called
+    webhook = await start(api, "operators", flags(*listen))
+    assert webhook is not None
+    return webhook
+
+
+async def until_serving(webhook: Webhook) -> None:
+    async with asyncio.timeout(10):
+        while not webhook.serving:
+            await asyncio.sleep(0)
+
+
+def test_the_webhook_is_off_by_default():
+    api: Any = None
+    assert asyncio.run(start(api, "operators", flags())) is None
+
+
+def test_a_review_gets_a_response_over_https(tmp_path, port):
+    certificate = generate(["localhost"], datetime.now(timezone.utc))
+    (tmp_path / "tls.crt").write_bytes(certificate.chain)
+    (tmp_path / "tls.key").write_bytes(certificate.key)
+    trust = ssl.create_default_context(cadata=certificate.bundle.decode())
+    pod: dict[str, Any] = {"metadata": {}, "spec": {}}
+    review = {"request": {"uid": "7", "namespace": "ml", "object": pod}}
+
+    async def scenario() -> Any:
+        webhook = await launch(tmp_path, port)
+        try:
+            await until_serving(webhook)
+            url = f"https://localhost:{port}{names.WEBHOOK_PATH}"
+            async with aiohttp.ClientSession() as client:
+                async with client.post(url, json=review, ssl=trust) as response:
+                    body = await response.json()
+            assert webhook.trouble == ""
+        finally:
+            await webhook.stop()
+        return body
+
+    body = asyncio.run(scenario())
+    assert body["kind"] == "AdmissionReview"
+    assert body["response"] == {"uid": "7", "allowed": True}
+
+
+def test_without_a_certificate_the_webhook_is_not_ready(tmp_path, port):
+    async def scenario() -> tuple[bool, str]:
+        webhook = await launch(tmp_path, port)
+        await asyncio.sleep(0)  # the rotation runs once
+        serving = webhook.serving
+        await webhook.stop()
+        await asyncio.sleep(0)  # the rotation is cancelled
+        return serving, webhook.trouble
+
+    serving, trouble = asyncio.run(scenario())
+    assert not serving
+    assert "rotation has stopped" in trouble
