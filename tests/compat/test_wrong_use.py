@@ -175,9 +175,7 @@ def test_two_trainers_with_the_same_index_fence_the_older_one(
     # The older one first reads the batches that are ready. A small buffer limits their number.
     inputs = {"twins": spec("rows:endless", globalBatchSize=4, buffer="1Mi")}
     ((older,), (newer,)) = (shared.add_sidecars(inputs) for _ in range(2))
-    message = (
-        "this trainer was consumer 0 of 1 and stops here.*give each a consumer index of its own"
-    )
+    message = "this trainer was consumer 0 of 1 and stops here.*set different consumer indices"
     with readers.connect(older) as first, readers.connect(newer) as second:
         batches = iter(first.distribute(strategy))
         next(batches)
@@ -228,6 +226,6 @@ def test_another_dataset_for_a_running_job_is_refused(shared: Cluster, strategy:
             next(iter(dataset))
             next(iter(other))
         with readers.connect(first) as data:
-            message = r"job changing is registered already and differs in: dataset_id.*another name"
+            message = r"job changing is already registered and differs in: dataset_id.*another name"
             with pytest.raises(errors.JobConflictError, match=message):
                 data.distribute(strategy, lambda ctx: numbers(ctx, count=48))

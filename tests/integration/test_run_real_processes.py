@@ -117,7 +117,7 @@ def test_every_row_arrives_once_after_crashes(start: Start, tmp_path: Path) -> N
     run.out.wait_for(r"continue\?")
     for part in ("worker-0", "dispatcher"):
         os.kill(run.pid(part), signal.SIGKILL)
-        run.err.wait_for(rf"{part} value killed by SIGKILL .*restart 1")
+        run.err.wait_for(rf"{part} was killed by SIGKILL .*restart 1")
     write_line(run, "yes")
     run.out.wait_for("read")
     reported = [0]

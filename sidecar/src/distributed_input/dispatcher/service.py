@@ -48,7 +48,7 @@ class DispatcherService:
             answer = self._state.consumer_beat(self._clock.now(), request)
         for conflict in answer.conflicts:
             _log.warning(
-                "contradicting facts", job=request.job, index=request.index, conflict=conflict
+                "facts contradict", job=request.job, index=request.index, conflict=conflict
             )
         if answer.response.fenced:
             _log.warning(
