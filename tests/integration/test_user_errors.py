@@ -45,7 +45,7 @@ ENTRY_POINTS: dict[str, tuple[type[Exception], str]] = {
     ),
     "broken:no_dataset": (
         errors.SpecError,
-        r"entry point broken:no_dataset returned int: return a tf\.data\.Dataset",
+        r"entry point broken:no_dataset returned int\. Return a tf\.data\.Dataset",
     ),
 }
 LATE: dict[str, tuple[type[Exception], str]] = {
@@ -135,7 +135,7 @@ def test_a_batch_larger_than_the_buffer(cluster: Cluster) -> None:
     (sidecar,) = cluster.add_sidecars({"too-wide": one})
     with readers.connect(sidecar) as data:
         with raises_soon(
-            errors.ConfigError, r"1,200,\d+ bytes .* set spec\.sidecar\.buffer to .*Mi"
+            errors.ConfigError, r"1,200,\d+ bytes .* Set spec\.sidecar\.buffer to .*Mi"
         ):
             next(data.numpy())
 
@@ -194,7 +194,7 @@ def test_a_trainer_that_holds_all_batches(cluster: Cluster) -> None:
 def test_more_epochs_than_the_resource_has(cluster: Cluster, sidecar: Sidecar) -> None:
     with readers.connect(sidecar, "twice") as data:
         assert [len(list(data.numpy())) for _ in range(2)] == [13, 13]
-        with raises_soon(errors.ConfigError, r"has 2 epochs \(spec\.epochs\).* raise spec\.epochs"):
+        with raises_soon(errors.ConfigError, r"has 2 epochs \(spec\.epochs\).* Raise spec\.epochs"):
             next(data.numpy())
 
 
