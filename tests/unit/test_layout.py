@@ -1,4 +1,4 @@
-"""The layout that CONTRIBUTING describes: sizes, unique names, and where the test of a module is."""
+"""The layout that CONTRIBUTING describes: sizes, unique names, and the place of each test."""
 
 from __future__ import annotations
 
