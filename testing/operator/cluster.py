@@ -9,7 +9,7 @@ from typing import Any
 from kubernetes import client as kubernetes
 
 from distributed_input_operator.kube.kinds import BY_NAME, INPUT, POLICY
-from testing.operator.running import eventually
+from testing.operator.processes import eventually
 
 Json = dict[str, Any]
 

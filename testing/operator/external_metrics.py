@@ -21,7 +21,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from testing.cluster.control_plane import ControlPlane
 from testing.operator.cluster import Cluster
-from testing.operator.running import eventually
+from testing.operator.processes import eventually
 
 _GROUP, _VERSION = "external.metrics.k8s.io", "v1beta1"
 _ROOT = f"/apis/{_GROUP}/{_VERSION}"

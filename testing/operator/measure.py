@@ -35,8 +35,8 @@ from distributed_input_operator.kube.kinds import DEPLOYMENT, INPUT, POD, WATCHE
 from testing.cluster.control_plane import ControlPlane
 from testing.cluster.kwok import FakeNodes
 from testing.operator.cluster import Cluster, Refused
-from testing.operator.footprint import Audit, Costs, resident, told
-from testing.operator.running import Operator, manifest
+from testing.operator.processes import Operator, manifest
+from testing.operator.resource_usage import Audit, Costs, resident, told
 from tests.operator.conftest import install
 
 NAMESPACE = "measured"

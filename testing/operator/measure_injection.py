@@ -18,8 +18,8 @@ from kubernetes import client as kubernetes
 from distributed_input_operator.injection.workloads import COMPLETION_INDEX
 from testing.cluster.control_plane import ControlPlane
 from testing.operator.cluster import Cluster
-from testing.operator.injecting import WEBHOOK, Json, Webhook, job, pod, since, webhook
-from testing.operator.running import manifest
+from testing.operator.processes import manifest
+from testing.operator.webhooks import WEBHOOK, Json, Webhook, job, pod, since, webhook
 from tests.operator.conftest import install
 
 PODS = 500

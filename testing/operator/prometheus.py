@@ -16,10 +16,10 @@ from urllib.parse import urlencode
 
 import yaml
 
-from testing.cluster.binaries import cache_dir, made_once
+from testing.cluster.binaries import cache_dir, create_once
 from testing.cluster.debian import unpack
-from testing.operator.injecting import free_port
-from testing.operator.running import eventually
+from testing.operator.processes import eventually
+from testing.operator.webhooks import free_port
 
 _SECONDS = 60.0
 
@@ -32,7 +32,7 @@ def binary(name: str) -> Path:
     """
     if own := shutil.which(name):
         return Path(own)
-    made = made_once(cache_dir() / "prometheus", "apt", lambda new: unpack("prometheus", new))
+    made = create_once(cache_dir() / "prometheus", "apt", lambda new: unpack("prometheus", new))
     return made / "usr" / "bin" / name
 
 

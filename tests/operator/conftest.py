@@ -11,7 +11,7 @@ from kubernetes import client as kubernetes
 
 from distributed_input_operator.kube.kinds import POLICY
 from testing.operator.cluster import Cluster, Refused
-from testing.operator.running import Operator, eventually, running
+from testing.operator.processes import Operator, eventually, running
 
 _CRD_FILES = sorted((Path(__file__).parents[2] / "crds").glob("*.yaml"))
 _CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"

@@ -7,10 +7,10 @@ import time
 import pytest
 
 from distributed_input_operator.kube.kinds import POLICY
-from testing.operator.budgeting import apply
-from testing.operator.dispatching import dispatcher, token_of
-from testing.operator.injecting import free_port
-from testing.operator.running import eventually, manifest
+from testing.operator.dispatcher import dispatcher, token_of
+from testing.operator.policies import apply
+from testing.operator.processes import eventually, manifest
+from testing.operator.webhooks import free_port
 
 NAME = "scaled"
 _LONG = 150.0

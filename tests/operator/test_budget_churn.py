@@ -17,9 +17,9 @@ from kubernetes import watch
 from urllib3.exceptions import HTTPError
 
 from distributed_input_operator.kube.kinds import POLICY
-from testing.operator.budgeting import apply
 from testing.operator.cluster import Cluster, Refused
-from testing.operator.running import Operator, eventually, manifest
+from testing.operator.policies import apply
+from testing.operator.processes import Operator, eventually, manifest
 
 ALL, TEAM = 12, 5
 _CHANGES, _ROUNDS = 25, 4

@@ -13,9 +13,9 @@ import pytest
 from kubernetes import client as kubernetes
 
 from distributed_input_operator.kube.kinds import POLICY
-from testing.operator.budgeting import apply, policy, replicas, workers
 from testing.operator.cluster import Cluster, Refused
-from testing.operator.running import Operator, eventually, manifest, running
+from testing.operator.policies import apply, policy, replicas, workers
+from testing.operator.processes import Operator, eventually, manifest, running
 
 NAME = "wants"
 

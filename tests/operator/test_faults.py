@@ -9,8 +9,8 @@ from collections import Counter
 import pytest
 
 from distributed_input_operator.controller.leader import LEASE_SECONDS
+from testing.operator.processes import Operator, eventually, manifest, running
 from testing.operator.proxy import Proxy
-from testing.operator.running import Operator, eventually, manifest, running
 
 COUNT = 9
 """Children of an input."""

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from distributed_input_operator import metrics
-from testing.operator.dispatching import dispatcher, token_of
-from testing.operator.documented import documented
+from testing.operator.dispatcher import dispatcher, token_of
 from testing.operator.external_metrics import adapter
-from testing.operator.injecting import free_port
-from testing.operator.running import eventually, manifest
+from testing.operator.processes import eventually, manifest
+from testing.operator.scaling_docs import documented
+from testing.operator.webhooks import free_port
 
 NAME = "digits"  # as in the manifest
 _LONG = 150.0

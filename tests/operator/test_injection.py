@@ -17,7 +17,8 @@ from distributed_input_operator.injection.workloads import JOB_INDEX, JOBSET, RE
 from distributed_input_operator.kube.kinds import INPUT
 from distributed_input_operator.webhook.admission import OWNERS
 from testing.operator.cluster import Cluster, Refused
-from testing.operator.injecting import (
+from testing.operator.processes import eventually, manifest
+from testing.operator.webhooks import (
     Webhook,
     job,
     pod,
@@ -26,7 +27,6 @@ from testing.operator.injecting import (
     template,
     webhook,
 )
-from testing.operator.running import eventually, manifest
 
 _NAMESPACES = "/api/v1/namespaces"
 

@@ -12,8 +12,8 @@ import pytest
 from distributed_input_operator.injection.yaml_text import dump_yaml
 from testing.cluster.binaries import binary
 from testing.operator.cluster import Cluster
-from testing.operator.injecting import job, resolved, sidecar_of
-from testing.operator.running import eventually, manifest
+from testing.operator.processes import eventually, manifest
+from testing.operator.webhooks import job, resolved, sidecar_of
 from tests.unit.distributed_input_operator.injection.test_yaml_text import WORDS
 
 INPUT = manifest("train", workers={"replicas": 0})

@@ -13,10 +13,10 @@ from typing import NamedTuple
 import pytest
 
 from distributed_input_operator.kube.kinds import BY_NAME, DEPLOYMENT, INPUT, POLICY, WATCHED
-from testing.operator.budgeting import apply, replicas
 from testing.operator.cluster import Cluster, Refused
+from testing.operator.policies import apply, replicas
+from testing.operator.processes import Operator, eventually, manifest, running
 from testing.operator.proxy import Proxy
-from testing.operator.running import Operator, eventually, manifest, running
 
 COUNT = 9
 """Children of an input."""

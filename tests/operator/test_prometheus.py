@@ -12,13 +12,13 @@ import yaml
 
 from distributed_input_operator.kube.kinds import POLICY
 from testing.charts.rendering import CHART
-from testing.cluster.debian import Missing
+from testing.cluster.debian import AptMissingError
 from testing.operator import prometheus
-from testing.operator.budgeting import apply
-from testing.operator.dispatching import dispatcher, token_of
-from testing.operator.documented import documented, documents
-from testing.operator.injecting import free_port
-from testing.operator.running import eventually, manifest
+from testing.operator.dispatcher import dispatcher, token_of
+from testing.operator.policies import apply
+from testing.operator.processes import eventually, manifest
+from testing.operator.scaling_docs import documented, documents
+from testing.operator.webhooks import free_port
 
 NAME = "digits"
 RULES = CHART / "files" / "rules.yaml"
@@ -64,7 +64,7 @@ def promtool() -> None:
     """Nothing here can be done without."""
     try:
         prometheus.binary("promtool")
-    except Missing as missing:
+    except AptMissingError as missing:
         pytest.skip(str(missing))
 
 

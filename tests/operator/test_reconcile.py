@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from testing.operator.cluster import Refused
-from testing.operator.running import eventually, manifest
+from testing.operator.processes import eventually, manifest
 
 EIGHT_LINES = """\
 apiVersion: distributed-input.dev/v1alpha1

@@ -25,7 +25,7 @@ from distributed_input_operator.webhook.certificates import (
 )
 from distributed_input_operator.webhook.rotation import ManagedCertificate
 from testing.operator.cluster import Cluster
-from testing.operator.injecting import CONFIGURATIONS, configuration
+from testing.operator.webhooks import CONFIGURATIONS, configuration
 
 NOW = datetime.now(timezone.utc)
 DUE = VALIDITY - RENEW_BEFORE + timedelta(hours=1)

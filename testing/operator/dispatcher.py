@@ -15,7 +15,7 @@ import grpc
 
 from distributed_input.api.proto import dispatcher_pb2
 from testing.operator.cluster import Cluster
-from testing.operator.running import eventually
+from testing.operator.processes import eventually
 from tests.unit.distributed_input.dispatcher.builders import consumer, job, worker
 
 

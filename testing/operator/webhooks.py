@@ -14,7 +14,7 @@ from distributed_input.api import names
 from distributed_input_operator.kube.kinds import SECRET
 from distributed_input_operator.webhook.admission import OWNERS
 from testing.operator.cluster import Cluster, Refused
-from testing.operator.running import Operator, eventually, running
+from testing.operator.processes import Operator, eventually, running
 
 CONFIGURATIONS = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
 WEBHOOK = "inject.distributed-input.dev"

@@ -7,7 +7,7 @@ import pytest
 from distributed_input.api.resource.input import GROUP
 from distributed_input_operator.kube.kinds import RULES
 from testing.operator.cluster import Cluster
-from testing.operator.running import Operator, eventually, manifest
+from testing.operator.processes import Operator, eventually, manifest
 from tests.operator.conftest import install
 
 _RBAC = "/apis/rbac.authorization.k8s.io/v1/namespaces/{}"

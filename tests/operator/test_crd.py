@@ -8,7 +8,7 @@ import pytest
 
 from testing.cluster.binaries import binary
 from testing.operator.cluster import Refused
-from testing.operator.running import manifest
+from testing.operator.processes import manifest
 
 BATCH = {"batching": {"globalBatchSize": 12}}
 TPU = {"type": "gke-tpu", "product": "tpu-v5-lite-podslice", "topology": "2x2"}
