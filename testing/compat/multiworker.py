@@ -1,17 +1,14 @@
-"""A trainer of `MultiWorkerMirroredStrategy` that reads its inputs and prints the rows as JSON.
+"""A trainer of `MultiWorkerMirroredStrategy` that reads its inputs and returns the rows.
 
-    python -m testing.compat.multiworker PATTERN
-
-It is one of several trainers. The environment has DISTRIBUTED_INPUT_DIR and TF_CONFIG. PATTERN
-matches TFRecord files of eight-byte numbers. test_multiworker.py compares the trainers' results.
+`trainer_processes.run_trainers` runs several of these trainers. The environment has
+DISTRIBUTED_INPUT_DIR and TF_CONFIG. The argument is a pattern for TFRecord files of eight-byte
+numbers. test_multiworker.py compares the trainers' results.
 """
 
 from __future__ import annotations
 
-import json
-import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
@@ -19,6 +16,7 @@ import tensorflow as tf
 
 import distributed_input
 from testing.compat.row_count_metric import RowCount
+from testing.processes import results as result_file
 
 ROWS, BATCH = 100, 16
 Strategy = tf.distribute.Strategy
@@ -41,9 +39,9 @@ def by_dataset_fn(strategy: Strategy, train: distributed_input.Input) -> Any:
     return [[local(strategy, rows) for rows in dist] for _ in range(2)]
 
 
-def by_files(strategy: Strategy, train: distributed_input.Input) -> Any:
+def by_files(strategy: Strategy, train: distributed_input.Input, pattern: str) -> Any:
     """Return the rows of every step, from a plain dataset of files."""
-    files = tf.data.Dataset.list_files(sys.argv[1], shuffle=False)
+    files = tf.data.Dataset.list_files(pattern, shuffle=False)
     rows = files.interleave(tf.data.TFRecordDataset)
     rows = rows.map(lambda record: tf.io.decode_raw(record, tf.int64)[0]).batch(BATCH)
     options = tf.data.Options()
@@ -105,26 +103,25 @@ def by_keras(strategy: Strategy, train: distributed_input.Input) -> Any:
     return {"distributed_input": fit(train.distribute(strategy, lines)), "native": fit(native)}
 
 
-PARTS: dict[str, Callable[[Strategy, distributed_input.Input], Any]] = {
-    "dataset-fn": by_dataset_fn,
-    "files": by_files,
-    "function": in_function,
-    "out-of-range": out_of_range,
-    "keras": by_keras,
-}
-"""The functions by the names of their inputs."""
+INPUTS = ("dataset-fn", "files", "function", "out-of-range", "keras")
+"""The names of the inputs."""
 
 
-def main() -> None:
-    """Print the results as {name: result}."""
+def main(argv: Sequence[str]) -> int:
+    """Write the results as {name of the input: result}."""
+    (pattern,), path = result_file.arguments(argv)
     warnings.simplefilter("ignore")
+    parts: dict[str, Callable[[Strategy, distributed_input.Input], Any]] = {
+        "dataset-fn": by_dataset_fn,
+        "files": lambda strategy, train: by_files(strategy, train, pattern),
+        "function": in_function,
+        "out-of-range": out_of_range,
+        "keras": by_keras,
+    }
     strategy = tf.distribute.MultiWorkerMirroredStrategy()
     results: dict[str, Any] = {"replicas": strategy.num_replicas_in_sync}
-    for name, part in PARTS.items():
+    for name in INPUTS:
         with distributed_input.connect(name) as train:
-            results[name] = part(strategy, train)
-    print(json.dumps(results))
-
-
-if __name__ == "__main__":
-    main()
+            results[name] = parts[name](strategy, train)
+    result_file.write(path, results)
+    return 0

@@ -1,23 +1,22 @@
 """A coordinator of `ParameterServerStrategy` that reads DistributedInput.
 
-    DISTRIBUTED_INPUT_DIR=... python -m testing.compat.parameter_server_coordinator
-
-The servers run in its own process. It prints as JSON: the rows that the workers received, the rows
-of an inline evaluation, and the error of `distribute`.
+The servers run in its own process. The environment has DISTRIBUTED_INPUT_DIR. The results are the
+rows that the workers received, the rows of an inline evaluation, and the error of `distribute`.
 """
 
 from __future__ import annotations
 
-import json
 import warnings
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
 
 import distributed_input
 from distributed_input.api.errors import ConfigError
-from distributed_input.runner.processes.trainers import free_ports
+from distributed_input.runtime.addresses import free_ports
 from testing.compat.multiworker import numbers
+from testing.processes import results as result_file
 
 WORKERS = 2
 
@@ -33,8 +32,9 @@ def cluster() -> tf.distribute.Strategy:
     return tf.distribute.ParameterServerStrategy(resolver)
 
 
-def main() -> None:
+def main(argv: Sequence[str]) -> int:
     """Schedule a step for every batch, evaluate inline, and call `distribute`."""
+    _, path = result_file.arguments(argv)
     warnings.simplefilter("ignore")
     strategy = cluster()
     coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
@@ -53,8 +53,5 @@ def main() -> None:
             train.distribute(strategy, numbers)
         except ConfigError as error:
             result["refused"] = str(error)
-    print(json.dumps(result))
-
-
-if __name__ == "__main__":
-    main()
+    result_file.write(path, result)
+    return 0

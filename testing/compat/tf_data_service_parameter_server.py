@@ -1,4 +1,4 @@
-"""A user's ParameterServerStrategy program: python FILE ROLE INDEX CLUSTER SERVICE OUT.
+"""A user's ParameterServerStrategy program: the arguments are ROLE INDEX CLUSTER SERVICE.
 
 Its workers are plain `tf.distribute.Server`s, which run the coordinator's graph. Their input can
 therefore only come from tf.data service. The program imports nothing from DistributedInput.
@@ -7,27 +7,29 @@ therefore only come from tf.data service. The program imports nothing from Distr
 from __future__ import annotations
 
 import json
-import sys
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
 
+from testing.processes import results
+
 ROWS, STEPS = 60, 6
 
 
-def main() -> None:
+def main(argv: Sequence[str]) -> int:
     """Serve as one task of the cluster, or train as its coordinator."""
-    role, index, cluster, service, out = sys.argv[1:]
+    (role, index, cluster, service), path = results.arguments(argv)
     spec = tf.train.ClusterSpec(json.loads(cluster))
     if role != "chief":
         server = tf.distribute.Server(spec, job_name=role, task_index=int(index), protocol="grpc")
-        Path(out).touch()
+        results.write(path, {})
         server.join()
     resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
         spec, task_type="chief", task_id=0, rpc_layer="grpc"
     )
-    Path(out).write_text(json.dumps(train(resolver, service)))
+    results.write(path, {"rows": train(resolver, service)})
+    return 0
 
 
 def train(resolver: Any, service: str) -> list[int]:
@@ -58,12 +60,8 @@ def train(resolver: Any, service: str) -> list[int]:
 
     dataset = coordinator.create_per_worker_dataset(per_worker_dataset)
     iterator = iter(dataset)
-    results = [coordinator.schedule(step, args=(iterator,)) for _ in range(STEPS)]
+    steps = [coordinator.schedule(step, args=(iterator,)) for _ in range(STEPS)]
     coordinator.join()
-    found = [row for result in results for row in result.fetch().tolist()]
+    found = [row for one in steps for row in one.fetch().tolist()]
     assert int(total.numpy()) == sum(found)
     return found
-
-
-if __name__ == "__main__":
-    main()

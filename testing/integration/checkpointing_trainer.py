@@ -1,25 +1,22 @@
 """A trainer of `MultiWorkerMirroredStrategy` that saves a checkpoint and then crashes.
 
-    python -m testing.integration.checkpointing_trainer FOLDER STEPS
-
-It restores the chief's newest checkpoint in FOLDER, if there is one, and trains for STEPS steps (0:
-to the end of the epoch). Then it saves as TensorFlow's guide describes, trains two more steps and
-exits without closing anything. Every other trainer saves into a folder that is not read again. The
-environment has DISTRIBUTED_INPUT_DIR and TF_CONFIG. Prints the rows as JSON.
+The arguments are FOLDER and STEPS. The trainer restores the chief's newest checkpoint in FOLDER, if
+there is one, and trains for STEPS steps (0: to the end of the epoch). Then it saves as TensorFlow's
+guide describes, trains two more steps and exits without closing anything. Every other trainer saves
+into a folder that is not read again. The environment has DISTRIBUTED_INPUT_DIR and TF_CONFIG.
 """
 
 from __future__ import annotations
 
-import json
 import os
-import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
 
 import distributed_input
+from testing.processes import results as result_file
 
 STEPS_AFTER_SAVE = 2
 """Steps after the checkpoint."""
@@ -44,9 +41,10 @@ def training_step(
     return lambda batch: [int(row) for one in step(batch) for row in one], total
 
 
-def main() -> None:
-    """Train and print {restored, rows by step, late rows after the save, total of the weights}."""
-    chief_folder, steps = Path(sys.argv[1]), int(sys.argv[2])
+def main(argv: Sequence[str]) -> None:
+    """Train and write {restored, rows by step, late rows after the save, total of the weights}."""
+    (chiefs, limit), path = result_file.arguments(argv)
+    chief_folder, steps = Path(chiefs), int(limit)
     strategy = tf.distribute.MultiWorkerMirroredStrategy()
     chief = strategy.cluster_resolver.task_id == 0
     folder = chief_folder if chief else chief_folder / f"of-{os.getpid()}"
@@ -73,9 +71,5 @@ def main() -> None:
             "late": late,
             "total": int(total.numpy()),
         }
-        print(json.dumps(result), flush=True)
+        result_file.write(path, result)
         os._exit(0)  # crash: close nothing
-
-
-if __name__ == "__main__":
-    main()

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from distributed_input.api.names import POD_NAMESPACE_ENV
+from distributed_input.api.environment import POD_NAMESPACE_ENV
 
 T = TypeVar("T")
 

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from distributed_input.api import names
+from distributed_input.api import environment, names
 from distributed_input_operator.kube.kinds import SECRET
 from distributed_input_operator.webhook.admission import OWNERS
 from testing.operator.cluster import Cluster, RequestRejected
@@ -191,7 +191,7 @@ def consumer_identity(created: Json, container: Json) -> tuple[int, int]:
             values[one["name"]] = created["metadata"][section][key]
         else:
             values[one["name"]] = one.get("value", "")
-    return int(values[names.CONSUMER_INDEX_ENV]), int(values[names.CONSUMER_COUNT_ENV])
+    return int(values[environment.CONSUMER_INDEX_ENV]), int(values[environment.CONSUMER_COUNT_ENV])
 
 
 def milliseconds_since(start: float) -> float:

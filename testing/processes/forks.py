@@ -154,12 +154,27 @@ class Forks:
 
     Args:
         modules: more modules that both import before the first fork.
+        lazy: start each zygote with its first process; default: start both at once and wait.
     """
 
-    def __init__(self, modules: Sequence[str] = ("testing.chaos.rows",)) -> None:
-        self._light, self._heavy = Zygote([*_LIGHT, *modules]), Zygote([*_HEAVY, *modules])
-        for zygote in (self._light, self._heavy):  # imports do not count in a schedule's time
-            zygote.wait_imported()
+    def __init__(
+        self, modules: Sequence[str] = ("testing.chaos.rows",), *, lazy: bool = False
+    ) -> None:
+        self._modules = {False: (*_LIGHT, *modules), True: (*_HEAVY, *modules)}
+        self._zygotes: dict[bool, Zygote] = {}
+        self._lock = threading.Lock()
+        if not lazy:
+            self._zygotes = {heavy: Zygote(names) for heavy, names in self._modules.items()}
+            for zygote in self._zygotes.values():  # imports do not count in a schedule's time
+                zygote.wait_imported()
+
+    def _zygote(self, heavy: bool) -> Zygote:
+        with self._lock:
+            if heavy not in self._zygotes:
+                zygote = Zygote(self._modules[heavy])
+                zygote.wait_imported()
+                self._zygotes[heavy] = zygote
+            return self._zygotes[heavy]
 
     def start(
         self,
@@ -173,7 +188,7 @@ class Forks:
         heavy: bool = False,
     ) -> Process:
         """Start `module`.main(argv) with --ready-file. Its log is `folder`/`name`.log."""
-        zygote = self._heavy if heavy else self._light
+        zygote = self._zygote(heavy)
         log, ready = folder / f"{name}.log", folder / f"{name}.ready"
         ready.unlink(missing_ok=True)
         answer = zygote.ask(
@@ -190,8 +205,8 @@ class Forks:
 
     def close(self) -> None:
         """End the zygotes and every process that they forked."""
-        self._light.close()
-        self._heavy.close()
+        for zygote in self._zygotes.values():
+            zygote.close()
 
     def __enter__(self) -> Forks:
         return self
@@ -202,7 +217,7 @@ class Forks:
 
 @functools.cache
 def shared() -> Forks:
-    """Return the zygotes of this process. They end when it exits."""
-    forks = Forks(modules=())
+    """Return the zygotes of this process, which start on demand and end when it exits."""
+    forks = Forks(modules=(), lazy=True)
     atexit.register(forks.close)
     return forks

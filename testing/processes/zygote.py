@@ -19,7 +19,7 @@ import sys
 import traceback
 from typing import Any
 
-from distributed_input.runtime.shutdown import DIE_WITH_PARENT_ENV
+from distributed_input.api.environment import DIE_WITH_PARENT_ENV
 
 PACKET_BYTES = 1 << 16
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from distributed_input.api import names
+from distributed_input.api import environment, names
 from distributed_input_operator.kube import kinds
 from distributed_input_operator.main import _parser as parser
 from distributed_input_operator.webhook.admission import OWNERS
@@ -133,8 +133,8 @@ def test_the_operator_accepts_the_flags_of_the_chart(values):
     assert ports["webhook"] == (10260 if "webhook.port=10260" in values else 9443)
     assert args.listen == f":{ports['health']}"
     env = {each["name"] for each in container["env"]}
-    assert {names.WORKER_IMAGE_ENV, names.SIDECAR_IMAGE_ENV} <= env
-    assert {names.POD_NAME_ENV, names.POD_NAMESPACE_ENV} <= env
+    assert {environment.WORKER_IMAGE_ENV, environment.SIDECAR_IMAGE_ENV} <= env
+    assert {environment.POD_NAME_ENV, environment.POD_NAMESPACE_ENV} <= env
 
 
 def test_the_webhooks_certificate_has_the_name_of_its_service():

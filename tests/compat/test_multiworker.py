@@ -23,7 +23,7 @@ def results(
     request: pytest.FixtureRequest, shared: Cluster, tmp_path_factory: pytest.TempPathFactory
 ) -> Results:
     """Run this number of trainers once. Each test looks at a part of the results."""
-    inputs = {name: spec(partitions=4, numSplits=8) for name in multiworker.PARTS}
+    inputs = {name: spec(partitions=4, numSplits=8) for name in multiworker.INPUTS}
     pattern = datasets.write_files(tmp_path_factory.mktemp("files"), FILES)
     return run_trainers("multiworker", shared.add_sidecars(inputs, request.param), pattern)
 

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from distributed_input.runner.processes.trainers import free_ports
+from distributed_input.runtime.addresses import free_ports
 from testing.compat import tf_data_service_parameter_server as program
 from testing.compat.behaviour import Reference, behaviour
 from testing.compat.tf_data_service_servers import TfDataServiceServers
+from testing.processes.forks import Process, shared
 
 SECONDS = 90
 
@@ -38,27 +36,22 @@ def test_workers_of_a_parameter_server_strategy_read_tf_data_service(
     cluster: dict[str, list[str]] = {"chief": [], "ps": [], "worker": []}
     for (role, _), port in zip([*names, ("chief", 0)], free_ports(4), strict=True):
         cluster[role].append(f"127.0.0.1:{port}")
-    found = tmp_path / "found.json"
 
-    def start(role: str, index: int, out: Path) -> subprocess.Popen[bytes]:
-        argv = [sys.executable, program.__file__, role, str(index), json.dumps(cluster)]
-        with (tmp_path / f"{role}-{index}.log").open("wb") as log:
-            return subprocess.Popen([*argv, servers.address, str(out)], stdout=log, stderr=log)
+    def start(role: str, index: int) -> Process:
+        argv = [role, str(index), json.dumps(cluster), servers.address]
+        return shared().start(program.__name__, f"{role}-{index}", tmp_path, argv, heavy=True)
 
-    tasks = [start(role, index, tmp_path / f"{role}-{index}.up") for role, index in names]
+    tasks = [start(role, index) for role, index in names]
     try:
-        deadline = time.monotonic() + SECONDS
-        while not all((tmp_path / f"{role}-{index}.up").exists() for role, index in names):
-            assert time.monotonic() < deadline, "the cluster does not start"
-            time.sleep(0.05)
-        tasks.append(start("chief", 0, found))
-        log = tmp_path / "chief-0.log"
-        assert tasks[-1].wait(SECONDS) == 0, log.read_text()[-3000:]
+        for task in tasks:
+            task.ready()
+        chief = start("chief", 0)
+        tasks.append(chief)
+        assert chief.wait(SECONDS) == 0, chief.tail()
+        rows = chief.ready()["rows"]
     finally:
         for task in tasks:
             task.kill()
-            task.wait()
-    rows = json.loads(found.read_text())
     # Dynamic sharding ends a batch at the end of a split.
     assert program.STEPS <= len(rows) <= program.ROWS
     assert set(rows) <= set(range(program.ROWS))

@@ -20,13 +20,15 @@ import pytest
 from grpc_health.v1 import health_pb2
 from grpc_reflection.v1alpha import reflection_pb2
 
+from distributed_input.api.environment import TOKEN_ENV
 from distributed_input.api.errors import TerminalError, UnavailableError
 from distributed_input.api.proto import dispatcher_pb2 as wire
 from distributed_input.api.proto.types_pb2 import Job
 from distributed_input.api.protocol import PROTOCOL
 from distributed_input.runtime import serving, statuses
-from distributed_input.runtime.credentials import TOKEN_ENV, Credentials
+from distributed_input.runtime.credentials import Credentials
 from distributed_input.runtime.stubs import Stub
+from testing.processes import forks
 
 HEALTH: Any = health_pb2.DESCRIPTOR.services_by_name["Health"]
 REFLECTION: Any = reflection_pb2.DESCRIPTOR.services_by_name["ServerReflection"]
@@ -36,34 +38,23 @@ MIB = 1 << 20
 
 
 class Dispatcher:
-    """A running_dispatcher dispatcher process."""
+    """A running dispatcher process."""
 
     def __init__(self, folder: Path, *flags: str, listen: str = "127.0.0.1:0") -> None:
         self.token_file = folder / "token"
         self.token_file.write_text(TOKEN)
-        ready = folder / "ready.json"
-        ready.unlink(missing_ok=True)
-        self.log = folder / "stderr"
         argv = ["--listen", listen, "--token-file", str(self.token_file), *flags]
-        with self.log.open("w") as stderr:
-            self.process = subprocess.Popen(
-                [*command(), *argv, "--ready-file", str(ready)], stderr=stderr
-            )
-        end = time.monotonic() + 30
-        while not ready.exists():
-            assert self.process.poll() is None, self.log.read_text()
-            assert time.monotonic() < end
-            time.sleep(0.02)
-        content = json.loads(ready.read_text())
+        self.process = forks.shared().start(
+            "distributed_input.dispatcher.main", "dispatcher", folder, argv
+        )
+        content = self.process.ready()
         assert content["pid"] == self.process.pid
         self.address: str = content["address"]
         self.metrics: str | None = content["metrics"]
 
     def stop(self) -> None:
         """Kill the process, also if it is stopped."""
-        self.process.send_signal(signal.SIGCONT)
         self.process.kill()
-        self.process.wait()
 
 
 def command() -> list[str]:
@@ -152,7 +143,7 @@ def test_calls_without_the_right_token_are_refused(dispatcher, token):
     assert isinstance(error, TerminalError)
     assert "--token-file" in str(error)
     assert TOKEN not in str(error)
-    assert TOKEN not in dispatcher.log.read_text()
+    assert TOKEN not in dispatcher.process.log.read_text()
 
 
 def test_a_token_can_be_rotated_without_a_restart(dispatcher):
@@ -180,9 +171,9 @@ def test_metrics_and_health_over_http(dispatcher, stub):
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_it_within_the_grace_period(dispatcher, stub, number):
     status(stub)
-    dispatcher.process.send_signal(number)
+    dispatcher.process.signal(number)
     assert dispatcher.process.wait(10) == 0
-    lines = [json.loads(line) for line in dispatcher.log.read_text().splitlines()]
+    lines = [json.loads(line) for line in dispatcher.process.log.read_text().splitlines()]
     assert [line["message"] for line in lines] == ["serving", "stopping"]
     assert {line["part"] for line in lines} == {"dispatcher"}
 
@@ -233,7 +224,6 @@ def test_it_starts_empty_after_a_crash_and_registers_members_again(tmp_path):
         assert not beat(stub).job_unknown
         first = status(stub)
         before.process.kill()
-        before.process.wait()
         with pytest.raises(grpc.RpcError) as caught:
             beat(stub)
         assert isinstance(statuses.from_rpc_error(caught.value, "x"), UnavailableError)
@@ -259,9 +249,9 @@ def test_a_stopped_and_continued_dispatcher_keeps_its_members(tmp_path):
         register(stub)
         worker_beat(stub, "w")
         beat(stub)
-        dispatcher.process.send_signal(signal.SIGSTOP)
+        dispatcher.process.signal(signal.SIGSTOP)
         time.sleep(3)
-        dispatcher.process.send_signal(signal.SIGCONT)
+        dispatcher.process.signal(signal.SIGCONT)
         shown = status(stub)
         assert (len(shown.workers), len(shown.consumers)) == (1, 1)
         time.sleep(2.5)
@@ -274,7 +264,7 @@ def test_an_open_stream_detects_a_hung_server_within_seconds(dispatcher):
     with open_stub(dispatcher.address) as (_, channel):
         watched = Stub(channel, HEALTH).Watch(health_pb2.HealthCheckRequest())
         next(watched)
-        dispatcher.process.send_signal(signal.SIGSTOP)
+        dispatcher.process.signal(signal.SIGSTOP)
         began = time.monotonic()
         with pytest.raises(grpc.RpcError) as caught:
             next(watched)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from distributed_input.api import names
+from distributed_input.api import files, names
 from distributed_input.api.resource.input import API_VERSION, KIND, DistributedInput
 from distributed_input_operator.injection.pod import inject
 from distributed_input_operator.injection.workloads import COMPLETION_INDEX
@@ -50,7 +50,7 @@ def objects_of(inputs: dict[str, DistributedInput], cluster: Cluster) -> dict[An
         objects = shared_objects(one, Settings("worker:1", "sidecar:1"))
         (config,) = [obj for obj in objects if obj["kind"] == "ConfigMap"]
         made["configMap", names.shared(name)] = config["data"]
-        made["secret", names.shared(name)] = {names.TOKEN_KEY: cluster.token.read_text()}
+        made["secret", names.shared(name)] = {files.TOKEN_KEY: cluster.token.read_text()}
     return made
 
 

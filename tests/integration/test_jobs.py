@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 import distributed_input
+from distributed_input.api.environment import DIR_ENV, JOB_ENV
 from distributed_input.api.errors import ConfigError, FencedError, UnavailableError
-from distributed_input.client.input import FOLDER_ENV, JOB_ENV, Input
+from distributed_input.client.input import Input
 from distributed_input.client.reader import InputReader
 from testing.integration import readers
 from testing.integration.cluster import Cluster, Part, Sidecar, spec
@@ -98,7 +99,7 @@ def test_a_second_reader_fences_only_the_first_reader_of_its_job(
 def test_the_environment_names_the_job(
     cluster: Cluster, sidecar: Sidecar, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(FOLDER_ENV, str(sidecar.shared))
+    monkeypatch.setenv(DIR_ENV, str(sidecar.shared))
     monkeypatch.setenv(JOB_ENV, "sweep-3")
     with distributed_input.connect("rows") as data:
         assert data.job == "sweep-3"

@@ -6,6 +6,7 @@ The processes are real. The product's own parts are fakes, which start, live and
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import signal
 import sys
@@ -103,7 +104,7 @@ def test_sigint_reaches_the_trainer(start: Start) -> None:
     with processes_end_with(run) as names:
         run.signal(signal.SIGINT)
         assert run.wait() == 50 + signal.SIGINT
-    parts = ["dispatcher", "guard-0", "sidecar-0", "trainer-0", "worker-0", "worker-1"]
+    parts = ["dispatcher", "sidecar-0", "trainer-0", "worker-0", "worker-1", "wrapper-0"]
     assert names == parts
     assert remaining_folders(run.home) == []
 
@@ -201,15 +202,15 @@ def test_no_process_outlives_a_runner_that_is_killed_while_parts_start(start: St
     with processes_end_with(run) as names:
         run.signal(signal.SIGKILL)
         run.wait()
-    assert {"dispatcher", "worker-0", "guard-0"} <= set(names)
+    assert {"dispatcher", "worker-0", "wrapper-0"} <= set(names)
 
 
-def test_the_next_run_ends_processes_of_a_killed_runner_and_guard(start: Start) -> None:
+def test_the_next_run_ends_processes_of_a_killed_runner_and_wrapper(start: Start) -> None:
     run = start(["sh", "-c", f"setsid {shlex.join(python(IGNORES_SIGNALS))} & wait"])
     run.out.wait_for("ready")
     folder = run.folder
     with processes_end_with(run):
-        os.kill(run.pid("guard-0"), signal.SIGKILL)
+        os.kill(run.pid("wrapper-0"), signal.SIGKILL)
         run.signal(signal.SIGKILL)
         run.wait()
         assert folder.exists()
@@ -237,20 +238,20 @@ def test_background_processes_end_with_the_trainer(start: Start) -> None:
     assert wait_readable(ended, 0)
 
 
-def test_the_trainer_ends_with_a_killed_guard(start: Start) -> None:
+def test_the_trainer_ends_with_a_killed_wrapper(start: Start) -> None:
     run = start(["sh", "-c", f"{shlex.join(python(IGNORES_SIGNALS))} & wait"])
     ended = pidfd_of_ready(run)
     with processes_end_with(run):
-        os.kill(run.pid("guard-0"), signal.SIGKILL)
+        os.kill(run.pid("wrapper-0"), signal.SIGKILL)
         assert run.wait() == 137
     assert wait_readable(ended, 0)
 
 
-def test_the_trainer_ends_with_a_killed_guard_while_the_runner_is_stopped(start: Start) -> None:
+def test_the_trainer_ends_with_a_killed_wrapper_while_the_runner_is_stopped(start: Start) -> None:
     run = start(python(IGNORES_SIGNALS))
     ended = pidfd_of_ready(run)
     run.signal(signal.SIGSTOP)
-    os.kill(run.pid("guard-0"), signal.SIGKILL)
+    os.kill(run.pid("wrapper-0"), signal.SIGKILL)
     assert wait_readable(ended)
     run.signal(signal.SIGCONT)
     assert run.wait() == 137
@@ -302,9 +303,9 @@ def test_a_part_that_refuses_its_configuration_does_not_restart(start: Start) ->
 
 
 def test_a_part_that_is_never_ready_is_reported_after_the_deadline(start: Start) -> None:
-    run = start(["echo", "never"], "--start-timeout", "0.5", FAKE_SIDECAR="never")
+    run = start(["echo", "never"], "--start-timeout", "2", FAKE_SIDECAR="never")
     assert run.wait() == 3
-    assert "waiting for sidecar-0 (starting)" in run.err.rest()
+    assert re.search(r"waiting for .*sidecar-0 \(starting\)", run.err.rest())
 
 
 def test_parts_that_ignore_sigterm_are_killed_at_the_end(start: Start) -> None:
@@ -340,7 +341,7 @@ def test_a_failed_trainer_stops_the_others(start: Start) -> None:
     ending = 'test $DISTRIBUTED_INPUT_CONSUMER_INDEX = 1 && exit 9; exec "$0" "$@"'
     run = start(["sh", "-c", ending, *python(LISTENING)], "--trainers", "2")
     assert run.wait() == 9
-    assert "trainer-1 ended with status 9: stopping the others" in run.err.rest()
+    assert "trainer-1 ended with status 9: stopping the other trainers" in run.err.rest()
 
 
 def test_several_inputs_share_one_sidecar(start: Start) -> None:
@@ -354,8 +355,8 @@ def test_several_inputs_share_one_sidecar(start: Start) -> None:
     with processes_end_with(run) as names:
         write_line(run, "0")
         assert run.wait() == 0
-    parts = ["eval-dispatcher", "eval-worker-0", "guard-0", "sidecar-0", "train-dispatcher"]
-    assert names == [*parts, "train-worker-0", "trainer-0"]
+    parts = ["eval-dispatcher", "eval-worker-0", "sidecar-0", "train-dispatcher"]
+    assert names == [*parts, "train-worker-0", "trainer-0", "wrapper-0"]
 
 
 def test_keep_logs_copies_the_logs(start: Start, tmp_path: Path) -> None:

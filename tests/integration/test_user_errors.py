@@ -149,7 +149,7 @@ def test_a_missing_sidecar(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.mark.parametrize(
-    ("versions_away", "remedy"), [(2, "upgrade this side"), (-1, "upgrade the train")]
+    ("versions_away", "remedy"), [(2, "upgrade this process"), (-1, "upgrade the train")]
 )
 def test_a_trainer_two_protocol_versions_away(
     cluster: Cluster,
@@ -159,7 +159,7 @@ def test_a_trainer_two_protocol_versions_away(
     remedy: str,
 ) -> None:
     monkeypatch.setattr("distributed_input.client.session.PROTOCOL", PROTOCOL + versions_away)
-    with raises_soon(errors.ProtocolError, rf"the trainer's .* package speaks .*{remedy}"):
+    with raises_soon(errors.ProtocolError, rf"the trainer's .* package uses .*{remedy}"):
         readers.connect(sidecar, "good")
 
 
@@ -204,5 +204,5 @@ def test_a_wrong_token(cluster: Cluster, tmp_path: Path) -> None:
     one = spec("rows:numbered", globalBatchSize=8)
     (sidecar,) = cluster.add_sidecars({"intruder": one}, token=wrong)
     with readers.connect(sidecar) as data:
-        with raises_soon(errors.TerminalError, r"missing or wrong token: give .* --token-file"):
+        with raises_soon(errors.TerminalError, r"missing or wrong token: set --token-file"):
             next(data.numpy())

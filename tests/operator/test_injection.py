@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from distributed_input.api import names
+from distributed_input.api import files, names
 from distributed_input.api.resource.input import DistributedInput
 from distributed_input_operator.injection.pod import inject, json_patch
 from distributed_input_operator.injection.workloads import JOB_INDEX, JOBSET, REPLICATED_JOB
@@ -62,11 +62,11 @@ def test_a_pod_gets_one_sidecar_for_all_its_inputs(hook):
     assert consumer_identity(created, sidecar) == (0, 1)
     assert consumer_identity(created, created["spec"]["containers"][0]) == (0, 1)
     mounts = [m["mountPath"] for m in created["spec"]["containers"][0]["volumeMounts"]]
-    assert names.RUN_DIR in mounts
+    assert files.RUN_DIR in mounts
     assert "/var/run/secrets/kubernetes.io/serviceaccount" in mounts
     token = next(v["name"] for v in created["spec"]["volumes"] if v["name"].startswith("kube-api"))
     assert token not in [m["name"] for m in sidecar["volumeMounts"]]
-    assert names.MOUNTS_DIR not in mounts
+    assert files.MOUNTS_DIR not in mounts
 
 
 def test_the_sidecar_mounts_objects_that_the_operator_creates(hook):

@@ -8,11 +8,11 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from distributed_input.api.environment import SIDECAR_IMAGE_ENV
 from distributed_input.api.errors import ConfigError
 from distributed_input_operator.injection.offline import InjectedManifests, inject_files
 from distributed_input_operator.injection.yaml_text import dump_yaml
 
-IMAGE_ENV = "DISTRIBUTED_INPUT_SIDECAR_IMAGE"
 EXIT_CONFIG = 2
 _STDIN = "-"
 
@@ -65,9 +65,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--image",
-        default=os.environ.get(IMAGE_ENV, ""),
+        default=os.environ.get(SIDECAR_IMAGE_ENV, ""),
         help="image of the sidecar, if no input sets spec.sidecar.image (default: the environment "
-        f"variable {IMAGE_ENV})",
+        f"variable {SIDECAR_IMAGE_ENV})",
     )
     return parser
 

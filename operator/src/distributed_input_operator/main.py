@@ -17,7 +17,7 @@ from pathlib import Path
 from kubernetes.aio import config
 from kubernetes.aio.client import ApiClient
 
-from distributed_input.api import names
+from distributed_input.api import environment, names
 from distributed_input_operator import metrics
 from distributed_input_operator.controller import health, leader
 from distributed_input_operator.controller.context import ControllerContext
@@ -51,13 +51,14 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--worker-image",
-        default=os.environ.get(names.WORKER_IMAGE_ENV, ""),
-        help=f"default image of workers (default: ${names.WORKER_IMAGE_ENV})",
+        default=os.environ.get(environment.WORKER_IMAGE_ENV, ""),
+        help=f"default image of workers (default: ${environment.WORKER_IMAGE_ENV})",
     )
     parser.add_argument(
         "--sidecar-image",
-        default=os.environ.get(names.SIDECAR_IMAGE_ENV, ""),
-        help=f"default image of dispatchers and sidecars (default: ${names.SIDECAR_IMAGE_ENV})",
+        default=os.environ.get(environment.SIDECAR_IMAGE_ENV, ""),
+        help="default image of dispatchers and sidecars "
+        f"(default: ${environment.SIDECAR_IMAGE_ENV})",
     )
     parser.add_argument(
         "--image-pull-policy",
@@ -174,14 +175,14 @@ async def _load_config() -> None:
 
 
 def _namespace() -> str:
-    if names.POD_NAMESPACE_ENV in os.environ:
-        return os.environ[names.POD_NAMESPACE_ENV]
+    if environment.POD_NAMESPACE_ENV in os.environ:
+        return os.environ[environment.POD_NAMESPACE_ENV]
     return _OWN_NAMESPACE.read_text().strip() if _OWN_NAMESPACE.exists() else "default"
 
 
 def _identity() -> str:
     # It is new in each process: a restarted process must not continue the lead of the previous one.
-    name = os.environ.get(names.POD_NAME_ENV) or socket.gethostname()
+    name = os.environ.get(environment.POD_NAME_ENV) or socket.gethostname()
     return f"{name}_{uuid.uuid4().hex[:8]}"
 
 

@@ -1,7 +1,7 @@
-"""`distributed-input`: one command for people, and for the pods' containers.
+"""The command `distributed-input`, for users and for the containers of pods.
 
-Subcommands' modules are imported when they are called: `version` needs no gRPC, and only
-`worker` needs TensorFlow.
+Each subcommand's module is imported when it is called: `version` needs no gRPC, and only `worker`
+needs TensorFlow.
 """
 
 from __future__ import annotations
@@ -14,35 +14,49 @@ from collections.abc import Callable, Sequence
 _COMMANDS = {
     "run": (
         "distributed_input.runner.commands.run",
-        "an input pipeline and a trainer on this machine",
+        "run an input pipeline and a trainer on this machine",
     ),
-    "status": ("distributed_input.runner.commands.status", "what a dispatcher knows"),
-    "dispatcher": ("distributed_input.dispatcher.main", "knows the workers and trainers"),
-    "worker": ("distributed_input.worker.main", "runs the input pipeline (needs TensorFlow)"),
-    "sidecar": ("distributed_input.sidecar.main", "fetches one trainer's share"),
+    "status": (
+        "distributed_input.runner.commands.status",
+        "show the trainers and workers of a dispatcher",
+    ),
+    "dispatcher": (
+        "distributed_input.dispatcher.main",
+        "start a dispatcher: the registry of workers, trainers and jobs",
+    ),
+    "worker": (
+        "distributed_input.worker.main",
+        "start a worker: it runs the input pipeline (needs TensorFlow)",
+    ),
+    "sidecar": (
+        "distributed_input.sidecar.main",
+        "start a sidecar: it fetches one trainer's share of the rows",
+    ),
 }
 
 _PLUGINS = {
     "inject": ("distributed-input-operator", "add the sidecar to pods in YAML files"),
 }
-"""Commands of other distributions, by entry point in the group `distributed_input.commands`."""
+"""Commands of other distributions. Entry points in the group `distributed_input.commands`."""
 
 _EXAMPLES = """\
 examples:
   distributed-input run input.yaml -- python train.py      # start here
-  distributed-input run --help                             # each command explains itself
+  distributed-input run --help                             # flags of one command
   distributed-input status --dispatcher HOST:PORT --token-file FILE
 
-`dispatcher`, `worker` and `sidecar` are what the pods run; on one machine `run` starts them.
+Pods run `dispatcher`, `worker` and `sidecar`. On one machine, `run` starts them.
 """
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one subcommand; its exit status."""
-    given = list(sys.argv[1:] if argv is None else argv)
-    # Only the subcommand: what follows is its own business.
-    options = _parser().parse_args(given[:1])
-    return _version() if options.command == "version" else _entry(options.command)(given[1:])
+    """Run one subcommand; return its exit status."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    # Parse only the subcommand. Its own parser handles the rest.
+    options = _parser().parse_args(arguments[:1])
+    if options.command == "version":
+        return _version()
+    return _entry(options.command)(arguments[1:])
 
 
 def _entry(command: str) -> Callable[[Sequence[str]], int]:
@@ -74,18 +88,18 @@ def _version() -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(
+    parser = argparse.ArgumentParser(
         prog="distributed-input",
-        description="Kubernetes-run input pipelines for accelerators.",
+        description="Input pipelines for accelerators, run by Kubernetes or on one machine.",
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    commands = made.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for name, (_, what) in {**_COMMANDS, **_PLUGINS}.items():
-        commands.add_parser(name, help=what, add_help=False)
-    commands.add_parser("version", help="prints the version", add_help=False)
-    return made
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    for name, (_, description) in {**_COMMANDS, **_PLUGINS}.items():
+        commands.add_parser(name, help=description, add_help=False)
+    commands.add_parser("version", help="print the version", add_help=False)
+    return parser
 
 
 if __name__ == "__main__":

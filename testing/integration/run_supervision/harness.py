@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any
 
-from distributed_input.runner.processes import guard
+from distributed_input.runner import process_wrapper
 
 WITH_FAKES = (str(Path(__file__).with_name("run_with_fakes.py")),)
 WITH_REAL_PARTS = ("-m", "distributed_input.cli", "run")
@@ -123,8 +123,8 @@ class Run:
 
     def pid(self, part: str) -> int:
         """Return the process id of the live process of `part`."""
-        expected = guard.mark(self.name, part)
-        (found,) = (pid for pid, mark in guard.marked(expected) if mark == expected)
+        expected = process_wrapper.mark(self.name, part)
+        (found,) = (pid for pid, mark in process_wrapper.marked(expected) if mark == expected)
         return found
 
     def ready(self, part: str) -> dict[str, Any]:
@@ -163,7 +163,7 @@ def processes_end_with(run: Run) -> Iterator[list[str]]:
     exists.
     """
     name = run.name
-    marks = dict(guard.marked(guard.mark(name, "")))
+    marks = dict(process_wrapper.marked(process_wrapper.mark(name, "")))
     descriptors = []
     for pid in marks:
         with contextlib.suppress(ProcessLookupError):
@@ -176,10 +176,10 @@ def processes_end_with(run: Run) -> Iterator[list[str]]:
         ended = poller.poll(max(0, int((deadline - time.monotonic()) * 1000)))
         os.close(descriptor)
         if not ended:
-            left = list(guard.marked(guard.mark(name, "")))
-            guard.kill_run(name)
+            left = list(process_wrapper.marked(process_wrapper.mark(name, "")))
+            process_wrapper.kill_run(name)
             raise AssertionError(f"still alive: {left}")
-    assert list(guard.marked(guard.mark(name, ""))) == []
+    assert list(process_wrapper.marked(process_wrapper.mark(name, ""))) == []
 
 
 def with_default_signals() -> None:
@@ -266,7 +266,7 @@ def wait_until_started(run: Run, part: str, other_than: object = None) -> dict[s
         try:
             if other_than is not None:
                 return run.ready(part)["pid"] != other_than
-            return any(True for _ in guard.marked(guard.mark(run.name, part)))
+            return any(True for _ in process_wrapper.marked(process_wrapper.mark(run.name, part)))
         except (OSError, ValueError):
             return False
 

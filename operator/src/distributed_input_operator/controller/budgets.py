@@ -58,10 +58,8 @@ def _existing_request(
 ) -> WorkerRequest | None:
     children = store.children(key)
     live = children.get(("Deployment", names.worker(key[1])), {})
-    pods = claims.worker_pods(
-        parse_pod(obj) for (kind, _), obj in children.items() if kind == "Pod"
-    )
-    return claims.existing_request(live, pods, key, labels)
+    pods = [parse_pod(obj) for (kind, _), obj in children.items() if kind == "Pod"]
+    return claims.existing_request(live, claims.worker_pods(pods), key, labels)
 
 
 async def reallocate_forever(

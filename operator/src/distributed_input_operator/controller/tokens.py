@@ -7,7 +7,7 @@ import binascii
 import secrets
 import time
 
-from distributed_input.api import names
+from distributed_input.api import files, names
 from distributed_input.api.resource.input import DistributedInput
 from distributed_input_operator.budget.claim import InputKey
 from distributed_input_operator.kube.api import Api, ApiError, Json
@@ -80,11 +80,11 @@ def _token(secret: Json, resource: DistributedInput) -> str:
     if owners and resource.metadata.uid not in owners:
         raise ApiError(409, "Leftover", f"Secret {name} of a deleted input still exists")
     try:
-        return base64.b64decode(secret["data"][names.TOKEN_KEY]).decode().strip()
+        return base64.b64decode(secret["data"][files.TOKEN_KEY]).decode().strip()
     except (KeyError, TypeError, binascii.Error, UnicodeDecodeError):
         raise ApiError(
             422,
             "TokenUnusable",
-            f"Secret {name} has no valid key {names.TOKEN_KEY!r}: delete the Secret, and the "
+            f"Secret {name} has no valid key {files.TOKEN_KEY!r}: delete the Secret, and the "
             "operator creates a new one",
         ) from None

@@ -11,7 +11,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from distributed_input.api import names
+from distributed_input.api import environment, files, names
 from distributed_input.api.resource.input import DistributedInput
 from distributed_input_operator.injection.rank import trainer_rank
 from distributed_input_operator.injection.sidecar import (
@@ -121,8 +121,8 @@ def _add_sidecar(
     for volume in sidecar_volumes(inputs):
         spec["volumes"] = _with(spec.get("volumes"), volume)
     env = [
-        {"name": names.DIR_ENV, "value": names.RUN_DIR},
-        {"name": names.NAMES_ENV, "value": ",".join(one.metadata.name for one in inputs)},
+        {"name": environment.DIR_ENV, "value": files.RUN_DIR},
+        {"name": environment.NAMES_ENV, "value": ",".join(one.metadata.name for one in inputs)},
         *rank_env(rank),
         *tf_data_service_env(inputs),
     ]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any
 
-from distributed_input.api import names
+from distributed_input.api import environment, files, flags, names
 from distributed_input.api.resource.input import DistributedInput
 from distributed_input.api.resource.scalars import MIB, quantity, quantity_bytes
 from distributed_input.api.resource.sections.processes import SIDECAR_BYTES
@@ -23,7 +23,7 @@ _DATASET_BYTES = 256 * MIB
 """Size reserved in the shared volume for a dataset that the trainer sends."""
 _GRACE_SECONDS = 5
 
-RUN_MOUNT = {"name": RUN_VOLUME, "mountPath": names.RUN_DIR}
+RUN_MOUNT = {"name": RUN_VOLUME, "mountPath": files.RUN_DIR}
 
 
 def sidecar_container(
@@ -53,7 +53,7 @@ def sidecar_container(
         "image": _image(inputs, image),
         "restartPolicy": "Always",
         "command": ["python", "-m", "distributed_input.sidecar"],
-        "args": [*_args(inputs), "--metrics-listen", f":{port}"],
+        "args": _args(inputs, port),
         "ports": [{"name": names.SIDECAR_METRICS_PORT_NAME, "containerPort": port}],
         "resources": _resources(inputs),
         "securityContext": security if user is None else {**security, "runAsUser": user},
@@ -63,7 +63,7 @@ def sidecar_container(
         "livenessProbe": {**probe, "periodSeconds": 10, "timeoutSeconds": 5, "failureThreshold": 6},
         "volumeMounts": [
             RUN_MOUNT,
-            {"name": MOUNTS_VOLUME, "mountPath": names.MOUNTS_DIR, "readOnly": True},
+            {"name": MOUNTS_VOLUME, "mountPath": files.MOUNTS_DIR, "readOnly": True},
             # This empty volume prevents Kubernetes from mounting the trainer's API token, which
             # the sidecar does not need. The pod then stays unchanged after the webhook, so the API
             # server need not call the webhook again.
@@ -75,8 +75,8 @@ def sidecar_container(
 def rank_env(rank: TrainerRank) -> list[dict[str, Any]]:
     """Return the variables with trainer index and count. The sidecar's flags refer to them."""
     return [
-        {"name": names.CONSUMER_INDEX_ENV, **rank.index},
-        {"name": names.CONSUMER_COUNT_ENV, "value": str(rank.count)},
+        {"name": environment.CONSUMER_INDEX_ENV, **rank.index},
+        {"name": environment.CONSUMER_COUNT_ENV, "value": str(rank.count)},
     ]
 
 
@@ -91,8 +91,8 @@ def sidecar_volumes(inputs: Sequence[DistributedInput]) -> list[dict[str, Any]]:
     memory = {"medium": "Memory", "sizeLimit": _bytes_text(size)}
     sources: list[dict[str, Any]] = []
     for name in (one.metadata.name for one in inputs):
-        config = {"key": names.CONFIG_KEY, "path": f"{_relative(names.CONFIG_DIR)}/{name}.json"}
-        token = {"key": names.TOKEN_KEY, "path": f"{_relative(names.TOKENS_DIR)}/{name}"}
+        config = {"key": files.CONFIG_KEY, "path": files.below_mounts(files.config_file(name))}
+        token = {"key": files.TOKEN_KEY, "path": files.below_mounts(files.token_file(name))}
         sources.append({"configMap": {"name": names.shared(name), "items": [config]}})
         sources.append({"secret": {"name": names.shared(name), "items": [token]}})
     return [
@@ -114,20 +114,23 @@ def free_port(pod: Manifest) -> int:
     return next(port for port in range(names.METRICS_PORT, 1 << 16) if port not in used)
 
 
-def _args(inputs: Sequence[DistributedInput]) -> list[str]:
-    args = []
-    for one in inputs:
-        name = one.metadata.name
-        config = f"{names.CONFIG_DIR}/{name}.json"
-        args += ["--config", config, "--dispatcher", f"{name}={names.address(name)}"]
-    return [
-        *args,
-        *("--dir", names.RUN_DIR, "--token-file", names.TOKENS_DIR),
-        # Kubernetes expands these references to environment variables.
-        *("--consumer-index", f"$({names.CONSUMER_INDEX_ENV})"),
-        *("--consumer-count", f"$({names.CONSUMER_COUNT_ENV})"),
-        *("--grace-seconds", str(_GRACE_SECONDS)),
-    ]
+def _args(inputs: Sequence[DistributedInput], port: int) -> list[str]:
+    input_names = [one.metadata.name for one in inputs]
+    return flags.sidecar_arguments(
+        flags.SidecarFlags(
+            configs=[files.config_file(name) for name in input_names],
+            dispatchers=[f"{name}={names.address(name)}" for name in input_names],
+            folder=files.RUN_DIR,
+            # Kubernetes expands these references to environment variables.
+            consumer_index=f"$({environment.CONSUMER_INDEX_ENV})",
+            consumer_count=f"$({environment.CONSUMER_COUNT_ENV})",
+            process=flags.ProcessFlags(
+                token_file=files.TOKENS_DIR,
+                metrics_listen=f":{port}",
+                grace_seconds=_GRACE_SECONDS,
+            ),
+        )
+    )
 
 
 def _image(inputs: Sequence[DistributedInput], default: str) -> str:
@@ -175,11 +178,6 @@ def _input_resources(one: DistributedInput) -> dict[str, dict[str, str]]:
 
 def _buffer_bytes(one: DistributedInput) -> int:
     return quantity_bytes(one.spec.sidecar.buffer)
-
-
-def _relative(folder: str) -> str:
-    """Return a folder's path below the mount of configuration and tokens."""
-    return folder.removeprefix(f"{names.MOUNTS_DIR}/")
 
 
 def _quantity_text(resource: str, value: Decimal) -> str:

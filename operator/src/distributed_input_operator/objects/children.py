@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from distributed_input.api import names
+from distributed_input.api import files, flags, names
 from distributed_input.api.resource.input import API_VERSION, KIND, DistributedInput
 from distributed_input_operator.objects.snapshot import Settings
 
@@ -158,7 +158,7 @@ def container(
         "name": part,
         "image": image,
         "command": ["python", "-m", f"distributed_input.{part}"],
-        "args": [*args, "--metrics-listen", f":{names.METRICS_PORT}"],
+        "args": [*args, flags.METRICS_LISTEN, f":{names.METRICS_PORT}"],
         "ports": [
             {"name": names.GRPC_PORT_NAME, "containerPort": port},
             {"name": names.METRICS_PORT_NAME, "containerPort": names.METRICS_PORT},
@@ -178,17 +178,12 @@ def container(
     }
 
 
-def token_args(name: str) -> list[str]:
-    """Return the flags with the path of the input's token."""
-    return ["--token-file", f"{names.TOKENS_DIR}/{name}"]
-
-
 def token_volume(name: str) -> dict[str, Any]:
     """Return the volume with the input's token, in a file with the input's name."""
-    item = {"key": names.TOKEN_KEY, "path": name}
+    item = {"key": files.TOKEN_KEY, "path": name}
     return {"name": "token", "secret": {"secretName": names.shared(name), "items": [item]}}
 
 
-TOKEN_MOUNT = {"name": "token", "mountPath": names.TOKENS_DIR, "readOnly": True}
+TOKEN_MOUNT = {"name": "token", "mountPath": files.TOKENS_DIR, "readOnly": True}
 SCRATCH_VOLUME: dict[str, Any] = {"name": "tmp", "emptyDir": {}}
 SCRATCH_MOUNT = {"name": "tmp", "mountPath": "/tmp"}  # noqa: S108 - private to the container

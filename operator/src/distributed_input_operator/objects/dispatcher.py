@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from distributed_input.api import names
+from distributed_input.api import files, flags, names
 from distributed_input.api.resource.input import DistributedInput
 from distributed_input_operator.objects.children import (
     SCRATCH_MOUNT,
@@ -16,7 +16,6 @@ from distributed_input_operator.objects.children import (
     image_pull_secrets,
     manifest,
     pod_template,
-    token_args,
     token_volume,
     tolerations,
 )
@@ -80,7 +79,7 @@ def _pod(resource: DistributedInput, settings: Settings) -> dict[str, Any]:
     process = container(
         names.DISPATCHER,
         spec.sidecar.image or settings.sidecar_image,
-        ["--listen", f":{port}", "--grace-seconds", str(_GRACE_SECONDS - 5), *token_args(name)],
+        _args(name, port),
         port,
         container_resources(spec.dispatcher.resources, _DEFAULT_REQUESTS),
     )
@@ -94,6 +93,13 @@ def _pod(resource: DistributedInput, settings: Settings) -> dict[str, Any]:
         **image_pull_secrets(settings),
         "volumes": [token_volume(name), SCRATCH_VOLUME],
     }
+
+
+def _args(name: str, port: int) -> list[str]:
+    process = flags.ProcessFlags(
+        token_file=files.token_file(name), grace_seconds=_GRACE_SECONDS - 5
+    )
+    return flags.dispatcher_arguments(flags.DispatcherFlags(f":{port}", process))
 
 
 def service_ports(port: int) -> list[dict[str, Any]]:

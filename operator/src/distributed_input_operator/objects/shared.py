@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
-from distributed_input.api import names
-from distributed_input.api.resource.data_plane import data_plane_config
+from distributed_input.api import files, names
+from distributed_input.api.config import CodeSource
+from distributed_input.api.resource.data_plane import input_config
 from distributed_input.api.resource.input import DistributedInput
 from distributed_input_operator.objects.children import manifest
 from distributed_input_operator.objects.dispatcher import dispatcher_port
@@ -16,7 +18,7 @@ from distributed_input_operator.objects.snapshot import Settings
 def shared_objects(resource: DistributedInput, settings: Settings) -> list[dict[str, Any]]:
     """Return a ServiceAccount without permissions, the sidecars' ConfigMap, and a NetworkPolicy."""
     name = names.shared(resource.metadata.name)
-    config = {names.CONFIG_KEY: _config(resource)}
+    config = {files.CONFIG_KEY: _config(resource)}
     policy = _network_policy(resource, settings)
     return [
         manifest(resource, "v1", "ServiceAccount", name, {"automountServiceAccountToken": False}),
@@ -27,15 +29,15 @@ def shared_objects(resource: DistributedInput, settings: Settings) -> list[dict[
 
 def token_secret(resource: DistributedInput, token: str) -> dict[str, Any]:
     """Return the Secret with the input's token. The operator creates it once, never updates it."""
-    data = {"stringData": {names.TOKEN_KEY: token}}
+    data = {"stringData": {files.TOKEN_KEY: token}}
     return manifest(resource, "v1", "Secret", names.shared(resource.metadata.name), data)
 
 
 def _config(resource: DistributedInput) -> str:
-    config = data_plane_config(resource)
-    if "path" in config["dataset"]["source"]:  # a folder of the user's machine
-        config["dataset"]["source"] = {"image": True}
-    return json.dumps({"inputs": {resource.metadata.name: config}}, sort_keys=True)
+    config = input_config(resource)
+    if config.dataset.source.path is not None:  # a folder of the user's machine
+        config = replace(config, dataset=replace(config.dataset, source=CodeSource()))
+    return json.dumps({"inputs": {resource.metadata.name: config.to_json()}}, sort_keys=True)
 
 
 def _network_policy(resource: DistributedInput, settings: Settings) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from distributed_input.api import names
+from distributed_input.api import environment, files, flags, names
 from distributed_input.api.resource.input import DistributedInput
 from distributed_input.api.resource.scalars import quantity_bytes
 from distributed_input.api.resource.sections.tf_data_service import TfDataServiceSpec
@@ -30,7 +30,7 @@ def tf_data_service_address(resource: DistributedInput) -> str:
 
 
 def tf_data_service_env(inputs: Sequence[DistributedInput]) -> list[dict[str, Any]]:
-    """Return the trainer's variable with the addresses; see `names.TF_DATA_SERVICE_ENV`.
+    """Return the trainer's variable with the addresses; see TF_DATA_SERVICE_ENV.
 
     The list is empty if no input has a tf.data service.
     """
@@ -38,9 +38,8 @@ def tf_data_service_env(inputs: Sequence[DistributedInput]) -> list[dict[str, An
     found = {name: address for name, address in addresses.items() if address}
     if not found:
         return []
-    with_names = [f"{name}={address}" for name, address in found.items()]
-    value = ",".join(with_names) if len(found) > 1 else next(iter(found.values()))
-    return [{"name": names.TF_DATA_SERVICE_ENV, "value": value}]
+    value = environment.tf_data_service_value(found)
+    return [{"name": environment.TF_DATA_SERVICE_ENV, "value": value}]
 
 
 def tf_data_service_ports(resource: DistributedInput) -> list[dict[str, Any]]:
@@ -63,10 +62,14 @@ def add_tf_data_dispatcher(
     if service is None:
         return pod
     name, spec = resource.metadata.name, resource.spec
-    args = ["dispatcher", "--port", str(service.port), "--work-dir", f"{_JOURNAL_DIR}/journal"]
-    if service.static_sharding:
-        workers = f"{names.worker(name)}:{names.TF_DATA_WORKER_PORT}:{spec.workers.replicas}"
-        args += ["--static-workers", f"dns:{workers}"]
+    workers = f"{names.worker(name)}:{names.TF_DATA_WORKER_PORT}:{spec.workers.replicas}"
+    args = flags.tf_data_dispatcher_arguments(
+        flags.TfDataDispatcherFlags(
+            port=service.port,
+            work_dir=f"{_JOURNAL_DIR}/journal",
+            static_workers=f"dns:{workers}" if service.static_sharding else "",
+        )
+    )
     image = spec.workers.image or settings.worker_image
     process = _container(names.TF_DATA_DISPATCHER_CONTAINER, image, service, args, service.port)
     process["volumeMounts"] = [SCRATCH_MOUNT, {"name": _JOURNAL_VOLUME, "mountPath": _JOURNAL_DIR}]
@@ -95,18 +98,22 @@ def add_tf_data_worker(
     if service is None:
         return pod
     port = names.TF_DATA_WORKER_PORT
-    args = ["worker", "--dispatcher", names.address(resource.metadata.name, service.port)]
-    args += ["--port", str(port), "--advertise", f"$({_POD_IP_ENV}):{port}"]
-    args += ["--cache-bytes", str(quantity_bytes(service.cross_trainer_cache))]
-    if resource.spec.dataset.source.config_map:
-        args += ["--path", names.CODE_DIR]
+    args = flags.tf_data_worker_arguments(
+        flags.TfDataWorkerFlags(
+            dispatcher=names.address(resource.metadata.name, service.port),
+            port=port,
+            advertise=f"$({_POD_IP_ENV}):{port}",
+            cache_bytes=quantity_bytes(service.cross_trainer_cache),
+            path=files.CODE_DIR if resource.spec.dataset.source.config_map else None,
+        )
+    )
     image = resource.spec.workers.image or settings.worker_image
     process = _container(names.TF_DATA_WORKER_CONTAINER, image, service, args, port)
     worker = pod["containers"][0]
     address = {"name": _POD_IP_ENV, "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}
     process["env"] = [*worker["env"], address]
     process["volumeMounts"] = [
-        mount for mount in worker["volumeMounts"] if mount["mountPath"] != names.TOKENS_DIR
+        mount for mount in worker["volumeMounts"] if mount["mountPath"] != files.TOKENS_DIR
     ]
     return {**pod, "containers": [*pod["containers"], process]}
 

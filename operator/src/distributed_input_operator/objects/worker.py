@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from distributed_input.api import names
+from distributed_input.api import files, flags, names
 from distributed_input.api.resource.input import DistributedInput
 from distributed_input.api.resource.scalars import quantity_bytes
 from distributed_input_operator.objects.children import (
@@ -17,7 +17,6 @@ from distributed_input_operator.objects.children import (
     image_pull_secrets,
     manifest,
     pod_template,
-    token_args,
     token_volume,
 )
 from distributed_input_operator.objects.dispatcher import service_ports
@@ -106,7 +105,7 @@ def _pod(resource: DistributedInput, settings: Settings) -> dict[str, Any]:
     volumes, mounts = [token_volume(name), SCRATCH_VOLUME], [TOKEN_MOUNT, SCRATCH_MOUNT]
     if config_map:
         volumes.append({"name": "code", "configMap": {"name": config_map}})
-        mounts.append({"name": "code", "mountPath": names.CODE_DIR, "readOnly": True})
+        mounts.append({"name": "code", "mountPath": files.CODE_DIR, "readOnly": True})
     process = container(
         names.WORKER,
         workers.image or settings.worker_image,
@@ -145,13 +144,14 @@ def _share_bytes(resource: DistributedInput) -> int:
 def _args(resource: DistributedInput) -> list[str]:
     name, workers = resource.metadata.name, resource.spec.workers
     grace = workers.termination_grace_period_seconds - _SHUTDOWN_SECONDS
-    return [
-        *("--listen", f":{names.WORKER_PORT}"),
-        *("--dispatcher", names.address(name)),
-        *("--parallelism", str(parallelism(resource))),
-        *("--grace-seconds", str(grace)),
-        *("--share-bytes", str(_share_bytes(resource))),
-        *(("--path", names.CODE_DIR) if resource.spec.dataset.source.config_map else ()),
-        *(("--relaxed",) if resource.spec.determinism == "relaxed" else ()),
-        *token_args(name),
-    ]
+    return flags.worker_arguments(
+        flags.WorkerFlags(
+            listen=f":{names.WORKER_PORT}",
+            dispatcher=names.address(name),
+            parallelism=parallelism(resource),
+            share_bytes=_share_bytes(resource),
+            path=files.CODE_DIR if resource.spec.dataset.source.config_map else None,
+            relaxed=resource.spec.determinism == "relaxed",
+            process=flags.ProcessFlags(token_file=files.token_file(name), grace_seconds=grace),
+        )
+    )

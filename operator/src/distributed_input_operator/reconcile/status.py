@@ -40,6 +40,7 @@ def input_status(
     found = findings(snapshot, plan.grant, plan.decision, [*snapshot.missing, *failures])
     ready = ready_workers(snapshot)
     name = snapshot.name
+    tf_data_service = tf_data_service_address(resource)
     state = plan.decision.state if plan.decision else None
     workers = snapshot.live("Deployment", names.worker(name)).get("status") or {}
     status: dict[str, Any] = {
@@ -59,9 +60,7 @@ def input_status(
             "summary": f"{ready}/{plan.desired}",
         },
         "dispatcher": {"address": names.address(name)},
-        "tfDataService": {"address": address}
-        if (address := tf_data_service_address(resource))
-        else None,
+        "tfDataService": {"address": tf_data_service} if tf_data_service else None,
         "live": live_status(before.live, snapshot.measured, parallelism(resource), now),
         "autoscaling": _autoscaling(state),
     }

@@ -1,5 +1,6 @@
-"""The contract that every process and both distributions share.
+"""The contract between all processes and both distributions.
 
-Errors, names, wire messages, the protocol version, and the models of the resource. This package
-imports nothing else of the project.
+Errors, names, environment variables, flags, files, wire messages, the protocol version, the
+sidecar's configuration, and the models of the resource. This package imports no other package of
+the project. Only `resource` needs pydantic.
 """

@@ -1,41 +1,41 @@
-"""The errors that a user may see, in two families: worth retrying, or not.
+"""The errors that a user may see, in two families: retryable and terminal.
 
-Every message says what is wrong and what to do. The names travel over the wire
-(`Failure.kind`), so that the trainer raises what the sidecar or a worker met.
+Every message states what is wrong and what to do. The class names are part of the wire contract
+(`Failure.kind`): the trainer raises the class that the sidecar or a worker raised.
 
-Wrong values and wrong elements are a ValueError and a TypeError as well: that is what TensorFlow
-documents for them, and its iterators then tell them apart from what fails for other reasons.
+ConfigError is also a ValueError, and SpecError is also a TypeError. TensorFlow documents these for
+wrong values and wrong elements, and its iterators treat them differently from other failures.
 """
 
 from __future__ import annotations
 
 
 class DistributedInputError(Exception):
-    """Anything that this package raises on purpose."""
+    """Base class of all errors of this package."""
 
 
 class RetryableError(DistributedInputError):
-    """Something is away that may come back: the same call may succeed later."""
+    """The same call may succeed later, for example when a process is back."""
 
 
 class TerminalError(DistributedInputError):
-    """The same call will fail again: something must be changed first."""
+    """The same call will fail again until something is changed."""
 
 
 class UnavailableError(RetryableError):
-    """A part could not be reached before the deadline."""
+    """A process could not be reached before the deadline."""
 
 
 class ConfigError(TerminalError, ValueError):
-    """A field of the resource, a flag or an argument does not fit."""
+    """A field of the resource, a flag or an argument is invalid."""
 
 
 class ProtocolError(TerminalError):
-    """Two parts are of versions that do not speak with each other."""
+    """Two processes have incompatible versions."""
 
 
 class SpecError(TerminalError, TypeError):
-    """A dataset's elements are not what they should be."""
+    """A dataset's elements are unsupported or differ from the element spec."""
 
 
 class DatasetFnError(TerminalError):
@@ -43,15 +43,15 @@ class DatasetFnError(TerminalError):
 
 
 class JobConflictError(TerminalError):
-    """Another job lives under this name, or the dataset changed under a running job."""
+    """Another job uses this name, or the dataset of a running job changed."""
 
 
 class FencedError(TerminalError):
-    """A newer holder of this consumer index has taken over."""
+    """A newer process has taken over this consumer index."""
 
 
 class ReplayError(TerminalError):
-    """A split that was run again made other rows than before."""
+    """A split that ran again produced other rows than before."""
 
 
 class PositionError(TerminalError):
@@ -77,5 +77,5 @@ _KINDS = {
 
 
 def from_kind(kind: str, message: str) -> DistributedInputError:
-    """The error that `kind`, the name of a class here, stands for."""
+    """Return an error of the class named `kind`; a TerminalError if there is no such class."""
     return _KINDS.get(kind, TerminalError)(message)

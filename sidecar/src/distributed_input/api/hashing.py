@@ -1,4 +1,4 @@
-"""The hash that every process uses: for seeds, for the order of splits, for row digests."""
+"""The hash for seeds, for the order of splits and for row digests."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ _MASK = (1 << 64) - 1
 
 
 def mix(*values: int) -> int:
-    """Hash integers to 64 bits (splitmix64, chained). All processes and versions agree."""
+    """Return a 64-bit hash of integers (chained splitmix64).
+
+    The result is part of the wire contract: every process and version returns the same value.
+    """
     state = 0x9E3779B97F4A7C15
     for value in values:
         state = (state ^ (value & _MASK)) & _MASK

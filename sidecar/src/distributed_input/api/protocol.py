@@ -1,27 +1,28 @@
-"""The version of the wire: parts one version apart still speak with each other."""
+"""The version of the wire protocol. Processes whose versions differ by one are compatible."""
 
 from __future__ import annotations
 
 from distributed_input.api.errors import ProtocolError
 
 PROTOCOL = 1
-"""The version that this build speaks; raised when the meaning of a message changes."""
+"""Version of this build. Increase it when the meaning of a message changes."""
 
 MIN_COMPATIBLE = max(1, PROTOCOL - 1)
 MAX_COMPATIBLE = PROTOCOL + 1
 
 
 def check_protocol(peer: int, who: str) -> None:
-    """Accept a peer at most one version away.
+    """Raise ProtocolError unless the peer's version differs by at most one.
 
-    `peer` is the version that the peer sent (0: it sent none), `who` names the peer
-    for the message ("worker 10.0.0.7:5000"). Raises ProtocolError.
+    Args:
+        peer: version that the peer sent; 0 if it sent none.
+        who: name of the peer for the message, such as "worker 10.0.0.7:5000".
     """
     if MIN_COMPATIBLE <= peer <= MAX_COMPATIBLE:
         return
-    spoken = f"protocol {peer}" if peer else "no protocol version"
-    older = f"upgrade {who}" if peer < PROTOCOL else f"upgrade this side, or downgrade {who}"
+    version = f"protocol {peer}" if peer else "no protocol version"
+    remedy = f"upgrade {who}" if peer < PROTOCOL else f"upgrade this process, or downgrade {who}"
     raise ProtocolError(
-        f"{who} speaks {spoken}, this side speaks {PROTOCOL} "
-        f"(compatible with {MIN_COMPATIBLE} to {MAX_COMPATIBLE}): {older}"
+        f"{who} uses {version}, this process uses protocol {PROTOCOL} "
+        f"(compatible with {MIN_COMPATIBLE} to {MAX_COMPATIBLE}): {remedy}"
     )

@@ -1,1 +1,1 @@
-"""Which consumer reads which split, and in which order. Pure functions of the job and the epoch."""
+"""Which consumer reads which split, and in which order: pure functions of the job and the epoch."""

@@ -1,4 +1,4 @@
-"""What a job becomes once its dataset is known: sizes, partitions, splits. Pure."""
+"""Names of jobs, and the fields of a job that depend on its dataset. Pure."""
 
 from __future__ import annotations
 
@@ -6,56 +6,60 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from distributed_input.api.environment import JOB_ENV
 from distributed_input.api.errors import ConfigError
 from distributed_input.api.proto import types_pb2
 from distributed_input.assignment.splits import default_partitions
 from distributed_input.rows.elements import ElementSpec
 
-SPLITS_PER_PARTITION = 4  # more splits replay less when a worker dies; each costs a start
-_WHOLE_PARTITIONS = 8  # of a job without a batch size: serves 1, 2, 4 and 8 trainers
-
+SPLITS_PER_PARTITION = 4
+"""More splits replay fewer rows when a worker ends. Each split costs a start."""
+_WHOLE_PARTITIONS = 8
+"""Partitions of a job without a batch size. It supports 1, 2, 4 and 8 trainers."""
 
 _JOB_NAME = re.compile(r"[A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?")
 
 
 def check_name(job: str) -> str:
-    """`job`, where it can name one of an input's jobs, or is empty: the input's own.
+    """Return `job` if it is a valid name. The empty name selects the input's own job.
+
+    Law: every accepted name is a valid value of a Kubernetes label.
 
     Raises:
-        ConfigError: it is not what a label's value in Kubernetes may be.
+        ConfigError: the name is invalid.
     """
     if job and not _JOB_NAME.fullmatch(job):
         raise ConfigError(
-            f"job {job!r}: a job's name has 1 to 63 letters, digits, '-', '_' and '.', and begins "
-            "and ends with a letter or digit; mend connect(job=...) or DISTRIBUTED_INPUT_JOB"
+            f"job {job!r}: a job's name has 1 to 63 letters, digits, '-', '_' and '.', and starts "
+            f"and ends with a letter or digit. Change connect(job=...) or {JOB_ENV}"
         )
     return job
 
 
 def full_name(input_name: str, job: str) -> str:
-    """What dispatcher and workers call a job of an input; `job` is empty for the input's own."""
+    """Return the name of a job in messages. Law: `input_of(full_name(name, job)) == name`."""
     return f"{input_name}/{job}" if job else input_name
 
 
 def input_of(full: str) -> str:
-    """The input of a job's full name."""
+    """Return the input in a job's full name. Input names contain no slash."""
     return full.partition("/")[0]
 
 
 @dataclass(frozen=True)
 class DatasetFacts:
-    """What running a dataset's definition tells.
+    """What running a dataset's definition determines.
 
     Attributes:
         element: spec of its elements.
-        asked_batch: G, where dataset_fn called `get_per_replica_batch_size(G)`.
+        asked_batch: G, if dataset_fn called `get_per_replica_batch_size(G)`.
         batched: its elements are batches of rows.
-        static_batch: of that many rows, where they are all as large.
-        infinite: no split of it ends.
-        plain: a tf.data.Dataset rather than a function, sharded by `policy`.
+        static_batch: rows per batch, if all batches have the same size.
+        infinite: its splits never end.
+        plain: it is a tf.data.Dataset rather than a function, and is sharded by `policy`.
         policy: FILE, DATA or OFF; "" for functions.
-        files: that FILE sharding deals out, where known.
-        warnings: for the user.
+        files: number of files for FILE sharding, if known.
+        warnings: messages for the user.
     """
 
     element: ElementSpec
@@ -70,7 +74,10 @@ class DatasetFacts:
 
 
 def partitions_of_draft(draft: types_pb2.Job, asked_batch: int | None = None) -> int:
-    """P: what the resource says, or what the global batch size makes it."""
+    """Return P: the draft's value, or the default for the global batch size.
+
+    Law: a default P divides the global batch size.
+    """
     if draft.partitions:
         return draft.partitions
     rows = draft.global_batch_size or asked_batch
@@ -80,10 +87,12 @@ def partitions_of_draft(draft: types_pb2.Job, asked_batch: int | None = None) ->
 def splits_of_draft(
     draft: types_pb2.Job, partitions: int, facts: DatasetFacts | None = None
 ) -> int:
-    """The number of splits: what the resource says, or what suits the dataset.
+    """Return the number of splits: the draft's value, or a default for the dataset.
 
-    A split of an infinite dataset never ends, so a partition has one. A dataset sharded by DATA
-    reads everything again for every split, so it gets as few as keep all partitions busy.
+    A split of an infinite dataset never ends, so each partition has one. With DATA sharding, every
+    split reads the whole dataset, so there is one split per partition. With OFF, there is one.
+
+    Law: the result is at least 1, and a default is at most SPLITS_PER_PARTITION per partition.
     """
     if facts is not None and facts.policy == "OFF":
         return 1
@@ -98,20 +107,21 @@ def splits_of_draft(
 
 
 def complete(draft: types_pb2.Job, facts: DatasetFacts) -> types_pb2.Job:
-    """The job, with everything set that depends on the dataset.
+    """Return the job with all fields that depend on the dataset.
+
+    Law: completing a complete job with the same facts changes nothing.
 
     Raises:
-        ConfigError: two sources name different batch sizes.
-        SpecError: a component has no leading dimension to batch over.
+        ConfigError: dataset_fn and the resource have different batch sizes.
+        SpecError: a component has no leading dimension, so it cannot be batched.
     """
     job = types_pb2.Job()
     job.CopyFrom(draft)
     asked, given = facts.asked_batch, draft.global_batch_size
     if asked and given and asked != given:
         raise ConfigError(
-            f"dataset_fn asks for a global batch of {asked} rows "
-            f"(get_per_replica_batch_size), spec.batching.globalBatchSize is {given}: make them "
-            "equal, or leave one out"
+            f"spec.batching.globalBatchSize is {given}, but dataset_fn uses a global batch of "
+            f"{asked} rows (get_per_replica_batch_size): make them equal, or remove one"
         )
     job.global_batch_size = given or asked or (facts.static_batch if facts.plain else 0) or 0
     job.partitions = partitions_of_draft(job)
@@ -119,7 +129,7 @@ def complete(draft: types_pb2.Job, facts: DatasetFacts) -> types_pb2.Job:
     job.infinite = facts.infinite
     job.batched = bool(job.global_batch_size and (asked or facts.batched))
     if facts.policy == "OFF":
-        # As tf.data has it: every trainer reads everything.
+        # As in tf.data, every trainer reads the whole dataset.
         job.mode = types_pb2.PARALLEL_EPOCHS
     if not job.global_batch_size:
         job.remainder = types_pb2.KEEP

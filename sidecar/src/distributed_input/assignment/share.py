@@ -1,6 +1,6 @@
-"""One consumer's share of a job's steps: how many rows, from which partitions, cut how.
+"""One consumer's share of a job's steps: the number of rows, their partitions, and their units.
 
-Pure, like `assignment`, which it applies to a `Job` message.
+Pure functions, which apply `splits` to a `Job` message.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from distributed_input.api.errors import ConfigError
 from distributed_input.api.proto import types_pb2
-from distributed_input.assignment import splits as assignment
+from distributed_input.assignment import splits
 
 
 @dataclass(frozen=True)
@@ -17,12 +17,12 @@ class Share:
     """What consumer `consumer` of `consumers` takes in a step.
 
     Attributes:
-        partitions: those it owns, ascending.
-        batch: rows it takes in a step.
-        quota: rows of that from each of its partitions while all of them last.
-        unit_rows: rows of a unit, which is what one replica gets; 1 for whole elements.
+        partitions: the partitions that it owns, ascending.
+        batch: rows that it takes in a step.
+        quota: rows from each of its partitions per step, until a partition ends.
+        unit_rows: rows of a unit, which one replica gets; 1 for whole elements.
         units: units in a step.
-        whole: elements pass through whole, so a "row" is an element.
+        whole: elements are delivered whole, so a "row" is an element.
     """
 
     consumer: int
@@ -36,16 +36,20 @@ class Share:
 
 
 def share_of(job: types_pb2.Job, consumer: int, consumers: int, replicas: int = 1) -> Share:
-    """The share of one consumer.
+    """Return the share of one consumer.
+
+    Laws: except in PARALLEL_EPOCHS, the shares of all consumers own every partition exactly once.
+    If the job has a batch size, `units * unit_rows == batch` for each consumer, and the batches
+    of all consumers add up to the global batch.
 
     Args:
         job: complete: `partitions` is set.
         consumer: index, 0 <= consumer < consumers.
         consumers: trainer processes.
-        replicas: of this trainer; each gets an equal unit of every batch.
+        replicas: replicas of this trainer. Each gets an equal unit of every batch.
 
     Raises:
-        ConfigError: numbers that do not fit, naming those that would.
+        ConfigError: the numbers are not divisible. The message has numbers that are.
     """
     whole = not job.global_batch_size
     any_order = job.order == types_pb2.ANY
@@ -53,17 +57,17 @@ def share_of(job: types_pb2.Job, consumer: int, consumers: int, replicas: int = 
     rows = job.global_batch_size or partitions
     if job.mode == types_pb2.PARALLEL_EPOCHS:
         own = tuple(range(partitions))
-        # Its order is this trainer's own affair, so no number has to divide another.
+        # Each trainer has its own order, so its partitions need not be divisible.
         batch = partitions if whole else _each(rows, consumers, "trainers")
     else:
         if consumers > partitions:
             raise ConfigError(
-                f"{consumers} trainers share {partitions} partitions: each needs at least one; "
-                f"set spec.partitions to {consumers} or more"
+                f"spec.partitions: {consumers} trainers cannot share {partitions} partitions: "
+                f"each needs at least one. Set it to {consumers} or more"
             )
         if not any_order:
-            assignment.check_topology(rows, partitions, consumers)
-        own = tuple(assignment.partitions_of(consumer, consumers, partitions))
+            splits.check_topology(rows, partitions, consumers)
+        own = tuple(splits.partitions_of(consumer, consumers, partitions))
         batch = len(own) if whole else _each(rows, consumers, "trainers")
     if whole:
         return Share(consumer, consumers, own, batch, 1, 1, batch, whole)
@@ -74,9 +78,9 @@ def share_of(job: types_pb2.Job, consumer: int, consumers: int, replicas: int = 
 
 def _each(rows: int, parts: int, name: str) -> int:
     if rows % parts:
-        fitting = [d for d in assignment.divisors(rows) if d <= 4096]
+        fitting = [d for d in splits.divisors(rows) if d <= 4096]
         raise ConfigError(
-            f"a batch of {rows} rows does not divide evenly among {parts} {name}: use a global "
-            f"batch size that {parts} divides, or one of {fitting} {name}"
+            f"{parts} {name} cannot divide a batch of {rows} rows. Use a global batch size that is "
+            f"a multiple of {parts}, or one of {fitting} {name}"
         )
     return rows // parts

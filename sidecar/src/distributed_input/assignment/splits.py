@@ -1,15 +1,15 @@
-"""Which rows a consumer gets, and when: pure functions, no I/O, no clock.
+"""Which rows a consumer gets, and when: pure functions, without I/O and clock.
 
-The chain is split -> partition -> consumer -> step. Every link is a function of the
-job and the epoch alone, so that any process can compute it and none has to remember it:
+The chain is split -> partition -> consumer -> step. Every link is a function of the job and the
+epoch alone. So every process can compute it, and no process has to store it:
 
-- `deal` permutes an epoch's splits by (seed, epoch) and deals them to P partitions;
-- consumer c of n owns the partitions p with p mod n == c (`partitions_of`);
-- a step takes the same number of rows (`quota`) from every partition, so a global step is
-  the same set of rows for every n that divides P; where a partition has ended, its
-  consumer goes on with its other ones (`batch_turns`);
-- `consumed_rows` says, from the number of steps alone, how many rows of each partition
-  have gone: with the lengths of completed splits that is the whole delivery state.
+- `deal` permutes an epoch's splits by (seed, epoch) and deals them to P partitions.
+- Consumer c of n owns the partitions p with p mod n == c (`partitions_of`).
+- A step takes the same number of rows (`quota`) from every partition. So a global step has the same
+  rows for every n that divides P. After a partition ends, its consumer continues with its other
+  partitions (`batch_turns`).
+- `consumed_rows` computes, from the number of steps, how many rows of each partition were consumed.
+  With the lengths of completed splits, that is the whole delivery state.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ _ENDLESS = 1 << 62
 
 
 def divisors(number: int) -> list[int]:
-    """All divisors of a positive number, ascending."""
+    """Return all divisors of a positive number, ascending."""
     small = [d for d in range(1, int(number**0.5) + 1) if number % d == 0]
     return sorted({*small, *(number // d for d in small)})
 
 
 def default_partitions(rows_per_step: int) -> int:
-    """P where the user names none: the largest divisor of the global batch that is at most 8.
+    """Return the default of P: the largest divisor of the global batch that is at most 8.
 
-    Eight serves 1, 2, 4 and 8 trainers; more partitions cost more open splits.
+    Eight partitions support 1, 2, 4 and 8 trainers. More partitions need more open splits.
     """
     return max(d for d in divisors(rows_per_step) if d <= 8)
 
 
 def check_topology(rows_per_step: int, partitions: int, consumers: int) -> None:
-    """Refuse a number that does not fit, naming those that do.
+    """Raise ConfigError with valid numbers unless n divides P and P divides G.
 
     Args:
         rows_per_step: G, rows in a global step.
@@ -51,23 +51,22 @@ def check_topology(rows_per_step: int, partitions: int, consumers: int) -> None:
     if rows_per_step % partitions:
         raise ConfigError(
             f"spec.partitions: {partitions} does not divide the global batch of {rows_per_step} "
-            f"rows; choose one of {divisors(rows_per_step)}, or set spec.order: any"
+            f"rows. Use one of {divisors(rows_per_step)}, or set spec.order: any"
         )
     if partitions % consumers:
         raise ConfigError(
-            f"{consumers} trainers do not divide the job's {partitions} partitions; run one of "
-            f"{divisors(partitions)} trainers, or choose spec.partitions among "
-            f"{[d for d in divisors(rows_per_step) if d % consumers == 0] or 'none that fits'}, "
-            f"or set spec.order: any"
+            f"spec.partitions: {consumers} trainers cannot divide {partitions} partitions. Use one "
+            f"of {divisors(partitions)} trainers, or one of the partitions "
+            f"{[d for d in divisors(rows_per_step) if d % consumers == 0] or '(none is valid)'}, "
+            "or set spec.order: any"
         )
 
 
 def deal(seed: int, epoch: int, num_splits: int, partitions: int) -> list[list[int]]:
-    """The splits of each partition in an epoch, in order of delivery.
+    """Return the splits of each partition in an epoch, in order of delivery.
 
-    Returns:
-        P lists that together hold each split id 0..num_splits-1 exactly once; their
-        lengths differ by at most one.
+    Law: the P lists together contain each split id 0..num_splits-1 exactly once, and their lengths
+    differ by at most one.
     """
     key = mix(seed, epoch)
     order = sorted(range(num_splits), key=lambda split: (mix(key, split), split))
@@ -75,19 +74,21 @@ def deal(seed: int, epoch: int, num_splits: int, partitions: int) -> list[list[i
 
 
 def place(turns: Sequence[Sequence[int]], workers: Sequence[int]) -> dict[int, int]:
-    """Which worker makes which split: the same for every consumer of every job, so that jobs of
-    one dataset meet at the same worker, and no worker gets two more than another.
+    """Return the worker of each split.
 
-    Rendezvous hashing with bounded load: a split goes to the worker of the highest hash among
-    those that have the fewest of its turn, and of all.
+    Every consumer of every job computes the same result, so that jobs with the same dataset meet at
+    the same workers. The algorithm is rendezvous hashing with bounded load: a split goes to the
+    worker with the highest hash among those with the fewest splits, in its turn and in total.
+
+    Law: of m splits, no worker gets more than ceil(m / workers), neither of a turn nor in total.
 
     Args:
-        turns: keys of the splits that are read at about the same time, by turn: lockstep waits for
-            the slowest of a turn.
-        workers: keys; at least one.
+        turns: keys of the splits that are read at about the same time, by turn. Steps wait for
+            the slowest split of a turn.
+        workers: keys of the workers; at least one.
 
     Returns:
-        A worker's key for each split's.
+        Worker keys by split key.
     """
     found: dict[int, int] = {}
     total: Counter[int] = Counter()
@@ -107,42 +108,46 @@ def place(turns: Sequence[Sequence[int]], workers: Sequence[int]) -> dict[int, i
 
 
 def partitions_of(consumer: int, consumers: int, partitions: int) -> list[int]:
-    """The partitions that consumer `consumer` of `consumers` owns, ascending."""
+    """Return the partitions of consumer `consumer` of `consumers`, ascending.
+
+    Law: the consumers together own each partition exactly once.
+    """
     return list(range(consumer, partitions, consumers))
 
 
 def batch_turns(
     live: Sequence[int], need: int, quota: int
 ) -> Generator[tuple[int, int], int, None]:
-    """The turns that fill one batch: yields (partition, rows wanted), is sent the rows got.
+    """Yield the turns that fill one batch: (partition, requested rows).
 
-    Fewer rows than wanted mean that the partition has ended. While all partitions live and
-    need == quota * len(live), each gives exactly `quota` rows.
+    Send the number of rows received. Fewer rows than requested mean that the partition has ended.
+
+    Law: while no partition ends and need == quota * len(live), each provides exactly `quota` rows.
     """
     live = list(live)
     while need and live:
         for partition in list(live):
             if not need:
                 return
-            want = min(quota, need)
-            got = yield partition, want
+            requested = min(quota, need)
+            got = yield partition, requested
             need -= got
-            if got < want:
+            if got < requested:
                 live.remove(partition)
 
 
 def _take_batch(left: dict[int, int], live: list[int], need: int, quota: int) -> None:
-    """Take one batch out of the rows `left`; a partition that ends leaves `live`."""
+    """Subtract one batch from the rows `left`, and remove partitions that end from `live`."""
     turns = batch_turns(live, need, quota)
     got: int | None = None
     while True:
         try:
-            partition, want = next(turns) if got is None else turns.send(got)
+            partition, requested = next(turns) if got is None else turns.send(got)
         except StopIteration:
             return
-        got = min(want, left[partition])
+        got = min(requested, left[partition])
         left[partition] -= got
-        if got < want:
+        if got < requested:
             live.remove(partition)
 
 
@@ -154,16 +159,17 @@ def consumed_rows(
     quota: int,
     extra: int = 0,
 ) -> dict[int, int]:
-    """Rows of each partition that one consumer has consumed after `steps` more batches.
+    """Return the rows of each partition that a consumer has consumed after `steps` more batches.
+
+    Law: consuming k steps and then m steps gives the same result as consuming k + m steps.
 
     Args:
         base: rows of each of the consumer's partitions consumed before these steps.
-        totals: rows that each has in this epoch, or None where that is not known; such a
-            partition counts as endless.
+        totals: rows of each partition in this epoch; None if unknown, which counts as endless.
         steps: batches taken since `base`.
         batch: rows in the consumer's batch.
         quota: rows that a turn takes from a partition.
-        extra: rows of one batch more, whose rest is not consumed.
+        extra: consumed rows of the next batch, whose other rows are not consumed.
     """
     left = {}
     for p in sorted(base):
@@ -175,7 +181,7 @@ def consumed_rows(
         endless = dict.fromkeys(live, _ENDLESS)
         _take_batch(endless, list(live), batch, quota)
         takes = {p: _ENDLESS - rows for p, rows in endless.items()}
-        # While nothing ends every batch takes the same, so whole runs of them go at once.
+        # While no partition ends, every batch takes the same rows. Subtract many batches at once.
         run = min(steps, *(left[p] // take for p, take in takes.items() if take))
         for p, take in takes.items():
             left[p] -= take * run

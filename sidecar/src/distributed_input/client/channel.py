@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from distributed_input.api.errors import ConfigError, UnavailableError
+from distributed_input.api.files import SOCKET_NAME
 from distributed_input.api.proto import trainer_pb2
 from distributed_input.client.ring import Batch, Ring
 from distributed_input.runtime import shared_files
 
-SOCKET_NAME = "sidecar.sock"
 _PACKET_BYTES = 1 << 18
 # Linux reports that the peer closed as POLLRDHUP. Other systems report POLLHUP only.
 _HANGUP = select.POLLHUP | getattr(select, "POLLRDHUP", 0)

@@ -8,6 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from distributed_input.api.environment import DIR_ENV, JOB_ENV
 from distributed_input.api.errors import ConfigError, PositionError
 from distributed_input.api.proto import trainer_pb2, types_pb2
 from distributed_input.assignment.jobs import check_name
@@ -18,8 +19,6 @@ from distributed_input.rows.elements import ElementSpec
 if TYPE_CHECKING:
     import tensorflow as tf
 
-JOB_ENV = "DISTRIBUTED_INPUT_JOB"
-FOLDER_ENV = "DISTRIBUTED_INPUT_DIR"
 DEFAULT_FOLDER = "/run/distributed-input"
 
 
@@ -40,7 +39,7 @@ def connect(name: str = "", *, job: str | None = None, timeout: float = 60.0) ->
         UnavailableError: no sidecar answered; the message explains how to start one.
         ConfigError: the sidecar serves no input of that name, or `job` is not a valid name.
     """
-    folder = Path(os.environ.get(FOLDER_ENV) or DEFAULT_FOLDER)
+    folder = Path(os.environ.get(DIR_ENV) or DEFAULT_FOLDER)
     job_name = os.environ.get(JOB_ENV, "") if job is None else job
     return Input(InputReader(folder, name, timeout, check_name(job_name)))
 

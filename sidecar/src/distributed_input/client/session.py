@@ -18,6 +18,7 @@ from distributed_input.api.errors import (
     UnavailableError,
     from_kind,
 )
+from distributed_input.api.files import DATASET_PREFIX
 from distributed_input.api.proto import trainer_pb2, types_pb2
 from distributed_input.api.protocol import PROTOCOL, check_protocol
 from distributed_input.client.channel import Channel, SidecarDisconnected
@@ -132,7 +133,7 @@ class SidecarSession:
         request = trainer_pb2.Open()
         request.CopyFrom(self._open_request)
         if self._dataset:
-            request.dataset_file = f"dataset-{uuid.uuid4().hex}"
+            request.dataset_file = f"{DATASET_PREFIX}{uuid.uuid4().hex}"
             self.channel.write_file(request.dataset_file, self._dataset)
         self.channel.send(open=request)
         deadline = self.answer_deadline()

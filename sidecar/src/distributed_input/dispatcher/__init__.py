@@ -1,6 +1,6 @@
-"""The dispatcher: who is there, which job runs, what is known of it, and traced datasets.
+"""The dispatcher: the registry of workers, consumers, jobs and traced datasets of one input.
 
-All of it is soft state: a dispatcher that restarts empty learns everything anew from the next
-heartbeats and registrations. No rows pass through it, and it needs no TensorFlow. `state` and
-what it is made of are pure (the time is passed in); `service` puts them on the wire.
+Its state is soft: after a restart without state, it collects everything again from heartbeats and
+registrations. No rows pass through it, and it needs no TensorFlow. `state` and the modules that it
+uses are pure, with the time as an argument. `service` connects them to the wire.
 """

@@ -1,7 +1,6 @@
-"""The time that counts for expiry: that in which this process ran.
+"""A clock for expiry that counts only the time in which this process ran.
 
-A dispatcher that was stopped or starved for a while has heard of nobody, and must not take
-that for everybody's death.
+A dispatcher that was stopped or starved has received no heartbeats, and must not expire everyone.
 """
 
 from __future__ import annotations
@@ -11,13 +10,13 @@ import time
 from collections.abc import Callable
 
 TICK_SECONDS = 0.5
-_LATE_SECONDS = 1.0  # so late was no accident of scheduling
+_LATE_SECONDS = 1.0  # a longer delay means that the process was stopped
 
 
 class RunningClock:
-    """Seconds since some start, without the time in which nobody asked for it.
+    """Seconds since an arbitrary start, without long gaps between calls of `now`.
 
-    Somebody has to ask at least every TICK_SECONDS.
+    Call `now` at least every TICK_SECONDS.
 
     Args:
         read: a monotonic clock, in seconds.
@@ -30,11 +29,11 @@ class RunningClock:
         self._lost = 0.0
 
     def now(self) -> float:
-        """The time in seconds; never goes back."""
+        """Return the time in seconds. It never decreases."""
         with self._lock:
-            read = self._read()
-            late = read - self._ticked - TICK_SECONDS
+            reading = self._read()
+            late = reading - self._ticked - TICK_SECONDS
             if late > _LATE_SECONDS:
                 self._lost += late
-            self._ticked = read
-            return read - self._lost
+            self._ticked = reading
+            return reading - self._lost

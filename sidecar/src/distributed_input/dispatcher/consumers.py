@@ -1,13 +1,13 @@
-"""The consumers of one job, by heartbeat, and who of two stands back. Pure.
+"""The consumers of one job, and the decision which of two conflicting consumers is fenced. Pure.
 
-A job has one run at a time, and a run has one number of consumers. So two live consumers of one
-job exclude each other where they have the same index, or where they name another count. The
-newer incarnation stays, the older is *fenced*: its heartbeats are answered with that, and it
-ends with an error. A run on another number of trainers hence takes over with its first
-heartbeat, and one trainer of a run that has a wrong count is told, with both counts.
+A job has one run at a time, and a run has one number of consumers. Two live consumers of a job
+therefore conflict if they have the same index or different counts. The newer incarnation stays.
+The older one is *fenced*: the response to its heartbeats reports it, and it ends with an error. So
+a run with another number of trainers takes over with its first heartbeat, and a trainer with a
+wrong count gets an error with both counts.
 
-Incarnations sort by age (they begin with the time). Only live consumers fence: an incarnation
-from a clock that ran ahead cannot keep its successors out once it is gone.
+Incarnations sort by age, because they start with the time. Only live consumers fence others: an
+incarnation from a fast clock cannot block its successors after it has ended.
 """
 
 from __future__ import annotations
@@ -16,62 +16,67 @@ from dataclasses import dataclass
 
 from distributed_input.api.errors import TerminalError
 from distributed_input.api.proto.dispatcher_pb2 import ConsumerHeartbeatRequest
-from distributed_input.dispatcher.limits import Limits
+from distributed_input.dispatcher.limits import DispatcherLimits
 from distributed_input.runtime.statuses import InvalidRequestError
 
 
 @dataclass
-class Consumer:
-    """A live consumer: its last heartbeat (without facts) and when it came."""
+class LiveConsumer:
+    """A live consumer: its last heartbeat (without facts), and its time."""
 
     last: ConsumerHeartbeatRequest
-    heard: float
+    received: float
 
 
-class Consumers:
+class ConsumerRegistry:
     """The live consumers of one job."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: DispatcherLimits) -> None:
         self._limits = limits
-        self._live: dict[str, Consumer] = {}  # by incarnation
-        self._done: set[int] = set()  # indices that finished or left, of the last run
-        self._count = 0  # of its consumers
+        self._live: dict[str, LiveConsumer] = {}  # by incarnation
+        self._done: set[int] = set()  # indices of the last run that finished or left
+        self._count = 0  # number of consumers of the last run
         self.losses = 0
-        """Consumers that fell silent before they had finished."""
+        """Number of consumers that expired before they finished."""
         self.fenced = 0
-        """Heartbeats answered with a fence."""
+        """Number of heartbeats of fenced consumers."""
 
     def beat(self, now: float, beat: ConsumerHeartbeatRequest) -> str | None:
-        """Note a heartbeat; the reason why its sender is fenced, or None: it holds its index.
+        """Record a heartbeat.
 
-        Raises InvalidRequestError naming the field, TerminalError where there are too many.
+        Returns:
+            Why the sender is fenced; None if it holds its index.
+
+        Raises:
+            InvalidRequestError: names the invalid field.
+            TerminalError: there are too many consumers.
         """
         check(beat)
         self.expire(now)
-        rivals = [c for c in self._live.values() if _exclude(c.last, beat)]
-        newest = max(rivals, key=lambda c: c.last.incarnation, default=None)
+        conflicting = [c for c in self._live.values() if _exclude(c.last, beat)]
+        newest = max(conflicting, key=lambda c: c.last.incarnation, default=None)
         if newest is not None and newest.last.incarnation > beat.incarnation:
             self.fenced += 1
             return _reason(newest.last, beat)
-        for rival in rivals:  # itself among them, if it lives
-            del self._live[rival.last.incarnation]
+        for other in conflicting:  # includes its own last heartbeat
+            del self._live[other.last.incarnation]
         if len(self._live) >= self._limits.consumers:
             raise TerminalError(f"job {beat.job}: more than {self._limits.consumers} consumers")
         self._note(beat, beat.finished)
         last = ConsumerHeartbeatRequest()
         last.CopyFrom(beat)
         last.ClearField("facts")
-        self._live[beat.incarnation] = Consumer(last, now)
+        self._live[beat.incarnation] = LiveConsumer(last, now)
         return None
 
     def release(self, incarnation: str) -> None:
-        """Forget a consumer that has left the job."""
+        """Remove a consumer that has left the job."""
         left = self._live.pop(incarnation, None)
         if left is not None:
             self._note(left.last, done=True)
 
     def renew(self) -> None:
-        """The job was registered (again): whoever was done with it may come again."""
+        """Clear the finished consumers, after a new registration of the job."""
         self._done.clear()
 
     @property
@@ -89,29 +94,29 @@ class Consumers:
             self._done.discard(beat.index)
 
     def expire(self, now: float) -> None:
-        """Drop those that have been silent for too long."""
+        """Remove consumers without a recent heartbeat."""
         oldest = now - self._limits.expiry
-        for incarnation in [key for key, c in self._live.items() if c.heard < oldest]:
+        for incarnation in [key for key, c in self._live.items() if c.received < oldest]:
             self.losses += not self._live.pop(incarnation).last.finished
 
-    def live(self, now: float) -> list[Consumer]:
-        """The live consumers, by index."""
+    def live(self, now: float) -> list[LiveConsumer]:
+        """Return the live consumers, by index."""
         self.expire(now)
         return sorted(self._live.values(), key=lambda c: c.last.index)
 
     def last_held(self, now: float) -> float | None:
-        """When a live consumer that has not finished was last heard; None where there is none."""
+        """Return the time of the last heartbeat of an unfinished live consumer, or None."""
         self.expire(now)
-        return max((c.heard for c in self._live.values() if not c.last.finished), default=None)
+        return max((c.received for c in self._live.values() if not c.last.finished), default=None)
 
     def epochs(self) -> tuple[int, int]:
-        """The lowest and the highest epoch of live consumers; (0, 0) where there are none."""
+        """Return the lowest and highest epoch of live consumers; (0, 0) if there are none."""
         epochs = [c.last.epoch for c in self._live.values()] or [0]
         return min(epochs), max(epochs)
 
 
 def check(beat: ConsumerHeartbeatRequest) -> None:
-    """Refuse a heartbeat with fields that cannot be: InvalidRequestError names the field."""
+    """Raise InvalidRequestError, which names the field, if a heartbeat is invalid."""
     if not 0 < len(beat.incarnation) <= 512:
         raise InvalidRequestError("incarnation: must have 1 to 512 characters")
     if not beat.index < beat.count:
@@ -128,10 +133,10 @@ def _reason(newer: ConsumerHeartbeatRequest, older: ConsumerHeartbeatRequest) ->
     holder = f"consumer {newer.index} of {newer.count} (incarnation {newer.incarnation})"
     if newer.count == older.count:
         return (
-            f"{holder} of job {older.job} started later with the same index; if both should run, "
-            "give each a consumer index of its own"
+            f"{holder} of job {older.job} started later with the same index. To run both, "
+            "set different consumer indices"
         )
     return (
-        f"{holder} of job {older.job} started later, with a count of {newer.count}, not "
-        f"{older.count}; if both are of one run, give both the same consumer count"
+        f"{holder} of job {older.job} started later with a count of {newer.count}, not "
+        f"{older.count}. If both belong to one run, set the same consumer count for both"
     )

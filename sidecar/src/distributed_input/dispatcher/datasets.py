@@ -1,6 +1,6 @@
-"""Traced datasets: blobs by the hash of their bytes, within a bound. Pure.
+"""Traced datasets: blobs by the hash of their bytes, within a size limit. Pure.
 
-Blobs stay in pieces, as they came: two copies of a gigabyte would be one too many.
+Blobs stay in pieces, because joining the pieces of a gigabyte would need a second gigabyte.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import hashlib
 import re
 from collections.abc import Collection
 
+from distributed_input.api import flags
 from distributed_input.api.errors import TerminalError
 from distributed_input.runtime.statuses import InvalidRequestError, NotFoundError
 
@@ -16,8 +17,8 @@ PIECE_BYTES = 1 << 20
 _ID = re.compile(r"[0-9a-f]{64}")
 
 
-class Datasets:
-    """The blobs, and room reserved for those on their way."""
+class DatasetStore:
+    """The stored blobs, and space reserved for uploads."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -27,35 +28,37 @@ class Datasets:
 
     @property
     def count(self) -> int:
-        """How many are kept."""
+        """Number of stored datasets."""
         return len(self._blobs)
 
     @property
     def size(self) -> int:
-        """Bytes of those kept and of those on their way."""
+        """Bytes of stored datasets and uploads."""
         return self._stored + self._reserved
 
     def has(self, dataset_id: str) -> bool:
-        """Whether a dataset is kept; it then counts as used now."""
+        """Return whether a dataset is stored, and mark it as most recently used."""
         blob = self._blobs.pop(dataset_id, None)
         if blob is not None:
             self._blobs[dataset_id] = blob
         return blob is not None
 
     def get(self, dataset_id: str) -> tuple[bytes, ...]:
-        """The pieces of a dataset. Raises NotFoundError."""
+        """Return the pieces of a dataset. Raise NotFoundError if it is not stored."""
         if not self.has(dataset_id):
             raise NotFoundError(
-                f"dataset {dataset_id[:64]} is not registered (yet): its trainer registers it "
-                "again when it learns that the dispatcher has restarted"
+                f"dataset {dataset_id[:64]} is not registered (yet): after a restart of the "
+                "dispatcher, its trainer registers it again"
             )
         return self._blobs[dataset_id]
 
     def reserve(self, size: int, in_use: Collection[str]) -> None:
-        """Make room for `size` bytes on their way.
+        """Reserve `size` bytes for an upload.
 
-        Drops datasets that are not `in_use`, the least recently used first. Raises TerminalError
-        where that does not make enough room.
+        Removes datasets that are not `in_use`, the least recently used first.
+
+        Raises:
+            TerminalError: the space is still not sufficient.
         """
         if self.size + size > self._limit:
             for dataset_id in [key for key in self._blobs if key not in in_use]:
@@ -64,19 +67,19 @@ class Datasets:
                     break
         if self.size + size > self._limit:
             raise TerminalError(
-                f"no room for the dataset: {self._stored} bytes are of datasets in use, "
-                f"{self._reserved + size} on their way, the limit is {self._limit} bytes "
-                "(--max-dataset-bytes). Capture less data in the dataset (read it from files), "
-                "or name an entry point"
+                f"no space for the dataset: datasets in use have {self._stored} bytes, uploads "
+                f"have {self._reserved + size}, and the limit is {self._limit} bytes "
+                f"({flags.MAX_DATASET_BYTES}). Capture less data in the dataset (read it from "
+                "files), or set spec.dataset.entryPoint"
             )
         self._reserved += size
 
     def unreserve(self, size: int) -> None:
-        """Give reserved room back."""
+        """Release reserved bytes."""
         self._reserved -= size
 
     def add(self, dataset_id: str, pieces: tuple[bytes, ...]) -> None:
-        """Keep a dataset, whose room is reserved and now given back."""
+        """Store a dataset, and release the bytes reserved for it."""
         size = sum(map(len, pieces))
         self.unreserve(size)
         if not self.has(dataset_id):
@@ -84,8 +87,8 @@ class Datasets:
             self._stored += size
 
 
-class Upload:
-    """One dataset on its way, checked against its id."""
+class DatasetUpload:
+    """One upload, which is verified against its id."""
 
     def __init__(self, dataset_id: str) -> None:
         check_id(dataset_id)
@@ -96,7 +99,7 @@ class Upload:
         self._piece = bytearray()
 
     def add(self, data: bytes) -> None:
-        """Append bytes, in chunks of any size: pieces are of PIECE_BYTES."""
+        """Append a chunk of any size. Pieces have PIECE_BYTES."""
         self.size += len(data)
         self._hash.update(data)
         self._piece += data
@@ -104,11 +107,11 @@ class Upload:
             self._cut()
 
     def finish(self) -> tuple[bytes, ...]:
-        """The pieces. Raises InvalidRequestError where they are not what the id says."""
+        """Return the pieces. Raise InvalidRequestError if they do not match the id."""
         if self._hash.hexdigest() != self.dataset_id:
             raise InvalidRequestError(
                 f"dataset_id: {self.dataset_id} is not the SHA-256 of the {self.size} bytes sent "
-                f"({self._hash.hexdigest()}): they were damaged on the way, or the id is wrong"
+                f"({self._hash.hexdigest()}): the data was damaged, or the id is wrong"
             )
         if self._piece:
             self._cut()
@@ -120,7 +123,7 @@ class Upload:
 
 
 def check_id(dataset_id: str) -> None:
-    """Refuse what is no id: InvalidRequestError."""
+    """Raise InvalidRequestError if the id is invalid."""
     if not _ID.fullmatch(dataset_id):
         raise InvalidRequestError(
             "dataset_id: must be a SHA-256 in 64 lower-case hexadecimal digits"

@@ -1,8 +1,8 @@
-"""What consumers reported of one job's partitions, merged. Pure.
+"""The facts that consumers report about one job's partitions, merged. Pure.
 
-Facts about an epoch never change, they only become more, so merging is a union: in any order,
-any number of times. A report that contradicts what is known is kept out as a whole and
-reported: the dataset is not a function of (seed, epoch, split), or two runs differ.
+Facts about an epoch never change, they only grow. So a merge is a union, and neither the order nor
+repetition of reports matters. A report that contradicts the known facts is rejected as a whole and
+counted: the dataset is not a function of (seed, epoch, split), or two runs differ.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from itertools import pairwise
 from distributed_input.api.proto.dispatcher_pb2 import PartitionFact
 from distributed_input.runtime.statuses import InvalidRequestError
 
-_MOST_ROWS = 1 << 62
+_MAX_ROWS = 1 << 62
 
 
 @dataclass
@@ -22,78 +22,81 @@ class _Partition:
     """One partition in one epoch.
 
     Attributes:
-        borders: split ordinal -> rows of the partition before that split.
-        rows_seen: it has at least these rows.
-        ended: `rows_seen` is all of them.
-        remade: rows made again, over all times.
-        told: the same as messages, once somebody asked.
+        borders: number of rows before a split, by split ordinal.
+        rows_seen: the partition has at least this many rows.
+        ended: `rows_seen` is the total.
+        remade: rows that were produced again, since the start.
+        messages: the same facts as messages, cached at the first request.
     """
 
     borders: dict[int, int] = field(default_factory=lambda: {0: 0})
     rows_seen: int = 0
     ended: bool = False
     remade: int = 0
-    told: list[PartitionFact] | None = None
+    messages: list[PartitionFact] | None = None
 
 
-class Facts:
-    """The facts of one job."""
+class FactStore:
+    """The merged facts of one job."""
 
-    def __init__(self, partitions: int, num_splits: int, most_epochs: int) -> None:
+    def __init__(self, partitions: int, num_splits: int, max_epochs: int) -> None:
         self._partitions = partitions
         self._num_splits = num_splits
-        self._most_epochs = most_epochs
+        self._max_epochs = max_epochs
         self._known: dict[int, dict[int, _Partition]] = {}  # epoch -> partition -> facts
         self.conflicts = 0
-        """Reports that contradicted what was known."""
+        """Number of reports that contradicted known facts."""
 
-    def learn(self, facts: Iterable[PartitionFact], first: int, last: int) -> list[str]:
-        """Merge a consumer's facts of the epochs `first` to `last`; others are left out.
+    def merge(self, facts: Iterable[PartitionFact], first: int, last: int) -> list[str]:
+        """Merge a consumer's facts about the epochs `first` to `last`. Ignore other epochs.
 
-        Returns what contradicted, for people. Raises InvalidRequestError naming the field, and
-        has then learnt nothing.
+        Returns:
+            Descriptions of contradictions.
+
+        Raises:
+            InvalidRequestError: names the field. Nothing was merged.
         """
-        wanted = [fact for fact in facts if first <= fact.epoch <= last]
-        for fact in wanted:
+        relevant = [fact for fact in facts if first <= fact.epoch <= last]
+        for fact in relevant:
             self._check(fact)
-        conflicts = [text for fact in wanted if (text := self._learn(fact)) is not None]
+        conflicts = [text for fact in relevant if (text := self._merge(fact)) is not None]
         self.conflicts += len(conflicts)
         return conflicts
 
     def forget(self, before: int) -> None:
-        """Drop epochs before `before`, and the oldest where there are too many."""
-        kept = sorted(epoch for epoch in self._known if epoch >= before)[-self._most_epochs :]
+        """Remove epochs before `before`, and the oldest epochs if there are too many."""
+        kept = sorted(epoch for epoch in self._known if epoch >= before)[-self._max_epochs :]
         if len(kept) < len(self._known):
             self._known = {epoch: self._known[epoch] for epoch in kept}
 
-    def known(self, first: int, wanted: Callable[[int], bool]) -> list[PartitionFact]:
-        """The facts of epochs from `first` on, of the partitions that are `wanted`.
+    def known(self, first: int, selected: Callable[[int], bool]) -> list[PartitionFact]:
+        """Return the facts of epochs from `first` on, of the partitions that are `selected`.
 
-        A partition of which only some stretches of splits are known gives a fact for each.
+        If only some ranges of splits are known, a partition has one fact per range.
         """
         return [
             fact
             for epoch in sorted(self._known)
             if epoch >= first
             for partition, known in self._known[epoch].items()
-            if wanted(partition)
-            for fact in _told(known, partition, epoch)
+            if selected(partition)
+            for fact in _to_messages(known, partition, epoch)
         ]
 
     def _check(self, fact: PartitionFact) -> None:
         if fact.partition >= self._partitions:
             raise InvalidRequestError(
-                f"facts.partition: {fact.partition}, but the job has {self._partitions}"
+                f"facts.partition: {fact.partition}, but the job has {self._partitions} partitions"
             )
         if fact.first_ordinal + len(fact.split_rows) > self._num_splits:
             raise InvalidRequestError(
-                f"facts.split_rows: {fact.first_ordinal} + {len(fact.split_rows)} splits of a "
-                f"partition, but the job has {self._num_splits}"
+                f"facts.split_rows: {fact.first_ordinal} + {len(fact.split_rows)} splits in a "
+                f"partition, but the job has {self._num_splits} splits"
             )
-        if fact.first_rows + sum(fact.split_rows) > _MOST_ROWS or fact.rows_seen > _MOST_ROWS:
+        if fact.first_rows + sum(fact.split_rows) > _MAX_ROWS or fact.rows_seen > _MAX_ROWS:
             raise InvalidRequestError("facts: a partition has at most 2**62 rows")
 
-    def _learn(self, fact: PartitionFact) -> str | None:
+    def _merge(self, fact: PartitionFact) -> str | None:
         partitions = self._known.setdefault(fact.epoch, {})
         known = partitions.setdefault(fact.partition, _Partition())
         borders = _borders(fact)
@@ -104,18 +107,18 @@ class Facts:
         if any(known.borders.get(ordinal, rows) != rows for ordinal, rows in borders.items()):
             problem = "a split has another length"
         elif any(merged[a] > merged[b] for a, b in pairwise(sorted(merged))):
-            problem = "splits begin in another order"
+            problem = "splits start in another order"
         elif any(total != rows_seen for total in totals):
             problem = "it has another number of rows"
         else:
             ended = known.ended or fact.ended
             found = _Partition(merged, rows_seen, ended, max(known.remade, fact.remade))
-            if found != replace(known, told=None):
+            if found != replace(known, messages=None):
                 partitions[fact.partition] = found
             return None
         return (
             f"epoch {fact.epoch}, partition {fact.partition}: {problem} than an earlier report "
-            "said: the dataset does not give the same rows each time"
+            "stated: the dataset does not produce the same rows each time"
         )
 
 
@@ -128,9 +131,9 @@ def _borders(fact: PartitionFact) -> dict[int, int]:
     return borders
 
 
-def _told(known: _Partition, partition: int, epoch: int) -> list[PartitionFact]:
-    if known.told is None:
-        known.told = [
+def _to_messages(known: _Partition, partition: int, epoch: int) -> list[PartitionFact]:
+    if known.messages is None:
+        known.messages = [
             PartitionFact(
                 partition=partition,
                 epoch=epoch,
@@ -143,11 +146,11 @@ def _told(known: _Partition, partition: int, epoch: int) -> list[PartitionFact]:
             )
             for run in _runs(sorted(known.borders))
         ]
-    return known.told
+    return known.messages
 
 
 def _runs(ordinals: list[int]) -> list[list[int]]:
-    """Ascending numbers, cut wherever one is left out."""
+    """Split ascending numbers into runs of consecutive numbers."""
     runs = [[ordinals[0]]]
     for before, ordinal in pairwise(ordinals):
         if ordinal != before + 1:

@@ -1,10 +1,11 @@
-"""The registry of jobs: the first registration of a name wins while the job is in use. Pure.
+"""The registry of jobs. While a job is in use, its first registration holds the name. Pure.
 
-A job is in use while a consumer that has not finished reports, and shortly after a registration,
-unless all of its consumers have come and finished meanwhile.
-One that nobody uses is hidden from those who look for it (they wait for the next registration,
-rather than join a run that is over) and may be replaced; registered again unchanged, it
-continues with all that is known of it.
+A job is in use while an unfinished consumer sends heartbeats. It is also in use for a short time
+after a registration, unless all its consumers have finished since.
+
+Requests for a job that is not in use fail, so that trainers wait for the next registration and do
+not join a run that is over. Another job may replace it. If the same job is registered again, it
+keeps its facts.
 """
 
 from __future__ import annotations
@@ -14,47 +15,48 @@ from typing import Any
 
 from distributed_input.api.errors import JobConflictError, RetryableError, TerminalError
 from distributed_input.api.proto.types_pb2 import Job
-from distributed_input.dispatcher.consumers import Consumers
-from distributed_input.dispatcher.facts import Facts
-from distributed_input.dispatcher.limits import Limits
+from distributed_input.dispatcher.consumers import ConsumerRegistry
+from distributed_input.dispatcher.facts import FactStore
+from distributed_input.dispatcher.limits import DispatcherLimits
 from distributed_input.runtime.statuses import InvalidRequestError, NotFoundError
 
 _INFORMATIVE = frozenset({"warnings"})
-_SHOWN_CHARACTERS = 80
+_MAX_CHARACTERS = 80
 
 
 @dataclass
-class Entry:
+class JobEntry:
     """A registered job.
 
     Attributes:
-        used: when it was last registered or a consumer reported.
-        registered: when it was last registered.
-        challenged: when another job under its name was first refused, and last.
+        registered: time of the last registration.
+        used: time of the last registration or heartbeat of a consumer.
+        challenged: times of the first and last rejection of another job with its name.
     """
 
     job: Job
-    consumers: Consumers
-    facts: Facts
+    consumers: ConsumerRegistry
+    facts: FactStore
     registered: float
     used: float
     challenged: tuple[float, float] | None = None
 
 
-class Jobs:
+class JobRegistry:
     """All registered jobs, by name."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: DispatcherLimits) -> None:
         self._limits = limits
-        self._entries: dict[str, Entry] = {}
+        self._entries: dict[str, JobEntry] = {}
 
     def register(self, now: float, job: Job) -> Job:
-        """Register `job`; the registered one, which differs in its warnings at most.
+        """Register `job`; return the registered job, which may differ only in its warnings.
 
         Raises:
-            InvalidRequestError: a field is missing.
-            JobConflictError: consumers use another job of this name: names the fields that differ.
-            RetryableError: the same, but those consumers may be gone, which shows within seconds.
+            InvalidRequestError: a field is missing; names it.
+            JobConflictError: consumers use another job of this name; names the different fields.
+            RetryableError: the same, but those consumers may have ended. This is known within
+                seconds.
             TerminalError: too many jobs are in use.
         """
         _check(job)
@@ -68,15 +70,15 @@ class Jobs:
             if self.in_use(now, entry):
                 self._refuse(now, entry, differing)
         else:
-            self._make_room(now)
+            self._remove_idle(now)
         kept = Job()
         kept.CopyFrom(job)
-        facts = Facts(job.partitions, job.num_splits, self._limits.fact_epochs)
-        self._entries[job.name] = Entry(kept, Consumers(self._limits), facts, now, now)
+        facts = FactStore(job.partitions, job.num_splits, self._limits.fact_epochs)
+        self._entries[job.name] = JobEntry(kept, ConsumerRegistry(self._limits), facts, now, now)
         return kept
 
     def get(self, now: float, name: str) -> Job:
-        """The job in use under `name`. Raises NotFoundError."""
+        """Return the job in use under `name`. Raise NotFoundError if there is none."""
         entry = self._entries.get(name)
         if entry is None or not self.in_use(now, entry):
             used = sorted(key for key, one in self._entries.items() if self.in_use(now, one))
@@ -85,67 +87,67 @@ class Jobs:
             )
         return entry.job
 
-    def entry(self, name: str) -> Entry | None:
-        """The entry under `name`, in use or not."""
+    def entry(self, name: str) -> JobEntry | None:
+        """Return the entry under `name`, in use or not."""
         return self._entries.get(name)
 
-    def entries(self) -> list[Entry]:
-        """All entries, in use or not."""
+    def entries(self) -> list[JobEntry]:
+        """Return all entries, in use or not."""
         return list(self._entries.values())
 
-    def in_use(self, now: float, entry: Entry) -> bool:
-        """Whether the job is held by a consumer, or was registered a moment ago."""
+    def in_use(self, now: float, entry: JobEntry) -> bool:
+        """Return whether a consumer holds the job, or it was registered recently."""
         if entry.consumers.last_held(now) is not None:
             return True
         return now - entry.registered < self._limits.hold and not entry.consumers.over
 
     def forget(self, now: float) -> None:
-        """Drop jobs that nobody has used for long."""
+        """Remove jobs that have not been used for a long time."""
         for name, entry in list(self._entries.items()):
             if now - entry.used > self._limits.forget and not self.in_use(now, entry):
                 del self._entries[name]
 
-    def _refuse(self, now: float, entry: Entry, differing: list[str]) -> None:
-        """Raise: for good once consumers were heard well after the first attempt."""
+    def _refuse(self, now: float, entry: JobEntry, differing: list[str]) -> None:
+        """Raise a terminal error if consumers sent heartbeats well after the first attempt."""
         first, last = entry.challenged or (now, now)
         if now - last > self._limits.hold:
             first = now
         entry.challenged = (first, now)
         held = entry.consumers.last_held(now)
         text = (
-            f"job {entry.job.name} is registered already and differs in: {'; '.join(differing)}. "
-            "All trainers of a job must bring the same dataset and settings; to change them, end "
-            "the trainers that run, or use another name"
+            f"job {entry.job.name} is already registered and differs in: {'; '.join(differing)}. "
+            "All trainers of a job must have the same dataset and settings. To change them, stop "
+            "the running trainers, or use another name"
         )
         if held is not None and held > first + 2 * self._limits.heartbeat:
             raise JobConflictError(text)
-        raise RetryableError(f"{text}. (Waiting for those trainers to go)")
+        raise RetryableError(f"{text}. (Waiting for the running trainers to end)")
 
-    def _make_room(self, now: float) -> None:
+    def _remove_idle(self, now: float) -> None:
         if len(self._entries) < self._limits.jobs:
             return
         idle = [entry for entry in self._entries.values() if not self.in_use(now, entry)]
         if not idle:
-            raise TerminalError(f"more than {self._limits.jobs} jobs are in use: end some")
+            raise TerminalError(f"more than {self._limits.jobs} jobs are in use: stop some of them")
         del self._entries[min(idle, key=lambda entry: entry.used).job.name]
 
 
 def differences(registered: Job, other: Job) -> list[str]:
-    """The fields in which two jobs differ, as "name: old -> new"; [] where they are the same."""
+    """Return the fields in which two jobs differ, as "name: old -> new"."""
     return [
-        f"{field.name}: {_shown(registered, field)} -> {_shown(other, field)}"
+        f"{field.name}: {_field_text(registered, field)} -> {_field_text(other, field)}"
         for field in Job.DESCRIPTOR.fields
         if field.name not in _INFORMATIVE
         and getattr(registered, field.name) != getattr(other, field.name)
     ]
 
 
-def _shown(job: Job, field: Any) -> str:
+def _field_text(job: Job, field: Any) -> str:
     value = getattr(job, field.name)
     if field.enum_type is not None and value in field.enum_type.values_by_number:
         return str(field.enum_type.values_by_number[value].name)
     text = " ".join(str(value).split()) or "(empty)"
-    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}..."
+    return text if len(text) <= _MAX_CHARACTERS else f"{text[:_MAX_CHARACTERS]}..."
 
 
 def _check(job: Job) -> None:

@@ -1,4 +1,4 @@
-"""What the dispatcher bounds, so that no client can make it grow without end."""
+"""Limits of the dispatcher, which bound its memory whatever its clients send."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ GIB = 1 << 30
 
 
 @dataclass(frozen=True)
-class Limits:
+class DispatcherLimits:
     """Times in seconds, sizes in bytes.
 
     Attributes:
-        heartbeat: how often workers and consumers are told to report.
-        expiry: silent for so long, a worker or consumer counts as gone. Five lost heartbeats: a
-            process that is short of CPU for a moment stays, and a dead worker stops being offered
-            before many streams have tried it. (Broken streams are noticed by their own sidecars.)
-        hold: a job just registered is kept for so long without a consumer's heartbeat.
-        forget: a job that nobody uses, and what is known of it, is dropped after so long.
-        dataset_bytes: of all traced datasets together.
-        workers, consumers, jobs: at once; consumers of one job.
-        fact_epochs: epochs of one job of which facts are kept.
+        heartbeat: interval of the heartbeats of workers and consumers.
+        expiry: a worker or consumer without a heartbeat for this long has ended. Five lost
+            heartbeats: a process that briefly lacks CPU stays, and an ended worker is removed
+            before many streams have tried it. (The sidecars detect failed streams themselves.)
+        hold: a new job is in use for this long without a heartbeat of a consumer.
+        forget: a job and its facts are removed after this time without use.
+        dataset_bytes: total size of all traced datasets.
+        workers, consumers, jobs: maximum numbers; of consumers, per job.
+        fact_epochs: number of epochs per job for which facts are kept.
     """
 
     heartbeat: float = 1.0

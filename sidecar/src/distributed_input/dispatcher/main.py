@@ -1,4 +1,4 @@
-"""The dispatcher's process: serve until SIGTERM."""
+"""The dispatcher's process, which serves until SIGTERM."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ import os
 import uuid
 from collections.abc import Sequence
 
+from distributed_input.api import flags
 from distributed_input.api.errors import ConfigError
 from distributed_input.dispatcher.clock import TICK_SECONDS, RunningClock
-from distributed_input.dispatcher.limits import Limits
+from distributed_input.dispatcher.limits import DispatcherLimits
 from distributed_input.dispatcher.service import DESCRIPTOR, THREADS, DispatcherService
-from distributed_input.dispatcher.state import State
+from distributed_input.dispatcher.state import DispatcherState
 from distributed_input.runtime import args as common
 from distributed_input.runtime import logs, ready, shutdown
 from distributed_input.runtime.credentials import Credentials
@@ -19,42 +20,50 @@ from distributed_input.runtime.exposition import Exposition
 from distributed_input.runtime.serving import make_server
 from distributed_input.runtime.stubs import service_handler
 
-_MESSAGE_BYTES = 16 << 20  # the largest is a chunk of 1 MiB, or a job with a wide row spec
+_MESSAGE_BYTES = 16 << 20  # a chunk has 1 MiB; a job with many columns may be larger
 _log = logs.get("dispatcher.main")
 
 
 def _parser() -> argparse.ArgumentParser:
-    defaults = Limits()
-    made = common.parser("dispatcher", "Knows the workers, jobs and datasets of one input.")
-    common.add_listen(made)
-    made.add_argument(
-        "--heartbeat-seconds",
+    defaults = DispatcherLimits()
+    parser = common.parser(
+        "dispatcher", "Start a dispatcher: the registry of an input's workers, trainers and jobs."
+    )
+    common.add_listen(parser)
+    parser.add_argument(
+        flags.HEARTBEAT_SECONDS,
         type=common.positive_seconds,
         default=defaults.heartbeat,
-        help=f"how often the others report (default: {defaults.heartbeat:g})",
+        metavar="SECONDS",
+        help="interval of the heartbeats of workers and sidecars "
+        f"(default: {defaults.heartbeat:g})",
     )
-    made.add_argument(
-        "--expiry-seconds",
+    parser.add_argument(
+        flags.EXPIRY_SECONDS,
         type=common.positive_seconds,
         default=defaults.expiry,
-        help=f"silent for so long, a worker or consumer is gone (default: {defaults.expiry:g})",
+        metavar="SECONDS",
+        help="time without a heartbeat after which a worker or trainer is removed "
+        f"(default: {defaults.expiry:g})",
     )
-    made.add_argument(
-        "--max-dataset-bytes",
+    parser.add_argument(
+        flags.MAX_DATASET_BYTES,
         type=int,
         default=defaults.dataset_bytes,
-        help=f"of all traced datasets together (default: {defaults.dataset_bytes})",
+        metavar="BYTES",
+        help=f"maximum total size of all traced datasets (default: {defaults.dataset_bytes})",
     )
-    return made
+    return parser
 
 
-def _limits(args: argparse.Namespace) -> Limits:
+def _limits(args: argparse.Namespace) -> DispatcherLimits:
     if args.expiry_seconds < 2 * args.heartbeat_seconds:
         raise ConfigError(
             f"--expiry-seconds {args.expiry_seconds:g} is below twice --heartbeat-seconds "
-            f"{args.heartbeat_seconds:g}: one late heartbeat would count as a death"
+            f"{args.heartbeat_seconds:g}: one late heartbeat would remove a process. "
+            "Increase --expiry-seconds"
         )
-    return Limits(
+    return DispatcherLimits(
         heartbeat=args.heartbeat_seconds,
         expiry=args.expiry_seconds,
         hold=2 * args.expiry_seconds,
@@ -70,7 +79,7 @@ def _body(argv: Sequence[str] | None) -> int:
     stopping.install()
     limits = _limits(args)
     clock = RunningClock()
-    state = State(uuid.uuid4().hex, clock.now(), limits)
+    state = DispatcherState(uuid.uuid4().hex, clock.now(), limits)
     service = DispatcherService(state, clock)
     server = make_server(
         [service_handler(DESCRIPTOR, service)],
@@ -93,5 +102,5 @@ def _body(argv: Sequence[str] | None) -> int:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a dispatcher until SIGTERM; the exit status."""
+    """Run a dispatcher until SIGTERM; return the exit status."""
     return common.exit_code("dispatcher", _body, argv)

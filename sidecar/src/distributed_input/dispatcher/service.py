@@ -1,4 +1,4 @@
-"""proto/dispatcher.proto on the wire: `State` behind one lock, datasets in chunks."""
+"""The gRPC service of proto/dispatcher.proto: `DispatcherState` behind one lock."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ from distributed_input.api.errors import UnavailableError
 from distributed_input.api.proto import dispatcher_pb2 as wire
 from distributed_input.dispatcher import datasets
 from distributed_input.dispatcher.clock import RunningClock
-from distributed_input.dispatcher.state import State
+from distributed_input.dispatcher.state import DispatcherState
 from distributed_input.runtime import logs, metrics
 from distributed_input.runtime.statuses import InvalidRequestError
 
 DESCRIPTOR = wire.DESCRIPTOR.services_by_name["Dispatcher"]
 THREADS = 96
-_TRANSFERS = 64  # at once; the other threads are for heartbeats
+_TRANSFERS = 64  # at the same time; the other threads serve heartbeats
 _TRANSFER_SECONDS = 600.0
 _log = logs.get("dispatcher.service")
 
 
 class DispatcherService:
-    """Serves proto/dispatcher.proto. What it raises reaches the caller (see `stubs`)."""
+    """Serves proto/dispatcher.proto. Callers get its exceptions as statuses (see `stubs`)."""
 
-    def __init__(self, state: State, clock: RunningClock) -> None:
+    def __init__(self, state: DispatcherState, clock: RunningClock) -> None:
         self._state = state
         self._clock = clock
         self._lock = threading.Lock()
         self._transfers = threading.BoundedSemaphore(_TRANSFERS)
 
-    # RPCs: the names are the proto's.
+    # RPCs, with the names in the proto.
 
     def WorkerHeartbeat(  # noqa: N802
         self, request: wire.WorkerHeartbeatRequest, _context: Any
@@ -47,10 +47,12 @@ class DispatcherService:
         with self._lock:
             answer = self._state.consumer_beat(self._clock.now(), request)
         for conflict in answer.conflicts:
-            _log.warning("facts contradict", job=request.job, index=request.index, what=conflict)
+            _log.warning(
+                "contradicting facts", job=request.job, index=request.index, conflict=conflict
+            )
         if answer.response.fenced:
             _log.warning(
-                "consumer fenced off",
+                "consumer fenced",
                 job=request.job,
                 index=request.index,
                 incarnation=request.incarnation,
@@ -80,8 +82,10 @@ class DispatcherService:
         with self._transfer(context):
             first = next(chunks, None)
             if first is None:
-                raise InvalidRequestError("a dataset has at least one chunk, which names its id")
-            upload = datasets.Upload(first.dataset_id)
+                raise InvalidRequestError(
+                    "dataset: the request has no chunk; the first chunk must have the id"
+                )
+            upload = datasets.DatasetUpload(first.dataset_id)
             if self._has(upload.dataset_id):
                 return wire.PutDatasetResponse()  # before the rest is sent
             self._receive(upload, first, chunks)
@@ -99,15 +103,15 @@ class DispatcherService:
                 name = "" if number else request.dataset_id
                 yield wire.DatasetChunk(dataset_id=name, data=piece)
 
-    # For the process.
+    # Called by the process.
 
     def expire(self) -> None:
-        """Drop what is over, and keep the clock going: to be called every TICK_SECONDS."""
+        """Remove expired entries. Call it every TICK_SECONDS, which keeps the clock running."""
         with self._lock:
             self._state.expire(self._clock.now())
 
     def samples(self) -> list[metrics.Sample]:
-        """The metrics."""
+        """Return the metrics."""
         with self._lock:
             return list(self._state.samples(self._clock.now()))
 
@@ -115,9 +119,9 @@ class DispatcherService:
 
     @contextmanager
     def _transfer(self, context: grpc.ServicerContext) -> Iterator[None]:
-        """Few enough at once to leave threads for heartbeats, and none for ever."""
+        """Limit the number and the time of transfers, so that threads remain for heartbeats."""
         if not self._transfers.acquire(blocking=False):
-            raise UnavailableError(f"{_TRANSFERS} datasets are being transferred: try again")
+            raise UnavailableError(f"{_TRANSFERS} datasets are being transferred: retry later")
         timer = threading.Timer(_TRANSFER_SECONDS, context.cancel)
         timer.daemon = True
         timer.start()
@@ -132,7 +136,10 @@ class DispatcherService:
             return self._state.datasets.has(dataset_id)
 
     def _receive(
-        self, upload: datasets.Upload, chunk: wire.DatasetChunk, rest: Iterator[wire.DatasetChunk]
+        self,
+        upload: datasets.DatasetUpload,
+        chunk: wire.DatasetChunk,
+        rest: Iterator[wire.DatasetChunk],
     ) -> None:
         reserved = 0
         try:

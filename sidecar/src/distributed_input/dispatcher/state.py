@@ -1,4 +1,4 @@
-"""All that the dispatcher knows. Pure: the time is passed in; not thread-safe: see `service`."""
+"""The dispatcher's state. Pure, with the time as an argument. Not thread-safe, see `service`."""
 
 from __future__ import annotations
 
@@ -16,51 +16,51 @@ from distributed_input.api.proto.dispatcher_pb2 import (
     WorkerHeartbeatResponse,
 )
 from distributed_input.dispatcher import consumers
-from distributed_input.dispatcher.datasets import Datasets
-from distributed_input.dispatcher.jobs import Entry, Jobs
-from distributed_input.dispatcher.limits import Limits
-from distributed_input.dispatcher.workers import Workers
+from distributed_input.dispatcher.datasets import DatasetStore
+from distributed_input.dispatcher.jobs import JobEntry, JobRegistry
+from distributed_input.dispatcher.limits import DispatcherLimits
+from distributed_input.dispatcher.workers import WorkerRegistry
 from distributed_input.runtime import metrics
 
 
 @dataclass(frozen=True)
-class Answer:
-    """What a consumer is told, and what people should be told."""
+class ConsumerAnswer:
+    """The response to a consumer, and contradictions to log."""
 
     response: ConsumerHeartbeatResponse
     conflicts: list[str]
 
 
-class State:
+class DispatcherState:
     """Workers, jobs with their consumers and facts, and datasets. Times in seconds.
 
     Args:
-        dispatcher_id: unique to this life.
+        dispatcher_id: unique to this start of the dispatcher.
         started: the time now.
-        limits: see there.
+        limits: limits of the registries.
     """
 
-    def __init__(self, dispatcher_id: str, started: float, limits: Limits) -> None:
+    def __init__(self, dispatcher_id: str, started: float, limits: DispatcherLimits) -> None:
         self.dispatcher_id = dispatcher_id
         self.limits = limits
-        self.workers = Workers(limits)
-        self.jobs = Jobs(limits)
-        self.datasets = Datasets(limits.dataset_bytes)
+        self.workers = WorkerRegistry(limits)
+        self.jobs = JobRegistry(limits)
+        self.datasets = DatasetStore(limits.dataset_bytes)
         self._started = started
-        self._joined: dict[str, str] = {}  # incarnation -> job, of those that hold an index
+        self._joined: dict[str, str] = {}  # job by incarnation, of consumers that hold an index
 
     def worker_beat(self, now: float, beat: WorkerHeartbeatRequest) -> WorkerHeartbeatResponse:
-        """Note a worker. Raises as `Workers.beat`, and ProtocolError."""
+        """Record a worker's heartbeat. Raise ProtocolError, or as `WorkerRegistry.beat`."""
         protocol.check_protocol(beat.protocol, f"worker {beat.worker_id} at {beat.address}")
         self.workers.beat(now, beat)
         return WorkerHeartbeatResponse(
             dispatcher_id=self.dispatcher_id, interval_seconds=self.limits.heartbeat
         )
 
-    def consumer_beat(self, now: float, beat: ConsumerHeartbeatRequest) -> Answer:
-        """Note a consumer, or only tell it of the workers where it names no job yet.
+    def consumer_beat(self, now: float, beat: ConsumerHeartbeatRequest) -> ConsumerAnswer:
+        """Record a consumer's heartbeat. Without a job, the response only has the workers.
 
-        Raises as `Consumers.beat` and `Facts.learn`, and ProtocolError.
+        Raises ProtocolError, or as `ConsumerRegistry.beat` and `FactStore.merge`.
         """
         who = f"the sidecar of consumer {beat.index} of job {beat.job}"
         protocol.check_protocol(beat.protocol, who)
@@ -74,11 +74,11 @@ class State:
         entry = self.jobs.entry(beat.job)
         if entry is None:
             response.job_unknown = bool(beat.job)
-            return Answer(response, [])
-        return Answer(response, self._join(now, entry, beat, response))
+            return ConsumerAnswer(response, [])
+        return ConsumerAnswer(response, self._join(now, entry, beat, response))
 
     def status(self, now: float) -> StatusResponse:
-        """Everyone that is alive, and the jobs in use."""
+        """Return the live workers and consumers, and the jobs in use."""
         response = StatusResponse(
             dispatcher_id=self.dispatcher_id,
             uptime_seconds=now - self._started,
@@ -89,25 +89,25 @@ class State:
             if live or self.jobs.in_use(now, entry):
                 response.jobs.append(entry.job)
             response.consumers.extend(
-                ConsumerInfo(last=consumer.last, age_seconds=now - consumer.heard)
+                ConsumerInfo(last=consumer.last, age_seconds=now - consumer.received)
                 for consumer in live
             )
         return response
 
     def datasets_in_use(self, now: float) -> set[str]:
-        """The ids of the datasets of jobs in use."""
+        """Return the ids of the datasets of jobs in use."""
         entries = self.jobs.entries()
         return {entry.job.dataset_id for entry in entries if self.jobs.in_use(now, entry)}
 
     def expire(self, now: float) -> None:
-        """Drop what has been silent or unused for too long; to be called now and then."""
+        """Remove expired workers and consumers, and unused jobs. Call it periodically."""
         self.workers.expire(now)
         self.jobs.forget(now)
         live = {c.last.incarnation for e in self.jobs.entries() for c in e.consumers.live(now)}
         self._joined = {key: job for key, job in self._joined.items() if key in live}
 
     def samples(self, now: float) -> Iterator[metrics.Sample]:
-        """The metrics."""
+        """Yield the metrics."""
         live = self.workers.live(now)
         draining = sum(worker.draining for worker in live)
         for state, count in (("serving", len(live) - draining), ("draining", draining)):
@@ -132,7 +132,7 @@ class State:
     def _join(
         self,
         now: float,
-        entry: Entry,
+        entry: JobEntry,
         beat: ConsumerHeartbeatRequest,
         response: ConsumerHeartbeatResponse,
     ) -> list[str]:
@@ -143,17 +143,17 @@ class State:
         self._joined[beat.incarnation] = beat.job
         entry.used = now
         if entry.job.mode == types_pb2.PARALLEL_EPOCHS:
-            return []  # each consumer has an order of its own: nothing to share
+            return []  # each consumer has its own order, so there are no shared facts
         lowest, highest = entry.consumers.epochs()
         oldest = lowest - 1  # a consumer may still be at the end of the epoch before
-        conflicts = entry.facts.learn(beat.facts, oldest, highest + 1)
+        conflicts = entry.facts.merge(beat.facts, oldest, highest + 1)
         entry.facts.forget(oldest)
         others = entry.facts.known(beat.epoch - 1, lambda p: p % beat.count != beat.index)
         response.facts.extend(others)
         return conflicts
 
 
-def _job_samples(now: float, entry: Entry) -> Iterator[metrics.Sample]:
+def _job_samples(now: float, entry: JobEntry) -> Iterator[metrics.Sample]:
     name = entry.job.name
     yield metrics.sample(metrics.DISPATCHER_CONSUMERS, len(entry.consumers.live(now)), job=name)
     yield metrics.sample(metrics.DISPATCHER_CONSUMER_LOSSES, entry.consumers.losses, job=name)

@@ -1,4 +1,4 @@
-"""Membership of workers, by heartbeat. Pure: the time is passed in, in seconds."""
+"""The registry of live workers, by heartbeat. Pure, with the time in seconds as an argument."""
 
 from __future__ import annotations
 
@@ -6,37 +6,37 @@ from dataclasses import dataclass
 
 from distributed_input.api.errors import TerminalError
 from distributed_input.api.proto.dispatcher_pb2 import WorkerHeartbeatRequest, WorkerInfo
-from distributed_input.dispatcher.limits import Limits
+from distributed_input.dispatcher.limits import DispatcherLimits
 from distributed_input.runtime.statuses import InvalidRequestError
 
 
 @dataclass
 class _Worker:
     info: WorkerInfo
-    heard: float
+    received: float
 
 
-class Workers:
-    """The workers that are alive.
+class WorkerRegistry:
+    """The live workers.
 
-    Of two at one address the one that came later is the one that serves there: the other is its
-    earlier life, or advertises an address that is not its own. It is refused for as long as the
-    later one lives.
+    If two workers have the same address, the one that started later serves there. The other is its
+    earlier start, or advertises a wrong address. It is rejected while the later one is alive.
     """
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: DispatcherLimits) -> None:
         self._limits = limits
         self._workers: dict[str, _Worker] = {}
-        self._at: dict[str, str] = {}  # address -> id of the worker that serves there
-        self._superseded: dict[str, float] = {}  # id -> when last heard
+        self._at: dict[str, str] = {}  # worker id by address
+        self._superseded: dict[str, float] = {}  # time of the last heartbeat by id
         self.losses = 0
-        """Workers that fell silent without draining."""
+        """Number of workers that expired without draining."""
 
     def beat(self, now: float, beat: WorkerHeartbeatRequest) -> None:
-        """Note a worker's heartbeat.
+        """Record a worker's heartbeat.
 
-        Raises InvalidRequestError naming the field, TerminalError where a later worker serves at
-        its address or there are too many workers.
+        Raises:
+            InvalidRequestError: names the invalid field.
+            TerminalError: a later worker serves at its address, or there are too many workers.
         """
         _check(beat)
         self.expire(now)
@@ -45,7 +45,7 @@ class Workers:
             self._superseded[beat.worker_id] = now
             raise TerminalError(
                 f"worker {beat.worker_id}: another worker, {holder}, started later and serves at "
-                f"{beat.address}: give each worker an --advertise of its own"
+                f"{beat.address}: set a different --advertise for each worker"
             )
         self._superseded.pop(beat.worker_id, None)
         known = self._workers.get(beat.worker_id)
@@ -60,23 +60,23 @@ class Workers:
         self._workers[beat.worker_id] = _Worker(_info(beat), now)
 
     def expire(self, now: float) -> None:
-        """Drop those that have been silent for too long."""
+        """Remove workers without a recent heartbeat."""
         oldest = now - self._limits.expiry
-        for worker_id in [key for key, worker in self._workers.items() if worker.heard < oldest]:
+        for worker_id in [key for key, worker in self._workers.items() if worker.received < oldest]:
             gone = self._workers.pop(worker_id).info
             self._at.pop(gone.address, None)
             self.losses += not gone.draining
-        for worker_id in [key for key, heard in self._superseded.items() if heard < oldest]:
+        for worker_id in [key for key, received in self._superseded.items() if received < oldest]:
             del self._superseded[worker_id]
 
     def live(self, now: float) -> list[WorkerInfo]:
-        """The workers that are alive, by id; those draining too."""
+        """Return the live workers, by id, including those that drain."""
         self.expire(now)
         return [self._workers[worker_id].info for worker_id in sorted(self._workers)]
 
     def oldest_heartbeat(self, now: float) -> float:
-        """Age in seconds of the oldest heartbeat of those alive, 0 where there are none."""
-        return max((now - worker.heard for worker in self._workers.values()), default=0.0)
+        """Return the age in seconds of the oldest heartbeat of live workers; 0 without workers."""
+        return max((now - worker.received for worker in self._workers.values()), default=0.0)
 
 
 def _check(beat: WorkerHeartbeatRequest) -> None:

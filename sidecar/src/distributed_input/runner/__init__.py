@@ -1,7 +1,11 @@
-"""`distributed-input run`: the whole of a DistributedInput as one process tree on one machine.
+"""`distributed-input run`: all processes of a DistributedInput as one process tree.
 
-A runner starts the same processes that the cluster runs, and supervises them as a kubelet
-would. It holds no state of the data plane and is not part of it: everything it knows it
-reads from ready files, exit statuses and the dispatchers' Status call. Modules that only
-compute (policy, plan, stats, display, report) know no process, file or clock.
+The runner starts the same processes as the cluster and supervises them as a kubelet would. It is
+not part of the data plane and stores none of its state: it reads ready files, exit statuses and
+the dispatchers' Status call. These modules are pure, with `now` as an argument: `plan`,
+`processes.restart_policy`, `processes.termination`, `display.stats`, `display.format` and
+`display.report`.
+
+The layers, from the top: `commands`, `supervisor`, `display`, `processes`, `spec`, `plan`,
+`folders`, then `process_logs` and `process_wrapper`.
 """

@@ -1,72 +1,79 @@
-"""The resource file -> inputs. The only module here that knows the operator's typed model."""
+"""Reading of the resource file. Only this module of the runner imports the resource's models."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
+from distributed_input.api.config import InputConfig
 from distributed_input.api.errors import ConfigError
-from distributed_input.runner.plan import Input, Stock
-from distributed_input.runner.processes.trainers import free_ports
+from distributed_input.runner.plan import PlannedInput, PlannedTfDataService
+from distributed_input.runtime.addresses import free_ports
 
 
-def load(file: Path, workers: int | None = None, parallelism: int | None = None) -> list[Input]:
-    """The inputs that `file` defines, in its order.
+def load(
+    file: Path, workers: int | None = None, parallelism: int | None = None
+) -> list[PlannedInput]:
+    """Return the inputs that `file` defines, in its order.
 
-    `workers` and `parallelism`, where given, are used instead of the resource's. Raises
-    ConfigError with one line that names file, field and remedy.
+    Args:
+        file: YAML with one DistributedInput or several.
+        workers: replaces the number of workers in the file.
+        parallelism: replaces the parallelism in the file.
+
+    Raises:
+        ConfigError: names the file, the field and the fix.
     """
     try:
-        from distributed_input.api.resource.data_plane import data_plane_config
+        from distributed_input.api.resource.data_plane import input_config
         from distributed_input.api.resource.load import load_all
     except ImportError as error:
         raise ConfigError(
-            f"reading {file} needs the resource's definition ({error}): "
-            "pip install 'distributed-input[run]'"
+            f"{file}: cannot import the resource's models ({error}). "
+            "Run: pip install 'distributed-input[run]'"
         ) from error
     try:
         resources = load_all(file)
     except (OSError, ValueError) as error:
         raise ConfigError(str(error)) from error
-    inputs = [_input(one, data_plane_config(one), workers, parallelism) for one in resources]
+    inputs = [_input(one, input_config(one), workers, parallelism) for one in resources]
     names = [one.name for one in inputs]
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:  # in two namespaces, which this machine does not have
-        raise ConfigError(f"{file}: two inputs are named {twice[0]}: rename one of them")
+    repeated = sorted({name for name in names if names.count(name) > 1})
+    if repeated:  # the file has them in different namespaces, but this machine has none
+        raise ConfigError(f"{file}: two inputs are named {repeated[0]}: rename one of them")
     return inputs
 
 
 def _input(
-    resource: Any, config: dict[str, Any], workers: int | None, parallelism: int | None
-) -> Input:
+    resource: Any, config: InputConfig, workers: int | None, parallelism: int | None
+) -> PlannedInput:
     name, spec = resource.metadata.name, resource.spec
     scaling = spec.workers.autoscaling
-    wanted = workers or (scaling.min_replicas if scaling else spec.workers.replicas)
-    if not wanted:
+    count = workers or (scaling.min_replicas if scaling else spec.workers.replicas)
+    if not count:
         raise ConfigError(
-            f"{name}: spec.workers.replicas is 0, which pauses the input: give --workers N"
+            f"{name}: spec.workers.replicas is 0, which pauses the input: set --workers N"
         )
-    return Input(
+    return PlannedInput(
         name=name,
         config=config,
-        workers=wanted,
+        workers=count,
         parallelism=parallelism or spec.workers.parallelism,
         port=spec.dispatcher.port or 0,
-        path=spec.dataset.source.path,
         relaxed=spec.determinism == "relaxed",
-        stock=_stock(spec.tf_data_service, wanted),
+        tf_data_service=_tf_data_service(spec.tf_data_service, count),
     )
 
 
-def _stock(section: Any, workers: int) -> Stock | None:
-    """At the port that the resource names, where it names one; workers at any."""
+def _tf_data_service(section: Any, workers: int) -> PlannedTfDataService | None:
+    """Select free ports, except for the dispatcher if the resource names its port."""
     if section is None:
         return None
     from distributed_input.api.resource.scalars import quantity_bytes
 
     named = "port" in section.model_fields_set
     ports = free_ports(workers + 1)
-    return Stock(
+    return PlannedTfDataService(
         port=section.port if named else ports[0],
         workers=tuple(ports[1:]),
         static=section.static_sharding,

@@ -1,5 +1,5 @@
-"""What the processes share: serving, credentials, health, metrics, logs, shutdown.
+"""What the processes share: servers, credentials, health, metrics, logs and shutdown.
 
-Imports neither TensorFlow nor any of the processes' own packages, and knows nothing
-of splits or rows.
+This package imports neither TensorFlow nor the processes' own packages, and contains nothing about
+splits or rows.
 """

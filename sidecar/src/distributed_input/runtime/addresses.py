@@ -1,7 +1,8 @@
-"""Network addresses as people write them: host:port, [ipv6]:port, :port."""
+"""Network addresses in the forms host:port, [ipv6]:port and :port."""
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
 import socket
 
@@ -9,9 +10,17 @@ from distributed_input.api.errors import ConfigError
 
 
 def parse(address: str, what: str = "address") -> tuple[str, int]:
-    """Split "host:port" into host (without brackets, "" for all) and port.
+    """Return the host and the port of "host:port".
 
-    Raises ConfigError naming `what`, the flag or field that held it.
+    Args:
+        address: the address; an empty host means all addresses of this machine.
+        what: the flag or field, for errors.
+
+    Returns:
+        The host without brackets, and the port.
+
+    Raises:
+        ConfigError: the address is invalid.
     """
     host, colon, port = address.rpartition(":")
     if host.startswith("[") and host.endswith("]"):
@@ -24,12 +33,12 @@ def parse(address: str, what: str = "address") -> tuple[str, int]:
 
 
 def join(host: str, port: int) -> str:
-    """Join host and port to "host:port", with brackets round IPv6."""
+    """Return "host:port", with brackets around an IPv6 host."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def is_loopback(address: str) -> bool:
-    """Whether only this machine reaches `address` ("host:port" or "unix:path")."""
+    """Return whether only this machine can reach `address` ("host:port" or "unix:path")."""
     if address.startswith(("unix:", "unix-abstract:")):
         return True
     host, _ = parse(address)
@@ -42,22 +51,32 @@ def is_loopback(address: str) -> bool:
 
 
 def is_wildcard(host: str) -> bool:
-    """Whether `host` stands for all addresses of this machine."""
+    """Return whether `host` means all addresses of this machine."""
     return host in ("", "0.0.0.0", "::")
 
 
 def own_address_towards(host: str, port: int, ipv4_only: bool = False) -> str:
-    """The address from which this machine reaches `host`: nothing is sent to find out.
+    """Return the local address of connections to `host`. Nothing is sent.
 
-    Raises OSError where there is no route, or no such host.
+    Raises:
+        OSError: the host is unknown or there is no route to it.
     """
     family = socket.AF_INET if ipv4_only else socket.AF_UNSPEC
     failed: OSError | None = None
     for found in socket.getaddrinfo(host or None, port, family, socket.SOCK_DGRAM):
         with socket.socket(*found[:3]) as trial:
             try:
-                trial.connect(found[4])  # of a datagram socket: the kernel only picks the route
+                trial.connect(found[4])  # on a datagram socket, this only selects the route
                 return str(trial.getsockname()[0])
             except OSError as error:
                 failed = error
     raise failed or OSError(f"{host} has no address")
+
+
+def free_ports(count: int) -> list[int]:
+    """Return distinct ports of the loopback interface that were free at the time of the call."""
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for one in sockets:
+            one.bind(("127.0.0.1", 0))
+        return [int(one.getsockname()[1]) for one in sockets]

@@ -1,4 +1,4 @@
-"""The flags that all processes have, and how a bad one ends a process."""
+"""The flags that all processes have, and the exit status for an invalid configuration."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import math
 import sys
 from collections.abc import Callable, Sequence
 
+from distributed_input.api import flags
 from distributed_input.api.errors import ConfigError
 from distributed_input.runtime import logs
 
@@ -14,43 +15,52 @@ EXIT_CONFIG = 2
 
 
 def parser(part: str, description: str) -> argparse.ArgumentParser:
-    """A parser for `python -m distributed_input.<part>` with the flags that all parts have."""
-    made = argparse.ArgumentParser(
+    """Return a parser for process `part` (dispatcher, worker or sidecar) with the common flags."""
+    flags_parser = argparse.ArgumentParser(
         prog=f"distributed-input {part}", description=description, allow_abbrev=False
     )
-    made.add_argument("--token-file", help="file with the input's bearer token; re-read on change")
-    made.add_argument(
-        "--metrics-listen",
-        default="off",
+    flags_parser.add_argument(
+        flags.TOKEN_FILE, metavar="FILE", help="file with the input's token; read again on change"
+    )
+    flags_parser.add_argument(
+        flags.METRICS_LISTEN,
+        default=flags.METRICS_OFF,
         metavar="HOST:PORT|off",
-        help="where to serve /metrics and /healthz over HTTP (default: off)",
+        help="address that serves /metrics and /healthz over HTTP (default: off)",
     )
-    made.add_argument(
-        "--ready-file",
-        help="gets a JSON object with the addresses once this process serves",
+    flags_parser.add_argument(
+        flags.READY_FILE,
+        metavar="FILE",
+        help="file to write when the process is ready: a JSON object with its addresses",
     )
-    made.add_argument(
-        "--grace-seconds",
+    flags_parser.add_argument(
+        flags.GRACE_SECONDS,
         type=seconds,
         default=20.0,
-        help="time to drain after SIGTERM (default: 20)",
+        metavar="SECONDS",
+        help="time limit to drain after SIGTERM (default: 20)",
     )
-    made.add_argument("--log-level", choices=logs.LEVELS, default="info")
-    return made
+    flags_parser.add_argument(
+        flags.LOG_LEVEL,
+        choices=logs.LEVELS,
+        default="info",
+        help="lowest level of log lines (default: info)",
+    )
+    return flags_parser
 
 
-def add_listen(made: argparse.ArgumentParser, default: str = "127.0.0.1:0") -> None:
+def add_listen(flags_parser: argparse.ArgumentParser, default: str = "127.0.0.1:0") -> None:
     """Add --listen HOST:PORT."""
-    made.add_argument(
-        "--listen",
+    flags_parser.add_argument(
+        flags.LISTEN,
         default=default,
         metavar="HOST:PORT",
-        help=f"port 0: any (default: {default})",
+        help=f"address to serve on; port 0 selects a free port (default: {default})",
     )
 
 
 def seconds(text: str) -> float:
-    """A duration of zero or more seconds, for argparse."""
+    """Parse a duration of 0 or more seconds, for argparse."""
     try:
         value = float(text)
     except ValueError:
@@ -61,7 +71,7 @@ def seconds(text: str) -> float:
 
 
 def positive_seconds(text: str) -> float:
-    """A duration above zero seconds, for argparse."""
+    """Parse a duration of more than 0 seconds, for argparse."""
     value = seconds(text)
     if value == 0:
         raise argparse.ArgumentTypeError("must be more than 0 seconds")
@@ -71,7 +81,7 @@ def positive_seconds(text: str) -> float:
 def exit_code(
     part: str, body: Callable[[Sequence[str] | None], int], argv: Sequence[str] | None
 ) -> int:
-    """Run `body(argv)`; a ConfigError becomes one line on stderr and status 2."""
+    """Run `body(argv)`. On a ConfigError, print one line to stderr and return status 2."""
     try:
         return body(argv)
     except ConfigError as error:

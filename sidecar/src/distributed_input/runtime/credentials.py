@@ -1,9 +1,8 @@
-"""The one factory of every gRPC port and channel: who may speak with whom.
+"""Authentication of gRPC calls. All gRPC ports and channels are created here.
 
-A bearer token per input goes with every call (metadata `authorization: Bearer ...`).
-It is checked once per call, never per message. Only the health service is open, for
-probes know no token. TLS would go into `add_port` and `channel`: nothing else in this
-package opens a gRPC port or channel.
+Every call carries the input's bearer token (metadata `authorization: Bearer ...`). The server
+checks it once per call, not per message. Only the health service accepts calls without a token,
+because probes have none. TLS would be added in `add_port` and `channel`.
 """
 
 from __future__ import annotations
@@ -15,10 +14,10 @@ from typing import Any, NamedTuple
 
 import grpc
 
+from distributed_input.api.environment import TOKEN_ENV
 from distributed_input.api.errors import ConfigError
 from distributed_input.runtime import addresses, tokens
 
-TOKEN_ENV = "DISTRIBUTED_INPUT_TOKEN"  # noqa: S105 - the variable's name
 _HEADER = "authorization"
 _SCHEME = "Bearer "
 _OPEN_SERVICES = ("/grpc.health.v1.Health/",)
@@ -27,20 +26,21 @@ Options = Sequence[tuple[str, Any]]
 
 
 class Credentials:
-    """The token of one input, for both sides of a call.
+    """The token of one input, for servers and clients.
 
-    Without a source every call is accepted and none carries a token: `check_listen`
-    allows that on loopback alone.
+    Without a token source, servers accept every call and calls carry no token. `check_listen`
+    allows that only on the loopback interface.
     """
 
-    def __init__(self, source: tokens.Source | None = None) -> None:
+    def __init__(self, source: tokens.TokenSource | None = None) -> None:
         self._source = source
 
     @classmethod
     def from_args(cls, token_file: str | None, env: Mapping[str, str]) -> Credentials:
-        """From `--token-file` (re-read when it changes), else the variable TOKEN_ENV, else none.
+        """Create from --token-file, or else from the variable TOKEN_ENV, or else without a token.
 
-        Raises ConfigError where the file cannot be read or holds no usable token.
+        Raises:
+            ConfigError: the file cannot be read or contains no valid token.
         """
         if token_file:
             return cls(tokens.FileToken(Path(token_file)))
@@ -50,57 +50,57 @@ class Credentials:
 
     @property
     def required(self) -> bool:
-        """Whether callers need a token."""
+        """Whether calls need a token."""
         return self._source is not None
 
     def check_listen(self, listen: str) -> None:
-        """Refuse to serve beyond this machine without a token. Raises ConfigError."""
+        """Raise ConfigError if other machines can reach `listen` and there is no token."""
         if not self.required and not addresses.is_loopback(listen):
             raise ConfigError(
-                f"--listen {listen} is reachable from other machines and no token is set: whoever "
-                f"registers a dataset runs code here. Give --token-file or {TOKEN_ENV}, "
-                "or listen on 127.0.0.1"
+                f"--listen {listen}: other machines can reach it, and no token is set, so anyone "
+                f"could register a dataset and run code here. Set --token-file or {TOKEN_ENV}, or "
+                "listen on 127.0.0.1"
             )
 
     def accepts(self, presented: Iterable[str]) -> bool:
-        """Whether one of the presented authorization headers holds an accepted token."""
+        """Return whether one of the authorization headers contains an accepted token."""
         if self._source is None:
             return True
         accepted = self._source.accepted()
-        right = False
+        accepted_any = False
         for header in presented:
             offered = header.removeprefix(_SCHEME).encode()
             for token in accepted:
-                # Constant time, and no early end: timing says nothing about the token.
-                right |= hmac.compare_digest(offered, token.encode())
-        return right
+                # Constant time and no early exit, so that timing reveals nothing about the token.
+                accepted_any |= hmac.compare_digest(offered, token.encode())
+        return accepted_any
 
     def metadata(self) -> tuple[tuple[str, str], ...]:
-        """The metadata that a call of ours carries: for a while after a rotation both tokens."""
+        """Return the metadata of a call. After a rotation it has both tokens for a while."""
         if self._source is None:
             return ()
         return tuple((_HEADER, _SCHEME + token) for token in self._source.presented())
 
     def server_interceptors(self) -> list[grpc.ServerInterceptor]:
-        """What a server needs to check callers."""
-        return [_Guard(self)] if self.required else []
+        """Return the interceptors of a server that checks tokens."""
+        return [_TokenInterceptor(self)] if self.required else []
 
     def add_port(self, server: grpc.Server, listen: str) -> int:
-        """Bind `server` to `listen`; returns the port. Raises RuntimeError where it is taken."""
+        """Bind `server` to `listen`; return the port. Raise RuntimeError if the port is in use."""
         return server.add_insecure_port(listen)
 
     def channel(self, address: str, options: Options = ()) -> grpc.Channel:
-        """A channel to `address` whose calls carry the token; use `serving.open_channel`."""
+        """Return a channel to `address` whose calls carry the token. See `serving.open_channel`."""
         channel = grpc.insecure_channel(address, options=list(options))
         return grpc.intercept_channel(channel, _Bearer(self)) if self.required else channel
 
 
-class _Guard(grpc.ServerInterceptor):
-    """Turns callers without the token away, before a request is read."""
+class _TokenInterceptor(grpc.ServerInterceptor):
+    """Rejects calls without the token, before a request is read."""
 
     def __init__(self, credentials: Credentials) -> None:
         self._credentials = credentials
-        # Stream to stream: answers whatever the real method's shape, without waiting for a message.
+        # A stream-stream handler responds to methods of any shape without waiting for a message.
         self._denial: grpc.RpcMethodHandler[Any, Any] = grpc.stream_stream_rpc_method_handler(_deny)
 
     def intercept_service(
@@ -117,8 +117,8 @@ class _Guard(grpc.ServerInterceptor):
 def _deny(_requests: Any, context: grpc.ServicerContext) -> Any:
     context.abort(
         grpc.StatusCode.UNAUTHENTICATED,
-        "missing or wrong token: give this process the same --token-file (or "
-        f"{TOKEN_ENV}) as the server it calls",
+        "missing or wrong token: set --token-file (or "
+        f"{TOKEN_ENV}) to the same token as the server's",
     )
 
 
@@ -137,9 +137,9 @@ class _Bearer(
     grpc.StreamUnaryClientInterceptor,
     grpc.StreamStreamClientInterceptor,
 ):
-    """Adds the token to every call. (grpcio refuses call credentials without TLS.)
+    """Adds the token to every call. (grpcio rejects call credentials without TLS.)
 
-    Once per call: what `continuation` returns is handed on as it is.
+    It runs once per call and returns what `continuation` returns.
     """
 
     def __init__(self, credentials: Credentials) -> None:

@@ -1,4 +1,4 @@
-"""The metrics of a process in Prometheus' text format, over HTTP.
+"""The metrics of a process in Prometheus' text format, served over HTTP.
 
 exposed = Exposition()
 exposed.add_source(source)
@@ -18,44 +18,48 @@ from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamil
 from prometheus_client.registry import Collector
 
 from distributed_input.api.errors import ConfigError
+from distributed_input.api.flags import METRICS_OFF
 from distributed_input.runtime import addresses, logs, metrics
 
-OFF = "off"
 _log = logs.get("runtime.exposition")
 
-Source = Callable[[], Iterable[metrics.Sample]]
+SampleSource = Callable[[], Iterable[metrics.Sample]]
 
 
 class Exposition:
-    """The metrics of one process: the samples of its sources, and CPU time and memory."""
+    """The metrics of one process: samples from sources, and CPU time and memory."""
 
     def __init__(self) -> None:
-        self._sources: tuple[Source, ...] = ()
+        self._sources: tuple[SampleSource, ...] = ()
         self._lock = threading.Lock()
         self._registry = CollectorRegistry(auto_describe=False)
         # distributed_input_process_resident_memory_bytes, ..._cpu_seconds_total, ..._open_fds
         ProcessCollector(namespace=metrics.PREFIX.rstrip("_"), registry=self._registry)
         self._registry.register(_SourceCollector(self._samples))
 
-    def add_source(self, source: Source) -> None:
-        """Ask `source` for samples at every scrape. It is called from another thread."""
+    def add_source(self, source: SampleSource) -> None:
+        """Add a function that returns samples. Every scrape calls it on another thread."""
         with self._lock:
             self._sources = (*self._sources, source)
 
     def render(self) -> bytes:
-        """All metrics in Prometheus' text format."""
+        """Return all metrics in Prometheus' text format."""
         return generate_latest(self._registry)
 
     def serve(self, listen: str, healthy: Callable[[], bool]) -> MetricsServer | None:
-        """Serve /metrics and /healthz on `listen`, None where it is "off". Raises ConfigError."""
-        return None if listen == OFF else MetricsServer(listen, self.render, healthy)
+        """Serve /metrics and /healthz on `listen`; return None if `listen` is "off".
+
+        Raises:
+            ConfigError: the address is invalid or in use.
+        """
+        return None if listen == METRICS_OFF else MetricsServer(listen, self.render, healthy)
 
     def _samples(self) -> Iterator[metrics.Sample]:
         for source in self._sources:
             try:
                 yield from source()
-            except Exception:  # noqa: BLE001 - must not hide the metrics that would show why
-                _log.exception("a source of metrics failed")
+            except Exception:  # noqa: BLE001 - must not hide the other metrics
+                _log.exception("metrics source failed")
 
 
 class _SourceCollector(Collector):
@@ -76,7 +80,7 @@ class _SourceCollector(Collector):
 
 
 class MetricsServer:
-    """HTTP: /metrics, and /healthz with 200 or 503. Serves from the moment it is made."""
+    """An HTTP server: /metrics, and /healthz with 200 or 503. It serves from its construction."""
 
     def __init__(
         self, listen: str, render: Callable[[], bytes], healthy: Callable[[], bool]
@@ -86,12 +90,12 @@ class MetricsServer:
             self._server = _HttpServer((host, port), _handler(render, healthy))
         except OSError as error:
             raise ConfigError(
-                f"--metrics-listen {listen}: cannot bind ({error.strerror or error}): choose "
-                "another port, port 0 for any, or off"
+                f"--metrics-listen {listen}: cannot bind ({error.strerror or error}): set another "
+                "port, port 0 for a free port, or off"
             ) from error
         self.port: int = self._server.server_address[1]
         self.address = addresses.join(host, self.port)
-        """host:port as bound."""
+        """host:port that the server is bound to."""
         threading.Thread(target=self._server.serve_forever, name="metrics", daemon=True).start()
 
     def close(self) -> None:
@@ -108,19 +112,20 @@ def _handler(
     render: Callable[[], bytes], healthy: Callable[[], bool]
 ) -> type[http.server.BaseHTTPRequestHandler]:
     class Handler(http.server.BaseHTTPRequestHandler):
-        timeout = 10.0  # of a client that sends nothing
+        timeout = 10.0  # seconds until it closes an idle connection
 
         def do_GET(self) -> None:
             path = self.path.partition("?")[0]
             if path == "/metrics":
-                self._answer(200, render(), CONTENT_TYPE_LATEST)
+                self._respond(200, render(), CONTENT_TYPE_LATEST)
             elif path == "/healthz":
-                well = healthy()
-                self._answer(200 if well else 503, b"ok\n" if well else b"not serving\n")
+                is_healthy = healthy()
+                body = b"ok\n" if is_healthy else b"not serving\n"
+                self._respond(200 if is_healthy else 503, body)
             else:
-                self._answer(404, b"/metrics or /healthz\n")
+                self._respond(404, b"/metrics or /healthz\n")
 
-        def _answer(self, status: int, body: bytes, kind: str = "text/plain") -> None:
+        def _respond(self, status: int, body: bytes, kind: str = "text/plain") -> None:
             self.send_response(status)
             self.send_header("Content-Type", kind)
             self.send_header("Content-Length", str(len(body)))
@@ -128,6 +133,6 @@ def _handler(
             self.wfile.write(body)
 
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base's name
-            """Say nothing: a probe every few seconds is no news."""
+            """Log nothing: probes come every few seconds."""
 
     return Handler

@@ -1,7 +1,7 @@
-"""glibc's malloc, set for buffers of a batch's size that come and go all the time.
+"""Settings of glibc's malloc for buffers that are as large as a batch and short-lived.
 
-Memory that malloc maps anew, or has given back and takes again, costs a page fault for every
-4 KiB of it: for batches of 128 KiB that was half of the trainer's CPU (docs/benchmarks.md).
+Memory that malloc maps again after returning it costs a page fault per 4 KiB. For batches of
+128 KiB that was half of the trainer's CPU time (docs/benchmarks.md).
 """
 
 from __future__ import annotations
@@ -10,18 +10,18 @@ import ctypes
 import os
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
-# What malloc itself goes up to where nobody sets them: see mallopt(3).
+# The upper bounds of malloc's own dynamic values, see mallopt(3).
 _MMAP_BYTES = 32 << 20
 _TRIM_BYTES = 2 * _MMAP_BYTES
 
 
 def keep_freed_memory(arenas: int | None = None) -> None:
-    """Let freed memory be used again; at most 64 MiB a heap are kept.
+    """Make malloc keep freed memory for reuse, at most 64 MiB per heap.
 
-    Does nothing where the user has set malloc by the environment, or without glibc.
+    It does nothing without glibc, or if environment variables configure malloc.
 
     Args:
-        arenas: heaps that all threads share; None: as many as malloc likes.
+        arenas: number of heaps that all threads share; None: malloc's default.
     """
     if "GLIBC_TUNABLES" in os.environ or any(name.startswith("MALLOC_") for name in os.environ):
         return

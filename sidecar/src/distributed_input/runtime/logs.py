@@ -1,10 +1,10 @@
-"""Logs: one JSON object a line on stderr, for people and log collectors alike.
+"""Logs: one JSON object per line on stderr.
 
     log = logs.get("sidecar.streams")
     log.warning("stream broken", worker=address, split=3)
 
-Keyword arguments become fields of the object. Secrets named to `redact`, and whatever
-follows the word Bearer, never appear.
+Keyword arguments become fields of the object. Secrets passed to `redact`, and words after
+"Bearer", are replaced.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from typing import IO, Any
 _ROOT = "distributed_input"
 _BEARER = re.compile(r"(?i)(bearer\s+)[^\s\"'\\,)]+")
 _HIDDEN = "***"
-_SHORTEST_SECRET = 8  # hiding "x" would garble every line and protect nobody
+_SHORTEST_SECRET = 8  # replacing short strings would make lines unreadable
 _RESERVED = frozenset({"time", "level", "part", "logger", "message", "traceback"})
 
 LEVELS = ("debug", "info", "warning", "error")
 
 
 class _Secrets:
-    """The strings that no line may hold."""
+    """Strings that are replaced in every line."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -36,11 +36,11 @@ class _Secrets:
     def add(self, value: str) -> None:
         with self._lock:
             if len(value) >= _SHORTEST_SECRET and value not in self._values:
-                # Bounded: a token that rotates for years must not grow the process.
+                # Bounded, because tokens may rotate for years.
                 self._values = (*self._values[-15:], value)
 
     def hide(self, text: str) -> str:
-        """`text`, which is JSON, without them."""
+        """Return `text`, which is JSON, without the secrets."""
         for value in self._values:
             text = text.replace(json.dumps(value)[1:-1], _HIDDEN)
         return _BEARER.sub(rf"\1{_HIDDEN}", text)
@@ -50,12 +50,12 @@ _secrets = _Secrets()
 
 
 def redact(secret: str) -> None:
-    """Keep `secret`, of 8 characters or more, out of every line (the latest 16 are remembered)."""
+    """Replace `secret` in every line. It needs 8 characters; only the last 16 secrets are kept."""
     _secrets.add(secret)
 
 
 class JsonFormatter(logging.Formatter):
-    """A log record as one line of JSON: time (UTC, ISO, ms), level, part, message, fields."""
+    """Formats a log record as one line of JSON with time (UTC), level, part, message and fields."""
 
     def __init__(self, part: str) -> None:
         super().__init__()
@@ -79,47 +79,47 @@ class JsonFormatter(logging.Formatter):
 
 
 class Log:
-    """A logger whose keyword arguments are fields. Cheap where the level is off."""
+    """A logger whose keyword arguments become fields. Calls below the log level are cheap."""
 
     def __init__(self, name: str) -> None:
         self._logger = logging.getLogger(f"{_ROOT}.{name}")
 
     def _emit(self, level: int, message: str, fields: dict[str, Any], trace: bool = False) -> None:
         if self._logger.isEnabledFor(level):
-            # No % formatting: a message may hold user text with a percent sign.
+            # Without % formatting, because a message may contain user text with a percent sign.
             self._logger.log(level, "%s", message, extra={"fields": fields}, exc_info=trace)
 
     def debug(self, message: str, **fields: Any) -> None:
-        """For whoever debugs this package."""
+        """Log a detail for debugging this package."""
         self._emit(logging.DEBUG, message, fields)
 
     def info(self, message: str, **fields: Any) -> None:
-        """What changed."""
+        """Log a change."""
         self._emit(logging.INFO, message, fields)
 
     def warning(self, message: str, **fields: Any) -> None:
-        """What somebody should look at; work goes on."""
+        """Log a problem that needs attention. The work continues."""
         self._emit(logging.WARNING, message, fields)
 
     def error(self, message: str, **fields: Any) -> None:
-        """What stopped some work."""
+        """Log a problem that stopped some work."""
         self._emit(logging.ERROR, message, fields)
 
     def exception(self, message: str, **fields: Any) -> None:
-        """An error with the traceback of the exception being handled."""
+        """Log an error with the traceback of the exception that is being handled."""
         self._emit(logging.ERROR, message, fields, trace=True)
 
 
 def get(name: str) -> Log:
-    """The log named `name`, below `distributed_input`."""
+    """Return the log named `distributed_input.<name>`."""
     return Log(name)
 
 
 def setup(part: str, level: str = "info", stream: IO[str] | None = None) -> None:
     """Send all logs of this process to `stream` (stderr) as JSON lines.
 
-    `level` (one of LEVELS) is that of this package; libraries log from warning on.
-    (gRPC's C core writes lines of its own, rarely, that are not JSON.)
+    `level` (one of LEVELS) applies to this package. Libraries log warnings and errors. gRPC's C
+    core sometimes writes lines that are not JSON.
     """
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(JsonFormatter(part))

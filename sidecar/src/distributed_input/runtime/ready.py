@@ -1,4 +1,4 @@
-"""The ready file: how whoever started a process learns its addresses."""
+"""The ready file, from which a parent process reads the addresses of its child."""
 
 from __future__ import annotations
 
@@ -11,10 +11,15 @@ from distributed_input.api.errors import ConfigError
 
 
 def write(path: str | None, address: str, metrics: str | None) -> None:
-    """Write {"address", "metrics", "pid"} to `path` in one step; nothing where path is None.
+    """Write {"address", "metrics", "pid"} to `path` atomically, as JSON.
 
-    `address` and `metrics` are "host:port"; metrics None where none are served. Raises
-    ConfigError where the file cannot be written.
+    Args:
+        path: the file; None: write nothing.
+        address: host:port of the service, or the path of a socket.
+        metrics: host:port of the metrics; None if they are off.
+
+    Raises:
+        ConfigError: the file cannot be written.
     """
     if not path:
         return

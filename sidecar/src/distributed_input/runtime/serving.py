@@ -1,4 +1,4 @@
-"""gRPC servers and channels with the options that measured best for 1 MiB messages.
+"""gRPC servers and channels, with the options that were fastest for messages of 1 MiB.
 
 serving = make_server([service_handler(...)], listen, credentials)
 serving.start()
@@ -26,17 +26,17 @@ from distributed_input.runtime.stubs import Handler
 _MIB = 1 << 20
 _NAMED = grpc.ServiceRpcHandler
 
-# One data frame a message, and a window of two messages: more was no faster, and a stream that
-# nobody reads keeps that much in memory. The estimate of the bandwidth-delay product only costs.
+# One data frame per message, and a window of two messages. A larger window was not faster, and each
+# stream without a reader keeps a window in memory. BDP probes only add cost.
 _TRANSPORT: Options = (
     ("grpc.max_receive_message_length", -1),
     ("grpc.max_send_message_length", -1),
     ("grpc.http2.max_frame_size", 16777215),
     ("grpc.http2.lookahead_bytes", 2 * _MIB),
     ("grpc.http2.bdp_probe", 0),
-    # A peer that is stopped, or cut off, answers no ping: noticed after about 8 s. (A peer that is
-    # only slow answers: gRPC's own threads do, without the GIL.) Newer versions of gRPC go by the
-    # ping timeout, a minute by default, older ones by that of keepalive.
+    # Detects a stopped or disconnected peer after about 8 s. A slow peer still responds, because
+    # gRPC's own threads do it without the GIL. Newer versions of gRPC use the ping timeout (one
+    # minute by default), older versions the keepalive timeout.
     ("grpc.keepalive_time_ms", 4000),
     ("grpc.keepalive_timeout_ms", 4000),
     ("grpc.http2.ping_timeout_ms", 4000),
@@ -44,14 +44,14 @@ _TRANSPORT: Options = (
     ("grpc.http2.max_pings_without_data", 0),
 )
 _SERVER: Options = (
-    # Or two servers on one machine would share a port, and calls go to either.
+    # Otherwise two servers on one machine may share a port, and calls reach either of them.
     ("grpc.so_reuseport", 0),
     ("grpc.http2.min_ping_interval_without_data_ms", 1000),
     ("grpc.http2.max_ping_strikes", 0),
 )
 _CHANNEL: Options = (
     (grpc.experimental.ChannelOptions.SingleThreadedUnaryStream, 1),
-    # Pods reach each other directly; a proxy in the environment is for the outside.
+    # Pods connect directly. A proxy in the environment is for other destinations.
     ("grpc.enable_http_proxy", 0),
     ("grpc.initial_reconnect_backoff_ms", 200),
     ("grpc.min_reconnect_backoff_ms", 3000),
@@ -60,7 +60,7 @@ _CHANNEL: Options = (
 
 
 class Server:
-    """A gRPC server with health and reflection, bound to a port; `make_server` makes it."""
+    """A gRPC server with health and reflection, bound to a port. `make_server` creates it."""
 
     def __init__(
         self,
@@ -74,29 +74,29 @@ class Server:
         self._names = ("", *names)
         self._healthy = False
         self.address = address
-        """host:port as bound: the real port where 0 was asked for."""
+        """host:port that the server is bound to, with the actual port."""
         self.port = addresses.parse(address)[1]
         self.set_healthy(False)
 
     @property
     def healthy(self) -> bool:
-        """What the health service answers."""
+        """Whether the health service reports SERVING."""
         return self._healthy
 
     def set_healthy(self, healthy: bool) -> None:
-        """What the health service answers from now on, for the server and each of its services."""
+        """Set what the health service reports for the server and each of its services."""
         self._healthy = healthy
         answers = health_pb2.HealthCheckResponse
         for name in self._names:
             self._servicer.set(name, answers.SERVING if healthy else answers.NOT_SERVING)
 
     def start(self) -> None:
-        """Serve, and say so in the health service."""
+        """Start the server, and report SERVING."""
         self._server.start()
         self.set_healthy(True)
 
     def stop(self, grace: float) -> None:
-        """Refuse new calls, give running ones `grace` seconds, cancel the rest; then returns."""
+        """Reject new calls, and cancel calls that still run after `grace` seconds."""
         self.set_healthy(False)
         self._servicer.enter_graceful_shutdown()
         self._server.stop(grace).wait(grace + 5)
@@ -111,10 +111,18 @@ def make_server(
     max_message_bytes: int = -1,
     options: Options = (),
 ) -> Server:
-    """A server of `handlers` bound to `listen` ("host:port", port 0 for any), not yet started.
+    """Return a server that is bound but not started.
 
-    Each running call holds one of `max_workers` threads: streams count for as long as they are
-    open. Raises ConfigError where the port is taken, or `listen` needs a token and none is set.
+    Args:
+        handlers: the services.
+        listen: "host:port"; port 0 selects a free port.
+        credentials: the token that calls need.
+        max_workers: threads. Each running call uses one, and a stream runs until it is closed.
+        max_message_bytes: maximum size of a request; -1: no limit.
+        options: gRPC options that override the defaults.
+
+    Raises:
+        ConfigError: the port is in use, or `listen` needs a token and there is none.
     """
     host, port = addresses.parse(listen, "--listen")
     credentials.check_listen(listen)
@@ -129,9 +137,9 @@ def make_server(
         _try_to_bind(host, port)
         port = credentials.add_port(server, listen if host else f"[::]:{port}")
     except (OSError, RuntimeError) as error:
-        cause = getattr(error, "strerror", None) or "another process holds the port"
+        cause = getattr(error, "strerror", None) or "another process uses the port"
         raise ConfigError(
-            f"--listen {listen}: cannot bind ({cause}): choose another, or port 0 for any"
+            f"--listen {listen}: cannot bind ({cause}): set another port, or port 0 for a free port"
         ) from error
     names = [handler.service_name() for handler in handlers if isinstance(handler, _NAMED)]
     servicer = health.HealthServicer()
@@ -148,17 +156,16 @@ def open_channel(
     private: bool = False,
     options: Options = (),
 ) -> grpc.Channel:
-    """A channel to `address`, with the token and the measured options.
+    """Return a channel to `address` whose calls carry the token.
 
-    Channels to one address share a TCP connection unless `private`: a receiver that is to
-    have a connection of its own asks for it.
+    Channels to one address share a TCP connection, unless `private` is set.
     """
     own = (("grpc.use_local_subchannel_pool", 1),) if private else ()
     return credentials.channel(address, _merged(_TRANSPORT, _CHANNEL, own, options))
 
 
 def _try_to_bind(host: str, port: int) -> None:
-    """Raise the OSError that says why, where gRPC would write to stderr and raise what does not."""
+    """Raise an OSError with the cause. gRPC only prints the cause to stderr."""
     found = socket.getaddrinfo(
         host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE | socket.AI_ADDRCONFIG
     )
@@ -169,7 +176,7 @@ def _try_to_bind(host: str, port: int) -> None:
 
 
 def _merged(*groups: Options) -> list[tuple[str, Any]]:
-    """The options of all groups, the later ones before the earlier ones of the same name."""
+    """Return the options of all groups. Later groups override earlier ones."""
     merged: dict[str, Any] = {}
     for group in groups:
         merged.update(group)

@@ -1,7 +1,7 @@
-"""How open the files are that sidecar and trainer share: as their folder is.
+"""Permissions of the files that sidecar and trainer share: they follow the folder's permissions.
 
-In a pod the two may be different users, and their folder is a volume that everyone who mounts it
-may write to. On one machine the folder is its owner's, and so are the files.
+In a pod, the two may run as different users, and the folder is a volume that both may write to. On
+one machine, the folder and its files belong to one user.
 """
 
 from __future__ import annotations
@@ -13,8 +13,12 @@ _GROUP_WRITES, _OTHERS_WRITE = 0o020, 0o002
 
 
 def mode(folder: Path, *, writable: bool = True) -> int:
-    """Permissions of a file in `folder`: reading, and writing if `writable`, for whoever may put
-    files there. Raises OSError where there is no such folder.
+    """Return the permissions of a new file in `folder`.
+
+    Everyone who may write to the folder may read the file, and write to it if `writable` is set.
+
+    Raises:
+        OSError: the folder does not exist.
     """
     found = os.stat(folder).st_mode
     allowed = 0o600

@@ -1,4 +1,4 @@
-"""How a process ends: on a signal, within its grace period, and never after its parent."""
+"""The end of a process: on a signal, within its grace period, and not after its parent."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import time
 from collections.abc import Mapping
 from types import FrameType
 
+from distributed_input.api.environment import DIE_WITH_PARENT_ENV
 from distributed_input.runtime import logs
 
-DIE_WITH_PARENT_ENV = "DISTRIBUTED_INPUT_DIE_WITH_PARENT"
 _PR_SET_PDEATHSIG = 1
 _HARD_STOP_EXTRA_SECONDS = 5.0
 _SLICE_SECONDS = 0.5
@@ -22,62 +22,64 @@ _log = logs.get("runtime.shutdown")
 
 
 class Shutdown:
-    """Asked to stop: SIGTERM or SIGINT once. The second signal exits at once.
+    """Handles SIGTERM and SIGINT. The first requests a stop, the second exits at once.
 
-    `install` belongs in the main thread. From the first signal on the process has `grace`
-    seconds to drain; one that hangs longer is ended with status 1, and says where it hung.
+    Call `install` in the main thread. After the first signal, the process has `grace` seconds to
+    drain. If it hangs longer, it prints the stacks of its threads and exits with status 1.
 
-    The handler runs in the main thread between any two of its instructions, so it takes no lock
-    that this thread may hold: no event, no thread, no log.
+    The handler runs in the main thread between any two instructions. It therefore must not acquire
+    a lock that this thread may hold: it uses no event, no thread and no log.
     """
 
     def __init__(self, grace: float) -> None:
         self.grace = grace
-        self._asked = False
+        self._requested = False
         self._reader, self._writer = os.pipe()
         os.set_blocking(self._writer, False)
 
     def install(self) -> None:
-        """Take over SIGTERM and SIGINT. Raises ValueError outside the main thread."""
+        """Install the handlers of SIGTERM and SIGINT. Raise ValueError outside the main thread."""
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._on_signal)
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait until it is time to stop, at most `timeout` seconds; whether it is.
+        """Wait at most `timeout` seconds for the request to stop; return whether it came.
 
-        In slices: a signal that comes just before the main thread blocks does not end the wait,
-        and Python would run its handler when the thread wakes, so never.
+        It waits in slices, because a signal just before the main thread blocks does not end the
+        wait, and Python runs the handler only when the thread wakes.
         """
         end = None if timeout is None else time.monotonic() + timeout
-        while not self._asked:
+        while not self._requested:
             left = _SLICE_SECONDS if end is None else min(_SLICE_SECONDS, end - time.monotonic())
             if left <= 0:
                 break
             select.select([self._reader], [], [], left)
-        return self._asked
+        return self._requested
 
     def _on_signal(self, number: int, _frame: FrameType | None) -> None:
-        if self._asked:
+        if self._requested:
             os._exit(128 + number)
-        self._asked = True
-        # In C, so it comes whatever Python's threads wait for.
+        self._requested = True
+        # Implemented in C, so it works even if all Python threads are blocked.
         faulthandler.dump_traceback_later(self.grace + _HARD_STOP_EXTRA_SECONDS, exit=True)
         os.write(self._writer, b"x")
 
 
 def die_with_parent(env: Mapping[str, str]) -> None:
-    """End this process when its parent ends, if DISTRIBUTED_INPUT_DIE_WITH_PARENT asks for it.
+    """End this process when its parent ends, if DIE_WITH_PARENT_ENV is set (on Linux).
 
-    "1" asks; a larger number is the parent's process id, and asks even if that parent is gone
-    already. Linux: the kernel sends SIGTERM when the *thread* that started us ends, so start
-    children from a thread that lives as long as they should. Elsewhere nothing happens.
+    "1" enables it. A larger number is the parent's process id, and also enables it if that parent
+    has already ended. The kernel sends SIGTERM when the *thread* that started this process ends,
+    so start children from a thread that runs as long as they should.
     """
-    wanted = env.get(DIE_WITH_PARENT_ENV, "")
-    if not wanted.isdecimal() or int(wanted) < 1 or not sys.platform.startswith("linux"):
+    value = env.get(DIE_WITH_PARENT_ENV, "")
+    if not value.isdecimal() or int(value) < 1 or not sys.platform.startswith("linux"):
         return
-    parent = int(wanted) if int(wanted) > 1 else os.getppid()
+    parent = int(value) if int(value) > 1 else os.getppid()
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0) != 0:
-        _log.warning("prctl failed: will not end with the parent", errno=ctypes.get_errno())
+        _log.warning(
+            "prctl failed: this process will not end with its parent", errno=ctypes.get_errno()
+        )
     if os.getppid() != parent:
         os.kill(os.getpid(), signal.SIGTERM)

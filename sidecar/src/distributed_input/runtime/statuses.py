@@ -1,7 +1,7 @@
-"""Errors across the wire: exceptions to gRPC statuses, and back to the same family.
+"""Conversion of errors to gRPC statuses and back, within the same family.
 
-The status code is for any gRPC client; the class of our own errors travels beside it
-in the trailing metadata, so that a stub of ours raises what the server meant.
+Any gRPC client can use the status code. The class of our own errors is in the trailing metadata,
+so that our stubs raise the same class.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from distributed_input.api.errors import (
 from distributed_input.runtime import logs
 
 _KIND = "distributed-input-error"
-_MESSAGE_CHARACTERS = 4000  # a status travels in HTTP/2 headers, 8 KiB by default
+_MESSAGE_CHARACTERS = 4000  # a status is sent in HTTP/2 headers, at most 8 KiB by default
 _log = logs.get("runtime.statuses")
 
 
 class NotFoundError(RetryableError):
-    """Nobody has registered it yet, or the dispatcher restarted and forgot it."""
+    """It is not registered yet, or the dispatcher has restarted."""
 
 
 class InvalidRequestError(TerminalError):
-    """A field of a message does not fit; the message names it."""
+    """A field of a message is invalid. The error names it."""
 
 
 _CODES: tuple[tuple[type[BaseException], grpc.StatusCode], ...] = (
@@ -45,8 +45,8 @@ _RETRYABLE = frozenset(
         grpc.StatusCode.RESOURCE_EXHAUSTED,
         grpc.StatusCode.ABORTED,
         grpc.StatusCode.CANCELLED,
-        # gRPC itself says INTERNAL and UNKNOWN of broken connections; an exception of a server
-        # of ours carries its class and is not taken for one.
+        # gRPC reports INTERNAL and UNKNOWN for broken connections. Exceptions of our own servers
+        # are different: they carry their class.
         grpc.StatusCode.INTERNAL,
         grpc.StatusCode.UNKNOWN,
     }
@@ -54,9 +54,10 @@ _RETRYABLE = frozenset(
 
 
 def abort(context: grpc.ServicerContext, error: Exception, method: str) -> NoReturn:
-    """End the call with the status of `error`; what nobody expected is logged with its traceback.
+    """End the call with the status of `error`. Log unexpected errors with their traceback.
 
-    To be called while `error` is being handled. Passes on an abort that the method made itself.
+    Call it while `error` is being handled. If the method has aborted the call itself, raise
+    `error` again.
     """
     if _aborted(context):
         raise error
@@ -64,26 +65,29 @@ def abort(context: grpc.ServicerContext, error: Exception, method: str) -> NoRet
         code = next((c for kind, c in _CODES if isinstance(error, kind)), grpc.StatusCode.UNKNOWN)
         kind, text = type(error).__name__, str(error)
     else:
-        # The caller may be gone: then it is mostly its going that broke the method.
+        # If the caller has disconnected, that is usually the cause of the error.
         (_log.exception if context.is_active() else _log.debug)(
             "unexpected error in a call", method=method, error=repr(error)
         )
         code, kind = grpc.StatusCode.INTERNAL, TerminalError.__name__
-        text = f"{type(error).__name__}: {error} (a bug, or the user's code: see this server's log)"
+        text = (
+            f"{type(error).__name__}: {error} (a bug, or an error in the user's code: see this "
+            "server's log)"
+        )
     context.set_trailing_metadata(((_KIND, kind),))
     context.abort(code, text[:_MESSAGE_CHARACTERS])
     raise AssertionError("abort returned")
 
 
 def _aborted(context: grpc.ServicerContext) -> bool:
-    code = getattr(context, "code", None)  # not in the abstract class of older versions
+    code = getattr(context, "code", None)  # older versions lack it in the abstract class
     return code is not None and code() is not None
 
 
 def from_rpc_error(error: grpc.RpcError, doing: str) -> DistributedInputError:
-    """The error of our families that a failed call means; raise it `from error`.
+    """Return the error for a failed call; raise it `from error`.
 
-    `doing` starts the message: "registering job train at dispatcher:5000".
+    `doing` starts the message, such as "registering job train at dispatcher:5000".
     """
     code: Any = error.code() if isinstance(error, grpc.Call) else None
     detail = (error.details() if isinstance(error, grpc.Call) else None) or str(error)
@@ -97,12 +101,14 @@ def from_rpc_error(error: grpc.RpcError, doing: str) -> DistributedInputError:
     if code in _RETRYABLE or code is None:
         return errors.UnavailableError(f"{doing}: {name}: {detail}")
     if code is grpc.StatusCode.UNIMPLEMENTED:
-        return errors.ProtocolError(f"{message} (the other side is another version: upgrade it)")
+        return errors.ProtocolError(
+            f"{message} (the other process has another version: upgrade it)"
+        )
     return TerminalError(f"{doing}: {name}: {detail}")
 
 
 def is_explained(error: grpc.RpcError) -> bool:
-    """Whether a server of ours ended the call, and said why; else the connection broke."""
+    """Return whether one of our servers ended the call. If not, the connection failed."""
     return _kind_of(error) is not None
 
 

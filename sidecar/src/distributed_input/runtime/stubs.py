@@ -1,7 +1,7 @@
-"""gRPC services and stubs straight from the proto descriptors.
+"""gRPC services and stubs, created from the proto descriptors.
 
-No generated *_pb2_grpc files: those pin a grpcio version, and copy every message of
-the hot path through the message class. Here a method may name its own (de)serializer.
+There are no generated *_pb2_grpc files. They require a grpcio version, and they convert every
+message of the hot path to the message class. Here a method may have its own (de)serializer.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from distributed_input.runtime import statuses
 Handler: TypeAlias = grpc.GenericRpcHandler
 Codec = Callable[[Any], Any]
 Overrides = Mapping[str, tuple[Codec | None, Codec | None]]
-"""Method name to its own two codecs, None for that of the message class: a service's (request
-deserializer, response serializer), a stub's (request serializer, response deserializer)."""
+"""Codecs by method name; None selects the codec of the message class. For a service: (request
+deserializer, response serializer). For a stub: (request serializer, response deserializer)."""
 
 
 def identity(data: Any) -> Any:
-    """The codec of a method that handles encoded bytes itself."""
+    """Return `data`: the codec of a method that handles encoded bytes itself."""
     return data
 
 
@@ -32,12 +32,14 @@ def service_handler(
     implementation: object,
     overrides: Overrides | None = None,
 ) -> Handler:
-    """The handler that serves `descriptor` with the methods of `implementation`.
+    """Return a handler that serves `descriptor` with the methods of `implementation`.
 
-    Each method of the service is one of `implementation` with the same name, of the usual shape
-    `(request or request iterator, context) -> response or response iterator`. What they raise
-    becomes a status (see `statuses`). Raises TypeError naming methods that are missing or
-    overrides of methods that do not exist.
+    Each method of the service is a method of `implementation` with the same name and the usual
+    signature `(request or iterator, context) -> response or iterator`. Exceptions become statuses
+    (see `statuses`).
+
+    Raises:
+        TypeError: names methods that are missing, or overrides of methods that do not exist.
     """
     chosen = _checked(descriptor, overrides)
     missing = [m.name for m in descriptor.methods if not hasattr(implementation, m.name)]
@@ -53,8 +55,8 @@ def service_handler(
 class Stub:
     """The calls of one service on one channel: `Stub(channel, descriptor).Status(request)`.
 
-    Each attribute is grpcio's multi-callable of that method: call it with a request (or an
-    iterator of them) and `timeout=`; `.future(...)` where grpcio has it.
+    Each attribute is grpcio's multi-callable of that method. Call it with a request (or an iterator
+    of requests) and `timeout=`.
     """
 
     def __init__(
@@ -86,7 +88,7 @@ def _checked(descriptor: ServiceDescriptor, overrides: Overrides | None) -> Over
 
 
 def _shape(method: MethodDescriptor) -> str:
-    """unary_unary, unary_stream, stream_unary or stream_stream, as grpcio names them."""
+    """Return grpcio's name of the method's shape, such as unary_stream."""
     request = "stream" if method.client_streaming else "unary"
     return f"{request}_{'stream' if method.server_streaming else 'unary'}"
 
@@ -105,17 +107,17 @@ def _method_handler(
     method: MethodDescriptor, behaviour: Callable[..., Any], overrides: Overrides
 ) -> grpc.RpcMethodHandler[Any, Any]:
     deserialize, serialize = overrides.get(method.name, (None, None))
-    guard = _guarded_stream if method.server_streaming else _guarded
+    wrap = _abort_on_error_stream if method.server_streaming else _abort_on_error
     create = getattr(grpc, f"{_shape(method)}_rpc_method_handler")
     handler: grpc.RpcMethodHandler[Any, Any] = create(
-        guard(method.full_name, behaviour),
+        wrap(method.full_name, behaviour),
         request_deserializer=deserialize or _parser(method.input_type),
         response_serializer=serialize or _serialize,
     )
     return handler
 
 
-def _guarded(name: str, behaviour: Callable[..., Any]) -> Callable[..., Any]:
+def _abort_on_error(name: str, behaviour: Callable[..., Any]) -> Callable[..., Any]:
     def call(request: Any, context: grpc.ServicerContext) -> Any:
         try:
             return behaviour(request, context)
@@ -125,10 +127,10 @@ def _guarded(name: str, behaviour: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def _guarded_stream(name: str, behaviour: Callable[..., Any]) -> Callable[..., Any]:
+def _abort_on_error_stream(name: str, behaviour: Callable[..., Any]) -> Callable[..., Any]:
     def call(request: Any, context: grpc.ServicerContext) -> Iterator[Any]:
         try:
-            # Delegation: no work of ours for each message.
+            # Delegate, so that messages need no Python code here.
             yield from behaviour(request, context)
         except Exception as error:  # noqa: BLE001 - becomes the status of the call
             statuses.abort(context, error, name)

@@ -1,8 +1,8 @@
-"""Where a token comes from, and how one token follows another without a gap.
+"""Sources of tokens, and the rotation of a token without rejected calls.
 
-When the file changes, other processes see the new token earlier or later (a kubelet
-takes a minute or two). So callers present both for a while, and servers accept the
-previous one for a while.
+After a token file changes, processes read the new token at different times (a kubelet needs a
+minute or two). Callers therefore present both tokens for a while, and servers accept the previous
+one for a while.
 """
 
 from __future__ import annotations
@@ -22,47 +22,51 @@ _CHECK_SECONDS = 1.0
 _log = logs.get("runtime.tokens")
 
 
-class Source(Protocol):
-    """Gives tokens, the newest first."""
+class TokenSource(Protocol):
+    """Returns tokens, the newest first."""
 
     def accepted(self) -> tuple[str, ...]:
-        """The tokens that a caller may present."""
+        """Return the tokens that a caller may present."""
         ...
 
     def presented(self) -> tuple[str, ...]:
-        """The tokens that our own calls present."""
+        """Return the tokens that our own calls present."""
         ...
 
 
 def validated(text: str, what: str) -> str:
-    """The token in `text` without surrounding space; ConfigError naming `what`, never the token."""
+    """Return the token in `text` without surrounding space.
+
+    Raises:
+        ConfigError: the token is invalid; names `what`, never the token.
+    """
     token = text.strip()
     if not token:
-        raise ConfigError(f"{what} holds no token: write a random string into it")
+        raise ConfigError(f"{what}: contains no token; write a random string to it")
     if not all("!" <= character <= "~" for character in token):
-        raise ConfigError(f"{what}: a token is one word of printable ASCII characters")
+        raise ConfigError(f"{what}: a token must be one word of printable ASCII characters")
     logs.redact(token)
     return token
 
 
 class FixedToken:
-    """A token that stays for the life of the process."""
+    """A token that does not change."""
 
     def __init__(self, token: str) -> None:
         self._tokens = (token,)
 
     def accepted(self) -> tuple[str, ...]:
-        """The one token."""
+        """Return the token."""
         return self._tokens
 
     presented = accepted
 
 
 class FileToken:
-    """The token in a file, looked at again at most once a second.
+    """A token in a file, which is read again at most once per second.
 
-    A file that vanishes or turns unusable keeps the last good token, with a warning: a
-    running job must not die of a half-written Secret.
+    If the file disappears or becomes invalid, the last valid token stays in use and a warning is
+    logged. A running job must not fail because of a half-written Secret.
     """
 
     def __init__(self, path: Path, clock: Callable[[], float] = time.monotonic) -> None:
@@ -79,11 +83,11 @@ class FileToken:
         self._current = validated(self._seen, f"token file {path}")
 
     def accepted(self) -> tuple[str, ...]:
-        """The current token, and the previous one for PREVIOUS_ACCEPTED_SECONDS."""
+        """Return the current token, and the previous one for PREVIOUS_ACCEPTED_SECONDS."""
         return self._tokens(PREVIOUS_ACCEPTED_SECONDS)
 
     def presented(self) -> tuple[str, ...]:
-        """The current token, and the previous one for PREVIOUS_PRESENTED_SECONDS."""
+        """Return the current token, and the previous one for PREVIOUS_PRESENTED_SECONDS."""
         return self._tokens(PREVIOUS_PRESENTED_SECONDS)
 
     def _tokens(self, overlap: float) -> tuple[str, ...]:
@@ -97,7 +101,7 @@ class FileToken:
             return (self._current,)
 
     def _read(self) -> str:
-        # The whole file, not its time stamps: a Secret's file is a link that is swapped.
+        # Read the content, not time stamps, because a Secret's file is a link that is replaced.
         return self._path.read_text(encoding="utf-8", errors="replace")
 
     def _refresh(self, now: float) -> None:
@@ -108,7 +112,7 @@ class FileToken:
             self._seen = text
             token = validated(text, f"token file {self._path}")
         except (OSError, ConfigError) as error:
-            _log.warning("token file not usable: the last token stays", error=str(error))
+            _log.warning("token file invalid: the last valid token stays in use", error=str(error))
             return
         if token != self._current:
             self._previous, self._current, self._changed = self._current, token, now

@@ -8,16 +8,18 @@ import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
+from distributed_input.api import flags
+from distributed_input.api.config import InputConfig
 from distributed_input.api.errors import ConfigError
+from distributed_input.api.files import DATASET_PREFIX, RING_PREFIX, RUN_DIR, SOCKET_NAME
 from distributed_input.runtime import args as common
 from distributed_input.runtime import heap, logs, ready, shutdown
 from distributed_input.runtime.credentials import Credentials
 from distributed_input.runtime.exposition import Exposition
 from distributed_input.sidecar.inputs.job_input import JobInput
 from distributed_input.sidecar.inputs.registry import InputRegistry
-from distributed_input.sidecar.server import SOCKET_NAME, SidecarServer
+from distributed_input.sidecar.server import SidecarServer
 
 _log = logs.get("sidecar.main")
 
@@ -25,32 +27,32 @@ _log = logs.get("sidecar.main")
 def _parser() -> argparse.ArgumentParser:
     parser = common.parser("sidecar", "Fetch a trainer's share of its inputs into shared memory.")
     parser.add_argument(
-        "--dispatcher",
+        flags.DISPATCHER,
         action="append",
         required=True,
         metavar="[INPUT=]HOST:PORT",
         help="Address of the dispatcher of an input. Repeat it for each input if there are several",
     )
     parser.add_argument(
-        "--config",
+        flags.CONFIG,
         action="append",
         required=True,
         metavar="FILE",
         help='JSON file with inputs: {"inputs": {NAME: SPEC}}. Repeat it for inputs in other files',
     )
     parser.add_argument(
-        "--dir",
-        default="/run/distributed-input",
+        flags.DIR,
+        default=RUN_DIR,
         help="Folder shared with trainers. Default: %(default)s",
     )
     parser.add_argument(
-        "--consumer-index",
+        flags.CONSUMER_INDEX,
         type=int,
         default=0,
         help="Index of this trainer among the consumers of its inputs. Default: %(default)s",
     )
     parser.add_argument(
-        "--consumer-count",
+        flags.CONSUMER_COUNT,
         type=int,
         default=1,
         help="Number of consumers. Default: %(default)s",
@@ -58,9 +60,9 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _read_configs(paths: Sequence[str]) -> dict[str, Any]:
-    """Return the specs of the inputs in all files, by name."""
-    inputs: dict[str, Any] = {}
+def _read_configs(paths: Sequence[str]) -> dict[str, InputConfig]:
+    """Return the configurations of the inputs in all files, by name."""
+    inputs: dict[str, InputConfig] = {}
     for path in paths:
         found = _read_config(path)
         twice = sorted(found.keys() & inputs.keys())
@@ -70,7 +72,7 @@ def _read_configs(paths: Sequence[str]) -> dict[str, Any]:
     return inputs
 
 
-def _read_config(path: str) -> dict[str, Any]:
+def _read_config(path: str) -> dict[str, InputConfig]:
     try:
         inputs = json.loads(Path(path).read_text())["inputs"]
     except (OSError, ValueError, KeyError, TypeError) as error:
@@ -79,16 +81,17 @@ def _read_config(path: str) -> dict[str, Any]:
         ) from error
     if not isinstance(inputs, dict) or not inputs:
         raise ConfigError(f"--config {path}: the file has no inputs")
-    return inputs
+    where = f"--config {path}: inputs"
+    return {name: InputConfig.from_json(spec, f"{where}.{name}") for name, spec in inputs.items()}
 
 
-def _dispatchers(flags: Sequence[str], names: Sequence[str]) -> dict[str, str]:
+def _dispatchers(values: Sequence[str], names: Sequence[str]) -> dict[str, str]:
     """Return the address of each input's dispatcher, by name."""
     addresses = {}
-    for flag in flags:
-        name, _, address = flag.rpartition("=")
+    for value in values:
+        name, _, address = value.rpartition("=")
         if not name and len(names) > 1:
-            raise ConfigError(f"--dispatcher {flag}: with several inputs, use INPUT=HOST:PORT")
+            raise ConfigError(f"--dispatcher {value}: with several inputs, use INPUT=HOST:PORT")
         addresses[name or names[0]] = address
     missing = [name for name in names if name not in addresses]
     if missing:
@@ -111,7 +114,7 @@ def _registry(args: argparse.Namespace, folder: Path) -> InputRegistry:
     specs = _read_configs(args.config)
     dispatchers = _dispatchers(args.dispatcher, list(specs))
     # A dataset file is left behind if the container stopped before it read the file.
-    for stale in (*folder.glob("ring-*"), *folder.glob("dataset-*")):
+    for stale in (*folder.glob(f"{RING_PREFIX}*"), *folder.glob(f"{DATASET_PREFIX}*")):
         stale.unlink(missing_ok=True)
 
     def create(name: str, job: str) -> JobInput:

@@ -8,13 +8,13 @@ import struct
 import threading
 from pathlib import Path
 
+from distributed_input.api.files import SOCKET_NAME
 from distributed_input.runtime import shared_files
 from distributed_input.runtime.metrics import Sample
 from distributed_input.sidecar.inputs.metric_samples import samples
 from distributed_input.sidecar.inputs.registry import InputRegistry
 from distributed_input.sidecar.inputs.session import TrainerSession
 
-SOCKET_NAME = "sidecar.sock"
 _SEND_BUFFER_BYTES = 1 << 21
 _SEND_TIMEOUT_SECONDS = 0.2  # a blocked send checks this often whether it was cancelled
 

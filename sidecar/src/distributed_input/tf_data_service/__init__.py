@@ -1,6 +1,6 @@
-"""TensorFlow's own tf.data service, started with what it needs to serve other pods.
+"""TensorFlow's own tf.data service, configured to serve other pods.
 
-For programs that call `tf.data.experimental.service.distribute` and know nothing of us. What it
-guarantees is its own: a worker that dies loses elements of a DYNAMIC epoch, its iterators cannot be
-checkpointed, and nothing here fences, checks or resumes.
+It is for programs that call `tf.data.experimental.service.distribute` and do not use this package.
+Its guarantees are its own: a worker that ends loses elements of a DYNAMIC epoch, its iterators
+cannot be checkpointed, and it neither fences, verifies nor resumes.
 """

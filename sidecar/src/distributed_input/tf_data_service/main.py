@@ -1,4 +1,4 @@
-"""The stock dispatcher and worker as processes: flags in, a server until SIGTERM."""
+"""The processes of TensorFlow's tf.data service: a dispatcher or worker until SIGTERM."""
 
 from __future__ import annotations
 
@@ -11,66 +11,94 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from distributed_input.api import flags
 from distributed_input.api.errors import ConfigError
 from distributed_input.runtime import addresses, logs, ready, shutdown
 from distributed_input.runtime import args as common
 
-_log = logs.get("stock.main")
+_log = logs.get("tf_data_service.main")
 
 GC_CHECK_MS = 10_000
-"""How often the dispatcher looks for jobs that nobody reads and workers that are gone. Its own
-default of ten minutes is how long a reader would wait for a dead worker."""
+"""Interval at which the dispatcher checks for unused jobs and ended workers. With TensorFlow's
+default of ten minutes, a reader would wait that long for an ended worker."""
 GC_TIMEOUT_MS = 300_000
 WORKER_TIMEOUT_MS = 30_000
 HEARTBEAT_MS = 5_000
-_LOOK_SECONDS = 2.0
+_POLL_SECONDS = 2.0
 _DNS = "dns:"
 _GRACE_SECONDS = 5.0
 
 
 def _parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(
+    parser = argparse.ArgumentParser(
         prog="python -m distributed_input.tf_data_service",
-        description="TensorFlow's own tf.data service: dispatcher or worker.",
+        description="Start a dispatcher or worker of TensorFlow's own tf.data service.",
         allow_abbrev=False,
     )
     both = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    both.add_argument("--ready-file", help="gets a JSON object with the address once it serves")
-    both.add_argument("--log-level", choices=logs.LEVELS, default="info")
-    parts = made.add_subparsers(dest="part", required=True)
-    dispatcher = parts.add_parser(
-        "dispatcher", parents=[both], help="knows the datasets, jobs and workers"
+    both.add_argument(
+        flags.READY_FILE,
+        metavar="FILE",
+        help="file to write when the process is ready: a JSON object with its address",
     )
-    dispatcher.add_argument("--port", type=int, required=True)
-    dispatcher.add_argument(
-        "--work-dir", required=True, help="of the journal: it goes on from there after a restart"
+    both.add_argument(flags.LOG_LEVEL, choices=logs.LEVELS, default="info")
+    both.add_argument(flags.PORT, type=int, required=True, help="port to serve on")
+    parts = parser.add_subparsers(dest="part", required=True)
+    _add_dispatcher_flags(parts.add_parser("dispatcher", parents=[both], help="start a dispatcher"))
+    _add_worker_flags(parts.add_parser("worker", parents=[both], help="start a worker"))
+    return parser
+
+
+def _add_dispatcher_flags(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        flags.WORK_DIR,
+        required=True,
+        metavar="DIR",
+        help="folder of the journal, from which the dispatcher resumes after a restart",
     )
-    dispatcher.add_argument(
-        "--static-workers",
+    parser.add_argument(
+        flags.STATIC_WORKERS,
         default="",
         metavar="HOST:PORT,...|dns:NAME:PORT:COUNT",
-        help="the workers that there will be, which FILE, DATA and HINT need to know beforehand; "
-        "dns: the addresses behind a name, once there are so many",
+        help="all workers, which the sharding policies FILE, DATA and HINT need in advance; dns: "
+        "the addresses of a name, when it has COUNT addresses",
     )
-    worker = parts.add_parser("worker", parents=[both], help="runs the datasets")
-    worker.add_argument("--dispatcher", required=True, metavar="HOST:PORT")
-    worker.add_argument("--port", type=int, required=True)
-    worker.add_argument(
-        "--advertise", required=True, metavar="HOST[:PORT]", help="where readers reach this worker"
+
+
+def _add_worker_flags(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        flags.DISPATCHER, required=True, metavar="HOST:PORT", help="address of the dispatcher"
     )
-    worker.add_argument("--cache-bytes", type=int, default=0, help="of cross-trainer caches")
-    worker.add_argument("--path", action="append", default=[], help="put before Python's path")
-    return made
+    parser.add_argument(
+        flags.ADVERTISE,
+        required=True,
+        metavar="HOST[:PORT]",
+        help="address at which readers reach this worker",
+    )
+    parser.add_argument(
+        flags.CACHE_BYTES,
+        type=int,
+        default=0,
+        metavar="BYTES",
+        help="size of cross-trainer caches (default: TensorFlow's default)",
+    )
+    parser.add_argument(
+        flags.PATH,
+        action="append",
+        default=[],
+        metavar="DIR",
+        help="folder to insert at the start of sys.path; repeatable",
+    )
 
 
 def dispatcher_config(port: int, work_dir: Path, workers: Sequence[str]) -> Any:
-    """What the stock dispatcher is started with.
+    """Return the configuration of the dispatcher.
 
     Args:
-        port: where it listens, on all addresses.
-        work_dir: of the journal. Workers that are told beforehand have a journal of their own: one
-            that names others would be of no use.
-        workers: host:port of each; empty: whoever registers.
+        port: port to listen on, on all addresses.
+        work_dir: folder of the journal. Each list of static workers has its own journal, because a
+            journal with other workers cannot be used.
+        workers: host:port of each static worker; empty: workers register themselves.
     """
     from tensorflow.core.protobuf import service_config_pb2
 
@@ -92,13 +120,13 @@ def dispatcher_config(port: int, work_dir: Path, workers: Sequence[str]) -> Any:
 
 
 def worker_config(dispatcher: str, port: int, advertise: str, cache_bytes: int) -> Any:
-    """What the stock worker is started with.
+    """Return the configuration of a worker.
 
     Args:
-        dispatcher: host:port.
-        port: where it listens, on all addresses.
-        advertise: host, or host:port, that readers connect to: TensorFlow's default is localhost.
-        cache_bytes: of cross-trainer caches; 0: TensorFlow's default.
+        dispatcher: host:port of the dispatcher.
+        port: port to listen on, on all addresses.
+        advertise: host or host:port that readers connect to. TensorFlow's default is localhost.
+        cache_bytes: size of cross-trainer caches; 0: TensorFlow's default.
     """
     from tensorflow.core.protobuf import service_config_pb2
 
@@ -114,24 +142,32 @@ def worker_config(dispatcher: str, port: int, advertise: str, cache_bytes: int) 
     )
 
 
-def static_workers(wanted: str, resolve: Callable[[str], list[str]]) -> list[str] | None:
-    """The workers that `--static-workers` names; [] where it names none, None: not all are there.
+def static_workers(value: str, resolve: Callable[[str], list[str]]) -> list[str] | None:
+    """Return the workers in the value of --static-workers.
+
+    Args:
+        value: the flag's value.
+        resolve: returns the addresses of a DNS name.
+
+    Returns:
+        host:port of each worker; [] if the value is empty; None if the DNS name does not have
+        COUNT addresses (yet).
 
     Raises:
-        ConfigError: naming the flag.
+        ConfigError: the value is invalid.
     """
-    if not wanted.startswith(_DNS):
-        return [one for one in wanted.split(",") if one]
-    parts = wanted.split(":")
+    if not value.startswith(_DNS):
+        return [one for one in value.split(",") if one]
+    parts = value.split(":")
     if len(parts) != 4 or not (parts[2].isdigit() and parts[3].isdigit()):
-        raise ConfigError(f"--static-workers {wanted}: write dns:NAME:PORT:COUNT")
+        raise ConfigError(f"--static-workers {value}: use the form dns:NAME:PORT:COUNT")
     _, name, port, count = parts
     found = resolve(name)
     return [addresses.join(host, int(port)) for host in found] if len(found) == int(count) else None
 
 
 def resolve(name: str) -> list[str]:
-    """The addresses behind a DNS name, sorted; none where there is no such name (yet)."""
+    """Return the sorted addresses of a DNS name; [] if the name does not exist (yet)."""
     try:
         found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
     except OSError:
@@ -141,7 +177,7 @@ def resolve(name: str) -> list[str]:
 
 def _body(argv: Sequence[str] | None) -> int:
     args = _parser().parse_args(argv)
-    logs.setup(f"stock-{args.part}", args.log_level)
+    logs.setup(f"tf-data-{args.part}", args.log_level)
     shutdown.die_with_parent(os.environ)
     stopping = shutdown.Shutdown(_GRACE_SECONDS)
     stopping.install()
@@ -149,21 +185,21 @@ def _body(argv: Sequence[str] | None) -> int:
 
 
 def _dispatch(args: argparse.Namespace, stopping: shutdown.Shutdown) -> int:
-    wanted = args.static_workers
-    told = False
-    while (workers := static_workers(wanted, resolve)) is None:
-        if not told:
-            _log.info("waiting until all workers are there", workers=wanted)
-        told = True
-        if stopping.wait(_LOOK_SECONDS):
+    value = args.static_workers
+    logged = False
+    while (workers := static_workers(value, resolve)) is None:
+        if not logged:
+            _log.info("waiting for all static workers", workers=value)
+        logged = True
+        if stopping.wait(_POLL_SECONDS):
             return 0
-    stock = _bindings()
+    bindings = _bindings()
     config = dispatcher_config(args.port, Path(args.work_dir), workers)
-    server = stock.TF_DATA_NewDispatchServer(config.SerializeToString())
+    server = bindings.TF_DATA_NewDispatchServer(config.SerializeToString())
     _start(server, args)
-    while not stopping.wait(_LOOK_SECONDS):
-        if static_workers(wanted, resolve) not in (workers, None):
-            _log.error("the workers are others now, whom this dispatcher would refuse: it ends")
+    while not stopping.wait(_POLL_SECONDS):
+        if static_workers(value, resolve) not in (workers, None):
+            _log.error("the static workers changed: exiting, because this dispatcher rejects them")
             return 1
     server.stop()
     return 0
@@ -171,9 +207,9 @@ def _dispatch(args: argparse.Namespace, stopping: shutdown.Shutdown) -> int:
 
 def _work(args: argparse.Namespace, stopping: shutdown.Shutdown) -> int:
     sys.path[:0] = args.path
-    stock = _bindings()
+    bindings = _bindings()
     config = worker_config(args.dispatcher, args.port, args.advertise, args.cache_bytes)
-    server = stock.TF_DATA_NewWorkerServer(config.SerializeToString())
+    server = bindings.TF_DATA_NewWorkerServer(config.SerializeToString())
     _start(server, args)
     stopping.wait()
     server.stop()
@@ -188,13 +224,13 @@ def _start(server: Any, args: argparse.Namespace) -> None:
 
 
 def _bindings() -> Any:
-    """The servers themselves: TensorFlow's Python classes leave out fields that pods need."""
-    import tensorflow  # noqa: F401 - loads what the bindings need
+    """Return the servers' bindings. TensorFlow's Python classes lack fields that pods need."""
+    import tensorflow  # noqa: F401 - loads the libraries of the bindings
     from tensorflow.python.data.experimental.service import _pywrap_server_lib
 
     return _pywrap_server_lib
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one part until SIGTERM; the exit status."""
-    return common.exit_code("stock", _body, argv)
+    """Run a dispatcher or worker until SIGTERM; return the exit status."""
+    return common.exit_code("tf-data-service", _body, argv)

@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Sequence
 
+from distributed_input.api import flags
 from distributed_input.runtime import args as common
 from distributed_input.runtime import logs, shutdown
 
@@ -15,43 +16,43 @@ def _parser() -> argparse.ArgumentParser:
     parser = common.parser("worker", "Runs splits of datasets and streams their rows.")
     common.add_listen(parser)
     parser.add_argument(
-        "--dispatcher", required=True, metavar="HOST:PORT", help="address of the dispatcher"
+        flags.DISPATCHER, required=True, metavar="HOST:PORT", help="address of the dispatcher"
     )
     parser.add_argument(
-        "--advertise",
-        default="auto",
+        flags.ADVERTISE,
+        default=flags.ADVERTISE_AUTO,
         metavar="HOST:PORT|auto",
         help="address at which sidecars reach this worker (default: the address of --listen; if "
         "that is all addresses, the one that reaches the dispatcher)",
     )
     parser.add_argument(
-        "--parallelism",
+        flags.PARALLELISM,
         type=int,
         default=0,
         help="maximum number of elements produced at the same time, over all streams (default: "
         "the number of CPUs)",
     )
     parser.add_argument(
-        "--max-streams",
+        flags.MAX_STREAMS,
         type=int,
         default=2048,
         help="maximum number of open streams of all jobs; more are refused (default: 2048, which "
         "is enough for a job with the maximum number of partitions and read-ahead)",
     )
     parser.add_argument(
-        "--share-bytes",
+        flags.SHARE_BYTES,
         type=int,
         default=64 << 20,
         help="maximum bytes of rows kept for other jobs of the same dataset (default: 64 MiB)",
     )
     parser.add_argument(
-        "--path",
+        flags.PATH,
         action="append",
         default=[],
         help="folder to insert at the start of the Python path; may be repeated",
     )
     parser.add_argument(
-        "--relaxed",
+        flags.RELAXED,
         action="store_true",
         help="run TensorFlow without op determinism. Some datasets are faster, but rows that are "
         "produced again after a failure may differ",

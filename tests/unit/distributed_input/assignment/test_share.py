@@ -13,7 +13,7 @@ def job(**fields: object) -> types_pb2.Job:
     return types_pb2.Job(**{"name": "train", "partitions": 8, "global_batch_size": 64, **fields})  # type: ignore[arg-type]
 
 
-def test_shares_of_a_batch_add_up() -> None:
+def test_the_consumers_batches_add_up_to_the_global_batch() -> None:
     for consumers in (1, 2, 4, 8):
         shares = [share_of(job(), c, consumers) for c in range(consumers)]
         assert sum(share.batch for share in shares) == 64
@@ -21,17 +21,17 @@ def test_shares_of_a_batch_add_up() -> None:
         assert {share.quota for share in shares} == {8}
 
 
-def test_replicas_cut_a_batch_evenly() -> None:
+def test_replicas_divide_a_batch_evenly() -> None:
     share = share_of(job(), 0, 2, replicas=4)
     assert (share.batch, share.unit_rows, share.units) == (32, 8, 4)
 
 
-def test_whole_elements_come_one_of_each_partition() -> None:
+def test_a_step_of_whole_elements_has_one_of_each_partition() -> None:
     share = share_of(job(global_batch_size=0), 1, 4)
     assert (share.partitions, share.batch, share.units, share.whole) == ((1, 5), 2, 2, True)
 
 
-def test_in_parallel_epochs_everyone_reads_everything() -> None:
+def test_in_parallel_epochs_every_consumer_owns_all_partitions() -> None:
     share = share_of(job(mode=types_pb2.PARALLEL_EPOCHS), 1, 2)
     assert (len(share.partitions), share.batch) == (8, 32)
     small = share_of(job(mode=types_pb2.PARALLEL_EPOCHS, global_batch_size=8), 1, 2)
@@ -42,20 +42,20 @@ def test_in_parallel_epochs_everyone_reads_everything() -> None:
     ("fields", "consumers", "replicas", "message"),
     [
         ({"partitions": 5}, 1, 1, r"5 does not divide the global batch of 64 .* \[1, 2, 4, 8"),
-        ({}, 3, 1, r"3 trainers do not divide .* one of \[1, 2, 4, 8\] trainers"),
-        ({}, 16, 1, r"16 trainers share 8 partitions: .* spec.partitions to 16"),
-        ({}, 1, 3, r"64 rows does not divide evenly among 3 replicas"),
-        ({"order": types_pb2.ANY}, 3, 1, r"64 rows does not divide evenly among 3 trainers"),
+        ({}, 3, 1, r"3 trainers cannot divide .* one of \[1, 2, 4, 8\] trainers"),
+        ({}, 16, 1, r"spec\.partitions: 16 trainers cannot share 8 .* Set it to 16"),
+        ({}, 1, 3, r"3 replicas of a trainer cannot divide a batch of 64 rows"),
+        ({"order": types_pb2.ANY}, 3, 1, r"3 trainers cannot divide a batch of 64 rows"),
     ],
 )
-def test_what_does_not_fit_is_refused_with_what_does(
+def test_an_error_has_valid_numbers(
     fields: dict[str, object], consumers: int, replicas: int, message: str
 ) -> None:
     with pytest.raises(ConfigError, match=message):
         share_of(job(**fields), 0, consumers, replicas)
 
 
-def test_any_order_waives_the_divisors() -> None:
+def test_order_any_does_not_need_divisors() -> None:
     loose = job(order=types_pb2.ANY, partitions=5, global_batch_size=60)
     shares = [share_of(loose, c, 3) for c in range(3)]
     assert [share.batch for share in shares] == [20, 20, 20]

@@ -1,4 +1,4 @@
-"""Laws of the assignment: which rows go where, and that nothing else matters."""
+"""Laws of the assignment of rows to consumers and steps."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Row = tuple[int, int]  # partition, index
 def deliver(
     lengths: list[int], consumers: int, batch: int, start: dict[int, int] | None = None
 ) -> list[list[list[Row]]]:
-    """By consumer, by step: the rows that the rules deliver, step by step."""
+    """Return the delivered rows by consumer and step, computed step by step."""
     partitions = len(lengths)
     quota = batch * consumers // partitions
     out = []
@@ -58,7 +58,7 @@ def topologies(draw: st.DrawFn) -> tuple[list[int], int, int]:
 
 
 @given(st.integers(0, 2**63), st.integers(0, 100), st.integers(1, 300), st.integers(1, 16))
-def test_deal_is_a_partition_of_the_splits(seed: int, epoch: int, splits: int, parts: int) -> None:
+def test_deal_returns_every_split_once(seed: int, epoch: int, splits: int, parts: int) -> None:
     dealt = assignment.deal(seed, epoch, splits, parts)
     assert len(dealt) == parts
     assert sorted(s for partition in dealt for s in partition) == list(range(splits))
@@ -116,7 +116,7 @@ def test_a_step_is_the_same_set_of_rows_on_any_topology(
 
 @given(topologies(), st.integers(0, 40), st.booleans())
 @settings(max_examples=300)
-def test_consumed_rows_follow_from_the_step(
+def test_consumed_rows_are_a_function_of_the_step(
     topology: tuple[list[int], int, int], steps: int, all_known: bool
 ) -> None:
     lengths, consumers, batch = topology
@@ -135,7 +135,7 @@ def test_consumed_rows_follow_from_the_step(
 
 
 @given(topologies(), st.integers(0, 20), st.data())
-def test_a_restore_delivers_exactly_the_rest_on_any_topology(
+def test_a_restored_run_delivers_exactly_the_rest_on_any_topology(
     topology: tuple[list[int], int, int], steps: int, data: st.DataObject
 ) -> None:
     lengths, consumers, batch = topology
@@ -160,7 +160,7 @@ def test_a_restore_delivers_exactly_the_rest_on_any_topology(
 
 
 @given(topologies(), st.integers(0, 20), st.data())
-def test_rows_of_a_step_begun_are_counted_in_order(
+def test_rows_of_a_partial_step_are_counted_in_order(
     topology: tuple[list[int], int, int], steps: int, data: st.DataObject
 ) -> None:
     lengths, consumers, batch = topology
@@ -184,7 +184,7 @@ def test_default_partitions(rows: int, expected: int) -> None:
     assert assignment.default_partitions(rows) == expected
 
 
-def test_a_number_that_does_not_fit_is_refused_with_those_that_do() -> None:
+def test_an_error_has_the_valid_numbers() -> None:
     with pytest.raises(ConfigError, match=r"spec\.partitions: 5 .* \[1, 2, 4, 8, 16, 32, 64\]"):
         assignment.check_topology(64, 5, 1)
     with pytest.raises(ConfigError, match=r"3 trainers .* one of \[1, 2, 4, 8\] trainers"):
@@ -192,6 +192,25 @@ def test_a_number_that_does_not_fit_is_refused_with_those_that_do() -> None:
 
 
 keys = st.lists(st.integers(0, 2**64 - 1), min_size=1, max_size=12, unique=True)
+
+
+@given(
+    st.lists(st.none() | st.integers(0, 30), min_size=1, max_size=4),
+    st.integers(1, 12),
+    st.integers(0, 5),
+    st.integers(0, 5),
+)
+def test_consumed_rows_of_two_stretches_of_steps_add_up(
+    totals: list[int | None], batch: int, first: int, second: int
+) -> None:
+    known = dict(enumerate(totals))
+    base, quota = dict.fromkeys(known, 0), max(1, batch // len(known))
+    half = assignment.consumed_rows(base, known, first, batch, quota)
+    assert assignment.consumed_rows(half, known, second, batch, quota) == assignment.consumed_rows(
+        base, known, first + second, batch, quota
+    )
+
+
 turns = st.lists(st.integers(0, 999), unique=True, max_size=60).flatmap(
     lambda splits: st.integers(1, 8).map(
         lambda parts: [splits[at : at + parts] for at in range(0, len(splits), parts)]
@@ -200,7 +219,7 @@ turns = st.lists(st.integers(0, 999), unique=True, max_size=60).flatmap(
 
 
 @given(turns, keys, st.randoms())
-def test_splits_are_placed_evenly_and_alike_whoever_asks(
+def test_splits_are_placed_evenly_and_equally_for_every_caller(
     turns: list[list[int]], workers: list[int], shuffled: Any
 ) -> None:
     found = assignment.place(turns, workers)
@@ -216,7 +235,7 @@ def test_splits_are_placed_evenly_and_alike_whoever_asks(
 
 
 @given(turns, keys)
-def test_what_is_placed_does_not_depend_on_later_turns(
+def test_placement_does_not_depend_on_later_turns(
     turns: list[list[int]], workers: list[int]
 ) -> None:
     found = assignment.place(turns, workers)

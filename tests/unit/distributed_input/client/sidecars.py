@@ -9,9 +9,9 @@ import threading
 from pathlib import Path
 from typing import Any
 
+from distributed_input.api.files import SOCKET_NAME
 from distributed_input.api.proto import trainer_pb2, types_pb2
 from distributed_input.api.protocol import PROTOCOL
-from distributed_input.client.channel import SOCKET_NAME
 
 RING_BYTES = 1 << 12
 SECONDS = 10.0

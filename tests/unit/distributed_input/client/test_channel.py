@@ -6,8 +6,9 @@ import socket
 import threading
 from pathlib import Path
 
+from distributed_input.api.files import SOCKET_NAME
 from distributed_input.api.proto import trainer_pb2
-from distributed_input.client.channel import SOCKET_NAME, Channel
+from distributed_input.client.channel import Channel
 
 SECONDS = 10.0
 SLOTS = range(1000)

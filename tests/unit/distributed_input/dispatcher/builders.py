@@ -1,4 +1,4 @@
-"""Messages for the dispatcher's tests, of which a test names only what matters to it."""
+"""Builders of messages. A test sets only the fields that it checks."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from distributed_input.api.proto.dispatcher_pb2 import (
 )
 from distributed_input.api.proto.types_pb2 import Job
 from distributed_input.api.protocol import PROTOCOL
-from distributed_input.dispatcher.limits import Limits
-from distributed_input.dispatcher.state import State
+from distributed_input.dispatcher.limits import DispatcherLimits
+from distributed_input.dispatcher.state import DispatcherState
 
 PARTITIONS, SPLITS = 4, 16
 
 
-def state(**limits: Any) -> State:
-    """A dispatcher's state at time 0."""
-    return State("d", 0.0, Limits(**limits))
+def state(**limits: Any) -> DispatcherState:
+    """Return a dispatcher's state at time 0."""
+    return DispatcherState("d", 0.0, DispatcherLimits(**limits))
 
 
 def job(name: str = "train", data: bytes = b"data", **fields: Any) -> Job:
-    """A complete job whose dataset is `data`."""
+    """Return a complete job with dataset `data`."""
     fields = {"partitions": PARTITIONS, "num_splits": SPLITS, **fields}
     return Job(name=name, dataset_id=hashlib.sha256(data).hexdigest(), **fields)
 
 
 def worker(worker_id: str = "w", address: str = "h:1", **fields: Any) -> WorkerHeartbeatRequest:
-    """A worker's heartbeat."""
+    """Return a worker's heartbeat."""
     fields = {"protocol": PROTOCOL, **fields}
     return WorkerHeartbeatRequest(worker_id=worker_id, address=address, **fields)
 
@@ -39,7 +39,7 @@ def worker(worker_id: str = "w", address: str = "h:1", **fields: Any) -> WorkerH
 def consumer(
     index: int = 0, count: int = 2, incarnation: str = "1", name: str = "train", **fields: Any
 ) -> ConsumerHeartbeatRequest:
-    """A consumer's heartbeat."""
+    """Return a consumer's heartbeat."""
     fields = {"protocol": PROTOCOL, **fields}
     return ConsumerHeartbeatRequest(
         job=name, index=index, count=count, incarnation=incarnation, **fields
@@ -47,5 +47,5 @@ def consumer(
 
 
 def fact(partition: int = 0, split_rows: Sequence[int] = (), **fields: Any) -> PartitionFact:
-    """What is known of a partition."""
+    """Return a fact about a partition."""
     return PartitionFact(partition=partition, split_rows=split_rows, **fields)

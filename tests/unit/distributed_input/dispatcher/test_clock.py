@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from distributed_input.dispatcher.clock import TICK_SECONDS, RunningClock
 
 
-def test_it_runs_with_the_time_and_leaves_stops_out():
+def test_the_clock_does_not_count_stops():
     now = 100.0
     clock = RunningClock(lambda: now)
     start = clock.now()
@@ -24,7 +24,7 @@ def test_it_runs_with_the_time_and_leaves_stops_out():
 
 
 @given(st.lists(st.floats(0, 100)))
-def test_it_never_goes_back_nor_ahead_of_the_time(steps):
+def test_the_clock_never_decreases_or_runs_ahead(steps):
     now = 0.0
     clock = RunningClock(lambda: now)
     last = clock.now()

@@ -1,4 +1,4 @@
-"""Consumers of a job: who holds an index."""
+"""The consumers of a job, and fencing."""
 
 from __future__ import annotations
 
@@ -7,27 +7,27 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from distributed_input.api.errors import TerminalError
-from distributed_input.dispatcher.consumers import Consumers
-from distributed_input.dispatcher.limits import Limits
+from distributed_input.dispatcher.consumers import ConsumerRegistry
+from distributed_input.dispatcher.limits import DispatcherLimits
 from distributed_input.runtime.statuses import InvalidRequestError
 from tests.unit.distributed_input.dispatcher.builders import consumer, fact
 
-LIMITS = Limits(expiry=5.0)
+LIMITS = DispatcherLimits(expiry=5.0)
 
 
-def holders(consumers: Consumers, now: float) -> list[tuple[int, int, str]]:
+def holders(consumers: ConsumerRegistry, now: float) -> list[tuple[int, int, str]]:
     return [(c.last.index, c.last.count, c.last.incarnation) for c in consumers.live(now)]
 
 
-def test_the_consumers_of_a_run_live_side_by_side():
-    consumers = Consumers(LIMITS)
+def test_consumers_of_one_run_do_not_conflict():
+    consumers = ConsumerRegistry(LIMITS)
     for index in (1, 0):
         assert consumers.beat(0.0, consumer(index, 2, f"i{index}")) is None
     assert holders(consumers, 0.0) == [(0, 2, "i0"), (1, 2, "i1")]
 
 
-def test_the_newer_incarnation_fences_the_older_with_both_named():
-    consumers = Consumers(LIMITS)
+def test_a_newer_incarnation_fences_the_older_one():
+    consumers = ConsumerRegistry(LIMITS)
     assert consumers.beat(0.0, consumer(0, 2, "1")) is None
     assert consumers.beat(1.0, consumer(0, 2, "2")) is None
     reason = consumers.beat(1.0, consumer(0, 2, "1"))
@@ -38,22 +38,22 @@ def test_the_newer_incarnation_fences_the_older_with_both_named():
     assert consumers.fenced == 1
 
 
-def test_an_older_incarnation_is_fenced_even_where_it_comes_later():
-    consumers = Consumers(LIMITS)
+def test_an_older_incarnation_is_fenced_even_if_its_heartbeat_is_later():
+    consumers = ConsumerRegistry(LIMITS)
     consumers.beat(0.0, consumer(0, 2, "2"))
     assert consumers.beat(1.0, consumer(0, 2, "1")) is not None
 
 
-def test_a_fence_lasts_as_long_as_its_holder_lives():
-    """A clock that ran ahead does not keep the next consumer out for ever."""
-    consumers = Consumers(LIMITS)
+def test_a_fence_ends_when_its_holder_expires():
+    """An incarnation from a fast clock does not block the next consumer."""
+    consumers = ConsumerRegistry(LIMITS)
     consumers.beat(0.0, consumer(0, 2, "9"))
     assert consumers.beat(4.9, consumer(0, 2, "1")) is not None
     assert consumers.beat(5.1, consumer(0, 2, "1")) is None
 
 
-def test_a_run_of_another_number_of_trainers_takes_over():
-    consumers = Consumers(LIMITS)
+def test_a_run_with_another_number_of_trainers_takes_over():
+    consumers = ConsumerRegistry(LIMITS)
     for index in range(4):
         consumers.beat(0.0, consumer(index, 4, f"1-{index}"))
     for index in range(2):
@@ -66,8 +66,8 @@ def test_a_run_of_another_number_of_trainers_takes_over():
     assert holders(consumers, 2.0) == [(0, 2, "2-0"), (1, 2, "2-1")]
 
 
-def test_a_trainer_with_a_wrong_count_is_told_both_counts():
-    consumers = Consumers(LIMITS)
+def test_the_error_of_a_wrong_count_has_both_counts():
+    consumers = ConsumerRegistry(LIMITS)
     consumers.beat(0.0, consumer(1, 4, "2"))
     reason = consumers.beat(0.0, consumer(0, 2, "1"))
     assert reason is not None
@@ -75,8 +75,8 @@ def test_a_trainer_with_a_wrong_count_is_told_both_counts():
     assert "same consumer count" in reason
 
 
-def test_a_consumer_that_finished_is_no_loss():
-    consumers = Consumers(LIMITS)
+def test_a_finished_consumer_is_not_a_loss():
+    consumers = ConsumerRegistry(LIMITS)
     consumers.beat(0.0, consumer(0, 2, "1", finished=True))
     consumers.beat(0.0, consumer(1, 2, "2"))
     assert consumers.last_held(1.0) == 0.0
@@ -85,8 +85,8 @@ def test_a_consumer_that_finished_is_no_loss():
     assert consumers.last_held(9.0) is None
 
 
-def test_a_run_is_over_once_all_have_finished_or_left():
-    consumers = Consumers(LIMITS)
+def test_a_run_is_over_when_all_have_finished_or_left():
+    consumers = ConsumerRegistry(LIMITS)
     assert not consumers.over
     consumers.beat(0.0, consumer(0, 2, "1", finished=True))
     consumers.beat(0.0, consumer(1, 2, "2"))
@@ -99,23 +99,23 @@ def test_a_run_is_over_once_all_have_finished_or_left():
     assert not consumers.over
 
 
-def test_a_run_of_another_count_is_another_run():
-    consumers = Consumers(LIMITS)
+def test_a_run_with_another_count_is_another_run():
+    consumers = ConsumerRegistry(LIMITS)
     for index in (1, 2):
         consumers.beat(0.0, consumer(index, 3, f"1-{index}", finished=True))
     consumers.beat(1.0, consumer(0, 2, "2-0", finished=True))
     assert not consumers.over
 
 
-def test_silence_is_no_end():
-    consumers = Consumers(LIMITS)
+def test_an_expired_consumer_has_not_finished():
+    consumers = ConsumerRegistry(LIMITS)
     consumers.beat(0.0, consumer(0, 1, "1"))
     consumers.expire(60.0)
     assert not consumers.over
 
 
-def test_facts_are_not_kept_with_the_heartbeat():
-    consumers = Consumers(LIMITS)
+def test_facts_are_not_stored_with_the_heartbeat():
+    consumers = ConsumerRegistry(LIMITS)
     beat = consumer(0, 2, "1", facts=[fact(0, [3])])
     consumers.beat(0.0, beat)
     assert not consumers.live(0.0)[0].last.facts
@@ -130,28 +130,28 @@ def test_facts_are_not_kept_with_the_heartbeat():
         ("index: 0 is not below count 0", consumer(0, 0)),
     ],
 )
-def test_fields_that_cannot_be_are_named(field, beat):
+def test_an_error_names_the_invalid_field(field, beat):
     with pytest.raises(InvalidRequestError, match=field):
-        Consumers(LIMITS).beat(0.0, beat)
+        ConsumerRegistry(LIMITS).beat(0.0, beat)
 
 
-def test_their_number_is_bounded():
-    consumers = Consumers(Limits(consumers=1))
+def test_the_number_of_consumers_is_bounded():
+    consumers = ConsumerRegistry(DispatcherLimits(consumers=1))
     consumers.beat(0.0, consumer(0, 2, "1"))
     with pytest.raises(TerminalError, match="more than 1 consumers"):
         consumers.beat(0.0, consumer(1, 2, "2"))
     assert consumers.beat(0.0, consumer(0, 2, "1")) is None, "who is there goes on"
 
 
-def test_what_is_remembered_of_those_that_are_done_is_bounded_too():
-    consumers = Consumers(Limits(consumers=2))
+def test_the_number_of_finished_indices_is_bounded():
+    consumers = ConsumerRegistry(DispatcherLimits(consumers=2))
     for index in range(3):
         consumers.beat(0.0, consumer(index, 3, str(index), finished=True))
         consumers.release(str(index))
     assert not consumers._done
 
 
-# An incarnation keeps its index and count for life, as processes do.
+# The index and count of an incarnation never change.
 LIVES = st.lists(
     st.integers(1, 3).flatmap(lambda count: st.tuples(st.integers(0, count - 1), st.just(count))),
     min_size=1,
@@ -160,9 +160,9 @@ LIVES = st.lists(
 
 
 @given(lives=LIVES, data=st.data())
-def test_at_most_one_holder_of_an_index_and_the_newest_of_those_that_beat(lives, data):
-    """Any interleaving of heartbeats and silences."""
-    consumers, now = Consumers(LIMITS), 0.0
+def test_an_index_has_one_holder_the_newest_live_incarnation(lives, data):
+    """For any sequence of heartbeats and pauses."""
+    consumers, now = ConsumerRegistry(LIMITS), 0.0
     heard: dict[str, float] = {}
     beats = data.draw(st.lists(st.tuples(st.floats(0, 3), st.integers(0, len(lives) - 1))))
     for wait, number in beats:
@@ -178,6 +178,6 @@ def test_at_most_one_holder_of_an_index_and_the_newest_of_those_that_beat(lives,
             for other in [k for k in heard if k not in {k for _, _, k in held}]:
                 del heard[other]
         else:
-            # Never for a ghost: whoever fences is newer, and was itself heard within the expiry.
+            # The consumer that fences is newer, and has sent a heartbeat within the expiry.
             assert any(int(k) > number and now - heard[k] <= LIMITS.expiry for _, _, k in held)
         assert {k for _, _, k in held} <= heard.keys()

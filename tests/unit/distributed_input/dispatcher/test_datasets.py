@@ -1,4 +1,4 @@
-"""Traced datasets: checked, bounded, the least recently used dropped first."""
+"""The store of traced datasets: verification and limits."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from distributed_input.api.errors import TerminalError
-from distributed_input.dispatcher.datasets import PIECE_BYTES, Datasets, Upload
+from distributed_input.dispatcher.datasets import PIECE_BYTES, DatasetStore, DatasetUpload
 from distributed_input.runtime.statuses import InvalidRequestError, NotFoundError
 
 
-def put(datasets: Datasets, data: bytes, in_use: frozenset[str] = frozenset()) -> str:
-    upload = Upload(hashlib.sha256(data).hexdigest())
+def put(datasets: DatasetStore, data: bytes, in_use: frozenset[str] = frozenset()) -> str:
+    upload = DatasetUpload(hashlib.sha256(data).hexdigest())
     datasets.reserve(len(data), in_use)
     upload.add(data)
     datasets.add(upload.dataset_id, upload.finish())
     return upload.dataset_id
 
 
-def test_what_is_put_is_got():
-    datasets = Datasets(100)
+def test_a_stored_dataset_is_returned_unchanged():
+    datasets = DatasetStore(100)
     name = put(datasets, b"data")
     assert datasets.get(name) == (b"data",)
     assert (datasets.count, datasets.size) == (1, 4)
@@ -30,21 +30,21 @@ def test_what_is_put_is_got():
     assert (datasets.count, datasets.size) == (1, 4)
 
 
-def test_what_is_not_there_says_so():
+def test_a_missing_dataset_is_not_found():
     with pytest.raises(NotFoundError, match="not registered"):
-        Datasets(100).get("0" * 64)
+        DatasetStore(100).get("0" * 64)
 
 
-def test_the_least_recently_used_that_nobody_uses_goes_first():
-    datasets = Datasets(10)
+def test_the_least_recently_used_dataset_is_removed_first():
+    datasets = DatasetStore(10)
     a, b, c = (put(datasets, data) for data in (b"aaa", b"bbb", b"ccc"))
     datasets.get(a)
     d = put(datasets, b"dddd", frozenset({b}))
     assert [datasets.has(name) for name in (a, b, c, d)] == [True, True, False, True]
 
 
-def test_what_is_in_use_stays_and_the_limit_is_named():
-    datasets = Datasets(10)
+def test_datasets_in_use_stay_and_the_error_names_the_limit():
+    datasets = DatasetStore(10)
     a = put(datasets, b"aaaaaa")
     with pytest.raises(TerminalError, match=r"the limit is 10 bytes \(--max-dataset-bytes\)"):
         put(datasets, b"bbbbbb", frozenset({a}))
@@ -52,17 +52,17 @@ def test_what_is_in_use_stays_and_the_limit_is_named():
     assert datasets.size == 6
 
 
-def test_uploads_on_their_way_count():
-    datasets = Datasets(10)
+def test_uploads_count_towards_the_limit():
+    datasets = DatasetStore(10)
     datasets.reserve(8, ())
-    with pytest.raises(TerminalError, match="11 on their way"):
+    with pytest.raises(TerminalError, match="uploads have 11"):
         datasets.reserve(3, ())
     datasets.unreserve(8)
     datasets.reserve(10, ())
 
 
-def test_damaged_bytes_are_refused():
-    upload = Upload(hashlib.sha256(b"data").hexdigest())
+def test_damaged_data_is_rejected():
+    upload = DatasetUpload(hashlib.sha256(b"data").hexdigest())
     upload.add(b"dat")
     upload.add(b"A")
     with pytest.raises(InvalidRequestError, match="is not the SHA-256 of the 4 bytes"):
@@ -70,14 +70,14 @@ def test_damaged_bytes_are_refused():
 
 
 @pytest.mark.parametrize("name", ["", "x", "A" * 64, "0" * 63, "0" * 65, "0" * 64 + "\n"])
-def test_what_is_no_hash_is_refused(name):
+def test_an_invalid_id_is_rejected(name):
     with pytest.raises(InvalidRequestError, match="dataset_id"):
-        Upload(name)
+        DatasetUpload(name)
 
 
 def test_small_chunks_become_few_pieces():
     data = bytes(range(256)) * (PIECE_BYTES // 256) * 2 + b"rest"
-    upload = Upload(hashlib.sha256(data).hexdigest())
+    upload = DatasetUpload(hashlib.sha256(data).hexdigest())
     for start in range(0, len(data), 1000):
         upload.add(data[start : start + 1000])
     pieces = upload.finish()
@@ -89,8 +89,8 @@ def test_small_chunks_become_few_pieces():
     st.lists(st.tuples(st.sampled_from("pgr"), st.binary(min_size=1, max_size=6))),
     st.sets(st.binary(min_size=1, max_size=6), max_size=3),
 )
-def test_the_bound_holds_whatever_comes(steps, pinned):
-    datasets, reserved = Datasets(12), 0
+def test_the_size_limit_always_holds(steps, pinned):
+    datasets, reserved = DatasetStore(12), 0
     in_use = frozenset(hashlib.sha256(data).hexdigest() for data in pinned)
     had: set[str] = set()
     for step, data in steps:

@@ -1,4 +1,4 @@
-"""Facts: merged in any order to the same, never less, never contradictory."""
+"""Merging of facts: independent of the order, growing, and without contradictions."""
 
 from __future__ import annotations
 
@@ -7,52 +7,52 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from distributed_input.api.proto.dispatcher_pb2 import PartitionFact
-from distributed_input.dispatcher.facts import Facts
+from distributed_input.dispatcher.facts import FactStore
 from distributed_input.runtime.statuses import InvalidRequestError
 from tests.unit.distributed_input.dispatcher.builders import PARTITIONS, SPLITS, fact
 
 
-def facts(most_epochs: int = 64) -> Facts:
-    return Facts(PARTITIONS, SPLITS, most_epochs)
+def facts(most_epochs: int = 64) -> FactStore:
+    return FactStore(PARTITIONS, SPLITS, most_epochs)
 
 
-def all_of(known: Facts) -> list[PartitionFact]:
+def all_of(known: FactStore) -> list[PartitionFact]:
     return known.known(0, lambda partition: True)
 
 
-def test_the_longest_prefix_and_the_most_rows_stay():
+def test_the_longest_prefix_and_the_most_rows_are_kept():
     known = facts()
-    assert known.learn([fact(0, [5, 6], rows_seen=12)], 0, 0) == []
-    assert known.learn([fact(0, [5], rows_seen=7)], 0, 0) == []
-    assert known.learn([fact(0, [5, 6, 7], rows_seen=18)], 0, 0) == []
+    assert known.merge([fact(0, [5, 6], rows_seen=12)], 0, 0) == []
+    assert known.merge([fact(0, [5], rows_seen=7)], 0, 0) == []
+    assert known.merge([fact(0, [5, 6, 7], rows_seen=18)], 0, 0) == []
     assert all_of(known) == [fact(0, [5, 6, 7], rows_seen=18)]
 
 
-def test_the_end_stays():
+def test_the_end_of_a_partition_is_kept():
     known = facts()
-    known.learn([fact(0, [5], rows_seen=5, ended=True)], 0, 0)
-    known.learn([fact(0, [5], rows_seen=5)], 0, 0)
+    known.merge([fact(0, [5], rows_seen=5, ended=True)], 0, 0)
+    known.merge([fact(0, [5], rows_seen=5)], 0, 0)
     assert all_of(known) == [fact(0, [5], rows_seen=5, ended=True)]
 
 
-def test_the_most_rows_made_again_stay_and_are_passed_on():
+def test_the_maximum_of_remade_rows_is_kept_and_returned():
     known = facts()
     for remade in (3, 9, 0):
-        told = fact(0, [5], rows_seen=7)
-        told.remade = remade
-        known.learn([told], 0, 0)
-    assert [told.remade for told in all_of(known)] == [9]
+        found = fact(0, [5], rows_seen=7)
+        found.remade = remade
+        known.merge([found], 0, 0)
+    assert [found.remade for found in all_of(known)] == [9]
 
 
-def test_stretches_join_once_what_lies_between_is_known():
+def test_ranges_join_when_the_splits_between_them_are_known():
     known = facts()
-    known.learn([fact(0, [1, 2], rows_seen=3)], 0, 0)
-    known.learn([fact(0, [5], first_ordinal=4, first_rows=10, rows_seen=20)], 0, 0)
+    known.merge([fact(0, [1, 2], rows_seen=3)], 0, 0)
+    known.merge([fact(0, [5], first_ordinal=4, first_rows=10, rows_seen=20)], 0, 0)
     assert all_of(known) == [
         fact(0, [1, 2], rows_seen=20),
         fact(0, [5], first_ordinal=4, first_rows=10, rows_seen=20),
     ]
-    known.learn([fact(0, [3, 4], first_ordinal=2, first_rows=3)], 0, 0)
+    known.merge([fact(0, [3, 4], first_ordinal=2, first_rows=3)], 0, 0)
     assert all_of(known) == [fact(0, [1, 2, 3, 4, 5], rows_seen=20)]
 
 
@@ -65,10 +65,10 @@ def test_stretches_join_once_what_lies_between_is_known():
         (fact(0, [5, 6], rows_seen=11, ended=True), "number of rows"),
     ],
 )
-def test_a_contradiction_is_kept_out_as_a_whole_and_reported(second, problem):
+def test_a_contradicting_report_is_rejected_as_a_whole(second, problem):
     known = facts()
-    known.learn([fact(0, [5, 6], rows_seen=12)], 0, 0)
-    (reported,) = known.learn([second], 0, 0)
+    known.merge([fact(0, [5, 6], rows_seen=12)], 0, 0)
+    (reported,) = known.merge([second], 0, 0)
     assert problem in reported
     assert "epoch 0, partition 0" in reported
     assert known.conflicts == 1
@@ -84,10 +84,10 @@ def test_a_contradiction_is_kept_out_as_a_whole_and_reported(second, problem):
         fact(0, [5, 1]),
     ],
 )
-def test_no_rows_come_after_the_end(second):
+def test_rows_after_the_end_are_a_contradiction(second):
     known = facts()
-    known.learn([fact(0, [5], rows_seen=5, ended=True)], 0, 0)
-    assert len(known.learn([second], 0, 0)) == 1
+    known.merge([fact(0, [5], rows_seen=5, ended=True)], 0, 0)
+    assert len(known.merge([second], 0, 0)) == 1
     assert all_of(known) == [fact(0, [5], rows_seen=5, ended=True)]
 
 
@@ -101,16 +101,16 @@ def test_no_rows_come_after_the_end(second):
         (fact(0, rows_seen=1 << 63), "2\\*\\*62"),
     ],
 )
-def test_what_cannot_be_is_named_and_nothing_is_learnt(bad, field):
+def test_an_invalid_report_names_the_field_and_changes_nothing(bad, field):
     known = facts()
     with pytest.raises(InvalidRequestError, match=field):
-        known.learn([fact(1, [3]), bad], 0, 0)
+        known.merge([fact(1, [3]), bad], 0, 0)
     assert all_of(known) == []
 
 
-def test_only_the_epochs_asked_for_are_learnt_and_kept():
+def test_only_the_requested_epochs_are_merged():
     known = facts()
-    known.learn([fact(0, [e + 1], epoch=e) for e in range(10)], 3, 7)
+    known.merge([fact(0, [e + 1], epoch=e) for e in range(10)], 3, 7)
     assert [f.epoch for f in all_of(known)] == [3, 4, 5, 6, 7]
     known.forget(5)
     assert [f.epoch for f in all_of(known)] == [5, 6, 7]
@@ -118,17 +118,17 @@ def test_only_the_epochs_asked_for_are_learnt_and_kept():
     assert known.known(6, lambda p: p != 0) == []
 
 
-def test_epochs_are_bounded_even_where_one_consumer_lags_for_ever():
+def test_the_number_of_epochs_is_bounded():
     known = facts(most_epochs=3)
     for epoch in range(100):
-        known.learn([fact(0, [1], epoch=epoch)], 0, 1000)
+        known.merge([fact(0, [1], epoch=epoch)], 0, 1000)
         known.forget(-1)
     assert [f.epoch for f in all_of(known)] == [97, 98, 99]
 
 
 @st.composite
 def true_reports(draw: st.DrawFn) -> tuple[list[int], list[PartitionFact]]:
-    """Lengths of a partition's splits, and reports on it that are all true."""
+    """Draw the lengths of a partition's splits, and true reports about them."""
     lengths = draw(st.lists(st.integers(0, 9), max_size=SPLITS))
     total = sum(lengths)
     reports = []
@@ -151,25 +151,25 @@ def true_reports(draw: st.DrawFn) -> tuple[list[int], list[PartitionFact]]:
 
 
 @given(true_reports(), st.randoms(use_true_random=False))
-def test_true_reports_give_the_same_in_any_order_and_never_less(drawn, random):
+def test_true_reports_merge_to_the_same_facts_in_any_order(drawn, random):
     lengths, reports = drawn
     known, shuffled = facts(), facts()
     borders: set[tuple[int, int]] = set()
     rows, ended = 0, False
     for report in reports:
-        assert known.learn([report], 0, 0) == []
-        told = all_of(known)
+        assert known.merge([report], 0, 0) == []
+        found = all_of(known)
         now = {
             (f.first_ordinal + i, f.first_rows + sum(f.split_rows[:i]))
-            for f in told
+            for f in found
             for i in range(len(f.split_rows) + 1)
         }
         assert now >= borders
         assert now <= {(i, sum(lengths[:i])) for i in range(len(lengths) + 1)}
-        assert all(f.rows_seen >= rows and (f.ended or not ended) for f in told)
-        borders, rows, ended = now, told[0].rows_seen, told[0].ended
+        assert all(f.rows_seen >= rows and (f.ended or not ended) for f in found)
+        borders, rows, ended = now, found[0].rows_seen, found[0].ended
     for report in random.sample(reports * 2, len(reports) * 2):
-        assert shuffled.learn([report], 0, 0) == []
+        assert shuffled.merge([report], 0, 0) == []
     assert all_of(shuffled) == all_of(known)
 
 
@@ -187,11 +187,11 @@ def test_true_reports_give_the_same_in_any_order_and_never_less(drawn, random):
         )
     )
 )
-def test_whatever_is_sent_what_is_told_is_consistent(reports):
-    """Others can learn all that is told without ever meeting a contradiction."""
+def test_returned_facts_are_consistent_for_any_reports(reports):
+    """Another store can merge all returned facts without a contradiction."""
     known, other = facts(), facts()
     for report in reports:
-        known.learn([report], 1, 4)
-        assert other.learn(all_of(known), 0, 9) == []
+        known.merge([report], 1, 4)
+        assert other.merge(all_of(known), 0, 9) == []
     assert {f.epoch for f in all_of(known)} <= {1, 2, 3, 4}
     assert all_of(other) == all_of(known)

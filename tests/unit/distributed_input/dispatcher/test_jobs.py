@@ -8,20 +8,20 @@ import pytest
 
 from distributed_input.api.errors import JobConflictError, RetryableError, TerminalError
 from distributed_input.api.proto import types_pb2
-from distributed_input.dispatcher.jobs import Jobs, differences
-from distributed_input.dispatcher.limits import Limits
+from distributed_input.dispatcher.jobs import JobRegistry, differences
+from distributed_input.dispatcher.limits import DispatcherLimits
 from distributed_input.runtime.statuses import InvalidRequestError, NotFoundError
 from tests.unit.distributed_input.dispatcher.builders import consumer, fact, job
 
-LIMITS = Limits(heartbeat=1.0, expiry=5.0, hold=10.0, forget=100.0, jobs=2)
+LIMITS = DispatcherLimits(heartbeat=1.0, expiry=5.0, hold=10.0, forget=100.0, jobs=2)
 
 
 @pytest.fixture
 def jobs():
-    return Jobs(LIMITS)
+    return JobRegistry(LIMITS)
 
 
-def beat(jobs: Jobs, now: float, **fields: Any) -> None:
+def beat(jobs: JobRegistry, now: float, **fields: Any) -> None:
     entry = jobs.entry("train")
     assert entry is not None
     assert entry.consumers.beat(now, consumer(0, 1, "1", **fields)) is None
@@ -35,19 +35,19 @@ def test_the_first_registration_is_returned_to_all(jobs):
     assert jobs.get(1.0, "train") == first
 
 
-def test_the_registry_keeps_a_copy(jobs):
+def test_the_registry_stores_a_copy(jobs):
     mine = job()
     jobs.register(0.0, mine)
     mine.seed = 7
     assert jobs.get(0.0, "train").seed == 0
 
 
-def test_a_different_job_is_refused_for_good_while_consumers_report(jobs):
+def test_a_different_job_conflicts_while_consumers_are_live(jobs):
     jobs.register(0.0, job())
     other = job(data=b"other", global_batch_size=8, remainder=types_pb2.DROP)
     for now in (1.0, 2.0, 3.0):
         beat(jobs, now)
-        with pytest.raises(RetryableError, match="Waiting for those trainers to go"):
+        with pytest.raises(RetryableError, match="Waiting for the running trainers to end"):
             jobs.register(now, other)
     beat(jobs, 4.0)
     with pytest.raises(JobConflictError) as caught:
@@ -59,7 +59,7 @@ def test_a_different_job_is_refused_for_good_while_consumers_report(jobs):
     assert jobs.get(4.0, "train") == job()
 
 
-def test_the_next_run_may_bring_another_job_once_the_last_one_is_silent(jobs):
+def test_another_job_may_replace_one_whose_consumers_expired(jobs):
     jobs.register(0.0, job())
     beat(jobs, 20.0)
     other = job(data=b"other")
@@ -70,13 +70,13 @@ def test_the_next_run_may_bring_another_job_once_the_last_one_is_silent(jobs):
     assert jobs.get(25.1, "train") == other
 
 
-def test_or_has_finished(jobs):
+def test_another_job_may_replace_one_whose_consumers_finished(jobs):
     jobs.register(0.0, job())
     beat(jobs, 20.0, finished=True)
     jobs.register(20.1, job(data=b"other"))
 
 
-def test_a_short_run_holds_its_job_no_longer_than_it_lasts(jobs):
+def test_a_short_run_holds_its_job_only_until_its_end(jobs):
     jobs.register(0.0, job())
     beat(jobs, 1.0)
     beat(jobs, 2.0, finished=True)
@@ -87,7 +87,7 @@ def test_a_short_run_holds_its_job_no_longer_than_it_lasts(jobs):
     assert jobs.get(2.0, "train") == other
 
 
-def test_but_one_consumer_that_is_early_does_not_end_it_for_the_others(jobs):
+def test_one_finished_consumer_does_not_end_the_job_for_the_others(jobs):
     jobs.register(0.0, job())
     consumers = jobs.entry("train").consumers
     consumers.beat(1.0, consumer(0, 2, "1", finished=True))
@@ -96,18 +96,18 @@ def test_but_one_consumer_that_is_early_does_not_end_it_for_the_others(jobs):
     consumers.beat(3.0, consumer(1, 2, "2", finished=True))
     with pytest.raises(NotFoundError):
         jobs.get(3.0, "train")
-    jobs.register(4.0, job())  # the next run, of which nobody has reported yet
+    jobs.register(4.0, job())  # the next run, before its first heartbeat
     assert jobs.get(5.0, "train") == job()
 
 
-def test_two_registrations_at_once_are_no_lasting_conflict_without_consumers(jobs):
+def test_without_consumers_a_conflict_is_retryable(jobs):
     jobs.register(0.0, job())
     with pytest.raises(RetryableError):
         jobs.register(5.0, job(seed=1))
     jobs.register(10.0, job(seed=1))
 
 
-def test_a_challenge_of_long_ago_does_not_count(jobs):
+def test_an_old_challenge_is_ignored(jobs):
     jobs.register(0.0, job())
     beat(jobs, 1.0)
     with pytest.raises(RetryableError):
@@ -117,10 +117,10 @@ def test_a_challenge_of_long_ago_does_not_count(jobs):
         jobs.register(60.0, job(seed=1))
 
 
-def test_a_job_that_nobody_uses_is_hidden_but_continues_when_registered_again(jobs):
+def test_an_unused_job_is_hidden_and_keeps_its_facts_when_registered_again(jobs):
     jobs.register(0.0, job())
     entry = jobs.entry("train")
-    entry.facts.learn([fact(0, [3])], 0, 0)
+    entry.facts.merge([fact(0, [3])], 0, 0)
     assert jobs.get(9.9, "train") == job()
     with pytest.raises(NotFoundError, match="train is not registered"):
         jobs.get(10.0, "train")
@@ -129,7 +129,7 @@ def test_a_job_that_nobody_uses_is_hidden_but_continues_when_registered_again(jo
     assert jobs.entry("train").facts is entry.facts
 
 
-def test_a_replaced_job_leaves_nothing_behind(jobs):
+def test_a_replaced_job_leaves_no_facts(jobs):
     jobs.register(0.0, job())
     before = jobs.entry("train")
     jobs.register(50.0, job(seed=1))
@@ -137,13 +137,13 @@ def test_a_replaced_job_leaves_nothing_behind(jobs):
     assert jobs.entry("train").consumers is not before.consumers
 
 
-def test_a_consumer_that_reports_revives_its_job(jobs):
+def test_a_heartbeat_makes_a_job_used_again(jobs):
     jobs.register(0.0, job())
     beat(jobs, 50.0)
     assert jobs.get(50.0, "train") == job()
 
 
-def test_jobs_are_forgotten_after_long(jobs):
+def test_unused_jobs_are_removed_after_a_long_time(jobs):
     jobs.register(0.0, job())
     jobs.forget(100.0)
     assert jobs.entry("train") is not None
@@ -151,7 +151,7 @@ def test_jobs_are_forgotten_after_long(jobs):
     assert jobs.entry("train") is None
 
 
-def test_their_number_is_bounded_by_dropping_idle_ones(jobs):
+def test_idle_jobs_are_removed_at_the_limit(jobs):
     jobs.register(0.0, job("a"))
     jobs.register(1.0, job("b"))
     with pytest.raises(TerminalError, match="more than 2 jobs"):
@@ -170,12 +170,12 @@ def test_their_number_is_bounded_by_dropping_idle_ones(jobs):
         ("job.dataset_id", types_pb2.Job(name="x", partitions=1, num_splits=1)),
     ],
 )
-def test_an_incomplete_job_is_refused_naming_the_field(jobs, field, bad):
+def test_the_error_of_an_incomplete_job_names_the_field(jobs, field, bad):
     with pytest.raises(InvalidRequestError, match=field):
         jobs.register(0.0, bad)
 
 
-def test_differences_name_every_field_but_warnings_and_are_short():
+def test_differences_are_short_and_ignore_warnings():
     plain = job(row_spec="x" * 1000)
     assert differences(plain, job(row_spec="x" * 1000, warnings=["w"])) == []
     other = job(row_spec="y" * 1000, entry_point={"target": "a:b"})

@@ -55,7 +55,7 @@ def code_of(error: pytest.ExceptionInfo[grpc.RpcError]) -> grpc.StatusCode:
     return error.value.code()
 
 
-def test_a_day_in_the_life(stub):
+def test_a_job_and_its_heartbeats_over_the_wire(stub):
     assert stub.WorkerHeartbeat(worker(), timeout=5).interval_seconds == 1.0
     assert stub.ConsumerHeartbeat(consumer(), timeout=5).job_unknown
     with pytest.raises(grpc.RpcError) as caught:
@@ -69,14 +69,14 @@ def test_a_day_in_the_life(stub):
     assert (len(shown.workers), len(shown.consumers), len(shown.jobs)) == (1, 1, 1)
 
 
-def test_a_dataset_goes_in_and_comes_out(stub):
+def test_an_uploaded_dataset_can_be_downloaded(stub):
     data = bytes(range(256)) * 10_000
     name = hashlib.sha256(data).hexdigest()
     stub.PutDataset(chunks(data, size=300_000), timeout=20)
     assert get(stub, name) == data
 
 
-def test_one_that_is_there_is_not_sent_again(stub):
+def test_a_stored_dataset_is_not_uploaded_again(stub):
     data = b"x" * (4 * MIB)
     stub.PutDataset(chunks(data), timeout=20)
     sent = []
@@ -91,26 +91,26 @@ def test_one_that_is_there_is_not_sent_again(stub):
 
 
 @pytest.mark.parametrize(
-    ("sent", "code", "said"),
+    ("sent", "code", "message"),
     [
-        ([], grpc.StatusCode.INVALID_ARGUMENT, "at least one chunk"),
+        ([], grpc.StatusCode.INVALID_ARGUMENT, "no chunk"),
         (list(chunks(b"data", "no-id")), grpc.StatusCode.INVALID_ARGUMENT, "dataset_id"),
         (list(chunks(b"data", "0" * 64)), grpc.StatusCode.INVALID_ARGUMENT, "SHA-256"),
         (list(chunks(b"x" * (9 * MIB))), grpc.StatusCode.FAILED_PRECONDITION, "--max-dataset"),
     ],
 )
-def test_bad_datasets_are_refused_and_leave_no_trace(stub, known, sent, code, said):
-    with pytest.raises(grpc.RpcError, match=said) as caught:
+def test_invalid_datasets_are_rejected_and_not_stored(stub, known, sent, code, message):
+    with pytest.raises(grpc.RpcError, match=message) as caught:
         stub.PutDataset(iter(sent), timeout=20)
     assert code_of(caught) is code
     assert (known.datasets.size, known.datasets.count) == (0, 0)
 
 
-def test_an_upload_that_breaks_off_gives_its_room_back(stub, known):
+def test_an_interrupted_upload_releases_its_bytes(stub, known):
     started, leave = threading.Event(), threading.Event()
 
     def broken() -> Iterator[wire.DatasetChunk]:
-        # Never all of it: gRPC may tell of the end of the stream before the cancellation.
+        # Not the whole dataset: gRPC may end the stream before it cancels the call.
         yield from itertools.islice(chunks(b"x" * (3 * MIB)), 2)
         started.set()
         leave.wait(10)
@@ -123,7 +123,7 @@ def test_an_upload_that_breaks_off_gives_its_room_back(stub, known):
     wait_until(lambda: known.datasets.size == 0)
 
 
-def test_downloads_of_what_is_not_there(stub):
+def test_downloads_of_missing_datasets_fail(stub):
     for name, code in (
         ("0" * 64, grpc.StatusCode.NOT_FOUND),
         ("../etc", grpc.StatusCode.INVALID_ARGUMENT),
@@ -133,7 +133,7 @@ def test_downloads_of_what_is_not_there(stub):
         assert code_of(caught) is code
 
 
-def test_too_many_transfers_are_told_to_come_again_and_heartbeats_go_on(stub, service):
+def test_too_many_transfers_are_retryable_and_do_not_block_heartbeats(stub, service):
     taken = 0
     while service._transfers.acquire(blocking=False):
         taken += 1
@@ -148,7 +148,7 @@ def test_too_many_transfers_are_told_to_come_again_and_heartbeats_go_on(stub, se
     assert code_of(caught) is grpc.StatusCode.NOT_FOUND
 
 
-def test_a_transfer_that_takes_for_ever_is_ended(stub, service, monkeypatch):
+def test_a_transfer_has_a_time_limit(stub, service, monkeypatch):
     monkeypatch.setattr(served, "_TRANSFER_SECONDS", 0.3)
     leave = threading.Event()
 
@@ -163,7 +163,7 @@ def test_a_transfer_that_takes_for_ever_is_ended(stub, service, monkeypatch):
     wait_until(lambda: service._transfers._value == served._TRANSFERS)
 
 
-def test_nonsense_is_refused_and_the_service_goes_on(stub):
+def test_invalid_messages_do_not_stop_the_service(stub):
     bad = (
         (stub.WorkerHeartbeat, worker("", "")),
         (stub.WorkerHeartbeat, worker(protocol=99)),

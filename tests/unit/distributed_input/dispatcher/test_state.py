@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from distributed_input.api.errors import DistributedInputError, ProtocolError
 from distributed_input.api.proto import types_pb2
 from distributed_input.api.proto.dispatcher_pb2 import ConsumerHeartbeatResponse
-from distributed_input.dispatcher.state import State
+from distributed_input.dispatcher.state import DispatcherState
 from distributed_input.runtime.statuses import NotFoundError
 from tests.unit.distributed_input.dispatcher.builders import (
     PARTITIONS,
@@ -27,7 +27,9 @@ from tests.unit.distributed_input.dispatcher.builders import (
 )
 
 
-def beat(known: State, now: float, *args: Any, **fields: Any) -> ConsumerHeartbeatResponse:
+def beat(
+    known: DispatcherState, now: float, *args: Any, **fields: Any
+) -> ConsumerHeartbeatResponse:
     return known.consumer_beat(now, consumer(*args, **fields)).response
 
 
@@ -36,16 +38,16 @@ def test_a_worker_learns_the_interval_and_who_answers():
     assert (answer.dispatcher_id, answer.interval_seconds) == ("d", 0.5)
 
 
-def test_versions_too_far_apart_are_refused():
+def test_incompatible_versions_are_rejected():
     known = state()
-    with pytest.raises(ProtocolError, match="worker w at h:1 speaks protocol 9"):
+    with pytest.raises(ProtocolError, match="worker w at h:1 uses protocol 9"):
         known.worker_beat(0.0, worker(protocol=9))
-    with pytest.raises(ProtocolError, match="consumer 1 of job train speaks no protocol"):
+    with pytest.raises(ProtocolError, match="consumer 1 of job train uses no protocol"):
         known.consumer_beat(0.0, consumer(1, 2, "1", protocol=0))
     assert not known.status(0.0).workers
 
 
-def test_a_consumer_without_a_job_yet_learns_the_workers():
+def test_a_consumer_without_a_job_gets_the_workers():
     known = state()
     known.worker_beat(0.0, worker("w", "h:1"))
     answer = beat(known, 0.0, name="")
@@ -54,7 +56,7 @@ def test_a_consumer_without_a_job_yet_learns_the_workers():
     assert not known.status(0.0).consumers
 
 
-def test_an_unknown_job_is_said_to_be_and_nothing_is_kept():
+def test_an_unknown_job_is_reported_and_not_stored():
     known = state()
     answer = beat(known, 0.0, facts=[fact(0, [3])])
     assert answer.job_unknown
@@ -71,7 +73,7 @@ def test_facts_reach_the_other_consumers():
     assert [f.partition for f in beat(known, 0.1, 0, 2, "a").facts] == [1]
 
 
-def test_contradictions_are_told():
+def test_contradictions_are_reported():
     known = state()
     known.jobs.register(0.0, job())
     known.consumer_beat(0.0, consumer(0, 1, "a", facts=[fact(0, [3, 1])]))
@@ -79,7 +81,7 @@ def test_contradictions_are_told():
     assert "epoch 0, partition 0" in answer.conflicts[0]
 
 
-def test_facts_of_epochs_that_everyone_has_left_are_dropped():
+def test_facts_of_finished_epochs_are_removed():
     known = state()
     known.jobs.register(0.0, job())
     entry = known.jobs.entry("train")
@@ -92,14 +94,14 @@ def test_facts_of_epochs_that_everyone_has_left_are_dropped():
     assert sorted({f.epoch for f in everything}) == [3, 4]
 
 
-def test_in_parallel_epochs_facts_are_each_consumers_own():
+def test_in_parallel_epochs_facts_are_not_shared():
     known = state()
     known.jobs.register(0.0, job(mode=types_pb2.PARALLEL_EPOCHS))
     beat(known, 0.0, 0, 2, "a", facts=[fact(1, [3, 4])])
     assert not beat(known, 0.0, 1, 2, "b", facts=[fact(1, [9])]).facts
 
 
-def test_a_fenced_consumer_is_told_by_whom_and_teaches_nothing():
+def test_a_fenced_consumer_gets_the_reason_and_its_facts_are_ignored():
     known = state()
     known.jobs.register(0.0, job())
     beat(known, 0.0, 0, 1, "2")
@@ -111,7 +113,7 @@ def test_a_fenced_consumer_is_told_by_whom_and_teaches_nothing():
     assert entry.facts.known(0, lambda p: True) == []
 
 
-def test_a_consumer_that_goes_to_another_job_leaves_the_first():
+def test_a_consumer_that_joins_another_job_leaves_the_first():
     known = state()
     known.jobs.register(0.0, job("a"))
     known.jobs.register(0.0, job("b"))
@@ -122,7 +124,7 @@ def test_a_consumer_that_goes_to_another_job_leaves_the_first():
     assert not known.status(0.2).consumers
 
 
-def test_status_shows_who_is_alive_and_which_jobs_are_used():
+def test_status_has_live_processes_and_used_jobs():
     known = state(expiry=5.0, hold=10.0)
     known.worker_beat(0.0, worker(rows=3))
     known.jobs.register(0.0, job())
@@ -138,7 +140,7 @@ def test_status_shows_who_is_alive_and_which_jobs_are_used():
     assert not later.jobs
 
 
-def test_status_shows_jobs_that_wait_for_consumers_and_those_that_are_being_left():
+def test_status_has_jobs_with_live_consumers_or_a_recent_registration():
     known = state(expiry=5.0, hold=10.0)
     known.jobs.register(0.0, job("left"))
     beat(known, 20.0, 0, 1, "1", name="left", finished=True)
@@ -146,7 +148,7 @@ def test_status_shows_jobs_that_wait_for_consumers_and_those_that_are_being_left
     assert sorted(j.name for j in known.status(20.0).jobs) == ["left", "new"]
 
 
-def test_what_is_over_takes_no_room():
+def test_expired_entries_use_no_memory():
     known = state(expiry=5.0, hold=10.0, forget=60.0)
     known.worker_beat(0.0, worker())
     known.jobs.register(0.0, job())
@@ -157,7 +159,7 @@ def test_what_is_over_takes_no_room():
     assert not known._joined
 
 
-def test_datasets_of_jobs_in_use_are_pinned():
+def test_datasets_of_jobs_in_use_stay():
     known = state(dataset_bytes=4)
     data = b"data"
     known.datasets.reserve(4, ())
@@ -167,7 +169,7 @@ def test_datasets_of_jobs_in_use_are_pinned():
     assert known.datasets_in_use(60.0) == set()
 
 
-def test_metrics_tell_of_workers_consumers_and_losses():
+def test_metrics_have_workers_consumers_and_losses():
     known = state()
     known.jobs.register(0.0, job())
     known.worker_beat(0.0, worker())
@@ -191,13 +193,13 @@ EPOCHS = st.integers(0, 40)
 
 
 class AnyClients(RuleBasedStateMachine):
-    """Any clients, in any order, for any time: the dispatcher stays within its bounds."""
+    """For any sequence of clients, the dispatcher stays within its limits."""
 
     def __init__(self) -> None:
         super().__init__()
         self.now = 0.0
         self.known = state(workers=3, consumers=4, jobs=2, fact_epochs=3, forget=30.0)
-        self.told: dict[tuple[str, int], Counter[int]] = {}
+        self.reported: dict[tuple[str, int], Counter[int]] = {}
 
     @rule(seconds=st.sampled_from([0.1, 1.0, 4.0, 6.0, 60.0]))
     def wait(self, seconds: float) -> None:
@@ -231,11 +233,13 @@ class AnyClients(RuleBasedStateMachine):
         count=st.integers(0, 3),
         incarnation=st.sampled_from("123456"),
         epoch=EPOCHS,
-        told=st.lists(st.tuples(st.integers(0, PARTITIONS), EPOCHS, st.integers(0, 5)), max_size=4),
+        reported=st.lists(
+            st.tuples(st.integers(0, PARTITIONS), EPOCHS, st.integers(0, 5)), max_size=4
+        ),
         finished=st.booleans(),
     )
-    def consumer(self, name, index, count, incarnation, epoch, told, finished) -> None:
-        facts = [fact(p, TRUE_ROWS[:known], epoch=e) for p, e, known in told]
+    def consumer(self, name, index, count, incarnation, epoch, reported, finished) -> None:
+        facts = [fact(p, TRUE_ROWS[:known], epoch=e) for p, e, known in reported]
         sent = consumer(
             index, count, incarnation, name, epoch=epoch, facts=facts, finished=finished
         )

@@ -1,4 +1,4 @@
-"""Membership of workers."""
+"""The registry of workers."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from distributed_input.api.errors import TerminalError
-from distributed_input.dispatcher.limits import Limits
-from distributed_input.dispatcher.workers import Workers
+from distributed_input.dispatcher.limits import DispatcherLimits
+from distributed_input.dispatcher.workers import WorkerRegistry
 from distributed_input.runtime.statuses import InvalidRequestError
 from tests.unit.distributed_input.dispatcher.builders import worker
 
-LIMITS = Limits(expiry=5.0)
+LIMITS = DispatcherLimits(expiry=5.0)
 
 
-def ids(workers: Workers, now: float) -> list[str]:
+def ids(workers: WorkerRegistry, now: float) -> list[str]:
     return [info.worker_id for info in workers.live(now)]
 
 
-def test_a_worker_lives_as_long_as_it_is_heard():
-    workers = Workers(LIMITS)
+def test_a_worker_expires_without_heartbeats():
+    workers = WorkerRegistry(LIMITS)
     workers.beat(0.0, worker("a", rows=3, draining=True))
     workers.beat(3.0, worker("b", "h:2"))
     assert ids(workers, 5.0) == ["a", "b"]
@@ -30,16 +30,16 @@ def test_a_worker_lives_as_long_as_it_is_heard():
     assert ids(workers, 8.1) == []
 
 
-def test_only_those_that_did_not_drain_are_losses():
-    workers = Workers(LIMITS)
+def test_only_workers_that_did_not_drain_are_losses():
+    workers = WorkerRegistry(LIMITS)
     workers.beat(0.0, worker("a", draining=True))
     workers.beat(0.0, worker("b", "h:2"))
     workers.expire(9.0)
     assert workers.losses == 1
 
 
-def test_of_two_at_one_address_the_later_one_serves():
-    workers = Workers(LIMITS)
+def test_of_two_workers_at_one_address_the_later_one_serves():
+    workers = WorkerRegistry(LIMITS)
     workers.beat(0.0, worker("before", "h:1"))
     workers.beat(1.0, worker("after", "h:1"))
     assert ids(workers, 1.0) == ["after"]
@@ -51,16 +51,16 @@ def test_of_two_at_one_address_the_later_one_serves():
     assert workers.losses == 0
 
 
-def test_the_earlier_one_serves_again_once_the_later_one_is_gone():
-    workers = Workers(LIMITS)
+def test_the_earlier_worker_serves_again_when_the_later_one_expires():
+    workers = WorkerRegistry(LIMITS)
     workers.beat(0.0, worker("before", "h:1"))
     workers.beat(1.0, worker("after", "h:1"))
     workers.beat(10.0, worker("before", "h:1"))
     assert ids(workers, 10.0) == ["before"]
 
 
-def test_a_worker_may_move():
-    workers = Workers(LIMITS)
+def test_a_worker_may_change_its_address():
+    workers = WorkerRegistry(LIMITS)
     workers.beat(0.0, worker("a", "h:1"))
     workers.beat(1.0, worker("a", "h:2"))
     workers.beat(1.0, worker("b", "h:1"))
@@ -71,13 +71,13 @@ def test_a_worker_may_move():
     ("field", "beat"),
     [("worker_id", worker("")), ("address", worker("a", "")), ("address", worker("a", "x" * 513))],
 )
-def test_fields_that_cannot_be_are_named(field, beat):
+def test_an_error_names_the_invalid_field(field, beat):
     with pytest.raises(InvalidRequestError, match=field):
-        Workers(LIMITS).beat(0.0, beat)
+        WorkerRegistry(LIMITS).beat(0.0, beat)
 
 
-def test_their_number_is_bounded():
-    workers = Workers(Limits(workers=2))
+def test_the_number_of_workers_is_bounded():
+    workers = WorkerRegistry(DispatcherLimits(workers=2))
     for i in range(2):
         workers.beat(0.0, worker(f"w{i}", f"h:{i}"))
     with pytest.raises(TerminalError, match="more than 2 workers"):
@@ -92,15 +92,15 @@ BEATS = st.tuples(
 
 
 @given(st.lists(BEATS, max_size=60))
-def test_no_two_live_workers_ever_share_an_address(beats):
-    workers, now = Workers(LIMITS), 0.0
+def test_no_two_live_workers_share_an_address(beats):
+    workers, now = WorkerRegistry(LIMITS), 0.0
     for wait, worker_id, address in beats:
         now += wait
         try:
             workers.beat(now, worker(worker_id, address))
             assert worker_id in ids(workers, now)
         except TerminalError:
-            # Nobody is refused for a ghost: somebody else was heard there, not long ago.
+            # A rejection needs another worker at the address with a recent heartbeat.
             assert address in {info.address for info in workers.live(now)}
             assert worker_id not in ids(workers, now)
         live = workers.live(now)

@@ -1,4 +1,4 @@
-"""A run's folders: private, gone afterwards, and never taken from a live run."""
+"""A run's folders: private, removed at the end, and never removed from a live run."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from distributed_input.runner import folders
 
 @pytest.fixture
 def home(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Everything below one folder, "shared memory" too; pytest's own have too long a name."""
-    with tempfile.TemporaryDirectory(prefix="di-") as made:
-        shared = Path(made) / "shm"
+    """One folder for everything, shared memory included. The paths of tmp_path are too long."""
+    with tempfile.TemporaryDirectory(prefix="di-") as created:
+        shared = Path(created) / "shm"
         shared.mkdir()
         monkeypatch.setattr(folders, "_SHARED_MEMORY", shared)
-        yield Path(made)
+        yield Path(created)
 
 
 def dead_run(base: Path, name: str = "0123456789ab") -> Path:
@@ -38,54 +38,56 @@ def mode(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
 
 
-def test_folders_are_private_and_gone_afterwards(home: Path) -> None:
-    with folders.made(None, {"XDG_RUNTIME_DIR": str(home)}) as made:
-        assert made.path.parent == home / "distributed-input"
-        assert made.shared.is_relative_to(home / "shm")
-        assert [mode(p) for p in (made.path, made.shared, made.logs)] == [0o700] * 3
-        (made.shared / "ring").touch()
-    assert not made.path.exists()
-    assert not made.shared.exists()
+def test_folders_are_private_and_removed_at_the_end(home: Path) -> None:
+    with folders.create(None, {"XDG_RUNTIME_DIR": str(home)}) as created:
+        assert created.path.parent == home / "distributed-input"
+        assert created.shared.is_relative_to(home / "shm")
+        assert [mode(p) for p in (created.path, created.shared, created.logs)] == [0o700] * 3
+        (created.shared / "ring").touch()
+    assert not created.path.exists()
+    assert not created.shared.exists()
 
 
-def test_without_shared_memory_all_is_in_one_folder(
+def test_without_shared_memory_there_is_one_folder(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(folders, "_SHARED_MEMORY", home / "none")
-    with folders.made(home / "here", {}) as made:
-        assert made.shared == made.path / "shared"
-        assert mode(made.shared) == 0o700
+    with folders.create(home / "here", {}) as created:
+        assert created.shared == created.path / "shared"
+        assert mode(created.shared) == 0o700
 
 
-def test_buffers_that_do_not_fit_into_shared_memory_go_elsewhere(
+def test_buffers_that_do_not_fit_into_shared_memory_use_the_other_folder(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     memory = home / "shm"
-    monkeypatch.setattr(folders, "_free", lambda at: 64 << 20 if memory in at.parents else 1 << 30)
-    with folders.made(home, {}, shared_bytes=64 << 20) as made:
-        assert made.shared.is_relative_to(memory)
-    with folders.made(home, {}, shared_bytes=65 << 20) as made:
-        assert made.shared == made.path / "shared"
+    monkeypatch.setattr(
+        folders, "_free_bytes", lambda at: (64 if memory in at.parents else 1024) << 20
+    )
+    with folders.create(home, {}, shared_bytes=64 << 20) as created:
+        assert created.shared.is_relative_to(memory)
+    with folders.create(home, {}, shared_bytes=65 << 20) as created:
+        assert created.shared == created.path / "shared"
     with pytest.raises(
-        ConfigError, match=r"1024 MiB free.* take 2048: lower spec\.sidecar\.buffer"
+        ConfigError, match=r"1024 MiB free.* need 2048 MiB: lower spec\.sidecar\.buffer"
     ):
-        with folders.made(home, {}, shared_bytes=2 << 30):
+        with folders.create(home, {}, shared_bytes=2 << 30):
             pass
 
 
-def test_a_path_that_is_too_long_for_a_socket_is_refused(
+def test_a_path_that_is_too_long_for_a_socket_is_rejected(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(folders, "_SHARED_MEMORY", home / "none")
     with pytest.raises(ConfigError, match="too long for a socket"):
-        with folders.made(home / ("x" * 60), {}):
+        with folders.create(home / ("x" * 60), {}):
             pass
 
 
-def test_the_next_start_removes_what_dead_runs_left(home: Path) -> None:
+def test_the_next_run_removes_the_folders_of_dead_runs(home: Path) -> None:
     dead = dead_run(home)
     shared = dead_run(home / "shm" / f"distributed-input-{os.getuid()}")
-    with folders.made(home, {}):
+    with folders.create(home, {}):
         assert not dead.exists()
         assert not shared.exists()
 
@@ -94,11 +96,11 @@ def test_a_live_run_keeps_its_folders(home: Path) -> None:
     live = dead_run(home)
     with open(live / "lock") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        with folders.made(home, {}):
+        with folders.create(home, {}):
             assert live.exists()
 
 
-def test_a_folder_that_is_being_made_is_left_alone_for_a_while(home: Path) -> None:
+def test_a_folder_without_a_lock_is_removed_only_when_it_is_old(home: Path) -> None:
     young = home / "run-00"
     young.mkdir()
     assert folders.remove_stale(home) == []
@@ -108,25 +110,25 @@ def test_a_folder_that_is_being_made_is_left_alone_for_a_while(home: Path) -> No
     assert not young.exists()
 
 
-def test_a_default_folder_that_others_may_write_to_is_refused(home: Path) -> None:
+def test_a_default_folder_that_others_may_write_to_is_rejected(home: Path) -> None:
     base = home / "distributed-input"
     base.mkdir(mode=0o700)
     base.chmod(0o777)
-    with pytest.raises(ConfigError, match="chmod 700, or another --dir"):
-        with folders.made(None, {"XDG_RUNTIME_DIR": str(home)}):
+    with pytest.raises(ConfigError, match="chmod 700`, or set another folder with --dir"):
+        with folders.create(None, {"XDG_RUNTIME_DIR": str(home)}):
             pass
 
 
-def test_a_link_in_the_place_of_the_default_folder_is_refused(home: Path) -> None:
+def test_a_link_in_place_of_the_default_folder_is_rejected(home: Path) -> None:
     (home / "elsewhere").mkdir()
     (home / "distributed-input").symlink_to(home / "elsewhere")
-    with pytest.raises(ConfigError, match="not a folder of yours"):
-        with folders.made(None, {"XDG_RUNTIME_DIR": str(home)}):
+    with pytest.raises(ConfigError, match="not a folder that you own"):
+        with folders.create(None, {"XDG_RUNTIME_DIR": str(home)}):
             pass
 
 
-def test_a_folder_that_cannot_be_made_is_named(home: Path) -> None:
+def test_the_error_names_a_folder_that_cannot_be_created(home: Path) -> None:
     (home / "file").touch()
     with pytest.raises(ConfigError, match=r"folder .*file/x: .*--dir"):
-        with folders.made(home / "file" / "x", {}):
+        with folders.create(home / "file" / "x", {}):
             pass

@@ -2,23 +2,33 @@
 
 from __future__ import annotations
 
+import dataclasses
+import importlib.util
 import itertools
 import json
 import os
 from dataclasses import replace
 from pathlib import Path
 
+from distributed_input.api.config import CodeSource, DatasetConfig, InputConfig
 from distributed_input.runner import plan
-from distributed_input.runner.folders import Folders
-from distributed_input.runner.plan import Files, Input, Plan, Programs, Stock
+from distributed_input.runner.folders import RunFolders
+from distributed_input.runner.plan import (
+    Plan,
+    PlannedInput,
+    PlannedTfDataService,
+    Programs,
+    RunFiles,
+)
 
-FILES = Files(Folders("r", Path("/run"), Path("/shm")))
-ONE = Input("train", {"seed": 1}, workers=2, parallelism=3, path="/code", relaxed=True)
-TWO = Input("eval", {"seed": 2}, port=7070)
+FILES = RunFiles(RunFolders("r", Path("/run"), Path("/shm")))
+CODE = DatasetConfig("code:dataset_fn", source=CodeSource(path="/code"))
+ONE = PlannedInput("train", InputConfig(CODE, seed=1), workers=2, parallelism=3, relaxed=True)
+TWO = PlannedInput("eval", InputConfig(seed=2), port=7070)
 PROGRAMS = Programs(("D",), ("W",), ("S",))
 
 
-def of(*inputs: Input, trainers: int = 1) -> Plan:
+def of(*inputs: PlannedInput, trainers: int = 1) -> Plan:
     return Plan(inputs, ("python", "train.py"), trainers=trainers, programs=PROGRAMS)
 
 
@@ -26,13 +36,13 @@ def flags(command: list[str], name: str) -> list[str]:
     return [after for flag, after in itertools.pairwise(command) if flag == name]
 
 
-def test_names_tell_inputs_apart_only_where_there_are_several() -> None:
-    assert of(ONE).part("worker", ONE, 1) == "worker-1"
-    assert of(ONE, TWO).part("worker", ONE, 1) == "train-worker-1"
-    assert of(ONE, TWO).part("sidecar", index=0) == "sidecar-0"
+def test_names_contain_the_input_if_there_are_several() -> None:
+    assert of(ONE).process_name("worker", ONE, 1) == "worker-1"
+    assert of(ONE, TWO).process_name("worker", ONE, 1) == "train-worker-1"
+    assert of(ONE, TWO).process_name("sidecar", index=0) == "sidecar-0"
 
 
-def test_a_worker_gets_what_the_resource_says() -> None:
+def test_a_worker_gets_the_resources_settings() -> None:
     command = plan.worker_command(of(ONE), FILES, ONE, 0, "h:1")
     assert flags(command, "--parallelism") == ["3"]
     assert flags(command, "--path") == ["/code"]
@@ -41,7 +51,7 @@ def test_a_worker_gets_what_the_resource_says() -> None:
     assert not {"--parallelism", "--path", "--relaxed"} & set(plain)
 
 
-def test_a_sidecar_names_inputs_only_where_there_are_several() -> None:
+def test_a_sidecars_dispatchers_have_names_if_there_are_several_inputs() -> None:
     where = {"train": "h:1", "eval": "h:2"}
     assert flags(plan.sidecar_command(of(ONE), FILES, 0, where), "--dispatcher") == ["h:1"]
     both = plan.sidecar_command(of(ONE, TWO, trainers=4), FILES, 3, where)
@@ -51,7 +61,7 @@ def test_a_sidecar_names_inputs_only_where_there_are_several() -> None:
     assert flags(both, "--dir") == ["/shm/3"]
 
 
-def test_every_input_has_a_token_of_its_own() -> None:
+def test_every_input_has_its_own_token() -> None:
     both = of(ONE, TWO)
     tokens = [
         flags(command, "--token-file")
@@ -65,20 +75,20 @@ def test_every_input_has_a_token_of_its_own() -> None:
     assert tokens == [["/run/tokens/train"]] * 2 + [["/run/tokens/eval"], ["/run/tokens"]]
 
 
-def test_the_configuration_holds_the_specs() -> None:
+def test_the_configuration_contains_every_input() -> None:
     assert plan.sidecar_config(of(ONE, TWO)) == {
-        "inputs": {"train": {"seed": 1}, "eval": {"seed": 2}}
+        "inputs": {"train": ONE.config.to_json(), "eval": TWO.config.to_json()}
     }
 
 
-def test_parts_do_not_take_the_trainers_accelerators_or_cluster() -> None:
+def test_processes_do_not_get_the_trainers_accelerators_or_cluster() -> None:
     base = {
         "TF_CONFIG": "{}",
         "PATH": "/bin",
         "DISTRIBUTED_INPUT_TOKEN": "t",
         "PYTHONPATH": "src::/x",
     }
-    env = plan.worker_env(plan.part_env(base, "r", "worker-0", 42))
+    env = plan.worker_env(plan.process_env(base, "r", "worker-0", 42))
     assert env["CUDA_VISIBLE_DEVICES"] == "-1"
     assert env["DISTRIBUTED_INPUT_RUN"] == "r:worker-0"
     assert env["DISTRIBUTED_INPUT_DIE_WITH_PARENT"] == "42"
@@ -87,7 +97,7 @@ def test_parts_do_not_take_the_trainers_accelerators_or_cluster() -> None:
     assert not {"TF_CONFIG", "DISTRIBUTED_INPUT_TOKEN"} & set(env)
 
 
-def test_a_trainer_gets_the_clients_contract_and_nothing_more() -> None:
+def test_a_trainer_gets_the_variables_of_connect_and_no_others() -> None:
     env = plan.trainer_env({"HOME": "/h"}, of(ONE, TWO), FILES, 0, [])
     assert env == {
         "HOME": "/h",
@@ -98,7 +108,7 @@ def test_a_trainer_gets_the_clients_contract_and_nothing_more() -> None:
     }
 
 
-def test_several_trainers_get_a_cluster_unless_they_have_one() -> None:
+def test_several_trainers_get_a_cluster_unless_the_user_has_set_one() -> None:
     several = of(ONE, trainers=2)
     env = plan.trainer_env({}, several, FILES, 1, [5000, 5001])
     assert json.loads(env["TF_CONFIG"]) == {
@@ -109,31 +119,36 @@ def test_several_trainers_get_a_cluster_unless_they_have_one() -> None:
     assert own["TF_CONFIG"] == "mine"
 
 
-STOCK = Input("train", {}, workers=2, path="/code", stock=Stock(7080, (1, 2), cache_bytes=9))
+SERVICE = PlannedTfDataService(7080, (1, 2), cache_bytes=9)
+WITH_SERVICE = PlannedInput("train", InputConfig(CODE), workers=2, tf_data_service=SERVICE)
 
 
-def test_the_stock_service_has_ports_that_trainers_know_beforehand() -> None:
-    what = of(STOCK)
-    assert STOCK.stock is not None
-    dispatcher = plan.stock_dispatcher_command(what, FILES, STOCK, STOCK.stock)
+def test_the_tf_data_service_has_fixed_ports() -> None:
+    planned = of(WITH_SERVICE)
+    dispatcher = plan.tf_data_dispatcher_command(planned, FILES, WITH_SERVICE, SERVICE)
     assert flags(dispatcher, "--port") == ["7080"]
     assert flags(dispatcher, "--work-dir") == ["/run/journals/train"]
     assert not flags(dispatcher, "--static-workers")
-    worker = plan.stock_worker_command(what, FILES, STOCK, STOCK.stock, 1)
+    worker = plan.tf_data_worker_command(planned, FILES, WITH_SERVICE, SERVICE, 1)
     assert flags(worker, "--dispatcher") == ["127.0.0.1:7080"]
     assert flags(worker, "--advertise") == ["127.0.0.1:2"]
     assert flags(worker, "--cache-bytes") == ["9"]
     assert flags(worker, "--path") == ["/code"]
-    fixed = replace(STOCK.stock, static=True)
-    told = plan.stock_dispatcher_command(what, FILES, STOCK, fixed)
-    assert flags(told, "--static-workers") == ["127.0.0.1:1,127.0.0.1:2"]
+    fixed = replace(SERVICE, static=True)
+    static = plan.tf_data_dispatcher_command(planned, FILES, WITH_SERVICE, fixed)
+    assert flags(static, "--static-workers") == ["127.0.0.1:1,127.0.0.1:2"]
 
 
-def test_trainers_get_the_stock_services_address() -> None:
+def test_trainers_get_the_address_of_the_tf_data_service() -> None:
     name = "DISTRIBUTED_INPUT_TF_DATA_SERVICE"
     assert name not in plan.trainer_env({name: "an outer run's"}, of(ONE), FILES, 0, [])
-    env = plan.trainer_env({}, of(STOCK), FILES, 0, [])
+    env = plan.trainer_env({}, of(WITH_SERVICE), FILES, 0, [])
     assert env[name] == "grpc://127.0.0.1:7080"
-    other = replace(STOCK, name="eval", stock=Stock(7090, (3,)))
-    both = plan.trainer_env({}, of(STOCK, other, ONE), FILES, 0, [])
+    other = replace(WITH_SERVICE, name="eval", tf_data_service=PlannedTfDataService(7090, (3,)))
+    both = plan.trainer_env({}, of(WITH_SERVICE, other, ONE), FILES, 0, [])
     assert both[name] == "train=grpc://127.0.0.1:7080,eval=grpc://127.0.0.1:7090"
+
+
+def test_every_program_is_a_module_of_this_package() -> None:
+    for command in dataclasses.astuple(Programs()):
+        assert importlib.util.find_spec(f"{command[2]}.__main__") is not None

@@ -1,4 +1,4 @@
-"""From the resource file to inputs."""
+"""Inputs from the resource file."""
 
 from __future__ import annotations
 
@@ -29,42 +29,42 @@ def written(folder: Path, text: str) -> Path:
     return file
 
 
-def test_the_resource_says_what_is_started(tmp_path: Path) -> None:
+def test_the_resource_defines_the_processes(tmp_path: Path) -> None:
     (tmp_path / "code").mkdir()
     (one,) = spec.load(written(tmp_path, FULL))
     assert (one.name, one.workers, one.parallelism, one.port) == ("train", 3, 4, 7070)
     assert (one.path, one.relaxed) == (str(tmp_path / "code"), True)
-    assert one.config["dataset"]["entryPoint"] == "digits:dataset_fn"
+    assert one.config.dataset.entry_point == "digits:dataset_fn"
 
 
-def test_flags_win(tmp_path: Path) -> None:
+def test_flags_override_the_resource(tmp_path: Path) -> None:
     (tmp_path / "code").mkdir()
     (one,) = spec.load(written(tmp_path, FULL), workers=1, parallelism=2)
     assert (one.workers, one.parallelism) == (1, 2)
 
 
-def test_autoscaling_starts_with_the_fewest(tmp_path: Path) -> None:
+def test_autoscaling_starts_with_the_minimum(tmp_path: Path) -> None:
     workers = "{autoscaling: {minReplicas: 2, maxReplicas: 8}}"
     text = f"{HEAD}metadata: {{name: a}}\nspec: {{workers: {workers}}}\n"
     (one,) = spec.load(written(tmp_path, text))
     assert one.workers == 2
 
 
-def test_a_paused_input_needs_a_number(tmp_path: Path) -> None:
+def test_a_paused_input_needs_a_number_of_workers(tmp_path: Path) -> None:
     file = written(tmp_path, f"{HEAD}metadata: {{name: a}}\nspec: {{workers: {{replicas: 0}}}}\n")
-    with pytest.raises(ConfigError, match="give --workers N"):
+    with pytest.raises(ConfigError, match="set --workers N"):
         spec.load(file)
     assert spec.load(file, workers=2)[0].workers == 2
 
 
-def test_the_same_name_in_two_namespaces_is_one_too_many_here(tmp_path: Path) -> None:
+def test_the_same_name_in_two_namespaces_is_rejected(tmp_path: Path) -> None:
     one = f"{HEAD}metadata: {{name: a, namespace: n}}\n"
     file = written(tmp_path, f"{one}---\n{one.replace('namespace: n', 'namespace: m')}")
     with pytest.raises(ConfigError, match="two inputs are named a"):
         spec.load(file)
 
 
-def test_a_mistake_names_file_field_and_remedy(tmp_path: Path) -> None:
+def test_an_error_names_the_file_and_the_field(tmp_path: Path) -> None:
     file = written(tmp_path, f"{HEAD}metadata: {{name: a}}\nspec: {{order: none}}\n")
     with pytest.raises(ConfigError, match=r"input\.yaml.*order"):
         spec.load(file)

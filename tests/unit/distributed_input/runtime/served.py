@@ -19,7 +19,7 @@ DESCRIPTOR = dispatcher_pb2.DESCRIPTOR.services_by_name["Dispatcher"]
 
 
 class Echo:
-    """The dispatcher's service, of which each method does what a test gave it."""
+    """The dispatcher's service. A test sets the behaviour of each method."""
 
     def __init__(self, **methods: Any) -> None:
         for method in DESCRIPTOR.methods:
@@ -37,7 +37,7 @@ def served(
     overrides: stubs.Overrides | None = None,
     **options: Any,
 ) -> Iterator[serving.Server]:
-    """A started server of `implementation`."""
+    """Start a server of `implementation`."""
     server = serving.make_server(
         [stubs.service_handler(DESCRIPTOR, implementation, overrides)],
         "127.0.0.1:0",
@@ -57,6 +57,6 @@ def stub_of(
     credentials: Credentials | None = None,
     overrides: stubs.Overrides | None = None,
 ) -> Iterator[stubs.Stub]:
-    """A stub on a channel of its own."""
+    """Return a stub on its own channel."""
     with serving.open_channel(address, credentials or Credentials(), private=True) as channel:
         yield stubs.Stub(channel, DESCRIPTOR, overrides)

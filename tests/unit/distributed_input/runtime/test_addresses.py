@@ -1,4 +1,4 @@
-"""Addresses as people write them."""
+"""Parsing of network addresses."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from distributed_input.runtime import addresses
         ("10.0.0.1:65535", "10.0.0.1", 65535),
     ],
 )
-def test_parse(text, host, port):
+def test_an_address_has_a_host_and_a_port(text, host, port):
     assert addresses.parse(text) == (host, port)
 
 
 @pytest.mark.parametrize("text", ["", "host", "host:", "host:x", "host:65536", "host:-1", "host:²"])
-def test_what_is_no_address_is_refused_naming_the_flag(text):
+def test_an_invalid_address_is_rejected_with_the_flag(text):
     with pytest.raises(ConfigError, match=r"--listen: .*host:port"):
         addresses.parse(text, "--listen")
 
 
-def test_ipv6_without_brackets_is_refused_with_the_remedy():
+def test_ipv6_without_brackets_is_rejected_with_the_fix():
     with pytest.raises(ConfigError, match=r"\[host\]:port"):
         addresses.parse("::1:80")
 
 
 @pytest.mark.parametrize("text", ["a:1", "[fe80::1]:2"])
-def test_join_undoes_parse(text):
+def test_join_is_the_inverse_of_parse(text):
     assert addresses.join(*addresses.parse(text)) == text
 
 
@@ -52,5 +52,5 @@ def test_join_undoes_parse(text):
         ("localhost.example.com:5", False),
     ],
 )
-def test_loopback(text, loopback):
+def test_loopback_addresses_are_recognized(text, loopback):
     assert addresses.is_loopback(text) is loopback

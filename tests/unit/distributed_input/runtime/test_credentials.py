@@ -1,4 +1,4 @@
-"""Who may call: tokens, checked by a real server."""
+"""Tokens, checked by a real server."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2
 
+from distributed_input.api.environment import TOKEN_ENV
 from distributed_input.api.errors import ConfigError, TerminalError
 from distributed_input.api.proto import dispatcher_pb2
 from distributed_input.runtime import serving, statuses, stubs, tokens
-from distributed_input.runtime.credentials import TOKEN_ENV, Credentials
+from distributed_input.runtime.credentials import Credentials
 from tests.unit.distributed_input.runtime.served import HEALTH, Echo, served, stub_of
 
 ANSWER = dispatcher_pb2.StatusResponse(dispatcher_id="d")
@@ -32,7 +33,7 @@ def status_with(server: Credentials, client: Credentials) -> dispatcher_pb2.Stat
         return stub.Status(dispatcher_pb2.StatusRequest(), timeout=5)
 
 
-def test_the_right_token_is_let_in_for_every_shape_of_call():
+def test_the_right_token_is_accepted_for_every_shape_of_call():
     with served(ECHO, token("right")) as at, stub_of(at.address, token("right")) as stub:
         assert stub.Status(dispatcher_pb2.StatusRequest(), timeout=5) == ANSWER
         assert stub.Status.future(dispatcher_pb2.StatusRequest(), timeout=5).result() == ANSWER
@@ -43,7 +44,7 @@ def test_the_right_token_is_let_in_for_every_shape_of_call():
 
 @pytest.mark.parametrize("client", [Credentials(), token("wrong"), token("right-and-more")])
 @pytest.mark.parametrize("method", ["Status", "PutDataset", "GetDataset"])
-def test_others_are_turned_away_with_the_remedy(client, method):
+def test_other_tokens_are_rejected_with_the_fix(client, method):
     requests = {
         "Status": dispatcher_pb2.StatusRequest(),
         "PutDataset": iter([CHUNK]),
@@ -58,7 +59,7 @@ def test_others_are_turned_away_with_the_remedy(client, method):
     assert isinstance(statuses.from_rpc_error(caught.value, "asking"), TerminalError)
 
 
-def test_a_method_that_is_not_there_tells_strangers_nothing():
+def test_an_unknown_method_is_not_disclosed_without_a_token():
     with served(ECHO, token("right")) as at:
         with serving.open_channel(at.address, Credentials(), private=True) as channel:
             call = channel.unary_unary("/no.such.Service/Method", lambda r: r, lambda r: r)
@@ -67,7 +68,7 @@ def test_a_method_that_is_not_there_tells_strangers_nothing():
     assert caught.value.code() is grpc.StatusCode.UNAUTHENTICATED
 
 
-def test_health_answers_without_a_token():
+def test_health_checks_need_no_token():
     with served(ECHO, token("right")) as at:
         with serving.open_channel(at.address, Credentials(), private=True) as channel:
             stub = stubs.Stub(channel, HEALTH)
@@ -78,12 +79,12 @@ def test_health_answers_without_a_token():
             watched.cancel()
 
 
-def test_without_a_token_everyone_is_let_in():
+def test_without_a_token_every_call_is_accepted():
     assert status_with(Credentials(), Credentials()) == ANSWER
     assert status_with(Credentials(), token("any")) == ANSWER
 
 
-def test_a_rotation_is_seamless_whoever_sees_it_first(tmp_path):
+def test_during_a_rotation_no_call_is_rejected(tmp_path):
     old, new = tmp_path / "old", tmp_path / "new"
     for path in (old, new):
         path.write_text("before")
@@ -97,7 +98,7 @@ def test_a_rotation_is_seamless_whoever_sees_it_first(tmp_path):
     assert [value for _, value in rotated.metadata()] == ["Bearer after", "Bearer before"]
 
 
-def test_the_file_wins_over_the_environment(tmp_path):
+def test_the_file_overrides_the_environment(tmp_path):
     path = tmp_path / "token"
     path.write_text("from-file")
     both = Credentials.from_args(str(path), {TOKEN_ENV: "from-env"})
@@ -113,8 +114,8 @@ def test_only_loopback_is_served_without_a_token():
         serving.make_server([], ":0", Credentials())
 
 
-def test_the_interceptor_adds_nothing_to_a_message(monkeypatch):
-    """A stream of many messages looks at the token once on each side."""
+def test_the_token_is_checked_once_per_call(monkeypatch):
+    """A stream of many messages reads the token once on each side."""
     looked = []
     for name in ("metadata", "accepts"):
         real = getattr(Credentials, name)

@@ -1,8 +1,7 @@
-"""Metrics: their names and how they are served."""
+"""Rendering and serving of metrics."""
 
 from __future__ import annotations
 
-import re
 import urllib.error
 import urllib.request
 
@@ -23,29 +22,11 @@ def get(address: str, path: str) -> tuple[int, str]:
             return error.code, error.read().decode()
 
 
-def test_every_name_follows_the_conventions_and_is_unique():
-    found = metrics.definitions()
-    assert len({definition.name for definition in found}) == len(found)
-    for definition in found:
-        assert re.fullmatch(
-            r"distributed_input_(worker|sidecar|dispatcher)_[a-z_]+", definition.name
-        )
-        assert definition.name.endswith("_total") == (definition.kind == "counter")
-        assert definition.help.endswith(".")
-
-
-def test_a_sample_needs_exactly_its_labels():
-    with pytest.raises(ValueError, match="has the labels"):
-        metrics.sample(metrics.SIDECAR_ROWS, 1.0)
-    with pytest.raises(ValueError, match="has the labels"):
-        metrics.sample(metrics.WORKER_ROWS, 1.0, input="train")
-
-
 def broken() -> list[metrics.Sample]:
     raise ZeroDivisionError
 
 
-def test_samples_are_rendered_and_broken_sources_skipped():
+def test_samples_are_rendered_and_failing_sources_are_skipped():
     exposed = Exposition()
     exposed.add_source(lambda: [metrics.sample(metrics.SIDECAR_ROWS, 3, input='a"b')])
     exposed.add_source(broken)
@@ -66,7 +47,7 @@ def test_samples_are_rendered_and_broken_sources_skipped():
     assert found["distributed_input_process_resident_memory_bytes",] > 1e6
 
 
-def test_they_are_served_with_the_health():
+def test_metrics_and_health_are_served():
     healthy = True
     exposed = Exposition()
     exposed.add_source(lambda: [metrics.sample(metrics.WORKER_ROWS, 7)])
@@ -86,5 +67,5 @@ def test_they_are_served_with_the_health():
         server.close()
 
 
-def test_off_serves_nothing():
+def test_off_starts_no_server():
     assert Exposition().serve("off", lambda: True) is None

@@ -1,4 +1,4 @@
-"""Memory that was freed is used again, even where TensorFlow has asked for the contrary."""
+"""Reuse of freed memory, even if TensorFlow has configured malloc otherwise."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ print(before, faults())
 
 
 def faults(**env: str) -> tuple[int, int]:
-    """Page faults of 100 MiB in pieces of 1 MiB, before and after."""
+    """Return the page faults of 100 MiB in pieces of 1 MiB, before and after."""
     given = {k: v for k, v in os.environ.items() if not k.startswith(("MALLOC_", "GLIBC_"))}
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM], env={**given, **env}, capture_output=True, check=True
@@ -36,13 +36,13 @@ def faults(**env: str) -> tuple[int, int]:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="glibc's malloc")
-def test_freed_memory_is_used_again() -> None:
+def test_freed_memory_is_reused() -> None:
     before, after = faults()
     assert before > 20_000  # 256 pages each
     assert after < 2_000
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="glibc's malloc")
-def test_what_the_user_has_set_stays() -> None:
+def test_settings_of_the_user_are_kept() -> None:
     _, after = faults(MALLOC_TOP_PAD_="4096")
     assert after > 20_000

@@ -1,4 +1,4 @@
-"""Logs are JSON lines, and never hold a secret."""
+"""Log lines are JSON and contain no secrets."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from distributed_input.runtime import logs
 
 @pytest.fixture
 def lines():
-    """Logging set up on a buffer; gives a function that reads the lines so far."""
+    """Configure logging to a buffer; return a function that reads the lines so far."""
     logging.captureWarnings(False)
     root = logging.getLogger()
     before = root.handlers[:], root.level
@@ -47,18 +47,18 @@ def test_text_with_percent_signs_and_line_breaks_stays_one_line(lines):
     assert (line["message"], line["what"]) == ("100%s of\nit", "a\nb")
 
 
-def test_a_field_cannot_hide_the_messages_own(lines):
+def test_a_field_cannot_replace_a_reserved_one(lines):
     logs.get("x").info("true", part="elsewhere", level="none")
     (line,) = lines()
     assert (line["part"], line["level"], line["part_"]) == ("worker", "info", "elsewhere")
 
 
-def test_levels_below_the_chosen_one_are_left_out(lines):
+def test_lower_levels_are_not_logged(lines):
     logs.get("x").debug("no")
     assert lines() == []
 
 
-def test_an_exception_brings_its_traceback(lines):
+def test_an_exception_is_logged_with_its_traceback(lines):
     try:
         raise KeyError("gone")
     except KeyError:
@@ -67,7 +67,7 @@ def test_an_exception_brings_its_traceback(lines):
     assert "KeyError: 'gone'" in line["traceback"]
 
 
-def test_libraries_log_in_the_same_form(lines):
+def test_libraries_log_in_the_same_format(lines):
     logging.getLogger("grpc").warning("odd %d", 3)
     with warnings.catch_warnings():
         warnings.simplefilter("always")
@@ -77,7 +77,7 @@ def test_libraries_log_in_the_same_form(lines):
     assert "UserWarning: outdated" in outdated
 
 
-def test_secrets_are_hidden_wherever_they_turn_up(lines):
+def test_secrets_are_replaced_everywhere(lines):
     logs.redact("s3cret-token")
     log = logs.get("x")
     log.info("with s3cret-token", value={"a": "s3cret-token"})
@@ -92,19 +92,19 @@ def test_secrets_are_hidden_wherever_they_turn_up(lines):
     assert text.count("***") == 5  # twice in the traceback
 
 
-def test_a_secret_with_quotes_is_hidden_too(lines):
+def test_a_secret_with_quotes_is_replaced(lines):
     logs.redact('with"quo\\te')
     logs.get("x").info('it is with"quo\\te')
     assert lines()[0]["message"] == "it is ***"
 
 
-def test_what_is_too_short_to_be_secret_stays(lines):
+def test_short_strings_are_not_replaced(lines):
     logs.redact("message")
     logs.get("x").info("message")
     assert lines()[0]["message"] == "message"
 
 
-def test_only_the_latest_secrets_are_remembered(lines):
+def test_only_the_latest_secrets_are_kept(lines):
     for i in range(100):
         logs.redact(f"rotated-{i:03d}")
     assert len(logs._secrets._values) == 16

@@ -27,26 +27,26 @@ ANSWER = dispatcher_pb2.StatusResponse(dispatcher_id="d")
 ECHO = Echo(Status=lambda request, context: ANSWER)
 
 
-def test_port_0_gives_the_real_port():
+def test_port_0_selects_a_free_port():
     with served(ECHO) as at:
         assert at.port > 0
         assert at.address == f"127.0.0.1:{at.port}"
 
 
-def test_a_taken_port_is_named():
+def test_the_error_names_a_port_that_is_in_use():
     with served(ECHO) as at, pytest.raises(ConfigError, match=rf"--listen {at.address}: cannot"):
         serving.make_server([], at.address, Credentials())
 
 
-def test_no_other_server_can_join_the_port():
-    """By default gRPC shares ports: calls would go to either server."""
+def test_no_other_server_can_share_the_port():
+    """By default, gRPC servers share a port, and calls reach either of them."""
     with served(ECHO) as at:
         other = grpc.server(futures.ThreadPoolExecutor(1))
         with pytest.raises(RuntimeError):
             other.add_insecure_port(at.address)
 
 
-def test_an_address_of_another_machine_is_named():
+def test_the_error_names_an_address_of_another_machine():
     with pytest.raises(ConfigError, match=r"203\.0\.113\.1:0: cannot bind"):
         serving.make_server(
             [], "203.0.113.1:0", Credentials.from_args(None, {"DISTRIBUTED_INPUT_TOKEN": "x"})
@@ -87,7 +87,7 @@ def test_reflection_lists_and_describes_the_service():
     )
 
 
-def test_a_message_over_the_limit_is_refused_and_the_server_goes_on():
+def test_a_message_over_the_limit_is_rejected():
     with served(ECHO, max_message_bytes=1000) as at, stub_of(at.address) as stub:
         with pytest.raises(grpc.RpcError) as caught:
             stub.RegisterJob(dispatcher_pb2.RegisterJobRequest(job={"name": "x" * 2000}), timeout=5)
@@ -95,13 +95,13 @@ def test_a_message_over_the_limit_is_refused_and_the_server_goes_on():
         assert stub.Status(dispatcher_pb2.StatusRequest(), timeout=5) == ANSWER
 
 
-def test_messages_of_many_mebibytes_pass():
+def test_messages_of_many_mebibytes_are_accepted():
     big = dispatcher_pb2.StatusResponse(dispatcher_id="d" * (20 << 20))
     with served(Echo(Status=lambda request, context: big)) as at, stub_of(at.address) as stub:
         assert stub.Status(dispatcher_pb2.StatusRequest(), timeout=20) == big
 
 
-def test_stop_lets_running_calls_finish_within_the_grace_and_no_longer():
+def test_running_calls_have_the_grace_period_to_finish():
     entered, release = threading.Event(), threading.Event()
 
     def slow(request, context):
@@ -128,6 +128,6 @@ def test_stop_lets_running_calls_finish_within_the_grace_and_no_longer():
             assert not stopper.is_alive()
 
 
-def test_later_options_replace_earlier_ones():
+def test_later_options_override_earlier_ones():
     merged = dict(serving._merged((("a", 1), ("b", 1)), (("a", 2),)))
     assert merged == {"a": 2, "b": 1}

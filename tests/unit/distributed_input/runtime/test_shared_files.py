@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from distributed_input.api.files import SOCKET_NAME
 from distributed_input.client.channel import Channel
 from distributed_input.sidecar.delivery.slot_pool import SlotPool
 from distributed_input.sidecar.inputs.registry import InputRegistry
-from distributed_input.sidecar.server import SOCKET_NAME, SidecarServer
+from distributed_input.sidecar.server import SidecarServer
 
 FOLDERS = [
     # folder, ring, socket and datasets

@@ -40,7 +40,7 @@ def start(grace: float, drain: float) -> subprocess.Popen[str]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_the_first_signal_asks(number):
+def test_the_first_signal_requests_a_stop(number):
     with start(grace=20, drain=0.1) as process:
         process.send_signal(number)
         assert process.communicate(timeout=10)[0] == "draining\ndone\n"
@@ -56,7 +56,7 @@ def test_the_second_signal_exits_at_once():
         assert process.wait(10) == 128 + signal.SIGINT
 
 
-def test_a_process_that_hangs_is_ended_after_its_grace_and_says_where():
+def test_a_hanging_process_ends_after_its_grace_and_prints_its_stacks():
     with start(grace=0.3, drain=60) as process:
         process.terminate()
         assert process.stderr is not None
@@ -83,8 +83,8 @@ stopping.wait()
 """
 
 
-def test_a_signal_may_come_at_any_line_of_the_wait():
-    """It would find the lock of a threading.Event taken, by the very thread that it interrupts."""
+def test_a_signal_ends_the_wait_at_any_line():
+    """A threading.Event would deadlock: the interrupted thread may hold its lock."""
     programs = [
         subprocess.Popen([sys.executable, "-c", SIGNALLED_WITHIN, str(line)])
         for line in range(1, 13)
@@ -121,7 +121,7 @@ time.sleep(60)
 
 
 def gone_within(pid: int, seconds: float) -> bool:
-    """Whether the process ended; one that nobody has waited for yet counts as ended."""
+    """Return whether the process ended; a zombie has ended."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         try:

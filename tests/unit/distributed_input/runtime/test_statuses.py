@@ -1,4 +1,4 @@
-"""Errors keep their family over the wire."""
+"""Errors on the wire."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ REQUEST = dispatcher_pb2.GetDatasetRequest()
 
 
 def rpc_error(raised: Exception, streaming: bool = False) -> Any:
-    """What a caller gets where the method raises."""
+    """Return the error of a caller whose method raises `error`."""
 
     def unary(request, context):
         raise raised
@@ -51,7 +51,7 @@ def rpc_error(raised: Exception, streaming: bool = False) -> Any:
         (statuses.InvalidRequestError, grpc.StatusCode.INVALID_ARGUMENT),
     ],
 )
-def test_errors_of_ours_arrive_as_their_class(kind, code, streaming):
+def test_errors_keep_their_class(kind, code, streaming):
     caught = rpc_error(kind("split 3: do this"), streaming)
     assert caught.code() is code
     got = statuses.from_rpc_error(caught, "streaming")
@@ -62,7 +62,7 @@ def test_errors_of_ours_arrive_as_their_class(kind, code, streaming):
 
 
 @pytest.mark.parametrize("streaming", [False, True])
-def test_what_nobody_expected_is_internal_and_logged(streaming):
+def test_unexpected_errors_are_internal_and_logged(streaming):
     log, stream = logging.getLogger("distributed_input"), io.StringIO()
     handler = logging.StreamHandler(stream)
     handler.setFormatter(logs.JsonFormatter("test"))
@@ -79,13 +79,13 @@ def test_what_nobody_expected_is_internal_and_logged(streaming):
     assert isinstance(statuses.from_rpc_error(caught, "x"), errors.TerminalError)
 
 
-def test_a_long_message_is_cut_rather_than_lost():
+def test_a_long_message_is_truncated():
     caught = rpc_error(errors.DatasetFnError("x" * 100_000))
     assert caught.code() is grpc.StatusCode.FAILED_PRECONDITION
     assert set(str(caught.details())) == {"x"}
 
 
-def test_an_abort_of_the_methods_own_passes():
+def test_an_abort_by_the_method_is_kept():
     def method(request, context):
         context.abort(grpc.StatusCode.DATA_LOSS, "lost")
 
@@ -95,7 +95,7 @@ def test_an_abort_of_the_methods_own_passes():
     assert caught.value.code() is grpc.StatusCode.DATA_LOSS
 
 
-def test_a_server_that_is_not_there_is_retryable():
+def test_an_unreachable_server_is_retryable():
     with stub_of("127.0.0.1:1") as stub, pytest.raises(grpc.RpcError) as caught:
         stub.Status(dispatcher_pb2.StatusRequest(), timeout=5)
     got = statuses.from_rpc_error(caught.value, "asking 127.0.0.1:1")
@@ -103,7 +103,7 @@ def test_a_server_that_is_not_there_is_retryable():
     assert str(got).startswith("asking 127.0.0.1:1: UNAVAILABLE")
 
 
-def test_a_method_of_a_newer_version_names_the_remedy():
+def test_the_error_of_a_missing_method_names_the_fix():
     with served(Echo()) as at, serving.open_channel(at.address, Credentials()) as channel:
         call = channel.unary_unary("/distributed_input.v1.Dispatcher/Newer", bytes, bytes)
         with pytest.raises(grpc.RpcError) as caught:

@@ -28,7 +28,7 @@ def test_messages_arrive_as_their_classes():
     assert seen == sent
 
 
-def test_a_method_may_have_codecs_of_its_own():
+def test_a_method_may_have_its_own_codecs():
     raw = dispatcher_pb2.DatasetChunk(data=b"abc").SerializeToString()
     echo = Echo(GetDataset=lambda request, context: iter([raw, raw]))
     own = {"GetDataset": (None, stubs.identity)}
@@ -41,7 +41,7 @@ def test_a_method_may_have_codecs_of_its_own():
     assert bare == [raw] * 2
 
 
-def test_mistakes_in_building_are_named():
+def test_an_error_names_missing_and_unknown_methods():
     with pytest.raises(TypeError, match="has no method Nope"):
         stubs.service_handler(DESCRIPTOR, Echo(), {"Nope": (None, None)})
     with pytest.raises(TypeError, match=r"object lacks WorkerHeartbeat, .*Status"):
@@ -50,7 +50,7 @@ def test_mistakes_in_building_are_named():
         _ = stub.Nope
 
 
-def test_a_stream_that_the_caller_leaves_ends_the_method():
+def test_a_cancelled_stream_ends_the_method():
     left = threading.Event()
 
     def get(request, context):

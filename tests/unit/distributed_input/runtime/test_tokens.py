@@ -1,4 +1,4 @@
-"""Tokens: from a file, rotated without a gap."""
+"""Tokens from files, and their rotation."""
 
 from __future__ import annotations
 
@@ -33,19 +33,19 @@ def test_the_file_is_read_without_surrounding_space(path, clock):
 
 
 @pytest.mark.parametrize("content", ["", " \n", "two words", "tab\there", "ümlaut", "a\x00b"])
-def test_an_unusable_file_is_refused_without_showing_it(path, content):
+def test_an_invalid_file_is_rejected_without_showing_its_content(path, content):
     path.write_text(content)
     with pytest.raises(ConfigError, match="token") as caught:
         tokens.FileToken(path)
     assert not content.strip() or content not in str(caught.value)
 
 
-def test_a_missing_file_is_named(tmp_path):
+def test_the_error_names_a_missing_file(tmp_path):
     with pytest.raises(ConfigError, match="gone: No such file"):
         tokens.FileToken(tmp_path / "gone")
 
 
-def test_after_a_rotation_both_tokens_hold_for_a_while(path, clock):
+def test_after_a_rotation_both_tokens_are_valid_for_a_while(path, clock):
     source = tokens.FileToken(path, clock)
     path.write_text("second\n")
     clock.now = 10.0
@@ -57,11 +57,11 @@ def test_after_a_rotation_both_tokens_hold_for_a_while(path, clock):
     assert source.accepted() == ("second",)
 
 
-def test_a_server_forgets_the_previous_token_later_than_callers_present_it():
+def test_servers_accept_the_previous_token_longer_than_callers_present_it():
     assert tokens.PREVIOUS_ACCEPTED_SECONDS > tokens.PREVIOUS_PRESENTED_SECONDS
 
 
-def test_a_file_swapped_by_link_is_seen(path, clock, tmp_path):
+def test_a_replaced_link_is_read(path, clock, tmp_path):
     link = tmp_path / "link"
     link.symlink_to(path)
     source = tokens.FileToken(link, clock)
@@ -73,7 +73,7 @@ def test_a_file_swapped_by_link_is_seen(path, clock, tmp_path):
     assert source.accepted()[0] == "second"
 
 
-def test_a_file_that_turns_bad_keeps_the_last_token(path, clock):
+def test_an_invalid_file_keeps_the_last_token(path, clock):
     source = tokens.FileToken(path, clock)
     path.write_text("")
     clock.now = 2.0

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from distributed_input.api.config import InputConfig
 from distributed_input.api.proto import worker_pb2
 from distributed_input.api.proto.dispatcher_pb2 import WorkerHeartbeatRequest
 from distributed_input.api.protocol import PROTOCOL
@@ -22,7 +23,7 @@ from distributed_input.assignment.jobs import DatasetFacts
 from distributed_input.client.reader import InputReader
 from distributed_input.dispatcher.clock import RunningClock
 from distributed_input.dispatcher.service import DESCRIPTOR, DispatcherService
-from distributed_input.dispatcher.state import State
+from distributed_input.dispatcher.state import DispatcherState
 from distributed_input.rows import blocks
 from distributed_input.rows.blocks import RowBlock
 from distributed_input.rows.elements import ElementSpec, Leaf
@@ -67,7 +68,7 @@ class System:
     """The running parts. `state` is the dispatcher's state."""
 
     folder: Path
-    state: State
+    state: DispatcherState
     clock: RunningClock
     address: str
     sidecars: list[SidecarServer] = field(default_factory=list)
@@ -85,7 +86,14 @@ class System:
 
         def create(name: str, job: str) -> JobInput:
             return JobInput(
-                name, spec, self.address, Credentials(), self.folder, consumer, consumers, job
+                name,
+                InputConfig.from_json(spec),
+                self.address,
+                Credentials(),
+                self.folder,
+                consumer,
+                consumers,
+                job,
             )
 
         registry = InputRegistry(create, ["train"])

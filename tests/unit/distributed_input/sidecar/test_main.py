@@ -5,19 +5,20 @@ from pathlib import Path
 
 import pytest
 
+from distributed_input.api.config import InputConfig
 from distributed_input.api.errors import ConfigError
 from distributed_input.sidecar import main
 
 
 def config(folder: Path, *inputs: str) -> str:
     path = folder / f"{'-'.join(inputs)}.json"
-    path.write_text(json.dumps({"inputs": {name: {"of": name} for name in inputs}}))
+    path.write_text(json.dumps({"inputs": {name: {"seed": len(name)} for name in inputs}}))
     return str(path)
 
 
 def test_the_inputs_of_all_config_files_are_served(tmp_path: Path) -> None:
     found = main._read_configs([config(tmp_path, "train"), config(tmp_path, "eval", "test")])
-    assert found == {name: {"of": name} for name in ("train", "eval", "test")}
+    assert found == {name: InputConfig(seed=len(name)) for name in ("train", "eval", "test")}
 
 
 def test_an_input_in_two_config_files_is_refused(tmp_path: Path) -> None:

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from distributed_input.api.files import SOCKET_NAME
 from distributed_input.sidecar.inputs.registry import InputRegistry
-from distributed_input.sidecar.server import SOCKET_NAME, SidecarServer
+from distributed_input.sidecar.server import SidecarServer
 from tests.unit.distributed_input.sidecar.system import eventually
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from distributed_input.api import names
+from distributed_input.api import environment, files, names
 from distributed_input_operator.injection import pod as injection
 from distributed_input_operator.injection.pod import (
     host_network_warnings,
@@ -71,7 +71,7 @@ def test_the_sidecar_starts_before_the_trainer_and_ends_after_it():
 
 def test_one_sidecar_serves_several_inputs():
     made = inject(pod("train, eval,train"))
-    assert flags(made, "--config") == [f"{names.CONFIG_DIR}/{n}.json" for n in ("train", "eval")]
+    assert flags(made, "--config") == [f"{files.CONFIG_DIR}/{n}.json" for n in ("train", "eval")]
     assert flags(made, "--dispatcher") == [
         "train=train-dispatcher:7070",
         "eval=eval-dispatcher:7070",
@@ -85,11 +85,11 @@ def test_every_container_of_the_trainer_can_connect_to_the_sidecar():
     made = inject(pod("train,eval", containers=trainers))
     for container in made["spec"]["containers"]:
         env = {one["name"]: one.get("value") for one in container["env"]}
-        assert env[names.DIR_ENV] == names.RUN_DIR
-        assert env[names.NAMES_ENV] == "train,eval"
-        assert env[names.CONSUMER_INDEX_ENV] == "0"
-        assert env[names.CONSUMER_COUNT_ENV] == "1"
-        assert [m["mountPath"] for m in container["volumeMounts"]] == [names.RUN_DIR]
+        assert env[environment.DIR_ENV] == files.RUN_DIR
+        assert env[environment.NAMES_ENV] == "train,eval"
+        assert env[environment.CONSUMER_INDEX_ENV] == "0"
+        assert env[environment.CONSUMER_COUNT_ENV] == "1"
+        assert [m["mountPath"] for m in container["volumeMounts"]] == [files.RUN_DIR]
     assert made["spec"]["containers"][1]["env"][0] == {"name": "A", "value": "b"}
 
 
@@ -184,7 +184,7 @@ def defaulted(of: dict[str, Any]) -> dict[str, Any]:
 PODS = st.builds(
     pod,
     st.sampled_from(["train", "eval", "train,eval"]),
-    env=st.dictionaries(st.sampled_from(["A", names.DIR_ENV]), st.text(max_size=3)),
+    env=st.dictionaries(st.sampled_from(["A", environment.DIR_ENV]), st.text(max_size=3)),
     annotations=st.dictionaries(st.sampled_from(["a", "b"]), st.text(max_size=3)),
     volumes=st.lists(st.builds(lambda name: {"name": name}, st.sampled_from("xyz")), max_size=2),
     initContainers=st.lists(st.just({"name": "prepare"}), max_size=1),
@@ -219,7 +219,7 @@ def test_existing_fields_of_the_pod_stay(before):
     for part in ("volumes", "initContainers"):
         assert [one for one in before["spec"][part] if one not in after[part]] == []
     env = {one["name"]: one["value"] for one in before["spec"]["containers"][0].get("env", [])}
-    env.pop(names.DIR_ENV, None)  # injection sets it
+    env.pop(environment.DIR_ENV, None)  # injection sets it
     made = {one["name"]: one.get("value") for one in after["containers"][0]["env"]}
     assert env.items() <= made.items()
 
@@ -228,7 +228,7 @@ def test_a_container_that_was_added_later_is_injected_too():
     once = inject(pod())
     once["spec"]["containers"].append({"name": "late"})
     again = inject(once)
-    assert again["spec"]["containers"][1]["volumeMounts"][0]["mountPath"] == names.RUN_DIR
+    assert again["spec"]["containers"][1]["volumeMounts"][0]["mountPath"] == files.RUN_DIR
     assert len(again["spec"]["initContainers"]) == 1
 
 
@@ -236,4 +236,4 @@ def test_an_injected_trainer_gets_the_address_of_the_tf_data_service():
     service = resource("train", "tfDataService: {}")
     made = inject(pod(), service)
     env = {one["name"]: one.get("value") for one in made["spec"]["containers"][0]["env"]}
-    assert env[names.TF_DATA_SERVICE_ENV] == "grpc://train-dispatcher:7080"
+    assert env[environment.TF_DATA_SERVICE_ENV] == "grpc://train-dispatcher:7080"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from distributed_input.api import names
+from distributed_input.api import files
 from distributed_input_operator.objects.shared import token_secret
 from tests.unit.distributed_input_operator.objects.builders import objects
 from tests.unit.distributed_input_operator.snapshots import resource
@@ -13,13 +13,13 @@ NAME = "digits-distributed-input"
 
 
 def test_the_config_map_has_the_configuration_of_the_data_plane():
-    config = json.loads(objects(seed=7)["ConfigMap", NAME]["data"][names.CONFIG_KEY])
+    config = json.loads(objects(seed=7)["ConfigMap", NAME]["data"][files.CONFIG_KEY])
     assert config["inputs"]["digits"]["seed"] == 7
 
 
 def test_a_folder_of_the_users_machine_does_not_reach_the_cluster():
     dataset = {"entryPoint": "a:b", "source": {"path": "/home/user/code"}}
-    config = json.loads(objects(dataset=dataset)["ConfigMap", NAME]["data"][names.CONFIG_KEY])
+    config = json.loads(objects(dataset=dataset)["ConfigMap", NAME]["data"][files.CONFIG_KEY])
     assert config["inputs"]["digits"]["dataset"]["source"] == {"image": True}
 
 
@@ -40,4 +40,4 @@ def test_without_network_policy_every_pod_can_connect():
 def test_the_token_is_in_a_secret_with_the_shared_name():
     secret = token_secret(resource(), "t0ken")
     assert secret["metadata"]["name"] == NAME
-    assert secret["stringData"] == {names.TOKEN_KEY: "t0ken"}
+    assert secret["stringData"] == {files.TOKEN_KEY: "t0ken"}

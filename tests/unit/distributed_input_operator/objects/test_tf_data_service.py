@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from distributed_input.api import names
+from distributed_input.api import environment, files
 from distributed_input_operator.objects.tf_data_service import (
     tf_data_service_address,
     tf_data_service_env,
@@ -55,7 +55,7 @@ def test_workers_advertise_the_pods_address_and_get_no_token():
     assert flag(made["args"], "--dispatcher") == "digits-dispatcher:7080"
     (ip,) = [one for one in made["env"] if one["name"] == "POD_IP"]
     assert ip["valueFrom"] == {"fieldRef": {"fieldPath": "status.podIP"}}
-    assert names.TOKENS_DIR not in {one["mountPath"] for one in made["volumeMounts"]}
+    assert files.TOKENS_DIR not in {one["mountPath"] for one in made["volumeMounts"]}
 
 
 def test_static_sharding_gives_the_dispatcher_the_list_of_workers():
@@ -76,6 +76,6 @@ def test_service_and_network_policy_allow_trainers_to_connect():
 def test_the_variable_of_a_trainer_has_names_only_if_several_inputs_have_the_service():
     a, b, c = resource("a", **ENABLED), resource("b", **ENABLED), resource("c")
     (one,) = tf_data_service_env([a, c])
-    assert one == {"name": names.TF_DATA_SERVICE_ENV, "value": "grpc://a-dispatcher:7080"}
+    assert one == {"name": environment.TF_DATA_SERVICE_ENV, "value": "grpc://a-dispatcher:7080"}
     (both,) = tf_data_service_env([a, b, c])
     assert both["value"] == "a=grpc://a-dispatcher:7080,b=grpc://b-dispatcher:7080"

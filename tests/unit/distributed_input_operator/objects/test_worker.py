@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from distributed_input.api import names
+from distributed_input.api import files
 from distributed_input_operator.objects.worker import worker_objects
 from tests.unit.distributed_input_operator.objects.builders import (
     containers,
@@ -71,7 +71,7 @@ def test_the_code_of_a_config_map_is_mounted_and_imported():
     dataset = {"entryPoint": "a:b", "source": {"configMap": "code"}}
     spec = pod_spec("worker", dataset=dataset)
     assert {"name": "code", "configMap": {"name": "code"}} in spec["volumes"]
-    assert flag(spec["containers"][0]["args"], "--path") == names.CODE_DIR
+    assert flag(spec["containers"][0]["args"], "--path") == files.CODE_DIR
     assert "--path" not in pod_spec("worker")["containers"][0]["args"]
 
 

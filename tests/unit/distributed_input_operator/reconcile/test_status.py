@@ -112,9 +112,9 @@ def test_an_invalid_spec_is_reported_once_and_keeps_the_known_values():
     assert invalid_status(first, 4, "spec.x: wrong", NOW + 99) is None
 
 
-def test_the_status_has_the_address_only_if_the_input_has_the_service():
+def test_the_status_has_the_address_of_the_tf_data_service_only_if_the_input_has_one():
     found = snapshot(tfDataService={})
-    status = input_status(found, plan(found), [], NOW) or {}
+    status = written(found, plan(found), NOW)
     assert status["tfDataService"] == {"address": "grpc://digits-dispatcher:7080"}
     plain = snapshot()
-    assert "tfDataService" not in (input_status(plain, plan(plain), [], NOW) or {})
+    assert "tfDataService" not in written(plain, plan(plain), NOW)

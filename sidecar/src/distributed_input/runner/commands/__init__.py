@@ -1,1 +1,1 @@
-"""The subcommands of `distributed-input` that people call: run, inject and status."""
+"""The subcommands `run` and `status` of `distributed-input`."""

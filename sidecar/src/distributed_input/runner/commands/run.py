@@ -15,25 +15,24 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from distributed_input.api.errors import ConfigError
-from distributed_input.runner import folders as folding
-from distributed_input.runner import plan, spec
-from distributed_input.runner.display import logfiles, report
+from distributed_input.runner import folders as run_folders
+from distributed_input.runner import plan, process_logs, process_wrapper, spec
+from distributed_input.runner.display import report
 from distributed_input.runner.display.terminal import Terminal
-from distributed_input.runner.folders import Folders
-from distributed_input.runner.processes import guard
-from distributed_input.runner.runner import Patience, Result, Runner
+from distributed_input.runner.folders import RunFolders
+from distributed_input.runner.supervisor import RunResult, Supervisor, Timeouts
 from distributed_input.runtime.args import EXIT_CONFIG, positive_seconds, seconds
 
 _TAIL_LINES = 15
 _KEPT_PREFIX = "distributed-input-logs-"
 
 _DESCRIPTION = """\
-Run an input pipeline and a trainer on this machine, as the cluster would: a dispatcher and
-workers for every DistributedInput in FILE, a sidecar for every trainer, then the trainer
-itself. Parts that crash are restarted; when the trainer ends, everything ends.
+Run an input pipeline and a trainer on this machine, with the same processes as in a cluster: a
+dispatcher and workers for every DistributedInput in FILE, a sidecar for every trainer, and the
+trainer itself. Processes that crash are restarted. When the trainer ends, all processes end.
 
-The trainer command stands behind "--". It runs as it would without us: same terminal, same
-folder, same environment, plus what distributed_input.connect() needs.
+The trainer command follows "--". It has the same terminal, folder and environment as without
+this command, plus the variables that distributed_input.connect() reads.
 """
 _EXAMPLES = """\
 examples:
@@ -41,22 +40,22 @@ examples:
   distributed-input run input.yaml --workers 4 --report run.json -- python train.py --epochs 3
   distributed-input run input.yaml --trainers 2 -- python train.py    # a local TF_CONFIG cluster
   distributed-input run input.yaml -- sh -c 'python train.py | tee train.log'
-  distributed-input run input.yaml --dry-run -- python train.py       # only say what would run
+  distributed-input run input.yaml --dry-run -- python train.py       # only print the commands
 
 exit status:
-  that of the trainer (128 + n where signal n ended it); of several, of the first that failed
-  2    FILE, a flag or the surroundings do not fit; nothing was started
-  3    a part could not be started, or crashed again and again
+  that of the trainer, or 128 + n if signal n ended it; of several, that of the first that failed
+  2    FILE, a flag or the environment is invalid; no process was started
+  3    a process could not start, or crashed repeatedly
   127  the trainer command was not found
 
-Ctrl-C reaches the trainer, which has --grace-seconds to end; press it again to hurry. All
-processes end with the runner, even if that is killed.
+Ctrl-C reaches the trainer, which then has --grace-seconds to end. Press it again to end the
+trainer sooner. All processes end with this command, even if it is killed.
 """
 
 
 def parser() -> argparse.ArgumentParser:
-    """The flags of `distributed-input run`."""
-    made = argparse.ArgumentParser(
+    """Return the parser of `distributed-input run`, without the trainer command."""
+    flags = argparse.ArgumentParser(
         prog="distributed-input run",
         usage="distributed-input run FILE [flags] -- TRAINER COMMAND...",
         description=_DESCRIPTION,
@@ -64,144 +63,155 @@ def parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    made.add_argument("file", metavar="FILE", type=Path, help="YAML with one input or several")
-    made.add_argument(
-        "--workers", type=_count, metavar="N", help="workers of each input (default: FILE's)"
+    flags.add_argument("file", metavar="FILE", type=Path, help="YAML with one input or several")
+    flags.add_argument(
+        "--workers",
+        type=_count,
+        metavar="N",
+        help="number of workers of each input (default: as in FILE)",
     )
-    made.add_argument(
-        "--trainers", type=_count, metavar="N", default=1, help="copies of the trainer (default: 1)"
+    flags.add_argument(
+        "--trainers", type=_count, metavar="N", default=1, help="number of trainers (default: 1)"
     )
-    made.add_argument(
+    flags.add_argument(
         "--parallelism",
         type=_count,
         metavar="N",
-        help="rows that a worker computes at once (default: FILE's, else its cores)",
+        help="rows that a worker computes at once (default: as in FILE, or the number of cores)",
     )
-    made.add_argument(
+    flags.add_argument(
         "--dir",
         type=Path,
-        help="where to make the run's private folder (default: a runtime folder)",
+        help="folder in which to create the run's private folder (default: $XDG_RUNTIME_DIR or "
+        "the folder for temporary files)",
     )
-    made.add_argument("--dry-run", action="store_true", help="print what would run, and end")
-    made.add_argument("--keep-logs", type=Path, metavar="DIR", help="copy the parts' logs to DIR")
-    made.add_argument("--report", type=Path, metavar="FILE.json", help="write the numbers as JSON")
-    _add_times(made)
-    return made
+    flags.add_argument(
+        "--dry-run", action="store_true", help="print the configuration and commands, then exit"
+    )
+    flags.add_argument(
+        "--keep-logs", type=Path, metavar="DIR", help="copy the processes' logs to DIR"
+    )
+    flags.add_argument(
+        "--report", type=Path, metavar="FILE.json", help="write the final statistics as JSON"
+    )
+    _add_times(flags)
+    return flags
 
 
-def _add_times(made: argparse.ArgumentParser) -> None:
-    made.add_argument(
+def _add_times(flags: argparse.ArgumentParser) -> None:
+    flags.add_argument(
         "--start-timeout",
         type=positive_seconds,
         metavar="SECONDS",
         default=120.0,
-        help="for all parts to serve (default: 120)",
+        help="time limit for all processes to be ready (default: 120)",
     )
-    made.add_argument(
+    flags.add_argument(
         "--grace-seconds",
         type=seconds,
         metavar="SECONDS",
         default=30.0,
-        help="for the trainer to end when it was asked to (default: 30)",
+        help="time limit for the trainer to end after a signal (default: 30)",
     )
 
 
 def main(argv: Sequence[str], programs: plan.Programs | None = None) -> int:
-    """Run; returns the exit status. `programs`: other processes than ours, for tests."""
+    """Run the command; return the exit status. Tests replace our processes with `programs`."""
     try:
         return _run(argv, programs or plan.Programs())
     except ConfigError as error:
-        _say(str(error))
+        _print(str(error))
         return EXIT_CONFIG
-    except KeyboardInterrupt:  # before the loop, or behind it
+    except KeyboardInterrupt:  # before the event loop starts, or after it ends
         return 128 + signal.SIGINT
 
 
 def _run(argv: Sequence[str], programs: plan.Programs) -> int:
-    border = list(argv).index("--") if "--" in argv else len(argv)
-    options = parser().parse_args(argv[:border])
-    command = tuple(argv[border + 1 :])
+    separator = list(argv).index("--") if "--" in argv else len(argv)
+    options = parser().parse_args(argv[:separator])
+    command = tuple(argv[separator + 1 :])
     if not command:
-        raise ConfigError("no trainer command: write it behind `--`, as in `-- python train.py`")
+        raise ConfigError("no trainer command: add it after `--`, as in `-- python train.py`")
     inputs = spec.load(options.file, options.workers, options.parallelism)
-    what = plan.Plan(tuple(inputs), command, trainers=options.trainers, programs=programs)
+    planned = plan.Plan(tuple(inputs), command, trainers=options.trainers, programs=programs)
     if options.dry_run:
-        print(_described(what), end="")
+        print(_dry_run(planned), end="")
         return 0
     if shutil.which(command[0]) is None:
-        _say(f"{command[0]}: command not found")
-        return guard.EXIT_NOT_FOUND
+        _print(f"{command[0]}: command not found")
+        return process_wrapper.EXIT_NOT_FOUND
     for file in (options.report, options.keep_logs):
         if file is not None and not file.absolute().parent.is_dir():
-            raise ConfigError(f"{file}: there is no folder {file.parent}")
+            raise ConfigError(f"{file}: folder {file.parent} does not exist")
     env = dict(os.environ)
-    # This process forks while it has channels open. It starts children by vfork and exec alone,
-    # where grpc's fork handlers have nothing to do but complain.
+    # This process forks while it has open channels. Its children only use vfork and exec, for
+    # which gRPC's fork handlers do nothing but print warnings.
     os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"
-    # And its C++ would tell everyone's terminal about each connection that ends.
+    # Otherwise gRPC's C++ code prints a line for each connection that ends.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
-    with folding.made(options.dir, env, what.buffers) as folders:
-        patience = Patience(start=options.start_timeout, grace=options.grace_seconds)
-        result = asyncio.run(_execute(what, folders, env, patience))
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # all has ended: only the report is left
-        return _close(result, folders, options)
+    with run_folders.create(options.dir, env, planned.buffer_bytes) as folders:
+        timeouts = Timeouts(start=options.start_timeout, grace=options.grace_seconds)
+        result = asyncio.run(_execute(planned, folders, env, timeouts))
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # only the report is left
+        return _finish(result, folders, options)
 
 
 async def _execute(
-    what: plan.Plan, folders: Folders, env: Mapping[str, str], patience: Patience
-) -> Result:
-    return await Runner(what, folders, env, Terminal(2, env), patience).run()
+    planned: plan.Plan, folders: RunFolders, env: Mapping[str, str], timeouts: Timeouts
+) -> RunResult:
+    return await Supervisor(planned, folders, env, Terminal(2, env), timeouts).run()
 
 
-def _close(result: Result, folders: Folders, options: argparse.Namespace) -> int:
-    """Say how it went, and keep what should be kept."""
-    told = result.report
-    if result.guilty_log is not None:
-        _say(told.cause)
-        for line in logfiles.tail(result.guilty_log, _TAIL_LINES):
-            print(f"  {result.guilty_log.stem} | {line}", file=sys.stderr)
+def _finish(result: RunResult, folders: RunFolders, options: argparse.Namespace) -> int:
+    """Print the result, and keep the logs and the report."""
+    final = result.report
+    if result.failed_log is not None:
+        _print(final.cause)
+        for line in process_logs.tail(result.failed_log, _TAIL_LINES):
+            print(f"  {result.failed_log.stem} | {line}", file=sys.stderr)
     if result.trained:
-        _say(f"the trainer ran for {told.seconds:.1f} s; status {told.status}")
-        sys.stderr.write(report.as_text(told))
+        _print(f"the trainer ran for {final.seconds:.1f} s and ended with status {final.status}")
+        sys.stderr.write(report.as_text(final))
     target: Path | None = options.keep_logs
-    if target is None and told.status and not result.interrupted:
+    if target is None and final.status and not result.interrupted:
         parent = Path(tempfile.gettempdir())
-        logfiles.prune(parent, _KEPT_PREFIX)
+        process_logs.prune(parent, _KEPT_PREFIX)
         target = parent / (_KEPT_PREFIX + folders.run)
-    if target is not None and (kept := logfiles.keep(folders.logs, target)):
-        _say(f"the logs are in {kept}")
+    if target is not None and (kept := process_logs.keep(folders.logs, target)):
+        _print(f"the logs are in {kept}")
     if options.report is not None:
         try:
-            options.report.write_text(json.dumps(report.as_json(told), indent=2) + "\n")
+            options.report.write_text(json.dumps(report.as_json(final), indent=2) + "\n")
         except OSError as error:
-            _say(f"--report {options.report}: {error.strerror}")
-            return told.status or EXIT_CONFIG
-    return told.status
+            _print(f"--report {options.report}: {error.strerror}")
+            return final.status or EXIT_CONFIG
+    return final.status
 
 
-def _described(what: plan.Plan) -> str:
-    """What would run: the configuration, and every command line."""
-    names = Folders("RUN", Path("/RUN"), Path("/SHARED"))
-    files = plan.Files(names)
-    dispatchers = {one.name: f"DISPATCHER-{one.name}" for one in what.inputs}
+def _dry_run(planned: plan.Plan) -> str:
+    """Return the sidecars' configuration and all command lines."""
+    paths = plan.RunFiles(RunFolders("RUN", Path("/RUN"), Path("/SHARED")))
+    dispatchers = {one.name: f"DISPATCHER-{one.name}" for one in planned.inputs}
     lines = ["# configuration of the sidecars"]
-    lines += json.dumps(plan.sidecar_config(what), indent=2).splitlines()
-    for one in what.inputs:
+    lines += json.dumps(plan.sidecar_config(planned), indent=2).splitlines()
+    for one in planned.inputs:
         listen = f"127.0.0.1:{one.port}"
         lines += _commented(
-            what.part("dispatcher", one), plan.dispatcher_command(what, files, one, listen)
+            planned.process_name("dispatcher", one),
+            plan.dispatcher_command(planned, paths, one, listen),
         )
         for index in range(one.workers):
             address = dispatchers[one.name]
-            command = plan.worker_command(what, files, one, index, address)
-            lines += _commented(what.part("worker", one, index), command)
-    for index in range(what.trainers):
-        command = plan.sidecar_command(what, files, index, dispatchers)
-        lines += _commented(what.part("sidecar", index=index), command)
-    for index in range(what.trainers):
-        added = plan.trainer_env({}, what, files, index, list(range(1, what.trainers + 1)))
+            command = plan.worker_command(planned, paths, one, index, address)
+            lines += _commented(planned.process_name("worker", one, index), command)
+    for index in range(planned.trainers):
+        command = plan.sidecar_command(planned, paths, index, dispatchers)
+        lines += _commented(planned.process_name("sidecar", index=index), command)
+    for index in range(planned.trainers):
+        ports = list(range(1, planned.trainers + 1))
+        added = plan.trainer_env({}, planned, paths, index, ports)
         settings = [f"{name}={value}" for name, value in added.items()]
-        lines += _commented(f"trainer-{index}", ["env", *settings, *what.command])
+        lines += _commented(f"trainer-{index}", ["env", *settings, *planned.command])
     return "".join(f"{line}\n" for line in lines)
 
 
@@ -215,5 +225,5 @@ def _count(text: str) -> int:
     return int(text)
 
 
-def _say(text: str) -> None:
+def _print(text: str) -> None:
     print(f"distributed-input: {text}", file=sys.stderr, flush=True)

@@ -1,4 +1,4 @@
-"""`distributed-input status`: what a dispatcher knows, as a table or as JSON."""
+"""`distributed-input status`: the status of a dispatcher as tables or as JSON."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+from distributed_input.api.environment import TOKEN_ENV
 from distributed_input.api.errors import ConfigError, DistributedInputError
-from distributed_input.runner.display import display
-from distributed_input.runner.display.asking import Dispatcher
-from distributed_input.runner.display.stats import Consumer, Status
+from distributed_input.runner.display import format as formatting
+from distributed_input.runner.display.stats import ConsumerSample, StatusSample
+from distributed_input.runner.display.status_client import StatusClient
 from distributed_input.runtime import addresses
 from distributed_input.runtime.args import EXIT_CONFIG, positive_seconds
 from distributed_input.runtime.credentials import Credentials
@@ -22,37 +23,45 @@ examples:
   distributed-input status --dispatcher train-dispatcher:7070 --token-file /var/run/token
   distributed-input status --dispatcher 127.0.0.1:43117 --token-file t --json | jq .workers
 
-exit status: 0, 1 where the dispatcher does not answer, 2 where a flag does not fit
+exit status: 0, 1 if the dispatcher does not respond, 2 if a flag is invalid
 """
 
 
 def parser() -> argparse.ArgumentParser:
-    """The flags of `distributed-input status`."""
-    made = argparse.ArgumentParser(
+    """Return the parser of `distributed-input status`."""
+    flags = argparse.ArgumentParser(
         prog="distributed-input status",
-        description="Show the trainers and the workers of one input, as its dispatcher sees them.",
+        description="Show the trainers and workers that are registered with an input's dispatcher.",
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    made.add_argument("--dispatcher", required=True, metavar="HOST:PORT")
-    made.add_argument(
-        "--token-file", help="the input's token (default: the variable DISTRIBUTED_INPUT_TOKEN)"
+    flags.add_argument(
+        "--dispatcher", required=True, metavar="HOST:PORT", help="address of the dispatcher"
     )
-    made.add_argument("--json", action="store_true", help="the same as one JSON object")
-    made.add_argument(
-        "--timeout", type=positive_seconds, default=5.0, metavar="SECONDS", help="default: 5"
+    flags.add_argument(
+        "--token-file",
+        metavar="FILE",
+        help=f"file with the input's token (default: the variable {TOKEN_ENV})",
     )
-    return made
+    flags.add_argument("--json", action="store_true", help="print one JSON object")
+    flags.add_argument(
+        "--timeout",
+        type=positive_seconds,
+        default=5.0,
+        metavar="SECONDS",
+        help="time limit for the response (default: 5)",
+    )
+    return flags
 
 
 def main(argv: Sequence[str]) -> int:
-    """Ask and print; the exit status."""
+    """Print the status; return the exit status."""
     options = parser().parse_args(argv)
     try:
         addresses.parse(options.dispatcher, "--dispatcher")
         credentials = Credentials.from_args(options.token_file, os.environ)
-        dispatcher = Dispatcher(options.dispatcher, credentials)
+        dispatcher = StatusClient(options.dispatcher, credentials)
         try:
             status = dispatcher.status(options.timeout)
         finally:
@@ -64,14 +73,14 @@ def main(argv: Sequence[str]) -> int:
     return 0
 
 
-def as_text(status: Status) -> str:
-    """Two small tables: consumers, then workers."""
-    rows: list[tuple[str, ...]] = [_CONSUMER_HEADS]
+def as_text(status: StatusSample) -> str:
+    """Return two tables: consumers, then workers."""
+    rows: list[tuple[str, ...]] = [_CONSUMER_HEADER]
     rows += [_consumer_row(consumer) for consumer in status.consumers]
-    text = display.table(rows, indent="") if status.consumers else "no trainer has connected\n"
+    text = formatting.table(rows, indent="") if status.consumers else "no trainer is connected\n"
     if not status.workers:
-        return text + "no worker has registered\n"
-    heads = ("worker", "streams", "rows", "busy", "")
+        return text + "no worker is registered\n"
+    header = ("worker", "streams", "rows", "busy", "")
     workers = [
         (
             worker.address,
@@ -82,10 +91,10 @@ def as_text(status: Status) -> str:
         )
         for worker in status.workers
     ]
-    return text + "\n" + display.table([heads, *workers], indent="")
+    return text + "\n" + formatting.table([header, *workers], indent="")
 
 
-_CONSUMER_HEADS = (
+_CONSUMER_HEADER = (
     "job/trainer",
     "epoch",
     "rows",
@@ -93,26 +102,26 @@ _CONSUMER_HEADS = (
     "rows/s",
     "stall",
     "buffer",
-    "waits for",
+    "waiting for",
 )
 
 
-def _consumer_row(consumer: Consumer) -> tuple[str, ...]:
+def _consumer_row(consumer: ConsumerSample) -> tuple[str, ...]:
     running = consumer.wall > 0
     return (
         f"{consumer.job or '-'}/{consumer.index}",
         str(consumer.epoch),
         str(consumer.rows),
         str(consumer.batches),
-        display.rate(consumer.rows / consumer.wall) if running else "-",
+        formatting.rate(consumer.rows / consumer.wall) if running else "-",
         f"{consumer.wait / consumer.wall:.0%}" if running else "-",
         f"{consumer.buffer:.0%}",
         "finished" if consumer.finished else consumer.waiting_for,
     )
 
 
-def as_json(status: Status) -> dict[str, Any]:
-    """The same as plain values; times in seconds, shares from 0 to 1."""
+def as_json(status: StatusSample) -> dict[str, Any]:
+    """Return the status as JSON values. Times in seconds, shares from 0 to 1."""
     return {
         "jobs": list(status.jobs),
         "consumers": [

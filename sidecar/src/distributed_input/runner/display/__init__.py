@@ -1,1 +1,1 @@
-"""What `distributed-input run` prints: progress, statistics, logs and the final report."""
+"""Output of `distributed-input run` and `status`: progress, statistics and the report."""

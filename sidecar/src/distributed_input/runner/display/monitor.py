@@ -1,4 +1,4 @@
-"""Looks at a run twice a second and says how it goes."""
+"""The progress display: samples a run twice a second and prints its state."""
 
 from __future__ import annotations
 
@@ -6,95 +6,109 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-from distributed_input.runner.display import display, logfiles
-from distributed_input.runner.display.asking import Dispatcher
-from distributed_input.runner.display.stats import Status, Tally
+from distributed_input.runner import process_logs
+from distributed_input.runner.display import format as formatting
+from distributed_input.runner.display.stats import InputStats, StatusSample
+from distributed_input.runner.display.status_client import StatusClient
 from distributed_input.runner.display.terminal import Terminal
 from distributed_input.runner.plan import Plan
-from distributed_input.runner.processes.supervise import Part, State, awaited
+from distributed_input.runner.processes.supervised_process import (
+    ProcessState,
+    SupervisedProcess,
+    unready,
+)
 from distributed_input.runner.processes.trainers import Trainer
 
-_LOOK_SECONDS = 0.5
+_SAMPLE_SECONDS = 0.5
 _PROGRESS_SECONDS = 10.0
-_ASK_SECONDS = 1.0
-_PATIENT_SECONDS = 4.0
-"""More than what a channel takes to try again."""
-_LARGEST_LOG = 16 << 20
+_CALL_SECONDS = 1.0
+_RESTART_CALL_SECONDS = 4.0
+"""Longer than a channel's delay between connection attempts."""
+_MAX_LOG_BYTES = 16 << 20
 
 
-class Monitor:
-    """What is known of a run's inputs, and the lines about it."""
+class ProgressMonitor:
+    """Collects the statistics of a run, and prints one line per input."""
 
     def __init__(
-        self, plan: Plan, terminal: Terminal, parts: Sequence[Part], say: Callable[[str], None]
+        self,
+        plan: Plan,
+        terminal: Terminal,
+        processes: Sequence[SupervisedProcess],
+        log: Callable[[str], None],
     ) -> None:
-        self.tallies: Mapping[str, Tally] = {one.name: Tally() for one in plan.inputs}
-        self.dispatchers: dict[str, Dispatcher] = {}
-        """By input, once their addresses are known."""
-        self.trainers: Sequence[Trainer] = ()
-        """Once they are started."""
-        self._parts = parts
+        self.stats: Mapping[str, InputStats] = {one.name: InputStats() for one in plan.inputs}
+        self._clients: Mapping[str, StatusClient] = {}
+        self._trainers: Sequence[Trainer] = ()
+        self._processes = processes
         self._plan = plan
         self._terminal = terminal
-        self._say = say
-        self._began = time.monotonic()
-        self._progress = self._began
+        self._log = log
+        self._started = time.monotonic()
+        self._logged = self._started
+
+    def attach(self, clients: Mapping[str, StatusClient], trainers: Sequence[Trainer]) -> None:
+        """Sample dispatchers (by input name) and trainers from now on.."""
+        self._clients = clients
+        self._trainers = trainers
 
     async def run(self) -> None:
-        """Look and tell, until cancelled."""
+        """Sample and print until cancelled."""
         while True:
-            await self.look()
-            self._tell(time.monotonic())
-            await asyncio.sleep(_LOOK_SECONDS)
+            await self.sample()
+            self._print(time.monotonic())
+            await asyncio.sleep(_SAMPLE_SECONDS)
 
-    async def look(self, *, patient: bool = False) -> None:
-        """Ask the dispatchers, and note the memory of all processes.
+    async def sample(self, *, wait_for_restarts: bool = False) -> None:
+        """Request the dispatchers' status, and measure the memory of all processes.
 
-        `patient`: wait for dispatchers that were just restarted.
+        With `wait_for_restarts`, wait for dispatchers that have just been restarted.
         """
-        for part in self._parts:
-            part.sample_memory()
-            logfiles.trim(part.log, _LARGEST_LOG)
-        for trainer in self.trainers:
+        for process in self._processes:
+            process.sample_memory()
+            process_logs.trim(process.log, _MAX_LOG_BYTES)
+        for trainer in self._trainers:
             trainer.sample_memory()
-        names = list(self.dispatchers)
+        names = list(self._clients)
         answers = await asyncio.gather(
-            *(self._ask(name, patient and self.tallies[name].answered) for name in names)
+            *(self._status(name, wait_for_restarts and self.stats[name].answered) for name in names)
         )
         now = time.monotonic()
         for name, answer in zip(names, answers, strict=True):
-            self.tallies[name].add(answer, now)
+            self.stats[name].add(answer, now)
 
-    async def _ask(self, name: str, patient: bool) -> Status | None:
-        timeout = _PATIENT_SECONDS if patient else _ASK_SECONDS
-        return await self.dispatchers[name].status_or_none(timeout, patient=patient)
+    async def _status(self, name: str, wait_for_ready: bool) -> StatusSample | None:
+        timeout = _RESTART_CALL_SECONDS if wait_for_ready else _CALL_SECONDS
+        return await self._clients[name].status_or_none(timeout, wait_for_ready=wait_for_ready)
 
     def close(self) -> None:
         """Close the channels to the dispatchers."""
-        for dispatcher in self.dispatchers.values():
-            dispatcher.close()
+        for client in self._clients.values():
+            client.close()
 
-    def _tell(self, now: float) -> None:
+    def _print(self, now: float) -> None:
         if self._terminal.is_live:
             self._terminal.show(self._lines(now))
-        elif now - self._progress >= _PROGRESS_SECONDS:
-            self._progress = now
+        elif now - self._logged >= _PROGRESS_SECONDS:
+            self._logged = now
             for line in self._lines(now):
-                self._say(line)
+                self._log(line)
 
     def _lines(self, now: float) -> list[str]:
-        if not self.trainers:
-            return [f"{now - self._began:.0f} s, waiting for: {awaited(self._parts) or 'trainer'}"]
+        if not self._trainers:
+            missing = unready(self._processes) or "trainer"
+            return [f"{now - self._started:.0f} s, waiting for: {missing}"]
         return [
-            display.live(one.name, self.tallies[one.name], one.workers) + self._down(one.name)
+            formatting.progress_line(one.name, self.stats[one.name], one.workers)
+            + self._restarting(one.name)
             for one in self._plan.inputs
         ]
 
-    def _down(self, name: str) -> str:
-        """Parts of an input that are being restarted."""
-        down = [
-            part.name
-            for part in self._parts
-            if part.state is State.BACKING_OFF and part.of in ("", name)
+    def _restarting(self, name: str) -> str:
+        """Return the processes of an input that wait for their restart."""
+        waiting = [
+            process.name
+            for process in self._processes
+            if process.state is ProcessState.BACKING_OFF and process.input_name in ("", name)
         ]
-        return f" | restarting: {', '.join(down)}" if down else ""
+        return f" | restarting: {', '.join(waiting)}" if waiting else ""

@@ -1,4 +1,4 @@
-"""What a run came to, as values, as text and as JSON: pure."""
+"""The result of a run as values, as text and as JSON: pure functions."""
 
 from __future__ import annotations
 
@@ -6,28 +6,28 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from distributed_input.runner.display import display
-from distributed_input.runner.display.stats import Tally, Totals, rows_by_address
+from distributed_input.runner.display import format as formatting
+from distributed_input.runner.display.stats import InputStats, Totals, rows_by_address
 
 VERSION = 1
-"""Of the JSON's layout; fields are only ever added."""
+"""Version of the JSON layout. New versions of this program only add fields."""
 
 
 @dataclass(frozen=True)
-class Process:
-    """One supervised process or trainer, over all its lives."""
+class ProcessReport:
+    """One process or trainer, over all its starts."""
 
     name: str
-    peak: int
-    """Peak resident memory in bytes, as sampled about once a second; 0: not seen."""
+    peak_bytes: int
+    """Peak resident memory, sampled twice a second; 0: unknown."""
     restarts: int = 0
     addresses: tuple[str, ...] = ()
-    """host:port of each life, where it has one."""
+    """host:port of each start, if it has one."""
 
 
 @dataclass(frozen=True)
 class WorkerShare:
-    """What one worker did: its rows, and the seconds it spent on them."""
+    """The rows of one worker, and the seconds that it was busy."""
 
     name: str
     rows: int
@@ -45,38 +45,37 @@ class InputReport:
 
 
 @dataclass(frozen=True)
-class Report:
+class RunReport:
     """A whole run."""
 
     status: int
     """The runner's exit status."""
     cause: str
-    """Why the run ended before the trainers did; empty where they ended by themselves."""
+    """Why the run ended before the trainers; empty if the trainers ended by themselves."""
     seconds: float
-    """From the trainers' start to their end."""
+    """Seconds from the trainers' start to their end."""
     inputs: tuple[InputReport, ...]
-    processes: tuple[Process, ...]
+    processes: tuple[ProcessReport, ...]
 
 
-def of_input(
-    name: str, tally: Tally, workers: Sequence[Process], trainers: int, seconds: float
+def summarize_input(
+    name: str, stats: InputStats, workers: Sequence[ProcessReport], trainers: int, seconds: float
 ) -> InputReport:
-    """Sum up one input. Rows a second are over the time since the trainers' first batch."""
-    totals = tally.totals()
-    by_address = rows_by_address(tally)
+    """Summarize one input. The rate is over the time since the trainers' first batch."""
+    totals = stats.totals()
+    by_address = rows_by_address(stats)
     shares = []
     for worker in workers:
-        lives = [by_address.get(address, (0, 0.0)) for address in worker.addresses]
-        shares.append(
-            WorkerShare(worker.name, sum(rows for rows, _ in lives), sum(busy for _, busy in lives))
-        )
+        starts = [by_address.get(address, (0, 0.0)) for address in worker.addresses]
+        rows, busy = sum(rows for rows, _ in starts), sum(busy for _, busy in starts)
+        shares.append(WorkerShare(worker.name, rows, busy))
     running = totals.wall / trainers or seconds
     speed = totals.rows / running if running > 0 else 0.0
     return InputReport(name, totals, speed, tuple(shares))
 
 
-def as_text(report: Report) -> str:
-    """The closing report for people."""
+def as_text(report: RunReport) -> str:
+    """Return the report as text."""
     lines = [_input_line(one) for one in report.inputs]
     shares = {share.name: share for one in report.inputs for share in one.workers}
     rows = [("process", "rows", "busy", "restarts", "peak memory")]
@@ -88,20 +87,20 @@ def as_text(report: Report) -> str:
                 f"{share.rows}" if share else "",
                 f"{share.busy:.1f} s" if share else "",
                 str(process.restarts or ""),
-                display.memory(process.peak) if process.peak else "?",
+                formatting.memory(process.peak_bytes) if process.peak_bytes else "?",
             )
         )
-    return "".join(f"  {line}\n" for line in lines) + display.table(rows)
+    return "".join(f"  {line}\n" for line in lines) + formatting.table(rows)
 
 
 def _input_line(one: InputReport) -> str:
     totals = one.totals
     if not totals.epochs:
-        return f"{one.name}: the trainer took no rows"
+        return f"{one.name}: the trainer read no rows"
     fields = [
         _plural(totals.epochs, "epoch"),
         f"{_plural(totals.rows, 'row')} in {_plural(totals.batches, 'batch', 'batches')}",
-        f"{display.rate(one.rows_per_second)} rows/s",
+        f"{formatting.rate(one.rows_per_second)} rows/s",
         f"stall {totals.stall:.1%}",
     ]
     if totals.mismatches:
@@ -113,8 +112,8 @@ def _plural(number: int, one: str, many: str = "") -> str:
     return f"{number} {one if number == 1 else many or one + 's'}"
 
 
-def as_json(report: Report) -> dict[str, Any]:
-    """The report as plain values; see the fields' names for their units."""
+def as_json(report: RunReport) -> dict[str, Any]:
+    """Return the report as JSON values. The fields' names contain their units."""
     return {
         "version": VERSION,
         "status": report.status,
@@ -122,7 +121,7 @@ def as_json(report: Report) -> dict[str, Any]:
         "wall_seconds": round(report.seconds, 3),
         "inputs": {one.name: _input_json(one) for one in report.inputs},
         "processes": {
-            one.name: {"restarts": one.restarts, "peak_rss_bytes": one.peak or None}
+            one.name: {"restarts": one.restarts, "peak_rss_bytes": one.peak_bytes or None}
             for one in report.processes
         },
     }

@@ -1,7 +1,7 @@
-"""What the dispatchers say, summed up for people: pure values, `now` passed in.
+"""Totals and rates from samples of the dispatchers' status: pure, with `now` as an argument.
 
-Consumers and workers count from the start of their life, so a total is a sum over lives:
-a restarted worker is a new worker_id, a restarted sidecar a new incarnation.
+Consumers and workers count from their start, so a total is a sum over starts. A restarted worker
+has a new worker_id, and a restarted sidecar has a new incarnation.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 WINDOW_SECONDS = 6.0
-"""Rates are over this long: several heartbeats, or the numbers would jump."""
+"""Window of the rates. It covers several heartbeats, which makes the rates steady."""
 
 
 @dataclass(frozen=True)
-class Consumer:
-    """One sidecar's reader of one job, as of its last heartbeat. Times in seconds."""
+class ConsumerSample:
+    """One consumer of one job, at its last heartbeat. Times in seconds."""
 
     job: str
     index: int
@@ -34,8 +34,8 @@ class Consumer:
 
 
 @dataclass(frozen=True)
-class Worker:
-    """One life of a worker, as of its last heartbeat."""
+class WorkerSample:
+    """One start of a worker, at its last heartbeat."""
 
     worker_id: str
     address: str
@@ -47,20 +47,20 @@ class Worker:
 
 
 @dataclass(frozen=True)
-class Status:
-    """One answer of a dispatcher."""
+class StatusSample:
+    """One response of a dispatcher to a Status call."""
 
-    consumers: Sequence[Consumer] = ()
-    workers: Sequence[Worker] = ()
+    consumers: Sequence[ConsumerSample] = ()
+    workers: Sequence[WorkerSample] = ()
     jobs: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
 class Totals:
-    """One input up to now. `wait` and `wall` are summed over its consumers."""
+    """Totals of one input. `wait` and `wall` are sums over its consumers, in seconds."""
 
     epochs: int = 0
-    """Epochs begun, the highest of all consumers."""
+    """Number of epochs that were started: the maximum over the consumers."""
     rows: int = 0
     batches: int = 0
     wait: float = 0.0
@@ -69,47 +69,47 @@ class Totals:
 
     @property
     def stall(self) -> float:
-        """Share of the time that trainers waited for input, 0 to 1."""
+        """Share of the time that the trainers waited for input, 0 to 1."""
         return min(1.0, self.wait / self.wall) if self.wall > 0 else 0.0
 
 
 @dataclass(frozen=True)
 class Rates:
-    """One input over the last WINDOW_SECONDS."""
+    """Rates of one input over the last WINDOW_SECONDS."""
 
     rows: float = 0.0
     batches: float = 0.0
     stall: float | None = None
-    """None: nobody has run meanwhile."""
+    """None: no consumer was iterating."""
 
 
 @dataclass
-class Tally:
-    """All that was seen of one input. Feed it with `add`."""
+class InputStats:
+    """The samples of one input. `add` adds a sample."""
 
-    consumers: dict[tuple[str, int, str], list[Consumer]] = field(default_factory=dict)
-    """By job, index and incarnation: the last answer of each of its readers, oldest first."""
-    workers: dict[str, Worker] = field(default_factory=dict)
-    last: Status | None = None
-    """The last answer; None while the dispatcher is away."""
+    consumers: dict[tuple[str, int, str], list[ConsumerSample]] = field(default_factory=dict)
+    """By job, index and incarnation: the last sample of each of its readers, oldest first."""
+    workers: dict[str, WorkerSample] = field(default_factory=dict)
+    last: StatusSample | None = None
+    """The last sample; None while the dispatcher is not reachable."""
     answered: bool = False
-    """There was an answer once."""
+    """At least one sample was added."""
     _window: deque[tuple[float, Totals]] = field(default_factory=deque)
 
-    def add(self, status: Status | None, now: float) -> None:
-        """Take in an answer, or None where there was none."""
+    def add(self, status: StatusSample | None, now: float) -> None:
+        """Add a sample, or None if the call failed."""
         self.last = status
         if status is None:
             return
         self.answered = True
         for consumer in status.consumers:
-            lives = self.consumers.setdefault(
+            readers = self.consumers.setdefault(
                 (consumer.job, consumer.index, consumer.incarnation), [consumer]
             )
-            # Less than before: the trainer closed its reader, and opened another or none.
-            if (consumer.rows, consumer.batches) < (lives[-1].rows, lives[-1].batches):
-                lives.append(consumer)
-            lives[-1] = consumer
+            # Lower counts mean that the trainer closed its reader and perhaps opened another.
+            if (consumer.rows, consumer.batches) < (readers[-1].rows, readers[-1].batches):
+                readers.append(consumer)
+            readers[-1] = consumer
         for worker in status.workers:
             self.workers[worker.worker_id] = worker
         self._window.append((now, self.totals()))
@@ -117,8 +117,8 @@ class Tally:
             self._window.popleft()
 
     def totals(self) -> Totals:
-        """Sums over all consumers and their lives."""
-        seen = [consumer for lives in self.consumers.values() for consumer in lives]
+        """Return the sums over all consumers and their starts."""
+        seen = [consumer for readers in self.consumers.values() for consumer in readers]
         return Totals(
             epochs=max((c.epoch + 1 for c in seen if c.batches or c.wall), default=0),
             rows=sum(c.rows for c in seen),
@@ -129,7 +129,7 @@ class Tally:
         )
 
     def rates(self) -> Rates:
-        """How it goes at present."""
+        """Return the rates over the window."""
         if len(self._window) < 2:
             return Rates()
         (then, before), (now, after) = self._window[0], self._window[-1]
@@ -143,17 +143,17 @@ class Tally:
 
     @property
     def buffer(self) -> float:
-        """How full the readers' buffers are, 0 to 1: the mean of those that live."""
+        """Mean fill of the buffers of unfinished consumers, 0 to 1."""
         live = [c.buffer for c in (self.last.consumers if self.last else ()) if not c.finished]
         return sum(live) / len(live) if live else 0.0
 
     @property
     def ready_workers(self) -> int:
-        """Workers that take streams."""
+        """Number of workers that accept streams."""
         return sum(not w.draining for w in (self.last.workers if self.last else ()))
 
     def waiting_for(self, desired_workers: int) -> str:
-        """What the input waits for, in a word or two; empty where rows flow."""
+        """Return what the input waits for; "" while rows are delivered."""
         if self.last is None:
             return "dispatcher"
         if self.rates().rows > 0:
@@ -164,14 +164,14 @@ class Tally:
         if desired_workers and not self.ready_workers:
             return "worker"
         if not self.last.consumers:
-            return "trainer to ask for input"
+            return "trainer to connect"
         return "" if self.totals().rows else "first rows"
 
 
-def rows_by_address(tally: Tally) -> Mapping[str, tuple[int, float]]:
-    """Address -> (rows, busy seconds), summed over the lives of workers at it."""
+def rows_by_address(stats: InputStats) -> Mapping[str, tuple[int, float]]:
+    """Return (rows, busy seconds) by address, summed over the workers at the address."""
     found: dict[str, tuple[int, float]] = {}
-    for worker in tally.workers.values():
+    for worker in stats.workers.values():
         rows, busy = found.get(worker.address, (0, 0.0))
         found[worker.address] = (rows + worker.rows, busy + worker.busy)
     return found

@@ -1,1 +1,1 @@
-"""The local processes of one input: start, restart, stop, and cleanup."""
+"""The processes of a local run: start, restart and stop."""

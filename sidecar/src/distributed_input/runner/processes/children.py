@@ -1,7 +1,7 @@
-"""The runner's child processes: started from the main thread, reaped on SIGCHLD.
+"""Child processes of the runner: start from the main thread, reap on SIGCHLD.
 
-All on the event loop's thread. That matters: PR_SET_PDEATHSIG fires when the *thread* that
-started a child ends. No preexec_fn (it deadlocks where other threads hold locks).
+Everything runs on the event loop's thread, because PR_SET_PDEATHSIG fires when the *thread* that
+started a child ends. There is no preexec_fn, which can deadlock if other threads hold locks.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ class Child:
     name: str
     process: subprocess.Popen[bytes]
     exited: asyncio.Future[int]
-    """The exit status, -n where signal n ended it."""
-    peak: int = 0
-    """Peak resident memory in bytes, as of the last sample."""
+    """The exit status; -n if signal n ended the process."""
+    peak_bytes: int = 0
+    """Peak resident memory at the last sample."""
 
     @property
     def pid(self) -> int:
-        """Its process id: its own until it has been reaped."""
+        """The process id. After the process is reaped, another process may get it."""
         return self.process.pid
 
     @property
     def alive(self) -> bool:
-        """Whether it has not been reaped yet."""
+        """Whether the process has not been reaped."""
         return not self.exited.done()
 
     def signal(self, number: int) -> None:
@@ -44,13 +44,13 @@ class Child:
             self.process.send_signal(number)
 
     def sample_memory(self) -> None:
-        """Note the peak memory so far."""
+        """Update the peak memory."""
         if self.alive:
-            self.peak = max(self.peak, peak_memory(self.pid))
+            self.peak_bytes = max(self.peak_bytes, peak_memory(self.pid))
 
 
 class Children:
-    """Starts and reaps. Use as a context manager within a running loop, in the main thread."""
+    """Starts and reaps processes. A context manager for the main thread, in a running loop."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -64,7 +64,7 @@ class Children:
         self._loop.remove_signal_handler(signal.SIGCHLD)
         for child in self._live:
             child.process.kill()
-            with contextlib.suppress(subprocess.TimeoutExpired):  # in the kernel's hands
+            with contextlib.suppress(subprocess.TimeoutExpired):  # blocked in the kernel
                 child.process.wait(timeout=5)
 
     def start(
@@ -79,9 +79,20 @@ class Children:
         pipes: bool = False,
         pass_fds: Sequence[int] = (),
     ) -> Child:
-        """Start `command` in a session of its own; OSError where it cannot be.
+        """Start `command` in a new session.
 
-        Its output goes to the descriptor `output`, with `pipes` to two new pipes, else it is ours.
+        Args:
+            name: the process's name in messages.
+            command: the command line.
+            env: the environment.
+            cwd: the working folder; None: the runner's.
+            stdin: as for `subprocess.Popen`.
+            output: file descriptor for stdout and stderr; None: the runner's.
+            pipes: connect stdout and stderr to two new pipes instead.
+            pass_fds: file descriptors that the process inherits.
+
+        Raises:
+            OSError: the command cannot be started.
         """
         process = subprocess.Popen(
             command,
@@ -107,7 +118,7 @@ class Children:
 
 
 async def ended_within(children: Sequence[Child], seconds: float) -> bool:
-    """Wait until all of `children` have ended, at most `seconds`; whether they have."""
+    """Wait at most `seconds` until all children have ended; return whether they have."""
     waiting = [child.exited for child in children if child.alive]
     if waiting:
         await asyncio.wait(waiting, timeout=seconds)
@@ -115,7 +126,7 @@ async def ended_within(children: Sequence[Child], seconds: float) -> bool:
 
 
 async def stop(children: Sequence[Child], seconds: float) -> None:
-    """SIGTERM all of `children` that live, and SIGKILL after `seconds` what still does."""
+    """Send SIGTERM to the live children, and SIGKILL to those that are alive after `seconds`."""
     for child in children:
         child.signal(signal.SIGTERM)
     if not await ended_within(children, seconds):
@@ -125,8 +136,8 @@ async def stop(children: Sequence[Child], seconds: float) -> None:
 
 
 def peak_memory(pid: int) -> int:
-    """Peak resident memory of a live process in bytes; 0 where it cannot be known."""
-    # VmHWM, not getrusage: the latter starts at what the *parent* used when it forked.
+    """Return the peak resident memory of a live process in bytes; 0 if it is unknown."""
+    # VmHWM, because getrusage starts at the memory of the *parent* at the fork.
     try:
         for line in Path(f"/proc/{pid}/status").read_text().splitlines():
             if line.startswith("VmHWM:"):

@@ -5,20 +5,20 @@ from __future__ import annotations
 import hashlib
 import time
 import uuid
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import grpc
 
+from distributed_input.api.config import InputConfig
 from distributed_input.api.errors import ConfigError, RetryableError, UnavailableError
+from distributed_input.api.files import RING_PREFIX
 from distributed_input.api.proto import types_pb2, worker_pb2
 from distributed_input.assignment.jobs import full_name
 from distributed_input.runtime import statuses
 from distributed_input.runtime.credentials import Credentials
 from distributed_input.sidecar.delivery.slot_pool import SlotPool
 from distributed_input.sidecar.inputs.dispatcher_link import DispatcherLink
-from distributed_input.sidecar.inputs.job_config import job_of_spec
+from distributed_input.sidecar.inputs.job_config import job_of_config
 from distributed_input.sidecar.inputs.reader_sessions import ReaderSessions
 from distributed_input.sidecar.steps.row_source import RowSource
 from distributed_input.sidecar.streams.stream_context import StreamStats
@@ -31,7 +31,7 @@ class JobInput:
 
     Args:
         name: name of the DistributedInput.
-        spec: its spec with all defaults, as `data_plane_config` returns it.
+        spec: its configuration.
         address: host:port of its dispatcher.
         credentials: credentials of the input.
         folder: folder shared with trainers.
@@ -47,15 +47,12 @@ class JobInput:
         slots: shared memory for batches.
         sessions: sessions of the trainers that read the job.
         link: link to the dispatcher.
-
-    Raises:
-        ConfigError: a field has a value that this version does not support.
     """
 
     def __init__(
         self,
         name: str,
-        spec: Mapping[str, Any],
+        spec: InputConfig,
         address: str,
         credentials: Credentials,
         folder: Path,
@@ -65,13 +62,14 @@ class JobInput:
     ) -> None:
         self.name, self.job = name, job
         self.consumer, self.consumers = consumer, consumers
-        self.config = job_of_spec(full_name(name, job), spec)
+        self.config = job_of_config(full_name(name, job), spec)
         self.from_trainer = not self.config.HasField("entry_point")
-        sidecar = spec.get("sidecar", {})
-        self.timeout_seconds = float(sidecar.get("timeoutSeconds", 600))
+        self.timeout_seconds = float(spec.sidecar.timeout_seconds)
         self.streams = StreamStats()
-        self.slots = SlotPool(folder / f"ring-{uuid.uuid4().hex}", int(sidecar["bufferBytes"]))
-        self._read_ahead = int(sidecar.get("readAhead", 1))
+        self.slots = SlotPool(
+            folder / f"{RING_PREFIX}{uuid.uuid4().hex}", spec.sidecar.buffer_bytes
+        )
+        self._read_ahead = spec.sidecar.read_ahead
         self.sessions = ReaderSessions(self.config.name, self.slots, self.streams, self._read_ahead)
         self.link = DispatcherLink(address, credentials, consumer, consumers, self.sessions)
         self._job: types_pb2.Job | None = None

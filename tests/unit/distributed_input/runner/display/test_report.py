@@ -1,32 +1,43 @@
-"""The closing report, as text and as JSON."""
+"""The final report, as text and as JSON."""
 
 from __future__ import annotations
 
 import json
 
 from distributed_input.runner.display import report
-from distributed_input.runner.display.report import Process, Report
-from distributed_input.runner.display.stats import Consumer, Status, Tally, Worker
+from distributed_input.runner.display.report import ProcessReport, RunReport
+from distributed_input.runner.display.stats import (
+    ConsumerSample,
+    InputStats,
+    StatusSample,
+    WorkerSample,
+)
 
-TALLY = Tally()
-TALLY.add(
-    Status(
-        [Consumer("train", i, "x", epoch=1, rows=600, batches=6, wait=1, wall=4) for i in range(2)],
-        [Worker("a", "h:1", rows=700, busy=2.5), Worker("b", "h:2", rows=500, busy=1.5)],
+STATS = InputStats()
+STATS.add(
+    StatusSample(
+        [
+            ConsumerSample("train", i, "x", epoch=1, rows=600, batches=6, wait=1, wall=4)
+            for i in range(2)
+        ],
+        [
+            WorkerSample("a", "h:1", rows=700, busy=2.5),
+            WorkerSample("b", "h:2", rows=500, busy=1.5),
+        ],
     ),
     now=1.0,
 )
-WORKER = Process("worker-0", peak=300 << 20, restarts=1, addresses=("h:1", "h:2"))
-ENDED = Report(
+WORKER = ProcessReport("worker-0", peak_bytes=300 << 20, restarts=1, addresses=("h:1", "h:2"))
+ENDED = RunReport(
     status=0,
     cause="",
     seconds=5.0,
-    inputs=(report.of_input("train", TALLY, [WORKER], trainers=2, seconds=5.0),),
-    processes=(WORKER, Process("trainer-0", peak=0)),
+    inputs=(report.summarize_input("train", STATS, [WORKER], trainers=2, seconds=5.0),),
+    processes=(WORKER, ProcessReport("trainer-0", peak_bytes=0)),
 )
 
 
-def test_the_text_says_it_all() -> None:
+def test_the_text_has_totals_and_processes() -> None:
     assert report.as_text(ENDED) == (
         "  train: 2 epochs, 1200 rows in 12 batches, 300 rows/s, stall 25.0%\n"
         "  process    rows   busy  restarts  peak memory\n"
@@ -61,7 +72,7 @@ def test_the_json_has_units_in_its_names() -> None:
     }
 
 
-def test_an_input_that_nobody_read_is_said_to_be_one() -> None:
-    unread = report.of_input("eval", Tally(), [], trainers=1, seconds=5.0)
-    ended = Report(0, "", 5.0, (unread,), ())
-    assert report.as_text(ended).startswith("  eval: the trainer took no rows\n")
+def test_an_input_without_reads_is_reported() -> None:
+    unread = report.summarize_input("eval", InputStats(), [], trainers=1, seconds=5.0)
+    ended = RunReport(0, "", 5.0, (unread,), ())
+    assert report.as_text(ended).startswith("  eval: the trainer read no rows\n")

@@ -1,4 +1,4 @@
-"""What a terminal gets, and what a file gets."""
+"""Output to a terminal and to a file."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from distributed_input.runner.display.terminal import Terminal
 
 
 class Screen:
-    """A pseudo-terminal: `read` says what was written to it since."""
+    """A pseudo-terminal. `read` returns what was written since the last call."""
 
     def __init__(self, rows: int, columns: int) -> None:
         self.master, self.slave = pty.openpty()
@@ -35,21 +35,21 @@ class Screen:
 
 @pytest.fixture
 def screen() -> Iterator[Screen]:
-    made = Screen(24, 40)
-    yield made
-    os.close(made.master)
-    os.close(made.slave)
+    terminal = Screen(24, 40)
+    yield terminal
+    os.close(terminal.master)
+    os.close(terminal.slave)
 
 
 def on(screen: Screen) -> Terminal:
     return Terminal(screen.slave, {"TERM": "xterm"})
 
 
-def test_live_lines_are_outside_of_what_scrolls(screen: Screen) -> None:
+def test_live_lines_are_outside_the_scrolling_region(screen: Screen) -> None:
     terminal = on(screen)
     terminal.show(["one", "two"])
     first = screen.read()
-    assert "\033D\033D\033[2A" in first  # room for them, once
+    assert "\033D\033D\033[2A" in first  # scrolls once to make room
     assert first.endswith(
         "\0337\033[1;22r"
         f"\033[23;1H\033[2K\033[7m{'one':40}\033[m"
@@ -58,10 +58,10 @@ def test_live_lines_are_outside_of_what_scrolls(screen: Screen) -> None:
     terminal.show(["one", "two"])
     again = screen.read()
     assert "\033D" not in again
-    assert again.startswith("\0337\033[1;22r")  # set anew: the trainer may have reset it
+    assert again.startswith("\0337\033[1;22r")  # set again, because the trainer may have reset it
 
 
-def test_clearing_gives_the_whole_terminal_back(screen: Screen) -> None:
+def test_clear_resets_the_scrolling_region(screen: Screen) -> None:
     terminal = on(screen)
     terminal.show(["one", "two"])
     screen.read()
@@ -71,7 +71,7 @@ def test_clearing_gives_the_whole_terminal_back(screen: Screen) -> None:
     assert screen.read() == ""
 
 
-def test_a_resized_terminal_gets_its_room_anew(screen: Screen) -> None:
+def test_a_resized_terminal_gets_a_new_scrolling_region(screen: Screen) -> None:
     terminal = on(screen)
     terminal.show(["one"])
     screen.read()
@@ -91,7 +91,7 @@ def test_a_tiny_terminal_shows_no_live_lines(screen: Screen) -> None:
     assert screen.read() == ""
 
 
-def test_a_message_begins_on_a_fresh_line(screen: Screen) -> None:
+def test_a_message_starts_on_a_new_line(screen: Screen) -> None:
     on(screen).message("news")
     assert screen.read().replace("\r\r", "\r") == " " * 39 + "\r\033[Knews\r\n"
 
@@ -106,9 +106,9 @@ def test_a_file_gets_plain_lines(tmp_path: Path) -> None:
     terminal.clear()
     os.close(descriptor)
     assert file.read_text() == "news\nmore\n"
-    terminal.message("after the end")  # a closed stderr is no reason to end a training
+    terminal.message("after the end")  # a closed stderr raises no error
 
 
-def test_a_dumb_terminal_is_no_live_one(screen: Screen) -> None:
+def test_a_dumb_terminal_is_not_live(screen: Screen) -> None:
     assert not Terminal(screen.slave, {"TERM": "dumb"}).is_live
     assert not Terminal(screen.slave, {}).is_live

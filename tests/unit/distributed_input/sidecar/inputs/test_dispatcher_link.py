@@ -9,7 +9,7 @@ import pytest
 from distributed_input.api.errors import DistributedInputError, FencedError
 from distributed_input.api.proto import dispatcher_pb2
 from distributed_input.api.proto.types_pb2 import Job
-from distributed_input.dispatcher.datasets import Datasets
+from distributed_input.dispatcher.datasets import DatasetStore
 from distributed_input.runtime.credentials import Credentials
 from distributed_input.sidecar.inputs.consumer_stats import ConsumerStats
 from distributed_input.sidecar.inputs.dispatcher_link import DispatcherLink
@@ -91,7 +91,7 @@ def test_the_error_of_a_fenced_consumer_names_the_newer_one(system: System, star
     eventually(lambda: consumer.refusals)
     assert isinstance(consumer.refusals[0], FencedError)
     assert f"consumer 0 of 1 (incarnation {newer.incarnation})" in str(consumer.refusals[0])
-    assert "give each a consumer index of its own" in str(consumer.refusals[0])
+    assert "set different consumer indices" in str(consumer.refusals[0])
 
 
 def test_the_only_consumer_may_replace_its_job(system: System, start: Start) -> None:
@@ -145,7 +145,7 @@ def test_a_restarted_dispatcher_gets_the_dataset_even_if_it_has_the_job(
     first.register(traced, b"traced", soon())
     eventually(lambda: holders(system) == 1)
     # Another consumer has registered the job there before this one's next heartbeat.
-    system.state.datasets = Datasets(1 << 20)
+    system.state.datasets = DatasetStore(1 << 20)
     system.state.dispatcher_id = "restarted"
     eventually(lambda: system.state.datasets.has(traced.dataset_id))
 

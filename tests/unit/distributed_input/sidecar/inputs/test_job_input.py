@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from distributed_input.api.config import DatasetConfig, DeliveryConfig, InputConfig
 from distributed_input.api.errors import ConfigError, UnavailableError
 from distributed_input.api.proto import dispatcher_pb2, types_pb2
 from distributed_input.runtime.credentials import Credentials
@@ -64,11 +65,8 @@ def test_consumer_0_must_bring_the_dataset(system: System) -> None:
 
 
 def test_a_dataset_that_no_worker_describes_times_out(tmp_path: Path) -> None:
-    spec = {
-        "dataset": {"entryPoint": "a:b"},
-        "sidecar": {"bufferBytes": 1 << 12, "timeoutSeconds": 0.2},
-    }
-    own = JobInput("train", spec, "127.0.0.1:9", Credentials(), tmp_path, 0, 1)
+    config = InputConfig(DatasetConfig("a:b"), sidecar=DeliveryConfig(1, 0.2, 1 << 12))
+    own = JobInput("train", config, "127.0.0.1:9", Credentials(), tmp_path, 0, 1)
     with pytest.raises(UnavailableError, match=r"none is registered.*workers are running"):
         own.open_job(types_pb2.Job(), b"")
     assert not own.streams.waiting

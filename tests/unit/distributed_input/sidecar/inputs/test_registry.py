@@ -6,6 +6,7 @@ from typing import cast
 
 import pytest
 
+from distributed_input.api.config import InputConfig
 from distributed_input.api.errors import ConfigError
 from distributed_input.runtime.credentials import Credentials
 from distributed_input.sidecar.inputs import registry as module
@@ -21,7 +22,9 @@ def registry(tmp_path: Path) -> Iterator[InputRegistry]:
     spec = {"dataset": {"entryPoint": "a:b"}, "sidecar": {"bufferBytes": 1 << 12}}
 
     def create(name: str, job: str) -> JobInput:
-        return JobInput(name, spec, NO_DISPATCHER, Credentials(), tmp_path, 0, 1, job)
+        return JobInput(
+            name, InputConfig.from_json(spec), NO_DISPATCHER, Credentials(), tmp_path, 0, 1, job
+        )
 
     registry = InputRegistry(create, ["train", "eval"])
     registry.start()

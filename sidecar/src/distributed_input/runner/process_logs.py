@@ -1,4 +1,4 @@
-"""What the logs of the parts say: one JSON object a line, between lines of libraries."""
+"""The processes' log files: JSON lines, mixed with lines that libraries write."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from pathlib import Path
 
 _TAIL_BYTES = 64 * 1024
 _RECENT_LINES = 30
-_LONGEST = 300
+_MAX_CHARACTERS = 300
 _KEPT_FOLDERS = 5
-# What gRPC's and TensorFlow's C++ write at any time.
+# Lines that gRPC's and TensorFlow's C++ code may write at any time.
 _LIBRARY = re.compile(
     r"[IWEF]\d{4} \d\d:|\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+: [IWE] "
     r"|WARNING: All log messages before absl|To enable the following instructions"
@@ -22,7 +22,7 @@ _LIBRARY = re.compile(
 
 
 def tail(log: Path, lines: int) -> list[str]:
-    """The last `lines` lines of a log that are not empty; none where there is no log."""
+    """Return the last `lines` lines of a log that are not empty; [] if there is no log."""
     try:
         with log.open("rb") as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES))
@@ -32,19 +32,19 @@ def tail(log: Path, lines: int) -> list[str]:
     return [line for line in text.splitlines() if line.strip()][-lines:]
 
 
-def last_words(log: Path) -> str:
-    """The line that most likely says why the part ended; empty where there is none.
+def cause_of_exit(log: Path) -> str:
+    """Return the line that most likely states why the process ended; "" if there is none.
 
-    The last error of our own among the last lines, else what Python printed last: a traceback
-    ends with the exception, and argparse with what is wrong.
+    It is the last error that our code logged, or else the last line that Python printed. A
+    traceback ends with the exception, and argparse's output with the error.
     """
     recent = tail(log, _RECENT_LINES)
-    ours = [line for line in recent if not _LIBRARY.match(line)] or recent or [""]
-    telling = [line for line in ours if (entry := _entry(line)) is None or _is_error(entry)]
-    last = (telling or ours)[-1]
+    own = [line for line in recent if not _LIBRARY.match(line)] or recent or [""]
+    relevant = [line for line in own if (entry := _entry(line)) is None or _is_error(entry)]
+    last = (relevant or own)[-1]
     entry = _entry(last)
-    text = last.strip() if entry is None else _worded(entry)
-    return text if len(text) <= _LONGEST else text[: _LONGEST - 3] + "..."
+    text = last.strip() if entry is None else _entry_text(entry)
+    return text if len(text) <= _MAX_CHARACTERS else text[: _MAX_CHARACTERS - 3] + "..."
 
 
 def _entry(line: str) -> dict[str, object] | None:
@@ -61,7 +61,7 @@ def _is_error(entry: dict[str, object]) -> bool:
     return entry.get("level") in ("error", "critical")
 
 
-def _worded(entry: dict[str, object]) -> str:
+def _entry_text(entry: dict[str, object]) -> str:
     extra = [
         f"{key}={value}"
         for key, value in entry.items()
@@ -71,19 +71,19 @@ def _worded(entry: dict[str, object]) -> str:
     return " ".join([str(entry["message"]), *extra, *traceback])
 
 
-def trim(log: Path, most: int) -> None:
-    """Cut a log that grew beyond `most` bytes to its last lines, in place.
+def trim(log: Path, max_bytes: int) -> None:
+    """Cut a log of more than `max_bytes` to its last lines, in place.
 
-    Its writer appends (O_APPEND), so it goes on behind them.
+    The process that writes it appends (O_APPEND), so its next line follows them.
     """
     with contextlib.suppress(OSError):
-        if log.stat().st_size > most:
+        if log.stat().st_size > max_bytes:
             rest = tail(log, sys.maxsize)
             log.write_text("".join(f"{line}\n" for line in rest))
 
 
 def keep(logs: Path, target: Path) -> Path | None:
-    """Copy the folder `logs` to `target`, made where missing; None where that failed."""
+    """Copy the logs in folder `logs` to folder `target`; return it, or None if that failed."""
     try:
         target.mkdir(mode=0o700, parents=True, exist_ok=True)
         for log in sorted(logs.glob("*.log")):
@@ -94,7 +94,7 @@ def keep(logs: Path, target: Path) -> Path | None:
 
 
 def prune(parent: Path, prefix: str) -> None:
-    """Remove all but the newest few folders of kept logs, named `prefix`*, in `parent`."""
+    """Remove all but the newest five folders named `prefix`* in `parent`."""
     kept = [path for path in parent.glob(prefix + "*") if path.is_dir() and not path.is_symlink()]
     kept.sort(key=lambda path: path.stat().st_mtime)
     for path in kept[:-_KEPT_FOLDERS]:

@@ -1,23 +1,19 @@
-"""Asking a dispatcher: a real server that answers what it is told to."""
+"""The status command, with a real server and a fixed response."""
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from distributed_input.api.errors import UnavailableError
 from distributed_input.api.proto import dispatcher_pb2, types_pb2
 from distributed_input.runner.commands import status as command
-from distributed_input.runner.display.asking import Dispatcher
-from distributed_input.runner.display.stats import Consumer, Status, Worker
 from distributed_input.runtime import serving, stubs
 from distributed_input.runtime.credentials import Credentials
 
-ANSWER = dispatcher_pb2.StatusResponse(
+RESPONSE = dispatcher_pb2.StatusResponse(
     workers=[dispatcher_pb2.WorkerInfo(worker_id="w", address="h:1", rows=9, busy_seconds=2.5)],
     consumers=[
         dispatcher_pb2.ConsumerInfo(
@@ -41,7 +37,7 @@ ANSWER = dispatcher_pb2.StatusResponse(
 
 class _Service:
     def Status(self, _request: object, _context: object) -> dispatcher_pb2.StatusResponse:  # noqa: N802
-        return ANSWER
+        return RESPONSE
 
     def __getattr__(self, _name: str) -> object:
         return lambda *_: None
@@ -65,66 +61,45 @@ def address(token_file: str) -> Iterator[str]:
     server.stop(0)
 
 
-def test_an_answer_as_values(address: str, token_file: str) -> None:
-    dispatcher = Dispatcher(address, Credentials.from_args(token_file, {}))
-    expected = Status(
-        consumers=(
-            Consumer(
-                *("train", 1, "i", 2, 100, 10, 1.0, 4.0, 0.5),
-                waiting_for="a worker",
-            ),
-        ),
-        workers=(Worker("w", "h:1", rows=9, busy=2.5),),
-        jobs=("train",),
-    )
-    assert dispatcher.status(timeout=10) == expected
-    assert asyncio.run(dispatcher.status_or_none(timeout=10)) == expected
-    dispatcher.close()
-
-
-def test_nobody_there_is_none_in_the_loop_and_an_error_elsewhere() -> None:
-    dispatcher = Dispatcher("127.0.0.1:1", Credentials())
-    assert asyncio.run(dispatcher.status_or_none(timeout=0.5)) is None
-    with pytest.raises(UnavailableError, match=r"asking the dispatcher at 127\.0\.0\.1:1"):
-        dispatcher.status(timeout=0.5)
-    dispatcher.close()
-
-
-def test_the_status_command(
+def test_the_status_command_prints_tables_or_json(
     address: str, token_file: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     flags = ["--dispatcher", address, "--token-file", token_file]
     assert command.main(flags) == 0
     assert capsys.readouterr().out == (
-        "job/trainer  epoch  rows  batches  rows/s  stall  buffer  waits for\n"
-        "train/1          2   100       10    25.0    25%     50%   a worker\n"
+        "job/trainer  epoch  rows  batches  rows/s  stall  buffer  waiting for\n"
+        "train/1          2   100       10    25.0    25%     50%     a worker\n"
         "\n"
         "worker  streams  rows   busy\n"
         "h:1           0     9  2.5 s\n"
     )
     assert command.main([*flags, "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert told["jobs"] == ["train"]
-    assert told["consumers"][0]["wait_seconds"] == 1.0
-    assert told["workers"][0]["busy_seconds"] == 2.5
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["jobs"] == ["train"]
+    assert printed["consumers"][0]["wait_seconds"] == 1.0
+    assert printed["workers"][0]["busy_seconds"] == 2.5
 
 
 @pytest.mark.parametrize(
-    ("flags", "status", "words"),
+    ("flags", "status", "message"),
     [
         (["--dispatcher", "nowhere"], 2, "--dispatcher"),
-        (["--dispatcher", "127.0.0.1:1", "--timeout", "0.3"], 1, "asking the dispatcher"),
+        (
+            ["--dispatcher", "127.0.0.1:1", "--timeout", "0.3"],
+            1,
+            "status of the dispatcher",
+        ),
         (["--dispatcher", "127.0.0.1:1", "--token-file", "/none"], 2, "token file"),
     ],
 )
-def test_the_status_commands_failures(
-    flags: list[str], status: int, words: str, capsys: pytest.CaptureFixture[str]
+def test_the_status_command_reports_failures(
+    flags: list[str], status: int, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert command.main(flags) == status
-    assert words in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
-def test_a_wrong_token_is_said_to_be_one(
+def test_a_wrong_token_is_reported(
     address: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "other").write_text("wrong")

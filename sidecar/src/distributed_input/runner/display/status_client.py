@@ -1,4 +1,4 @@
-"""Asks a dispatcher for its Status without waiting on the event loop's thread."""
+"""A client of a dispatcher's Status call, for threads and for the event loop."""
 
 from __future__ import annotations
 
@@ -9,45 +9,51 @@ from typing import Any
 import grpc
 
 from distributed_input.api.proto import dispatcher_pb2
-from distributed_input.runner.display.stats import Consumer, Status, Worker
+from distributed_input.runner.display.stats import ConsumerSample, StatusSample, WorkerSample
 from distributed_input.runtime import serving, statuses, stubs
 from distributed_input.runtime.credentials import Credentials
 
 _SERVICE = dispatcher_pb2.DESCRIPTOR.services_by_name["Dispatcher"]
 
 
-class Dispatcher:
-    """One dispatcher, asked over one channel."""
+class StatusClient:
+    """A channel to one dispatcher."""
 
     def __init__(self, address: str, credentials: Credentials) -> None:
         self.address = address
         self._channel = serving.open_channel(address, credentials)
-        self._ask: Any = stubs.Stub(self._channel, _SERVICE).Status
+        self._status: Any = stubs.Stub(self._channel, _SERVICE).Status
 
-    def status(self, timeout: float) -> Status:
-        """Ask, and wait at most `timeout` seconds. Raises what `statuses` makes of a failure."""
+    def status(self, timeout: float) -> StatusSample:
+        """Request the status, and wait at most `timeout` seconds.
+
+        Raises:
+            DistributedInputError: the call failed; see `statuses.from_rpc_error`.
+        """
         try:
-            response = self._ask(
+            response = self._status(
                 dispatcher_pb2.StatusRequest(), timeout=timeout, wait_for_ready=True
             )
         except grpc.RpcError as error:
             raise statuses.from_rpc_error(
-                error, f"asking the dispatcher at {self.address}"
+                error, f"requesting the status of the dispatcher at {self.address}"
             ) from error
         return from_message(response)
 
-    async def status_or_none(self, timeout: float, *, patient: bool = False) -> Status | None:
-        """As `status`, for the event loop; None where no answer came.
+    async def status_or_none(
+        self, timeout: float, *, wait_for_ready: bool = False
+    ) -> StatusSample | None:
+        """Request the status on the event loop; return None if the call fails.
 
-        `patient`: a dispatcher that cannot be reached may come back within the timeout.
+        With `wait_for_ready`, an unreachable dispatcher may become reachable within the timeout.
         """
         loop = asyncio.get_running_loop()
         answered = asyncio.Event()
-        call = self._ask.future(
-            dispatcher_pb2.StatusRequest(), timeout=timeout, wait_for_ready=patient
+        call = self._status.future(
+            dispatcher_pb2.StatusRequest(), timeout=timeout, wait_for_ready=wait_for_ready
         )
 
-        def wake(_: object) -> None:  # on a thread of grpc's, perhaps after the loop's end
+        def wake(_: object) -> None:  # on a thread of gRPC, perhaps after the loop is closed
             with contextlib.suppress(RuntimeError):
                 loop.call_soon_threadsafe(answered.set)
 
@@ -65,12 +71,12 @@ class Dispatcher:
         self._channel.close()
 
 
-def from_message(response: Any) -> Status:
-    """The values of a StatusResponse."""
-    return Status(
+def from_message(response: Any) -> StatusSample:
+    """Return the values of a StatusResponse."""
+    return StatusSample(
         consumers=tuple(_consumer(info.last) for info in response.consumers),
         workers=tuple(
-            Worker(
+            WorkerSample(
                 worker_id=info.worker_id,
                 address=info.address,
                 rows=info.rows,
@@ -85,8 +91,8 @@ def from_message(response: Any) -> Status:
     )
 
 
-def _consumer(last: Any) -> Consumer:
-    return Consumer(
+def _consumer(last: Any) -> ConsumerSample:
+    return ConsumerSample(
         job=last.job,
         index=last.index,
         incarnation=last.incarnation,

@@ -1,4 +1,4 @@
-"""What a part's log tells about its end."""
+"""The cause of an exit in a log, and trimming and keeping of logs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from distributed_input.runner.display import logfiles
+from distributed_input.runner import process_logs
 
 INFO = json.dumps({"level": "info", "message": "serving"})
 ERROR = json.dumps({"time": "t", "level": "error", "message": "no disk", "path": "/data"})
@@ -17,7 +17,7 @@ LIBRARY = "E0000 00:00:1763713440.000000    7 server.cc:5] shutting down"
 
 
 @pytest.mark.parametrize(
-    ("lines", "words"),
+    ("lines", "cause"),
     [
         ([], ""),
         ([INFO], "serving"),
@@ -29,45 +29,47 @@ LIBRARY = "E0000 00:00:1763713440.000000    7 server.cc:5] shutting down"
         (["{broken"], "{broken"),
     ],
 )
-def test_last_words(tmp_path: Path, lines: list[str], words: str) -> None:
-    log = tmp_path / "part.log"
+def test_the_last_error_is_the_cause_of_the_exit(
+    tmp_path: Path, lines: list[str], cause: str
+) -> None:
+    log = tmp_path / "process.log"
     log.write_text("".join(f"{line}\n" for line in lines))
-    assert logfiles.last_words(log) == words
+    assert process_logs.cause_of_exit(log) == cause
 
 
-def test_an_exception_in_the_log_is_part_of_the_words(tmp_path: Path) -> None:
-    log = tmp_path / "part.log"
+def test_a_logged_exception_is_part_of_the_cause(tmp_path: Path) -> None:
+    log = tmp_path / "process.log"
     entry = {"level": "error", "message": "failed", "traceback": "Trace\n  x\nValueError: 3"}
     log.write_text(json.dumps(entry))
-    assert logfiles.last_words(log) == "failed ValueError: 3"
+    assert process_logs.cause_of_exit(log) == "failed ValueError: 3"
 
 
-def test_no_log_says_nothing(tmp_path: Path) -> None:
-    assert logfiles.last_words(tmp_path / "none") == ""
+def test_without_a_log_there_is_no_cause(tmp_path: Path) -> None:
+    assert process_logs.cause_of_exit(tmp_path / "none") == ""
 
 
-def test_a_log_is_trimmed_under_its_writer(tmp_path: Path) -> None:
-    log = tmp_path / "part.log"
+def test_a_log_can_be_trimmed_while_a_process_writes_it(tmp_path: Path) -> None:
+    log = tmp_path / "process.log"
     writer = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.write(writer, b"".join(b"line %d\n" % n for n in range(50_000)))
-    logfiles.trim(log, most=100_000)
-    os.write(writer, b"and on\n")
+    process_logs.trim(log, max_bytes=100_000)
+    os.write(writer, b"next\n")
     os.close(writer)
     assert log.stat().st_size < 70_000
-    assert logfiles.tail(log, 2) == ["line 49999", "and on"]
+    assert process_logs.tail(log, 2) == ["line 49999", "next"]
 
 
-def test_logs_are_kept(tmp_path: Path) -> None:
+def test_logs_are_copied_to_a_new_folder(tmp_path: Path) -> None:
     (tmp_path / "logs").mkdir()
     (tmp_path / "logs" / "worker-0.log").write_text("x")
-    kept = logfiles.keep(tmp_path / "logs", tmp_path / "new" / "kept")
+    kept = process_logs.keep(tmp_path / "logs", tmp_path / "new" / "kept")
     assert kept is not None
     assert (kept / "worker-0.log").read_text() == "x"
 
 
-def test_only_the_newest_kept_logs_stay(tmp_path: Path) -> None:
+def test_only_the_newest_five_kept_logs_stay(tmp_path: Path) -> None:
     for number in range(8):
         (tmp_path / f"logs-{number}").mkdir()
         os.utime(tmp_path / f"logs-{number}", (number, number))
-    logfiles.prune(tmp_path, "logs-")
+    process_logs.prune(tmp_path, "logs-")
     assert sorted(path.name for path in tmp_path.iterdir()) == [f"logs-{n}" for n in range(3, 8)]

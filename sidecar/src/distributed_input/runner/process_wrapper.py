@@ -1,15 +1,17 @@
-"""The process between the runner and one trainer command, so that nothing outlives the runner.
+"""The parent process of one trainer command, which ends the trainer if the runner dies.
 
-The guard reads commands from a pipe whose other end only the runner holds: START starts the
-trainer, QUIT ends guard and trainer, any other byte is the number of a signal for the
-trainer's process group. End of file
-means that the runner is gone, however it went: the guard then kills every process of the run,
-found by the mark in its environment (it survives a change of group or session) or as a
-descendant (survives a cleared environment: the guard is a subreaper), and removes the run's
-folders. It ends as the trainer ended: same status, or same signal.
+The wrapper reads commands from a pipe. Only the runner holds the other end. START starts the
+trainer, QUIT ends wrapper and trainer, and any other byte is the number of a signal for the
+trainer's process group.
 
-The file is run by its path with `python -I -S`, so that neither the user's folder nor
-PYTHONPATH can change what it imports, and it imports nothing outside the standard library.
+End of file means that the runner has ended, for whatever reason. The wrapper then kills every
+process of the run and removes the run's folders. It finds the processes by the mark in their
+environment, which survives a change of group or session, and as descendants, which survives a
+cleared environment because the wrapper is a subreaper. The wrapper's exit status, or the signal
+that ends it, is the trainer's.
+
+`python -I -S` runs this file by its path, so that neither the user's folder nor PYTHONPATH can
+change what it imports. It therefore is one file, and imports only the standard library.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 
 MARK_ENV = "DISTRIBUTED_INPUT_RUN"
-"""In the environment of every process of a run: `<run>:<name of the process>`."""
+"""Equals `api.environment.RUN_MARK_ENV`, which this file cannot import. A test compares them."""
 START = 0
 QUIT = 255
 EXIT_NOT_FOUND = 127
@@ -41,57 +43,57 @@ _RESET_SCROLLING = b"\0337\033[r\0338\r\n\033[J"
 
 
 def mark(run: str, name: str) -> str:
-    """The value of MARK_ENV for process `name` of run `run`."""
+    """Return the value of MARK_ENV for process `name` of run `run`."""
     return f"{run}:{name}"
 
 
 def marked(prefix: str) -> Iterator[tuple[int, str]]:
-    """(pid, mark) of every live process whose mark starts with `prefix`; needs /proc."""
-    wanted = f"{MARK_ENV}={prefix}".encode()
+    """Yield (pid, mark) of every live process whose mark starts with `prefix`; needs /proc."""
+    start = f"{MARK_ENV}={prefix}".encode()
     for pid in _pids():
         try:
             with open(f"/proc/{pid}/environ", "rb") as file:
                 variables = file.read().split(b"\0")
-        except OSError:  # gone, or another user's
+        except OSError:  # it has ended, or another user owns it
             continue
         for variable in variables:
-            if variable.startswith(wanted):
+            if variable.startswith(start):
                 yield pid, variable.partition(b"=")[2].decode(errors="replace")
                 break
 
 
 def descendants(ancestor: int) -> list[int]:
-    """The pids of all live children, grandchildren and so on of process `ancestor`."""
+    """Return the pids of all live descendants of process `ancestor`."""
     children: dict[int, list[int]] = {}
     for pid in _pids():
         try:
             with open(f"/proc/{pid}/stat", "rb") as file:
-                # The name, in parentheses, may hold anything: fields count from behind it.
+                # The name, in parentheses, may contain any character. Parse after it.
                 state, parent = file.read().rpartition(b")")[2].split()[:2]
         except (OSError, ValueError):
             continue
         if state != b"Z":
             children.setdefault(int(parent), []).append(pid)
     found: list[int] = []
-    todo = [ancestor]
-    while todo:
-        born = children.pop(todo.pop(), [])
-        found += born
-        todo += born
+    pending = [ancestor]
+    while pending:
+        pids = children.pop(pending.pop(), [])
+        found += pids
+        pending += pids
     return found
 
 
 def kill_until_gone(find: Callable[[], set[int]], seconds: float = _KILL_SECONDS) -> bool:
-    """SIGKILL what `find` returns, again until it returns nothing; whether it came to that.
+    """Send SIGKILL to what `find` returns until it returns nothing; return whether it did.
 
-    Again, because a process may fork between being found and being killed.
+    One round is not enough, because a process may fork before it is killed.
     """
     deadline = time.monotonic() + seconds
     while pids := find():
         for pid in pids:
             try:
                 os.kill(pid, signal.SIGKILL)
-            except OSError:  # gone already, or not ours to kill
+            except OSError:  # it has ended, or another user owns it
                 pass
         if time.monotonic() > deadline:
             return False
@@ -99,13 +101,13 @@ def kill_until_gone(find: Callable[[], set[int]], seconds: float = _KILL_SECONDS
     return True
 
 
-def kill_run(run: str, but: str = "?") -> bool:
-    """SIGKILL every process of `run` except this one and those whose names start with `but`."""
+def kill_run(run: str, except_names: str = "?") -> bool:
+    """Kill every process of `run` except this one and those named `except_names`*."""
 
     def find() -> set[int]:
         own = os.getpid()
-        spared = mark(run, but)
-        return {p for p, m in marked(mark(run, "")) if p != own and not m.startswith(spared)}
+        kept = mark(run, except_names)
+        return {p for p, m in marked(mark(run, "")) if p != own and not m.startswith(kept)}
 
     return kill_until_gone(find)
 
@@ -117,7 +119,9 @@ def _pids() -> list[int]:
         return []
 
 
-class _Guard:
+class _Wrapper:
+    """The wrapper's state: the trainer's pid and the pipe that signals write to."""
+
     def __init__(self, options: argparse.Namespace) -> None:
         self.options = options
         self.trainer: int | None = None
@@ -127,13 +131,13 @@ class _Guard:
         signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, _wake)
         for number in _FORWARDED:
-            # What nohup and the like have set to be ignored stays so, here and in the trainer.
+            # Signals that nohup ignores stay ignored, here and in the trainer.
             if signal.getsignal(number) is not signal.SIG_IGN:
                 signal.signal(number, _wake)
         _prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
     def loop(self) -> int:
-        """Obey the runner until it or the trainer ends; the trainer's wait status."""
+        """Execute the runner's commands until it or the trainer ends; return the wait status."""
         while True:
             readable, _, _ = select.select([self.options.lifeline, self.wakeup], [], [])
             if self.wakeup in readable:
@@ -142,16 +146,16 @@ class _Guard:
                         self.signal(number)
                 status = self.reap()
                 if status is not None:
-                    self.kill()  # what the trainer leaves behind ends with it, as in a container
+                    self.kill()  # as in a container, all processes end with the trainer
                     return status
             if self.options.lifeline in readable:
                 commands = os.read(self.options.lifeline, 512)
                 if not commands:
                     self.runner_gone()
                 for command in commands:
-                    self.obey(command)
+                    self.execute(command)
 
-    def obey(self, command: int) -> None:
+    def execute(self, command: int) -> None:
         if command == START and self.trainer is None:
             self.start()
         elif command == QUIT:
@@ -161,16 +165,16 @@ class _Guard:
             self.signal(command)
 
     def start(self) -> None:
-        guard = os.getpid()
-        # A signal between fork and exec must wait for the trainer, not end in our handler.
+        wrapper = os.getpid()
+        # Block signals between fork and exec, so that the trainer gets them and not our handler.
         signal.pthread_sigmask(signal.SIG_BLOCK, _FORWARDED)
         pid = os.fork()
         if pid == 0:
-            _exec(self.options.command, mark(self.options.run, self.options.name), guard)
+            _exec(self.options.command, mark(self.options.run, self.options.name), wrapper)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _FORWARDED)
         self.trainer = pid
         try:
-            os.setpgid(pid, pid)  # here and in the child: whoever is first, it is done
+            os.setpgid(pid, pid)  # the child does the same, because either may run first
         except OSError:
             pass
         if self.options.pid_file:
@@ -180,20 +184,20 @@ class _Guard:
             os.replace(part, self.options.pid_file)
 
     def signal(self, number: int) -> None:
-        """Pass signal `number` on to the trainer's group; SIGKILL goes to all that came of it."""
+        """Send a signal to the trainer's process group; SIGKILL goes to all its processes."""
         if number == signal.SIGKILL:
             self.kill()
         elif self.trainer is not None:
             _signal_group(self.trainer, number)
 
     def kill(self) -> None:
-        """SIGKILL all that came of the trainer."""
+        """Kill the trainer and all its processes."""
         if self.trainer is not None:
-            _signal_group(self.trainer, signal.SIGKILL)  # all there is without /proc
+            _signal_group(self.trainer, signal.SIGKILL)  # without /proc, nothing more is possible
         kill_until_gone(self.found)
 
     def reap(self) -> int | None:
-        """Take the statuses of ended children; the trainer's, if it is among them."""
+        """Reap ended children; return the trainer's wait status if it is among them."""
         found = None
         while True:
             try:
@@ -212,7 +216,7 @@ class _Guard:
 
     def runner_gone(self) -> None:
         self.kill()
-        kill_run(self.options.run, but="guard")  # the other guards have their own to do
+        kill_run(self.options.run, except_names="wrapper")  # the other wrappers do the same
         for folder in self.options.remove:
             shutil.rmtree(folder, ignore_errors=True)
         if self.options.live and os.isatty(2):
@@ -228,7 +232,7 @@ def _signal_group(group: int, number: int) -> None:
 
 
 def _wake(_number: int, _frame: object) -> None:
-    """Only so that the number arrives in the wakeup pipe."""
+    """Do nothing. With a handler, the number arrives in the wakeup pipe."""
 
 
 def _prctl(option: int, value: int) -> None:
@@ -236,8 +240,8 @@ def _prctl(option: int, value: int) -> None:
         ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
 
 
-def _exec(command: Sequence[str], own_mark: str, guard: int) -> None:
-    """In the forked child: become the trainer. Never returns."""
+def _exec(command: Sequence[str], own_mark: str, wrapper: int) -> None:
+    """Become the trainer, in the forked child. Never returns."""
     try:
         signal.set_wakeup_fd(-1)
         for number in _FORWARDED:
@@ -245,9 +249,9 @@ def _exec(command: Sequence[str], own_mark: str, guard: int) -> None:
                 signal.signal(number, signal.SIG_DFL)
         os.setpgid(0, 0)
         _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != guard:  # it died before the line above
+        if os.getppid() != wrapper:  # it ended before the line above
             os._exit(128 + signal.SIGKILL)
-        for name in ("SIGPIPE", "SIGXFSZ"):  # ignored by Python, and that would be inherited
+        for name in ("SIGPIPE", "SIGXFSZ"):  # Python ignores them, and children inherit that
             signal.signal(getattr(signal, name), signal.SIG_DFL)
         os.environ[MARK_ENV] = own_mark
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _FORWARDED)
@@ -255,19 +259,19 @@ def _exec(command: Sequence[str], own_mark: str, guard: int) -> None:
     except FileNotFoundError:
         os.write(2, f"distributed-input: {command[0]}: command not found\n".encode())
         os._exit(EXIT_NOT_FOUND)
-    except BaseException as error:  # noqa: BLE001 - the child must never go on as a second guard
+    except BaseException as error:  # noqa: BLE001 - must not become a second wrapper
         os.write(2, f"distributed-input: {command[0]}: {error}\n".encode())
         os._exit(EXIT_NOT_EXECUTABLE)
 
 
 def _end_as(status: int) -> int:
-    """The exit status that `status` means; where it was a signal, die of the same one."""
+    """Return the exit status in wait status `status`, or end by the same signal."""
     code = os.waitstatus_to_exitcode(status)
     if code >= 0:
         return code
     import resource
 
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # one core file is enough
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # the trainer has already written a core file
     if -code not in (signal.SIGKILL, signal.SIGSTOP):
         signal.signal(-code, signal.SIG_DFL)
     os.kill(os.getpid(), -code)
@@ -275,23 +279,32 @@ def _end_as(status: int) -> int:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Guard one trainer command; the trainer's exit status."""
-    parser = argparse.ArgumentParser(prog="python -m distributed_input.runner.processes.guard")
-    parser.add_argument("--lifeline", type=int, required=True, help="descriptor to read from")
-    parser.add_argument("--run", required=True, help="mark of the run's processes")
-    parser.add_argument("--name", required=True, help="mark of the trainer's processes")
-    parser.add_argument("--pid-file", help="gets the trainer's pid, as JSON")
-    parser.add_argument("--remove", action="append", default=[], help="folder to remove at the end")
-    parser.add_argument("--live", action="store_true", help="reset the terminal's scroll region")
+    """Run one trainer command; return its exit status."""
+    parser = argparse.ArgumentParser(prog="process_wrapper.py")
+    parser.add_argument(
+        "--lifeline", type=int, required=True, help="file descriptor of the command pipe"
+    )
+    parser.add_argument("--run", required=True, help="name of the run")
+    parser.add_argument("--name", required=True, help="name of the trainer in its mark")
+    parser.add_argument("--pid-file", help="file to write the trainer's pid to, as JSON")
+    parser.add_argument(
+        "--remove",
+        action="append",
+        default=[],
+        help="folder to remove if the runner dies; repeatable",
+    )
+    parser.add_argument(
+        "--live", action="store_true", help="reset the terminal's scroll region if the runner dies"
+    )
     arguments = list(sys.argv[1:] if argv is None else argv)
-    # Split by hand: argparse would take a "--" of the trainer's own away.
-    border = arguments.index("--") if "--" in arguments else len(arguments)
-    options = parser.parse_args(arguments[:border])
-    options.command = arguments[border + 1 :]
+    # argparse would remove a "--" that belongs to the trainer.
+    separator = arguments.index("--") if "--" in arguments else len(arguments)
+    options = parser.parse_args(arguments[:separator])
+    options.command = arguments[separator + 1 :]
     if not options.command:
         parser.error("no command after --")
     os.set_inheritable(options.lifeline, False)
-    return _end_as(_Guard(options).loop())
+    return _end_as(_Wrapper(options).loop())
 
 
 if __name__ == "__main__":

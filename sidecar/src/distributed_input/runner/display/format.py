@@ -1,26 +1,26 @@
-"""How the numbers look: pure text, no terminal."""
+"""Statistics as text: pure functions."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from distributed_input.runner.display.stats import Tally
+from distributed_input.runner.display.stats import InputStats
 
 
-def live(name: str, tally: Tally, desired_workers: int) -> str:
-    """One line about one input, without a line end.
+def progress_line(name: str, stats: InputStats, desired_workers: int) -> str:
+    """Return one line about one input, without a line end.
 
-    >>> live("train", Tally(), 2)
+    >>> progress_line("train", InputStats(), 2)
     'train: waiting for: dispatcher'
     """
-    waiting = tally.waiting_for(desired_workers)
-    totals, rates = tally.totals(), tally.rates()
+    waiting = stats.waiting_for(desired_workers)
+    totals, rates = stats.totals(), stats.rates()
     if not totals.rows:
-        ready = f" | workers {tally.ready_workers}/{desired_workers}" if tally.last else ""
-        return f"{name}: waiting for: {waiting}{ready}"
-    if tally.last is None:  # rows flow without it
-        head = f"{name}: epoch {totals.epochs} | {count(totals.rows)} rows"
-        return f"{head} or more | no news: the dispatcher is away"
+        workers = f" | workers {stats.ready_workers}/{desired_workers}" if stats.last else ""
+        return f"{name}: waiting for: {waiting}{workers}"
+    if stats.last is None:  # rows can flow without the dispatcher
+        head = f"{name}: epoch {totals.epochs} | at least {count(totals.rows)} rows"
+        return f"{head} | dispatcher not reachable"
     stall = "-" if rates.stall is None else f"{rates.stall:.0%}"
     fields = [
         f"epoch {totals.epochs}",
@@ -28,8 +28,8 @@ def live(name: str, tally: Tally, desired_workers: int) -> str:
         f"{count(rates.rows)} rows/s",
         f"{rate(rates.batches)} batches/s",
         f"stall {stall}",
-        f"buffer {tally.buffer:.0%}",
-        f"workers {tally.ready_workers}/{desired_workers}",
+        f"buffer {stats.buffer:.0%}",
+        f"workers {stats.ready_workers}/{desired_workers}",
     ]
     if totals.mismatches:
         fields.append(f"replay mismatches {totals.mismatches}")
@@ -39,7 +39,7 @@ def live(name: str, tally: Tally, desired_workers: int) -> str:
 
 
 def count(number: float) -> str:
-    """A number of things in few characters.
+    """Return a number with at most four digits and a unit.
 
     >>> [count(n) for n in (0, 7, 999, 1234, 56789, 1234567, 9.87e9)]
     ['0', '7', '999', '1234', '56.8k', '1.23M', '9.87G']
@@ -52,7 +52,7 @@ def count(number: float) -> str:
 
 
 def rate(number: float) -> str:
-    """A small rate with a digit behind the point.
+    """Return a rate; below 100 with one decimal place.
 
     >>> [rate(n) for n in (0, 0.25, 12.34, 1234.5)]
     ['0.0', '0.2', '12.3', '1234']
@@ -61,7 +61,7 @@ def rate(number: float) -> str:
 
 
 def memory(size: int) -> str:
-    """Bytes as MiB or GiB.
+    """Return a number of bytes in MiB or GiB.
 
     >>> memory(300 * 2**20), memory(3 * 2**30)
     ('300 MiB', '3.0 GiB')
@@ -70,11 +70,11 @@ def memory(size: int) -> str:
 
 
 def table(rows: Sequence[Sequence[str]], indent: str = "  ") -> str:
-    """Rows of cells in columns, the first row above the others; ends with a line end."""
+    """Return rows of cells as aligned columns. The first row is the header."""
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     lines = (
         "  ".join(
-            # Names to the left, numbers to the right.
+            # Names are aligned left, numbers right.
             cell.ljust(width) if i == 0 else cell.rjust(width)
             for i, (cell, width) in enumerate(zip(row, widths, strict=True))
         ).rstrip()
@@ -83,6 +83,6 @@ def table(rows: Sequence[Sequence[str]], indent: str = "  ") -> str:
     return "".join(f"{indent}{line}\n" for line in lines)
 
 
-def fitted(line: str, width: int) -> str:
-    """`line` cut to `width` columns."""
+def truncated(line: str, width: int) -> str:
+    """Return `line`, cut to `width` columns."""
     return line if len(line) <= width else line[: max(0, width - 3)] + "..."

@@ -1,0 +1,41 @@
+"""Names and paths of the files that processes share."""
+
+from __future__ import annotations
+
+# In the folder that a sidecar shares with its trainers.
+SOCKET_NAME = "sidecar.sock"
+RING_PREFIX = "ring-"
+"""Files with batches in shared memory. The sidecar creates them."""
+DATASET_PREFIX = "dataset-"
+"""Files with traced datasets. The trainer creates them."""
+
+# Keys of Kubernetes objects.
+CONFIG_KEY = "inputs.json"
+"""Key in an input's ConfigMap: `{"inputs": {NAME: CONFIG}}`, see `api.config`."""
+TOKEN_KEY = "token"  # noqa: S105 - the key's name
+"""Key in an input's Secret."""
+
+# Paths in pods.
+RUN_DIR = "/run/distributed-input"
+"""Folder that sidecar and trainer share."""
+MOUNTS_DIR = "/etc/distributed-input"
+CONFIG_DIR = f"{MOUNTS_DIR}/config"
+TOKENS_DIR = f"{MOUNTS_DIR}/tokens"
+"""Folder with one token file per input. The sidecar's --token-file takes the folder."""
+CODE_DIR = f"{MOUNTS_DIR}/code"
+"""Mount path, in workers, of the ConfigMap with the entry point's code."""
+
+
+def config_file(name: str) -> str:
+    """Return the path of input `name`'s configuration in the sidecar's container."""
+    return f"{CONFIG_DIR}/{name}.json"
+
+
+def token_file(name: str) -> str:
+    """Return the path of input `name`'s token in every container that has it."""
+    return f"{TOKENS_DIR}/{name}"
+
+
+def below_mounts(path: str) -> str:
+    """Return `path` relative to MOUNTS_DIR, for the items of a projected volume."""
+    return path.removeprefix(f"{MOUNTS_DIR}/")

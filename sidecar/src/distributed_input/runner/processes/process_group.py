@@ -1,0 +1,203 @@
+"""All processes of a run except the trainers: dispatchers, workers and sidecars."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import secrets
+import signal
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from distributed_input.runner import plan as planning
+from distributed_input.runner.folders import RunFolders
+from distributed_input.runner.plan import Plan, PlannedInput, RunFiles
+from distributed_input.runner.processes import children as child_processes
+from distributed_input.runner.processes.children import Children
+from distributed_input.runner.processes.restart_policy import RestartPolicy
+from distributed_input.runner.processes.run_events import RunEvents
+from distributed_input.runner.processes.supervised_process import (
+    ProcessFailedError,
+    SupervisedProcess,
+    unready,
+)
+
+_STOP_SECONDS = planning.GRACE_SECONDS + 2.0
+
+
+class ProcessGroup:
+    """The supervised processes of one run. A task of its own restarts each of them."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        folders: RunFolders,
+        env: Mapping[str, str],
+        policy: RestartPolicy,
+        events: RunEvents,
+        log: Callable[[str], None],
+    ) -> None:
+        self.processes: list[SupervisedProcess] = []
+        self.addresses: dict[str, str] = {}
+        """host:port of the dispatchers by input name, when they are ready."""
+        self._plan = plan
+        self._folders = folders
+        self._files = RunFiles(folders)
+        self._env = env
+        self._policy = policy
+        self._events = events
+        self._log = log
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def start(self, children: Children, seconds: float) -> None:
+        """Start all processes and wait until they are ready.
+
+        Raises:
+            ProcessFailedError: names the processes that are not ready after `seconds`.
+        """
+        deadline = time.monotonic() + seconds
+        plan = self._plan
+        self._files.tokens().mkdir(mode=0o700)
+        for one in plan.inputs:
+            _write_private(self._files.token(one), secrets.token_urlsafe(32))
+        _write_private(self._files.config(), json.dumps(planning.sidecar_config(plan)))
+        dispatchers = [self._dispatcher(one) for one in plan.inputs]
+        await self._start_until_ready(dispatchers, children, deadline, seconds)
+        for one, process in zip(plan.inputs, dispatchers, strict=True):
+            self.addresses[one.name] = str(process.address)
+        others = [self._worker(one, i) for one in plan.inputs for i in range(one.workers)]
+        for one in plan.inputs:
+            others += self._tf_data_service(one)
+        others += [self._sidecar(consumer) for consumer in range(plan.trainers)]
+        await self._start_until_ready(others, children, deadline, seconds)
+
+    async def stop(self) -> None:
+        """End all processes and disable restarts."""
+        await self._stop(self.processes)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def stop_all_but_dispatchers(self) -> None:
+        """End the others, so that the dispatchers receive their last statistics."""
+        names = {self._plan.process_name("dispatcher", one) for one in self._plan.inputs}
+        await self._stop([process for process in self.processes if process.name not in names])
+
+    def kill(self) -> None:
+        """Send SIGKILL to all processes."""
+        for process in self.processes:
+            if process.child is not None:
+                process.child.signal(signal.SIGKILL)
+
+    async def _stop(self, processes: Sequence[SupervisedProcess]) -> None:
+        live = [child for child in [process.stop() for process in processes] if child is not None]
+        await child_processes.stop(live, _STOP_SECONDS)
+
+    async def _start_until_ready(
+        self,
+        processes: Sequence[SupervisedProcess],
+        children: Children,
+        deadline: float,
+        seconds: float,
+    ) -> None:
+        self.processes += processes
+        self._tasks += [asyncio.ensure_future(self._supervise(p, children)) for p in processes]
+        waiting = [asyncio.ensure_future(process.ready.wait()) for process in processes]
+        try:
+            left = max(0.0, deadline - time.monotonic())
+            _, missing = await asyncio.wait(waiting, timeout=left)
+        finally:
+            for one in waiting:
+                one.cancel()
+        if missing:
+            late = next(process for process in processes if not process.ready.is_set())
+            cause = f"not ready after {seconds:g} s: waiting for {unready(self.processes)}"
+            raise ProcessFailedError(
+                late.name, f"{cause}. Set --start-timeout to wait longer", late.log
+            )
+
+    async def _supervise(self, process: SupervisedProcess, children: Children) -> None:
+        try:
+            await process.run(children, self._log)
+        except ProcessFailedError as error:
+            self._events.fail(error)
+        except OSError as error:
+            cause = f"cannot start {process.name}: {error}"
+            self._events.fail(ProcessFailedError(process.name, cause, process.log))
+
+    def _process(
+        self, name: str, input_name: str, command: Callable[[str | None], Sequence[str]]
+    ) -> SupervisedProcess:
+        return SupervisedProcess(
+            name=name,
+            input_name=input_name,
+            command=command,
+            env=planning.process_env(self._env, self._folders.run, name, os.getpid()),
+            log=self._folders.log(name),
+            ready_file=self._files.ready(name),
+            # Not the user's folder, where a file could shadow one of our modules.
+            cwd=self._folders.path,
+            policy=self._policy,
+        )
+
+    def _dispatcher(self, one: PlannedInput) -> SupervisedProcess:
+        first = f"127.0.0.1:{one.port}"
+        return self._process(
+            self._plan.process_name("dispatcher", one),
+            one.name,
+            # A restart uses the same address, which the other processes have.
+            lambda last: planning.dispatcher_command(self._plan, self._files, one, last or first),
+        )
+
+    def _worker(self, one: PlannedInput, index: int) -> SupervisedProcess:
+        address = self.addresses[one.name]
+        process = self._process(
+            self._plan.process_name("worker", one, index),
+            one.name,
+            lambda _: planning.worker_command(self._plan, self._files, one, index, address),
+        )
+        process.env = planning.worker_env(process.env)
+        process.cwd = None  # the user's code may name files relative to the user's folder
+        return process
+
+    def _tf_data_service(self, one: PlannedInput) -> list[SupervisedProcess]:
+        """Return the processes of the input's own tf.data service, if it has one."""
+        service = one.tf_data_service
+        if service is None:
+            return []
+        self._files.journal(one).mkdir(mode=0o700, parents=True)
+        dispatcher = self._process(
+            self._plan.process_name("tf-data-dispatcher", one),
+            one.name,
+            lambda _: planning.tf_data_dispatcher_command(self._plan, self._files, one, service),
+        )
+        workers = [
+            self._process(
+                self._plan.process_name("tf-data-worker", one, index),
+                one.name,
+                lambda _, index=index: planning.tf_data_worker_command(  # type: ignore[misc]
+                    self._plan, self._files, one, service, index
+                ),
+            )
+            for index in range(one.workers)
+        ]
+        for process in (dispatcher, *workers):
+            process.env = planning.worker_env(process.env)
+            process.cwd = None if process is not dispatcher else process.cwd
+        return [dispatcher, *workers]
+
+    def _sidecar(self, consumer: int) -> SupervisedProcess:
+        self._files.shared(consumer).mkdir(mode=0o700)
+        return self._process(
+            self._plan.process_name("sidecar", index=consumer),
+            "",
+            lambda _: planning.sidecar_command(self._plan, self._files, consumer, self.addresses),
+        )
+
+
+def _write_private(path: Path, text: str) -> None:
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(handle, "w", encoding="utf-8") as file:
+        file.write(text)

@@ -1,0 +1,171 @@
+"""One process that the runner restarts after a crash, as a kubelet would."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import enum
+import json
+import os
+import signal
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from distributed_input.runner import process_logs
+from distributed_input.runner.processes.children import Child, Children
+from distributed_input.runner.processes.restart_policy import (
+    CrashHistory,
+    GiveUp,
+    RestartPolicy,
+    after_exit,
+)
+
+_READY_POLL_SECONDS = 0.05
+
+
+class ProcessState(enum.Enum):
+    """The state of a process. The values appear in messages."""
+
+    WAITING = "not started"
+    STARTING = "starting"
+    READY = "ready"
+    BACKING_OFF = "waiting for its restart"
+    STOPPED = "stopped"
+    FAILED = "failed"
+
+
+class ProcessFailedError(Exception):
+    """The runner gave up on a process. The message names the process, the reason and the cause."""
+
+    def __init__(self, process: str, message: str, log: Path) -> None:
+        super().__init__(message)
+        self.process = process
+        self.log = log
+
+
+@dataclass
+class SupervisedProcess:
+    """One process of the run. Await `run` in a task, and end it with `stop`."""
+
+    name: str
+    command: Callable[[str | None], Sequence[str]]
+    """Returns the command, given the address of the previous start; None at the first start."""
+    env: Mapping[str, str]
+    log: Path
+    ready_file: Path
+    input_name: str = ""
+    """The input that it belongs to; empty: all inputs."""
+    cwd: Path | None = None
+    policy: RestartPolicy = field(default_factory=RestartPolicy)
+    state: ProcessState = ProcessState.WAITING
+    address: str | None = None
+    """host:port of the last start that became ready."""
+    addresses: list[str] = field(default_factory=list)
+    """The addresses of all starts, oldest first."""
+    restarts: int = 0
+    peak_bytes: int = 0
+    """Peak resident memory over all starts, as sampled."""
+    child: Child | None = None
+    ready: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set while the process is ready."""
+
+    async def run(self, children: Children, log: Callable[[str], None]) -> None:
+        """Start the process, and restart it after crashes, until `stop`.
+
+        Raises:
+            ProcessFailedError: the restart policy gives up.
+        """
+        history = CrashHistory()
+        while self.state is not ProcessState.STOPPED:
+            status, was_ready = await self._run_once(children)
+            if self._is_stopped():
+                return
+            now = time.monotonic()
+            history, step = after_exit(history, now, status, was_ready, self.policy)
+            cause = process_logs.cause_of_exit(self.log)
+            message = f"{self.name} {describe_exit(status)}" + (f": {cause}" if cause else "")
+            if isinstance(step, GiveUp):
+                self.state = ProcessState.FAILED
+                raise ProcessFailedError(self.name, f"{message} [{step.reason}]", self.log)
+            self.restarts += 1
+            log(f"{message} (restart {self.restarts} in {step.delay:g} s)")
+            self.state = ProcessState.BACKING_OFF
+            await asyncio.sleep(step.delay)
+
+    async def _run_once(self, children: Children) -> tuple[int, bool]:
+        """Run the process until it ends; return its exit status and whether it became ready."""
+        with contextlib.suppress(FileNotFoundError):
+            self.ready_file.unlink()
+        log = os.open(self.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        try:
+            command = self.command(self.address)
+            self.child = children.start(self.name, command, self.env, cwd=self.cwd, output=log)
+        finally:
+            os.close(log)
+        self.state = ProcessState.STARTING
+        exited = self.child.exited
+        while not exited.done():
+            address = _read_ready_file(self.ready_file)
+            if address is not None:
+                self._set_ready(address)
+                break
+            await asyncio.wait([exited], timeout=_READY_POLL_SECONDS)
+        status = await asyncio.shield(exited)
+        was_ready = self.ready.is_set()
+        self.ready.clear()
+        return status, was_ready
+
+    def _set_ready(self, address: str) -> None:
+        self.address = address
+        self.addresses.append(address)
+        if not self._is_stopped():
+            self.state = ProcessState.READY
+        self.ready.set()
+
+    def _is_stopped(self) -> bool:
+        return self.state is ProcessState.STOPPED
+
+    def sample_memory(self) -> None:
+        """Update the peak memory."""
+        if self.child is not None:
+            self.child.sample_memory()
+            self.peak_bytes = max(self.peak_bytes, self.child.peak_bytes)
+
+    def stop(self) -> Child | None:
+        """Disable restarts; return the process if it is alive, so that the caller can end it."""
+        self.sample_memory()
+        self.state = ProcessState.STOPPED
+        return self.child if self.child is not None and self.child.alive else None
+
+
+def unready(processes: Sequence[SupervisedProcess]) -> str:
+    """Return the names and states of the processes that are not ready; "" if all are."""
+    missing = [process for process in processes if not process.ready.is_set()]
+    return ", ".join(f"{process.name} ({process.state.value})" for process in missing)
+
+
+def describe_exit(status: int) -> str:
+    """Describe an exit status for messages.
+
+    >>> describe_exit(1), describe_exit(-9)
+    ('ended with status 1', 'was killed by SIGKILL (out of memory?)')
+    """
+    if status >= 0:
+        return f"ended with status {status}"
+    try:
+        name = signal.Signals(-status).name
+    except ValueError:
+        name = f"signal {-status}"
+    hint = " (out of memory?)" if -status == signal.SIGKILL else ""
+    return f"was killed by {name}{hint}"
+
+
+def _read_ready_file(path: Path) -> str | None:
+    try:
+        return str(json.loads(path.read_text())["address"])
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError) as error:
+        raise ProcessFailedError(path.stem, f"cannot read {path}: {error}", path) from error

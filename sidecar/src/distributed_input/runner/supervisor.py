@@ -1,0 +1,214 @@
+"""One run from the first process to the last.
+
+    wrappers -> dispatchers -> workers and sidecars -> trainers; then the reverse order
+
+Everything runs on one event loop, in the main thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from distributed_input.runner import process_wrapper
+from distributed_input.runner.display import report
+from distributed_input.runner.display.monitor import ProgressMonitor
+from distributed_input.runner.display.status_client import StatusClient
+from distributed_input.runner.display.terminal import Terminal
+from distributed_input.runner.folders import RunFolders
+from distributed_input.runner.plan import Plan, RunFiles
+from distributed_input.runner.processes import children as child_processes
+from distributed_input.runner.processes import run_events, trainers
+from distributed_input.runner.processes.children import Children
+from distributed_input.runner.processes.process_group import ProcessGroup
+from distributed_input.runner.processes.restart_policy import RestartPolicy
+from distributed_input.runner.processes.supervised_process import ProcessFailedError
+from distributed_input.runner.processes.training import run_trainers
+from distributed_input.runtime.credentials import Credentials
+
+EXIT_PROCESS_FAILED = 3
+_WRAPPER_SECONDS = 8.0
+
+
+@dataclass(frozen=True)
+class Timeouts:
+    """Time limits of a run, in seconds."""
+
+    start: float = 120.0
+    """Limit for all processes to be ready."""
+    grace: float = 30.0
+    """Limit for trainers to end after a signal."""
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """How a run ended."""
+
+    report: report.RunReport
+    failed_log: Path | None
+    """Log of the process that ended the run; None if the trainers ended it."""
+    interrupted: bool
+    """A signal ended the run."""
+    trained: bool
+    """The trainers were started."""
+
+
+@dataclass
+class Supervisor:
+    """Runs a plan once."""
+
+    plan: Plan
+    folders: RunFolders
+    env: Mapping[str, str]
+    terminal: Terminal
+    timeouts: Timeouts
+    policy: RestartPolicy = field(default_factory=RestartPolicy)
+
+    def __post_init__(self) -> None:
+        self._events = run_events.RunEvents()
+        self._group = ProcessGroup(
+            self.plan, self.folders, self.env, self.policy, self._events, self._log
+        )
+        self._monitor = ProgressMonitor(self.plan, self.terminal, self._group.processes, self._log)
+        self._trainers: list[trainers.Trainer] = []
+        self._training_seconds: float | None = None
+
+    async def run(self) -> RunResult:
+        """Run the plan to its end. No process of the run is left afterwards."""
+        with (
+            Children() as children,
+            run_events.handle_signals(self._on_interrupt, self._on_suspend),
+        ):
+            # Before all other processes, so that killing the runner leaves nothing behind.
+            self._trainers += trainers.start_wrappers(
+                children, self.plan, self.folders, dict(self.env), self.terminal.is_live
+            )
+            watching = asyncio.ensure_future(self._monitor.run())
+            try:
+                status = await self._start_and_train(children)
+            finally:
+                if watching.done() and not watching.cancelled():
+                    self._log(
+                        f"the progress display failed: {watching.exception()!r} (please report)"
+                    )
+                watching.cancel()
+                await self._shut_down()
+        return self._result(status)
+
+    async def _start_and_train(self, children: Children) -> int:
+        """Return the exit status."""
+        started = time.monotonic()
+        starting = asyncio.ensure_future(self._group.start(children, self.timeouts.start))
+        changed = asyncio.ensure_future(self._events.changed.wait())
+        try:
+            await asyncio.wait({starting, changed}, return_when=asyncio.FIRST_COMPLETED)
+            if starting.done():
+                starting.result()
+        except ProcessFailedError as error:
+            self._events.fail(error)
+        finally:
+            starting.cancel()
+            changed.cancel()
+        if self._events.failure is not None:
+            return EXIT_PROCESS_FAILED
+        if self._events.termination is not None:
+            return 128 + self._events.termination.signal
+        seconds = time.monotonic() - started
+        self._log(f"all processes are ready after {seconds:.1f} s: starting the trainer")
+        return await self._train()
+
+    async def _train(self) -> int:
+        clients = {}
+        for one in self.plan.inputs:
+            credentials = Credentials.from_args(str(RunFiles(self.folders).token(one)), {})
+            clients[one.name] = StatusClient(self._group.addresses[one.name], credentials)
+        self._monitor.attach(clients, self._trainers)
+        started = time.monotonic()
+        self._training_seconds = 0.0
+        try:
+            status = await run_trainers(
+                self._trainers, self._events, self.timeouts.grace, self._log
+            )
+        finally:
+            self._training_seconds = time.monotonic() - started
+        return status if self._events.failure is None else EXIT_PROCESS_FAILED
+
+    async def _shut_down(self) -> None:
+        self._events.closed = True
+        for trainer in self._trainers:
+            if trainer.child.alive:
+                trainer.signal(signal.SIGKILL)
+        # An error while collecting statistics must not leave processes behind.
+        with contextlib.suppress(Exception):
+            await self._monitor.sample()
+        await self._group.stop_all_but_dispatchers()
+        with contextlib.suppress(Exception):
+            await self._monitor.sample(wait_for_restarts=self._events.failure is None)
+        self._monitor.close()
+        await self._group.stop()
+        self.terminal.clear()
+        wrappers = [trainer.child for trainer in self._trainers]
+        for trainer in self._trainers:
+            trainer.close()
+        if not await child_processes.ended_within(wrappers, _WRAPPER_SECONDS):
+            await child_processes.stop(wrappers, 1.0)
+        # A killed wrapper may have left processes.
+        process_wrapper.kill_run(self.folders.run)
+
+    def _on_interrupt(self, number: int) -> None:
+        if self._events.closed:
+            self._group.kill()
+        elif self._events.termination is None and self._training_seconds is not None:
+            self._log(
+                f"{signal.Signals(number).name}: the trainer got it and has "
+                f"{self.timeouts.grace:g} s to end. Send it again to end the trainer sooner"
+            )
+        self._events.interrupt(number)
+
+    def _on_suspend(self) -> None:
+        """Suspend the trainers too: they are in other sessions, so Ctrl-Z does not reach them."""
+        self.terminal.clear()
+        for trainer in self._trainers:
+            trainer.signal(signal.SIGSTOP)
+        os.kill(os.getpid(), signal.SIGSTOP)
+        # Execution continues here after SIGCONT.
+        for trainer in self._trainers:
+            trainer.signal(signal.SIGCONT)
+
+    def _result(self, status: int) -> RunResult:
+        processes = [
+            report.ProcessReport(one.name, one.peak_bytes, one.restarts, tuple(one.addresses))
+            for one in self._group.processes
+        ]
+        by_name = {process.name: process for process in processes}
+        seconds = self._training_seconds or 0.0
+        inputs = []
+        for one in self.plan.inputs:
+            names = [self.plan.process_name("worker", one, index) for index in range(one.workers)]
+            workers = [by_name[name] for name in names if name in by_name]
+            stats = self._monitor.stats[one.name]
+            inputs.append(
+                report.summarize_input(one.name, stats, workers, self.plan.trainers, seconds)
+            )
+        commands = [report.ProcessReport(t.child.name, t.peak_bytes) for t in self._trainers]
+        return RunResult(
+            report.RunReport(
+                status=status,
+                cause=str(self._events.failure or ""),
+                seconds=seconds,
+                inputs=tuple(inputs),
+                processes=(*processes, *commands),
+            ),
+            failed_log=self._events.failure.log if self._events.failure else None,
+            interrupted=bool(self._events.interrupted),
+            trained=self._training_seconds is not None,
+        )
+
+    def _log(self, text: str) -> None:
+        self.terminal.message(f"distributed-input: {text}")

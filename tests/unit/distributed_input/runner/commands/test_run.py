@@ -1,0 +1,38 @@
+"""The flags of `distributed-input run`, and its dry run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from distributed_input.runner.commands import run as command
+
+INPUT = """\
+apiVersion: distributed-input.dev/v1alpha1
+kind: DistributedInput
+metadata: {name: train}
+"""
+
+
+def test_a_dry_run_starts_nothing_and_prints_every_command(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "input.yaml"
+    file.write_text(INPUT)
+    flags = [str(file), "--workers", "2", "--trainers", "2", "--dry-run"]
+    assert command.main([*flags, "--", "no-such-command", "a b"]) == 0
+    text = capsys.readouterr().out
+    names = [line[2:] for line in text.splitlines() if line.startswith("# ")]
+    parts = ["dispatcher", "worker-0", "worker-1", "sidecar-0", "sidecar-1"]
+    assert names[1:] == [*parts, "trainer-0", "trainer-1"]
+    assert text.count("no-such-command 'a b'") == 2
+
+
+@pytest.mark.parametrize("flags", [["--workers", "0"], ["--trainers", "x"], ["--grace-seconds=-1"]])
+def test_a_number_out_of_bounds_is_rejected(
+    flags: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        command.main(["input.yaml", *flags, "--", "true"])
+    assert flags[0].partition("=")[0] in capsys.readouterr().err

@@ -1,0 +1,88 @@
+"""The client of a dispatcher, with a real server and a fixed response."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from distributed_input.api.errors import UnavailableError
+from distributed_input.api.proto import dispatcher_pb2, types_pb2
+from distributed_input.runner.display.stats import ConsumerSample, StatusSample, WorkerSample
+from distributed_input.runner.display.status_client import StatusClient
+from distributed_input.runtime import serving, stubs
+from distributed_input.runtime.credentials import Credentials
+
+RESPONSE = dispatcher_pb2.StatusResponse(
+    workers=[dispatcher_pb2.WorkerInfo(worker_id="w", address="h:1", rows=9, busy_seconds=2.5)],
+    consumers=[
+        dispatcher_pb2.ConsumerInfo(
+            last=dispatcher_pb2.ConsumerHeartbeatRequest(
+                job="train",
+                index=1,
+                incarnation="i",
+                epoch=2,
+                rows=100,
+                batches=10,
+                wait_seconds=1.0,
+                wall_seconds=4.0,
+                buffer_fill=0.5,
+                waiting_for="a worker",
+            )
+        )
+    ],
+    jobs=[types_pb2.Job(name="train")],
+)
+
+
+class _Service:
+    def Status(self, _request: object, _context: object) -> dispatcher_pb2.StatusResponse:  # noqa: N802
+        return RESPONSE
+
+    def __getattr__(self, _name: str) -> object:
+        return lambda *_: None
+
+
+@pytest.fixture
+def token_file(tmp_path: Path) -> str:
+    file = tmp_path / "token"
+    file.write_text("secret")
+    return str(file)
+
+
+@pytest.fixture
+def address(token_file: str) -> Iterator[str]:
+    service = dispatcher_pb2.DESCRIPTOR.services_by_name["Dispatcher"]
+    handler = stubs.service_handler(service, _Service())
+    credentials = Credentials.from_args(token_file, {})
+    server = serving.make_server([handler], "127.0.0.1:0", credentials)
+    server.start()
+    yield server.address
+    server.stop(0)
+
+
+def test_a_response_becomes_values(address: str, token_file: str) -> None:
+    dispatcher = StatusClient(address, Credentials.from_args(token_file, {}))
+    expected = StatusSample(
+        consumers=(
+            ConsumerSample(
+                *("train", 1, "i", 2, 100, 10, 1.0, 4.0, 0.5),
+                waiting_for="a worker",
+            ),
+        ),
+        workers=(WorkerSample("w", "h:1", rows=9, busy=2.5),),
+        jobs=("train",),
+    )
+    assert dispatcher.status(timeout=10) == expected
+    assert asyncio.run(dispatcher.status_or_none(timeout=10)) == expected
+    dispatcher.close()
+
+
+def test_an_unreachable_dispatcher_is_none_on_the_loop_and_an_error_elsewhere() -> None:
+    dispatcher = StatusClient("127.0.0.1:1", Credentials())
+    assert asyncio.run(dispatcher.status_or_none(timeout=0.5)) is None
+    with pytest.raises(UnavailableError, match=r"status of the dispatcher at 127\.0\.0\.1:1"):
+        dispatcher.status(timeout=0.5)
+    dispatcher.close()

@@ -1,0 +1,135 @@
+"""The layout that CONTRIBUTING describes: sizes, unique names, and where the test of a module is."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+UNIT = ROOT / "tests" / "unit"
+SOURCES = {
+    "distributed_input": ROOT / "sidecar" / "src" / "distributed_input",
+    "distributed_input_operator": ROOT / "operator" / "src" / "distributed_input_operator",
+}
+MOST_MODULES = 15
+MOST_LINES = 400
+REASON = "This module is long because"
+"""What the docstring of a longer module contains."""
+
+_UNIT = "tests/unit/distributed_input"
+TESTED_ELSEWHERE = {
+    # Processes, sockets and TensorFlow's own classes: tested as users see them.
+    "distributed_input/client/input.py": "tests/integration/test_checkpoints.py",
+    "distributed_input/client/reconnect.py": f"{_UNIT}/client/test_reader.py",
+    "distributed_input/client/tensorflow/checkpoint.py": "tests/integration/test_checkpoints.py",
+    "distributed_input/client/tensorflow/dataset.py": "tests/integration/test_zero_copy.py",
+    "distributed_input/client/tensorflow/distribute.py": "tests/compat/test_distribute.py",
+    "distributed_input/keras.py": "tests/integration/test_keras_fit.py",
+    "distributed_input/runner/display/monitor.py": "tests/integration/test_run_supervision.py",
+    "distributed_input/runner/processes/process_group.py": (
+        "tests/integration/test_run_supervision.py"
+    ),
+    "distributed_input/runner/processes/trainers.py": "tests/integration/test_run_supervision.py",
+    "distributed_input/runner/processes/training.py": "tests/integration/test_run_supervision.py",
+    "distributed_input/runner/supervisor.py": "tests/integration/test_run_supervision.py",
+    "distributed_input/worker/serve.py": "tests/integration/test_exactly_once.py",
+    "distributed_input_operator/controller/control_loop.py": (
+        "tests/operator/test_missed_deletions.py"
+    ),
+    "distributed_input_operator/controller/leader.py": "tests/operator/test_faults.py",
+    "distributed_input_operator/controller/reconcile_input.py": "tests/operator/test_reconcile.py",
+    "distributed_input_operator/main.py": "tests/operator/test_reconcile.py",
+    # Values and protocols without logic.
+    "distributed_input/dispatcher/limits.py": f"{_UNIT}/dispatcher/test_state.py",
+    "distributed_input/sidecar/steps/row_source.py": (
+        f"{_UNIT}/sidecar/steps/test_epoch_reader.py"
+    ),
+    "distributed_input/sidecar/streams/stream_context.py": (
+        f"{_UNIT}/sidecar/streams/test_split_stream.py"
+    ),
+    "distributed_input/worker/load.py": f"{_UNIT}/worker/test_membership.py",
+    "distributed_input_operator/metrics.py": "tests/operator/test_prometheus.py",
+    # Steps of one transformation, which their caller's laws cover.
+    "distributed_input/tfdata/graph/captures.py": f"{_UNIT}/tfdata/graph/test_canonical.py",
+    "distributed_input/tfdata/graph/function_names.py": f"{_UNIT}/tfdata/graph/test_canonical.py",
+    "distributed_input/tfdata/graph/serialization.py": f"{_UNIT}/tfdata/graph/test_canonical.py",
+    "distributed_input/tfdata/random/generators.py": f"{_UNIT}/tfdata/random/test_seeds.py",
+}
+"""Modules without a unit test of their own, and the test file that covers them."""
+
+
+def modules(distribution: str) -> Iterator[Path]:
+    for path in sorted(SOURCES[distribution].rglob("*.py")):
+        if not path.name.startswith("__") and not path.name.endswith("_pb2.py"):
+            yield path
+
+
+def relative(path: Path) -> str:
+    """Return the path as in `distributed_input/rows/blocks.py`."""
+    (root,) = (one.parent for one in SOURCES.values() if one in path.parents)
+    return path.relative_to(root).as_posix()
+
+
+@pytest.mark.parametrize("distribution", SOURCES)
+def test_no_package_has_more_than_15_modules(distribution: str) -> None:
+    count: dict[Path, int] = defaultdict(int)
+    for path in modules(distribution):
+        count[path.parent] += 1
+    assert {str(folder): n for folder, n in count.items() if n > MOST_MODULES} == {}
+
+
+@pytest.mark.parametrize("distribution", SOURCES)
+def test_a_module_above_400_lines_says_why(distribution: str) -> None:
+    long = [
+        relative(path)
+        for path in modules(distribution)
+        if len((text := path.read_text()).splitlines()) > MOST_LINES
+        and REASON not in (ast.get_docstring(ast.parse(text)) or "")
+    ]
+    assert long == []
+
+
+@pytest.mark.parametrize("distribution", SOURCES)
+def test_a_class_name_is_used_once(distribution: str) -> None:
+    found: dict[str, list[str]] = defaultdict(list)
+    for path in modules(distribution):
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.ClassDef):
+                found[node.name.lstrip("_")].append(relative(path))
+    assert {name: paths for name, paths in found.items() if len(paths) > 1} == {}
+
+
+@pytest.mark.parametrize("distribution", SOURCES)
+def test_every_package_has_a_docstring(distribution: str) -> None:
+    packages = {path.parent for path in modules(distribution)}
+    without = [
+        str(one)
+        for one in packages
+        if not ast.get_docstring(ast.parse((one / "__init__.py").read_text()))
+    ]
+    assert without == []
+
+
+@pytest.mark.parametrize("distribution", SOURCES)
+def test_the_test_of_a_module_is_found_by_its_path(distribution: str) -> None:
+    missing = []
+    for path in modules(distribution):
+        name = relative(path)
+        test = UNIT / Path(name).parent / f"test_{path.name}"
+        if not test.exists() and not (ROOT / TESTED_ELSEWHERE.get(name, "missing")).exists():
+            missing.append(name)
+    assert missing == []
+
+
+def test_every_unit_test_has_its_module() -> None:
+    orphans = []
+    for distribution, source in SOURCES.items():
+        for test in sorted((UNIT / distribution).rglob("test_*.py")):
+            module = source / test.relative_to(UNIT / distribution).with_name(test.name[5:])
+            if not module.exists() and not module.with_suffix("").is_dir():
+                orphans.append(str(test.relative_to(UNIT)))
+    assert orphans == []
