@@ -96,12 +96,12 @@ def test_the_commands_start_in_their_images_with_a_read_only_root_file_system(
 ):
     command = "distributed-input-operator" if target == "operator" else "distributed-input"
     container = {
-        **_container(node_cluster, "says", command, "--help"),
+        **_container(node_cluster, "help", command, "--help"),
         "image": node_cluster.images[target],
     }
-    kubectl.apply(_job(f"says-{target}", {"containers": [container]}))
-    kubectl.wait(f"job/says-{target}", "Complete")
-    assert kubectl("logs", f"job/says-{target}").startswith(f"usage: {command}")
+    kubectl.apply(_job(f"help-{target}", {"containers": [container]}))
+    kubectl.wait(f"job/help-{target}", "Complete")
+    assert kubectl("logs", f"job/help-{target}").startswith(f"usage: {command}")
 
 
 def test_starting_a_running_cluster_changes_nothing(node_cluster, kubectl):

@@ -17,7 +17,7 @@ from testing.operator.cluster import Cluster, RequestRejected
 from testing.operator.policies import apply_policy, policy, worker_pods, worker_replicas
 from testing.operator.processes import Operator, eventually, manifest, run_operator
 
-NAME = "wants"
+NAME = "requester"
 
 
 @pytest.fixture(scope="module")
