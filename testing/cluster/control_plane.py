@@ -3,8 +3,8 @@
     with ControlPlane(folder) as plane:
         client = plane.client()
 
-There is no node: pods stay Pending unless kwok (`kwok.py`) or a kubelet (`node.py`) takes them.
-Start it from a thread that outlives it: the kernel ends its processes with that thread.
+There is no node: pods stay Pending unless kwok (`kwok.py`) or a kubelet (`node.py`) runs them.
+Start it from a thread that outlives it: the kernel kills its processes when that thread ends.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from testing.cluster.daemon import Daemon
 from testing.cluster.pki import Authority, key_pem
 
 SERVICE_RANGE = ipaddress.ip_network("10.96.0.0/16")
-"""Where Services get their addresses; the first is the API server's own."""
+"""Address range of Services. The first address is the API server's own."""
 _READY_SECONDS = 90.0
 _TOKEN_SECONDS = 24 * 3600
 _PORTS = ("etcd", "peer", "kube-apiserver", "kube-controller-manager", "kube-scheduler")
@@ -39,13 +39,13 @@ _PORTS = ("etcd", "peer", "kube-apiserver", "kube-controller-manager", "kube-sch
 class ControlPlane:
     """One control plane below `folder`.
 
-    address: where the API server listens and what it tells pods; loopback suits tests without pods.
-    tied: its processes die with the one that starts them. A plane that is not tied is found again
-    by its folder.
-    flags: further ones, by process, such as {"kube-scheduler": {"kube-api-qps": 200}}.
-    Attributes: `url`; `kubeconfig`, the administrator's, a path; `authority`, or None where it was
-    found again; the daemons `etcd`, `api_server`, `controller_manager`, `scheduler`, each of which
-    a test may stop and start.
+    address: the API server's address, for itself and for pods. Without pods, loopback is enough.
+    die_with_parent: whether the kernel kills its processes when the starting process ends. If
+    False, a later run finds the control plane by its folder.
+    flags: additional flags by process, such as {"kube-scheduler": {"kube-api-qps": 200}}.
+    Attributes: `url`; `kubeconfig`, the path of the administrator's kubeconfig; `authority`, None
+    if an earlier run created the control plane; the daemons `etcd`, `api_server`,
+    `controller_manager` and `scheduler`. A test may stop and start each of them.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class ControlPlane:
         folder: Path,
         *,
         address: str = "127.0.0.1",
-        tied: bool = True,
+        die_with_parent: bool = True,
         flags: Mapping[str, Mapping[str, object]] | None = None,
     ) -> None:
         self.folder = folder
@@ -63,12 +63,16 @@ class ControlPlane:
         self.url = f"https://{address}:{self._ports['kube-apiserver']}"
         self.kubeconfig = folder / "admin.kubeconfig"
         self.authority = None if self.kubeconfig.exists() else self._make_credentials()
-        self.etcd = self._daemon("etcd", self._etcd(), tied=tied)
-        self.api_server = self._daemon("kube-apiserver", self._api_server(), tied=tied)
-        self.controller_manager = self._daemon(
-            "kube-controller-manager", self._controller_manager(), tied=tied
+        self.etcd = self._daemon("etcd", self._etcd(), die_with_parent=die_with_parent)
+        self.api_server = self._daemon(
+            "kube-apiserver", self._api_server(), die_with_parent=die_with_parent
         )
-        self.scheduler = self._daemon("kube-scheduler", self._scheduler(), tied=tied)
+        self.controller_manager = self._daemon(
+            "kube-controller-manager", self._controller_manager(), die_with_parent=die_with_parent
+        )
+        self.scheduler = self._daemon(
+            "kube-scheduler", self._scheduler(), die_with_parent=die_with_parent
+        )
         self.daemons = (self.etcd, self.api_server, self.controller_manager, self.scheduler)
 
     def __enter__(self) -> ControlPlane:
@@ -88,40 +92,43 @@ class ControlPlane:
         self.stop()
 
     def start(self) -> None:
-        """Start all and wait until the API serves and new namespaces work.
+        """Start all processes and wait until the API server is ready and namespaces are usable.
 
-        Raises RuntimeError, with the end of a log, where that takes over 90 s.
+        Raises RuntimeError, with the end of a log, if that takes over 90 s.
         """
         deadline = time.monotonic() + _READY_SECONDS
         self.etcd.start()
         self.api_server.start()
-        # The others end where their rights are not there yet.
+        # The other processes exit if their RBAC roles do not exist yet.
         self._wait(self.serves, deadline, self.etcd, self.api_server)
         self.controller_manager.start()
         self.scheduler.start()
         self._wait(self._controllers_work, deadline, *self.daemons)
 
     def wait_ready(self, seconds: float = _READY_SECONDS) -> None:
-        """Wait for the API server, restarted say. Raises RuntimeError, with the end of its log."""
+        """Wait for the API server, for example after a restart.
+
+        Raises RuntimeError, with the end of its log, after `seconds`.
+        """
         self._wait(self.serves, time.monotonic() + seconds, self.api_server)
 
-    def _wait(self, there: Callable[[], bool], deadline: float, *daemons: Daemon) -> None:
-        while not there():
+    def _wait(self, is_ready: Callable[[], bool], deadline: float, *daemons: Daemon) -> None:
+        while not is_ready():
             for daemon in daemons:
                 if not daemon.alive():
-                    raise RuntimeError(f"{daemon.name} ended:\n{daemon.tail()}")
+                    raise RuntimeError(f"{daemon.name} exited:\n{daemon.tail()}")
             if time.monotonic() > deadline:
                 last = daemons[-1]
                 raise RuntimeError(f"{last.name} is not ready in time:\n{last.tail()}")
             time.sleep(0.05)
 
     def stop(self) -> None:
-        """Stop all; the API server first, so that the others' last words find nobody."""
+        """Stop all processes, etcd last."""
         for daemon in (self.scheduler, self.controller_manager, self.api_server, self.etcd):
             daemon.stop()
 
     def serves(self) -> bool:
-        """Whether the API server says that it is ready."""
+        """Return whether the API server reports that it is ready."""
         trust = ssl.create_default_context(cafile=str(self.folder / "ca.crt"))
         trust.load_cert_chain(self.folder / "admin.crt", self.folder / "admin.key")
         try:
@@ -131,23 +138,23 @@ class ControlPlane:
             return False
 
     def client(self) -> kubernetes.ApiClient:
-        """A new client with every right; close it."""
+        """Return a new client with all permissions. The caller closes it."""
         return config.new_client_from_config(str(self.kubeconfig))
 
     def service_account_kubeconfig(self, namespace: str, name: str) -> Path:
-        """A kubeconfig with a token of an existing ServiceAccount, good for a day."""
+        """Return a kubeconfig with a token of an existing ServiceAccount, valid for one day."""
         with self.client() as api:
             core: Any = kubernetes.CoreV1Api(api)
-            made = core.create_namespaced_service_account_token(
+            response = core.create_namespaced_service_account_token(
                 name, namespace, {"spec": {"expirationSeconds": _TOKEN_SECONDS}}
             )
         path = self.folder / f"{namespace}.{name}.kubeconfig"
         authority = (self.folder / "ca.crt").read_bytes()
-        kubeconfig.write(path, self.url, authority, {"token": made.status.token}, namespace)
+        kubeconfig.write(path, self.url, authority, {"token": response.status.token}, namespace)
         return path
 
     def _controllers_work(self) -> bool:
-        # The last thing that a new namespace needs before pods may be made in it.
+        # The last object that a new namespace needs before pods can be created in it.
         with self.client() as api:
             try:
                 kubernetes.CoreV1Api(api).read_namespaced_service_account("default", "default")
@@ -175,9 +182,9 @@ class ControlPlane:
             kubeconfig.write(path, self.url, authority.certificate, kubeconfig.user(pair))
         return authority
 
-    def _daemon(self, name: str, argv: list[str | Path], *, tied: bool) -> Daemon:
-        further = [f"--{flag}={value}" for flag, value in self._flags.get(name, {}).items()]
-        return Daemon(self.folder, name, [*argv, *further], tied=tied)
+    def _daemon(self, name: str, argv: list[str | Path], *, die_with_parent: bool) -> Daemon:
+        extra = [f"--{flag}={value}" for flag, value in self._flags.get(name, {}).items()]
+        return Daemon(self.folder, name, [*argv, *extra], die_with_parent=die_with_parent)
 
     def _etcd(self) -> list[str | Path]:
         client = f"http://127.0.0.1:{self._ports['etcd']}"
@@ -185,7 +192,7 @@ class ControlPlane:
         return [
             binary("etcd"),
             *("--data-dir", self.folder / "etcd", "--log-level", "warn"),
-            # Nothing here outlives the machine.
+            # This data need not survive a crash of the machine.
             "--unsafe-no-fsync",
             *("--listen-client-urls", client, "--advertise-client-urls", client),
             *("--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer),
@@ -213,11 +220,11 @@ class ControlPlane:
             "authorization-mode": "Node,RBAC",
             "enable-admission-plugins": "NodeRestriction",
             "allow-privileged": "true",
-            # Webhooks behind a Service are called at its endpoints: there may be no kube-proxy.
+            # Call webhooks behind a Service at its endpoints: there may be no kube-proxy.
             "enable-aggregator-routing": "true",
         }
         if ipaddress.ip_address(self.address).is_loopback:
-            # Endpoints may not be loopback addresses: the Service `kubernetes` has none then.
+            # Endpoints cannot be loopback addresses, so the Service `kubernetes` has none.
             flags["endpoint-reconciler-type"] = "none"
         return [binary("kube-apiserver"), *(f"--{name}={value}" for name, value in flags.items())]
 
@@ -228,9 +235,9 @@ class ControlPlane:
             f"--service-account-private-key-file={path / 'service-accounts.key'}",
             f"--root-ca-file={path / 'ca.crt'}",
             "--use-service-account-credentials=true",
-            # A dead node's pods move within the tests' patience.
+            # Pods of a dead node must move before the tests time out.
             "--node-monitor-grace-period=20s",
-            # And HorizontalPodAutoscalers look more often than four times a minute.
+            # The default of 15 s would slow down the tests of HorizontalPodAutoscalers.
             "--horizontal-pod-autoscaler-sync-period=2s",
         ]
 
@@ -250,7 +257,7 @@ class ControlPlane:
 
 
 def _ports(path: Path) -> dict[str, int]:
-    """Free ports, the same for as long as the folder lives."""
+    """Return free ports. Store them in `path`, so that later runs use the same."""
     if not path.exists():
         sockets = [socket.create_server(("127.0.0.1", 0)) for _ in _PORTS]
         found = {name: one.getsockname()[1] for name, one in zip(_PORTS, sockets, strict=True)}

@@ -1,4 +1,4 @@
-"""One process of the cluster, known by its folder: whoever has the folder can find and stop it."""
+"""One process of the cluster. Any program that has its folder can find and stop it."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ _STOP_SECONDS = 10.0
 class Daemon:
     """A process with `<name>.log` and `<name>.pid` in `folder`.
 
-    tied: the kernel kills it with the process that started it (start it from the main thread), so
-    that a test run which is itself killed leaves nothing behind.
+    die_with_parent: whether the kernel kills it when the process that started it ends, so that a
+    killed test run leaves no processes. Start it from the main thread then.
     """
 
     def __init__(
@@ -25,20 +25,20 @@ class Daemon:
         name: str,
         argv: Sequence[str | Path],
         *,
-        tied: bool,
+        die_with_parent: bool,
         env: Mapping[str, str] | None = None,
     ) -> None:
         self.name = name
         self.log = folder / f"{name}.log"
         self._pid_file = folder / f"{name}.pid"
-        tie = ("setpriv", "--pdeathsig", "KILL", "--") if tied else ()
-        self._argv = [*tie, *(str(part) for part in argv)]
+        prefix = ("setpriv", "--pdeathsig", "KILL", "--") if die_with_parent else ()
+        self._argv = [*prefix, *(str(part) for part in argv)]
         self._env = env
 
     def start(self) -> None:
-        """Start it; its log is appended to."""
+        """Start the process. Append to its log."""
         append = os.O_WRONLY | os.O_CREAT | os.O_APPEND
-        # Not subprocess: it warns of what is meant to outlive this process.
+        # Not subprocess: it warns about children that outlive this process.
         pid = os.posix_spawnp(
             self._argv[0],
             self._argv,
@@ -48,52 +48,52 @@ class Daemon:
                 (os.POSIX_SPAWN_OPEN, 1, str(self.log), append, 0o644),
                 (os.POSIX_SPAWN_DUP2, 1, 2),
             ],
-            # A Ctrl-C in the terminal is for the tests, which stop it in order.
+            # Ctrl-C in the terminal must reach only the tests, which stop the processes in order.
             setsid=True,
         )
-        self._pid_file.write_text(f"{pid} {_started(pid)}")
+        self._pid_file.write_text(f"{pid} {_start_time(pid)}")
 
     def stop(self, number: signal.Signals = signal.SIGTERM) -> None:
-        """End it, by SIGKILL after 10 s; returns when it is gone. Nothing where it does not run."""
+        """Stop the process, with SIGKILL after 10 s. Return when it has exited."""
         stop_by_file(self._pid_file, number)
 
     @property
     def pid(self) -> int | None:
-        """Of the process, while it runs."""
+        """Return the process ID, or None if the process does not run."""
         return pid_in(self._pid_file)
 
     def alive(self) -> bool:
-        """Whether it runs."""
+        """Return whether the process runs."""
         return self.pid is not None
 
     def tail(self) -> str:
-        """The end of its log."""
+        """Return the end of the log."""
         return self.log.read_text(errors="replace")[-3000:] if self.log.exists() else ""
 
 
 def pid_in(pid_file: Path) -> int | None:
-    """The process that a pid file names, while that very process lives."""
+    """Return the process ID in a pid file, or None if that process has exited."""
     try:
-        pid, started = pid_file.read_text().split()
+        pid, start_time = pid_file.read_text().split()
     except (FileNotFoundError, ValueError):
         return None
-    # The kernel gives numbers out again; the start time tells the two apart.
-    return int(pid) if _started(int(pid)) == started != "" else None
+    # The kernel reuses process IDs. The start time identifies the process.
+    return int(pid) if _start_time(int(pid)) == start_time != "" else None
 
 
 def stop_by_file(pid_file: Path, number: signal.Signals = signal.SIGTERM) -> None:
-    """End the process that a pid file names, by SIGKILL after 10 s, and remove the file."""
+    """Stop the process in a pid file, with SIGKILL after 10 s, and remove the file."""
     pid = pid_in(pid_file)
     if pid is not None:
         with contextlib.suppress(ProcessLookupError):
-            end(pid, number)
+            terminate(pid, number)
     pid_file.unlink(missing_ok=True)
 
 
-def end(pid: int, number: signal.Signals = signal.SIGTERM) -> None:
-    """Signal a process, then SIGKILL after 10 s; returns when it is gone.
+def terminate(pid: int, number: signal.Signals = signal.SIGTERM) -> None:
+    """Send a signal to a process, then SIGKILL after 10 s. Return when it has exited.
 
-    Raises ProcessLookupError where it was gone before.
+    Raises ProcessLookupError if it does not exist.
     """
     handle = os.pidfd_open(pid)
     try:
@@ -105,14 +105,14 @@ def end(pid: int, number: signal.Signals = signal.SIGTERM) -> None:
             poll.poll(_STOP_SECONDS * 1000)
     finally:
         os.close(handle)
-    with contextlib.suppress(ChildProcessError):  # another process started it, and reaps it
+    with contextlib.suppress(ChildProcessError):  # another process is the parent and reaps it
         os.waitpid(pid, os.WNOHANG)
 
 
-def _started(pid: int) -> str:
-    """When a process began, in the kernel's ticks; empty where it has ended."""
+def _start_time(pid: int) -> str:
+    """Return a process's start time in kernel ticks, or "" if it has exited."""
     try:
-        # The name, in brackets, may hold spaces and brackets itself.
+        # The name is in brackets and may contain spaces and brackets.
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except (FileNotFoundError, ProcessLookupError):
         return ""

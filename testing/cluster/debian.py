@@ -1,4 +1,4 @@
-"""Debian's packages, unpacked into a folder: nothing is installed on this machine."""
+"""Unpacks Debian packages into a folder, without installing them on this machine."""
 
 from __future__ import annotations
 
@@ -11,21 +11,24 @@ from pathlib import Path
 _SECONDS = 300.0
 
 
-class Missing(Exception):
-    """This machine has no apt-get; one line."""
+class AptMissingError(Exception):
+    """This machine has no apt-get. The message has one line."""
 
 
 def unpack(package: str, root: Path) -> None:
-    """A package below `root`, with the libraries that it wants; what else apt would install it
-    does without. `root` must not be there.
+    """Unpack a package and its libraries below `root`, which must not exist.
+
+    Other packages that apt would install are skipped.
 
     Raises:
-        Missing: this machine is no Debian.
-        subprocess.CalledProcessError: it could not be fetched; stderr has said why.
+        AptMissingError: this machine has no apt-get.
+        subprocess.CalledProcessError: the download failed. The reason is on stderr.
     """
     if not shutil.which("apt-get"):
-        raise Missing(f"{package} is not installed, and this machine has no apt-get to fetch it")
-    if os.geteuid() == 0:  # else the lists are what they are
+        raise AptMissingError(
+            f"{package} is not installed, and this machine has no apt-get to fetch it"
+        )
+    if os.geteuid() == 0:  # other users cannot update the package lists
         run("apt-get", "update", "--quiet=2")
     plan = run("apt-get", "install", "--simulate", "--no-install-recommends", package)
     names = {line.split()[1] for line in plan.splitlines() if line.startswith("Inst ")}
@@ -38,7 +41,7 @@ def unpack(package: str, root: Path) -> None:
 
 
 def run(*command: str | Path, folder: str | None = None) -> str:
-    """What it prints on stdout."""
+    """Run a command and return its stdout."""
     done = subprocess.run(
         command, cwd=folder, check=True, stdout=subprocess.PIPE, text=True, timeout=_SECONDS
     )

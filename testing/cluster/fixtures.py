@@ -1,4 +1,4 @@
-"""Fixtures for tests against a real API server; `tests/conftest.py` brings them to every test."""
+"""Fixtures for tests with a real API server. `tests/conftest.py` loads them for all tests."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import pytest
 
 if TYPE_CHECKING:
-    # Every test run loads this module, and the client takes a second.
+    # Every test run loads this module, and importing the client takes a second.
     from kubernetes import client as kubernetes
 
     from testing.cluster.control_plane import ControlPlane
-    from testing.cluster.whole import Cluster
+    from testing.cluster.lifecycle import NodeCluster
 
 
-def lacking(what: str) -> NoReturn:
-    """Skip a test for what this machine or cluster cannot have; with CI=true, fail it."""
+def skip_or_fail(what: str) -> NoReturn:
+    """Skip the test because of a missing requirement. With CI=true, fail it."""
     if os.environ.get("CI") == "true":
         pytest.fail(what)
     pytest.skip(what)
@@ -27,47 +27,47 @@ def lacking(what: str) -> NoReturn:
 
 @pytest.fixture(scope="session")
 def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
-    """A control plane without nodes, one for all tests: keep to your own namespace."""
+    """Provide a control plane without nodes. All tests share it: use your own namespace."""
     from testing.cluster.control_plane import ControlPlane
 
     folder = tmp_path_factory.mktemp("control-plane")
     with ControlPlane(folder) as plane:
         yield plane
-    # Over 100 MiB, and pytest keeps the folders of three runs, for their logs.
+    # pytest keeps the folders of three runs, for the logs. This one has over 100 MiB.
     shutil.rmtree(folder / "etcd")
 
 
 @pytest.fixture(scope="session")
 def api(control_plane: ControlPlane) -> Iterator[kubernetes.ApiClient]:
-    """A client with every right."""
+    """Provide a client with all permissions."""
     with control_plane.client() as client:
         yield client
 
 
 @pytest.fixture
 def namespace(api: kubernetes.ApiClient, request: pytest.FixtureRequest) -> Iterator[str]:
-    """The name of a namespace of this test's own, deleted after it."""
+    """Create a namespace for this test and delete it after the test."""
     from kubernetes import client as kubernetes
 
     core: Any = kubernetes.CoreV1Api(api)
     name = f"t-{uuid.uuid4().hex[:8]}"
-    note = {"distributed-input.dev/test": request.node.nodeid[-200:]}
-    core.create_namespace({"metadata": {"name": name, "annotations": note}})
+    annotations = {"distributed-input.dev/test": request.node.nodeid[-200:]}
+    core.create_namespace({"metadata": {"name": name, "annotations": annotations}})
     yield name
-    # Its controllers finish that; nobody waits.
+    # The deletion continues in the background.
     core.delete_namespace(name)
 
 
 @pytest.fixture(scope="session")
-def whole_cluster() -> Cluster:
-    """A cluster with a node that runs pods, and this checkout's images: `tests/cluster/whole.py`.
+def node_cluster() -> NodeCluster:
+    """Provide a cluster with a node that runs pods, and this checkout's images.
 
-    It stays up, for the next run is much quicker then; `make cluster-down` takes it away. Where
-    this machine cannot have one, what asks for it is skipped; with CI=true that is a failure.
+    The cluster keeps running, so that the next test run starts faster. `make cluster-down` deletes
+    it. If this machine cannot run one, the test is skipped; with CI=true it fails.
     """
-    from testing.cluster import packages, whole
+    from testing.cluster import lifecycle, packages
 
     try:
-        return whole.up()
-    except packages.Missing as missing:
-        lacking(f"no cluster: {missing}")
+        return lifecycle.up()
+    except packages.MissingRequirement as missing:
+        skip_or_fail(f"no cluster: {missing}")

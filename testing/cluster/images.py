@@ -1,6 +1,6 @@
-"""The project's images, built from its Dockerfile without Docker, and kept by their contents.
+"""Builds the project's images from its Dockerfile without Docker, and caches them by contents.
 
-There is no registry: an image is an archive, which a node imports.
+There is no registry: an image is an archive that a node imports.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from testing.cluster import packages
 from testing.cluster.binaries import cache_dir, lock
 
 TARGETS = ("operator", "sidecar", "worker")
-"""Of the Dockerfile."""
+"""Targets of the Dockerfile."""
 _ROOT = Path(__file__).parents[2]
 _COMMON = (
     *("Dockerfile", ".dockerignore", "pyproject.toml", "uv.lock"),
@@ -29,50 +29,51 @@ _SOURCES = {"operator": (*_COMMON, "operator/src"), "sidecar": _COMMON, "worker"
 _DIGITS = tuple(f"examples/digits/{one}" for one in ("Dockerfile", "digits.py", "train.py"))
 _SUITE = "bookworm"
 _INCLUDE = "python3,python3-venv,ca-certificates"
-# Behind a proxy that signs anew, only this machine's own list knows the signer.
+# Behind a TLS-intercepting proxy, only this machine's list has the proxy's authority.
 _TRUSTED = Path("/etc/ssl/certs/ca-certificates.crt")
-# A gigabyte or two each: this checkout's, and another's.
-_KEPT = 2
+# One or two GB each: this checkout's image and another one.
+_MAX_ARCHIVES = 2
 _SECONDS = 30 * 60.0
 
 
 @dataclass(frozen=True)
 class Image:
-    """An image's name, and the archive that brings it to a node."""
+    """An image's name and the archive that a node imports."""
 
     name: str
     archive: Path
 
 
 def image(target: str) -> Image:
-    """An image of this checkout, built where there is none of the same contents.
+    """Return an image of this checkout. Build it if none has the same contents.
 
-    Raises packages.Missing where this machine cannot build, subprocess.CalledProcessError, with the
-    build's output on stderr, where the build fails.
+    Raises:
+        packages.MissingRequirement: this machine cannot build images.
+        subprocess.CalledProcessError: the build failed. Its output is on stderr.
     """
     packages.require(packages.IMAGES)
     base = _base()
     name = f"localhost/distributed-input-{target}:{_key(base, *_contents(*_SOURCES[target]))}"
     with lock("images"):
-        made = _archive(name)
-        if not made.archive.exists():
+        target_image = _archive(name)
+        if not target_image.archive.exists():
             print(f"building {name}", file=sys.stderr, flush=True)
             build = ["bud", "--quiet", "--isolation=chroot", "--layers", f"--target={target}"]
             _buildah(*build, f"--build-arg=BASE_IMAGE={base}", f"--tag={name}", str(_ROOT))
-            _push(made)
-            _forget_older(target)
-    return made
+            _push(target_image)
+            _remove_older(target)
+    return target_image
 
 
 def digits() -> Image:
-    """The image of examples/digits, for its workers and trainers both; as `image`."""
+    """Return the image of examples/digits, for its workers and trainers, like `image`."""
     worker = image("worker")
     name = f"localhost/distributed-input-digits:{_key(worker.name, *_contents(*_DIGITS))}"
     with lock("images"), tempfile.TemporaryDirectory() as context:
-        made = _archive(name)
-        if not made.archive.exists():
+        target_image = _archive(name)
+        if not target_image.archive.exists():
             print(f"building {name}", file=sys.stderr, flush=True)
-            # As its README says; in a folder of its own, for the checkout's may hold anything.
+            # As in the example's README, but in a clean folder: the checkout may have others.
             folder = Path(context) / "digits"
             folder.mkdir()
             for file in _DIGITS:
@@ -84,24 +85,24 @@ def digits() -> Image:
             )
             build = ["bud", "--quiet", "--isolation=chroot", f"--tag={name}"]
             _buildah(*build, f"--build-arg=WORKER_IMAGE={worker.name}", str(folder))
-            _push(made)
-            _forget_older("digits")
-    return made
+            _push(target_image)
+            _remove_older("digits")
+    return target_image
 
 
 def pause() -> Image:
-    """What holds a pod's namespaces: it only has to sleep."""
+    """Return the image of the container that holds a pod's namespaces. It only sleeps."""
     base = _base()
-    made = _archive(base.replace("-base:", "-pause:"))
+    target_image = _archive(base.replace("-base:", "-pause:"))
     with lock("images"):
-        if not made.archive.exists():
-            _commit(base, made.name, "--entrypoint", '["/bin/sleep", "infinity"]')
-            _push(made)
-    return made
+        if not target_image.archive.exists():
+            _commit(base, target_image.name, "--entrypoint", '["/bin/sleep", "infinity"]')
+            _push(target_image)
+    return target_image
 
 
 def _base() -> str:
-    """The name of a Debian with Python, in buildah's store."""
+    """Return the name of a Debian image with Python in buildah's store. Build it if missing."""
     packages.require(packages.IMAGES)
     key = _key(_SUITE, _INCLUDE, _TRUSTED.read_bytes())
     name = f"localhost/distributed-input-base:{key}"
@@ -137,12 +138,14 @@ def _commit(base: str, name: str, *configured: str, add: Iterable[tuple[Path, Pa
         _buildah("rm", container)
 
 
-def _push(made: Image) -> None:
-    # Whole or not at all: an archive that is there is taken for complete.
-    new = made.archive.with_suffix(".new")
-    new.unlink(missing_ok=True)
-    _buildah("push", "--quiet", made.name, f"docker-archive:{new}:{made.name}")
-    new.rename(made.archive)
+def _push(target_image: Image) -> None:
+    # Write the archive atomically: an existing archive is assumed to be complete.
+    temporary = target_image.archive.with_suffix(".new")
+    temporary.unlink(missing_ok=True)
+    _buildah(
+        "push", "--quiet", target_image.name, f"docker-archive:{temporary}:{target_image.name}"
+    )
+    temporary.rename(target_image.archive)
 
 
 def _archive(name: str) -> Image:
@@ -151,9 +154,9 @@ def _archive(name: str) -> Image:
     return Image(name, folder / f"{name.rpartition('/')[2].replace(':', '-')}.tar")
 
 
-def _forget_older(target: str) -> None:
+def _remove_older(target: str) -> None:
     found = (cache_dir() / "images").glob(f"distributed-input-{target}-*.tar")
-    for archive in sorted(found, key=lambda path: path.stat().st_mtime)[:-_KEPT]:
+    for archive in sorted(found, key=lambda path: path.stat().st_mtime)[:-_MAX_ARCHIVES]:
         archive.unlink()
         key = archive.stem.rpartition("-")[2]
         _buildah("rmi", "--force", f"localhost/distributed-input-{target}:{key}")

@@ -1,4 +1,4 @@
-"""Writes the files that clients read to find a cluster."""
+"""Writes kubeconfig files."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from testing.cluster.pki import Pair
 
 
 def user(pair: Pair) -> dict[str, str]:
-    """A kubeconfig's `user` that shows a certificate."""
+    """Return a kubeconfig's `user` that authenticates with a certificate."""
     return {
         "client-certificate-data": base64.b64encode(pair.certificate).decode(),
         "client-key-data": base64.b64encode(pair.key).decode(),
@@ -23,7 +23,7 @@ def write(
 ) -> None:
     """Write a kubeconfig, readable by its owner only, with one context.
 
-    authority: PEM of who signed the server. user: its `user`, as `user()` makes it or {"token": …}.
+    authority: PEM of the server's CA. user: the `user` entry, from `user()` or {"token": …}.
     """
     trust = base64.b64encode(authority).decode()
     context = {"cluster": "test", "user": "test", "namespace": namespace}

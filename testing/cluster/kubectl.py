@@ -1,4 +1,4 @@
-"""kubectl, as a user types it."""
+"""A Python interface to the kubectl command."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from testing.cluster.binaries import binary
 _SECONDS = 180.0
 
 
-class Failed(AssertionError):
-    """A command said no; its stderr."""
+class KubectlError(AssertionError):
+    """A kubectl command failed. The message has its stderr."""
 
 
 @dataclass(frozen=True)
@@ -28,36 +28,38 @@ class Kubectl:
     namespace: str = "default"
 
     def __call__(self, *command: str | Path, text: str = "") -> str:
-        """Run a command; `text` is its stdin. Returns stdout, raises Failed with stderr."""
-        where = (f"--kubeconfig={self.kubeconfig}", f"-n{self.namespace}")
-        done = subprocess.run(
-            [binary("kubectl"), *where, *command],
+        """Run a command with `text` as stdin and return its stdout. Raises KubectlError."""
+        options = (f"--kubeconfig={self.kubeconfig}", f"-n{self.namespace}")
+        result = subprocess.run(
+            [binary("kubectl"), *options, *command],
             input=text,
             capture_output=True,
             text=True,
             timeout=_SECONDS,
         )
-        if done.returncode:
-            raise Failed(f"kubectl {' '.join(map(str, command))}: {done.stderr}{done.stdout}")
-        return done.stdout
+        if result.returncode:
+            raise KubectlError(
+                f"kubectl {' '.join(map(str, command))}: {result.stderr}{result.stdout}"
+            )
+        return result.stdout
 
     def apply(self, *manifests: Mapping[str, Any]) -> None:
         """Create or change objects."""
         self("apply", "-f", "-", text=yaml.safe_dump_all(manifests))
 
     def get(self, kind: str, name: str) -> dict[str, Any]:
-        """One object."""
+        """Return one object."""
         found: dict[str, Any] = json.loads(self("get", kind, name, "-ojson"))
         return found
 
     def list(self, kind: str, labels: str = "") -> list[dict[str, Any]]:
-        """Objects with these labels, as in `--selector`."""
+        """Return the objects with these labels, in the syntax of `--selector`."""
         found: list[dict[str, Any]] = json.loads(self("get", kind, f"-l{labels}", "-ojson"))[
             "items"
         ]
         return found
 
     def wait(self, what: str, condition: str, seconds: int = 120) -> None:
-        """Until an object has a condition: `pod/x`, `Ready`; or a field: `jsonpath={...}=x`."""
-        wanted = condition if "=" in condition else f"condition={condition}"
-        self("wait", what, f"--for={wanted}", f"--timeout={seconds}s")
+        """Wait until an object (`pod/x`) has a condition (`Ready`) or field (`jsonpath={..}=x`)."""
+        for_argument = condition if "=" in condition else f"condition={condition}"
+        self("wait", what, f"--for={for_argument}", f"--timeout={seconds}s")

@@ -1,4 +1,4 @@
-"""Nodes that are only pretended: kwok says that they are Ready and that their pods run."""
+"""Fake nodes: kwok reports that they are Ready and that their pods run."""
 
 from __future__ import annotations
 
@@ -13,26 +13,29 @@ from testing.cluster.binaries import binary
 from testing.cluster.control_plane import ControlPlane
 from testing.cluster.daemon import Daemon
 
-_FAKE = "kwok.x-k8s.io/node"
+_FAKE_ANNOTATION = "kwok.x-k8s.io/node"
 
 
 class FakeNodes:
-    """Pretended nodes of `plane`; its pods run nothing. Use it as a context manager.
+    """Fake nodes of `plane`. Their pods run no containers. Use it as a context manager.
 
-    Attributes: `daemon`, the process.
+    Attributes: `daemon`, the kwok process.
     """
 
     def __init__(self, plane: ControlPlane, cidr: str = "10.0.0.1/24") -> None:
-        """`cidr`: where pods get their addresses."""
+        """Prepare the process. cidr: the pods' address range."""
         self._plane = plane
         argv: list[str | Path] = [
             *(binary("kwok"), f"--kubeconfig={plane.kubeconfig}"),
             f"--cidr={cidr}",
-            # Real nodes, where there are any, stay what they are.
-            *("--manage-all-nodes=false", f"--manage-nodes-with-annotation-selector={_FAKE}=fake"),
+            # Do not change real nodes.
+            *(
+                "--manage-all-nodes=false",
+                f"--manage-nodes-with-annotation-selector={_FAKE_ANNOTATION}=fake",
+            ),
         ]
-        self.daemon = Daemon(plane.folder, "kwok", argv, tied=True)
-        self._made: list[str] = []
+        self.daemon = Daemon(plane.folder, "kwok", argv, die_with_parent=True)
+        self._names: list[str] = []
 
     def __enter__(self) -> FakeNodes:
         self.daemon.start()
@@ -46,7 +49,7 @@ class FakeNodes:
     ) -> None:
         with self._plane.client() as api:
             core: Any = kubernetes.CoreV1Api(api)
-            for name in self._made:
+            for name in self._names:
                 core.delete_node(name)
         self.daemon.stop()
 
@@ -57,18 +60,18 @@ class FakeNodes:
         capacity: Mapping[str, str] | None = None,
         taints: list[dict[str, str]] | None = None,
     ) -> None:
-        """One node; `capacity` in addition to 32 CPUs, 256 GiB and 110 pods: accelerators, say."""
-        room = {"cpu": "32", "memory": "256Gi", "pods": "110", **(capacity or {})}
+        """Add one node. `capacity` extends 32 CPUs, 256 GiB and 110 pods, with accelerators say."""
+        resources = {"cpu": "32", "memory": "256Gi", "pods": "110", **(capacity or {})}
         node = {
             "metadata": {
                 "name": name,
-                "annotations": {_FAKE: "fake"},
+                "annotations": {_FAKE_ANNOTATION: "fake"},
                 "labels": {"kubernetes.io/hostname": name, **(labels or {})},
             },
             "spec": {"taints": taints or []},
-            "status": {"allocatable": room, "capacity": room},
+            "status": {"allocatable": resources, "capacity": resources},
         }
         with self._plane.client() as api:
             core: Any = kubernetes.CoreV1Api(api)
             core.create_node(node)
-        self._made.append(name)
+        self._names.append(name)

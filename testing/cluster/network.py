@@ -1,4 +1,4 @@
-"""What a node needs of this machine besides processes, and how to take it away again."""
+"""Sets up and removes the bridge, control groups, mounts and rules of a node."""
 
 from __future__ import annotations
 
@@ -9,31 +9,31 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
-from testing.cluster.daemon import end
-from testing.cluster.packages import Missing
+from testing.cluster.daemon import terminate
+from testing.cluster.packages import MissingRequirement
 
 BRIDGE = "dinput0"
 POD_RANGE = ipaddress.ip_network("10.244.0.0/24")
 ADDRESS = str(POD_RANGE[1])
-"""The machine's own among the pods: their gateway, and where the API server and DNS listen."""
+"""This machine's address on the bridge: the pods' gateway, API server and DNS."""
 CGROUP = "distributed-input-cluster"
 _CGROUPS = Path("/sys/fs/cgroup")
 _SECONDS = 30.0
 
 
 def set_up() -> None:
-    """Make the bridge, before there are pods, and the control groups that all pods are in.
+    """Create the bridge and the parent control groups of all pods. Call it before pods exist.
 
-    Raises Missing where even root may not: in most containers.
+    Raises MissingRequirement if root lacks the permissions, as in most containers.
     """
     try:
         _set_up()
     except (subprocess.CalledProcessError, OSError) as error:
-        said = getattr(error, "stderr", b"") or b""
-        why = said.decode(errors="replace").strip() or str(error)
-        raise Missing(
-            f"this machine lets nobody make a node ({why}): use one with the rights of a virtual "
-            "machine, or set E2E_KUBECONFIG"
+        stderr = getattr(error, "stderr", b"") or b""
+        reason = stderr.decode(errors="replace").strip() or str(error)
+        raise MissingRequirement(
+            f"this machine cannot run a node ({reason}): use one with the permissions of a "
+            "virtual machine, or set E2E_KUBECONFIG"
         ) from error
 
 
@@ -47,12 +47,12 @@ def _set_up() -> None:
 
 
 def tear_down(*folders: Path) -> None:
-    """End every pod, and take away its mounts below `folders`, the bridge, rules and groups."""
+    """Kill every pod. Remove mounts below `folders`, the bridge, iptables rules and cgroups."""
     for _ in range(10):
         pids = list(_pids())
         for pid in pids:
             with contextlib.suppress(ProcessLookupError):
-                end(pid, signal.SIGKILL)
+                terminate(pid, signal.SIGKILL)
         if not pids:
             break
     _end_shims(folders)
@@ -66,15 +66,15 @@ def tear_down(*folders: Path) -> None:
             group.rmdir()
     subprocess.run(["ip", "link", "delete", BRIDGE], capture_output=True, timeout=_SECONDS)
     for family in ("iptables", "ip6tables"):
-        _forget_rules(family)
+        _remove_rules(family)
 
 
-def _forget_rules(family: str) -> None:
-    """Take away what kubelet and kube-proxy wrote: their chains, and the rules that lead there."""
-    saved = subprocess.run([f"{family}-save"], capture_output=True, text=True, timeout=_SECONDS)
-    kept = [line for line in saved.stdout.splitlines() if "KUBE-" not in line]
-    if len(kept) < len(saved.stdout.splitlines()):
-        text = "\n".join([*kept, ""])
+def _remove_rules(family: str) -> None:
+    """Remove the chains of kubelet and kube-proxy and the rules that refer to them."""
+    result = subprocess.run([f"{family}-save"], capture_output=True, text=True, timeout=_SECONDS)
+    remaining = [line for line in result.stdout.splitlines() if "KUBE-" not in line]
+    if len(remaining) < len(result.stdout.splitlines()):
+        text = "\n".join([*remaining, ""])
         subprocess.run([f"{family}-restore"], input=text, text=True, check=True, timeout=_SECONDS)
 
 
@@ -83,7 +83,7 @@ def _run(*command: str) -> None:
 
 
 def _groups(*, create: bool = False) -> Iterator[Path]:
-    """Our group in every hierarchy: one in version 2, one a controller in version 1."""
+    """Yield our group in each hierarchy: one in cgroup v2, one per controller in v1."""
     if (_CGROUPS / "cgroup.controllers").exists():
         roots = [_CGROUPS]
     else:
@@ -103,13 +103,13 @@ def _pids() -> Iterator[int]:
 
 
 def _end_shims(folders: tuple[Path, ...]) -> None:
-    """The processes that hold containers: nobody is their parent, and no file names them."""
+    """Kill the containerd shims. They are orphans without pid files."""
     for cmdline in Path("/proc").glob("[0-9]*/cmdline"):
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):
             words = cmdline.read_bytes().decode(errors="replace").split("\0")
             ours = any(word.startswith(f"{folder}/") for word in words for folder in folders)
             if "containerd-shim" in words[0] and ours:
-                end(int(cmdline.parent.name), signal.SIGKILL)
+                terminate(int(cmdline.parent.name), signal.SIGKILL)
 
 
 def _unmount(folders: tuple[Path, ...]) -> None:

@@ -1,4 +1,4 @@
-"""A node that runs pods: containerd, kubelet, kube-proxy and CoreDNS as processes."""
+"""A node that runs pods. containerd, kubelet, kube-proxy and CoreDNS are processes."""
 
 from __future__ import annotations
 
@@ -31,78 +31,86 @@ _READY_SECONDS = 120.0
 class Node:
     """The one node of `plane`, whose address must be network.ADDRESS.
 
-    folder: its state. run: sockets and mounts; short, for a socket's path has 108 characters.
+    folder: its state. run: sockets and mounts. Keep it short: a socket path has 108 characters.
     """
 
-    def __init__(self, plane: ControlPlane, folder: Path, run: Path, *, tied: bool = False) -> None:
+    def __init__(
+        self, plane: ControlPlane, folder: Path, run: Path, *, die_with_parent: bool = False
+    ) -> None:
         self._plane = plane
         self._folder = folder
         self._run = run
         self._socket = run / "containerd.sock"
         config = folder / "containerd.toml"
         self.containerd = Daemon(
-            folder, "containerd", ["containerd", "--config", config], tied=tied
+            folder,
+            "containerd",
+            ["containerd", "--config", config],
+            die_with_parent=die_with_parent,
         )
-        self.kubelet = Daemon(folder, "kubelet", self._kubelet(), tied=tied)
+        self.kubelet = Daemon(folder, "kubelet", self._kubelet(), die_with_parent=die_with_parent)
         proxy: list[str | Path] = [binary("kube-proxy"), f"--config={folder / 'kube-proxy.yaml'}"]
-        self.kube_proxy = Daemon(folder, "kube-proxy", proxy, tied=tied)
+        self.kube_proxy = Daemon(folder, "kube-proxy", proxy, die_with_parent=die_with_parent)
         dns: list[str | Path] = [binary("coredns"), "-conf", folder / "Corefile"]
-        self.dns = Daemon(folder, "coredns", dns, tied=tied)
+        self.dns = Daemon(folder, "coredns", dns, die_with_parent=die_with_parent)
         self.daemons = (self.containerd, self.kubelet, self.kube_proxy, self.dns)
 
     def start(self, pause: Image) -> None:
-        """Start all and wait until the node is Ready. Raises RuntimeError with the end of a log."""
-        assert self._plane.authority, "the control plane was not made by this process"
-        self._write(self._plane.authority, pause.name)
+        """Start all processes and wait until the node is Ready.
+
+        Raises RuntimeError with the end of a log.
+        """
+        assert self._plane.authority, "another process created the control plane"
+        self._write_configuration(self._plane.authority, pause.name)
         deadline = time.monotonic() + _READY_SECONDS
         self.containerd.start()
         self._wait(self.containerd, deadline, lambda: self._ctr("version").returncode == 0)
         self.load(pause)
         for daemon in (self.kubelet, self.kube_proxy, self.dns):
             daemon.start()
-        self._wait(self.dns, deadline, _resolves)
-        self._wait(self.kube_proxy, deadline, _routes)
+        self._wait(self.dns, deadline, _dns_is_ready)
+        self._wait(self.kube_proxy, deadline, _proxy_is_ready)
         self._wait(self.kubelet, deadline, self._ready)
 
     def stop(self) -> None:
-        """Stop all and end all pods; nothing of them stays on this machine."""
+        """Stop all processes and pods, and remove everything that they created."""
         for daemon in reversed(self.daemons):
             daemon.stop()
         clean_up(self._folder, self._run)
 
     def alive(self) -> bool:
-        """Whether all its processes run."""
+        """Return whether all processes run."""
         return all(daemon.alive() for daemon in self.daemons)
 
     def load(self, *images: Image) -> None:
-        """Bring images to the node where they are not there yet, and take their elders away."""
-        there = set(self._ctr("images", "list", "--quiet").stdout.split())
+        """Import images that the node lacks, and remove their older versions."""
+        present = set(self._ctr("images", "list", "--quiet").stdout.split())
         for image in images:
-            if image.name not in there:
-                self._done("images", "import", str(image.archive))
+            if image.name not in present:
+                self._run_ctr("images", "import", str(image.archive))
             repository = image.name.rpartition(":")[0]
-            elders = {name for name in there if name.startswith(f"{repository}:")} - {image.name}
-            if elders:
-                self._ctr("images", "remove", *elders)
+            older = {name for name in present if name.startswith(f"{repository}:")} - {image.name}
+            if older:
+                self._ctr("images", "remove", *older)
 
     def tag(self, image: str, name: str) -> None:
-        """Give an image of this node another name, too."""
-        self._done("images", "tag", "--force", image, name)
+        """Add another name to an image of this node."""
+        self._run_ctr("images", "tag", "--force", image, name)
 
     def kill(self, container_id: str) -> bool:
-        """SIGKILL a container's first process; False where it does not run any more.
+        """Send SIGKILL to a container's first process. Return False if it has already exited.
 
-        container_id: of its status, after `://`, which may be of one that has just died.
+        container_id: from the pod's status, the part after `://`.
         """
-        done = self._ctr("tasks", "kill", "--signal=SIGKILL", container_id)
-        if done.returncode and "not found" not in done.stderr:
-            raise RuntimeError(f"SIGKILL to {container_id}: {done.stderr}")
-        return not done.returncode
+        result = self._ctr("tasks", "kill", "--signal=SIGKILL", container_id)
+        if result.returncode and "not found" not in result.stderr:
+            raise RuntimeError(f"SIGKILL to {container_id}: {result.stderr}")
+        return not result.returncode
 
-    def _done(self, *command: str) -> None:
-        done = self._ctr(*command)
-        if done.returncode:
-            raise RuntimeError(f"ctr {' '.join(command)}: {done.stderr}")
+    def _run_ctr(self, *command: str) -> None:
+        result = self._ctr(*command)
+        if result.returncode:
+            raise RuntimeError(f"ctr {' '.join(command)}: {result.stderr}")
 
     def _ctr(self, *command: str) -> subprocess.CompletedProcess[str]:
         address = f"--address={self._socket}"
@@ -121,22 +129,22 @@ class Node:
                 return conditions.get("Ready") == "True"
         return False
 
-    def _wait(self, daemon: Daemon, deadline: float, there: Callable[[], bool]) -> None:
-        while not there():
+    def _wait(self, daemon: Daemon, deadline: float, is_ready: Callable[[], bool]) -> None:
+        while not is_ready():
             if not daemon.alive() or time.monotonic() > deadline:
-                why = "is not ready in time" if daemon.alive() else "ended"
+                why = "is not ready in time" if daemon.alive() else "exited"
                 raise RuntimeError(f"{daemon.name} {why}:\n{daemon.tail()}")
             time.sleep(0.1)
 
-    def _write(self, authority: Authority, pause: str) -> None:
-        """Certificates and configuration."""
+    def _write_configuration(self, authority: Authority, pause: str) -> None:
+        """Write certificates and configuration files."""
         for folder in (self._folder, self._run):
             folder.mkdir(parents=True, exist_ok=True)
         url = self._plane.url
         for name, user, group in (
             ("kubelet", f"system:node:{NAME}", "system:nodes"),
             ("kube-proxy", "system:kube-proxy", ""),
-            # Its own role would be made by its manifest, which is for a Deployment.
+            # CoreDNS's own role comes with its Deployment, which is not used here.
             ("coredns", "coredns", "system:masters"),
         ):
             pair = authority.issue(user, group, [NAME, network.ADDRESS])
@@ -166,9 +174,9 @@ address = "{self._socket}"
 path = "{self._folder / "opt"}"
 [plugins."io.containerd.grpc.v1.cri"]
 sandbox_image = "{pause}"
-# So that what is left below `run` is all that is left.
+# Keep all mounts below `run`, so that cleaning it up removes them.
 netns_mounts_under_state_dir = true
-# Without CAP_SYS_RESOURCE, lowering it fails, and the pod with it.
+# Without CAP_SYS_RESOURCE, lowering the score fails, and so does the pod.
 restrict_oom_score_adj = true
 [plugins."io.containerd.grpc.v1.cri".cni]
 bin_dir = "/usr/lib/cni"
@@ -220,17 +228,17 @@ runtime_type = "io.containerd.runc.v2"
             "containerRuntimeEndpoint": f"unix://{self._socket}",
             "clusterDNS": [network.ADDRESS],
             "clusterDomain": "cluster.local",
-            # Version 1 control groups, and swap, are what some machines have.
+            # Some machines have cgroup v1 or swap.
             "failCgroupV1": False,
             "failSwapOn": False,
             "cgroupDriver": "cgroupfs",
             "cgroupRoot": f"/{network.CGROUP}",
-            # The disk is shared with much else: a full one is no reason to evict.
+            # Other programs share the disk: do not evict pods if it is nearly full.
             "evictionHard": {"memory.available": "100Mi", "nodefs.available": "1%"},
             "imageGCHighThresholdPercent": 100,
             "podLogsDir": str(self._folder / "pods"),
             "logging": {"verbosity": 1},
-            # Fault tests kill containers: they come back at once, as they would for a first time.
+            # Fault tests kill containers: restart them quickly each time.
             "crashLoopBackOff": {"maxContainerRestartPeriod": "10s"},
             "featureGates": {"KubeletCrashLoopBackOffMax": True},
         }
@@ -243,10 +251,10 @@ runtime_type = "io.containerd.runc.v2"
             "clientConnection": {"kubeconfig": str(self._folder / "kube-proxy.kubeconfig")},
             "hostnameOverride": NAME,
             "healthzBindAddress": f"{network.ADDRESS}:{_PROXY_HEALTH_PORT}",
-            # Every pod is on one bridge: an answer would go straight to the asking pod, under an
-            # address that it did not ask.
+            # All pods share one bridge: a response would go straight to the client pod, from an
+            # address that the client did not use.
             "iptables": {"masqueradeAll": True},
-            # Not ours to set: the machine's own limits hold.
+            # Keep the machine's own limits.
             "conntrack": {"maxPerCore": 0},
         }
 
@@ -264,14 +272,14 @@ runtime_type = "io.containerd.runc.v2"
 
 
 def clean_up(folder: Path, run: Path) -> None:
-    """Take away what a node left, whether or not it was stopped."""
+    """Remove everything that a node created, whether or not it was stopped."""
     network.tear_down(folder, run)
-    for left in (folder, run):
-        shutil.rmtree(left, ignore_errors=True)
+    for path in (folder, run):
+        shutil.rmtree(path, ignore_errors=True)
 
 
-def _routes() -> bool:
-    """Whether kube-proxy has written its rules."""
+def _proxy_is_ready() -> bool:
+    """Return whether kube-proxy has written its rules."""
     url = f"http://{network.ADDRESS}:{_PROXY_HEALTH_PORT}/healthz"
     try:
         with urllib.request.urlopen(url, timeout=1):
@@ -280,15 +288,15 @@ def _routes() -> bool:
         return False
 
 
-def _resolves() -> bool:
-    """Whether DNS answers with the address of the Service `kubernetes`."""
+def _dns_is_ready() -> bool:
+    """Return whether DNS resolves the Service `kubernetes`."""
     parts = b"kubernetes.default.svc.cluster.local".split(b".")
     name = b"".join(bytes([len(part)]) + part for part in parts)
     query = b"\0\1\1\0\0\1\0\0\0\0\0\0" + name + b"\0\0\1\0\1"
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
-        asking.settimeout(1)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as client:
+        client.settimeout(1)
         try:
-            asking.sendto(query, (network.ADDRESS, 53))
-            return asking.recv(512).endswith(SERVICE_RANGE[1].packed)
+            client.sendto(query, (network.ADDRESS, 53))
+            return client.recv(512).endswith(SERVICE_RANGE[1].packed)
         except OSError:
             return False

@@ -1,4 +1,4 @@
-"""Debian packages that the node and the images need, installed where they are missing."""
+"""Installs missing Debian packages for the node and the images."""
 
 from __future__ import annotations
 
@@ -17,32 +17,38 @@ NODE = {
     "iproute2": "ip",
     "kmod": "modprobe",
 }
-"""What a node runs on: package → a program that it brings."""
+"""Packages that a node needs: package → a program in it."""
 IMAGES = {"buildah": "buildah", "mmdebstrap": "mmdebstrap"}
-"""What images are built with."""
+"""Packages that build images: package → a program in it."""
 _SECONDS = 600.0
 
 
-class Missing(Exception):
-    """What the cluster needs and this machine lacks; one line."""
+class MissingRequirement(Exception):
+    """This machine lacks a requirement of the cluster. The message has one line."""
 
 
 def require(packages: dict[str, str]) -> None:
-    """Install what is missing. Raises Missing where this process may not or cannot."""
-    absent = [name for name, program in packages.items() if not shutil.which(program)]
+    """Install missing packages. Raises MissingRequirement if this process cannot."""
+    missing = [name for name, program in packages.items() if not shutil.which(program)]
     if os.geteuid() != 0:
-        raise Missing("a node and its images need root: run this as root, or set E2E_KUBECONFIG")
-    if not absent:
+        raise MissingRequirement(
+            "a node and its images need root: run this as root, or set E2E_KUBECONFIG"
+        )
+    if not missing:
         return
     if not shutil.which("apt-get"):
-        raise Missing(f"this machine has no {', '.join(absent)} and no apt-get: install them")
+        raise MissingRequirement(
+            f"this machine has no {', '.join(missing)} and no apt-get: install them"
+        )
     env = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    install = ["apt-get", "install", "--yes", "--quiet=2", "--no-install-recommends", *absent]
+    install = ["apt-get", "install", "--yes", "--quiet=2", "--no-install-recommends", *missing]
     with lock("apt"):
         for command in (["apt-get", "update", "--quiet=2"], install):
-            done = subprocess.run(
+            result = subprocess.run(
                 command, env=env, capture_output=True, text=True, timeout=_SECONDS
             )
-            # A source that cannot be reached matters only if the install then fails.
-            if done.returncode and command is install:
-                raise Missing(f"apt-get could not install {', '.join(absent)}: {done.stderr}")
+            # An unreachable source matters only if the installation fails.
+            if result.returncode and command is install:
+                raise MissingRequirement(
+                    f"apt-get could not install {', '.join(missing)}: {result.stderr}"
+                )

@@ -1,4 +1,4 @@
-"""Certificates of a test cluster: one authority, short-lived, never used again."""
+"""Certificates of a test cluster, from one short-lived authority."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Pair:
 
 
 class Authority:
-    """Issues certificates that the cluster's parts trust."""
+    """A certificate authority that all components of the cluster trust."""
 
     def __init__(self) -> None:
         self._key = ec.generate_private_key(ec.SECP256R1())
@@ -37,10 +37,10 @@ class Authority:
         self.certificate = signed.public_bytes(serialization.Encoding.PEM)
 
     def issue(self, common_name: str, organization: str = "", hosts: Sequence[str] = ()) -> Pair:
-        """A certificate for both ends of TLS.
+        """Issue a certificate for TLS clients and servers.
 
-        common_name: the user, where a client shows it. organization: its group. hosts: names and
-        addresses that a server answers to.
+        common_name: the user name of a client. organization: the client's group. hosts: names and
+        addresses of a server.
         """
         key = ec.generate_private_key(ec.SECP256R1())
         usages = [ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.SERVER_AUTH]
@@ -57,10 +57,10 @@ class Authority:
 
 
 def key_pem(key: ec.EllipticCurvePrivateKey | None = None) -> bytes:
-    """A private key as PEM: the given one, or a new one."""
+    """Return a private key as PEM: the given key or a new one."""
     return (key or ec.generate_private_key(ec.SECP256R1())).private_bytes(
         serialization.Encoding.PEM,
-        # Where the API server reads public keys, it takes this format of a private one, not PKCS8.
+        # The API server extracts a public key from this format of a private key, not from PKCS8.
         serialization.PrivateFormat.TraditionalOpenSSL,
         serialization.NoEncryption(),
     )
@@ -69,7 +69,7 @@ def key_pem(key: ec.EllipticCurvePrivateKey | None = None) -> bytes:
 def _builder(
     subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey
 ) -> x509.CertificateBuilder:
-    # An hour back: clocks in pods are the node's, but a suspended machine's may lag.
+    # One hour in the past: the clock of a machine that was suspended may be late.
     begin = datetime.datetime.now(datetime.timezone.utc) - datetime.timedelta(hours=1)
     return (
         x509.CertificateBuilder()

@@ -11,8 +11,8 @@ import importlib.util
 import sys
 from pathlib import Path
 
-from testing.cluster.binaries import cache_dir, made_once
-from testing.cluster.debian import Missing, run, unpack
+from testing.cluster.binaries import cache_dir, create_once
+from testing.cluster.debian import AptMissingError, run, unpack
 
 _PACKAGE = "python3-torch"
 _NEEDED = ("numpy<2", "grpcio", "protobuf", "typing-extensions")
@@ -29,7 +29,7 @@ def python() -> list[str]:
     if importlib.util.find_spec("torch"):
         return [sys.executable]
     tag = f"3{sys.version_info.minor}"
-    made = made_once(cache_dir() / f"pytorch-cpython-{tag}", "apt", lambda new: _make(new, tag))
+    made = create_once(cache_dir() / f"pytorch-cpython-{tag}", "apt", lambda new: _make(new, tag))
     root = made / "root"
     lib = root / "usr/lib/x86_64-linux-gnu"
     libraries = (lib, lib / "blas", lib / "lapack", root / "usr/lib", root / "lib" / lib.name)
@@ -42,7 +42,7 @@ def python() -> list[str]:
 def _make(made: Path, tag: str) -> None:
     unpack(_PACKAGE, made / "root")
     if not list(made.glob(f"root/usr/lib/python3/dist-packages/torch/_C.*-{tag}-x86_64*.so")):
-        raise Missing(
+        raise AptMissingError(
             "PyTorch is not installed, and Debian's package is for another Python or machine"
         )
     run(sys.executable, "-m", "venv", made / "venv")

@@ -1,4 +1,4 @@
-"""The chart on the cluster, installed as a user does."""
+"""Installs the chart on the cluster with helm."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ OPERATOR = f"deployment/{NAME}"
 
 
 class Release:
-    """The chart in its namespace. images: by the Dockerfile's targets."""
+    """The chart's release in its namespace. images: image names by target of the Dockerfile."""
 
     def __init__(self, kubeconfig: Path, images: Mapping[str, str]) -> None:
         self.kubectl = Kubectl(kubeconfig, NAMESPACE)
-        self._where = (f"--kubeconfig={kubeconfig}", f"--namespace={NAMESPACE}")
+        self._flags = (f"--kubeconfig={kubeconfig}", f"--namespace={NAMESPACE}")
         self._images = [
             flag
             for target, image in images.items()
@@ -28,28 +28,28 @@ class Release:
         ]
 
     def install(self, chart: Path = CHART, *flags: str) -> None:
-        """Install, or upgrade; returns when its pods are ready."""
+        """Install or upgrade the chart. Return when its pods are ready."""
         command = ("upgrade", "--install", RELEASE, str(chart), "--create-namespace", "--wait")
         self._helm(*command, "--timeout=3m", *self._images, *flags)
 
     def test(self) -> str:
-        """`helm test`; what it prints."""
+        """Run `helm test` and return its output."""
         return self._helm("test", RELEASE, "--timeout=3m")
 
     def uninstall(self) -> None:
-        """Take it away, and the definitions with all inputs, which it keeps."""
+        """Uninstall the chart. Also delete its CRDs with all inputs, which helm keeps."""
         self._helm("uninstall", RELEASE, "--wait", "--timeout=3m")
         kinds = ("distributedinputs", "inputpolicies")
         self.kubectl("delete", "crd", *(f"{kind}.distributed-input.dev" for kind in kinds))
         self.kubectl("delete", "namespace", NAMESPACE)
 
     def logs(self) -> str:
-        """Of all replicas."""
+        """Return the logs of all replicas."""
         return self.kubectl(
             "logs", "--prefix", "--tail=-1", f"-lapp.kubernetes.io/instance={RELEASE}"
         )
 
     def _helm(self, *command: str) -> str:
-        done = helm(*command, *self._where, seconds=200)
-        assert done.returncode == 0, f"helm {command[0]}: {done.stderr}{done.stdout}"
-        return done.stdout
+        result = helm(*command, *self._flags, seconds=200)
+        assert result.returncode == 0, f"helm {command[0]}: {result.stderr}{result.stdout}"
+        return result.stdout

@@ -1,4 +1,4 @@
-"""The rows of the fault tests, and how long each takes; runs in workers, from a ConfigMap."""
+"""The dataset of the fault tests. It runs in workers, from a ConfigMap."""
 
 import time
 
@@ -6,7 +6,7 @@ import numpy as np
 
 
 def dataset_fn(context, rows, seconds, slow=(0, 0)):
-    """Row numbers, this split's; `seconds` for each, and four times that in epochs of `slow`."""
+    """Return this split's row numbers. Each takes `seconds`, in `slow` epochs four times that."""
     if slow[0] <= context.epoch < slow[1]:
         seconds *= 4
 

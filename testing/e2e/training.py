@@ -1,4 +1,4 @@
-"""A Job of trainers that reads one input as long as a test wants, and the ledger of its rows."""
+"""A Job of trainers that reads one input until a test stops it, and the record of its rows."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from distributed_input.api.names import (
     WORKER,
 )
 from testing.cluster.kubectl import Kubectl
-from testing.operator.running import eventually
+from testing.operator.processes import eventually
 
 NAME = "reads"
 TRAINERS = 2
 SECONDS = 120.0
-_RESTRICTED = {
+_SECURITY_CONTEXT = {
     "allowPrivilegeEscalation": False,
     "capabilities": {"drop": ["ALL"]},
     "readOnlyRootFilesystem": False,
@@ -32,8 +32,10 @@ _HERE = Path(__file__).parent
 
 @dataclass(frozen=True)
 class Epoch:
-    """What one trainer got in one epoch; times as of `time.time()`, stalls (when, seconds, whether
-    between two epochs) of some length, and the seconds of all stalls.
+    """The record of one trainer's epoch.
+
+    stalls: (start time, seconds, whether between two epochs) of each longer wait for a batch.
+    stalled: seconds of all waits. begun, ended: as of `time.time()`.
     """
 
     epoch: int
@@ -44,16 +46,16 @@ class Epoch:
     ended: float
 
     @property
-    def stall(self) -> float:
-        """The part of the epoch that the trainer waited."""
+    def stall_ratio(self) -> float:
+        """Return the share of the epoch that the trainer waited."""
         return self.stalled / (self.ended - self.begun)
 
 
 class Training:
-    """Input, trainers and ledger in one namespace.
+    """An input, its trainers and the record of their rows in one namespace.
 
-    rows: of an epoch. row_seconds: what a worker needs for one. slow: the epochs, from the first
-    until before the second, in which it needs four times that. step: seconds of a trainer's step.
+    rows: rows per epoch. row_seconds: seconds that a worker needs per row. slow: (first epoch, end)
+    of the epochs in which a row takes four times as long. step: seconds of a trainer's step.
     """
 
     def __init__(
@@ -73,8 +75,11 @@ class Training:
         self._step = step
 
     def start(self, **workers: Any) -> None:
-        """Apply all; `workers` is added to spec.workers. Returns with everybody's first batch."""
-        files = {one: (_HERE / one).read_text() for one in ("rows.py", "read.py")}
+        """Create all objects and wait for the first batch of every trainer.
+
+        workers: additional fields of spec.workers.
+        """
+        files = {one: (_HERE / one).read_text() for one in ("rows.py", "trainer.py")}
         self.kubectl.apply(
             {
                 "apiVersion": "v1",
@@ -83,12 +88,12 @@ class Training:
                 "data": files,
             },
             self.input(**workers),
-            trainers(NAME, self._image, ["read.py", str(self._step)], TRAINERS),
+            trainers(NAME, self._image, ["trainer.py", str(self._step)], TRAINERS),
         )
         eventually(lambda: len(self.first_batches()) == TRAINERS, SECONDS)
 
     def input(self, **workers: Any) -> dict[str, Any]:
-        """The DistributedInput."""
+        """Return the DistributedInput."""
         arguments = {"rows": self._rows, "seconds": self._row_seconds, "slow": self._slow}
         requests = {"cpu": "50m", "memory": "256Mi"}
         workers = {"replicas": 2, "resources": {"requests": requests}} | workers
@@ -112,57 +117,55 @@ class Training:
             },
         }
 
-    # What it has done so far.
-
     def epochs(self) -> list[list[Epoch]]:
-        """By trainer, those that it has finished."""
+        """Return the finished epochs of each trainer."""
         return [
             [
                 Epoch(
-                    said["epoch"],
-                    tuple(said["rows"]),
-                    tuple(map(tuple, said["stalls"])),
-                    said["stalled"],
-                    said["begun"],
-                    said["ended"],
+                    record["epoch"],
+                    tuple(record["rows"]),
+                    tuple(map(tuple, record["stalls"])),
+                    record["stalled"],
+                    record["begun"],
+                    record["ended"],
                 )
-                for said in map(json.loads, self._log(pod).splitlines())
-                if "epoch" in said
+                for record in map(json.loads, self._log(pod).splitlines())
+                if "epoch" in record
             ]
             for pod in self._pods()
         ]
 
     def first_batches(self) -> list[float]:
-        """When the trainers got their first batches: those that have one."""
-        said = (self._log(pod).partition("\n")[0] for pod in self._pods())
-        return [float(json.loads(line)["first"]) for line in said if line]
+        """Return the times of the trainers' first batches. Skip trainers without one."""
+        lines = (self._log(pod).partition("\n")[0] for pod in self._pods())
+        return [float(json.loads(line)["first"]) for line in lines if line]
 
-    def goes_on(self, epochs: int = 2) -> list[list[Epoch]]:
-        """Wait until everybody has finished so many epochs more; all of them are exact."""
-        self.reads(max(map(len, self.epochs()), default=0) + epochs)
-        return self.exact()
+    def wait_for_more_epochs(self, epochs: int = 2) -> list[list[Epoch]]:
+        """Wait until every trainer has finished `epochs` more. Verify and return all epochs."""
+        self.wait_for_epochs(max(map(len, self.epochs()), default=0) + epochs)
+        return self.verify_epochs()
 
-    def reads(self, epochs: int, seconds: float = SECONDS) -> None:
-        """Wait until everybody has finished so many epochs in all."""
-        # Not too often: every look runs kubectl several times, on the cores of who trains.
+    def wait_for_epochs(self, epochs: int, seconds: float = SECONDS) -> None:
+        """Wait until every trainer has finished `epochs` in total."""
+        # Poll slowly: each poll runs kubectl several times, on the cores that also train.
         eventually(lambda: min(map(len, self.epochs())) >= epochs, seconds, every=1)
 
-    def exact(self) -> list[list[Epoch]]:
-        """All finished epochs, by trainer; fails where a row was lost or came twice."""
+    def verify_epochs(self) -> list[list[Epoch]]:
+        """Return all finished epochs by trainer. Fail if a row is missing or duplicated."""
         trainers = self.epochs()
         assert len(trainers) == TRAINERS
-        for number, parts in enumerate(zip(*trainers, strict=False)):
-            assert {one.epoch for one in parts} == {number}
-            seen = Counter(row for one in parts for row in one.rows)
-            missing = set(range(self._rows)) - set(seen)
-            twice = [row for row, times in seen.items() if times > 1]
-            assert not missing, f"epoch {number}: rows {sorted(missing)} were lost"
-            assert not twice, f"epoch {number}: rows {sorted(twice)} came more than once"
-            assert seen.total() == self._rows
+        for number, records in enumerate(zip(*trainers, strict=False)):
+            assert {one.epoch for one in records} == {number}
+            counts = Counter(row for one in records for row in one.rows)
+            missing = set(range(self._rows)) - set(counts)
+            twice = [row for row, times in counts.items() if times > 1]
+            assert not missing, f"epoch {number}: rows {sorted(missing)} are missing"
+            assert not twice, f"epoch {number}: rows {sorted(twice)} arrived more than once"
+            assert counts.total() == self._rows
         return trainers
 
     def longest_stalls(self, since: float) -> tuple[float, float]:
-        """Seconds that any trainer waited for a batch since then: within an epoch, and between."""
+        """Return the longest wait for a batch after `since`: within an epoch, and between two."""
         stalls = [
             (seconds, between)
             for trainer in self.epochs()
@@ -171,55 +174,51 @@ class Training:
             if when + seconds > since
         ]
         within, between = (
-            max((seconds for seconds, where in stalls if where == wanted), default=0.0)
-            for wanted in (False, True)
+            max((seconds for seconds, where in stalls if where == between_epochs), default=0.0)
+            for between_epochs in (False, True)
         )
         return within, between
 
-    # What a test does to it.
-
-    def pace(self, seconds: float) -> None:
-        """How long the trainers' steps take from now on."""
-        self._tell("step", seconds)
+    def set_step_seconds(self, seconds: float) -> None:
+        """Set the length of the trainers' steps."""
+        self._write_setting("step", seconds)
 
     def finish(self) -> int:
-        """End the training after the next epochs, all trainers after the same; how many it had."""
-        self._tell("last", max(map(len, self.epochs())) + 2)
+        """Stop all trainers after the same epoch. Return the number of epochs."""
+        self._write_setting("last", max(map(len, self.epochs())) + 2)
         self.kubectl.wait(f"job/{NAME}", "Complete", int(SECONDS))
-        return len(self.exact()[0])
+        return len(self.verify_epochs()[0])
 
     def remove(self) -> None:
-        """Delete all of it, and wait until it is gone."""
+        """Delete the Job and the input, and wait until they are gone."""
         self.kubectl(
             "delete", f"job/{NAME}", f"dinput/{NAME}", "--cascade=foreground", "--timeout=90s"
         )
 
-    def _tell(self, name: str, value: float) -> None:
+    def _write_setting(self, name: str, value: float) -> None:
         for pod in self._pods():
             command = f"echo {value} > /tmp/.{name} && mv /tmp/.{name} /tmp/{name}"
             self.kubectl("exec", pod, "-c", "trainer", "--", "sh", "-c", command)
 
-    # Pods.
-
     def workers(self) -> list[dict[str, Any]]:
-        """Pods of workers that are not being deleted."""
+        """Return the worker pods that are not being deleted."""
         found = self.kubectl.list("pod", f"{INPUT_LABEL}={NAME},{COMPONENT_LABEL}={WORKER}")
         return [pod for pod in found if "deletionTimestamp" not in pod["metadata"]]
 
-    def workers_ready(self, count: int, seconds: float = SECONDS) -> float:
-        """Wait until just so many are there, all ready; how long that took."""
+    def wait_for_workers(self, count: int, seconds: float = SECONDS) -> float:
+        """Wait until exactly `count` workers exist and are ready. Return the seconds."""
         began = time.monotonic()
 
-        def there() -> bool:
+        def workers_are_ready() -> bool:
             pods = self.workers()
             return len(pods) == count and all(map(ready, pods))
 
-        there.__doc__ = f"{count} ready workers"
-        eventually(there, seconds)
+        workers_are_ready.__doc__ = f"{count} ready workers"
+        eventually(workers_are_ready, seconds)
         return time.monotonic() - began
 
     def trainers(self) -> list[dict[str, Any]]:
-        """Pods of trainers, in the order of their index."""
+        """Return the trainer pods in the order of their index."""
         return [self.kubectl.get("pod", name) for name in self._pods()]
 
     def _pods(self) -> list[str]:
@@ -235,14 +234,16 @@ class Training:
 
 
 def trainers(name: str, image: str, program: list[str], count: int) -> dict[str, Any]:
-    """A Job of so many pods beside sidecars for the input of its name; the ConfigMap of its name
-    has the program, a file and its arguments.
+    """Return a Job of `count` trainer pods with injected sidecars.
+
+    name: of the Job, the input and the ConfigMap with the program. program: a file of the ConfigMap
+    and its arguments.
     """
     container = {
         "name": "trainer",
         "image": image,
         "command": ["python", "-u", f"/code/{program[0]}", *program[1:]],
-        "securityContext": _RESTRICTED,
+        "securityContext": _SECURITY_CONTEXT,
         "volumeMounts": [{"name": "code", "mountPath": "/code"}],
     }
     return {
@@ -275,21 +276,21 @@ def trainers(name: str, image: str, program: list[str], count: int) -> dict[str,
 
 
 def ready(pod: dict[str, Any]) -> bool:
-    """Whether a pod is Ready."""
+    """Return whether a pod is Ready."""
     conditions = pod["status"].get("conditions", ())
     return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
 
 
 def container_id(pod: dict[str, Any], name: str) -> str:
-    """The runtime's name of a running container, be it a native sidecar."""
+    """Return the ID of a running container or native sidecar in the container runtime."""
     status = pod["status"]
-    every = (*status.get("initContainerStatuses", ()), *status["containerStatuses"])
-    (found,) = (one["containerID"] for one in every if one["name"] == name)
+    statuses = (*status.get("initContainerStatuses", ()), *status["containerStatuses"])
+    (found,) = (one["containerID"] for one in statuses if one["name"] == name)
     return str(found).partition("://")[2]
 
 
 def restarts(pod: dict[str, Any]) -> int:
-    """Of all its containers together."""
+    """Return the number of restarts of all containers of a pod."""
     status = pod["status"]
-    every = (*status.get("initContainerStatuses", ()), *status.get("containerStatuses", ()))
-    return sum(one["restartCount"] for one in every)
+    statuses = (*status.get("initContainerStatuses", ()), *status.get("containerStatuses", ()))
+    return sum(one["restartCount"] for one in statuses)

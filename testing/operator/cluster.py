@@ -1,4 +1,4 @@
-"""The API server as tests speak with it: plain JSON."""
+"""A client of the API server for tests. It uses plain JSON."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Any
 from kubernetes import client as kubernetes
 
 from distributed_input_operator.kube.kinds import BY_NAME, INPUT, POLICY
-from testing.operator.running import eventually
+from testing.operator.processes import eventually
 
 Json = dict[str, Any]
 
 
-class Refused(Exception):
-    """The API server said no."""
+class RequestRejected(Exception):
+    """The API server rejected a request."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -23,7 +23,7 @@ class Refused(Exception):
 
 
 class Cluster:
-    """One namespace of an API server."""
+    """A client for one namespace of an API server."""
 
     def __init__(self, api: kubernetes.ApiClient, namespace: str) -> None:
         self._api = api
@@ -32,9 +32,9 @@ class Cluster:
     def call(
         self, method: str, path: str, body: Any = None, kind: str = "application/json", **query: str
     ) -> Json:
-        """One request. Raises Refused."""
+        """Send one request and return the response. Raises RequestRejected."""
         try:
-            sent = self._api.param_serialize(
+            request = self._api.param_serialize(
                 method,
                 path,
                 query_params=list(query.items()),
@@ -42,52 +42,52 @@ class Cluster:
                 body=body,
                 auth_settings=["BearerToken"],
             )
-            answer = self._api.call_api(*sent, _request_timeout=20)
-            text = answer.read()
+            response = self._api.call_api(*request, _request_timeout=20)
+            text = response.read()
         except kubernetes.ApiException as error:
-            raise Refused(error.status or 0, str(error)) from None
+            raise RequestRejected(error.status or 0, str(error)) from None
         try:
             data: Json = json.loads(text)
         except ValueError:
-            raise Refused(answer.status, text.decode()) from None
-        if answer.status >= 300:
-            raise Refused(answer.status, data["message"])
+            raise RequestRejected(response.status, text.decode()) from None
+        if response.status >= 300:
+            raise RequestRejected(response.status, data["message"])
         return data
 
     def path(self, kind: str, name: str = "", subresource: str = "") -> str:
-        """The path of an object in this namespace."""
+        """Return the path of an object in this namespace."""
         return BY_NAME[kind].path(self.namespace, name, subresource)
 
     def create(self, manifest: Mapping[str, Any], **query: str) -> Json:
-        """Create an input, or a child."""
+        """Create an object."""
         return self.call("POST", self.path(manifest["kind"]), manifest, **query)
 
     def get(self, kind: str, name: str) -> Json | None:
-        """One object, or None."""
+        """Return one object, or None if it does not exist."""
         try:
             return self.call("GET", self.path(kind, name))
-        except Refused as error:
+        except RequestRejected as error:
             if error.status == 404:
                 return None
             raise
 
     def list(self, kind: str, selector: str = "") -> list[Json]:
-        """All of a kind."""
+        """Return all objects of a kind."""
         return self.call("GET", self.path(kind), labelSelector=selector)["items"]
 
     def patch(
-        self, kind: str, name: str, change: Json, subresource: str = "", **query: str
+        self, kind: str, name: str, patch_body: Json, subresource: str = "", **query: str
     ) -> Json:
-        """A merge patch."""
+        """Send a merge patch."""
         path = self.path(kind, name, subresource)
-        return self.call("PATCH", path, change, "application/merge-patch+json", **query)
+        return self.call("PATCH", path, patch_body, "application/merge-patch+json", **query)
 
     def delete(self, kind: str, name: str) -> None:
         """Delete one object."""
         self.call("DELETE", self.path(kind, name))
 
     def children(self, name: str) -> set[tuple[str, str]]:
-        """Kind and name of all that belongs to an input, but pods."""
+        """Return kind and name of each child of an input, without pods."""
         kinds = set(BY_NAME) - {INPUT.kind, POLICY.kind, "Event", "Pod"}
         selector = f"distributed-input.dev/input={name}"
         return {
@@ -95,17 +95,17 @@ class Cluster:
         }
 
     def condition(self, name: str, kind: str) -> Json:
-        """A condition of an input; empty where there is none."""
+        """Return a condition of an input, or an empty dict if there is none."""
         found = (self.get(INPUT.kind, name) or {}).get("status", {}).get("conditions", [])
         return next((one for one in found if one["type"] == kind), {})
 
     def pods(self, name: str, component: str = "worker") -> list[Json]:
-        """The pods of one part that are not on their way out."""
+        """Return the pods of one component that are not being deleted."""
         labels = f"distributed-input.dev/input={name},app.kubernetes.io/component={component}"
         return [p for p in self.list("Pod", labels) if "deletionTimestamp" not in p["metadata"]]
 
-    def play_kubelet(self, name: str, component: str = "worker", ip: str = "10.1.2.3") -> None:
-        """All pods of a part run and are ready, as far as the API server knows."""
+    def simulate_kubelet(self, name: str, component: str = "worker", ip: str = "10.1.2.3") -> None:
+        """Set the status of all pods of a component to running and ready."""
         for pod in self.pods(name, component):
             ready = [
                 {"type": kind, "status": "True"}
@@ -114,16 +114,16 @@ class Cluster:
             status = {"phase": "Running", "conditions": ready, "podIP": ip, "podIPs": [{"ip": ip}]}
             try:
                 self.patch("Pod", pod["metadata"]["name"], {"status": status}, "status")
-            except Refused as refused:
-                if refused.status != 404:  # gone since it was listed
+            except RequestRejected as error:
+                if error.status != 404:  # deleted after the list
                     raise
 
-    def all_serve(self, name: str, workers: int) -> None:
-        """Play kubelet until the input is ready with so many workers."""
+    def wait_until_ready(self, name: str, workers: int) -> None:
+        """Simulate the kubelet until the input is ready with this number of workers."""
 
         def ready() -> bool:
             for component in ("dispatcher", "worker"):
-                self.play_kubelet(name, component)
+                self.simulate_kubelet(name, component)
             status = (self.get(INPUT.kind, name) or {}).get("status", {})
             return (
                 self.condition(name, "Ready").get("status") == "True"

@@ -1,8 +1,8 @@
-"""An adapter as HorizontalPodAutoscalers know them: the external metrics API, of any numbers.
+"""An adapter that serves the external metrics API to HorizontalPodAutoscalers.
 
-    with adapter(plane, cluster, value): ...
+    with run_adapter(plane, cluster, value, folder): ...
 
-The API server finds it as it finds any other: by an APIService, a Service and its endpoints.
+The API server finds it by an APIService, a Service and its endpoints, like any adapter.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from testing.cluster.control_plane import ControlPlane
 from testing.operator.cluster import Cluster
-from testing.operator.running import eventually
+from testing.operator.processes import eventually
 
 _GROUP, _VERSION = "external.metrics.k8s.io", "v1beta1"
 _ROOT = f"/apis/{_GROUP}/{_VERSION}"
@@ -29,16 +29,18 @@ _API_SERVICES = "/apis/apiregistration.k8s.io/v1/apiservices"
 _NAME = "external-metrics"
 
 Value = Callable[[str, str, str], float | None]
-"""(namespace, metric, labels as NAME=VALUE,...) → its value; None: there is none."""
+"""(namespace, metric, labels as NAME=VALUE,...) → the value, or None if there is none."""
 
 
 @contextmanager
-def adapter(plane: ControlPlane, cluster: Cluster, value: Value, folder: Path) -> Iterator[None]:
-    """Serve a metric to the API server; `folder` is for the adapter's certificate."""
-    assert plane.authority, "a control plane of this process"
+def run_adapter(
+    plane: ControlPlane, cluster: Cluster, value: Value, folder: Path
+) -> Iterator[None]:
+    """Serve a metric to the API server. folder: for the adapter's certificate."""
+    assert plane.authority, "another process created the control plane"
     pair = plane.authority.issue(f"{_NAME}.{cluster.namespace}.svc")
     (folder / "tls.pem").write_bytes(pair.certificate + pair.key)
-    # Not on loopback: the API server knows no endpoints there.
+    # Not on loopback: the API server accepts no loopback endpoints.
     server = ThreadingHTTPServer(("0.0.0.0", 0), _handler(value))
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(folder / "tls.pem")
@@ -46,8 +48,8 @@ def adapter(plane: ControlPlane, cluster: Cluster, value: Value, folder: Path) -
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     try:
-        _serve_at(cluster, server.server_port)
-        with _registered(cluster, plane.authority.certificate):
+        _create_service(cluster, server.server_port)
+        with _registered_api_service(cluster, plane.authority.certificate):
             yield
     finally:
         server.shutdown()
@@ -55,8 +57,8 @@ def adapter(plane: ControlPlane, cluster: Cluster, value: Value, folder: Path) -
         thread.join(20)
 
 
-def _serve_at(cluster: Cluster, port: int) -> None:
-    """A Service of the cluster's namespace whose endpoint is a port of this machine."""
+def _create_service(cluster: Cluster, port: int) -> None:
+    """Create a Service whose endpoint is a port of this machine."""
     namespace = f"/namespaces/{cluster.namespace}"
     cluster.call(
         "POST",
@@ -76,7 +78,7 @@ def _serve_at(cluster: Cluster, port: int) -> None:
 
 
 @contextmanager
-def _registered(cluster: Cluster, authority: bytes) -> Iterator[None]:
+def _registered_api_service(cluster: Cluster, authority: bytes) -> Iterator[None]:
     name = f"{_VERSION}.{_GROUP}"
     spec = {
         "group": _GROUP,
@@ -97,23 +99,23 @@ def _registered(cluster: Cluster, authority: bytes) -> Iterator[None]:
         eventually(available)
         yield
     finally:
-        # As long as it is named and does not answer, no namespace can be deleted.
+        # An APIService that does not respond blocks the deletion of namespaces.
         cluster.call("DELETE", f"{_API_SERVICES}/{name}")
 
 
 def _own_address() -> str:
-    """One of this machine that is not loopback; nothing is sent."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
-        asked.connect(("192.0.2.1", 9))
-        return str(asked.getsockname()[0])
+    """Return an address of this machine that is not loopback. Sends no packet."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        sock.connect(("192.0.2.1", 9))
+        return str(sock.getsockname()[0])
 
 
 def _handler(value: Value) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            asked = urlsplit(self.path)
-            labels = parse_qs(asked.query).get("labelSelector", [""])[0]
-            found = _answer(asked.path, labels, value)
+            url = urlsplit(self.path)
+            labels = parse_qs(url.query).get("labelSelector", [""])[0]
+            found = _response_to(url.path, labels, value)
             body = json.dumps(found or {}).encode()
             self.send_response(404 if found is None else 200)
             self.send_header("Content-Type", "application/json")
@@ -127,7 +129,7 @@ def _handler(value: Value) -> type[BaseHTTPRequestHandler]:
     return Handler
 
 
-def _answer(path: str, labels: str, value: Value) -> dict[str, Any] | None:
+def _response_to(path: str, labels: str, value: Value) -> dict[str, Any] | None:
     if path == _ROOT:
         version = f"{_GROUP}/{_VERSION}"
         return {"kind": "APIResourceList", "groupVersion": version, "resources": []}

@@ -1,4 +1,4 @@
-"""An API server that fails on demand: a proxy before the real one."""
+"""A proxy in front of the real API server that fails on demand."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ import aiohttp
 import yaml
 from aiohttp import web
 
-_HOP = frozenset({"transfer-encoding", "content-length", "connection", "content-encoding"})
+_HOP_BY_HOP = frozenset({"transfer-encoding", "content-length", "connection", "content-encoding"})
 _FAULTS = {409: "Conflict", 410: "Expired", 429: "TooManyRequests", 500: "InternalError"}
 _UNCOUNTED = ("/leases", "/selfsubjectaccessreviews")
 
 
 @dataclass
 class _Hold:
-    """Requests that wait until a test has done something."""
+    """Requests that wait until a function of the test has returned."""
 
     matches: Callable[[str], bool]
     meanwhile: Callable[[], None]
@@ -31,29 +31,29 @@ class _Hold:
 
 
 class Proxy:
-    """Serves plain HTTP on port 0 and passes all on to the server of an administrator's kubeconfig.
+    """Serves plain HTTP and forwards requests to the API server of an administrator's kubeconfig.
 
     Attributes:
-        rate: of requests that fail, 0 to 1: an error status, or no answer, before or after the real
-            server did what was asked; watches break off.
-        writes: requests so far that changed something and went through, by path.
-        written: called after each of them, in the proxy's thread.
-        watches: paths of the watches that were asked for so far.
+        failure_rate: share of requests that fail, 0 to 1. They get an error status, or the
+            connection closes before or after the real server handles them. Watches are cut off.
+        writes: method and path of each successful write.
+        on_write: called after each write, in the proxy's thread.
+        watches: paths of all watch requests.
     """
 
     def __init__(self, kubeconfig: Path, folder: Path, seed: int = 0) -> None:
         self._config = yaml.safe_load(kubeconfig.read_text())
         self._folder = folder
         self._random = random.Random(seed)
-        self.rate = 0.0
+        self.failure_rate = 0.0
         self.writes: list[str] = []
-        self.written: Callable[[], None] = lambda: None
+        self.on_write: Callable[[], None] = lambda: None
         self.watches: list[str] = []
         self._holds: list[_Hold] = []
         self._open: list[web.Request] = []
         self._expired: set[str] = set()
         self.frozen = threading.Event()
-        """Set: nothing is told by any watch any more."""
+        """While set, watches deliver no events."""
         self._started = threading.Event()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._serve, daemon=True)
@@ -62,9 +62,9 @@ class Proxy:
         self.kubeconfig = folder / "proxy.kubeconfig"
         cluster = {"name": "c", "cluster": {"server": f"http://127.0.0.1:{self.port}"}}
         context = {"name": "c", "context": {"cluster": "c", "user": "u"}}
-        made = {"clusters": [cluster], "contexts": [context], "current-context": "c"}
-        made |= {"apiVersion": "v1", "kind": "Config", "users": [{"name": "u", "user": {}}]}
-        self.kubeconfig.write_text(yaml.safe_dump(made))
+        config = {"clusters": [cluster], "contexts": [context], "current-context": "c"}
+        config |= {"apiVersion": "v1", "kind": "Config", "users": [{"name": "u", "user": {}}]}
+        self.kubeconfig.write_text(yaml.safe_dump(config))
 
     def close(self) -> None:
         """Stop serving."""
@@ -78,26 +78,24 @@ class Proxy:
         *,
         answered: bool = False,
     ) -> None:
-        """Let each GET request whose path and query match wait until `meanwhile` has returned; it
-        is called once, at the first such request.
+        """Hold each GET request whose path and query match until `meanwhile` has returned.
 
-        answered: the requests are passed on at once, and the answers wait.
+        meanwhile: called once, at the first such request.
+        answered: whether to forward the requests at once and hold the responses instead.
         """
         self._holds.append(_Hold(matches, meanwhile, answered))
 
     def expire(self, plural: str = "") -> None:
-        """Break the watches of a kind off, or all, and answer the next ones that their versions are
-        gone.
-        """
+        """Cut off the watches of one kind, or all. The next watches get 410 Expired."""
 
-        def cut() -> None:
-            for one in self._open:
-                if one.path.endswith(plural):
-                    self._expired.add(one.path)
-                    assert one.transport is not None
-                    one.transport.close()
+        def cut_watches() -> None:
+            for entry in self._open:
+                if entry.path.endswith(plural):
+                    self._expired.add(entry.path)
+                    assert entry.transport is not None
+                    entry.transport.close()
 
-        self._loop.call_soon_threadsafe(cut)
+        self._loop.call_soon_threadsafe(cut_watches)
 
     def _serve(self) -> None:
         asyncio.set_event_loop(self._loop)
@@ -109,13 +107,13 @@ class Proxy:
 
     async def _end(self) -> None:
         await self._runner.cleanup()
-        own = asyncio.current_task()
-        passing = [task for task in asyncio.all_tasks() if task is not own]
-        for task in passing:
+        current = asyncio.current_task()
+        pending = [task for task in asyncio.all_tasks() if task is not current]
+        for task in pending:
             task.cancel()
-        await asyncio.gather(*passing, return_exceptions=True)
+        await asyncio.gather(*pending, return_exceptions=True)
         await self._session.close()
-        await asyncio.sleep(0.25)  # the connections' own ends, which aiohttp leaves to the loop
+        await asyncio.sleep(0.25)  # aiohttp closes connections asynchronously
 
     async def _start(self) -> None:
         self._session = aiohttp.ClientSession(
@@ -143,81 +141,85 @@ class Proxy:
         return context
 
     async def _handle(self, request: web.Request) -> web.StreamResponse:
-        fails = self._random.random() < self.rate
+        fails = self._random.random() < self.failure_rate
         watches = "watch" in request.query
         if watches:
             self.watches.append(request.path)
             if request.path in self._expired:
                 self._expired.remove(request.path)
                 return web.json_response({"type": "ERROR", "object": _failure(410)})
-        await self._held(request, answered=False)
+        await self._wait_for_holds(request, answered=False)
         kind = self._random.choice([*_FAULTS, "before", "after"]) if fails and not watches else None
         if isinstance(kind, int):
             return _status(kind)
         if kind == "before":
-            return _broken(request)
-        headers = {k: v for k, v in request.headers.items() if k.lower() not in _HOP | {"host"}}
+            return _abort(request)
+        headers = {
+            k: v for k, v in request.headers.items() if k.lower() not in _HOP_BY_HOP | {"host"}
+        }
         async with self._session.request(
             request.method,
             self._url + request.path_qs,
             headers=headers,
             data=await request.read() or None,
-        ) as answer:
-            self._count(request, answer.status)
-            await self._held(request, answered=True)
+        ) as upstream:
+            self._count(request, upstream.status)
+            await self._wait_for_holds(request, answered=True)
             if kind == "after":
-                return _broken(request)
-            return await self._pass_on(request, answer, watches, fails)
+                return _abort(request)
+            return await self._pass_on(request, upstream, watches, fails)
 
-    async def _held(self, request: web.Request, *, answered: bool) -> None:
-        for one in self._holds:
+    async def _wait_for_holds(self, request: web.Request, *, answered: bool) -> None:
+        for entry in self._holds:
             if (
                 request.method == "GET"
-                and one.answered == answered
-                and one.matches(request.path_qs)
+                and entry.answered == answered
+                and entry.matches(request.path_qs)
             ):
-                one.task = one.task or asyncio.create_task(asyncio.to_thread(one.meanwhile))
-                await asyncio.shield(one.task)
+                entry.task = entry.task or asyncio.create_task(asyncio.to_thread(entry.meanwhile))
+                await asyncio.shield(entry.task)
 
     def _count(self, request: web.Request, status: int) -> None:
         changed = request.method != "GET" and status < 300
         if changed and not any(part in request.path for part in _UNCOUNTED):
             self.writes.append(f"{request.method} {request.path}")
-            self.written()
+            self.on_write()
 
     async def _pass_on(
-        self, request: web.Request, answer: aiohttp.ClientResponse, watches: bool, fails: bool
+        self, request: web.Request, upstream: aiohttp.ClientResponse, watches: bool, fails: bool
     ) -> web.StreamResponse:
-        kept = {k: v for k, v in answer.headers.items() if k.lower() not in _HOP}
-        if "Content-Encoding" in answer.headers:
-            kept["Content-Encoding"] = answer.headers["Content-Encoding"]
-        response = web.StreamResponse(status=answer.status, headers=kept)
+        response_headers = {
+            k: v for k, v in upstream.headers.items() if k.lower() not in _HOP_BY_HOP
+        }
+        if "Content-Encoding" in upstream.headers:
+            response_headers["Content-Encoding"] = upstream.headers["Content-Encoding"]
+        response = web.StreamResponse(status=upstream.status, headers=response_headers)
         if watches:
             self._open.append(request)
         try:
-            await self._stream(request, answer, response, watches, fails)
+            await self._stream(request, upstream, response, watches, fails)
         except ConnectionError:
-            pass  # the operator has gone
+            pass  # the operator has disconnected
         finally:
-            self._open = [one for one in self._open if one is not request]
+            self._open = [entry for entry in self._open if entry is not request]
         return response
 
     async def _stream(
         self,
         request: web.Request,
-        answer: aiohttp.ClientResponse,
+        upstream: aiohttp.ClientResponse,
         response: web.StreamResponse,
         watches: bool,
         fails: bool,
     ) -> None:
         await response.prepare(request)
-        seen = 0
-        async for data in answer.content.iter_any():
-            seen += 1
-            if watches and (self.frozen.is_set() or (fails and seen > 3)):
+        chunks = 0
+        async for data in upstream.content.iter_any():
+            chunks += 1
+            if watches and (self.frozen.is_set() or (fails and chunks > 3)):
                 if fails:
                     break
-                continue  # the stream is open, and says nothing
+                continue  # keep the stream open without events
             await response.write(data)
         await response.write_eof()
 
@@ -228,10 +230,10 @@ def _status(code: int) -> web.Response:
 
 def _failure(code: int) -> dict[str, object]:
     body = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code}
-    return {**body, "reason": _FAULTS[code], "message": "a fault that a test asked for"}
+    return {**body, "reason": _FAULTS[code], "message": "a fault that a test injected"}
 
 
-def _broken(request: web.Request) -> web.Response:
+def _abort(request: web.Request) -> web.Response:
     assert request.transport is not None
     request.transport.close()
     return web.Response(status=500)

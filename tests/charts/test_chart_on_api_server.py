@@ -1,4 +1,4 @@
-"""What the chart renders, judged by a real API server: schemas, CEL, pod security, RBAC."""
+"""The chart's objects on a real API server: schemas, CEL rules, pod security and RBAC."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 import yaml
 from kubernetes import client as kubernetes
 
-from testing.charts.rendering import CHART, NAME, RELEASE, helm, rendered
+from testing.charts.rendering import CHART, NAME, RELEASE, helm, render
 from testing.cluster.binaries import binary
 
 _SECONDS = 60.0
@@ -18,7 +18,7 @@ _SECONDS = 60.0
 
 @pytest.fixture(scope="module")
 def definition(control_plane) -> None:
-    """The resource that `helm test` makes one of."""
+    """Install the definitions: `helm test` creates an input."""
     _kubectl(control_plane, "apply", "--server-side", "--force-conflicts", "-f", _CRD)
 
 
@@ -26,15 +26,15 @@ _CRD = CHART.parents[1] / "crds"
 
 
 def _kubectl(control_plane, *command: str | Path, text: str = "") -> str:
-    done = subprocess.run(
+    result = subprocess.run(
         [binary("kubectl"), f"--kubeconfig={control_plane.kubeconfig}", *command],
         input=text,
         capture_output=True,
         text=True,
         timeout=_SECONDS,
     )
-    assert done.returncode == 0, done.stderr
-    return done.stdout + done.stderr
+    assert result.returncode == 0, result.stderr
+    return result.stdout + result.stderr
 
 
 @pytest.mark.parametrize(
@@ -51,34 +51,36 @@ def _kubectl(control_plane, *command: str | Path, text: str = "") -> str:
             "nodeSelector.some=node",
         ),
     ],
-    ids=["default", "namespaced", "without-webhook", "much"],
+    ids=["default", "namespaced", "without-webhook", "many-values"],
 )
-def test_the_api_server_takes_everything(control_plane, definition, namespace, values):
-    """Strictly: an unknown field is an error. And under the restricted pod security standard."""
+def test_the_api_server_accepts_every_object(control_plane, definition, namespace, values):
+    """Unknown fields are errors, and the restricted pod security standard applies."""
     _kubectl(
         control_plane,
         *("label", "namespace", namespace, "pod-security.kubernetes.io/enforce=restricted"),
         "pod-security.kubernetes.io/warn=restricted",
     )
-    said = _kubectl(
+    output = _kubectl(
         control_plane,
         *("create", "--dry-run=server", "--validate=strict", "-f", "-"),
-        text=_without_definition(rendered(namespace, *values)),
+        text=_without_definition(render(namespace, *values)),
     )
-    assert "Warning" not in said
+    assert "Warning" not in output
 
 
 def _without_definition(text: str) -> str:
-    """The definition is there: creating it again would be refused."""
+    """Remove the definitions: they exist, and creating them again would fail."""
     found = [one for one in yaml.safe_load_all(text) if one]
     return yaml.safe_dump_all([one for one in found if one["kind"] != "CustomResourceDefinition"])
 
 
-def test_what_it_installs_can_do_what_it_must(control_plane, api, namespace, tmp_path):
-    """Installed by helm itself; then asked as the operator's own ServiceAccount."""
+def test_the_operators_service_account_has_the_expected_permissions(
+    control_plane, api, namespace, tmp_path
+):
+    """Helm installs the chart. `kubectl auth can-i` checks the operator's ServiceAccount."""
     _install(control_plane, namespace)
     account = f"system:serviceaccount:{namespace}:{NAME}"
-    asked = {
+    expected = {
         ("list", "distributedinputs.distributed-input.dev", "--all-namespaces"): "yes",
         ("patch", "distributedinputs.distributed-input.dev", "--subresource=status"): "yes",
         ("update", "leases.coordination.k8s.io", f"--namespace={namespace}"): "yes",
@@ -91,14 +93,14 @@ def test_what_it_installs_can_do_what_it_must(control_plane, api, namespace, tmp
         ("patch", "mutatingwebhookconfigurations/another", "--namespace="): "no",
     }
     try:
-        answers = {question: _can(control_plane, account, *question) for question in asked}
-        assert answers == asked
+        answers = {question: _can(control_plane, account, *question) for question in expected}
+        assert answers == expected
     finally:
         _uninstall(control_plane, namespace)
 
 
-def test_an_upgrade_leaves_the_ca_bundle_alone(control_plane, api, namespace):
-    """It is the operator's: without it, no trainer pod could be made until it is written again."""
+def test_an_upgrade_keeps_the_ca_bundle(control_plane, api, namespace):
+    """The operator sets the bundle. Without it, trainer pods cannot be created."""
     _install(control_plane, namespace)
     try:
         hooks: Any = kubernetes.AdmissionregistrationV1Api(api)
@@ -113,48 +115,48 @@ def test_an_upgrade_leaves_the_ca_bundle_alone(control_plane, api, namespace):
         _uninstall(control_plane, namespace)
 
 
-def test_inputs_outlive_the_release(control_plane, definition, api, namespace):
+def test_uninstalling_the_chart_keeps_the_inputs(control_plane, definition, api, namespace):
     _install(control_plane, namespace, "crds.enabled=false")
     _uninstall(control_plane, namespace)
     extensions: Any = kubernetes.ApiextensionsV1Api(api)
     assert extensions.read_custom_resource_definition("distributedinputs.distributed-input.dev")
 
 
-def test_what_is_uninstalled_is_gone(control_plane, api, namespace):
+def test_uninstalling_the_chart_deletes_its_cluster_roles(control_plane, api, namespace):
     _install(control_plane, namespace)
     _uninstall(control_plane, namespace)
     roles: Any = kubernetes.RbacAuthorizationV1Api(api)
-    left = [one.metadata.name for one in roles.list_cluster_role().items]
-    assert not [name for name in left if name.startswith(namespace)]
+    remaining = [one.metadata.name for one in roles.list_cluster_role().items]
+    assert not [name for name in remaining if name.startswith(namespace)]
 
 
 def _install(control_plane, namespace: str, *values: str) -> None:
     sets = [word for value in ("crds.enabled=false", *values) for word in ("--set", value)]
-    done = helm(
+    result = helm(
         *("upgrade", "--install", RELEASE, CHART, "--namespace", namespace),
         *("--kubeconfig", control_plane.kubeconfig, *sets),
     )
-    assert done.returncode == 0, done.stderr
-    assert f"helm test {RELEASE} --namespace {namespace}" in done.stdout
+    assert result.returncode == 0, result.stderr
+    assert f"helm test {RELEASE} --namespace {namespace}" in result.stdout
 
 
 def _uninstall(control_plane, namespace: str) -> None:
-    done = helm(
+    result = helm(
         *("uninstall", RELEASE, "--namespace", namespace),
         *("--kubeconfig", control_plane.kubeconfig),
     )
-    assert done.returncode == 0, done.stderr
+    assert result.returncode == 0, result.stderr
 
 
-def _can(control_plane, account: str, verb: str, what: str, where: str) -> str:
-    done = subprocess.run(
+def _can(control_plane, account: str, verb: str, resource: str, namespace_flag: str) -> str:
+    result = subprocess.run(
         [
             *(binary("kubectl"), f"--kubeconfig={control_plane.kubeconfig}"),
-            *("auth", "can-i", verb, what, f"--as={account}"),
-            *([] if where == "--namespace=" else [where]),
+            *("auth", "can-i", verb, resource, f"--as={account}"),
+            *([] if namespace_flag == "--namespace=" else [namespace_flag]),
         ],
         capture_output=True,
         text=True,
         timeout=_SECONDS,
     )
-    return done.stdout.strip()
+    return result.stdout.strip()

@@ -1,4 +1,4 @@
-"""Alerts and dashboard: they ask for metrics that the operator has, and the chart brings them."""
+"""The chart's alerts and dashboard, which use metrics that the operator exports."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import yaml
 from prometheus_client import REGISTRY
 
 from distributed_input_operator.controller import input_metrics
-from testing.charts.rendering import CHART, manifests, one
+from testing.charts.rendering import CHART, find_one, manifests
 
 RULES = CHART / "files" / "rules.yaml"
 DASHBOARD = json.loads((CHART / "files" / "dashboard.json").read_text())
@@ -17,7 +17,7 @@ QUERIES = [target["expr"] for panel in DASHBOARD["panels"] for target in panel["
 ON = ("prometheusRule.enabled=true", "grafanaDashboard.enabled=true")
 
 
-def test_rules_and_dashboard_ask_for_metrics_that_there_are():
+def test_rules_and_dashboard_use_only_existing_metrics():
     known = {
         name
         for family in REGISTRY.collect()
@@ -29,7 +29,7 @@ def test_rules_and_dashboard_ask_for_metrics_that_there_are():
             assert name in known, name
 
 
-def test_every_alert_says_what_and_how_bad():
+def test_every_alert_has_a_summary_a_severity_and_a_duration():
     for group in yaml.safe_load(RULES.read_text())["groups"]:
         for alert in group["rules"]:
             assert alert["labels"]["severity"] in {"info", "warning", "critical"}
@@ -37,11 +37,11 @@ def test_every_alert_says_what_and_how_bad():
             assert alert["for"]
 
 
-def test_the_chart_brings_both_where_they_are_asked_for():
+def test_the_chart_contains_rules_and_dashboard_if_they_are_enabled():
     found = manifests("here", *ON)
-    rules = one(found, "PrometheusRule")["spec"]
+    rules = find_one(found, "PrometheusRule")["spec"]
     assert rules == yaml.safe_load(RULES.read_text())
-    config = one(found, "ConfigMap", "-dashboard")
+    config = find_one(found, "ConfigMap", "-dashboard")
     assert json.loads(config["data"]["distributed-input.json"]) == DASHBOARD
     assert config["metadata"]["labels"]["grafana_dashboard"] == "1"
     assert "PrometheusRule" not in {each["kind"] for each in manifests("here")}

@@ -1,4 +1,4 @@
-"""The control plane that other tests stand on does what it says."""
+"""The control plane of the tests works like a real one."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from testing.cluster.control_plane import ControlPlane
 _SECONDS = 30
 
 
-def test_it_is_the_version_that_was_asked_for(api):
+def test_the_api_server_reports_the_version_in_go_mod(api):
     assert kubernetes.VersionApi(api).get_code().git_version == version("kubernetes")
 
 
-def test_a_deployment_gets_a_pod_that_nothing_can_schedule(api, namespace):
-    """All four processes had a part in this."""
+def test_a_deployment_creates_a_pod_that_is_unschedulable(api, namespace):
+    """This needs all four processes."""
     labels = {"app": "any"}
     container = {"name": "any", "image": "any"}
     apps: Any = kubernetes.AppsV1Api(api)
@@ -48,34 +48,34 @@ def test_a_deployment_gets_a_pod_that_nothing_can_schedule(api, namespace):
             if condition.reason == "Unschedulable":
                 assert "no nodes available" in condition.message
                 return
-    pytest.fail(f"no pod was tried within {_SECONDS} s")
+    pytest.fail(f"the scheduler tried no pod within {_SECONDS} s")
 
 
-def test_a_service_account_has_its_own_rights_only(api, control_plane, namespace):
+def test_a_service_account_has_only_its_own_permissions(api, control_plane, namespace):
     core: Any = kubernetes.CoreV1Api(api)
     core.create_namespaced_service_account(namespace, {"metadata": {"name": "someone"}})
     path = control_plane.service_account_kubeconfig(namespace, "someone")
     assert path.stat().st_mode & 0o077 == 0
-    with config.new_client_from_config(str(path)) as own:
-        reviews: Any = kubernetes.AuthenticationV1Api(own)
-        who = reviews.create_self_subject_review({}).status.user_info
-        assert who.username == f"system:serviceaccount:{namespace}:someone"
+    with config.new_client_from_config(str(path)) as account_client:
+        reviews: Any = kubernetes.AuthenticationV1Api(account_client)
+        user = reviews.create_self_subject_review({}).status.user_info
+        assert user.username == f"system:serviceaccount:{namespace}:someone"
         with pytest.raises(kubernetes.ApiException, match="cannot list resource"):
-            kubernetes.CoreV1Api(own).list_namespaced_pod(namespace)
+            kubernetes.CoreV1Api(account_client).list_namespaced_pod(namespace)
 
 
-def test_kubectl_reads_the_kubeconfig(control_plane):
-    said = subprocess.run(
+def test_kubectl_accepts_the_kubeconfig(control_plane):
+    result = subprocess.run(
         [binary("kubectl"), f"--kubeconfig={control_plane.kubeconfig}", "get", "ns", "-oyaml"],
         capture_output=True,
         check=True,
         timeout=_SECONDS,
     )
-    names = [one["metadata"]["name"] for one in yaml.safe_load(said.stdout)["items"]]
+    names = [one["metadata"]["name"] for one in yaml.safe_load(result.stdout)["items"]]
     assert "kube-system" in names
 
 
-def test_what_is_stored_outlives_the_api_server(api, control_plane, namespace):
+def test_objects_survive_a_restart_of_the_api_server(api, control_plane, namespace):
     core: Any = kubernetes.CoreV1Api(api)
     core.create_namespaced_config_map(namespace, {"metadata": {"name": "kept"}})
     control_plane.api_server.stop(signal.SIGKILL)
@@ -85,8 +85,8 @@ def test_what_is_stored_outlives_the_api_server(api, control_plane, namespace):
     assert core.read_namespaced_config_map("kept", namespace).metadata.name == "kept"
 
 
-def test_nothing_outlives_a_killed_test_run(tmp_path):
-    """A run that is killed cannot clean up; the kernel does it."""
+def test_no_process_survives_a_killed_test_run(tmp_path):
+    """A killed run cannot clean up, so the kernel must kill its processes."""
     script = (
         "import pathlib, os, signal\n"
         "from testing.cluster.control_plane import ControlPlane\n"
@@ -96,11 +96,11 @@ def test_nothing_outlives_a_killed_test_run(tmp_path):
     )
     root = Path(__file__).parents[2]
     env = {**os.environ, "PYTHONPATH": str(root)}
-    ended = subprocess.run([sys.executable, "-c", script], env=env, timeout=_SECONDS)
-    assert ended.returncode == -signal.SIGKILL
-    left = ControlPlane(tmp_path).etcd
+    process = subprocess.run([sys.executable, "-c", script], env=env, timeout=_SECONDS)
+    assert process.returncode == -signal.SIGKILL
+    etcd = ControlPlane(tmp_path).etcd
     try:
         assert (tmp_path / "etcd.pid").exists()
-        assert not left.alive()
+        assert not etcd.alive()
     finally:
-        left.stop()
+        etcd.stop()

@@ -1,4 +1,4 @@
-"""The images are what the Dockerfile promises: read from their archives, and run as pods."""
+"""The contents of the image archives: user, labels, packages and sizes."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from typing import Any
 import pytest
 
 from testing.cluster import images, packages
-from testing.cluster.fixtures import lacking
+from testing.cluster.fixtures import skip_or_fail
 
 MIB = 1 << 20
-# Uncompressed, over the base: what may grow unseen otherwise.
-MOST = {"operator": 320 * MIB, "sidecar": 120 * MIB, "worker": 1700 * MIB}
+# Maximum uncompressed size without the base image.
+MAX_SIZES = {"operator": 320 * MIB, "sidecar": 120 * MIB, "worker": 1700 * MIB}
 
 
 @pytest.fixture(scope="module", params=images.TARGETS)
 def archive(request: pytest.FixtureRequest) -> tuple[str, tarfile.TarFile]:
     try:
-        made = images.image(request.param)
-    except packages.Missing as missing:
-        lacking(f"no images: {missing}")
-    with tarfile.open(made.archive) as opened:
+        created = images.image(request.param)
+    except packages.MissingRequirement as missing:
+        skip_or_fail(f"no images: {missing}")
+    with tarfile.open(created.archive) as opened:
         yield request.param, opened
 
 
@@ -37,14 +37,14 @@ def _json(opened: tarfile.TarFile, name: str) -> Any:
     return json.load(file)
 
 
-def test_it_runs_as_a_number_that_is_not_root(archive):
+def test_the_user_is_numeric_and_not_root(archive):
     _, opened = archive
     user, _, group = _config(opened)["config"]["User"].partition(":")
     assert int(user) > 0
     assert int(group) > 0
 
 
-def test_its_labels_say_what_it_is(archive):
+def test_the_labels_describe_the_image(archive):
     target, opened = archive
     labels = _config(opened)["config"]["Labels"]
     assert labels["org.opencontainers.image.title"] == f"distributed-input-{target}"
@@ -60,14 +60,14 @@ def test_only_the_worker_has_tensorflow(archive):
     assert tensorflow == (target == "worker")
 
 
-def test_nothing_of_the_build_is_left(archive):
-    """No compiler of dependencies, no sources, no cache."""
+def test_the_image_contains_no_build_files(archive):
+    """The image has no build tool, sources or cache."""
     _, opened = archive
     ours = [path for path in _paths(opened) if path.startswith(("opt/uv", "src/", "root/.cache"))]
     assert not ours
 
 
-def test_our_own_code_is_a_small_layer_of_its_own(archive):
+def test_the_projects_code_is_a_separate_small_layer(archive):
     _, opened = archive
     sizes = [opened.getmember(name).size for name in _layers(opened)]
     with tarfile.open(fileobj=opened.extractfile(_layers(opened)[-1])) as last:
@@ -76,10 +76,10 @@ def test_our_own_code_is_a_small_layer_of_its_own(archive):
     assert sizes[-1] < 8 * MIB
 
 
-def test_it_stays_within_its_size(archive):
+def test_the_image_does_not_exceed_its_maximum_size(archive):
     target, opened = archive
     over_base = sum(opened.getmember(name).size for name in _layers(opened)[1:])
-    assert over_base < MOST[target]
+    assert over_base < MAX_SIZES[target]
 
 
 def _layers(opened: tarfile.TarFile) -> list[str]:

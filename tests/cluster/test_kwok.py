@@ -1,4 +1,4 @@
-"""Pretended nodes take pods, by their labels and accelerators."""
+"""Fake nodes run pods according to labels and accelerators."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _SECONDS = 60
 
 @pytest.fixture(scope="module")
 def nodes(control_plane):
-    with FakeNodes(control_plane) as made:
-        yield made
+    with FakeNodes(control_plane) as created:
+        yield created
 
 
-def test_a_pod_runs_where_its_accelerator_is(api, nodes, namespace):
+def test_a_pod_runs_on_the_node_with_its_accelerator(api, nodes, namespace):
     nodes.add(f"{namespace}-plain")
     taint = {"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}
     nodes.add(f"{namespace}-gpu", {"some": "gpu"}, {"nvidia.com/gpu": "8"}, [taint])
@@ -33,7 +33,7 @@ def test_a_pod_runs_where_its_accelerator_is(api, nodes, namespace):
     core.create_namespaced_pod(
         namespace,
         {
-            "metadata": {"name": "asking"},
+            "metadata": {"name": "accelerated"},
             "spec": {"containers": [container], "tolerations": tolerations},
         },
     )

@@ -1,4 +1,4 @@
-"""The cluster's node runs pods as a real one does."""
+"""The cluster's node runs pods like a real node."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from testing.cluster.kubectl import Kubectl
-from testing.cluster.whole import Cluster
+from testing.cluster.lifecycle import NodeCluster
 
 _RESTRICTED = {
     "allowPrivilegeEscalation": False,
@@ -17,7 +17,7 @@ _RESTRICTED = {
     "runAsNonRoot": True,
     "seccompProfile": {"type": "RuntimeDefault"},
 }
-# A server of one page; ends when it is told to.
+# A server of one page that exits on SIGTERM.
 _SERVE = """
 import http.server, signal, sys
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
@@ -31,17 +31,17 @@ with urllib.request.urlopen("http://served:8080/", timeout=60) as answer:
 
 
 @pytest.fixture(scope="module")
-def kubectl(whole_cluster: Cluster) -> Iterator[Kubectl]:
-    """In a namespace of this file's, under the restricted pod security standard."""
-    made = Kubectl(whole_cluster.kubeconfig, "test-node")
-    made("create", "namespace", made.namespace)
+def kubectl(node_cluster: NodeCluster) -> Iterator[Kubectl]:
+    """Provide kubectl in a namespace of this file with the restricted pod security standard."""
+    created = Kubectl(node_cluster.kubeconfig, "test-node")
+    created("create", "namespace", created.namespace)
     enforce = "pod-security.kubernetes.io/enforce=restricted"
-    made("label", "namespace", made.namespace, enforce)
-    yield made
-    made("delete", "namespace", made.namespace)
+    created("label", "namespace", created.namespace, enforce)
+    yield created
+    created("delete", "namespace", created.namespace)
 
 
-def _container(cluster: Cluster, name: str, *command: str) -> dict[str, Any]:
+def _container(cluster: NodeCluster, name: str, *command: str) -> dict[str, Any]:
     return {
         "name": name,
         "image": cluster.images["sidecar"],
@@ -63,22 +63,22 @@ def _job(name: str, spec: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_a_job_completes_beside_a_native_sidecar_and_reaches_a_service_by_name(
-    whole_cluster, kubectl
+    node_cluster, kubectl
 ):
-    """Scheduling, images, DNS, Services, native sidecars, logs."""
-    server = _container(whole_cluster, "server", "python", "-c", _SERVE)
+    """This covers scheduling, images, DNS, Services, native sidecars and logs."""
+    server = _container(node_cluster, "server", "python", "-c", _SERVE)
     labels = {"app": "served"}
     pod = {"metadata": {"name": "served", "labels": labels}, "spec": {"containers": [server]}}
     service = {
         "metadata": {"name": "served"},
         "spec": {"selector": labels, "ports": [{"port": 8080}]},
     }
-    sidecar = {**_container(whole_cluster, "beside", "python", "-c", _SERVE)}
+    sidecar = {**_container(node_cluster, "beside", "python", "-c", _SERVE)}
     job = _job(
         "asks",
         {
             "initContainers": [{**sidecar, "restartPolicy": "Always"}],
-            "containers": [_container(whole_cluster, "asks", "python", "-c", _ASK)],
+            "containers": [_container(node_cluster, "asks", "python", "-c", _ASK)],
         },
     )
     head = {"apiVersion": "v1"}
@@ -91,21 +91,23 @@ def test_a_job_completes_beside_a_native_sidecar_and_reaches_a_service_by_name(
 
 
 @pytest.mark.parametrize("target", ["operator", "sidecar", "worker"])
-def test_our_commands_start_in_their_images_without_a_writable_disk(whole_cluster, kubectl, target):
+def test_the_commands_start_in_their_images_with_a_read_only_root_file_system(
+    node_cluster, kubectl, target
+):
     command = "distributed-input-operator" if target == "operator" else "distributed-input"
     container = {
-        **_container(whole_cluster, "says", command, "--help"),
-        "image": whole_cluster.images[target],
+        **_container(node_cluster, "help", command, "--help"),
+        "image": node_cluster.images[target],
     }
-    kubectl.apply(_job(f"says-{target}", {"containers": [container]}))
-    kubectl.wait(f"job/says-{target}", "Complete")
-    assert kubectl("logs", f"job/says-{target}").startswith(f"usage: {command}")
+    kubectl.apply(_job(f"help-{target}", {"containers": [container]}))
+    kubectl.wait(f"job/help-{target}", "Complete")
+    assert kubectl("logs", f"job/help-{target}").startswith(f"usage: {command}")
 
 
-def test_bringing_it_up_again_changes_nothing(whole_cluster, kubectl):
-    from testing.cluster import whole
+def test_starting_a_running_cluster_changes_nothing(node_cluster, kubectl):
+    from testing.cluster import lifecycle
 
     nodes = ("get", "node", "-o", "jsonpath={.items[*].metadata.uid}")
     before = kubectl(*nodes)
-    assert whole.up().kubeconfig == whole_cluster.kubeconfig
+    assert lifecycle.up().kubeconfig == node_cluster.kubeconfig
     assert kubectl(*nodes) == before

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from testing import examples
-from testing.cluster.debian import Missing
+from testing.cluster.debian import AptMissingError
 from testing.compat import pytorch
 from testing.compat.behaviour import Reference, behaviour
 
@@ -53,6 +53,6 @@ def test_a_jax_loop_reads_every_row() -> None:
 def test_a_pytorch_loop_reads_every_row() -> None:
     try:
         python = pytorch.python()
-    except Missing as missing:
+    except AptMissingError as missing:
         pytest.skip(str(missing))
     assert run("train_torch.py", python).count("1437 rows") == 8

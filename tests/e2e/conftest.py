@@ -1,4 +1,4 @@
-"""The chart, installed once for all tests, and a namespace for each file of them."""
+"""Fixtures: the chart, installed once for all tests, and one namespace for each test file."""
 
 from __future__ import annotations
 
@@ -12,43 +12,43 @@ from testing.e2e.release import Release
 
 if TYPE_CHECKING:
     from testing.cluster.kubectl import Kubectl
-    from testing.cluster.whole import Cluster
+    from testing.cluster.lifecycle import NodeCluster
 
 _MEASURED = pytest.StashKey[list[str]]()
 
 
 @pytest.fixture(scope="session")
-def release(whole_cluster: Cluster) -> Iterator[Release]:
-    """The chart, installed and ready, with this checkout's images."""
-    made = Release(whole_cluster.kubeconfig, whole_cluster.images)
-    made.install()
-    yield made
-    made.uninstall()
+def release(node_cluster: NodeCluster) -> Iterator[Release]:
+    """Install the chart with this checkout's images."""
+    created = Release(node_cluster.kubeconfig, node_cluster.images)
+    created.install()
+    yield created
+    created.uninstall()
 
 
 @pytest.fixture(scope="module")
 def kubectl(release: Release) -> Iterator[Kubectl]:
-    """kubectl in a namespace of this file's, under the restricted pod security standard."""
+    """Provide kubectl in a namespace of this file with the restricted pod security standard."""
     from testing.cluster.kubectl import Kubectl
 
-    made = Kubectl(release.kubectl.kubeconfig, f"e2e-{uuid.uuid4().hex[:6]}")
-    made("create", "namespace", made.namespace)
+    created = Kubectl(release.kubectl.kubeconfig, f"e2e-{uuid.uuid4().hex[:6]}")
+    created("create", "namespace", created.namespace)
     enforce = "pod-security.kubernetes.io/enforce=restricted"
-    made("label", "namespace", made.namespace, enforce)
-    yield made
-    made("delete", "namespace", made.namespace, "--wait=false")
+    created("label", "namespace", created.namespace, enforce)
+    yield created
+    created("delete", "namespace", created.namespace, "--wait=false")
 
 
 @pytest.fixture
 def measured(request: pytest.FixtureRequest) -> Callable[[str], None]:
-    """Takes a line for the report at the end of the tests."""
+    """Return a function that adds a line to the report at the end of the tests."""
     return request.config.stash.setdefault(_MEASURED, []).append
 
 
 def pytest_terminal_summary(
     terminalreporter: pytest.TerminalReporter, config: pytest.Config
 ) -> None:
-    """Print what was measured on the way."""
+    """Print the measurements of the tests."""
     lines = config.stash.get(_MEASURED, [])
     if lines:
         terminalreporter.section("measured")

@@ -1,4 +1,4 @@
-"""Workers land where their accelerators are; where nothing fits, the input says why."""
+"""Workers run on nodes with their accelerators. If no node fits, the status has the reason."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from distributed_input.api.names import COMPONENT_LABEL, INPUT_LABEL, WORKER
-from testing.cluster.fixtures import lacking
+from testing.cluster.fixtures import skip_or_fail
 from testing.cluster.kwok import FakeNodes
-from testing.operator.running import eventually
+from testing.operator.processes import eventually
 
 _GPU, _TPU = "nvidia.com/gpu", "google.com/tpu"
 _NODES: dict[str, tuple[dict[str, str], str]] = {
@@ -40,14 +40,14 @@ _CASES = {
 
 
 @pytest.fixture(scope="module")
-def nodes(whole_cluster) -> Iterator[None]:
-    """A pretended node of each kind, with eight accelerators and the taint that real ones have."""
-    if whole_cluster.plane is None:
-        lacking("E2E_KUBECONFIG: no pretended nodes in a cluster of others")
-    with FakeNodes(whole_cluster.plane) as made:
+def nodes(node_cluster) -> Iterator[None]:
+    """Add a fake node of each kind, with eight accelerators and the usual taint."""
+    if node_cluster.plane is None:
+        skip_or_fail("E2E_KUBECONFIG is set: this test adds fake nodes to the cluster")
+    with FakeNodes(node_cluster.plane) as created:
         for name, (labels, resource) in _NODES.items():
             taint = {"key": resource, "value": "present", "effect": "NoSchedule"}
-            made.add(f"pretended-{name}", labels, {resource: "8"}, [taint])
+            created.add(f"fake-{name}", labels, {resource: "8"}, [taint])
         yield
 
 
@@ -62,14 +62,14 @@ def _input(name: str, **workers: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("kind", _CASES)
 @pytest.mark.usefixtures("nodes")
-def test_workers_run_on_the_nodes_of_their_accelerator(kubectl, kind):
+def test_workers_run_on_the_nodes_with_their_accelerator(kubectl, kind):
     kubectl.apply(_input(kind, accelerator=_CASES[kind]))
 
-    def where() -> set[str]:
+    def node_names() -> set[str]:
         pods = kubectl.list("pod", f"{INPUT_LABEL}={kind},{COMPONENT_LABEL}={WORKER}")
         return {pod["spec"].get("nodeName", "") for pod in pods}
 
-    eventually(lambda: where() == {f"pretended-{kind}"})
+    eventually(lambda: node_names() == {f"fake-{kind}"})
     (pod,) = kubectl.list("pod", f"{INPUT_LABEL}={kind},{COMPONENT_LABEL}={WORKER}")
     count = str(_CASES[kind].get("count", 1))
     assert pod["spec"]["containers"][0]["resources"]["limits"][_NODES[kind][1]] == count
@@ -77,15 +77,13 @@ def test_workers_run_on_the_nodes_of_their_accelerator(kubectl, kind):
 
 
 @pytest.mark.usefixtures("nodes")
-def test_where_nothing_fits_the_scheduler_is_quoted(kubectl, measured):
-    began = time.monotonic()
+def test_if_no_node_fits_the_condition_has_the_schedulers_message(kubectl, measured):
+    started = time.monotonic()
     kubectl.apply(_input("nowhere", accelerator={"type": "nvidia", "product": "NVIDIA-B300"}))
     kubectl.wait("dinput/nowhere", "Unschedulable", 30)
-    measured(
-        f"a worker that fits nowhere: the input says so after {time.monotonic() - began:.1f} s"
-    )
+    measured(f"a worker that fits no node: condition after {time.monotonic() - started:.1f} s")
     conditions = kubectl.get("dinput", "nowhere")["status"]["conditions"]
-    (said,) = (one["message"] for one in conditions if one["type"] == "Unschedulable")
-    assert "nodes are available" in said
-    assert "didn't match Pod's node affinity/selector" in said
+    (message,) = (one["message"] for one in conditions if one["type"] == "Unschedulable")
+    assert "nodes are available" in message
+    assert "didn't match Pod's node affinity/selector" in message
     kubectl("delete", "dinput", "nowhere")

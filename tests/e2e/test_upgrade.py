@@ -1,4 +1,4 @@
-"""helm upgrade under live training: a new operator and a new definition, and nobody notices."""
+"""`helm upgrade` during a training: a new operator and CRD do not affect the data plane."""
 
 from __future__ import annotations
 
@@ -10,43 +10,43 @@ import pytest
 import yaml
 
 from testing.charts.rendering import CHART
-from testing.cluster.fixtures import lacking
+from testing.cluster.fixtures import skip_or_fail
 from testing.e2e.training import Training, restarts
 
-pytestmark = pytest.mark.timeout(900)  # of pods that train, on whatever machine
+pytestmark = pytest.mark.timeout(900)  # the pods train, possibly on a slow machine
 
 _CRD = "distributedinputs.distributed-input.dev"
 
 
-def test_nothing_of_the_data_plane_restarts(
-    kubectl, release, whole_cluster, tmp_path, request, measured
+def test_an_upgrade_restarts_no_pod_of_the_data_plane(
+    kubectl, release, node_cluster, tmp_path, request, measured
 ):
-    node = whole_cluster.node
+    node = node_cluster.node
     if node is None:
-        lacking("E2E_KUBECONFIG: the next version's image is not there")
-    request.addfinalizer(release.install)  # what other tests stand on
-    training = Training(kubectl, whole_cluster.images["worker"])
+        skip_or_fail("E2E_KUBECONFIG is set: this test adds images of the next version to the node")
+    request.addfinalizer(release.install)  # restore the release for other tests
+    training = Training(kubectl, node_cluster.images["worker"])
     training.start()
-    training.workers_ready(2)
-    before = _alive(training)
+    training.wait_for_workers(2)
+    before = _restarts(training)
     operators = _operators(release)
-    # The new chart's images are other ones, the defaults of workers and sidecars too.
+    # The new chart has new images, also as defaults for workers and sidecars.
     flags = []
     for target in ("operator", "sidecar", "worker"):
-        next_ = f"{whole_cluster.images[target]}-next"
-        node.tag(whole_cluster.images[target], next_)
-        flags.append(f"--set-string=images.{target}.tag={next_.rpartition(':')[2]}")
+        next_image = f"{node_cluster.images[target]}-next"
+        node.tag(node_cluster.images[target], next_image)
+        flags.append(f"--set-string=images.{target}.tag={next_image.rpartition(':')[2]}")
     release.install(_next_version(tmp_path), *flags)
     assert not operators & _operators(release)
     assert "aFieldOfTheNextVersion" in kubectl("get", "crd", _CRD, "-oyaml")
-    training.goes_on(3)
-    assert _alive(training) == before
+    training.wait_for_more_epochs(3)
+    assert _restarts(training) == before
     epochs = training.finish()
     measured(f"helm upgrade under training: {epochs} epochs exact, no pod of the input replaced")
 
 
-def _alive(training: Training) -> dict[str, int]:
-    """The data plane's pods and how often their containers restarted."""
+def _restarts(training: Training) -> dict[str, int]:
+    """Return the restarts of the data plane's containers by pod."""
     pods = [*training.kubectl.list("pod", "distributed-input.dev/input"), *training.trainers()]
     assert len(pods) == 5
     return {pod["metadata"]["uid"]: restarts(pod) for pod in pods}
@@ -58,12 +58,14 @@ def _operators(release: Any) -> set[str]:
 
 
 def _next_version(folder: Path) -> Path:
-    """This chart with a later version, and a definition with one field more."""
+    """Create a copy of the chart with a later version and an additional field in the CRD."""
     chart = folder / "chart"
     shutil.copytree(CHART, chart)
-    about = chart / "Chart.yaml"
-    said = yaml.safe_load(about.read_text())
-    about.write_text(yaml.safe_dump({**said, "version": "99.0.0", "appVersion": "99.0.0"}))
+    metadata_file = chart / "Chart.yaml"
+    metadata = yaml.safe_load(metadata_file.read_text())
+    metadata_file.write_text(
+        yaml.safe_dump({**metadata, "version": "99.0.0", "appVersion": "99.0.0"})
+    )
     file = chart / "files" / "distributedinputs.yaml"
     crd = yaml.safe_load(file.read_text())
     schema = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]

@@ -1,4 +1,4 @@
-"""Our own calls, to a real API server."""
+"""The operator's API client with a real API server."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from testing.operator.cluster import Cluster
 
 
 def test_a_list_of_nothing_is_empty(cluster: Cluster, control_plane: Any) -> None:
-    """The API server answers null for the metadata of no objects."""
+    """The API server returns null instead of an empty list of metadata."""
 
     async def listed() -> list[Any]:
         await config.load_kube_config(str(control_plane.kubeconfig))

@@ -1,4 +1,4 @@
-"""Autoscaling from end to end: a real dispatcher, told of trainers, and a real API server."""
+"""Autoscaling with a real dispatcher, simulated heartbeats and a real API server."""
 
 from __future__ import annotations
 
@@ -7,27 +7,29 @@ import time
 import pytest
 
 from distributed_input_operator.kube.kinds import POLICY
-from testing.operator.budgeting import apply
-from testing.operator.dispatching import dispatcher, token_of
-from testing.operator.injecting import free_port
-from testing.operator.running import eventually, manifest
+from testing.operator.dispatcher import run_dispatcher, token_of
+from testing.operator.policies import apply_policy
+from testing.operator.processes import eventually, manifest
+from testing.operator.webhooks import free_port
 
 NAME = "scaled"
 _LONG = 150.0
-"""Rates are over 30 s."""
+"""Rates are averages over 30 s, so changes take longer than the default timeout."""
 
 
 @pytest.fixture
-def spent(cluster):
-    """The name of an input that takes all that there is."""
-    apply(cluster, {"name": "all", "namespaces": [cluster.namespace], "limits": {"workers": 6}})
+def competitor(cluster):
+    """Provide the name of an input that uses the whole budget."""
+    apply_policy(
+        cluster, {"name": "all", "namespaces": [cluster.namespace], "limits": {"workers": 6}}
+    )
     yield "hog"
     cluster.delete("DistributedInput", "hog")
     cluster.call("DELETE", POLICY.path(None, "cluster"))
 
 
 @pytest.mark.timeout(600)
-def test_workers_follow_what_the_trainers_would_take(cluster, operator, tmp_path):
+def test_the_number_of_workers_follows_the_trainers_demand(cluster, operator, tmp_path):
     port = free_port()
     scaling = {"minReplicas": 1, "maxReplicas": 6, "stabilizationWindowSeconds": 5}
     workers = {"autoscaling": scaling}
@@ -35,12 +37,12 @@ def test_workers_follow_what_the_trainers_would_take(cluster, operator, tmp_path
     token = token_of(cluster, NAME)
 
     def replicas() -> int:
-        cluster.play_kubelet(NAME, "dispatcher", "127.0.0.1")
-        cluster.play_kubelet(NAME)
+        cluster.simulate_kubelet(NAME, "dispatcher", "127.0.0.1")
+        cluster.simulate_kubelet(NAME)
         return cluster.get("Deployment", f"{NAME}-worker")["spec"]["replicas"]
 
-    with dispatcher(port, token, tmp_path) as told:
-        # 100 rows a second in a quarter of the time are 400; a worker makes 100 while busy.
+    with run_dispatcher(port, token, tmp_path) as heartbeats:
+        # The trainer reads 100 rows/s in 25% of its time: it could read 400. A worker makes 100.
         eventually(lambda: replicas() == 4, _LONG)
         assert operator.metric("distributed_input_workers_recommended") == 4
 
@@ -54,13 +56,13 @@ def test_workers_follow_what_the_trainers_would_take(cluster, operator, tmp_path
             operator.metric("distributed_input_operator_writes_total"),
             time.monotonic(),
         )
-        told.waits = 0.0
-        # All that one worker can make: another stays, for measurements are not exact.
+        heartbeats.wait_ratio = 0.0
+        # One worker is fully used. A second one stays because measurements are not exact.
         eventually(lambda: replicas() == 2, _LONG)
         seconds, writes = time.monotonic() - started, operator.writes() - before
         print(f"{writes:g} writes in {seconds:.0f} s of changing rates and two workers less")
-        marked = [p["metadata"].get("annotations", {}) for p in cluster.list("Pod")]
-        costs = [one.get("controller.kubernetes.io/pod-deletion-cost") for one in marked]
+        annotations = [p["metadata"].get("annotations", {}) for p in cluster.list("Pod")]
+        costs = [one.get("controller.kubernetes.io/pod-deletion-cost") for one in annotations]
         assert costs.count("-1000") <= 3
     cluster.delete("DistributedInput", NAME)
 
@@ -74,24 +76,24 @@ def test_an_idle_input_has_no_workers_until_a_trainer_reads(cluster, operator, t
     token = token_of(cluster, name)
 
     def replicas() -> int | None:
-        cluster.play_kubelet(name, "dispatcher", "127.0.0.1")
-        cluster.play_kubelet(name)
+        cluster.simulate_kubelet(name, "dispatcher", "127.0.0.1")
+        cluster.simulate_kubelet(name)
         found = cluster.get("Deployment", f"{name}-worker")
         return found and found["spec"]["replicas"]
 
     eventually(lambda: replicas() == 2)
-    with dispatcher(port, token, tmp_path, reading=False) as told:
+    with run_dispatcher(port, token, tmp_path, reading=False) as heartbeats:
         eventually(lambda: replicas() == 0, _LONG)
         eventually(lambda: cluster.condition(name, "Ready")["reason"] == "Idle")
         assert cluster.condition(name, "Ready")["status"] == "True"
-        told.begin()
+        heartbeats.start()
         eventually(lambda: replicas() == 6, _LONG)
     cluster.delete("DistributedInput", name)
 
 
 @pytest.mark.timeout(600)
-def test_who_was_idle_gets_its_least_of_a_spent_budget_from_an_operator_that_began_anew(
-    cluster, operator, tmp_path, spent
+def test_an_idle_input_gets_its_minimum_of_a_used_up_budget_from_a_restarted_operator(
+    cluster, operator, tmp_path, competitor
 ):
     port = free_port()
     name = "idler"
@@ -100,22 +102,24 @@ def test_who_was_idle_gets_its_least_of_a_spent_budget_from_an_operator_that_beg
     token = token_of(cluster, name)
 
     def replicas(of: str = name) -> int | None:
-        cluster.play_kubelet(name, "dispatcher", "127.0.0.1")
-        cluster.play_kubelet(name)
+        cluster.simulate_kubelet(name, "dispatcher", "127.0.0.1")
+        cluster.simulate_kubelet(name)
         found = cluster.get("Deployment", f"{of}-worker")
         return found and found["spec"]["replicas"]
 
-    with dispatcher(port, token, tmp_path, reading=False) as told:
+    with run_dispatcher(port, token, tmp_path, reading=False) as heartbeats:
         eventually(lambda: replicas() == 0, _LONG)
-        cluster.create(manifest(spent, workers={"replicas": 6}, trainers={"priority": 9}))
-        eventually(lambda: replicas(spent) == 6)
+        cluster.create(manifest(competitor, workers={"replicas": 6}, trainers={"priority": 9}))
+        eventually(lambda: replicas(competitor) == 6)
         eventually(lambda: cluster.condition(name, "Ready").get("reason") == "Idle", _LONG)
         operator.restart()
         operator.wait_until_leading()
-        told.begin()
+        heartbeats.start()
         eventually(lambda: replicas() == 2, _LONG)
-        assert replicas(spent) == 4, "and not before these had left"
-        said = eventually(lambda: cluster.condition(name, "ScalingLimited"))
-        assert said["message"].startswith("2 of 6 requested workers: budget all is used up")
-        assert said["message"].endswith(f"{cluster.namespace}/{spent} has priority 9")
+        assert replicas(competitor) == 4, (
+            "the idle input got workers before the other one lost them"
+        )
+        condition = eventually(lambda: cluster.condition(name, "ScalingLimited"))
+        assert condition["message"].startswith("2 of 6 requested workers: budget all is used up")
+        assert condition["message"].endswith(f"{cluster.namespace}/{competitor} has priority 9")
     cluster.delete("DistributedInput", name)

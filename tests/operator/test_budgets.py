@@ -1,4 +1,4 @@
-"""The cluster's policy before a real API server: what is granted and why, and never too much."""
+"""The cluster's policy with a real API server: grants, reasons and limits."""
 
 from __future__ import annotations
 
@@ -13,166 +13,172 @@ import pytest
 from kubernetes import client as kubernetes
 
 from distributed_input_operator.kube.kinds import POLICY
-from testing.operator.budgeting import apply, policy, replicas, workers
-from testing.operator.cluster import Cluster, Refused
-from testing.operator.running import Operator, eventually, manifest, running
+from testing.operator.cluster import Cluster, RequestRejected
+from testing.operator.policies import apply_policy, policy, worker_pods, worker_replicas
+from testing.operator.processes import Operator, eventually, manifest, run_operator
 
-NAME = "wants"
+NAME = "requester"
 
 
 @pytest.fixture(scope="module")
 def other(api: kubernetes.ApiClient, cluster: Cluster) -> Iterator[Cluster]:
-    """Another namespace."""
+    """Create another namespace."""
     core: Any = kubernetes.CoreV1Api(api)
-    made = Cluster(api, f"op-{uuid.uuid4().hex[:8]}")
-    core.create_namespace({"metadata": {"name": made.namespace}})
-    yield made
-    core.delete_namespace(made.namespace)
+    created = Cluster(api, f"op-{uuid.uuid4().hex[:8]}")
+    core.create_namespace({"metadata": {"name": created.namespace}})
+    yield created
+    core.delete_namespace(created.namespace)
 
 
 @pytest.fixture(scope="module")
 def operator(cluster, other, control_plane, tmp_path_factory) -> Iterator[Operator]:
-    """An operator that serves both namespaces."""
+    """Run an operator for both namespaces."""
     flags = ("--namespace", cluster.namespace, "--namespace", other.namespace)
     folder = tmp_path_factory.mktemp("operator")
-    with running(control_plane.kubeconfig, cluster.namespace, folder, *flags) as made:
-        yield made
+    with run_operator(control_plane.kubeconfig, cluster.namespace, folder, *flags) as created:
+        yield created
 
 
 @pytest.fixture
 def clean(cluster, other):
-    """No inputs and no policy, before others come."""
+    """Delete all inputs and the policy after the test."""
     yield
     for one in (cluster, other):
         for each in one.list("DistributedInput"):
             one.delete("DistributedInput", each["metadata"]["name"])
     try:
         cluster.call("DELETE", POLICY.path(None, "cluster"))
-    except Refused:
+    except RequestRejected:
         pass
-    eventually(lambda: not workers(cluster) and not workers(other))
+    eventually(lambda: not worker_pods(cluster) and not worker_pods(other))
 
 
 def shared(*clusters: Cluster) -> dict:
-    """The policy's first budget, as its status has it."""
+    """Return the first budget in the policy's status."""
     found = clusters[0].call("GET", POLICY.path(None, "cluster"))
     return (found.get("status", {}).get("budgets") or [{}])[0]
 
 
 @contextmanager
 def never_more_than(limit: int, *clusters: Cluster) -> Iterator[list[int]]:
-    """Counts pods as often as it can, while the body runs; fails where there were more."""
-    over, seen = threading.Event(), [0]
+    """Count pods every 50 ms while the body runs. Fail if a count is greater than `limit`."""
+    stop, counts = threading.Event(), [0]
 
     def count() -> None:
-        while not over.wait(0.05):
-            seen.append(sum(len(workers(one)) for one in clusters))
+        while not stop.wait(0.05):
+            counts.append(sum(len(worker_pods(one)) for one in clusters))
 
     thread = threading.Thread(target=count)
     thread.start()
     try:
-        yield seen
+        yield counts
     finally:
-        over.set()
+        stop.set()
         thread.join(30)
-    assert max(seen) <= limit
+    assert max(counts) <= limit
 
 
-def test_a_spent_budget_gives_fewer_workers_and_says_why(cluster, operator, clean):
-    apply(
+def test_a_used_up_budget_limits_the_workers_and_the_condition_has_the_reason(
+    cluster, operator, clean
+):
+    apply_policy(
         cluster, {"name": "research", "namespaces": [cluster.namespace], "limits": {"workers": 6}}
     )
     rich = {"acceleratorsPerTrainer": 64}
     cluster.create(manifest("rich", workers={"replicas": 4}, trainers=rich))
-    eventually(lambda: replicas(cluster, "rich") == 4)
+    eventually(lambda: worker_replicas(cluster, "rich") == 4)
     with never_more_than(6, cluster):
         cluster.create(manifest(NAME, workers={"replicas": 9}))
-        eventually(lambda: replicas(cluster, NAME) == 2)
-        eventually(lambda: len(workers(cluster)) == 6)
-    said = eventually(lambda: cluster.condition(NAME, "ScalingLimited"))
-    assert said["reason"] == "BudgetSpent"
-    assert said["message"] == (
+        eventually(lambda: worker_replicas(cluster, NAME) == 2)
+        eventually(lambda: len(worker_pods(cluster)) == 6)
+    condition = eventually(lambda: cluster.condition(NAME, "ScalingLimited"))
+    assert condition["reason"] == "BudgetSpent"
+    assert condition["message"] == (
         "2 of 9 requested workers: budget research is used up; "
         f"{cluster.namespace}/rich loses 14300 % more per worker"
     )
     status = cluster.get("DistributedInput", NAME)["status"]["workers"]
     assert (status["asked"], status["desired"]) == (9, 2)
-    told = eventually(lambda: [e for e in events(cluster) if e["reason"] == "BudgetSpent"])
-    assert told[-1]["message"] == said["message"]
+    reported_events = eventually(
+        lambda: [e for e in events(cluster) if e["reason"] == "BudgetSpent"]
+    )
+    assert reported_events[-1]["message"] == condition["message"]
     eventually(lambda: operator.metric("distributed_input_workers_limited") == 7)
-    assert said["message"] in operator.get("/metrics")[1]
+    assert condition["message"] in operator.get("/metrics")[1]
 
-    apply(
+    apply_policy(
         cluster, {"name": "research", "namespaces": [cluster.namespace], "limits": {"workers": 20}}
     )
-    eventually(lambda: replicas(cluster, NAME) == 9)
+    eventually(lambda: worker_replicas(cluster, NAME) == 9)
     eventually(lambda: not cluster.condition(NAME, "ScalingLimited"))
     eventually(lambda: operator.metric("distributed_input_workers_limited") == 0)
     eventually(lambda: [one for one in events(cluster) if one["reason"] == "ScalingUnlimited"])
 
 
 def events(cluster: Cluster) -> list:
-    """Of the input."""
+    """Return the input's events in order."""
     path = f"/api/v1/namespaces/{cluster.namespace}/events"
     found = cluster.call("GET", path, fieldSelector=f"involvedObject.name={NAME}")["items"]
     return sorted(found, key=lambda one: one["lastTimestamp"])
 
 
-def test_one_namespace_borrows_what_another_is_guaranteed_and_gives_it_back(
+def test_a_namespace_borrows_another_ones_guaranteed_workers_and_returns_them(
     cluster, other, operator, clean
 ):
-    apply(
+    apply_policy(
         cluster,
         {"name": "everything", "limits": {"workers": 10}},
         {"name": "theirs", "namespaces": [other.namespace], "guaranteed": {"workers": 6}},
     )
     cluster.create(manifest(NAME, workers={"replicas": 10}, trainers={"weight": 100}))
-    eventually(lambda: replicas(cluster, NAME) == 10 and len(workers(cluster)) == 10)
-    with never_more_than(10, cluster, other) as seen:
+    eventually(lambda: worker_replicas(cluster, NAME) == 10 and len(worker_pods(cluster)) == 10)
+    with never_more_than(10, cluster, other) as counts:
         other.create(manifest(NAME, workers={"replicas": 8}))
-        eventually(lambda: (replicas(cluster, NAME), replicas(other, NAME)) == (4, 6))
-        eventually(lambda: len(workers(other)) == 6)
+        eventually(lambda: (worker_replicas(cluster, NAME), worker_replicas(other, NAME)) == (4, 6))
+        eventually(lambda: len(worker_pods(other)) == 6)
         other.delete("DistributedInput", NAME)
-        eventually(lambda: replicas(cluster, NAME) == 10)
-        eventually(lambda: len(workers(cluster)) == 10)
-    assert len(seen) > 10
+        eventually(lambda: worker_replicas(cluster, NAME) == 10)
+        eventually(lambda: len(worker_pods(cluster)) == 10)
+    assert len(counts) > 10
     assert eventually(lambda: shared(cluster).get("workers") == 10)
 
 
-def test_cpu_and_labels_count_too(cluster, operator, clean):
+def test_a_budget_can_limit_cpu_for_inputs_with_a_label(cluster, operator, clean):
     team = {"name": "team", "selector": {"team": "a"}, "limits": {"cpu": "2"}}
-    apply(cluster, team)
-    mine = manifest(NAME, workers={"replicas": 5, "resources": {"requests": {"cpu": "500m"}}})
-    mine["metadata"]["labels"] = {"team": "a"}
-    cluster.create(mine)
+    apply_policy(cluster, team)
+    labelled = manifest(NAME, workers={"replicas": 5, "resources": {"requests": {"cpu": "500m"}}})
+    labelled["metadata"]["labels"] = {"team": "a"}
+    cluster.create(labelled)
     cluster.create(manifest("others", workers={"replicas": 5}))
-    eventually(lambda: (replicas(cluster, NAME), replicas(cluster, "others")) == (4, 5))
-    said = eventually(lambda: cluster.condition(NAME, "ScalingLimited"))
-    assert said["message"].startswith("4 of 5 requested workers: budget team is used up")
+    eventually(
+        lambda: (worker_replicas(cluster, NAME), worker_replicas(cluster, "others")) == (4, 5)
+    )
+    condition = eventually(lambda: cluster.condition(NAME, "ScalingLimited"))
+    assert condition["message"].startswith("4 of 5 requested workers: budget team is used up")
     cluster.patch("DistributedInput", NAME, {"metadata": {"labels": {"team": "b"}}})
-    eventually(lambda: replicas(cluster, NAME) == 5)
+    eventually(lambda: worker_replicas(cluster, NAME) == 5)
 
 
-def test_a_restarted_operator_changes_nothing_and_goes_on(cluster, other, operator, clean):
-    apply(cluster, {"name": "everything", "limits": {"workers": 8}})
+def test_a_restarted_operator_keeps_existing_grants(cluster, other, operator, clean):
+    apply_policy(cluster, {"name": "everything", "limits": {"workers": 8}})
     for one in (cluster, other):
         one.create(manifest(NAME, workers={"replicas": 8}))
-    eventually(lambda: replicas(cluster, NAME) + replicas(other, NAME) == 8)
-    eventually(lambda: len(workers(cluster)) + len(workers(other)) == 8)
-    before = (replicas(cluster, NAME), replicas(other, NAME))
+    eventually(lambda: worker_replicas(cluster, NAME) + worker_replicas(other, NAME) == 8)
+    eventually(lambda: len(worker_pods(cluster)) + len(worker_pods(other)) == 8)
+    before = (worker_replicas(cluster, NAME), worker_replicas(other, NAME))
     operator.kill()
-    apply(cluster, {"name": "everything", "limits": {"workers": 9}})
+    apply_policy(cluster, {"name": "everything", "limits": {"workers": 9}})
     with never_more_than(9, cluster, other):
         operator.restart()
         operator.wait_until_leading()
-        eventually(lambda: replicas(cluster, NAME) + replicas(other, NAME) == 9)
-        eventually(lambda: len(workers(cluster)) + len(workers(other)) == 9)
-    assert replicas(cluster, NAME) >= before[0]
-    assert replicas(other, NAME) >= before[1]
+        eventually(lambda: worker_replicas(cluster, NAME) + worker_replicas(other, NAME) == 9)
+        eventually(lambda: len(worker_pods(cluster)) + len(worker_pods(other)) == 9)
+    assert worker_replicas(cluster, NAME) >= before[0]
+    assert worker_replicas(other, NAME) >= before[1]
 
 
 @pytest.mark.parametrize(
-    ("wrong", "words"),
+    ("invalid", "message"),
     [
         (policy(name="mine"), "metadata.name must be 'cluster'"),
         (
@@ -188,6 +194,6 @@ def test_a_restarted_operator_changes_nothing_and_goes_on(cluster, other, operat
         (policy(stallCosts={"gpu": -1}), "spec.stallCosts.gpu"),
     ],
 )
-def test_mistakes_are_refused_by_the_api_server(cluster, wrong, words):
-    with pytest.raises(Refused, match=re.escape(words)):
-        cluster.call("POST", POLICY.path(None), wrong)
+def test_the_api_server_rejects_an_invalid_policy(cluster, invalid, message):
+    with pytest.raises(RequestRejected, match=re.escape(message)):
+        cluster.call("POST", POLICY.path(None), invalid)

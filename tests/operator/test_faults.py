@@ -1,4 +1,4 @@
-"""The API server fails, the operator dies, another one is there: it converges, with few writes."""
+"""The operator converges with few writes despite faults of the API server and restarts."""
 
 from __future__ import annotations
 
@@ -9,57 +9,60 @@ from collections import Counter
 import pytest
 
 from distributed_input_operator.controller.leader import LEASE_SECONDS
+from testing.operator.processes import Operator, eventually, manifest, run_operator
 from testing.operator.proxy import Proxy
-from testing.operator.running import Operator, eventually, manifest, running
 
 COUNT = 9
-"""Children of an input."""
+"""Number of children of an input."""
 _LEASE = "/apis/coordination.k8s.io/v1/namespaces/{}/leases/distributed-input-operator"
 
 
 @pytest.fixture
 def proxy(control_plane, tmp_path):
-    made = Proxy(control_plane.kubeconfig, tmp_path, seed=7)
-    yield made
-    made.close()
+    created = Proxy(control_plane.kubeconfig, tmp_path, seed=7)
+    yield created
+    created.close()
 
 
 @pytest.fixture
 def inputs(cluster):
-    """Names of inputs that are there, and their end."""
-    made: list[str] = []
+    """Return a function that creates inputs. Delete them after the test."""
+    created: list[str] = []
 
     def create(*names: str, **spec: object) -> None:
         for name in names:
             cluster.create(manifest(name, **spec))
-            made.append(name)
+            created.append(name)
 
     yield create
-    for name in made:
+    for name in created:
         cluster.delete("DistributedInput", name)
-    eventually(lambda: not any(map(cluster.children, made)))
+    eventually(lambda: not any(map(cluster.children, created)))
 
 
-def test_a_fifth_of_all_requests_fails_and_it_converges_with_at_most_twice_the_writes(
+def test_with_a_fifth_of_requests_failing_it_converges_with_at_most_twice_the_writes(
     cluster, proxy, tmp_path, inputs
 ):
-    with running(proxy.kubeconfig, cluster.namespace, tmp_path):
+    with run_operator(proxy.kubeconfig, cluster.namespace, tmp_path):
         inputs("calm0", "calm1", "calm2")
         settle(cluster, proxy, ["calm0", "calm1", "calm2"])
-        calm = len(proxy.writes)
+        writes_without_faults = len(proxy.writes)
         proxy.writes.clear()
-        proxy.rate = 0.2
+        proxy.failure_rate = 0.2
         inputs("storm0", "storm1", "storm2")
         settle(cluster, proxy, ["storm0", "storm1", "storm2"])
-        stormy = list(proxy.writes)
-        proxy.rate = 0.0
-    print(f"{calm} writes without faults, {len(stormy)} with", Counter(stormy).most_common(3))
-    assert calm >= 3 * COUNT
-    assert len(stormy) <= 2 * calm
+        writes_with_faults = list(proxy.writes)
+        proxy.failure_rate = 0.0
+    print(
+        f"{writes_without_faults} writes without faults, {len(writes_with_faults)} with",
+        Counter(writes_with_faults).most_common(3),
+    )
+    assert writes_without_faults >= 3 * COUNT
+    assert len(writes_with_faults) <= 2 * writes_without_faults
 
 
 def settle(cluster, proxy, names) -> None:
-    """All children are there, their status is told, and nothing more is written."""
+    """Wait until all children and the status exist and no more writes occur."""
 
     def complete() -> bool:
         return all(
@@ -78,45 +81,49 @@ def settle(cluster, proxy, names) -> None:
     eventually(quiet, 60)
 
 
-def test_killed_after_each_of_its_writes_it_converges(cluster, proxy, tmp_path, inputs):
+def test_an_operator_that_is_killed_after_each_write_converges(cluster, proxy, tmp_path, inputs):
     operator = Operator(proxy.kubeconfig, cluster.namespace, tmp_path)
     try:
         operator.wait_until_leading()
-        lives = 0
-        proxy.written = lambda: operator.process.kill()  # noqa: PLW0108 - of the present life
+        restarts = 0
+        proxy.on_write = lambda: operator.process.kill()  # noqa: PLW0108 - the current process
         inputs("killed")
         while len(cluster.children("killed")) < COUNT:
-            operator.process.wait(60)  # each life ends with its first write
-            lives += 1
-            assert lives <= 2 * COUNT
-            # The next life need not wait until the lease of the last one has run out.
+            operator.process.wait(60)  # each process is killed at its first write
+            restarts += 1
+            assert restarts <= 2 * COUNT
+            # Without this, the next process would wait until the lease expires.
             cluster.call("DELETE", _LEASE.format(cluster.namespace))
             operator.restart()
             if len(cluster.children("killed")) == COUNT:
                 break
             operator.process.wait(60)
-        proxy.written = lambda: None
+        proxy.on_write = lambda: None
         operator.restart()
         eventually(lambda: cluster.condition("killed", "Unschedulable"))
-        print(f"{lives} lives; {Counter(proxy.writes).most_common(3)}")
+        print(f"{restarts} restarts; {Counter(proxy.writes).most_common(3)}")
     finally:
-        proxy.written = lambda: None
+        proxy.on_write = lambda: None
         operator.kill()
         cluster.call("DELETE", _LEASE.format(cluster.namespace))
 
 
-def test_two_operators_one_works_and_the_other_takes_over(cluster, control_plane, tmp_path, inputs):
-    both = [Operator(control_plane.kubeconfig, cluster.namespace, tmp_path) for _ in range(2)]
+def test_a_second_operator_takes_over_when_the_leader_is_killed(
+    cluster, control_plane, tmp_path, inputs
+):
+    operators = [Operator(control_plane.kubeconfig, cluster.namespace, tmp_path) for _ in range(2)]
     try:
 
         def leaders() -> list[Operator]:
-            return [one for one in both if one.metric("distributed_input_operator_leader") == 1]
+            return [
+                one for one in operators if one.metric("distributed_input_operator_leader") == 1
+            ]
 
         eventually(leaders)
         inputs("shared")
         eventually(lambda: len(cluster.children("shared")) == COUNT)
         (leader,) = leaders()
-        (other,) = [one for one in both if one is not leader]
+        (other,) = [one for one in operators if one is not leader]
         eventually(lambda: other.get("/readyz")[0] == 200)
         assert other.writes() == 0
         leader.kill()
@@ -126,13 +133,11 @@ def test_two_operators_one_works_and_the_other_takes_over(cluster, control_plane
         cluster.patch("DistributedInput", "shared", {"spec": {"replicas": 2}}, "scale")
         eventually(lambda: len(cluster.pods("shared")) == 2)
     finally:
-        for one in both:
+        for one in operators:
             one.kill()
 
 
-def test_who_is_asked_to_end_gives_the_lease_to_another_at_once(
-    cluster, control_plane, tmp_path, inputs
-):
+def test_an_operator_releases_its_lease_on_sigterm(cluster, control_plane, tmp_path, inputs):
     first = Operator(control_plane.kubeconfig, cluster.namespace, tmp_path)
     second = None
     try:
@@ -143,7 +148,7 @@ def test_who_is_asked_to_end_gives_the_lease_to_another_at_once(
         started = time.monotonic()
         second.wait_until_leading()
         seconds = time.monotonic() - started
-        print(f"led on after {seconds:.1f} s")
+        print(f"new leader after {seconds:.1f} s")
         assert seconds < LEASE_SECONDS / 2
     finally:
         first.kill()
@@ -151,58 +156,58 @@ def test_who_is_asked_to_end_gives_the_lease_to_another_at_once(
             second.stop()
 
 
-def test_who_slept_through_its_lease_ends_at_once_and_writes_nothing(
+def test_an_operator_that_was_suspended_past_its_lease_exits_with_an_error(
     cluster, control_plane, tmp_path, inputs
 ):
-    sleeper = Operator(control_plane.kubeconfig, cluster.namespace, tmp_path)
+    suspended = Operator(control_plane.kubeconfig, cluster.namespace, tmp_path)
     other = None
     try:
-        sleeper.wait_until_leading()
-        sleeper.process.send_signal(signal.SIGSTOP)
+        suspended.wait_until_leading()
+        suspended.process.send_signal(signal.SIGSTOP)
         other = Operator(control_plane.kubeconfig, cluster.namespace, tmp_path)
         other.wait_until_leading()
-        sleeper.process.send_signal(signal.SIGCONT)
-        assert sleeper.process.wait(30) == 1
-        assert "lease" in sleeper.logged()
+        suspended.process.send_signal(signal.SIGCONT)
+        assert suspended.process.wait(30) == 1
+        assert "lease" in suspended.read_log()
     finally:
-        sleeper.kill()
+        suspended.kill()
         if other is not None:
             other.stop()
 
 
-def test_a_watch_that_tells_nothing_turns_the_health_page_red_and_is_made_up_for(
+def test_a_silent_watch_fails_the_health_check_and_the_resync_compensates(
     cluster, proxy, tmp_path, inputs
 ):
     flags = ("--namespace", cluster.namespace, "--resync-seconds", "5")
-    with running(proxy.kubeconfig, cluster.namespace, tmp_path, *flags) as operator:
+    with run_operator(proxy.kubeconfig, cluster.namespace, tmp_path, *flags) as operator:
         inputs("heard")
         eventually(lambda: len(cluster.children("heard")) == COUNT)
         assert operator.get("/healthz")[0] == 200
         proxy.frozen.set()
         inputs("unheard")
         eventually(lambda: operator.get("/healthz")[0] == 503)
-        why = operator.get("/healthz")[1]
-        assert "no events arrive of" in why
-        assert "DistributedInput" in why
+        text = operator.get("/healthz")[1]
+        assert "no events arrive of" in text
+        assert "DistributedInput" in text
         eventually(lambda: len(cluster.children("unheard")) == COUNT)
         operator.kill()
     cluster.call("DELETE", _LEASE.format(cluster.namespace))
 
 
-def test_an_operator_with_other_default_images_restarts_nothing(
+def test_new_default_images_of_the_operator_restart_no_existing_pods(
     cluster, control_plane, tmp_path, inputs
 ):
     def deployments() -> dict[str, str]:
         parts = ("kept-dispatcher", "kept-worker")
         return {one: cluster.get("Deployment", one)["metadata"]["generation"] for one in parts}
 
-    with running(control_plane.kubeconfig, cluster.namespace, tmp_path):
+    with run_operator(control_plane.kubeconfig, cluster.namespace, tmp_path):
         inputs("kept")
-        cluster.all_serve("kept", 1)
+        cluster.wait_until_ready("kept", 1)
         before = deployments()
     images = ("--worker-image", "worker:2", "--sidecar-image", "sidecar:2")
     flags = (*images, "--namespace", cluster.namespace)
-    with running(control_plane.kubeconfig, cluster.namespace, tmp_path, *flags):
+    with run_operator(control_plane.kubeconfig, cluster.namespace, tmp_path, *flags):
         inputs("new")
         eventually(lambda: cluster.condition("new", "Unschedulable"))
         cluster.patch("DistributedInput", "kept", {"metadata": {"labels": {"touched": "1"}}})
@@ -218,13 +223,15 @@ def test_an_operator_with_other_default_images_restarts_nothing(
         assert cluster.pods("new")[0]["spec"]["containers"][0]["image"] == "worker:2"
         env = [{"name": "A", "value": "1"}]
         cluster.patch("DistributedInput", "kept", {"spec": {"workers": {"env": env}}})
-        eventually(lambda: cluster.all_serve("kept", 2) or workers() == ["worker:2", "worker:2"])
+        eventually(
+            lambda: cluster.wait_until_ready("kept", 2) or workers() == ["worker:2", "worker:2"]
+        )
 
 
-def test_the_definition_is_upgraded_under_live_inputs(cluster, control_plane, tmp_path, inputs):
+def test_the_crd_can_be_upgraded_with_existing_inputs(cluster, control_plane, tmp_path, inputs):
     from tests.operator.conftest import install
 
-    with running(control_plane.kubeconfig, cluster.namespace, tmp_path) as operator:
+    with run_operator(control_plane.kubeconfig, cluster.namespace, tmp_path) as operator:
         inputs("live")
         eventually(lambda: cluster.condition("live", "Unschedulable"))
         pods = [pod["metadata"]["uid"] for pod in cluster.pods("live")]
@@ -237,16 +244,16 @@ def test_the_definition_is_upgraded_under_live_inputs(cluster, control_plane, tm
         try:
             later = {"spec": {"later": "y", "workers": {"replicas": 2}}}
 
-            def kept() -> bool:
+            def accepted() -> bool:
                 cluster.patch("DistributedInput", "live", later)
                 return cluster.get("DistributedInput", "live")["spec"].get("later") == "y"
 
-            # An older operator under a newer definition goes on with what it knows.
-            eventually(kept)
+            # An older operator with a newer CRD ignores unknown fields.
+            eventually(accepted)
             eventually(lambda: len(cluster.pods("live")) == 2)
             assert cluster.condition("live", "Ready")["reason"] == "Unschedulable"
         finally:
             install(cluster)
         assert operator.process.poll() is None
-        left = [pod["metadata"]["uid"] for pod in cluster.pods("live")]
-        assert set(pods) <= set(left)
+        remaining = [pod["metadata"]["uid"] for pod in cluster.pods("live")]
+        assert set(pods) <= set(remaining)

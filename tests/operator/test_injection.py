@@ -1,4 +1,4 @@
-"""Trainers' pods get their sidecar from a real API server that asks a real operator."""
+"""The webhook of a real operator injects sidecars into trainer pods."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from distributed_input_operator.injection.pod import inject, json_patch
 from distributed_input_operator.injection.workloads import JOB_INDEX, JOBSET, REPLICATED_JOB
 from distributed_input_operator.kube.kinds import INPUT
 from distributed_input_operator.webhook.admission import OWNERS
-from testing.operator.cluster import Cluster, Refused
-from testing.operator.injecting import (
+from testing.operator.cluster import Cluster, RequestRejected
+from testing.operator.processes import eventually, manifest
+from testing.operator.webhooks import (
     Webhook,
+    consumer_identity,
+    find_sidecar,
     job,
     pod,
-    resolved,
-    sidecar_of,
+    run_webhook,
     template,
-    webhook,
 )
-from testing.operator.running import eventually, manifest
 
 _NAMESPACES = "/api/v1/namespaces"
 
 
 @pytest.fixture(scope="module")
 def hook(cluster: Cluster, control_plane, tmp_path_factory) -> Iterator[Webhook]:
-    """The webhook of the file's namespace, with inputs train and eval, pods restricted."""
+    """Run the webhook in a restricted namespace with the inputs train and eval."""
     restricted = {"pod-security.kubernetes.io/enforce": "restricted"}
     cluster.call(
         "PATCH",
@@ -44,34 +44,34 @@ def hook(cluster: Cluster, control_plane, tmp_path_factory) -> Iterator[Webhook]
     cluster.create(manifest("train", workers={"replicas": 0}))
     cluster.create(manifest("eval", workers={"replicas": 0}, sidecar={"buffer": "16Mi"}))
     folder = tmp_path_factory.mktemp("webhook")
-    with webhook(cluster, control_plane.kubeconfig, folder) as made:
-        yield made
+    with run_webhook(cluster, control_plane.kubeconfig, folder) as created:
+        yield created
 
 
-def refusal(hook: Webhook, of: dict[str, Any]) -> str:
-    with pytest.raises(Refused) as caught:
-        hook.create(of, dryRun="All")
+def rejection_message(hook: Webhook, body: dict[str, Any]) -> str:
+    with pytest.raises(RequestRejected) as caught:
+        hook.create(body, dryRun="All")
     return str(caught.value)
 
 
 def test_a_pod_gets_one_sidecar_for_all_its_inputs(hook):
-    made = hook.create(pod("train,eval"))
-    sidecar = sidecar_of(made)
+    created = hook.create(pod("train,eval"))
+    sidecar = find_sidecar(created)
     assert sidecar["restartPolicy"] == "Always"
     assert sidecar["image"] == "sidecar:1"
-    assert resolved(made, sidecar) == (0, 1)
-    assert resolved(made, made["spec"]["containers"][0]) == (0, 1)
-    mounts = [m["mountPath"] for m in made["spec"]["containers"][0]["volumeMounts"]]
+    assert consumer_identity(created, sidecar) == (0, 1)
+    assert consumer_identity(created, created["spec"]["containers"][0]) == (0, 1)
+    mounts = [m["mountPath"] for m in created["spec"]["containers"][0]["volumeMounts"]]
     assert files.RUN_DIR in mounts
     assert "/var/run/secrets/kubernetes.io/serviceaccount" in mounts
-    token = next(v["name"] for v in made["spec"]["volumes"] if v["name"].startswith("kube-api"))
+    token = next(v["name"] for v in created["spec"]["volumes"] if v["name"].startswith("kube-api"))
     assert token not in [m["name"] for m in sidecar["volumeMounts"]]
     assert files.MOUNTS_DIR not in mounts
 
 
-def test_what_the_sidecar_mounts_is_what_the_operator_makes(hook):
-    made = hook.create(pod("train,eval"), dryRun="All")
-    (volume,) = [v for v in made["spec"]["volumes"] if v["name"] == "distributed-input-config"]
+def test_the_sidecar_mounts_objects_that_the_operator_creates(hook):
+    created = hook.create(pod("train,eval"), dryRun="All")
+    (volume,) = [v for v in created["spec"]["volumes"] if v["name"] == "distributed-input-config"]
     for source in volume["projected"]["sources"]:
         kind, ref = ("ConfigMap", "configMap") if "configMap" in source else ("Secret", "secret")
         (item,) = source[ref]["items"]
@@ -80,32 +80,36 @@ def test_what_the_sidecar_mounts_is_what_the_operator_makes(hook):
 
 
 def test_the_patched_pod_needs_no_second_patch(hook):
-    made = hook.create(pod("train,eval"))  # with the API server's defaults
+    created = hook.create(pod("train,eval"))  # includes the API server's defaults
 
     def find(name: str) -> DistributedInput:
         return DistributedInput.model_validate(hook.cluster.get(INPUT.kind, name))
 
-    assert json_patch(made, inject(made, {}, find, "sidecar:1")) == []
-    again = {"apiVersion": "v1", "kind": "Pod", "spec": made["spec"]}
-    again["metadata"] = {**made["metadata"], "name": "again"}
+    assert json_patch(created, inject(created, {}, find, "sidecar:1")) == []
+    again = {"apiVersion": "v1", "kind": "Pod", "spec": created["spec"]}
+    again["metadata"] = {**created["metadata"], "name": "again"}
     for key in ("uid", "resourceVersion", "generateName", "managedFields", "creationTimestamp"):
         again["metadata"].pop(key, None)
-    assert hook.create(again)["spec"]["initContainers"] == made["spec"]["initContainers"]
+    assert hook.create(again)["spec"]["initContainers"] == created["spec"]["initContainers"]
 
 
-def test_a_pod_without_the_label_stays_as_it_is(hook):
+def test_a_pod_without_the_label_is_unchanged(hook):
     plain = pod()
     del plain["metadata"]["labels"][names.INJECT_LABEL]
     assert "initContainers" not in hook.create(plain, dryRun="All")["spec"]
 
 
-def test_an_indexed_jobs_pods_know_their_index(hook):
+def test_pods_of_an_indexed_job_use_the_completion_index(hook):
     hook.create(job("indexed", 3))
-    pods = hook.pods_of("job-name=indexed", 3)
-    assert sorted(resolved(one, sidecar_of(one)) for one in pods) == [(0, 3), (1, 3), (2, 3)]
+    pods = hook.wait_for_pods("job-name=indexed", 3)
+    assert sorted(consumer_identity(one, find_sidecar(one)) for one in pods) == [
+        (0, 3),
+        (1, 3),
+        (2, 3),
+    ]
 
 
-def test_a_stateful_sets_pods_know_their_ordinal(hook):
+def test_pods_of_a_stateful_set_use_the_ordinal(hook):
     for name, start in (("from-five", 5), ("from-zero", 0)):
         pods = template(restartPolicy="Always")
         pods["metadata"]["labels"]["app"] = name
@@ -118,12 +122,15 @@ def test_a_stateful_sets_pods_know_their_ordinal(hook):
         }
         head = {"apiVersion": "apps/v1", "kind": "StatefulSet"}
         hook.create({**head, "metadata": {"name": name}, "spec": spec})
-        made = hook.pods_of(f"app={name}", 2)
-        assert sorted(resolved(one, sidecar_of(one)) for one in made) == [(0, 2), (1, 2)]
+        created = hook.wait_for_pods(f"app={name}", 2)
+        assert sorted(consumer_identity(one, find_sidecar(one)) for one in created) == [
+            (0, 2),
+            (1, 2),
+        ]
 
 
 def install_jobset(cluster: Cluster) -> None:
-    """JobSet's definition, as far as it is read."""
+    """Install a minimal CRD of JobSet."""
     anything = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     version = {
         "name": "v1alpha2",
@@ -132,7 +139,12 @@ def install_jobset(cluster: Cluster) -> None:
         "schema": {"openAPIV3Schema": anything},
     }
     crds = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-    words = {"kind": "JobSet", "plural": "jobsets", "singular": "jobset", "listKind": "JobSetList"}
+    crd_names = {
+        "kind": "JobSet",
+        "plural": "jobsets",
+        "singular": "jobset",
+        "listKind": "JobSetList",
+    }
     cluster.call(
         "POST",
         crds,
@@ -146,7 +158,7 @@ def install_jobset(cluster: Cluster) -> None:
             "spec": {
                 "group": "jobset.x-k8s.io",
                 "scope": "Namespaced",
-                "names": words,
+                "names": crd_names,
                 "versions": [version],
             },
         },
@@ -155,13 +167,13 @@ def install_jobset(cluster: Cluster) -> None:
     def served() -> bool:
         try:
             return "items" in cluster.call("GET", OWNERS["JobSet"].path(cluster.namespace))
-        except Refused:
+        except RequestRejected:
             return False
 
     eventually(served)
 
 
-def test_a_jobsets_pods_are_counted_through(hook):
+def test_pods_of_a_jobset_are_numbered_across_its_jobs(hook):
     install_jobset(hook.cluster)
     parts = [("leader", 1, 1), ("workers", 2, 2)]
     replicated = [
@@ -175,57 +187,59 @@ def test_a_jobsets_pods_are_counted_through(hook):
     head = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet"}
     body = {**head, "metadata": {"name": "fits"}, "spec": {"replicatedJobs": replicated}}
     hook.create(body)
-    for name, replicas, each in parts:  # what JobSet's controller does
+    for name, replicas, each in parts:  # like JobSet's controller
         for index in range(replicas):
             labels = {JOBSET: "fits", REPLICATED_JOB: name, JOB_INDEX: str(index)}
             hook.create(job(f"fits-{name}-{index}", each, "eval", pod_labels=labels))
-    pods = hook.pods_of(f"{JOBSET}=fits", 5)
-    assert sorted(resolved(one, sidecar_of(one)) for one in pods) == [(i, 5) for i in range(5)]
+    pods = hook.wait_for_pods(f"{JOBSET}=fits", 5)
+    assert sorted(consumer_identity(one, find_sidecar(one)) for one in pods) == [
+        (i, 5) for i in range(5)
+    ]
 
 
-def test_a_pod_that_names_a_missing_input_is_refused_with_those_there_are(hook):
-    told = refusal(hook, pod("train,trian"))
-    assert f"no DistributedInput 'trian' in namespace {hook.cluster.namespace}" in told
-    assert "(found: eval, train)" in told
+def test_the_error_of_a_missing_input_lists_the_existing_ones(hook):
+    message = rejection_message(hook, pod("train,trian"))
+    assert f"no DistributedInput 'trian' in namespace {hook.cluster.namespace}" in message
+    assert "(found: eval, train)" in message
 
 
-def test_a_pod_of_unknown_index_is_refused_with_the_remedy(hook):
+def test_the_error_of_an_unknown_index_names_the_annotation_that_sets_it(hook):
     replica = pod()
     owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "fit-1", "uid": "u"}
     replica["metadata"]["ownerReferences"] = [{**owner, "controller": True}]
-    assert names.CONSUMERS_ANNOTATION in refusal(hook, replica)
+    assert names.CONSUMERS_ANNOTATION in rejection_message(hook, replica)
 
 
-def test_tf_configs_ps_stays_as_it_is(hook):
+def test_a_parameter_server_in_tf_config_is_unchanged(hook):
     parameters = pod()
     config = {"cluster": {"worker": ["a:1"], "ps": ["b:1"]}, "task": {"type": "ps", "index": 0}}
     env = [{"name": "TF_CONFIG", "value": json.dumps(config)}]
     parameters["spec"]["containers"][0]["env"] = env
-    made = hook.create(parameters, dryRun="All")
-    assert "initContainers" not in made["spec"]
+    created = hook.create(parameters, dryRun="All")
+    assert "initContainers" not in created["spec"]
 
 
-def test_without_the_operator_no_trainer_starts_without_its_input(hook):
+def test_while_the_operator_is_stopped_trainer_pods_are_rejected(hook):
     hook.operator.process.send_signal(signal.SIGSTOP)
     try:
-        assert "inject.distributed-input.dev" in refusal(hook, pod())
+        assert "inject.distributed-input.dev" in rejection_message(hook, pod())
     finally:
         hook.operator.process.send_signal(signal.SIGCONT)
-    assert sidecar_of(eventually(lambda: hook.create(pod(), dryRun="All")))
+    assert find_sidecar(eventually(lambda: hook.create(pod(), dryRun="All")))
 
 
-def test_a_bundle_that_someone_removed_comes_back(hook):
+def test_a_removed_ca_bundle_is_restored(hook):
     before = hook.bundle()
     change = [{"op": "remove", "path": "/webhooks/0/clientConfig/caBundle"}]
-    hook.cluster.call("PATCH", hook.path, change, "application/json-patch+json")
+    hook.cluster.call("PATCH", hook.configuration_path, change, "application/json-patch+json")
     eventually(lambda: hook.bundle() == before)
-    hook.wait_until_asked()
+    hook.wait_until_called()
 
 
-def test_a_certificate_that_someone_broke_is_made_anew(hook):
+def test_an_invalid_certificate_is_replaced(hook):
     before = hook.bundle()
     broken = {key: base64.b64encode(b"broken").decode() for key in ("tls.crt", "tls.key")}
     hook.cluster.patch("Secret", names.WEBHOOK_SECRET, {"data": broken})
     eventually(lambda: hook.bundle() != before)
-    hook.wait_until_asked()
-    assert "PRIVATE KEY" not in hook.operator.logged()
+    hook.wait_until_called()
+    assert "PRIVATE KEY" not in hook.operator.read_log()

@@ -1,4 +1,4 @@
-"""Manifests that `distributed-input inject` prints, given to kubectl and a real API server."""
+"""kubectl applies the manifests that `distributed-input inject` prints."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import pytest
 from distributed_input_operator.injection.yaml_text import dump_yaml
 from testing.cluster.binaries import binary
 from testing.operator.cluster import Cluster
-from testing.operator.injecting import job, resolved, sidecar_of
-from testing.operator.running import eventually, manifest
+from testing.operator.processes import eventually, manifest
+from testing.operator.webhooks import consumer_identity, find_sidecar, job
 from tests.unit.distributed_input_operator.injection.test_yaml_text import WORDS
 
 INPUT = manifest("train", workers={"replicas": 0})
@@ -21,41 +21,44 @@ INPUT = manifest("train", workers={"replicas": 0})
 
 @pytest.fixture
 def kubectl(cluster: Cluster, control_plane) -> Any:
-    """kubectl in the file's namespace; a text to its stdin, its stdout back."""
+    """Return a function that runs kubectl with a text as stdin and returns its stdout."""
 
     def run(text: str, *flags: str) -> str:
-        given = ["--kubeconfig", str(control_plane.kubeconfig), "-n", cluster.namespace]
-        command = [str(binary("kubectl")), *given, *flags]
-        done = subprocess.run(command, input=text, capture_output=True, text=True, timeout=60)
-        assert done.returncode == 0, done.stderr
-        return done.stdout
+        options = ["--kubeconfig", str(control_plane.kubeconfig), "-n", cluster.namespace]
+        command = [str(binary("kubectl")), *options, *flags]
+        result = subprocess.run(command, input=text, capture_output=True, text=True, timeout=60)
+        assert result.returncode == 0, result.stderr
+        return result.stdout
 
     return run
 
 
 def inject(folder: Path, **files: Any) -> str:
-    """What the command prints for these files."""
+    """Return the command's output for these files."""
     command = [sys.executable, "-m", "distributed_input.cli", "inject", "--image", "sidecar:1"]
     for name, value in files.items():
         (folder / name).write_text(dump_yaml([value]))
         command += ["-f", str(folder / name)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    result = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert result.returncode == 0, result.stderr
+    return result.stdout
 
 
-def test_an_injected_job_runs_pods_with_sidecars_without_any_webhook(cluster, kubectl, tmp_path):
+def test_an_injected_job_creates_pods_with_sidecars_without_a_webhook(cluster, kubectl, tmp_path):
     kubectl(inject(tmp_path, job=job("offline", 2), input=INPUT), "apply", "-f", "-")
 
-    def made() -> Any:
+    def created() -> Any:
         pods = cluster.list("Pod", "job-name=offline")
         return pods if len(pods) == 2 else []
 
-    assert sorted(resolved(one, sidecar_of(one)) for one in eventually(made)) == [(0, 2), (1, 2)]
+    assert sorted(consumer_identity(one, find_sidecar(one)) for one in eventually(created)) == [
+        (0, 2),
+        (1, 2),
+    ]
 
 
-def test_kubectl_reads_every_word_as_it_was_meant(kubectl, tmp_path, cluster):
-    """It takes YAML's older words, such as y, for something else than text."""
+def test_kubectl_reads_every_string_as_a_string(kubectl, tmp_path, cluster):
+    """kubectl parses some YAML 1.1 words, such as y, as other types."""
     data = {f"key{place}": word for place, word in enumerate(WORDS) if word != "\x07"}
     head = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "words"}}
     kubectl(dump_yaml([{**head, "data": data}]), "apply", "-f", "-")

@@ -1,7 +1,7 @@
-"""What is deleted while the operator starts, or lists again, stays deleted.
+"""Objects that are deleted while the operator starts, or lists again, stay deleted.
 
-The proxy holds the operator's requests meanwhile. The resync, which finds all deletions in the end,
-comes too late for these tests.
+The proxy holds the operator's requests during the deletion. The resync, which finds all deletions
+later, is disabled in these tests.
 """
 
 from __future__ import annotations
@@ -13,36 +13,36 @@ from typing import NamedTuple
 import pytest
 
 from distributed_input_operator.kube.kinds import BY_NAME, DEPLOYMENT, INPUT, POLICY, WATCHED
-from testing.operator.budgeting import apply, replicas
-from testing.operator.cluster import Cluster, Refused
+from testing.operator.cluster import Cluster, RequestRejected
+from testing.operator.policies import apply_policy, worker_replicas
+from testing.operator.processes import Operator, eventually, manifest, run_operator
 from testing.operator.proxy import Proxy
-from testing.operator.running import Operator, eventually, manifest, running
 
 COUNT = 9
-"""Children of an input."""
+"""Number of children of an input."""
 _NO_RESYNC = ("--resync-seconds", "3600")
 _QUIET_SECONDS = 5.0
-"""An operator that creates children again does so within a second, and again every few seconds."""
+"""A faulty operator would recreate children within a second, and then every few seconds."""
 SERVICE = BY_NAME["Service"]
 
 
 def own_list(plural: str) -> Callable[[str], bool]:
-    """Whether a request is the operator's own first list of a kind."""
+    """Return a predicate: whether a request is the operator's own first list of a kind."""
     return lambda path: f"/{plural}?" in path and "limit=250" in path and "continue" not in path
 
 
 def kopf_list(plural: str = "") -> Callable[[str], bool]:
-    """Whether a request is kopf's list of a kind, or of any."""
+    """Return a predicate: whether a request is kopf's list of a kind, or of any kind."""
     return lambda path: f"{plural}?" in path and "limit=50" in path
 
 
 def watch(plural: str) -> Callable[[str], bool]:
-    """Whether a request is the watch of a kind."""
+    """Return a predicate: whether a request is the watch of a kind."""
     return lambda path: f"/{plural}?" in path and "watch=true" in path
 
 
 class Stage(NamedTuple):
-    """Requests that wait while the input is deleted."""
+    """Requests that the proxy holds while the input is deleted."""
 
     matches: Callable[[str], bool]
     answered: bool = False
@@ -59,29 +59,29 @@ STAGES = {
 
 @pytest.fixture
 def proxy(control_plane, tmp_path) -> Iterator[Proxy]:
-    made = Proxy(control_plane.kubeconfig, tmp_path)
-    yield made
-    made.close()
+    created = Proxy(control_plane.kubeconfig, tmp_path)
+    yield created
+    created.close()
 
 
 @pytest.fixture
 def names(cluster: Cluster, control_plane, tmp_path) -> Iterator[tuple[str, str]]:
-    """Two inputs, with all children and a status, of an operator that has ended."""
-    both = ("gone", "kept")
-    with running(control_plane.kubeconfig, cluster.namespace, tmp_path):
-        for name in both:
+    """Create two inputs with children and status. The operator that created them has exited."""
+    inputs = ("gone", "kept")
+    with run_operator(control_plane.kubeconfig, cluster.namespace, tmp_path):
+        for name in inputs:
             cluster.create(manifest(name))
-        for name in both:
-            eventually(lambda name=name: complete(cluster, name))
-    yield both
-    for name in both:
+        for name in inputs:
+            eventually(lambda name=name: is_complete(cluster, name))
+    yield inputs
+    for name in inputs:
         if cluster.get(INPUT.kind, name):
             cluster.delete(INPUT.kind, name)
-    eventually(lambda: not any(map(cluster.children, both)))
+    eventually(lambda: not any(map(cluster.children, inputs)))
 
 
-def complete(cluster: Cluster, name: str) -> bool:
-    """The input has all children and pods, and its status says so."""
+def is_complete(cluster: Cluster, name: str) -> bool:
+    """Return whether the input has all children, pods and a condition."""
     return (
         len(cluster.children(name)) == COUNT
         and bool(cluster.pods(name))
@@ -89,32 +89,32 @@ def complete(cluster: Cluster, name: str) -> bool:
     )
 
 
-def delete(cluster: Cluster, name: str) -> None:
-    """Delete an input and wait until the garbage collector has deleted what belongs to it."""
+def delete_and_wait(cluster: Cluster, name: str) -> None:
+    """Delete an input and wait until the garbage collector has deleted its children."""
     cluster.delete(INPUT.kind, name)
     eventually(lambda: not cluster.children(name), every=0.05)
 
 
-def all_watched(proxy: Proxy) -> bool:
-    """All kinds are watched."""
+def all_kinds_are_watched(proxy: Proxy) -> bool:
+    """Return whether all kinds are watched."""
     return len(set(proxy.watches)) == len((*WATCHED, POLICY))
 
 
-def works(cluster: Cluster, name: str, count: int) -> None:
-    """The operator does what it is there for."""
+def assert_operator_works(cluster: Cluster, name: str, count: int) -> None:
+    """Check that the operator applies a change of an input."""
     cluster.patch(INPUT.kind, name, {"spec": {"workers": {"replicas": count}}})
-    eventually(lambda: replicas(cluster, name) == count)
+    eventually(lambda: worker_replicas(cluster, name) == count)
 
 
 def assert_forgotten(cluster: Cluster, proxy: Proxy, operator: Operator, writes: int) -> None:
-    """The operator does not know the input any more, and has written nothing for it since."""
+    """Check that the operator has dropped the input and has not written its objects since."""
 
     def forgotten() -> bool:
-        """The operator has no metric of the input."""
+        """Return whether the operator has no metric of the input."""
         return 'input="gone"' not in operator.get("/metrics")[1]
 
-    eventually(lambda: all_watched(proxy))
-    works(cluster, "kept", 2)
+    eventually(lambda: all_kinds_are_watched(proxy))
+    assert_operator_works(cluster, "kept", 2)
     eventually(forgotten, 20)
     time.sleep(_QUIET_SECONDS)
     assert forgotten()
@@ -137,12 +137,14 @@ def test_an_input_that_is_deleted_during_the_start_stays_deleted(
     before: list[int] = []
 
     def meanwhile() -> None:
-        delete(cluster, "gone")
+        delete_and_wait(cluster, "gone")
         before.append(len(proxy.writes))
 
     proxy.hold(STAGES[stage].matches, meanwhile, answered=STAGES[stage].answered)
     flags = () if everywhere else ("--namespace", cluster.namespace)
-    with running(proxy.kubeconfig, cluster.namespace, tmp_path, *_NO_RESYNC, *flags) as operator:
+    with run_operator(
+        proxy.kubeconfig, cluster.namespace, tmp_path, *_NO_RESYNC, *flags
+    ) as operator:
         eventually(lambda: before)
         assert_forgotten(cluster, proxy, operator, before[0])
 
@@ -151,10 +153,12 @@ def test_an_input_that_is_deleted_after_the_start_stays_deleted(
     cluster: Cluster, proxy: Proxy, tmp_path, names
 ) -> None:
     flags = ("--namespace", cluster.namespace)
-    with running(proxy.kubeconfig, cluster.namespace, tmp_path, *_NO_RESYNC, *flags) as operator:
-        eventually(lambda: all_watched(proxy))
-        works(cluster, "kept", 3)
-        delete(cluster, "gone")
+    with run_operator(
+        proxy.kubeconfig, cluster.namespace, tmp_path, *_NO_RESYNC, *flags
+    ) as operator:
+        eventually(lambda: all_kinds_are_watched(proxy))
+        assert_operator_works(cluster, "kept", 3)
+        delete_and_wait(cluster, "gone")
         assert_forgotten(cluster, proxy, operator, len(proxy.writes))
 
 
@@ -165,13 +169,15 @@ def test_an_input_that_is_deleted_while_the_watches_list_again_stays_deleted(
     before: list[int] = []
 
     def meanwhile() -> None:
-        delete(cluster, "gone")
+        delete_and_wait(cluster, "gone")
         before.append(len(proxy.writes))
 
     flags = () if everywhere else ("--namespace", cluster.namespace)
-    with running(proxy.kubeconfig, cluster.namespace, tmp_path, *_NO_RESYNC, *flags) as operator:
-        eventually(lambda: all_watched(proxy))
-        works(cluster, "kept", 3)
+    with run_operator(
+        proxy.kubeconfig, cluster.namespace, tmp_path, *_NO_RESYNC, *flags
+    ) as operator:
+        eventually(lambda: all_kinds_are_watched(proxy))
+        assert_operator_works(cluster, "kept", 3)
         proxy.hold(kopf_list(), meanwhile)
         proxy.watches.clear()
         proxy.expire()
@@ -192,9 +198,11 @@ def test_children_are_not_created_again_before_their_input_is_known_to_be_delete
         time.sleep(_QUIET_SECONDS)
 
     flags = ("--namespace", cluster.namespace)
-    with running(proxy.kubeconfig, cluster.namespace, tmp_path, *_NO_RESYNC, *flags) as operator:
-        eventually(lambda: all_watched(proxy))
-        works(cluster, "gone", 3)  # the operator has read its token
+    with run_operator(
+        proxy.kubeconfig, cluster.namespace, tmp_path, *_NO_RESYNC, *flags
+    ) as operator:
+        eventually(lambda: all_kinds_are_watched(proxy))
+        assert_operator_works(cluster, "gone", 3)  # now the operator has cached its token
         eventually(lambda: len(cluster.pods("gone")) == 3)
         proxy.hold(kopf_list(INPUT.plural), meanwhile)
         proxy.expire(INPUT.plural)
@@ -205,29 +213,31 @@ def test_children_are_not_created_again_before_their_input_is_known_to_be_delete
 def test_children_that_are_deleted_between_the_lists_and_the_watches_are_created_again(
     cluster: Cluster, proxy: Proxy, tmp_path, names
 ) -> None:
-    gone: dict[tuple[str, str], str] = {}
+    deleted_uids: dict[tuple[str, str], str] = {}
 
     def uid(kind: str, name: str) -> str:
         return str((cluster.get(kind, name) or {"metadata": {"uid": ""}})["metadata"]["uid"])
 
     def meanwhile() -> None:
-        watched = {kind.kind for kind in WATCHED}  # Secrets are not
+        watched = {kind.kind for kind in WATCHED}  # Secrets are not watched
         for kind, name in (one for one in cluster.children("kept") if one[0] in watched):
-            gone[kind, name] = uid(kind, name)
+            deleted_uids[kind, name] = uid(kind, name)
             cluster.delete(kind, name)
 
     proxy.hold(kopf_list(), meanwhile)
     flags = ("--namespace", cluster.namespace)
-    with running(proxy.kubeconfig, cluster.namespace, tmp_path, *_NO_RESYNC, *flags):
-        eventually(lambda: len(gone) == COUNT - 1)
-        eventually(lambda: all(uid(*one) not in ("", old) for one, old in gone.items()))
+    with run_operator(proxy.kubeconfig, cluster.namespace, tmp_path, *_NO_RESYNC, *flags):
+        eventually(lambda: len(deleted_uids) == COUNT - 1)
+        eventually(lambda: all(uid(*one) not in ("", old) for one, old in deleted_uids.items()))
 
 
 def test_a_policy_that_is_deleted_between_the_lists_and_the_watches_is_not_in_force(
     cluster: Cluster, proxy: Proxy, tmp_path, names
 ) -> None:
     flags = ("--namespace", cluster.namespace)
-    apply(cluster, {"name": "all", "namespaces": [cluster.namespace], "limits": {"workers": 2}})
+    apply_policy(
+        cluster, {"name": "all", "namespaces": [cluster.namespace], "limits": {"workers": 2}}
+    )
     path = POLICY.path(None, "cluster")
 
     def meanwhile() -> None:
@@ -235,13 +245,13 @@ def test_a_policy_that_is_deleted_between_the_lists_and_the_watches_is_not_in_fo
 
     proxy.hold(kopf_list(), meanwhile)
     try:
-        with running(proxy.kubeconfig, cluster.namespace, tmp_path, *_NO_RESYNC, *flags):
-            eventually(lambda: all_watched(proxy))
-            works(cluster, "kept", 4)
+        with run_operator(proxy.kubeconfig, cluster.namespace, tmp_path, *_NO_RESYNC, *flags):
+            eventually(lambda: all_kinds_are_watched(proxy))
+            assert_operator_works(cluster, "kept", 4)
     finally:
         try:
             cluster.call("DELETE", path)
-        except Refused:
+        except RequestRejected:
             pass
 
 
@@ -249,10 +259,12 @@ def test_pods_that_are_deleted_between_the_lists_and_the_watches_leave_their_bud
     cluster: Cluster, proxy: Proxy, tmp_path, names
 ) -> None:
     flags = ("--namespace", cluster.namespace)
-    apply(cluster, {"name": "all", "namespaces": [cluster.namespace], "limits": {"workers": 2}})
-    proxy.hold(kopf_list(), lambda: delete(cluster, "gone"))
+    apply_policy(
+        cluster, {"name": "all", "namespaces": [cluster.namespace], "limits": {"workers": 2}}
+    )
+    proxy.hold(kopf_list(), lambda: delete_and_wait(cluster, "gone"))
     try:
-        with running(proxy.kubeconfig, cluster.namespace, tmp_path, *_NO_RESYNC, *flags):
-            works(cluster, "kept", 2)
+        with run_operator(proxy.kubeconfig, cluster.namespace, tmp_path, *_NO_RESYNC, *flags):
+            assert_operator_works(cluster, "kept", 2)
     finally:
         cluster.call("DELETE", POLICY.path(None, "cluster"))

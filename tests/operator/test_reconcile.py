@@ -1,4 +1,4 @@
-"""An input becomes objects, and stays what it should be, whatever others do."""
+"""The operator creates and restores the children of an input and reports problems."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import time
 import pytest
 import yaml
 
-from testing.operator.cluster import Refused
-from testing.operator.running import eventually, manifest
+from testing.operator.cluster import RequestRejected
+from testing.operator.processes import eventually, manifest
 
 EIGHT_LINES = """\
 apiVersion: distributed-input.dev/v1alpha1
@@ -37,11 +37,11 @@ def children(name: str) -> set[tuple[str, str]]:
 
 @pytest.fixture
 def name(cluster, operator, request):
-    """An input's name, and the end of that input."""
-    made = f"i{abs(hash(request.node.nodeid)) % 10**8}"
-    yield made
-    if cluster.get("DistributedInput", made):
-        cluster.delete("DistributedInput", made)
+    """Provide an input name. Delete the input after the test."""
+    created = f"i{abs(hash(request.node.nodeid)) % 10**8}"
+    yield created
+    if cluster.get("DistributedInput", created):
+        cluster.delete("DistributedInput", created)
 
 
 def test_eight_lines_yield_the_full_set_of_children(cluster, operator):
@@ -55,17 +55,17 @@ def test_eight_lines_yield_the_full_set_of_children(cluster, operator):
     eventually(lambda: not cluster.children("eight"))
 
 
-def test_the_input_is_ready_when_its_parts_serve_and_says_what_is_missing_until_then(cluster, name):
+def test_the_input_is_ready_when_its_pods_are_and_reports_the_reason_until_then(cluster, name):
     cluster.create(manifest(name, workers={"replicas": 2}))
     found = eventually(lambda: cluster.condition(name, "Unschedulable"))
     assert "no nodes available to schedule pods" in found["message"]
     assert cluster.condition(name, "Ready")["reason"] == "Unschedulable"
-    cluster.all_serve(name, 2)
+    cluster.wait_until_ready(name, 2)
     assert cluster.condition(name, "DispatcherReady")["status"] == "True"
     assert not cluster.condition(name, "Unschedulable")
 
 
-def test_the_stock_tf_data_service_comes_and_goes(cluster, name):
+def test_the_tf_data_service_can_be_enabled_and_disabled(cluster, name):
     cluster.create(manifest(name, tfDataService={}))
 
     def address():
@@ -76,7 +76,7 @@ def test_the_stock_tf_data_service_comes_and_goes(cluster, name):
     found = {one["name"] for pod in cluster.pods(name) for one in pod["spec"]["containers"]}
     assert found == {"worker", "tf-data-worker"}
     refused = {"spec": {"tfDataService": {"port": 9090}}}
-    with pytest.raises(Refused, match="taken in the dispatcher's pod"):
+    with pytest.raises(RequestRejected, match="taken in the dispatcher's pod"):
         cluster.patch("DistributedInput", name, refused)
     cluster.patch("DistributedInput", name, {"spec": {"tfDataService": None}})
     eventually(lambda: not address())
@@ -98,7 +98,7 @@ def test_scale_suspend_and_resume(cluster, name):
     eventually(lambda: len(cluster.pods(name)) == 3 and cluster.pods(name, "dispatcher"))
 
 
-def test_what_others_change_is_set_back_and_what_they_add_stays(cluster, name):
+def test_changes_by_others_are_reverted_and_their_additions_are_kept(cluster, name):
     cluster.create(manifest(name))
     eventually(lambda: cluster.children(name) == children(name))
     worker = f"{name}-worker"
@@ -113,7 +113,7 @@ def test_what_others_change_is_set_back_and_what_they_add_stays(cluster, name):
     assert kept["metadata"]["labels"]["mine"] == "1"
 
 
-def test_what_the_spec_takes_back_goes(cluster, name):
+def test_fields_that_are_removed_from_the_spec_are_removed_from_the_pods(cluster, name):
     workers = {"nodeSelector": {"disk": "fast"}, "env": [{"name": "A", "value": "1"}]}
     cluster.create(manifest(name, workers=workers))
 
@@ -127,38 +127,38 @@ def test_what_the_spec_takes_back_goes(cluster, name):
     assert {"name": "A", "value": "1"} in pod_spec()["containers"][0]["env"]
 
 
-def test_another_image_rolls_workers_new_ones_first(cluster, name):
+def test_an_image_update_creates_new_workers_before_it_deletes_old_ones(cluster, name):
     cluster.create(manifest(name))
     eventually(lambda: cluster.pods(name))
     old = cluster.pods(name)[0]["metadata"]["name"]
-    cluster.all_serve(name, 1)
+    cluster.wait_until_ready(name, 1)
     cluster.patch("DistributedInput", name, {"spec": {"workers": {"image": "mine:2"}}})
     eventually(lambda: len(cluster.pods(name)) == 2)
     assert old in [pod["metadata"]["name"] for pod in cluster.pods(name)]
-    cluster.all_serve(name, 1)
+    cluster.wait_until_ready(name, 1)
     eventually(
         lambda: [p["spec"]["containers"][0]["image"] for p in cluster.pods(name)] == ["mine:2"]
     )
 
 
-def test_the_token_is_made_once(cluster, operator, name):
+def test_the_token_is_created_once(cluster, operator, name):
     cluster.create(manifest(name))
     secret = eventually(lambda: cluster.get("Secret", f"{name}-distributed-input"))
     cluster.patch("DistributedInput", name, {"spec": {"workers": {"replicas": 2}}})
     eventually(lambda: len(cluster.pods(name)) == 2)
     again = cluster.get("Secret", f"{name}-distributed-input")
     assert again["metadata"]["resourceVersion"] == secret["metadata"]["resourceVersion"]
-    assert secret["data"]["token"] not in operator.logged()
+    assert secret["data"]["token"] not in operator.read_log()
 
 
-def test_a_name_that_is_taken_is_told_and_not_taken_over(cluster, name):
-    theirs = {
+def test_an_object_of_another_owner_is_reported_and_unchanged(cluster, name):
+    foreign = {
         "apiVersion": "v1",
         "kind": "Service",
         "metadata": {"name": f"{name}-worker"},
         "spec": {"ports": [{"port": 80}], "selector": {"app": "theirs"}},
     }
-    cluster.create(theirs)
+    cluster.create(foreign)
     cluster.create(manifest(name))
     found = eventually(lambda: cluster.condition(name, "Applied"))
     assert found["reason"] == "NameTaken"
@@ -166,7 +166,7 @@ def test_a_name_that_is_taken_is_told_and_not_taken_over(cluster, name):
     assert cluster.get("Service", f"{name}-worker")["spec"]["selector"] == {"app": "theirs"}
 
 
-def test_a_pod_template_that_kubernetes_refuses_is_told_in_its_words(cluster, name):
+def test_an_invalid_pod_template_is_reported_with_the_api_servers_message(cluster, name):
     template = {"spec": {"containers": [{"name": "worker", "ports": [{"containerPort": -1}]}]}}
     cluster.create(manifest(name, workers={"podTemplate": template}))
     found = eventually(lambda: cluster.condition(name, "Applied"))
@@ -176,27 +176,34 @@ def test_a_pod_template_that_kubernetes_refuses_is_told_in_its_words(cluster, na
 
 
 @pytest.mark.parametrize(
-    ("workers", "words"),
+    ("workers", "message"),
     [
         ({"podTemplate": {"spec": {"tolerationz": []}}}, ".tolerationz: field not declared"),
         ({"podTemplate": {"spec": {"hostNetwork": "yes"}}}, ".hostNetwork: expected bool"),
         ({"env": [{"name": "HOME", "value": "/data"}]}, "duplicate"),
     ],
 )
-def test_what_is_no_pod_at_all_is_told_though_the_server_answers_500(cluster, name, workers, words):
-    name = f"{name}{len(words)}"
+def test_a_malformed_pod_is_reported_although_the_api_server_returns_500(
+    cluster, name, workers, message
+):
+    name = f"{name}{len(message)}"
     cluster.create(manifest(name, workers=workers))
     found = eventually(lambda: cluster.condition(name, "Applied"))
     assert found["reason"] == "Refused"
-    assert words in found["message"]
+    assert message in found["message"]
     assert "change spec.workers" in found["message"]
     assert cluster.condition(name, "Ready")["reason"] == "Refused"
     cluster.delete("DistributedInput", name)
 
 
-def test_a_secret_of_a_deleted_input_that_stays_is_told_until_it_goes(cluster, name):
-    alive = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": f"{name}-alive"}}
-    uid = cluster.create(alive)["metadata"]["uid"]  # no garbage collector comes
+def test_a_leftover_secret_of_a_deleted_input_is_reported_until_it_is_deleted(cluster, name):
+    owner_manifest = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": f"{name}-alive"},
+    }
+    # The owner exists, so the garbage collector does not delete its dependents.
+    uid = cluster.create(owner_manifest)["metadata"]["uid"]
     owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": f"{name}-alive", "uid": uid}
     shared = f"{name}-distributed-input"
     meta = {"name": shared, "ownerReferences": [owner]}
@@ -211,7 +218,7 @@ def test_a_secret_of_a_deleted_input_that_stays_is_told_until_it_goes(cluster, n
     eventually(lambda: not cluster.condition(name, "Applied"))
 
 
-def test_a_quota_is_told_in_the_quotas_words(cluster, name):
+def test_an_exceeded_quota_is_reported_with_the_api_servers_message(cluster, name):
     quota = {
         "apiVersion": "v1",
         "kind": "ResourceQuota",
@@ -230,10 +237,13 @@ def test_a_quota_is_told_in_the_quotas_words(cluster, name):
         cluster.call("DELETE", f"{path}/tight")
 
 
-def test_a_crash_loop_is_told_with_its_last_log_line(cluster, name):
+def test_a_crash_loop_is_reported_with_its_last_log_line(cluster, name):
     cluster.create(manifest(name))
     eventually(lambda: cluster.pods(name))
-    ended = {"exitCode": 1, "message": "Traceback\nModuleNotFoundError: No module named 'digits'\n"}
+    terminated = {
+        "exitCode": 1,
+        "message": "Traceback\nModuleNotFoundError: No module named 'digits'\n",
+    }
     container = {
         "name": "worker",
         "image": "worker:1",
@@ -241,7 +251,7 @@ def test_a_crash_loop_is_told_with_its_last_log_line(cluster, name):
         "ready": False,
         "restartCount": 4,
         "state": {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off"}},
-        "lastState": {"terminated": ended},
+        "lastState": {"terminated": terminated},
     }
     pod = cluster.pods(name)[0]["metadata"]["name"]
     cluster.patch("Pod", pod, {"status": {"containerStatuses": [container]}}, "status")
@@ -252,7 +262,7 @@ def test_a_crash_loop_is_told_with_its_last_log_line(cluster, name):
     )
 
 
-def test_a_missing_config_map_is_told_and_found_when_it_comes(cluster, name):
+def test_a_missing_config_map_is_reported_until_it_is_created(cluster, name):
     dataset = {"entryPoint": "a:b", "source": {"configMap": f"{name}-code"}}
     cluster.create(manifest(name, dataset=dataset))
     found = eventually(lambda: cluster.condition(name, "Applied"))
@@ -260,48 +270,49 @@ def test_a_missing_config_map_is_told_and_found_when_it_comes(cluster, name):
     template = cluster.get("Deployment", f"{name}-worker")["spec"]["template"]
     code = {"kind": "ConfigMap", "metadata": {"name": f"{name}-code"}, "data": {"a.py": "b = 1"}}
     cluster.create(code)
-    cluster.patch("DistributedInput", name, {"spec": {"epochs": 1}})  # or 30 s later
+    # Trigger a reconcile before the resync.
+    cluster.patch("DistributedInput", name, {"spec": {"epochs": 1}})
     eventually(lambda: not cluster.condition(name, "Applied"))
     assert cluster.get("Deployment", f"{name}-worker")["spec"]["template"] != template
 
 
-def test_a_spec_that_only_python_can_judge_is_told_and_harms_nothing(cluster, name):
+def test_a_spec_that_only_the_operator_can_validate_is_reported(cluster, name):
     cluster.create(manifest(name, dataset={"entryPoint": "a:b", "args": {"not a word": 1}}))
     found = eventually(lambda: cluster.condition(name, "Ready"))
     assert found["reason"] == "InvalidSpec"
     assert "spec.dataset.args.not a word" in found["message"]
 
 
-def test_scale_in_takes_the_worker_that_is_not_ready_first(cluster, name):
+def test_scaling_in_deletes_the_worker_that_is_not_ready_first(cluster, name):
     cluster.create(manifest(name, workers={"replicas": 3}))
     eventually(lambda: len(cluster.pods(name)) == 3)
-    cluster.all_serve(name, 3)
-    lazy = cluster.pods(name)[1]["metadata"]["name"]
+    cluster.wait_until_ready(name, 3)
+    unready = cluster.pods(name)[1]["metadata"]["name"]
     cluster.patch(
         "Pod",
-        lazy,
+        unready,
         {"status": {"conditions": [{"type": "Ready", "status": "False"}]}},
         "status",
     )
     cluster.patch("DistributedInput", name, {"spec": {"replicas": 2}}, "scale")
     eventually(lambda: len(cluster.pods(name)) == 2)
-    assert lazy not in [pod["metadata"]["name"] for pod in cluster.pods(name)]
+    assert unready not in [pod["metadata"]["name"] for pod in cluster.pods(name)]
 
 
-def test_nothing_is_written_while_nothing_changes(cluster, operator):
+def test_the_operator_writes_nothing_while_nothing_changes(cluster, operator):
     """Ten inputs for ten seconds. `python -m testing.operator.measure` runs 50 for longer."""
     names = [f"idle{number}" for number in range(10)]
     for one in names:
         cluster.create(manifest(one))
     for one in names:
-        cluster.all_serve(one, 1)
+        cluster.wait_until_ready(one, 1)
     eventually(lambda: _settled(operator), 30)
     before = operator.writes()
-    looks = operator.metric("distributed_input_operator_reconciles_total")
-    for one in names:  # by themselves they are looked at every 30 s
+    reconciles = operator.metric("distributed_input_operator_reconciles_total")
+    for one in names:  # without this, each is reconciled every 30 s
         cluster.patch("DistributedInput", one, {"metadata": {"labels": {"touched": "yes"}}})
     time.sleep(10)
-    assert operator.metric("distributed_input_operator_reconciles_total") >= looks + len(names)
+    assert operator.metric("distributed_input_operator_reconciles_total") >= reconciles + len(names)
     assert operator.writes() == before
     for one in names:
         cluster.delete("DistributedInput", one)
@@ -313,8 +324,8 @@ def _settled(operator) -> bool:
     return operator.writes() == before
 
 
-def test_sigterm_ends_it_cleanly_and_frees_the_lease(cluster, operator):
-    """The last test of this file."""
+def test_sigterm_stops_the_operator_and_releases_the_lease(cluster, operator):
+    """This must be the last test of this file: it stops the shared operator."""
     assert operator.get("/healthz") == (200, "ok")
     assert operator.stop() == 0
     path = "/apis/coordination.k8s.io/v1/namespaces"

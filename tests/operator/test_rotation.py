@@ -1,4 +1,4 @@
-"""The webhook's certificate before a real API server, by a clock that is passed in."""
+"""Renewal of the webhook's certificate with a real API server and an injected clock."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from distributed_input_operator.webhook.certificates import (
 )
 from distributed_input_operator.webhook.rotation import ManagedCertificate
 from testing.operator.cluster import Cluster
-from testing.operator.injecting import CONFIGURATIONS, configuration
+from testing.operator.webhooks import CONFIGURATIONS, configuration
 
 NOW = datetime.now(timezone.utc)
 DUE = VALIDITY - RENEW_BEFORE + timedelta(hours=1)
@@ -33,7 +33,7 @@ DUE = VALIDITY - RENEW_BEFORE + timedelta(hours=1)
 
 @pytest.fixture
 def named(cluster: Cluster):
-    """The name of a webhook configuration; the namespace has no certificate yet."""
+    """Create a webhook configuration in a namespace without certificate. Provide its name."""
     name = f"rotation-{cluster.namespace}"
     cluster.call("POST", CONFIGURATIONS, configuration(name, cluster.namespace, 1))
     yield name
@@ -43,12 +43,12 @@ def named(cluster: Cluster):
 
 @pytest.fixture
 def client(control_plane):
-    """Makes a client of the operator's kind."""
+    """Return a context manager that connects the operator's API client."""
 
     @asynccontextmanager
     async def connected() -> AsyncIterator[Api]:
-        made = await config.new_client_from_config(str(control_plane.kubeconfig))
-        async with made as inner:
+        created = await config.new_client_from_config(str(control_plane.kubeconfig))
+        async with created as inner:
             assert isinstance(inner, ApiClient)
             yield Api(inner)
 
@@ -61,15 +61,15 @@ class Replica:
     def __init__(self, api: Api, cluster: Cluster, name: str) -> None:
         self.context = server_context()
         hosts = ["localhost"]
-        place = (api, cluster.namespace, hosts, self.context)
-        self._certificate = ManagedCertificate(*place, configuration=name)
+        arguments = (api, cluster.namespace, hosts, self.context)
+        self._certificate = ManagedCertificate(*arguments, configuration=name)
         self._cluster, self._name = cluster, name
 
-    async def look(self, now: datetime) -> None:
+    async def refresh(self, now: datetime) -> None:
         await self._certificate.refresh(now)
 
-    async def served(self) -> x509.Certificate:
-        """What an API server is shown; fails where it does not trust that."""
+    async def served_certificate(self) -> x509.Certificate:
+        """Return the served certificate. Fail if the API server does not trust it."""
         found = self._cluster.call("GET", f"{CONFIGURATIONS}/{self._name}")
         bundle = base64.b64decode(found["webhooks"][0]["clientConfig"]["caBundle"])
         trust = ssl.create_default_context(cadata=bundle.decode())
@@ -78,27 +78,27 @@ class Replica:
         )
         port = server.sockets[0].getsockname()[1]
         try:
-            opened = asyncio.open_connection("localhost", port, ssl=trust)
-            _, writer = await asyncio.wait_for(opened, 10)
-            shown = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
+            connection = asyncio.open_connection("localhost", port, ssl=trust)
+            _, writer = await asyncio.wait_for(connection, 10)
+            certificate = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
             writer.close()
         finally:
             server.close()
-        return x509.load_der_x509_certificate(shown)
+        return x509.load_der_x509_certificate(certificate)
 
 
 def test_each_served_certificate_is_trusted_during_a_renewal(cluster, named, client):
     async def scenario() -> None:
         async with client() as api:
             replica = Replica(api, cluster, named)
-            await replica.look(NOW - DUE)
-            first = await replica.served()
-            await replica.look(NOW - timedelta(days=31))
-            assert await replica.served() == first  # it is not due yet
-            await replica.look(NOW)  # publishes the next authority
-            assert await replica.served() == first
-            await replica.look(NOW)
-            assert await replica.served() != first
+            await replica.refresh(NOW - DUE)
+            first = await replica.served_certificate()
+            await replica.refresh(NOW - timedelta(days=31))
+            assert await replica.served_certificate() == first  # it is not due yet
+            await replica.refresh(NOW)  # publishes the next authority
+            assert await replica.served_certificate() == first
+            await replica.refresh(NOW)
+            assert await replica.served_certificate() != first
 
     asyncio.run(scenario())
 
@@ -108,8 +108,8 @@ def test_two_replicas_serve_the_same_certificate(cluster, named, client):
         async with client() as api:
             both = [Replica(api, cluster, named) for _ in range(2)]
             for now in (NOW - DUE, NOW, NOW):
-                await asyncio.gather(*(one.look(now) for one in both))
-                one, other = [await replica.served() for replica in both]
+                await asyncio.gather(*(one.refresh(now) for one in both))
+                one, other = [await replica.served_certificate() for replica in both]
                 assert one == other
 
     asyncio.run(scenario())
@@ -119,13 +119,13 @@ def test_a_certificate_that_a_user_writes_to_the_secret_is_served_at_once(cluste
     async def scenario() -> None:
         async with client() as api:
             replica = Replica(api, cluster, named)
-            await replica.look(NOW)
+            await replica.refresh(NOW)
             other = generate(["localhost"], NOW)
             values = {"tls.crt": other.chain, "tls.key": other.key, "ca.crt": other.bundle}
             data = {key: base64.b64encode(value).decode() for key, value in values.items()}
             cluster.patch("Secret", WEBHOOK_SECRET, {"data": data})
-            await replica.look(NOW)
-            assert await replica.served() == x509.load_pem_x509_certificate(other.chain)
+            await replica.refresh(NOW)
+            assert await replica.served_certificate() == x509.load_pem_x509_certificate(other.chain)
 
     asyncio.run(scenario())
 
@@ -137,8 +137,8 @@ def test_an_empty_secret_of_a_user_is_filled(cluster, named, client):
     async def scenario() -> None:
         async with client() as api:
             replica = Replica(api, cluster, named)
-            await replica.look(NOW)
-            await replica.served()
+            await replica.refresh(NOW)
+            await replica.served_certificate()
             secret = await api.get(SECRET, cluster.namespace, WEBHOOK_SECRET)
             assert secret is not None
             assert secret["metadata"]["labels"] == {"a": "b"}
@@ -150,6 +150,6 @@ def test_the_error_for_a_missing_configuration_has_its_name(cluster, named, clie
     async def scenario() -> None:
         async with client() as api:
             with pytest.raises(ApiError, match="no-such-configuration"):
-                await Replica(api, cluster, "no-such-configuration").look(NOW)
+                await Replica(api, cluster, "no-such-configuration").refresh(NOW)
 
     asyncio.run(scenario())

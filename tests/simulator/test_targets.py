@@ -1,4 +1,4 @@
-"""The targets of autoscaling, on the traces of docs/scaling.md."""
+"""The targets of autoscaling with the traces in docs/scaling.md."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The cluster's policy, and what its inputs have."""
+"""Functions that set the cluster's policy and count the workers of its inputs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from testing.operator.cluster import Cluster
 
 
 def policy(*budgets, name="cluster", **spec):
-    """An InputPolicy."""
+    """Return an InputPolicy."""
     return {
         "apiVersion": POLICY.api_version,
         "kind": POLICY.kind,
@@ -16,8 +16,8 @@ def policy(*budgets, name="cluster", **spec):
     }
 
 
-def apply(cluster: Cluster, *budgets, **spec) -> None:
-    """Make this the cluster's policy."""
+def apply_policy(cluster: Cluster, *budgets, **spec) -> None:
+    """Create or replace the cluster's policy."""
     cluster.call(
         "PATCH",
         POLICY.path(None, "cluster"),
@@ -28,12 +28,12 @@ def apply(cluster: Cluster, *budgets, **spec) -> None:
     )
 
 
-def workers(cluster: Cluster) -> list:
-    """All worker pods that there are, those that leave included."""
+def worker_pods(cluster: Cluster) -> list:
+    """Return all worker pods, including terminating ones."""
     return cluster.list("Pod", "app.kubernetes.io/component=worker")
 
 
-def replicas(cluster: Cluster, name: str) -> int:
-    """What the workers' Deployment asks for; -1 where there is none."""
+def worker_replicas(cluster: Cluster, name: str) -> int:
+    """Return spec.replicas of the workers' Deployment, or -1 if there is none."""
     found = cluster.get("Deployment", f"{name}-worker")
     return found["spec"]["replicas"] if found else -1

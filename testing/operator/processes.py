@@ -1,4 +1,4 @@
-"""Operators as processes, as they run in pods, and the cluster as tests look at it."""
+"""Runs operators as processes, and polls for conditions."""
 
 from __future__ import annotations
 
@@ -20,28 +20,29 @@ from distributed_input.api.environment import POD_NAMESPACE_ENV
 T = TypeVar("T")
 
 SECONDS = 60.0
-"""Nothing here takes so long, even on a busy machine."""
+"""Default timeout, long enough for a busy machine."""
 
 
 def eventually(look: Callable[[], T], seconds: float = SECONDS, every: float = 0.1) -> T:
-    """What `look` returns once that is truthy, looking `every` so many seconds; fails with what
-    it returned last.
+    """Call `look` every `every` seconds until its result is truthy. Return the result.
+
+    Fail after `seconds`.
     """
     deadline, found = time.monotonic() + seconds, look()
     while not found and time.monotonic() < deadline:
         time.sleep(every)
         found = look()
-    assert found, f"not within {seconds:g} s: {look.__doc__ or look.__name__}"
+    assert found, f"not true within {seconds:g} s: {look.__doc__ or look.__name__}"
     return found
 
 
 class Operator:
-    """One replica, serving one namespace."""
+    """One replica of the operator for one namespace."""
 
     def __init__(self, kubeconfig: Path, namespace: str, folder: Path, *flags: str) -> None:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
+        with socket.socket() as sock:
+            sock.bind(("127.0.0.1", 0))
+            self.port = sock.getsockname()[1]
         self.namespace = namespace
         self.log = folder / f"operator-{self.port}.log"
         self._env = {**os.environ, "KUBECONFIG": str(kubeconfig), POD_NAMESPACE_ENV: namespace}
@@ -56,11 +57,11 @@ class Operator:
             return subprocess.Popen(command, env=self._env, stderr=log)
 
     def wait_until_leading(self) -> None:
-        """Return once it works."""
+        """Wait until this replica is the leader."""
         eventually(lambda: self.metric("distributed_input_operator_leader") == 1)
 
     def get(self, path: str) -> tuple[int, str]:
-        """Status and text of a page; (0, "") where nobody serves it."""
+        """Return status and text of a page, or (0, "") if the connection fails."""
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=5) as page:
                 return page.status, page.read().decode()
@@ -70,43 +71,43 @@ class Operator:
             return 0, ""
 
     def metric(self, name: str) -> float:
-        """The sum over all labels."""
+        """Return a metric's sum over all labels."""
         found = re.findall(rf"^{name}(?:{{.*}})? (\S+)$", self.get("/metrics")[1], re.MULTILINE)
         return sum(map(float, found))
 
     def writes(self) -> float:
-        """Requests so far that change something."""
+        """Return the number of write requests."""
         return self.metric("distributed_input_operator_writes_total")
 
-    def logged(self) -> str:
-        """All that it logged."""
+    def read_log(self) -> str:
+        """Return the log."""
         return self.log.read_text()
 
     def kill(self) -> None:
-        """SIGKILL."""
+        """Send SIGKILL and wait for the exit."""
         self.process.kill()
         self.process.wait(SECONDS)
 
     def restart(self) -> None:
-        """Another life."""
+        """Kill the process and start a new one."""
         self.kill()
         self.process = self._start()
 
     def stop(self) -> int:
-        """SIGTERM; the exit status."""
+        """Send SIGTERM and return the exit status."""
         self.process.send_signal(signal.SIGTERM)
         return self.process.wait(SECONDS)
 
 
 @contextmanager
-def running(kubeconfig: Path, namespace: str, folder: Path, *flags: str) -> Iterator[Operator]:
-    """An operator that leads; stopped in the end, and its log shown where it went wrong."""
+def run_operator(kubeconfig: Path, namespace: str, folder: Path, *flags: str) -> Iterator[Operator]:
+    """Run an operator that is the leader. Print its log if the body fails."""
     operator = Operator(kubeconfig, namespace, folder, *flags)
     try:
         operator.wait_until_leading()
         yield operator
     except BaseException:
-        print(operator.logged())
+        print(operator.read_log())
         raise
     finally:
         if operator.process.poll() is None:
@@ -114,7 +115,7 @@ def running(kubeconfig: Path, namespace: str, folder: Path, *flags: str) -> Iter
 
 
 def manifest(name: str, **spec: Any) -> dict[str, Any]:
-    """A DistributedInput."""
+    """Return a DistributedInput."""
     return {
         "apiVersion": "distributed-input.dev/v1alpha1",
         "kind": "DistributedInput",

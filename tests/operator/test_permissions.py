@@ -1,4 +1,4 @@
-"""A right that is missing, a definition that is gone: words that say what to do, no crash loop."""
+"""Missing permissions and a missing CRD cause clear messages and no crash loop."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 from distributed_input.api.resource.input import GROUP
 from distributed_input_operator.kube.kinds import RULES
 from testing.operator.cluster import Cluster
-from testing.operator.running import Operator, eventually, manifest
+from testing.operator.processes import Operator, eventually, manifest
 from tests.operator.conftest import install
 
 _RBAC = "/apis/rbac.authorization.k8s.io/v1/namespaces/{}"
@@ -16,7 +16,7 @@ _LEASES = ("coordination.k8s.io", "leases", ("get", "create", "update"))
 
 
 def grant(cluster: Cluster, without: tuple[str, str] = ("", "")) -> None:
-    """The chart's role for service account `operator`, without one (resource, verb)."""
+    """Create the chart's role for ServiceAccount `operator`, without one (resource, verb)."""
     rules = [
         {
             "apiGroups": [group],
@@ -38,7 +38,7 @@ def grant(cluster: Cluster, without: tuple[str, str] = ("", "")) -> None:
 
 @pytest.fixture(scope="module")
 def account(cluster, control_plane):
-    """A kubeconfig with no rights but those that `grant` gives."""
+    """Return a kubeconfig that has only the permissions of `grant`."""
     core = f"/api/v1/namespaces/{cluster.namespace}/serviceaccounts"
     cluster.call("POST", core, {"metadata": {"name": "operator"}})
     subject = {"kind": "ServiceAccount", "name": "operator", "namespace": cluster.namespace}
@@ -49,39 +49,39 @@ def account(cluster, control_plane):
 
 
 @pytest.fixture
-def limited(cluster, account, tmp_path):
-    """Starts an operator with that account."""
-    made: list[Operator] = []
+def start_operator(cluster, account, tmp_path):
+    """Return a function that starts an operator with this account."""
+    created: list[Operator] = []
 
     def start() -> Operator:
-        made.append(Operator(account, cluster.namespace, tmp_path))
-        return made[-1]
+        created.append(Operator(account, cluster.namespace, tmp_path))
+        return created[-1]
 
     yield start
-    for one in made:
+    for one in created:
         if one.process.poll() is None:
             one.stop()
 
 
-def test_the_rules_are_enough(cluster, limited):
+def test_the_permissions_in_the_chart_are_sufficient(cluster, start_operator):
     grant(cluster)
-    operator = limited()
+    operator = start_operator()
     cluster.create(manifest("enough"))
     eventually(lambda: cluster.condition("enough", "Unschedulable"))
-    assert "lacks" not in operator.logged()
-    assert "orbidden" not in operator.logged()
+    assert "lacks" not in operator.read_log()
+    assert "orbidden" not in operator.read_log()
     cluster.delete("DistributedInput", "enough")
 
 
-def test_a_missing_right_to_write_is_a_condition(cluster, limited):
+def test_a_missing_write_permission_causes_a_condition(cluster, start_operator):
     grant(cluster, without=("deployments", "patch"))
-    operator = limited()
+    operator = start_operator()
     cluster.create(manifest("unwritten"))
     found = eventually(lambda: cluster.condition("unwritten", "Applied"))
     assert found["reason"] == "Forbidden"
     assert "cannot patch resource" in found["message"]
     assert "upgrade the chart, or grant it" in found["message"]
-    assert "lacks 'patch' on deployments.apps" in operator.logged()
+    assert "lacks 'patch' on deployments.apps" in operator.read_log()
     assert operator.process.poll() is None
     grant(cluster)
     cluster.patch("DistributedInput", "unwritten", {"spec": {"epochs": 2}})
@@ -89,9 +89,9 @@ def test_a_missing_right_to_write_is_a_condition(cluster, limited):
     cluster.delete("DistributedInput", "unwritten")
 
 
-def test_without_the_right_to_mark_pods_all_else_goes_on(cluster, limited):
+def test_scaling_works_without_the_permission_to_annotate_pods(cluster, start_operator):
     grant(cluster, without=("pods", "patch"))
-    limited()
+    start_operator()
     cluster.create(manifest("unmarked", workers={"replicas": 2}))
     eventually(lambda: len(cluster.pods("unmarked")) == 2)
     cluster.patch("DistributedInput", "unmarked", {"spec": {"replicas": 1}}, "scale")
@@ -100,10 +100,10 @@ def test_without_the_right_to_mark_pods_all_else_goes_on(cluster, limited):
     cluster.delete("DistributedInput", "unmarked")
 
 
-def test_a_missing_right_to_watch_is_waited_for_in_words(cluster, limited):
+def test_a_missing_watch_permission_is_logged_until_it_is_granted(cluster, start_operator):
     grant(cluster, without=("pods", "watch"))
-    operator = limited()
-    eventually(lambda: "lacks 'watch' on pods" in operator.logged())
+    operator = start_operator()
+    eventually(lambda: "lacks 'watch' on pods" in operator.read_log())
     assert operator.process.poll() is None
     assert operator.get("/healthz")[0] == 200
     grant(cluster)
@@ -112,18 +112,18 @@ def test_a_missing_right_to_watch_is_waited_for_in_words(cluster, limited):
     cluster.delete("DistributedInput", "waited")
 
 
-def test_a_deleted_definition_is_told_and_waited_for(cluster, limited):
+def test_the_operator_logs_a_missing_crd_and_waits_for_it(cluster, start_operator):
     grant(cluster)
-    operator = limited()
+    operator = start_operator()
     cluster.create(manifest("before"))
     eventually(lambda: cluster.condition("before", "Unschedulable"))
     cluster.call("DELETE", _CRD)
     try:
-        # A pod would restart it: once, for then it waits.
+        # Kubernetes restarts the operator once. The new process waits for the CRD.
         operator.process.wait(60)
-        again = limited()
-        eventually(lambda: "is not installed: install the chart" in again.logged())
-        assert again.process.poll() is None
+        restarted = start_operator()
+        eventually(lambda: "is not installed: install the chart" in restarted.read_log())
+        assert restarted.process.poll() is None
     finally:
         install(cluster)
     cluster.create(manifest("after"))

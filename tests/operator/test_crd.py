@@ -1,4 +1,4 @@
-"""What the API server itself refuses, every rule by a good and a bad manifest, and kubectl."""
+"""Validation by the CRD: each rule with a valid and an invalid manifest. Also kubectl."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import subprocess
 import pytest
 
 from testing.cluster.binaries import binary
-from testing.operator.cluster import Refused
-from testing.operator.running import manifest
+from testing.operator.cluster import RequestRejected
+from testing.operator.processes import manifest
 
 BATCH = {"batching": {"globalBatchSize": 12}}
 TPU = {"type": "gke-tpu", "product": "tpu-v5-lite-podslice", "topology": "2x2"}
 
-GOOD_AND_BAD = [
+VALID_AND_INVALID = [
     ({"partitions": 4, **BATCH}, {"partitions": 5, **BATCH}, "spec: .*partitions does not divide"),
     ({"partitions": 5, "order": "any", **BATCH}, {"partitions": 5, **BATCH}, "order: any"),
     (
@@ -116,51 +116,53 @@ IMMUTABLE = [
 ]
 
 
-@pytest.mark.parametrize(("good", "bad", "words"), GOOD_AND_BAD)
-def test_a_rule_lets_the_good_pass_and_names_field_and_rule_for_the_bad(cluster, good, bad, words):
-    cluster.create(manifest("rule", **good), dryRun="All")
-    with pytest.raises(Refused, match=words) as refused:
-        cluster.create(manifest("rule", **bad), dryRun="All")
+@pytest.mark.parametrize(("valid", "invalid", "message"), VALID_AND_INVALID)
+def test_a_rule_accepts_valid_values_and_names_the_field_of_invalid_ones(
+    cluster, valid, invalid, message
+):
+    cluster.create(manifest("rule", **valid), dryRun="All")
+    with pytest.raises(RequestRejected, match=message) as refused:
+        cluster.create(manifest("rule", **invalid), dryRun="All")
     assert refused.value.status == 422
 
 
 @pytest.mark.parametrize(
-    ("good", "bad", "words"),
+    ("valid", "invalid", "message"),
     [
         ("a" * 52, "a" * 53, "metadata.name is too long: use at most 52 characters"),
         ("a-1", "1-a", "metadata.name is not a valid name: use lower-case letters"),
         ("a", "a.b", "metadata.name is not a valid name: use lower-case letters"),
     ],
 )
-def test_names_leave_room_for_suffixes(cluster, good, bad, words):
-    cluster.create(manifest(good), dryRun="All")
-    with pytest.raises(Refused, match=words):
-        cluster.create(manifest(bad), dryRun="All")
+def test_names_are_short_enough_for_suffixes(cluster, valid, invalid, message):
+    cluster.create(manifest(valid), dryRun="All")
+    with pytest.raises(RequestRejected, match=message):
+        cluster.create(manifest(invalid), dryRun="All")
 
 
 @pytest.mark.parametrize(("field", "before", "after"), IMMUTABLE)
-def test_what_positions_depend_on_stays_as_it_was(cluster, field, before, after):
+def test_fields_that_determine_positions_are_immutable(cluster, field, before, after):
     cluster.create(manifest("fixed", **before))
     try:
         cluster.patch("DistributedInput", "fixed", {"spec": {"epochs": 3}})
-        with pytest.raises(Refused, match=f"spec.*: .*{field} is immutable"):
+        with pytest.raises(RequestRejected, match=f"spec.*: .*{field} is immutable"):
             cluster.patch("DistributedInput", "fixed", {"spec": after})
     finally:
         cluster.delete("DistributedInput", "fixed")
 
 
-def test_an_unknown_field_is_refused_by_name(cluster):
-    with pytest.raises(Refused, match=r'unknown field "spec.workers.replica"'):
+def test_the_error_of_an_unknown_field_has_its_name(cluster):
+    with pytest.raises(RequestRejected, match=r'unknown field "spec.workers.replica"'):
         cluster.create(
             manifest("typo", workers={"replica": 2}), dryRun="All", fieldValidation="Strict"
         )
 
 
-def test_autoscaling_is_the_one_owner_of_the_number_of_workers(cluster):
+def test_with_autoscaling_the_scale_subresource_is_rejected(cluster):
     cluster.create(manifest("owned", workers={"autoscaling": {"maxReplicas": 3}}))
     try:
         scale = {"spec": {"replicas": 2}}
-        with pytest.raises(Refused, match="autoscaling sets the number of workers"):
+        with pytest.raises(RequestRejected, match="autoscaling sets the number of workers"):
             cluster.patch("DistributedInput", "owned", scale, "scale")
         static = {"spec": {"workers": {"autoscaling": None, "replicas": 2}}}
         cluster.patch("DistributedInput", "owned", static)
@@ -170,16 +172,16 @@ def test_autoscaling_is_the_one_owner_of_the_number_of_workers(cluster):
 
 
 def test_kubectl_explains_and_scales(cluster, control_plane):
-    def kubectl(*words: str) -> str:
+    def kubectl(*message: str) -> str:
         command = [str(binary("kubectl")), f"--kubeconfig={control_plane.kubeconfig}"]
-        said = subprocess.run(
-            [*command, "-n", cluster.namespace, *words],
+        result = subprocess.run(
+            [*command, "-n", cluster.namespace, *message],
             capture_output=True,
             text=True,
             timeout=60,
             check=True,
         )
-        return said.stdout
+        return result.stdout
 
     cluster.create(manifest("shown"))
     explained = kubectl("explain", "dinput.spec.workers")

@@ -1,4 +1,4 @@
-"""What processes cost and what one of them asks of the API server: for measurements."""
+"""Measures CPU and memory of processes and their requests to the API server."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def cpu_seconds(pid: int) -> float:
-    """Seconds of CPU that a process has used, in user and kernel mode."""
+    """Return the CPU seconds of a process, in user and kernel mode."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / _TICKS
 
 
-def resident(pid: int, field: str = "VmRSS") -> int:
-    """MiB of memory: now, or at most so far (`VmHWM`)."""
+def memory_mib(pid: int, field: str = "VmRSS") -> int:
+    """Return a process's memory in MiB: current (`VmRSS`) or maximum (`VmHWM`)."""
     text = Path(f"/proc/{pid}/status").read_text()
     fields = dict(line.split(":", 1) for line in text.splitlines())
     return int(fields[field].split()[0]) >> 10
 
 
-class Costs:
-    """CPU seconds of some processes since this was made."""
+class CpuUsage:
+    """CPU seconds of processes since the creation of this object."""
 
     def __init__(self, pids: Mapping[str, int]) -> None:
         self._pids = dict(pids)
@@ -36,8 +36,8 @@ class Costs:
         return "CPU s: " + ", ".join(f"{name} {seconds:.1f}" for name, seconds in used.items())
 
 
-class Audit:
-    """The API server's record of one user's requests, read on from where it was read last."""
+class AuditLog:
+    """The API server's audit log of one user's requests, read incrementally."""
 
     def __init__(self, folder: Path, user: str) -> None:
         self._policy, self._log = folder / "audit.yaml", folder / "audit.log"
@@ -48,34 +48,34 @@ class Audit:
 
     @property
     def flags(self) -> dict[str, object]:
-        """The API server's."""
-        # In one file: the API server would begin another after 100 MB.
+        """Return the API server's flags for this log."""
+        # Use one file: the default rotates it after 100 MB.
         size = {"audit-log-maxsize": 100_000}
         return {"audit-policy-file": self._policy, "audit-log-path": self._log, **size}
 
     def requests(self) -> Counter[str]:
-        """Requests since the last call, by "verb resource"."""
+        """Return the number of requests since the last call, by "verb resource"."""
         found: Counter[str] = Counter()
         with self._log.open("rb") as log:
             log.seek(self._read)
             for line in log:
                 if not line.endswith(b"\n"):
-                    break  # it is being written
+                    break  # incomplete line
                 self._read += len(line)
                 event = json.loads(line)
-                what = event.get("objectRef", {})
-                name = "/".join(filter(None, (what.get("resource"), what.get("subresource"))))
+                target = event.get("objectRef", {})
+                name = "/".join(filter(None, (target.get("resource"), target.get("subresource"))))
                 found[f"{event['verb']} {name}"] += 1
         return found
 
 
-def told(requests: Counter[str]) -> str:
-    """Requests by verb, and by resource within each."""
+def format_requests(requests: Counter[str]) -> str:
+    """Format requests by verb and resource."""
     verbs: dict[str, Counter[str]] = {}
-    for what, count in requests.items():
-        verb, _, resource = what.partition(" ")
+    for request, count in requests.items():
+        verb, _, resource = request.partition(" ")
         verbs.setdefault(verb, Counter())[resource] += count
     return "; ".join(
-        f"{verb} {of.total()} ({', '.join(f'{name} {n}' for name, n in of.most_common())})"
-        for verb, of in sorted(verbs.items())
+        f"{verb} {counts.total()} ({', '.join(f'{name} {n}' for name, n in counts.most_common())})"
+        for verb, counts in sorted(verbs.items())
     )

@@ -1,4 +1,4 @@
-"""The injection webhook before a real API server: an operator, its configuration, trainer pods."""
+"""Runs the injection webhook with a real API server, and creates trainer pods."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from typing import Any
 from distributed_input.api import environment, names
 from distributed_input_operator.kube.kinds import SECRET
 from distributed_input_operator.webhook.admission import OWNERS
-from testing.operator.cluster import Cluster, Refused
-from testing.operator.running import Operator, eventually, running
+from testing.operator.cluster import Cluster, RequestRejected
+from testing.operator.processes import Operator, eventually, run_operator
 
 CONFIGURATIONS = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
 WEBHOOK = "inject.distributed-input.dev"
@@ -22,14 +22,14 @@ Json = dict[str, Any]
 
 
 def free_port() -> int:
-    """A port of this machine that nobody uses."""
+    """Return a free port of this machine."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         return int(free.getsockname()[1])
 
 
 def configuration(name: str, namespace: str, port: int) -> Json:
-    """The chart's webhook configuration, but for its place: a URL, as there is no Service here."""
+    """Return the chart's webhook configuration with a URL instead of a Service."""
     webhook = {
         "name": WEBHOOK,
         "admissionReviewVersions": ["v1"],
@@ -58,7 +58,7 @@ def configuration(name: str, namespace: str, port: int) -> Json:
 
 
 class Webhook:
-    """An operator that serves the webhook of one namespace."""
+    """An operator that serves the injection webhook of one namespace."""
 
     def __init__(self, cluster: Cluster, operator: Operator, name: str) -> None:
         self.cluster = cluster
@@ -66,77 +66,77 @@ class Webhook:
         self.name = name
 
     @property
-    def path(self) -> str:
-        """Of its configuration."""
+    def configuration_path(self) -> str:
+        """Return the path of the webhook configuration."""
         return f"{CONFIGURATIONS}/{self.name}"
 
     def bundle(self) -> bytes:
-        """The authorities that the API server trusts."""
-        webhook = self.cluster.call("GET", self.path)["webhooks"][0]
+        """Return the CA bundle that the API server trusts."""
+        webhook = self.cluster.call("GET", self.configuration_path)["webhooks"][0]
         return base64.b64decode(webhook["clientConfig"].get("caBundle", ""))
 
     def secret(self) -> Json:
-        """Where the certificate is kept."""
+        """Return the Secret with the certificate."""
         path = SECRET.path(self.cluster.namespace, names.WEBHOOK_SECRET)
         return self.cluster.call("GET", path)
 
-    def wait_until_asked(self) -> None:
-        """Return once a pod's creation reaches the webhook: API servers learn of it by a watch."""
+    def wait_until_called(self) -> None:
+        """Wait until the API server has loaded the webhook configuration."""
 
-        def asked() -> bool:
+        def is_called() -> bool:
             try:
                 self.create(pod("no-such-input"), dryRun="All")
-            except Refused as error:
+            except RequestRejected as error:
                 return "no-such-input" in str(error)
             return False
 
-        eventually(asked)
+        eventually(is_called)
 
     def create(self, manifest: Json, **query: str) -> Json:
-        """Create a pod, or what runs pods. Raises Refused."""
-        return self.cluster.call("POST", self.place(manifest["kind"]), manifest, **query)
+        """Create a pod or workload. Raises RequestRejected."""
+        return self.cluster.call("POST", self.object_path(manifest["kind"]), manifest, **query)
 
-    def place(self, kind: str, name: str = "") -> str:
-        """The path of an object of the namespace."""
+    def object_path(self, kind: str, name: str = "") -> str:
+        """Return the path of an object in the namespace."""
         if kind in OWNERS:
             return OWNERS[kind].path(self.cluster.namespace, name)
         return self.cluster.path(kind, name)
 
-    def pods_of(self, label: str, count: int) -> list[Json]:
-        """So many pods with a label, as soon as they are there."""
+    def wait_for_pods(self, label: str, count: int) -> list[Json]:
+        """Wait for exactly `count` pods with a label and return them."""
 
-        def there() -> list[Json]:
+        def exact_pods() -> list[Json]:
             found = self.cluster.list("Pod", label)
             return found if len(found) == count else []
 
-        return eventually(there)
+        return eventually(exact_pods)
 
 
 @contextmanager
-def webhook(cluster: Cluster, kubeconfig: Path, folder: Path) -> Iterator[Webhook]:
-    """An operator with the webhook, serving the cluster's namespace."""
+def run_webhook(cluster: Cluster, kubeconfig: Path, folder: Path) -> Iterator[Webhook]:
+    """Run an operator with the webhook for the cluster's namespace."""
     port, name = free_port(), f"di-{cluster.namespace}"
     cluster.call("POST", CONFIGURATIONS, configuration(name, cluster.namespace, port))
     flags = ["--namespace", cluster.namespace, "--webhook-listen", f"127.0.0.1:{port}"]
     flags += ["--webhook-host", "localhost", "--webhook-configuration", name]
     try:
-        with running(kubeconfig, cluster.namespace, folder, *flags) as operator:
-            made = Webhook(cluster, operator, name)
+        with run_operator(kubeconfig, cluster.namespace, folder, *flags) as operator:
+            created = Webhook(cluster, operator, name)
             eventually(lambda: operator.get("/readyz")[0] == 200)
-            made.wait_until_asked()
-            yield made
+            created.wait_until_called()
+            yield created
     finally:
         cluster.call("DELETE", f"{CONFIGURATIONS}/{name}")
 
 
 def pod(inputs: str = "train", name: str = "", **spec: Any) -> Json:
-    """A trainer's pod as restricted as namespaces ask for."""
+    """Return a trainer's pod that complies with the restricted pod security standard."""
     meta: Json = {"name": name} if name else {"generateName": "trainer-"}
     return {"apiVersion": "v1", "kind": "Pod", **template(inputs, meta, **spec)}
 
 
 def template(inputs: str = "train", meta: Json | None = None, **spec: Any) -> Json:
-    """The template of such pods."""
+    """Return a pod template of a trainer."""
     trainer = {
         "name": "trainer",
         "image": "trainer:1",
@@ -158,7 +158,7 @@ def template(inputs: str = "train", meta: Json | None = None, **spec: Any) -> Js
 
 
 def job(name: str, completions: int, inputs: str = "train", **meta: Any) -> Json:
-    """An Indexed Job of trainers."""
+    """Return an Indexed Job of trainers."""
     pods = template(inputs)
     pods["metadata"]["labels"].update(meta.pop("pod_labels", {}))
     return {
@@ -174,26 +174,26 @@ def job(name: str, completions: int, inputs: str = "train", **meta: Any) -> Json
     }
 
 
-def sidecar_of(made: Json) -> Json:
-    """The sidecar of a pod; fails where there is none, or several."""
-    found = made["spec"].get("initContainers", [])
+def find_sidecar(created: Json) -> Json:
+    """Return the sidecar of a pod. Fail if there is none or more than one."""
+    found = created["spec"].get("initContainers", [])
     (one,) = [c for c in found if c["name"] == names.SIDECAR_CONTAINER]
     return dict(one)
 
 
-def resolved(made: Json, container: Json) -> tuple[int, int]:
-    """Index and count as the kubelet would write them into a container's environment."""
+def consumer_identity(created: Json, container: Json) -> tuple[int, int]:
+    """Return consumer index and count, as the kubelet would set them in the environment."""
     values = {}
     for one in container["env"]:
         path = one.get("valueFrom", {}).get("fieldRef", {}).get("fieldPath", "")
         if path:
-            where, key = path.removeprefix("metadata.").removesuffix("']").split("['")
-            values[one["name"]] = made["metadata"][where][key]
+            section, key = path.removeprefix("metadata.").removesuffix("']").split("['")
+            values[one["name"]] = created["metadata"][section][key]
         else:
             values[one["name"]] = one.get("value", "")
     return int(values[environment.CONSUMER_INDEX_ENV]), int(values[environment.CONSUMER_COUNT_ENV])
 
 
-def since(start: float) -> float:
-    """Milliseconds."""
+def milliseconds_since(start: float) -> float:
+    """Return the milliseconds since `start`."""
     return (time.perf_counter() - start) * 1000

@@ -1,4 +1,4 @@
-"""TensorFlow's own tf.data service in the pods of an input, static policies included."""
+"""TensorFlow's own tf.data service in the pods of an input, with all sharding policies."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from distributed_input.api.names import (
     WORKER,
 )
 from testing.e2e.training import trainers
-from testing.operator.running import eventually
+from testing.operator.processes import eventually
 
-pytestmark = pytest.mark.timeout(900)  # of pods that import TensorFlow, on whatever machine
+pytestmark = pytest.mark.timeout(900)  # the pods import TensorFlow, possibly on a slow machine
 
-_NAME = "stock"
-_PROGRAM = Path(__file__).parents[2] / "testing" / "e2e" / "stock.py"
+_NAME = "tf-data"
+_PROGRAM = Path(__file__).parents[2] / "testing" / "e2e" / "tf_data_service.py"
 
 
-def test_an_unmodified_program_reads_under_every_policy(kubectl, whole_cluster):
+def test_an_unmodified_program_reads_under_every_policy(kubectl, node_cluster):
     requests = {"cpu": "50m", "memory": "256Mi"}
     kubectl.apply(
         {
@@ -46,22 +46,22 @@ def test_an_unmodified_program_reads_under_every_policy(kubectl, whole_cluster):
     kubectl.wait(f"dinput/{_NAME}", "Ready", 170)
     address = kubectl.get("dinput", _NAME)["status"]["tfDataService"]["address"]
     assert address == f"grpc://{_NAME}-dispatcher:7080"
-    eventually(lambda: _serving(kubectl) == 2, 170)
-    kubectl.apply(trainers(_NAME, whole_cluster.images["worker"], [_PROGRAM.name], 1))
+    eventually(lambda: _registered_workers(kubectl) == 2, 170)
+    kubectl.apply(trainers(_NAME, node_cluster.images["worker"], [_PROGRAM.name], 1))
     kubectl.wait(f"job/{_NAME}", "Complete", 170)
-    said = kubectl("logs", f"job/{_NAME}", "-c", "trainer").splitlines()
-    found = json.loads(said[-1])  # behind what TensorFlow logs
-    once, by_both = list(range(100)), sorted([*range(100), *range(100)])
-    assert found == {
-        "OFF": by_both,
-        **dict.fromkeys(("DYNAMIC", "DATA", "HINT", "FILE_OR_DATA"), once),
+    logs = kubectl("logs", f"job/{_NAME}", "-c", "trainer").splitlines()
+    rows = json.loads(logs[-1])  # after TensorFlow's log lines
+    each_row_once, each_row_twice = list(range(100)), sorted([*range(100), *range(100)])
+    assert rows == {
+        "OFF": each_row_twice,
+        **dict.fromkeys(("DYNAMIC", "DATA", "HINT", "FILE_OR_DATA"), each_row_once),
     }
 
 
-def _serving(kubectl) -> int:
-    """Workers that have registered. tf.data service begins with those that it knows."""
+def _registered_workers(kubectl) -> int:
+    """Return the number of registered workers. An epoch uses only those registered at its start."""
     pods = kubectl.list("pod", f"{INPUT_LABEL}={_NAME},{COMPONENT_LABEL}={WORKER}")
-    said = [
+    logs = [
         kubectl("logs", pod["metadata"]["name"], "-c", TF_DATA_WORKER_CONTAINER) for pod in pods
     ]
-    return sum('"serving"' in one for one in said)
+    return sum('"serving"' in one for one in logs)

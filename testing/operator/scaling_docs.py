@@ -11,12 +11,12 @@ import yaml
 _DOCS = Path(__file__).parents[2] / "docs" / "scaling.md"
 
 
-def documents() -> list[Any]:
-    """All of its YAML."""
+def documented_yaml() -> list[Any]:
+    """Return all YAML documents of docs/scaling.md."""
     return list(map(yaml.safe_load, re.findall(r"```yaml\n(.*?)```", _DOCS.read_text(), re.DOTALL)))
 
 
-def documented(kind: str) -> dict[str, Any]:
-    """Its only manifest of a kind."""
-    (found,) = (one for one in documents() if one.get("kind") == kind)
+def documented_manifest(kind: str) -> dict[str, Any]:
+    """Return the only manifest of a kind."""
+    (found,) = (one for one in documented_yaml() if one.get("kind") == kind)
     return found

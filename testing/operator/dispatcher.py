@@ -1,4 +1,4 @@
-"""A real dispatcher, and heartbeats of a trainer and a worker that are none."""
+"""A real dispatcher that receives heartbeats of a simulated trainer and worker."""
 
 from __future__ import annotations
 
@@ -15,40 +15,40 @@ import grpc
 
 from distributed_input.api.proto import dispatcher_pb2
 from testing.operator.cluster import Cluster
-from testing.operator.running import eventually
+from testing.operator.processes import eventually
 from tests.unit.distributed_input.dispatcher.builders import consumer, job, worker
 
 
 def token_of(cluster: Cluster, name: str) -> str:
-    """The token of an input, once there is one."""
+    """Wait for the token of an input and return it."""
     secret = eventually(lambda: cluster.get("Secret", f"{name}-distributed-input"))
     assert secret
     return base64.b64decode(secret["data"]["token"]).decode()
 
 
-class Told:
-    """Heartbeats of one trainer and one worker, every half second."""
+class FakeHeartbeats:
+    """Sends heartbeats of one trainer and one worker every half second."""
 
     def __init__(self, port: int, token: str) -> None:
         self._metadata = (("authorization", f"Bearer {token}"),)
         self._channel = grpc.insecure_channel(f"127.0.0.1:{port}")
-        self.waits = 0.75
-        """Share of its time that the trainer waits."""
-        self._over = threading.Event()
+        self.wait_ratio = 0.75
+        """Share of the time that the trainer waits, 0 to 1."""
+        self._stopped = threading.Event()
         self._call(
             "RegisterJob", dispatcher_pb2.RegisterJobRequest(job=job()), "RegisterJobResponse"
         )
-        self._thread = threading.Thread(target=self._tell)
+        self._thread = threading.Thread(target=self._send_heartbeats)
 
-    def begin(self) -> None:
-        """Let the trainer read."""
+    def start(self) -> None:
+        """Start to send heartbeats."""
         self._thread.start()
 
-    def _tell(self) -> None:
+    def _send_heartbeats(self) -> None:
         rows = wait = wall = 0.0
-        while not self._over.wait(0.5):
-            rows, wait, wall = rows + 50, wait + 0.5 * self.waits, wall + 0.5
-            beat = consumer(
+        while not self._stopped.wait(0.5):
+            rows, wait, wall = rows + 50, wait + 0.5 * self.wait_ratio, wall + 0.5
+            trainer_beat = consumer(
                 count=1,
                 useful_workers=16,
                 epoch=2,
@@ -56,9 +56,9 @@ class Told:
                 wait_seconds=wait,
                 wall_seconds=wall,
             )
-            self._call("ConsumerHeartbeat", beat, "ConsumerHeartbeatResponse")
-            made = worker(rows=int(rows), busy_seconds=wall)
-            self._call("WorkerHeartbeat", made, "WorkerHeartbeatResponse")
+            self._call("ConsumerHeartbeat", trainer_beat, "ConsumerHeartbeatResponse")
+            worker_beat = worker(rows=int(rows), busy_seconds=wall)
+            self._call("WorkerHeartbeat", worker_beat, "WorkerHeartbeatResponse")
 
     def _call(self, method: str, request: Any, response: str) -> None:
         call = self._channel.unary_unary(
@@ -68,25 +68,27 @@ class Told:
         )
         call(request, metadata=self._metadata, timeout=20, wait_for_ready=True)
 
-    def end(self) -> None:
-        """No heartbeat more."""
-        self._over.set()
+    def stop(self) -> None:
+        """Stop sending heartbeats."""
+        self._stopped.set()
         self._thread.join(30)
         self._channel.close()
 
 
 @contextmanager
-def dispatcher(port: int, token: str, folder: Path, *, reading: bool = True) -> Iterator[Told]:
-    """A dispatcher, and its trainer and worker, the former of which reads at once or when told."""
+def run_dispatcher(
+    port: int, token: str, folder: Path, *, reading: bool = True
+) -> Iterator[FakeHeartbeats]:
+    """Run a dispatcher with simulated heartbeats. reading: whether to start them at once."""
     file = folder / "token"
     file.write_text(token)
     command = [sys.executable, "-m", "distributed_input.dispatcher", "--token-file", str(file)]
     with subprocess.Popen([*command, "--listen", f"127.0.0.1:{port}"]) as process:
         try:
-            told = Told(port, token)
+            heartbeats = FakeHeartbeats(port, token)
             if reading:
-                told.begin()
-            yield told
-            told.end()
+                heartbeats.start()
+            yield heartbeats
+            heartbeats.stop()
         finally:
             process.terminate()
