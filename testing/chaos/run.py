@@ -215,6 +215,8 @@ def run(
     """Run a schedule. Errors of the product go into the outcome and are not raised.
 
     Args:
+        schedule: topology, dataset and faults.
+        forks: what starts the processes.
         mutants: see `Fleet`.
         watch: called with the processes before the first step.
     """
