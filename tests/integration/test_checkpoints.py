@@ -15,6 +15,7 @@ import pytest
 import tensorflow as tf
 
 from distributed_input.api.errors import PositionError
+from distributed_input.api.proto import trainer_pb2
 from distributed_input.client.input import Input
 from testing.integration import readers
 from testing.integration.checkpointing_trainer import training_step
@@ -123,6 +124,7 @@ def test_an_epoch_within_a_function_has_ended_after_it(sidecar: Sidecar, tmp_pat
 
         epoch(training.dataset())
         assert int(training.total.numpy()) == sum(EVERY)
+        assert trainer_pb2.Position.FromString(train.position()).end
         path = training.checkpoint.write(str(tmp_path / "one"))
     with readers.connect(sidecar) as train:
         second = Training(train)

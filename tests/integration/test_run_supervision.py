@@ -1,4 +1,4 @@
-"""How `distributed-input run` supervises its processes, and what happens when one of them ends.
+"""How `distributed-input run` supervises its processes, and handles the end of one of them.
 
 The processes are real. The product's own parts are fakes, which start, live and end like them.
 """

@@ -1,4 +1,4 @@
-"""Sidecar and trainer share files with whoever may put some into their folder, with nobody else."""
+"""Files shared by sidecar and trainer: as open as their folder, and not more."""
 
 from __future__ import annotations
 
