@@ -178,7 +178,7 @@ def raises(ctx):
     ("value", "replacement", "message"),
     [
         ("workers:", "worker:", r"spec\.worker: .*workers"),
-        ("replicas: 2", "replicas: two", r"spec\.workers\.replicas: .*whole number"),
+        ("replicas: 2", "replicas: two", r"spec\.workers\.replicas: .*integer"),
         (
             "replicas: 2",
             "autoscaling: {minReplicas: 4, maxReplicas: 2}",
