@@ -33,6 +33,8 @@ pytestmark = pytest.mark.timeout(900)  # the pods train, possibly on a slow mach
 
 _INPUT = f"dinput/{NAME}"
 _API_DOWN_SECONDS = 30.0
+_OPERATOR_RETURN_SECONDS = 120.0
+"""Restart back-off of killed containers (10 to 40 s), the dead leader's lease, and the start."""
 _FULL_SPEED_SECONDS = 60.0
 """Maximum recovery time. An idle machine needs half of it."""
 
@@ -167,7 +169,10 @@ def test_the_operator_is_killed_while_it_updates_the_image_of_the_workers(
         # Kill them before they receive the change, and again when the update has started.
         _kill_operators(release, node)
         training.kubectl("patch", _INPUT, "--type=merge", "-p", _workers(f'"image": "{image}"'))
-        eventually(lambda: any(_name(pod) not in previous for pod in training.workers()))
+        eventually(
+            lambda: any(_name(pod) not in previous for pod in training.workers()),
+            _OPERATOR_RETURN_SECONDS,
+        )
         _kill_operators(release, node)
         _wait_for_replacements(training.workers, previous, 2)
         release.kubectl("rollout", "status", OPERATOR, "--timeout=90s")
