@@ -57,7 +57,7 @@ async def _policy_obstacle(api: Api) -> str:
     for group, resource, verbs in POLICY_RULES:
         for verb in verbs:
             if not await _allowed(api, group, resource, verb, None):
-                return f"the operator's role lacks {verb!r} on {resource}"
+                return f"the operator has no permission to {verb} {resource}"
     return ""
 
 
