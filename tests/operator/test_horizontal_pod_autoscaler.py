@@ -103,7 +103,7 @@ def test_the_condition_reports_that_the_inputs_own_autoscaling_conflicts(
 
     eventually(refused, _LONG)
     message = condition(cluster, path, "AbleToScale")["message"]
-    assert "autoscaling owns the number of workers" in message
+    assert "autoscaling sets the number of workers" in message
     assert cluster.get("DistributedInput", NAME)["spec"]["workers"]["replicas"] == 2
     cluster.call("DELETE", f"{path}/{NAME}")
     cluster.delete("DistributedInput", NAME)

@@ -76,7 +76,7 @@ def test_the_tf_data_service_can_be_enabled_and_disabled(cluster, name):
     found = {one["name"] for pod in cluster.pods(name) for one in pod["spec"]["containers"]}
     assert found == {"worker", "tf-data-worker"}
     refused = {"spec": {"tfDataService": {"port": 9090}}}
-    with pytest.raises(RequestRejected, match="taken in the dispatcher's pod"):
+    with pytest.raises(RequestRejected, match="used in the dispatcher's pod"):
         cluster.patch("DistributedInput", name, refused)
     cluster.patch("DistributedInput", name, {"spec": {"tfDataService": None}})
     eventually(lambda: not address())
