@@ -6,11 +6,11 @@ kopf index either: it would keep each whole object and a task for it until the l
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
-import aiohttp
 import kopf
 
 from distributed_input_operator.kube.kinds import Kind
@@ -20,6 +20,10 @@ EventHandler = Callable[[str | None, Json], None]
 ListHandler = Callable[[Kind, str | None], None]
 
 _PAGE = 50
+_START_SECONDS = 5.0
+"""Time after the start in which the first lists of kinds without objects end."""
+_LIST_SECONDS = 1.0
+"""A list has ended if no object of it came for so long."""
 _LINGER_SECONDS = 0.1
 """Seconds for which kopf keeps an object and its task, to wait for more events about it."""
 
@@ -40,31 +44,46 @@ class _NoDiffStorage(kopf.DiffBaseStorage):
         return None
 
 
-class _RequestTracker:
-    """Detect from kopf's requests that a watch begins after a list, which kopf does not report."""
+class _ListTracker:
+    """Detect from kopf's events that a list has ended, which kopf does not report.
+
+    The objects of a list come as events without a type, before the watch that continues the list.
+    A list without objects causes no event, so `on_list` is also called once for every kind after
+    the start.
+    """
 
     def __init__(
         self, kinds: Sequence[Kind], namespaces: Sequence[str], on_list: ListHandler
     ) -> None:
-        self._places = {
-            kind.path(namespace): (kind, namespace)
+        self._places = [
+            (kind, namespace)
             for kind in kinds
             for namespace in ((None,) if kind.cluster_scoped else namespaces or (None,))
-        }
+        ]
         self._on_list = on_list
-        self._lists: set[str] = set()
+        self._timers: dict[str, asyncio.TimerHandle] = {}
 
-    def sent(self, path: str, *, watches: bool) -> None:
-        """Record a list or watch request. Report the first watch after a list."""
-        # The URL of the API server may have a path, which comes first.
-        place = next((one for one in self._places if path.endswith(one)), None)
-        if place is None:
-            return
-        if not watches:
-            self._lists.add(place)
-        elif place in self._lists:
-            self._lists.remove(place)
-            self._on_list(*self._places[place])
+    def start(self) -> None:
+        """Report every kind once, when its first list has ended."""
+        for kind in {kind.kind for kind, _ in self._places}:
+            self._schedule(kind, _START_SECONDS)
+
+    def add(self, kind: str, event_type: str | None) -> None:
+        """Record an event of an object of `kind`."""
+        if event_type is None:
+            self._schedule(kind, _LIST_SECONDS)
+
+    def _schedule(self, kind: str, seconds: float) -> None:
+        if timer := self._timers.get(kind):
+            timer.cancel()
+        loop = asyncio.get_running_loop()
+        self._timers[kind] = loop.call_later(seconds, self._report, kind)
+
+    def _report(self, kind: str) -> None:
+        self._timers.pop(kind, None)
+        for place in self._places:
+            if place[0].kind == kind:
+                self._on_list(*place)
 
 
 async def watch(
@@ -77,9 +96,9 @@ async def watch(
         namespaces: the namespaces to watch. Empty: all.
         on_event: called with each event: None (the object existed before), ADDED, MODIFIED or
             DELETED.
-        on_list: called with the kind and namespace (None: all) of each watch that begins after a
-            list: at the start, and when the API server has dropped the watch's version. No event
-            reports the objects that were deleted before such a list.
+        on_list: called with the kind and namespace (None: all) after each list: at the start, and
+            when the API server has dropped the watch's version. No event reports the objects that
+            were deleted before such a list.
     """
     logging.getLogger("kopf").setLevel(logging.WARNING)
     registry = kopf.OperatorRegistry()
@@ -90,12 +109,16 @@ async def watch(
     settings.watching.chunk_size = _PAGE
     # Scanning needs the right to watch all definitions and namespaces.
     settings.scanning.disabled = True
-    kopf.on.login(registry=registry)(_login(_RequestTracker(kinds, namespaces, on_list)))
+    kopf.on.login(registry=registry)(_login)
+    lists = _ListTracker(kinds, namespaces, on_list)
+    lists.start()
     for kind in kinds:
         resource = (kind.group, kind.version, kind.plural)
         if kind.selector:
             settings.watching.label_selectors[resource] = kind.selector
-        kopf.on.event(*resource, id=f"watch-{kind.plural}", registry=registry)(_handler(on_event))
+        kopf.on.event(*resource, id=f"watch-{kind.plural}", registry=registry)(
+            _handler(on_event, lists, kind.kind)
+        )
     await kopf.operator(
         registry=registry,
         settings=settings,
@@ -105,47 +128,13 @@ async def watch(
     )
 
 
-def _login(requests: _RequestTracker) -> Callable[..., Any]:
-    """Log in with a session that reports each request to `requests`."""
-    sessions: list[tuple[kopf.ConnectionInfo, kopf.AiohttpSession]] = []
-
-    async def login(**context: Any) -> kopf.AiohttpSession | None:
-        info = kopf.login_with_service_account(**context) or kopf.login_with_kubeconfig(**context)
-        if info is None:
-            return None
-        # kopf refuses credentials that failed before, so equal credentials must share a session.
-        if not sessions or sessions[0][0] != info:
-            sessions[:] = [(info, _session(info, requests))]
-        return sessions[0][1]
-
-    return login
+def _login(**context: Any) -> kopf.ConnectionInfo | None:
+    return kopf.login_with_service_account(**context) or kopf.login_with_kubeconfig(**context)
 
 
-def _session(info: kopf.ConnectionInfo, requests: _RequestTracker) -> kopf.AiohttpSession:
-    """Return a session as kopf creates it from `info`, with a trace. kopf closes it."""
-
-    async def sent(_: object, __: object, request: aiohttp.TraceRequestStartParams) -> None:
-        requests.sent(request.url.path, watches="watch" in request.url.query)
-
-    trace = aiohttp.TraceConfig()
-    trace.on_request_start.append(sent)
-    session = aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(limit=0, ssl=info.as_ssl_context()),
-        headers=info.as_http_headers(),
-        proxy=info.proxy_url,
-        trust_env=info.trust_env,
-        trace_configs=[trace],
-    )
-    return kopf.AiohttpSession(
-        server=info.server,
-        default_namespace=info.default_namespace,
-        priority=info.priority,
-        aiohttp_session=session,
-    )
-
-
-def _handler(on_event: EventHandler) -> Callable[..., Any]:
+def _handler(on_event: EventHandler, lists: _ListTracker, kind: str) -> Callable[..., Any]:
     async def handler(event: kopf.RawEvent, **_: Any) -> None:
+        lists.add(kind, event["type"])
         on_event(event["type"], dict(event["object"]))
 
     return handler

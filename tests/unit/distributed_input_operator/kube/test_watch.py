@@ -1,64 +1,71 @@
-"""kopf's requests show when a watch begins after a list."""
+"""kopf's events show when a list has ended."""
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from distributed_input_operator.kube import watch
 from distributed_input_operator.kube.kinds import INPUT, POD, POLICY, Kind
-from distributed_input_operator.kube.watch import _RequestTracker
+from distributed_input_operator.kube.watch import _ListTracker
 
 Listed = list[tuple[Kind, str | None]]
 
 
-def requests(*namespaces: str) -> tuple[_RequestTracker, Listed]:
+@pytest.fixture(autouse=True)
+def short(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watch, "_START_SECONDS", 0.05)
+    monkeypatch.setattr(watch, "_LIST_SECONDS", 0.02)
+
+
+def reported(body: Callable[[_ListTracker], Awaitable[None]], *namespaces: str) -> Listed:
+    """Run `body` with a tracker, wait until no timer is left, and return what was reported."""
     listed: Listed = []
-    tracker = _RequestTracker([INPUT, POD, POLICY], namespaces, lambda *place: listed.append(place))
-    return tracker, listed
+
+    async def run() -> None:
+        tracker = _ListTracker(
+            [INPUT, POD, POLICY], namespaces, lambda *place: listed.append(place)
+        )
+        await body(tracker)
+        while tracker._timers:
+            await asyncio.sleep(0.01)
+
+    asyncio.run(run())
+    return listed
 
 
-def send(tracker: _RequestTracker, what: str, path: str) -> None:
-    tracker.sent(path, watches=what == "watch")
+def test_each_kind_and_namespace_is_reported_once_after_the_start() -> None:
+    async def body(tracker: _ListTracker) -> None:
+        tracker.start()
+
+    listed = reported(body, "a", "b")
+    assert len(listed) == len(set(listed))
+    assert set(listed) == {(INPUT, "a"), (INPUT, "b"), (POD, "a"), (POD, "b"), (POLICY, None)}
 
 
-def test_the_first_watch_after_a_list_is_reported_and_no_later_one():
-    tracker, listed = requests()
-    for what in ("list", "list", "watch", "watch", "watch"):  # Two pages, two reconnects.
-        send(tracker, what, "/api/v1/pods")
-    assert listed == [(POD, None)]
+def test_the_objects_of_a_list_are_reported_once() -> None:
+    async def body(tracker: _ListTracker) -> None:
+        for _ in range(3):
+            tracker.add("Pod", None)
+
+    assert reported(body) == [(POD, None)]
 
 
-def test_a_list_is_not_reported_before_its_watch_begins():
-    tracker, listed = requests()
-    send(tracker, "list", "/api/v1/pods")
-    assert listed == []
+def test_a_repeated_list_is_reported_again() -> None:
+    async def body(tracker: _ListTracker) -> None:
+        tracker.add("Pod", None)
+        while tracker._timers:
+            await asyncio.sleep(0.01)
+        tracker.add("Pod", None)
+
+    assert reported(body) == [(POD, None)] * 2
 
 
-def test_each_repeated_list_is_reported():
-    tracker, listed = requests()
-    for what in ("list", "watch", "list", "watch"):
-        send(tracker, what, "/api/v1/pods")
-    assert listed == [(POD, None)] * 2
+def test_changes_are_no_list() -> None:
+    async def body(tracker: _ListTracker) -> None:
+        for kind in ("ADDED", "MODIFIED", "DELETED"):
+            tracker.add("Pod", kind)
 
-
-def test_namespaces_and_kinds_are_distinguished():
-    tracker, listed = requests("a", "b")
-    send(tracker, "list", POD.path("a"))
-    for path in (POD.path("b"), INPUT.path("a"), POD.path(None)):
-        send(tracker, "watch", path)
-    assert listed == []
-    send(tracker, "list", POLICY.path(None))
-    send(tracker, "watch", POLICY.path(None))
-    send(tracker, "watch", POD.path("a"))
-    assert listed == [(POLICY, None), (POD, "a")]
-
-
-def test_the_servers_address_may_have_a_path():
-    tracker, listed = requests()
-    for what in ("list", "watch"):
-        send(tracker, what, "/k8s/clusters/one/api/v1/pods")
-    assert listed == [(POD, None)]
-
-
-def test_other_requests_are_ignored():
-    tracker, listed = requests("a")
-    for what in ("list", "watch"):
-        send(tracker, what, "/apis/apps/v1")
-    assert listed == []
+    assert reported(body) == []
