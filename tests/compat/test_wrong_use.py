@@ -123,7 +123,9 @@ def test_batches_that_do_not_divide_evenly_are_refused(shared: Cluster, strategy
         with pytest.raises(errors.ConfigError, match=r"2 replicas .* cannot divide a batch of 9"):
             data.distribute(strategy)
     with readers.connect(sidecar, "asks") as data:
-        with pytest.raises(errors.ConfigError, match=r"globalBatchSize is 8, but .* 16 rows .*: make them"):
+        with pytest.raises(
+            errors.ConfigError, match=r"globalBatchSize is 8, but .* 16 rows .*: make them"
+        ):
             data.distribute(strategy)
 
 
