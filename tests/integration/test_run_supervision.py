@@ -1,4 +1,4 @@
-"""How `distributed-input run` supervises its processes, and handles the end of one of them.
+"""How `distributed-input run` supervises its processes and handles the end of each.
 
 The processes are real. The product's own parts are fakes, which start, live and end like them.
 """
