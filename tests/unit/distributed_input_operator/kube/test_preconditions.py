@@ -51,7 +51,7 @@ def test_a_missing_right_to_write_is_logged_and_does_not_block(monkeypatch, capl
 @pytest.mark.parametrize(
     ("server", "text"),
     [
-        (Server({("inputpolicies", "watch"): 9}), "lacks 'watch' on inputpolicies"),
+        (Server({("inputpolicies", "watch"): 9}), "no permission to watch inputpolicies"),
         (Server({}, (INPUT.plural,)), "InputPolicy is not installed"),
     ],
 )
