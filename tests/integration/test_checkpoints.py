@@ -163,6 +163,89 @@ def test_a_checkpoint_manager_restores_any_kept_checkpoint(
         assert int(second.total.numpy()) == sum(EVERY)
 
 
+@pytest.mark.parametrize("options", [{}, PREFETCHED], ids=["", "prefetched to devices"])
+@pytest.mark.parametrize("at", [0, 5, STEPS - 1], ids=["start", "middle", "last step"])
+def test_a_running_iterator_moves_to_the_restored_position(
+    sidecar: Sidecar, tmp_path: Path, at: int, options: dict[str, Any]
+) -> None:
+    """As in tf.data: `iterator = iter(dataset); checkpoint.restore(path)`."""
+    with readers.connect(sidecar) as train:
+        training = Training(train)
+        iterator = iter(training.dataset(**options))
+        training.steps(iterator, at)
+        path = training.checkpoint.write(str(tmp_path / "one"))
+        before = training.rows
+        training.rows = []
+        training.steps(iterator, min(3, STEPS - at))
+        training.checkpoint.read(path).assert_consumed()
+        training.rows = []
+        training.steps(iterator, 1)
+        later = training.checkpoint.write(str(tmp_path / "two"))
+        before += training.rows
+        training.rows = []
+        training.rest(iterator)
+        assert sorted(flat(before) + flat(training.rows)) == sorted(EVERY)
+        assert int(training.total.numpy()) == sum(EVERY)
+    with readers.connect(sidecar) as train:
+        second = Training(train)
+        iterator = iter(second.dataset(**options))
+        second.checkpoint.read(later).assert_consumed()
+        second.rest(iterator)
+        assert sorted(flat(before) + flat(second.rows)) == sorted(EVERY)
+        assert int(second.total.numpy()) == sum(EVERY)
+
+
+def test_an_iterator_of_a_function_moves_to_the_restored_position(
+    sidecar: Sidecar, tmp_path: Path
+) -> None:
+    """As an argument, it moves. A captured iterator is an error."""
+    with readers.connect(sidecar) as train:
+        training = Training(train)
+        iterator = iter(training.dataset())
+
+        def add(iterator: Any) -> None:
+            rows = next(iterator)["id"]
+            training.total.assign_add(training.strategy.reduce("SUM", rows, axis=0))
+
+        argument = tf.function(add)
+        captured = tf.function(lambda: add(iterator))
+        argument(iterator)
+        captured()
+        path = training.checkpoint.write(str(tmp_path / "one"))
+        captured()
+        training.checkpoint.read(path).assert_consumed()
+        with pytest.raises(tf.errors.InvalidArgumentError, match="as an argument"):
+            captured()
+        for _ in range(STEPS - 2):
+            argument(iterator)
+        assert int(training.total.numpy()) == sum(EVERY)
+
+
+def test_numpy_batches_move_to_the_restored_position(sidecar: Sidecar) -> None:
+    with readers.connect(sidecar) as train:
+        batches = train.numpy()
+        rows = next(batches)["id"].tolist()
+        position = train.position()
+        next(batches)
+        train.restore(position)
+        rows += [row for batch in batches for row in batch["id"].tolist()]
+    assert sorted(rows) == sorted(EVERY)
+
+
+def test_a_plain_dataset_must_be_iterated_again_after_a_restore(sidecar: Sidecar) -> None:
+    with readers.connect(sidecar) as train:
+        dataset = train.dataset()
+        iterator = iter(dataset)
+        rows = next(iterator)["id"].numpy().tolist()
+        position = train.position(batches=1)
+        train.restore(position)
+        with pytest.raises(Exception, match=r"create a new iterator"):
+            for _ in range(STEPS):
+                next(iterator)
+        rows += [int(row) for batch in dataset for row in batch["id"]]
+    assert sorted(rows) == sorted(EVERY)
+
+
 class BlockingState(tf.train.experimental.PythonState):
     """A part of a checkpoint that blocks its writer until `go` is set."""
 

@@ -96,11 +96,17 @@ class Input:
     def _numpy_batches(self, generation: int) -> Iterator[Any]:
         spec = self._spec
         whole = self._whole
-        for batch in self._reader.units(generation):
+        units = self._reader.units(generation)
+        while True:
+            batch = next(units, None)
+            if batch is None:
+                return
             values = decode(spec, None if whole else batch.rows, batch.buffers)
             del batch  # do not hold its slot while the next one is awaited
             yield values
             del values
+            if self._reader.restore_pending:
+                units = self._reader.units(self._reader.begin())
 
     def dataset(
         self,
@@ -204,7 +210,11 @@ class Input:
         return self._state
 
     def restore(self, position: bytes) -> None:
-        """Let the next iterator continue at a position that this or another process saved."""
+        """Continue at a position that this or another process saved.
+
+        A running iterator of `distribute` or `numpy` moves to the position, as those of TensorFlow
+        do. A running iterator of `dataset` raises PositionError, because it may have prefetched.
+        """
         saved = trainer_pb2.Position.FromString(position)
         self._reader.restore(saved)
 

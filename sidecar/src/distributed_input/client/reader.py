@@ -12,6 +12,7 @@ from typing import Any
 from distributed_input.api.errors import (
     DistributedInputError,
     FencedError,
+    PositionError,
     UnavailableError,
 )
 from distributed_input.api.proto import trainer_pb2, types_pb2
@@ -28,6 +29,13 @@ from distributed_input.client.ring import Batch
 from distributed_input.client.session import SidecarSession
 
 _BURST_UNITS = 64
+_RESTORED = (
+    "the position was restored while an iterator was running: create a new iterator with "
+    "iter(dataset), or restore before iter(dataset)"
+)
+
+RESTORED_STEPS = -(1 << 62)
+"""Value of the step counter after a restore: the next step of a running iterator is an error."""
 
 # The readers of this process, by folder and job: a sidecar serves one reader of each job.
 _readers: weakref.WeakValueDictionary[tuple[Path, str], InputReader] = weakref.WeakValueDictionary()
@@ -168,6 +176,8 @@ class InputReader:
         with self._state_lock:
             current = self._epoch
             unread = current if current is not None and not current.started else None
+            if unread is not None and isinstance(unread.error, PositionError):
+                unread = None  # restored before its first unit
         if generation is None:
             generation = unread.generation if unread is not None else self.begin()
         with self._state_lock:
@@ -270,15 +280,29 @@ class InputReader:
             return position
 
     def restore(self, position: trainer_pb2.Position) -> None:
-        """Let the next epoch continue at `position`."""
+        """Let the next epoch continue at `position`, and stop the running one.
+
+        An iterator of the running epoch either begins the next one (see `restore_pending`) or
+        raises PositionError.
+        """
         with self._state_lock:
             self._restored = position
+            epoch = self._epoch
+            if epoch is not None and not epoch.ended and epoch.error is None:
+                epoch.error = PositionError(_RESTORED)
+            if self._step_counter is not None:
+                self._step_counter.assign(RESTORED_STEPS)
+
+    @property
+    def restore_pending(self) -> bool:
+        """Whether `restore` was called since the last epoch began."""
+        return self._restored is not None
 
     def count_steps(self, counter: Any, *, prefetches: bool = False) -> None:
         """Set the variable that counts the steps that the loop requests; None: no counter.
 
         Args:
-            counter: an integer variable with a `numpy` method.
+            counter: an integer variable with the methods `numpy` and `assign`.
             prefetches: TensorFlow prefetches units, and no counter counts the loop's steps.
         """
         self._step_counter, self.prefetches = counter, prefetches

@@ -24,6 +24,11 @@ from distributed_input.api.errors import ConfigError
 from distributed_input.client.reader import InputReader
 from distributed_input.client.tensorflow import keras_fit
 
+_CAPTURED = (
+    "the position was restored after iter(dataset), and this function captured the iterator: pass "
+    "the iterator to the function as an argument, or restore before iter(dataset)"
+)
+
 
 def local_replicas(strategy: tf.distribute.Strategy) -> int:
     """Return the number of replicas of this process, which share its part of a global batch."""
@@ -138,8 +143,19 @@ class CountingDataset(input_lib.DistributedDatasetsFromFunction):
             self._epochs.begin()
         if loop is not None:
             loop.read_whole_epochs()
+        return CountingIterator(self._begin(), self._counter, self)
+
+    def _begin(self) -> Any:
+        """Set the counter to 0 and return a new native iterator."""
         tf.raw_ops.AssignVariableOp(resource=self._counter, value=tf.constant(0, tf.int64))
-        return CountingIterator(iter(self._native), self._counter, self._epochs)
+        return iter(self._native)
+
+    def restored(self) -> Any:
+        """Return a new native iterator if a position was restored, else None."""
+        if self._epochs is None or not self._epochs.reader.restore_pending:
+            return None
+        self._epochs.begin()
+        return self._begin()
 
     @property
     def element_spec(self) -> Any:
@@ -166,16 +182,21 @@ class CountingDataset(input_lib.DistributedDatasetsFromFunction):
 class CountingIterator(tf.distribute.DistributedIterator, CompositeTensor):
     """A `tf.distribute.DistributedIterator` that adds one to a counter for every step.
 
+    After a restore, it moves to the restored position. A function that captured the iterator raises
+    an error instead, because its graph contains the old native iterator.
+
     Args:
         native: the iterator of the strategy's own dataset.
         counter: the handle of the counter.
-        owner: an object that must live as long as the iterator.
+        dataset: the dataset of the iterator; None inside a function that has it as an argument.
     """
 
-    def __init__(self, native: Any, counter: tf.Tensor, owner: object = None) -> None:
+    def __init__(
+        self, native: Any, counter: tf.Tensor, dataset: CountingDataset | None = None
+    ) -> None:
         self._native = native
         self._counter = counter
-        self._owner = owner
+        self._dataset = dataset
 
     def __iter__(self) -> Any:
         return self
@@ -201,13 +222,25 @@ class CountingIterator(tf.distribute.DistributedIterator, CompositeTensor):
         """The nested `tf.TypeSpec` of a step."""
         return self._native.element_spec
 
+    def move(self) -> None:
+        """Move to the restored position if one was restored since the last step."""
+        if self._dataset is not None and tf.executing_eagerly():
+            restored = self._dataset.restored()
+            if restored is not None:
+                self._native = restored
+
     def _counted(self) -> AbstractContextManager[Any]:
         """Count one step; in a graph, ops that are created in this context run after it."""
         one = tf.constant(1, tf.int64)
-        counted = tf.raw_ops.AssignAddVariableOp(resource=self._counter, value=one)
         if tf.executing_eagerly():
+            self.move()
+            tf.raw_ops.AssignAddVariableOp(resource=self._counter, value=one)
             return contextlib.nullcontext()
-        return tf.control_dependencies([counted])
+        counted = tf.raw_ops.AssignAddVariableOp(resource=self._counter, value=one)
+        with tf.control_dependencies([counted]):
+            steps = tf.raw_ops.ReadVariableOp(resource=self._counter, dtype=tf.int64)
+            valid = tf.debugging.Assert(steps > 0, [_CAPTURED])
+        return tf.control_dependencies([valid])
 
     @property
     def _type_spec(self) -> tf.TypeSpec:
@@ -240,3 +273,7 @@ class _CountingDatasetSpec(_CountingSpec):
 
 class _CountingIteratorSpec(_CountingSpec):
     value_type = CountingIterator
+
+    def _to_components(self, value: Any) -> tuple[Any, ...]:
+        value.move()
+        return super()._to_components(value)
