@@ -57,11 +57,17 @@ def endless(ctx: Any, rows: int = 12) -> tf.data.Dataset:
     return _with_values(_sharded(tf.data.Dataset.range(rows), ctx).repeat())
 
 
-def listed(ctx: Any, pattern: str) -> tf.data.Dataset:
-    """Read TFRecord files of eight-byte numbers, listed in shuffled order and then sharded."""
+def listed(ctx: Any, pattern: str, padding: int = 0) -> tf.data.Dataset:
+    """Read TFRecord files of eight-byte numbers, listed in shuffled order and then sharded.
+
+    Each row also has this number of bytes.
+    """
     files = _sharded(tf.data.Dataset.list_files(pattern), ctx)
     return files.interleave(tf.data.TFRecordDataset, cycle_length=2).map(
-        lambda record: {"id": tf.io.decode_raw(record, tf.int64)[0]}
+        lambda record: {
+            "id": tf.io.decode_raw(record, tf.int64)[0],
+            "padding": tf.zeros([padding], tf.uint8),
+        }
     )
 
 

@@ -17,6 +17,12 @@ SPLITS_PER_PARTITION = 4
 _WHOLE_PARTITIONS = 8
 """Partitions of a job without a batch size. It supports 1, 2, 4 and 8 trainers."""
 
+# The fields that `complete` and the definitions set.
+_COMPLETED = (
+    "partitions num_splits global_batch_size infinite batched row_spec element_spec warnings"
+    " definitions definition_version"
+).split()
+
 _JOB_NAME = re.compile(r"[A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?")
 
 
@@ -104,6 +110,25 @@ def splits_of_draft(
     if facts is not None and facts.files:
         return max(1, min(splits, facts.files))
     return splits
+
+
+def is_completed(draft: types_pb2.Job, job: types_pb2.Job) -> bool:
+    """Return whether `job` may be the completion of an entry point's draft.
+
+    Law: it is for every completion of the draft.
+    """
+    for name in ("partitions", "num_splits", "global_batch_size"):
+        if getattr(draft, name) not in (0, getattr(job, name)):
+            return False
+    given, completed = types_pb2.Job(), types_pb2.Job()
+    given.CopyFrom(draft)
+    completed.CopyFrom(job)
+    if not job.global_batch_size:
+        given.remainder = types_pb2.KEEP
+    for one in (given, completed):
+        for name in _COMPLETED:
+            one.ClearField(name)
+    return given == completed
 
 
 def complete(draft: types_pb2.Job, facts: DatasetFacts) -> types_pb2.Job:

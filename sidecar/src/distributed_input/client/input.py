@@ -22,7 +22,13 @@ if TYPE_CHECKING:
 DEFAULT_FOLDER = "/run/distributed-input"
 
 
-def connect(name: str = "", *, job: str | None = None, timeout: float = 60.0) -> Input:
+def connect(
+    name: str = "",
+    *,
+    job: str | None = None,
+    timeout: float = 60.0,
+    accept_changed_dataset: bool = False,
+) -> Input:
     """Connect to the sidecar of this trainer.
 
     Args:
@@ -31,6 +37,9 @@ def connect(name: str = "", *, job: str | None = None, timeout: float = 60.0) ->
             trainers that use the same name share them. Default: the value of the environment
             variable DISTRIBUTED_INPUT_JOB, or else the input's own job.
         timeout: seconds to wait for the sidecar.
+        accept_changed_dataset: restore positions that were saved with another dataset, or before
+            its files or code changed. Rows may then be repeated or skipped. Default: such a
+            position is an error.
 
     Returns:
         The input. Use it as a context manager, or call `close`.
@@ -41,7 +50,8 @@ def connect(name: str = "", *, job: str | None = None, timeout: float = 60.0) ->
     """
     folder = Path(os.environ.get(DIR_ENV) or DEFAULT_FOLDER)
     job_name = os.environ.get(JOB_ENV, "") if job is None else job
-    return Input(InputReader(folder, name, timeout, check_name(job_name)))
+    reader = InputReader(folder, name, timeout, check_name(job_name), accept_changed_dataset)
+    return Input(reader)
 
 
 class Input:

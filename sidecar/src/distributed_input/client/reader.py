@@ -16,6 +16,7 @@ from distributed_input.api.errors import (
     UnavailableError,
 )
 from distributed_input.api.proto import trainer_pb2, types_pb2
+from distributed_input.assignment import identity
 from distributed_input.client import reconnect
 from distributed_input.client.batch_queue import BatchQueue, ReceivedUnit
 from distributed_input.client.channel import Channel, SidecarDisconnected
@@ -54,11 +55,20 @@ class InputReader:
         name: the name of the input; empty if the sidecar serves one input.
         timeout: seconds to wait for a sidecar, initially and after the end of one.
         job: the name of the job; empty: the input's own job.
+        accept_changed_dataset: restore positions of another dataset too.
     """
 
-    def __init__(self, folder: Path, name: str, timeout: float, job: str = "") -> None:
+    def __init__(
+        self,
+        folder: Path,
+        name: str,
+        timeout: float,
+        job: str = "",
+        accept_changed_dataset: bool = False,
+    ) -> None:
         self._folder = folder
         self._session = SidecarSession(folder, name, timeout, job)
+        self._accept_changed_dataset = accept_changed_dataset
         self._queue = BatchQueue()
         self._positions = PositionLog()
         self._receive_lock = threading.Lock()
@@ -143,6 +153,7 @@ class InputReader:
         error continues where the loop was.
 
         Raises:
+            PositionError: the restored position belongs to another dataset.
             DistributedInputError: the reader is closed, or fenced for good.
         """
         last = self._epoch
@@ -153,7 +164,12 @@ class InputReader:
                 self._restored = self.position(self.requested_units())
         with self._state_lock:
             self._session.check_open()
-            position, self._restored = self._restored, None
+            position = self._restored
+            if position is not None:
+                if self._accept_changed_dataset:
+                    identity.accept_dataset(position, self.opened.job)
+                identity.check(position, self.opened.job)
+            self._restored = None
             self._epoch = epoch = _epoch_after(last, position)
             if position is not None and position.end:
                 position = None  # the new epoch starts at its beginning
@@ -270,11 +286,14 @@ class InputReader:
                 return self._restored  # no unit was consumed since
             epoch = self._epoch
             if epoch is None:
-                return self._epoch_start(0)
+                start = self._epoch_start(0)
+                identity.stamp(start, self.opened.job)
+                return start
             consumed = epoch.units if requested is None else min(requested, epoch.units)
             position = self._positions.at(
                 consumed, self._units_per_step, self._epoch_start(epoch.epoch)
             )
+            identity.stamp(position, self.opened.job)
             seen = epoch.units if requested is None else requested - 1 + epoch_over
             position.end = epoch.ended and seen >= epoch.units
             return position

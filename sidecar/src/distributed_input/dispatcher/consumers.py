@@ -109,6 +109,13 @@ class ConsumerRegistry:
         self.expire(now)
         return max((c.received for c in self._live.values() if not c.last.finished), default=None)
 
+    def is_read(self, now: float, other_than: str) -> bool:
+        """Return whether a trainer reads the job, of another incarnation than `other_than`."""
+        return any(
+            not (one.last.finished or one.last.no_trainer) and one.last.incarnation != other_than
+            for one in self.live(now)
+        )
+
     def epochs(self) -> tuple[int, int]:
         """Return the lowest and highest epoch of live consumers; (0, 0) if there are none."""
         epochs = [c.last.epoch for c in self._live.values()] or [0]

@@ -4,18 +4,20 @@ A job is in use while an unfinished consumer sends heartbeats. It is also in use
 after a registration, unless all its consumers have finished since.
 
 Requests for a job that is not in use fail, so that trainers wait for the next registration and do
-not join a run that is over. Another job may replace it. If the same job is registered again, it
-keeps its facts.
+not join a run that is over. Another job may replace it. If the same job is registered again while
+another trainer reads it, it keeps its facts. Otherwise a new run begins, without facts.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from typing import Any
 
 from distributed_input.api.errors import JobConflictError, RetryableError, TerminalError
+from distributed_input.api.proto.dispatcher_pb2 import ConsumerHeartbeatRequest
 from distributed_input.api.proto.types_pb2 import Job
-from distributed_input.dispatcher.consumers import ConsumerRegistry
+from distributed_input.dispatcher.consumers import ConsumerRegistry, LiveConsumer
 from distributed_input.dispatcher.facts import FactStore
 from distributed_input.dispatcher.limits import DispatcherLimits
 from distributed_input.runtime.statuses import InvalidRequestError, NotFoundError
@@ -31,7 +33,11 @@ class JobEntry:
     Attributes:
         registered: time of the last registration.
         used: time of the last registration or heartbeat of a consumer.
+        registered_by: incarnation of the consumer that registered it last.
         challenged: times of the first and last rejection of another job with its name.
+        contradiction: why the consumers in `ended` must end; empty: they need not.
+        ended: how many times each incarnation had opened the job when its consumers contradicted
+            each other.
     """
 
     job: Job
@@ -39,7 +45,19 @@ class JobEntry:
     facts: FactStore
     registered: float
     used: float
+    registered_by: str = ""
     challenged: tuple[float, float] | None = None
+    contradiction: str = ""
+    ended: dict[str, int] = field(default_factory=dict)
+
+    def end_run(self, contradiction: str, live: Iterable[LiveConsumer], facts: FactStore) -> None:
+        """End the run of the live consumers, and let the next run start without its facts."""
+        self.contradiction, self.facts = contradiction, facts
+        self.ended = {one.last.incarnation: one.last.opened for one in live}
+
+    def has_ended(self, beat: ConsumerHeartbeatRequest) -> bool:
+        """Return whether a consumer belongs to a run that has ended with a contradiction."""
+        return beat.opened <= self.ended.get(beat.incarnation, -1)
 
 
 class JobRegistry:
@@ -49,8 +67,13 @@ class JobRegistry:
         self._limits = limits
         self._entries: dict[str, JobEntry] = {}
 
-    def register(self, now: float, job: Job) -> Job:
+    def register(self, now: float, job: Job, incarnation: str = "") -> Job:
         """Register `job`; return the registered job, which may differ only in its warnings.
+
+        Args:
+            now: time in seconds.
+            job: the job.
+            incarnation: of the consumer that registers it.
 
         Raises:
             InvalidRequestError: a field is missing; names it.
@@ -64,7 +87,10 @@ class JobRegistry:
         if entry is not None:
             differing = differences(entry.job, job)
             if not differing:
+                if not entry.consumers.is_read(now, other_than=incarnation):
+                    entry.facts = self.new_facts(entry.job)  # those of an earlier run may be wrong
                 entry.registered = entry.used = now
+                entry.registered_by = incarnation
                 entry.consumers.renew()
                 return entry.job
             if self.in_use(now, entry):
@@ -73,14 +99,25 @@ class JobRegistry:
             self._remove_idle(now)
         kept = Job()
         kept.CopyFrom(job)
-        facts = FactStore(job.partitions, job.num_splits, self._limits.fact_epochs)
-        self._entries[job.name] = JobEntry(kept, ConsumerRegistry(self._limits), facts, now, now)
+        self._entries[job.name] = JobEntry(
+            kept, ConsumerRegistry(self._limits), self.new_facts(job), now, now, incarnation
+        )
         return kept
 
-    def get(self, now: float, name: str) -> Job:
-        """Return the job in use under `name`. Raise NotFoundError if there is none."""
+    def new_facts(self, job: Job) -> FactStore:
+        """Return a store without facts."""
+        return FactStore(job.partitions, job.num_splits, self._limits.fact_epochs)
+
+    def get(self, now: float, name: str, other_than: str = "") -> Job:
+        """Return the job in use under `name`. Raise NotFoundError if there is none.
+
+        Args:
+            now: time in seconds.
+            name: full name of the job.
+            other_than: an incarnation whose use does not count.
+        """
         entry = self._entries.get(name)
-        if entry is None or not self.in_use(now, entry):
+        if entry is None or not self._in_use_without(now, entry, other_than):
             used = sorted(key for key, one in self._entries.items() if self.in_use(now, one))
             raise NotFoundError(
                 f"job {name} is not registered (yet); in use: {', '.join(used) or 'none'}"
@@ -100,6 +137,12 @@ class JobRegistry:
         if entry.consumers.last_held(now) is not None:
             return True
         return now - entry.registered < self._limits.hold and not entry.consumers.over
+
+    def _in_use_without(self, now: float, entry: JobEntry, other_than: str) -> bool:
+        if other_than and not entry.consumers.is_read(now, other_than):
+            recent = now - entry.registered < self._limits.hold and not entry.consumers.over
+            return recent and entry.registered_by != other_than
+        return self.in_use(now, entry)
 
     def forget(self, now: float) -> None:
         """Remove jobs that have not been used for a long time."""
@@ -136,6 +179,8 @@ def differences(registered: Job, other: Job) -> list[str]:
     """Return the fields in which two jobs differ, as "name: old -> new"."""
     return [
         f"{field.name}: {_field_text(registered, field)} -> {_field_text(other, field)}"
+        if field.name != "definitions"
+        else "definitions: the dataset's files or code have changed"
         for field in Job.DESCRIPTOR.fields
         if field.name not in _INFORMATIVE
         and getattr(registered, field.name) != getattr(other, field.name)

@@ -64,13 +64,14 @@ class DispatcherService:
         self, request: wire.RegisterJobRequest, _context: Any
     ) -> wire.RegisterJobResponse:
         with self._lock:
-            job = self._state.jobs.register(self._clock.now(), request.job)
+            job = self._state.jobs.register(self._clock.now(), request.job, request.incarnation)
         _log.info("job registered", job=job.name, dataset=job.dataset_id)
         return wire.RegisterJobResponse(job=job)
 
     def GetJob(self, request: wire.GetJobRequest, _context: Any) -> wire.GetJobResponse:  # noqa: N802
         with self._lock:
-            return wire.GetJobResponse(job=self._state.jobs.get(self._clock.now(), request.name))
+            job = self._state.jobs.get(self._clock.now(), request.name, request.other_than)
+        return wire.GetJobResponse(job=job)
 
     def Status(self, _request: wire.StatusRequest, _context: Any) -> wire.StatusResponse:  # noqa: N802
         with self._lock:

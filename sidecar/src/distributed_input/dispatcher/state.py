@@ -144,9 +144,18 @@ class DispatcherState:
         entry.used = now
         if entry.job.mode == types_pb2.PARALLEL_EPOCHS:
             return []  # each consumer has its own order, so there are no shared facts
+        if entry.has_ended(beat):
+            response.contradiction = entry.contradiction
+            return []
         lowest, highest = entry.consumers.epochs()
         oldest = lowest - 1  # a consumer may still be at the end of the epoch before
         conflicts = entry.facts.merge(beat.facts, oldest, highest + 1)
+        if conflicts:
+            facts = self.jobs.new_facts(entry.job)
+            facts.conflicts = entry.facts.conflicts
+            entry.end_run(conflicts[0], entry.consumers.live(now), facts)
+            response.contradiction = entry.contradiction
+            return conflicts
         entry.facts.forget(oldest)
         others = entry.facts.known(beat.epoch - 1, lambda p: p % beat.count != beat.index)
         response.facts.extend(others)

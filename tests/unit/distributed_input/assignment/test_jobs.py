@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,9 +17,11 @@ from distributed_input.assignment.jobs import (
     complete,
     full_name,
     input_of,
+    is_completed,
     partitions_of_draft,
     splits_of_draft,
 )
+from distributed_input.rows.elements import ElementSpec, Leaf
 
 
 @pytest.mark.parametrize("name", ["", "a", "eval-2", "A.b_c", "x" * 63])
@@ -54,6 +58,53 @@ FACTS = st.builds(
 def test_default_splits_are_bounded(facts: DatasetFacts, partitions: int) -> None:
     splits = splits_of_draft(types_pb2.Job(), partitions, facts)
     assert 1 <= splits <= SPLITS_PER_PARTITION * partitions
+
+
+ELEMENT = ElementSpec(0, (Leaf("", "dense", "int64", (None,)),))
+DRAFTS = st.builds(
+    types_pb2.Job,
+    name=st.just("train"),
+    seed=st.integers(0, 2),
+    partitions=st.sampled_from([0, 4]),
+    num_splits=st.sampled_from([0, 8]),
+    global_batch_size=st.sampled_from([0, 16]),
+    remainder=st.sampled_from([types_pb2.KEEP, types_pb2.DROP]),
+    mode=st.sampled_from([types_pb2.DISTRIBUTED_EPOCH, types_pb2.PARALLEL_EPOCHS]),
+)
+ENTRY_FACTS = st.builds(
+    DatasetFacts,
+    element=st.just(ELEMENT),
+    asked_batch=st.none() | st.just(16),
+    batched=st.booleans(),
+    infinite=st.booleans(),
+    warnings=st.lists(st.just("slow"), max_size=1),
+)
+
+
+@given(DRAFTS, ENTRY_FACTS, DRAFTS)
+def test_a_completed_job_is_a_completion_of_its_draft(
+    draft: types_pb2.Job, facts: DatasetFacts, other: types_pb2.Job
+) -> None:
+    job = complete(draft, facts)
+    job.definitions.append(3)
+    assert is_completed(draft, job)
+    if is_completed(other, job):
+        again = complete(other, facts)
+        again.definitions.append(3)
+        assert again.seed == job.seed
+        assert again.partitions == job.partitions or not other.partitions
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [{"seed": 1}, {"partitions": 2}, {"num_splits": 4}, {"mode": 1}, {"name": "b"}, {"order": 1},
+     {"remainder": types_pb2.DROP}, {"strict": True}, {"dataset_id": "x"}],
+)  # fmt: skip
+def test_a_job_of_another_resource_is_no_completion(changed: dict[str, Any]) -> None:
+    job = complete(types_pb2.Job(name="a", global_batch_size=16), DatasetFacts(ELEMENT))
+    draft = types_pb2.Job(name="a", global_batch_size=16)
+    draft.MergeFrom(types_pb2.Job(**changed))
+    assert not is_completed(draft, job)
 
 
 def test_two_batch_sizes_are_rejected() -> None:

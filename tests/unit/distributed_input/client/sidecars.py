@@ -36,7 +36,11 @@ class Trainer:
     def unit(self, generation: int, index: int, step: int | None = None) -> None:
         """Send a unit of one byte, in a slot named after its index."""
         slot = 64 * index
-        after = trainer_pb2.Position(step=step, epoch=0) if step is not None else None
+        after = None
+        if step is not None:
+            after = trainer_pb2.Position(
+                job="train", partitions=1, global_batch_size=1, step=step, epoch=0
+            )
         unit = trainer_pb2.Unit(
             generation=generation, index=index, rows=1, slot=slot, offsets=[slot], sizes=[1],
             after=after,

@@ -117,16 +117,51 @@ def test_an_old_challenge_is_ignored(jobs):
         jobs.register(60.0, job(seed=1))
 
 
-def test_an_unused_job_is_hidden_and_keeps_its_facts_when_registered_again(jobs):
+def facts_of(jobs):
+    return jobs.entry("train").facts.known(0, lambda p: True)
+
+
+def test_an_unused_job_is_hidden_and_its_next_run_begins_without_facts(jobs):
+    """The files may have changed."""
     jobs.register(0.0, job())
-    entry = jobs.entry("train")
-    entry.facts.merge([fact(0, [3])], 0, 0)
+    jobs.entry("train").facts.merge([fact(0, [3])], 0, 0)
     assert jobs.get(9.9, "train") == job()
     with pytest.raises(NotFoundError, match="train is not registered"):
         jobs.get(10.0, "train")
     jobs.register(50.0, job())
     assert jobs.get(50.0, "train") == job()
-    assert jobs.entry("train").facts is entry.facts
+    assert not facts_of(jobs)
+
+
+def test_a_trainer_that_joins_a_run_keeps_its_facts(jobs):
+    jobs.register(0.0, job(), "a")
+    consumers = jobs.entry("train").consumers
+    consumers.beat(1.0, consumer(0, 2, "a"))
+    jobs.entry("train").facts.merge([fact(0, [3])], 0, 0)
+    jobs.register(2.0, job(), "b")
+    assert facts_of(jobs)
+    # Alone, or beside a sidecar without a trainer, it begins a new run.
+    consumers.beat(2.5, consumer(1, 2, "b", no_trainer=True))
+    jobs.register(3.0, job(), "a")
+    assert not facts_of(jobs)
+
+
+def test_a_job_that_only_the_asking_consumer_uses_is_not_in_use(jobs):
+    """A trainer that starts again beside its old sidecar begins a new run."""
+    jobs.register(0.0, job(), "a")
+    assert jobs.get(1.0, "train", other_than="b") == job()  # another one has just registered it
+    with pytest.raises(NotFoundError):
+        jobs.get(1.0, "train", other_than="a")
+    consumers = jobs.entry("train").consumers
+    consumers.beat(15.0, consumer(0, 2, "a"))
+    assert jobs.get(15.0, "train") == job()
+    with pytest.raises(NotFoundError):
+        jobs.get(15.0, "train", other_than="a")
+    consumers.beat(15.0, consumer(1, 2, "b", no_trainer=True))
+    with pytest.raises(NotFoundError):
+        jobs.get(15.0, "train", other_than="a")
+    consumers.beat(15.0, consumer(1, 2, "b"))
+    assert jobs.get(15.0, "train", other_than="a") == job()
 
 
 def test_a_replaced_job_leaves_no_facts(jobs):

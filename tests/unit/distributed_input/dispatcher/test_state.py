@@ -73,6 +73,23 @@ def test_facts_reach_the_other_consumers():
     assert [f.partition for f in beat(known, 0.1, 0, 2, "a").facts] == [1]
 
 
+def test_a_contradiction_ends_the_run_of_every_consumer():
+    known = state()
+    known.jobs.register(0.0, job())
+    for index, name in enumerate("ab"):
+        beat(known, 0.0, index, 2, name, opened=1, facts=[fact(index, [3])])
+    told = beat(known, 0.1, 1, 2, "b", opened=1, facts=[fact(1, [4])]).contradiction
+    assert "epoch 0, partition 1: a split has another length" in told
+    for _ in range(2):
+        assert beat(known, 0.2, 0, 2, "a", opened=1, facts=[fact(0, [3])]).contradiction == told
+    # The next run: one trainer opens the job again, the other one starts in a new process.
+    assert not beat(known, 0.3, 0, 2, "a", opened=2, facts=[fact(0, [5])]).contradiction
+    assert beat(known, 0.3, 1, 2, "b", opened=1, facts=[fact(1, [4])]).contradiction == told
+    answer = beat(known, 0.4, 1, 2, "c", opened=1, facts=[fact(1, [6])])
+    assert not answer.contradiction
+    assert [one.split_rows for one in answer.facts] == [[5]]
+
+
 def test_contradictions_are_reported():
     known = state()
     known.jobs.register(0.0, job())

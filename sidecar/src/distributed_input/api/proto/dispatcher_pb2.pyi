@@ -57,7 +57,7 @@ class PartitionFact(_message.Message):
     def __init__(self, partition: _Optional[int] = ..., epoch: _Optional[int] = ..., split_rows: _Optional[_Iterable[int]] = ..., rows_seen: _Optional[int] = ..., ended: bool = ..., first_ordinal: _Optional[int] = ..., first_rows: _Optional[int] = ..., remade: _Optional[int] = ...) -> None: ...
 
 class ConsumerHeartbeatRequest(_message.Message):
-    __slots__ = ("job", "index", "count", "incarnation", "facts", "epoch", "rows", "batches", "wait_seconds", "wall_seconds", "buffer_fill", "replay_mismatches", "finished", "useful_workers", "protocol", "waiting_for")
+    __slots__ = ("job", "index", "count", "incarnation", "facts", "epoch", "rows", "batches", "wait_seconds", "wall_seconds", "buffer_fill", "replay_mismatches", "finished", "useful_workers", "protocol", "waiting_for", "opened", "no_trainer")
     JOB_FIELD_NUMBER: _ClassVar[int]
     INDEX_FIELD_NUMBER: _ClassVar[int]
     COUNT_FIELD_NUMBER: _ClassVar[int]
@@ -74,6 +74,8 @@ class ConsumerHeartbeatRequest(_message.Message):
     USEFUL_WORKERS_FIELD_NUMBER: _ClassVar[int]
     PROTOCOL_FIELD_NUMBER: _ClassVar[int]
     WAITING_FOR_FIELD_NUMBER: _ClassVar[int]
+    OPENED_FIELD_NUMBER: _ClassVar[int]
+    NO_TRAINER_FIELD_NUMBER: _ClassVar[int]
     job: str
     index: int
     count: int
@@ -90,10 +92,12 @@ class ConsumerHeartbeatRequest(_message.Message):
     useful_workers: int
     protocol: int
     waiting_for: str
-    def __init__(self, job: _Optional[str] = ..., index: _Optional[int] = ..., count: _Optional[int] = ..., incarnation: _Optional[str] = ..., facts: _Optional[_Iterable[_Union[PartitionFact, _Mapping]]] = ..., epoch: _Optional[int] = ..., rows: _Optional[int] = ..., batches: _Optional[int] = ..., wait_seconds: _Optional[float] = ..., wall_seconds: _Optional[float] = ..., buffer_fill: _Optional[float] = ..., replay_mismatches: _Optional[int] = ..., finished: bool = ..., useful_workers: _Optional[int] = ..., protocol: _Optional[int] = ..., waiting_for: _Optional[str] = ...) -> None: ...
+    opened: int
+    no_trainer: bool
+    def __init__(self, job: _Optional[str] = ..., index: _Optional[int] = ..., count: _Optional[int] = ..., incarnation: _Optional[str] = ..., facts: _Optional[_Iterable[_Union[PartitionFact, _Mapping]]] = ..., epoch: _Optional[int] = ..., rows: _Optional[int] = ..., batches: _Optional[int] = ..., wait_seconds: _Optional[float] = ..., wall_seconds: _Optional[float] = ..., buffer_fill: _Optional[float] = ..., replay_mismatches: _Optional[int] = ..., finished: bool = ..., useful_workers: _Optional[int] = ..., protocol: _Optional[int] = ..., waiting_for: _Optional[str] = ..., opened: _Optional[int] = ..., no_trainer: bool = ...) -> None: ...
 
 class ConsumerHeartbeatResponse(_message.Message):
-    __slots__ = ("dispatcher_id", "workers", "facts", "fenced", "job_unknown", "interval_seconds", "fenced_by")
+    __slots__ = ("dispatcher_id", "workers", "facts", "fenced", "job_unknown", "interval_seconds", "fenced_by", "contradiction")
     DISPATCHER_ID_FIELD_NUMBER: _ClassVar[int]
     WORKERS_FIELD_NUMBER: _ClassVar[int]
     FACTS_FIELD_NUMBER: _ClassVar[int]
@@ -101,6 +105,7 @@ class ConsumerHeartbeatResponse(_message.Message):
     JOB_UNKNOWN_FIELD_NUMBER: _ClassVar[int]
     INTERVAL_SECONDS_FIELD_NUMBER: _ClassVar[int]
     FENCED_BY_FIELD_NUMBER: _ClassVar[int]
+    CONTRADICTION_FIELD_NUMBER: _ClassVar[int]
     dispatcher_id: str
     workers: _containers.RepeatedCompositeFieldContainer[WorkerInfo]
     facts: _containers.RepeatedCompositeFieldContainer[PartitionFact]
@@ -108,7 +113,8 @@ class ConsumerHeartbeatResponse(_message.Message):
     job_unknown: bool
     interval_seconds: float
     fenced_by: str
-    def __init__(self, dispatcher_id: _Optional[str] = ..., workers: _Optional[_Iterable[_Union[WorkerInfo, _Mapping]]] = ..., facts: _Optional[_Iterable[_Union[PartitionFact, _Mapping]]] = ..., fenced: bool = ..., job_unknown: bool = ..., interval_seconds: _Optional[float] = ..., fenced_by: _Optional[str] = ...) -> None: ...
+    contradiction: str
+    def __init__(self, dispatcher_id: _Optional[str] = ..., workers: _Optional[_Iterable[_Union[WorkerInfo, _Mapping]]] = ..., facts: _Optional[_Iterable[_Union[PartitionFact, _Mapping]]] = ..., fenced: bool = ..., job_unknown: bool = ..., interval_seconds: _Optional[float] = ..., fenced_by: _Optional[str] = ..., contradiction: _Optional[str] = ...) -> None: ...
 
 class WorkerInfo(_message.Message):
     __slots__ = ("worker_id", "address", "draining", "open_streams", "rows", "busy_seconds", "node")
@@ -129,10 +135,12 @@ class WorkerInfo(_message.Message):
     def __init__(self, worker_id: _Optional[str] = ..., address: _Optional[str] = ..., draining: bool = ..., open_streams: _Optional[int] = ..., rows: _Optional[int] = ..., busy_seconds: _Optional[float] = ..., node: _Optional[str] = ...) -> None: ...
 
 class RegisterJobRequest(_message.Message):
-    __slots__ = ("job",)
+    __slots__ = ("job", "incarnation")
     JOB_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
     job: _types_pb2.Job
-    def __init__(self, job: _Optional[_Union[_types_pb2.Job, _Mapping]] = ...) -> None: ...
+    incarnation: str
+    def __init__(self, job: _Optional[_Union[_types_pb2.Job, _Mapping]] = ..., incarnation: _Optional[str] = ...) -> None: ...
 
 class RegisterJobResponse(_message.Message):
     __slots__ = ("job",)
@@ -141,10 +149,12 @@ class RegisterJobResponse(_message.Message):
     def __init__(self, job: _Optional[_Union[_types_pb2.Job, _Mapping]] = ...) -> None: ...
 
 class GetJobRequest(_message.Message):
-    __slots__ = ("name",)
+    __slots__ = ("name", "other_than")
     NAME_FIELD_NUMBER: _ClassVar[int]
+    OTHER_THAN_FIELD_NUMBER: _ClassVar[int]
     name: str
-    def __init__(self, name: _Optional[str] = ...) -> None: ...
+    other_than: str
+    def __init__(self, name: _Optional[str] = ..., other_than: _Optional[str] = ...) -> None: ...
 
 class GetJobResponse(_message.Message):
     __slots__ = ("job",)

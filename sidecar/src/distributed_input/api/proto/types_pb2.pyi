@@ -52,7 +52,7 @@ class GraphDataset(_message.Message):
     def __init__(self, tf_version: _Optional[str] = ..., graphs: _Optional[_Iterable[bytes]] = ..., shard_policy: _Optional[str] = ..., constants: _Optional[_Iterable[bytes]] = ...) -> None: ...
 
 class Job(_message.Message):
-    __slots__ = ("name", "dataset_id", "entry_point", "seed", "mode", "num_splits", "partitions", "global_batch_size", "remainder", "order", "batched", "row_spec", "epochs", "strict", "infinite", "warnings", "element_spec")
+    __slots__ = ("name", "dataset_id", "entry_point", "seed", "mode", "num_splits", "partitions", "global_batch_size", "remainder", "order", "batched", "row_spec", "epochs", "strict", "infinite", "warnings", "element_spec", "definitions", "definition_version")
     NAME_FIELD_NUMBER: _ClassVar[int]
     DATASET_ID_FIELD_NUMBER: _ClassVar[int]
     ENTRY_POINT_FIELD_NUMBER: _ClassVar[int]
@@ -70,6 +70,8 @@ class Job(_message.Message):
     INFINITE_FIELD_NUMBER: _ClassVar[int]
     WARNINGS_FIELD_NUMBER: _ClassVar[int]
     ELEMENT_SPEC_FIELD_NUMBER: _ClassVar[int]
+    DEFINITIONS_FIELD_NUMBER: _ClassVar[int]
+    DEFINITION_VERSION_FIELD_NUMBER: _ClassVar[int]
     name: str
     dataset_id: str
     entry_point: EntryPoint
@@ -87,4 +89,6 @@ class Job(_message.Message):
     infinite: bool
     warnings: _containers.RepeatedScalarFieldContainer[str]
     element_spec: str
-    def __init__(self, name: _Optional[str] = ..., dataset_id: _Optional[str] = ..., entry_point: _Optional[_Union[EntryPoint, _Mapping]] = ..., seed: _Optional[int] = ..., mode: _Optional[_Union[ProcessingMode, str]] = ..., num_splits: _Optional[int] = ..., partitions: _Optional[int] = ..., global_batch_size: _Optional[int] = ..., remainder: _Optional[_Union[Remainder, str]] = ..., order: _Optional[_Union[Order, str]] = ..., batched: bool = ..., row_spec: _Optional[str] = ..., epochs: _Optional[int] = ..., strict: bool = ..., infinite: bool = ..., warnings: _Optional[_Iterable[str]] = ..., element_spec: _Optional[str] = ...) -> None: ...
+    definitions: _containers.RepeatedScalarFieldContainer[int]
+    definition_version: str
+    def __init__(self, name: _Optional[str] = ..., dataset_id: _Optional[str] = ..., entry_point: _Optional[_Union[EntryPoint, _Mapping]] = ..., seed: _Optional[int] = ..., mode: _Optional[_Union[ProcessingMode, str]] = ..., num_splits: _Optional[int] = ..., partitions: _Optional[int] = ..., global_batch_size: _Optional[int] = ..., remainder: _Optional[_Union[Remainder, str]] = ..., order: _Optional[_Union[Order, str]] = ..., batched: bool = ..., row_spec: _Optional[str] = ..., epochs: _Optional[int] = ..., strict: bool = ..., infinite: bool = ..., warnings: _Optional[_Iterable[str]] = ..., element_spec: _Optional[str] = ..., definitions: _Optional[_Iterable[int]] = ..., definition_version: _Optional[str] = ...) -> None: ...

@@ -136,6 +136,7 @@ class EpochRun:
             pass
 
     def _open(self) -> EpochSteps:
+        self._exchange.check_run()
         position = self.request.position
         if position is not None and resume.has_same_cut(position, self._share):
             if self._job.order == types_pb2.ANY:

@@ -20,6 +20,7 @@ class ConsumerStats:
     finished: bool = False
     waiting_for: str = ""
     mismatches: int = 0
+    no_trainer: bool = False
 
     def after(self, earlier: ConsumerStats) -> ConsumerStats:
         """Return these values with the counts of an earlier connection added."""

@@ -49,25 +49,31 @@ class DispatcherClient:
         )
         return response
 
-    def register_job(self, job: types_pb2.Job, dataset: bytes) -> types_pb2.Job:
+    def register_job(self, job: types_pb2.Job, dataset: bytes, incarnation: str) -> types_pb2.Job:
         """Register a job, after its dataset if there is one. Raise grpc.RpcError if it fails.
 
         Args:
             job: job to register.
             dataset: a serialized GraphDataset, or b"".
+            incarnation: incarnation of the consumer.
 
         Returns:
             The job as the dispatcher has it.
         """
         if dataset:
             self._stub.PutDataset(_chunks(job.dataset_id, dataset), timeout=_DATASET_SECONDS)
-        request = dispatcher_pb2.RegisterJobRequest(job=job)
+        request = dispatcher_pb2.RegisterJobRequest(job=job, incarnation=incarnation)
         registered: types_pb2.Job = self._stub.RegisterJob(request, timeout=CALL_SECONDS).job
         return registered
 
-    def get_job(self, name: str) -> types_pb2.Job:
-        """Return a registered job. Raise grpc.RpcError if there is none."""
-        request = dispatcher_pb2.GetJobRequest(name=name)
+    def get_job(self, name: str, other_than: str = "") -> types_pb2.Job:
+        """Return a registered job. Raise grpc.RpcError if there is none.
+
+        Args:
+            name: full name of the job.
+            other_than: an incarnation whose use of the job does not count.
+        """
+        request = dispatcher_pb2.GetJobRequest(name=name, other_than=other_than)
         job: types_pb2.Job = self._stub.GetJob(request, timeout=CALL_SECONDS).job
         return job
 

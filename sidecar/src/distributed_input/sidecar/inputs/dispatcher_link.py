@@ -20,6 +20,7 @@ from distributed_input.api.errors import (
     DistributedInputError,
     FencedError,
     JobConflictError,
+    ReplayError,
     RetryableError,
 )
 from distributed_input.api.proto import dispatcher_pb2, types_pb2
@@ -74,6 +75,7 @@ class DispatcherLink:
         incarnation: name of this start of the consumer, which sorts by time.
         connected: whether the last heartbeat was answered.
         refused: why the dispatcher refuses heartbeats, or None.
+        contradiction: how the consumers of the run contradict each other; empty: they do not.
     """
 
     def __init__(
@@ -90,6 +92,8 @@ class DispatcherLink:
         self.index, self.count = index, count
         self.connected = False
         self.refused: DistributedInputError | None = None
+        self.contradiction = ""
+        self._opened = 0
         self._consumer = consumer
         self._stopping = threading.Event()
         self._client = DispatcherClient(address, credentials, self._stopping)
@@ -143,6 +147,20 @@ class DispatcherLink:
 
     # Jobs and datasets.
 
+    def begin_run(self) -> None:
+        """Record that a trainer opens the job. Drop facts that were contradicted."""
+        self._opened += 1
+        if self.contradiction:
+            self.contradiction = ""
+            self.partition_facts.clear()
+
+    def running_job(self, name: str) -> types_pb2.Job | None:
+        """Return the job of this name if other trainers read it now, else None."""
+        try:
+            return self._client.get_job(name, self.incarnation)
+        except grpc.RpcError:
+            return None
+
     def register(self, job: types_pb2.Job, dataset: bytes, deadline: float) -> types_pb2.Job:
         """Register a job, and its dataset if the trainer brought one.
 
@@ -162,7 +180,9 @@ class DispatcherLink:
             self._release_job()
         dispatcher_id = self._dispatcher_id  # it may change before the job is registered
         registered = self._client.retry(
-            lambda: self._client.register_job(job, dataset), deadline, "register"
+            lambda: self._client.register_job(job, dataset, self.incarnation),
+            deadline,
+            "register",
         )
         self._registered = _Registered(registered, dataset, dispatcher_id)
         self.request_heartbeat()
@@ -227,7 +247,8 @@ class DispatcherLink:
             self._begun += 1
             number = self._begun
         registered = self._registered
-        answer = self._client.heartbeat(self._heartbeat(registered.job, leaving), timeout)
+        request = self._heartbeat(registered.job, leaving)
+        answer = self._client.heartbeat(request, timeout)
         now = self._answered_at = time.monotonic()
         if answer.dispatcher_id != self._dispatcher_id:
             self._dispatcher_since = now if self._dispatcher_id else float("-inf")
@@ -241,6 +262,8 @@ class DispatcherLink:
                     f"here: {answer.fenced_by or 'another one took its place'}"
                 )
             )
+        if answer.contradiction:
+            self._end_run(answer.contradiction, request.opened)
         if not answer.job_unknown:
             with self._counted:
                 self._confirmed = number
@@ -271,7 +294,20 @@ class DispatcherLink:
             useful_workers=stats.useful_workers,
             protocol=PROTOCOL,
             waiting_for=stats.waiting_for,
+            opened=self._opened,
+            no_trainer=stats.no_trainer,
         )
+
+    def _end_run(self, contradiction: str, opened: int) -> None:
+        """Report to the trainer that the run must end, unless it has opened the job again."""
+        if opened == self._opened and not self.contradiction:
+            self.contradiction = contradiction
+            self._consumer.refuse(_contradiction_error(contradiction))
+
+    def check_run(self) -> None:
+        """Raise ReplayError if the consumers of this run contradict each other."""
+        if self.contradiction:
+            raise _contradiction_error(self.contradiction)
 
     def _update_workers(self, workers: Iterable[dispatcher_pb2.WorkerInfo], now: float) -> None:
         if now - self._dispatcher_since < _REJOIN_SECONDS:
@@ -285,10 +321,17 @@ class DispatcherLink:
         if job is None or registered is not self._registered:  # released meanwhile
             return
         try:
-            self._client.register_job(job, registered.dataset)
+            self._client.register_job(job, registered.dataset, self.incarnation)
             registered.dispatcher_id = self._dispatcher_id
             _log.info("registered again", job=job.name, dispatcher=self._dispatcher_id)
         except grpc.RpcError as failed:
             error = self._client.error_of(failed, f"register job {job.name} again")
             if not isinstance(error, RetryableError):
                 self._consumer.refuse(error)
+
+
+def _contradiction_error(contradiction: str) -> ReplayError:
+    return ReplayError(
+        f"{contradiction}. All trainers must stop. Make the dataset a function of its files, its "
+        "arguments and context.seed, do not change files during a run, and start the trainers again"
+    )

@@ -13,7 +13,7 @@ from distributed_input.api.config import InputConfig
 from distributed_input.api.errors import ConfigError, RetryableError, UnavailableError
 from distributed_input.api.files import RING_PREFIX
 from distributed_input.api.proto import types_pb2, worker_pb2
-from distributed_input.assignment.jobs import full_name
+from distributed_input.assignment.jobs import full_name, is_completed
 from distributed_input.runtime import statuses
 from distributed_input.runtime.credentials import Credentials
 from distributed_input.sidecar.delivery.slot_pool import SlotPool
@@ -87,8 +87,10 @@ class JobInput:
         Raises:
             DistributedInputError: the job is refused, or `timeout_seconds` have passed.
         """
+        contradicted = bool(self.link.contradiction)
+        self.link.begin_run()
         job = self._open_job(draft, dataset)
-        if job != self._job:
+        if job != self._job or contradicted:
             self._job = job
             self.sessions.drop_facts()
         return job
@@ -113,7 +115,11 @@ class JobInput:
         config.CopyFrom(self.config)
         if draft.global_batch_size:
             config.global_batch_size = draft.global_batch_size
-        return self.link.register(self._describe(config, deadline), b"", deadline)
+        # The files may have changed since the run started: its trainers agree on one definition.
+        known = self.link.running_job(config.name)
+        if known is None or not is_completed(config, known):
+            known = self._describe(config, deadline)
+        return self.link.register(known, b"", deadline)
 
     def _describe(self, draft: types_pb2.Job, deadline: float) -> types_pb2.Job:
         """Return the job as a worker completes it. Ask another worker if one is not available."""

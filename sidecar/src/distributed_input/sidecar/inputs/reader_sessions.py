@@ -120,6 +120,7 @@ class ReaderSessions:
             useful_workers=partitions * (1 + self._read_ahead),
             waiting_for=", ".join(sorted(set(self._streams.waiting.copy().values()))),
             mismatches=self._streams.mismatches,
+            no_trainer=self.is_idle,
         )
 
     def refuse(self, error: DistributedInputError) -> None:

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 from distributed_input.api.errors import PositionError
 from distributed_input.api.proto import trainer_pb2, types_pb2
+from distributed_input.assignment import identity
 from distributed_input.assignment import splits as assignment
-from distributed_input.assignment.jobs import input_of
 from distributed_input.assignment.share import Share, share_of
 from distributed_input.rows.prefix import Prefix
 from distributed_input.sidecar.steps.epoch_reader import EpochReader
@@ -44,18 +44,7 @@ def check_position(position: Position, job: types_pb2.Job, share: Share) -> None
     Raises:
         PositionError: it cannot. The message has the difference and what to do.
     """
-    for field, saved, now in (
-        ("name", input_of(position.job), input_of(job.name)),  # of any job of the input
-        ("spec.partitions", position.partitions, job.partitions),
-        ("spec.seed", position.seed, job.seed),
-        ("spec.batching.globalBatchSize", position.global_batch_size, job.global_batch_size),
-    ):
-        if saved != now:
-            raise PositionError(
-                f"the checkpoint was saved with {field} = {saved!r}, the job now has {now!r}: "
-                "the order of rows depends on it. Restore the value, or start without the "
-                "checkpoint"
-            )
+    identity.check(position, job)
     alone = position.consumers == share.consumers and position.consumer == share.consumer
     restores = (
         f"the checkpoint of consumer {position.consumer} of {position.consumers} restores only "

@@ -21,6 +21,9 @@ class FactExchange(Protocol):
     def publish_facts(self, seconds: float, cancelled: threading.Event) -> bool:
         """Send all facts of now. Return whether the dispatcher confirmed them in `seconds`."""
 
+    def check_run(self) -> None:
+        """Raise ReplayError if the consumers of this run contradict each other."""
+
 
 class WaitingTrainer(Protocol):
     """The trainer, as far as an epoch that waits for rows must know."""

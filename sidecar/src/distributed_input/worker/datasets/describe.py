@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import tensorflow as tf
 
 from distributed_input.api.errors import DatasetFnError
@@ -11,12 +13,12 @@ from distributed_input.assignment import jobs
 from distributed_input.assignment.jobs import DatasetFacts
 from distributed_input.tfdata import export, graph_analysis, type_specs
 from distributed_input.tfdata.graph import canonical
-from distributed_input.worker.datasets import entry_points
+from distributed_input.worker.datasets import definitions, entry_points
 from distributed_input.worker.datasets.element_specs import infer_spec
 
 
 def describe(draft: types_pb2.Job) -> types_pb2.Job:
-    """Complete the draft of an entry point's job. Builds the first split of the dataset.
+    """Complete the draft of an entry point's job. Builds some or all splits of the dataset.
 
     Raises:
         ConfigError: the entry point does not exist.
@@ -42,4 +44,8 @@ def describe(draft: types_pb2.Job) -> types_pb2.Job:
         infinite=graph.infinite,
         warnings=export.warnings_of(graph, splits),
     )
-    return jobs.complete(draft, described)
+    job = jobs.complete(draft, described)
+    graph_of = functools.partial(definitions.graph_of, job)
+    job.definitions.extend(definitions.define(job.num_splits, graph_of))
+    job.definition_version = tf.__version__
+    return job

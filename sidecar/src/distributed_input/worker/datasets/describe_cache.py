@@ -1,4 +1,4 @@
-"""Cache of described jobs: a dataset is described once for all jobs that read it.
+"""Cache of described jobs: a dataset is described once for jobs that start at the same time.
 
 Describing a dataset calls its function and analyses its graph. This takes some tenths of a second,
 which delays the first rows of every job that starts at the same time.
@@ -7,12 +7,14 @@ which delays the first rows of every job that starts at the same time.
 from __future__ import annotations
 
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Callable
 
 from distributed_input.api.proto import types_pb2
 
 _MAX_JOBS = 16
+_VALID_SECONDS = 5.0  # jobs that start later describe the dataset again: its files may have changed
 
 
 class DescribeCache:
@@ -20,11 +22,17 @@ class DescribeCache:
 
     Args:
         describe: completes a draft. Its errors are raised and not cached.
+        clock: returns a time in seconds.
     """
 
-    def __init__(self, describe: Callable[[types_pb2.Job], types_pb2.Job]) -> None:
+    def __init__(
+        self,
+        describe: Callable[[types_pb2.Job], types_pb2.Job],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._describe = describe
-        self._jobs: OrderedDict[bytes, types_pb2.Job] = OrderedDict()
+        self._clock = clock
+        self._jobs: OrderedDict[bytes, tuple[float, types_pb2.Job]] = OrderedDict()
         self._lock = threading.Lock()
 
     def job(self, draft: types_pb2.Job) -> types_pb2.Job:
@@ -35,10 +43,13 @@ class DescribeCache:
         key = nameless.SerializeToString(deterministic=True)
         job = types_pb2.Job()
         with self._lock:  # held while describing, so that concurrent callers share the result
-            if key not in self._jobs:
-                self._jobs[key] = self._describe(draft)
+            described, cached = self._jobs.get(key, (float("-inf"), None))
+            if cached is None or self._clock() > described + _VALID_SECONDS:
+                cached = self._describe(draft)
+                self._jobs[key] = self._clock(), cached
+                self._jobs.move_to_end(key)
                 while len(self._jobs) > _MAX_JOBS:
                     self._jobs.popitem(last=False)
-            job.CopyFrom(self._jobs[key])
+            job.CopyFrom(cached)
         job.name = draft.name
         return job

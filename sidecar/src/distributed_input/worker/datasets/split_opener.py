@@ -22,6 +22,7 @@ from distributed_input.tfdata.graph import canonical, serialization
 from distributed_input.tfdata.random import seeds
 from distributed_input.worker.datasets import entry_points
 from distributed_input.worker.datasets.dataset_cache import DatasetCache
+from distributed_input.worker.datasets.definitions import DefinitionChecks
 from distributed_input.worker.datasets.element_specs import check_spec
 from distributed_input.worker.datasets.graph_cache import GraphCache, SplitGraph
 from distributed_input.worker.datasets.split_iterator import SplitIterator, iterate_dataset
@@ -39,6 +40,7 @@ class SplitOpener:
     def __init__(self, fetch: Callable[[str], bytes]) -> None:
         self._datasets = DatasetCache(fetch)
         self._graphs = GraphCache()
+        self._checks = DefinitionChecks()
 
     def open(
         self, job: types_pb2.Job, seed: int, epoch: int, split: int, batch_rows: int
@@ -56,6 +58,7 @@ class SplitOpener:
         Raises:
             ConfigError: the entry point does not exist.
             DatasetFnError: the user's code raised an error.
+            JobConflictError: the split has changed since the run started.
             SpecError: the elements of the split differ from the job's.
         """
         row = ElementSpec.from_json(job.row_spec)
@@ -64,7 +67,7 @@ class SplitOpener:
             graphs = self._datasets.get(job.dataset_id)
             dataset = export.open_split(graphs, element, job.num_splits, split, seed, epoch)
             return iterate_dataset(dataset, row, job.batched, batch_rows)
-        dataset = _open_entry_point(job, seed, epoch, split, self._graphs)
+        dataset = _open_entry_point(job, seed, epoch, split, self._graphs, self._checks)
         if not isinstance(dataset, tf.data.Dataset):
             return SplitIterator(iter(dataset), row, job.batched)
         check_spec(dataset, element, split)
@@ -72,7 +75,12 @@ class SplitOpener:
 
 
 def _open_entry_point(
-    job: types_pb2.Job, seed: int, epoch: int, split: int, cache: GraphCache
+    job: types_pb2.Job,
+    seed: int,
+    epoch: int,
+    split: int,
+    cache: GraphCache,
+    checks: DefinitionChecks,
 ) -> Any:
     """Return the entry point's dataset for a split, with the epoch's seeds.
 
@@ -92,6 +100,8 @@ def _open_entry_point(
         except DatasetFnError as error:
             _log.debug("dataset has no graph", cause=str(error))
             return entry_points.call(job.entry_point, context, context.seed, functions_seeded=True)
+        same = seed == job.seed and not context.varies
+        checks.check(job, split, definition if same else None)
         determinism.force_determinism(definition)
         cached = SplitGraph(definition, dataset)
         if not context.varies:

@@ -45,6 +45,7 @@ def test_a_second_signal_escalates_the_first() -> None:
 def test_signals_are_handled_on_the_event_loop(number: int) -> None:
     async def receive() -> int:
         received: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        signal.signal(number, signal.SIG_DFL)  # nohup ignores SIGHUP
         with handle_signals(received.set_result, lambda: None):
             os.kill(os.getpid(), number)
             return await asyncio.wait_for(received, 10)

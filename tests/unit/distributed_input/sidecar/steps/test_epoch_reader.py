@@ -65,6 +65,9 @@ class FakeExchange:
 
     requests = 0
 
+    def check_run(self) -> None:
+        pass
+
     def request_heartbeat(self) -> None:
         self.requests += 1
 

@@ -67,3 +67,16 @@ def test_an_error_is_not_cached() -> None:
         cache.job(draft("a"))
     describe.broken = False
     assert cache.job(draft("a")).num_splits == 11
+
+
+def test_a_job_that_starts_later_is_described_again() -> None:
+    """The files of its dataset may have changed."""
+    describe, now = CountingDescribe(), [0.0]
+    cache = DescribeCache(describe, lambda: now[0])
+    cache.job(draft("a"))
+    now[0] = 5.0
+    cache.job(draft("b"))
+    assert len(describe.drafts) == 1
+    now[0] = 5.1
+    cache.job(draft("c"))
+    assert len(describe.drafts) == 2

@@ -1,0 +1,45 @@
+"""Fingerprints of canonical graphs: equal graphs have equal fingerprints in every process."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+from distributed_input.tfdata.graph import node_defs
+from distributed_input.tfdata.graph.node_defs import GraphDef
+
+_PYTHON = frozenset(["PyFunc", "PyFuncStateless", "EagerPyFunc"])
+
+
+def fingerprint(graph_def: GraphDef, *, without_shard: bool = False) -> int:
+    """Return the fingerprint of a canonical graph: 64 bits.
+
+    It covers everything in the graph, for example lists of files and other constants. It does not
+    cover the content of files, and the code of Python functions.
+
+    Args:
+      graph_def: the graph, which is not changed.
+      without_shard: leave out the arguments of `dataset.shard`, so that the splits of
+        `files.shard(n, i)` have equal fingerprints.
+    """
+    copied = node_defs.copy_of(graph_def)
+    nodes = node_defs.by_name(copied.node)
+    if without_shard:
+        for node in copied.node:
+            if node.op == "ShardDataset":
+                for name in node_defs.data_inputs(node)[1:]:
+                    nodes[node_defs.source_of(name)].attr["value"].Clear()
+    number = 0
+    for scope in (copied.node, *(function.node_def for function in copied.library.function)):
+        number = _number_tokens(scope, number)
+    data = node_defs.to_bytes(copied)
+    return int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), "little")
+
+
+def _number_tokens(nodes: Any, number: int) -> int:
+    """Replace the tokens of Python functions, which are counters of the process."""
+    for node in nodes:
+        if node.op in _PYTHON:
+            node.attr["token"].s = b"%d" % number
+            number += 1
+    return number

@@ -1,0 +1,89 @@
+"""The definition of a dataset: the graphs of all its splits, as fingerprints.
+
+Each worker calls dataset_fn itself, for each split that it runs. If the function lists a directory
+that changes, two workers may cut it into different splits, and rows would be lost or repeated. So
+the worker that describes a job computes the fingerprints of all splits. Every worker compares the
+graph of each split that it opens with them.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+import tensorflow as tf
+
+from distributed_input.api.errors import JobConflictError, SpecError
+from distributed_input.api.hashing import mix
+from distributed_input.api.proto import types_pb2
+from distributed_input.tfdata.graph import canonical
+from distributed_input.tfdata.graph.fingerprint import fingerprint
+from distributed_input.tfdata.graph.node_defs import GraphDef
+from distributed_input.worker.datasets import entry_points
+
+_MAX_CHECKED = 4096
+
+
+def define(splits: int, graph_of: Callable[[int], GraphDef]) -> list[int]:
+    """Return the fingerprints of all splits, or one if they differ only in `dataset.shard`.
+
+    Args:
+        splits: number of splits.
+        graph_of: returns the canonical graph of a split.
+    """
+    if splits == 1:
+        return [fingerprint(graph_of(0))]
+    samples = {split: graph_of(split) for split in sorted({0, splits // 2, splits - 1})}
+    common = {fingerprint(graph, without_shard=True) for graph in samples.values()}
+    if len(common) == 1:
+        return list(common)
+    return [fingerprint(samples.get(i) or graph_of(i)) for i in range(splits)]
+
+
+def graph_of(job: types_pb2.Job, split: int) -> GraphDef:
+    """Return the canonical graph of a split in the first epoch."""
+    context = entry_points.split_context(job, job.seed, 0, split, job.num_splits)
+    dataset = entry_points.call(job.entry_point, context, mix(job.seed))
+    if isinstance(dataset, tf.data.Dataset):
+        return canonical.serialize(dataset)
+    raise SpecError(
+        f"entry point {job.entry_point.target} returned {type(dataset).__name__} for split "
+        f"{split}, and a tf.data.Dataset for split 0. Return the same type for all splits"
+    )
+
+
+class DefinitionChecks:
+    """Checks each split of a job once. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._checked: deque[bytes] = deque(maxlen=_MAX_CHECKED)
+
+    def check(self, job: types_pb2.Job, split: int, graph: GraphDef | None) -> None:
+        """Check that a split is defined as it was when the run started.
+
+        Args:
+            job: the job with its definitions.
+            split: index of the split.
+            graph: canonical graph of the split in the first epoch, with the job's seed; None: build
+                it.
+
+        Raises:
+            JobConflictError: it is not.
+        """
+        if not job.definitions or job.definition_version != tf.__version__:
+            return  # the dataset has no graph, or a graph of this version cannot be compared
+        key = job.SerializeToString(deterministic=True) + b"/%d" % split
+        if key in self._checked:
+            return
+        common = len(job.definitions) == 1 < job.num_splits
+        expected = job.definitions[0 if common else split]
+        found = fingerprint(graph or graph_of(job, split), without_shard=common)
+        if found != expected:
+            raise JobConflictError(
+                f"split {split} of {job.entry_point.target} has changed since the run started: the "
+                f"fingerprint of its graph was {expected:016x} and is now {found:016x}. Its list "
+                "of files or its code differs on this worker. Restore them, or stop all trainers "
+                "of the job and start again, to read the changed dataset. Do not list a directory "
+                "that changes during a run"
+            )
+        self._checked.append(key)

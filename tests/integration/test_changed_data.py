@@ -1,0 +1,122 @@
+"""Data that changes is an error with a remedy, and the next run reads the new data."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from distributed_input.api.errors import JobConflictError, PositionError, ReplayError
+from distributed_input.client.input import Input
+from distributed_input.client.reader import InputReader
+from testing.integration import readers
+from testing.integration.cluster import Cluster, Sidecar, spec
+from testing.integration.datasets import rows
+
+ROWS = 96
+
+
+@pytest.fixture
+def own() -> Iterator[Cluster]:
+    with Cluster() as cluster:
+        yield cluster
+
+
+def numbered(name: str, cluster: Cluster, **fields: int) -> Sidecar:
+    fields = {"partitions": 4, "globalBatchSize": 8, **fields}
+    (sidecar,) = cluster.add_sidecars({name: spec("rows:numbered", {"rows": ROWS}, **fields)})
+    return sidecar
+
+
+def read_some(sidecar: Sidecar, steps: int = 2) -> tuple[list[int], bytes]:
+    """Return the rows of some steps, and the position behind them."""
+    with readers.connect(sidecar) as data:
+        batches = data.numpy()
+        got = readers.ids(next(batches) for _ in range(steps))
+        return got, data.position()
+
+
+def test_a_position_of_another_number_of_splits_is_an_error(cluster: Cluster) -> None:
+    first = numbered("splits", cluster, numSplits=32)
+    got, position = read_some(first)
+    cluster.remove([first])
+    second = numbered("splits", cluster, numSplits=8)
+    with readers.connect(second) as data:
+        data.restore(position)
+        for _ in range(2):  # the error stays
+            with pytest.raises(PositionError, match=r"spec.numSplits = 32, the job now has 8"):
+                next(data.numpy())
+    cluster.remove([second])
+    with readers.connect(numbered("splits", cluster, numSplits=32)) as data:
+        data.restore(position)
+        assert sorted(got + readers.ids(data.numpy())) == list(range(ROWS))
+
+
+def test_a_file_that_is_added_during_a_run_is_an_error_and_the_next_run_reads_it(
+    own: Cluster, tmp_path: Path
+) -> None:
+    """Another worker starts during the run. It would cut the files in another way."""
+    rows.write_files(tmp_path, [6] * 16)
+    (first,) = own.add_workers(1)
+    # The rows are large, so that most files are opened after the change.
+    arguments = {"pattern": f"{tmp_path}/part-*.tfrecord", "padding": 1 << 19}
+    fields = {"partitions": 4, "numSplits": 16, "globalBatchSize": 8}
+    (sidecar,) = own.add_sidecars({"listed": spec("rows:listed", arguments, **fields)})
+    with readers.connect(sidecar) as data:
+        batches = data.numpy()
+        next(batches)
+        position = data.position()
+        rows.write_files(tmp_path, [6] * 17)
+        own.add_workers(1)
+        own.remove([first])
+        with pytest.raises(JobConflictError, match=r"split \d+ of rows:listed has changed"):
+            readers.ids(batches)
+    with readers.connect(sidecar) as data:
+        assert sorted(readers.ids(data.numpy())) == list(range(6 * 17))
+        data.restore(position)
+        with pytest.raises(PositionError, match="the dataset has changed since the checkpoint"):
+            data.numpy()
+    reader = InputReader(sidecar.shared, "", 20.0, accept_changed_dataset=True)
+    with Input(reader) as data:
+        data.restore(position)
+        assert len(readers.ids(data.numpy())) == 6 * 17 - 8
+
+
+def test_contradicting_rows_end_the_run_of_every_trainer_and_the_next_run_begins_anew(
+    own: Cluster, tmp_path: Path
+) -> None:
+    """A file gets more rows after its end was reported, and the epoch is read once more."""
+    rows.write_files(tmp_path, [6] * 8)
+    workers = own.add_workers(1)
+    arguments = {"pattern": f"{tmp_path}/part-*.tfrecord"}
+    fields = {"partitions": 2, "numSplits": 8, "globalBatchSize": 4}
+    sidecars = own.add_sidecars({"longer": spec("rows:listed", arguments, **fields)}, 2)
+
+    def change() -> None:
+        rows.write_files(tmp_path, [6] * 7 + [9])
+        own.remove(workers)  # it has the rows in memory
+        own.add_workers(1)
+
+    changed = threading.Barrier(2, change)
+
+    def read_twice(sidecar: Sidecar) -> str:
+        with readers.connect(sidecar) as data:
+            batches = data.numpy()
+            next(batches)
+            position = data.position()
+            readers.ids(batches)
+            changed.wait(readers.SECONDS)
+            data.restore(position)
+            epochs = (readers.ids(data.numpy()) for _ in range(10_000))  # until the next heartbeat
+            with pytest.raises(ReplayError, match="All trainers must stop") as error:
+                list(epochs)
+            with pytest.raises(ReplayError, match="All trainers must stop"):
+                readers.ids(data.numpy())
+        return str(error.value)
+
+    errors = readers.run_concurrently([lambda one=one: read_twice(one) for one in sidecars])
+    assert "another number of rows" in errors[0] or "another length" in errors[0]
+    (epoch,) = zip(*readers.read(sidecars), strict=True)
+    assert sorted(readers.ids(epoch[0]) + readers.ids(epoch[1])) == list(range(51))
