@@ -33,6 +33,9 @@ class Channel:
     """A connected socket and, after `map_ring`, the sidecar's ring.
 
     `receive` belongs to one thread at a time. `release` and `send` are thread-safe.
+
+    Attributes:
+        pid: the process that connected.
     """
 
     def __init__(self, folder: Path, timeout: float) -> None:
@@ -47,7 +50,7 @@ class Channel:
         """
         path = folder / SOCKET_NAME
         self._folder = folder
-        self._pid = os.getpid()
+        self.pid = os.getpid()
         self._released: deque[int] = deque()  # slots to report to the sidecar
         self._receiving = False
         self._idle = False  # no `receive` is expected soon
@@ -178,7 +181,7 @@ class Channel:
         need the room, or if no `receive` is expected soon. Otherwise it is sent with the next
         `receive`, or when several slots are released.
         """
-        if os.getpid() != self._pid:
+        if os.getpid() != self.pid:
             return  # a fork of the trainer: the parent still owns the slot
         self._released.append(slot)
         if self._receiving or self._idle or len(self._released) >= _RELEASED_SLOTS:
@@ -226,6 +229,14 @@ class Channel:
             units = [message.unit] if message.HasField("unit") else message.units.units
             self._released.extend(unit.slot for unit in units)
         self.mark_idle()
+
+    def disown(self) -> None:
+        """In a fork of the trainer: close the fork's copy of the socket.
+
+        The sidecar must see the end of the parent while the fork still runs.
+        """
+        self._released.clear()
+        self._socket.close()
 
     def __del__(self) -> None:
         # Each slot refers to this channel, so all slots are released here.

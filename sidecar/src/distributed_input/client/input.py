@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from distributed_input.api.environment import DIR_ENV, JOB_ENV
 from distributed_input.api.errors import ConfigError, PositionError
@@ -231,6 +231,13 @@ class Input:
     def close(self) -> None:
         """Stop reading. Batches in use stay valid."""
         self._reader.close()
+
+    def __reduce__(self) -> NoReturn:
+        raise ConfigError(
+            f"input {self.name} cannot be sent to another process: iterate in this one (with "
+            "PyTorch: DataLoader(..., num_workers=0)), or call connect() in the process that "
+            "iterates"
+        )
 
     def __enter__(self) -> Input:
         return self

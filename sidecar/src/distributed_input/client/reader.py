@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from distributed_input.api.errors import (
 )
 from distributed_input.api.proto import trainer_pb2, types_pb2
 from distributed_input.assignment import identity
-from distributed_input.client import reconnect
+from distributed_input.client import open_readers, reconnect
 from distributed_input.client.batch_queue import BatchQueue, ReceivedUnit
 from distributed_input.client.channel import Channel, SidecarDisconnected
 from distributed_input.client.epoch_state import (
@@ -37,10 +36,6 @@ _RESTORED = (
 
 RESTORED_STEPS = -(1 << 62)
 """Value of the step counter after a restore: the next step of a running iterator is an error."""
-
-# The readers of this process, by folder and job: a sidecar serves one reader of each job.
-_readers: weakref.WeakValueDictionary[tuple[Path, str], InputReader] = weakref.WeakValueDictionary()
-_readers_lock = threading.Lock()
 
 
 class InputReader:
@@ -78,7 +73,7 @@ class InputReader:
         self._step_counter: Any = None
         self.prefetches = False  # units are prefetched and no counter counts the loop's steps
         self._connect(timeout)
-        self._replace_older()
+        open_readers.add(self)
 
     @property
     def job(self) -> str:
@@ -117,22 +112,10 @@ class InputReader:
         self._session.connect(timeout)
         reconnect.watch(self, self._session.channel)
 
-    def _replace_older(self) -> None:
-        """End the older reader of this job in this process, because the sidecar serves one.
-
-        Units that were sent to the older reader would occupy the ring until it is freed.
-        """
-        key = self._folder, self.welcome.config.name
-        with _readers_lock:
-            older = _readers.get(key)
-            _readers[key] = self
-        if older is not None:
-            older.end(
-                FencedError(
-                    f"input {self.welcome.input} was opened again: one reader at a time. Close the "
-                    "first, or give the second a job of its own: connect(..., job=...)"
-                )
-            )
+    @property
+    def source(self) -> tuple[Path, str]:
+        """The folder of the sidecar, and the full name of the job."""
+        return self._folder, self.welcome.config.name
 
     # Epochs.
 
@@ -156,6 +139,7 @@ class InputReader:
             PositionError: the restored position belongs to another dataset.
             DistributedInputError: the reader is closed, or fenced for good.
         """
+        self._session.check_open()
         last = self._epoch
         if last is not None and last.error is not None:
             if isinstance(last.error, FencedError):
@@ -424,6 +408,15 @@ class InputReader:
         with self._receive_lock:  # `shutdown` wakes the thread that holds it
             self._queue.clear()
             self._session.drop_unread()
+
+    def disown(self) -> None:
+        """Leave the connection to the parent of this process, a fork; iterators raise an error."""
+        # Threads of the parent may hold the locks, and units in the queue are the parent's.
+        self._receive_lock, self._state_lock = threading.Lock(), threading.RLock()
+        self._queue = BatchQueue()
+        error = self._session.disown()
+        if self._epoch is not None:
+            self._epoch.error = error
 
 
 def _epoch_after(last: EpochState | None, position: trainer_pb2.Position | None) -> EpochState:

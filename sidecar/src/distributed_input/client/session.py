@@ -7,6 +7,7 @@ in the same folder, and `open_job` opens the same job there.
 from __future__ import annotations
 
 import hashlib
+import os
 import time
 import uuid
 from collections.abc import Iterator
@@ -235,6 +236,17 @@ class SidecarSession:
     def shutdown(self) -> None:
         """Stop reading, and wake a thread that waits in `receive`."""
         self.channel.shutdown()
+
+    def disown(self) -> DistributedInputError:
+        """In a fork of the trainer: close the session here only, and return its error."""
+        self.error = self.error or ConfigError(
+            f"input {self.welcome.input} was connected in process {self.channel.pid}, of which "
+            f"process {os.getpid()} is a fork: both would take batches from one connection. "
+            f"Iterate in process {self.channel.pid} (with PyTorch: DataLoader(..., "
+            "num_workers=0)), or call connect() in the process that iterates"
+        )
+        self.channel.disown()
+        return self.error
 
     def drop_unread(self) -> None:
         """After `shutdown`: release the batches that arrived and were not read."""
