@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from distributed_input.api.errors import TerminalError
 from distributed_input.api.proto import trainer_pb2
 from distributed_input.client.ring import Batch, SlotOwner
 
@@ -33,19 +35,51 @@ class BatchQueue:
 
     def __init__(self) -> None:
         self._items: deque[tuple[UnitSource, trainer_pb2.Unit | trainer_pb2.EpochEnd]] = deque()
+        self._last: tuple[UnitSource, int] | None = None  # connection and generation of the last
+        self._units = 0  # units of that generation that arrived on that connection
 
     def __bool__(self) -> bool:
         return bool(self._items)
 
     def add(self, source: UnitSource, message: trainer_pb2.FromSidecar) -> None:
-        """Append the units or the epoch end of a message; ignore other messages."""
+        """Append the units or the epoch end of a message; ignore other messages.
+
+        Raises:
+            TerminalError: a unit is missing or repeated. Its slot and the later ones are released.
+        """
         kind = message.WhichOneof("message")
         if kind == "unit":
-            self._items.append((source, message.unit))
+            self._add(source, [message.unit])
         elif kind == "units":
-            self._items.extend((source, unit) for unit in message.units.units)
+            self._add(source, message.units.units)
         elif kind == "end":
-            self._items.append((source, message.end))
+            end = message.end
+            self._check(source, end.generation, end.units, f"the end after {end.units} units")
+            self._items.append((source, end))
+
+    def _add(self, source: UnitSource, units: Sequence[trainer_pb2.Unit]) -> None:
+        for place, unit in enumerate(units):
+            try:
+                self._check(source, unit.generation, unit.index, f"unit {unit.index}")
+            except TerminalError:
+                self._units = units[-1].index + 1  # report one gap once
+                for dropped in units[place:]:
+                    source.release(dropped.slot)
+                raise
+            self._units += 1
+            self._items.append((source, unit))
+
+    def _check(self, source: UnitSource, generation: int, index: int, what: str) -> None:
+        """Raise TerminalError unless `index` units of this generation arrived before."""
+        if self._last != (source, generation):
+            self._last, self._units = (source, generation), 0
+        if index != self._units:
+            missing = "are missing" if index > self._units else "came again"
+            raise TerminalError(
+                f"{what} of generation {generation} arrived after {self._units} units of "
+                f"it, so batches {missing}. Check that no other process or library reads from the "
+                "sidecar's socket. Iterating again continues behind the last batch"
+            )
 
     def pop(self, generation: int) -> ReceivedUnit | trainer_pb2.EpochEnd | None:
         """Return the oldest unit or end of this generation, or None if there is none.
@@ -77,6 +111,7 @@ class BatchQueue:
 
     def clear(self) -> None:
         """Drop all items and release their slots."""
+        self._last = None
         items, self._items = self._items, deque()
         for source, item in items:
             _release(source, item)

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from distributed_input.api.errors import TerminalError
 from distributed_input.api.proto import trainer_pb2
 from distributed_input.client.batch_queue import BatchQueue, ReceivedUnit
 from distributed_input.client.ring import Batch
@@ -25,19 +29,30 @@ class Source:
         return Batch(unit.rows, [])
 
 
-def unit(generation: int, slot: int) -> trainer_pb2.Unit:
-    return trainer_pb2.Unit(generation=generation, slot=slot)
+def unit(generation: int, slot: int, index: int = 0) -> trainer_pb2.Unit:
+    return trainer_pb2.Unit(generation=generation, slot=slot, index=index)
+
+
+def message(*units: trainer_pb2.Unit) -> trainer_pb2.FromSidecar:
+    if len(units) == 1:
+        return trainer_pb2.FromSidecar(unit=units[0])
+    return trainer_pb2.FromSidecar(units=trainer_pb2.Units(units=units))
 
 
 def filled(source: Source, generations: list[int], together: bool = False) -> BatchQueue:
     """A queue with one unit of each generation; the slot is the index."""
     queue = BatchQueue()
-    units = [unit(generation, slot) for slot, generation in enumerate(generations)]
+    slots = itertools.count()
+    units = [
+        unit(generation, next(slots), index)
+        for generation, alike in itertools.groupby(generations)
+        for index, _ in enumerate(alike)
+    ]
     if together:
-        queue.add(source, trainer_pb2.FromSidecar(units=trainer_pb2.Units(units=units)))
+        queue.add(source, message(*units))
     else:
         for one in units:
-            queue.add(source, trainer_pb2.FromSidecar(unit=one))
+            queue.add(source, message(one))
     return queue
 
 
@@ -90,8 +105,8 @@ def test_clearing_releases_every_slot(generations: list[int]) -> None:
 def test_a_slot_goes_back_to_the_connection_that_it_came_from() -> None:
     first, second = Source(), Source()
     queue = BatchQueue()
-    queue.add(first, trainer_pb2.FromSidecar(unit=unit(1, 10)))
-    queue.add(second, trainer_pb2.FromSidecar(unit=unit(1, 20)))
+    queue.add(first, message(unit(1, 10)))
+    queue.add(second, message(unit(1, 20)))
     queue.clear()
     assert (first.released, second.released) == ([10], [20])
 
@@ -112,3 +127,38 @@ def test_other_messages_are_ignored() -> None:
     queue = BatchQueue()
     queue.add(Source(), trainer_pb2.FromSidecar(waiting=trainer_pb2.Waiting(what="rows")))
     assert not queue
+
+
+@pytest.mark.parametrize(
+    ("indices", "expected"),
+    [
+        ([1], "unit 1 of generation 1 arrived after 0 units of it, so batches are missing"),
+        ([0, 1, 3], "unit 3 .* after 2 units of it, so batches are missing"),
+        ([0, 0], "unit 0 .* after 1 units of it, so batches came again"),
+    ],
+)
+@pytest.mark.parametrize("together", [False, True])
+def test_a_missing_or_repeated_unit_is_an_error(
+    indices: list[int], expected: str, together: bool
+) -> None:
+    source, queue = Source(), BatchQueue()
+    units = [unit(1, slot, index) for slot, index in enumerate([*indices, indices[-1] + 1])]
+    packets = [message(*units)] if together else [message(one) for one in units[:-1]]
+    for packet in packets[:-1]:
+        queue.add(source, packet)
+    with pytest.raises(TerminalError, match=expected):
+        queue.add(source, packets[-1])
+    first_wrong = len(indices) - 1
+    assert source.released == [one.slot for one in units[first_wrong:]][: 2 if together else 1]
+    assert popped(queue, 1) == [one.slot for one in units[:first_wrong]]
+    queue.add(source, message(unit(1, 98, indices[-1] + (2 if together else 1))))  # on its way
+    queue.add(source, message(unit(3, 99)))
+    assert popped(queue, 3) == [99], "one gap is reported once"
+
+
+def test_the_end_reports_that_the_last_units_are_missing() -> None:
+    source = Source()
+    queue = filled(source, [1, 1])
+    end = trainer_pb2.EpochEnd(generation=1, units=3)
+    with pytest.raises(TerminalError, match=r"the end after 3 units .* arrived after 2 units of it"):
+        queue.add(source, trainer_pb2.FromSidecar(end=end))

@@ -14,6 +14,7 @@ from distributed_input.api.errors import (
     ConfigError,
     DatasetFnError,
     FencedError,
+    TerminalError,
     UnavailableError,
 )
 from distributed_input.api.proto import types_pb2
@@ -106,7 +107,7 @@ def test_units_that_a_dead_sidecar_read_ahead_are_dropped(tmp_path: Path, sideca
     assert after.start().generation == generation
     assert reader.begin() == generation + 1
     after.unit(generation + 1, 0)
-    after.send(end={"generation": generation + 1})
+    after.send(end={"generation": generation + 1, "units": 1})
     assert len(list(reader.units(generation + 1))) == 1
     reader.close()
     later.close()
@@ -181,16 +182,36 @@ def test_units_of_a_dropped_epoch_are_released(tmp_path: Path, sidecar: Sidecar)
     assert next(reader.units(generation)).rows == 1
     trainer.unit(generation, 1, step=2)
     second = reader.begin()
-    trainer.unit(second, 2)
+    trainer.unit(second, 0)
     units = reader.units(second)
     assert next(units).rows == 1
     position = reader.position()
     assert (position.epoch, position.step) == (1, 1)
-    trainer.send(end={"generation": second})
+    trainer.send(end={"generation": second, "units": 1})
     assert next(units, None) is None
     released: set[int] = set()
     while 64 not in released:
         released.update(trainer.received.get(timeout=SECONDS).release.slots)
+    reader.close()
+
+
+def test_an_epoch_with_a_gap_fails_and_the_next_continues_behind_the_last_unit(
+    tmp_path: Path, sidecar: Sidecar
+) -> None:
+    """Another process that reads from the socket takes units away."""
+    reader, trainer, generation = begun(tmp_path, sidecar)
+    units = reader.units(generation)
+    trainer.unit(generation, 0, step=1)
+    assert next(units).rows == 1
+    trainer.unit(generation, 2, step=3)
+    with pytest.raises(TerminalError, match=r"unit 2 .* batches are missing"):
+        next(units)
+    trainer.unit(generation, 3, step=4)
+    again = reader.begin()
+    start = trainer.start()
+    assert (start.generation, start.position.step) == (again, 1)
+    trainer.unit(again, 0, step=2)
+    assert next(reader.units(again)).rows == 1
     reader.close()
 
 
