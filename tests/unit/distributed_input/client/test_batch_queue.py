@@ -160,5 +160,5 @@ def test_the_end_reports_that_the_last_units_are_missing() -> None:
     source = Source()
     queue = filled(source, [1, 1])
     end = trainer_pb2.EpochEnd(generation=1, units=3)
-    with pytest.raises(TerminalError, match=r"the end after 3 units .* arrived after 2 units of it"):
+    with pytest.raises(TerminalError, match=r"end after 3 units .* after 2 units of it"):
         queue.add(source, trainer_pb2.FromSidecar(end=end))
