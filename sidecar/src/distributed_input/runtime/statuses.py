@@ -19,7 +19,8 @@ from distributed_input.api.errors import (
 from distributed_input.runtime import logs
 
 _KIND = "distributed-input-error"
-_MESSAGE_CHARACTERS = 4000  # a status is sent in HTTP/2 headers, at most 8 KiB by default
+_MESSAGE_BYTES = 6144  # of a status in HTTP/2 headers, of which gRPC accepts 8 KiB by default
+_END_BYTES = 2048  # of a shortened message: its end often names the user's line of code
 _log = logs.get("runtime.statuses")
 
 
@@ -74,9 +75,41 @@ def abort(context: grpc.ServicerContext, error: Exception, method: str) -> NoRet
             f"{type(error).__name__}: {error} (a bug, or an error in the user's code: see this "
             "server's log)"
         )
+    details = _shortened(text)
+    if details != text and isinstance(error, DistributedInputError):
+        _log.warning("the error of a call was shortened", method=method, error=text)
     context.set_trailing_metadata(((_KIND, kind),))
-    context.abort(code, text[:_MESSAGE_CHARACTERS])
+    context.abort(code, details)
     raise AssertionError("abort returned")
+
+
+def _shortened(text: str) -> str:
+    """Return the text, without its middle if it is too long for a status.
+
+    A caller gets neither text nor class of an error whose headers are too long.
+    """
+    text = text.encode(errors="backslashreplace").decode()  # file names may have lone surrogates
+    if _fitting(text, _MESSAGE_BYTES) == len(text):
+        return text
+    start = _fitting(text, _MESSAGE_BYTES - _END_BYTES - 256)  # the sentence below needs the rest
+    end = _fitting(text[: -_END_BYTES - 1 : -1], _END_BYTES)
+    omitted = len(text) - start - end
+    return (
+        f"{text[:start]} [... {omitted} characters omitted: see the log of the process that sent "
+        f"this error ...] {text[len(text) - end :]}"
+    )
+
+
+def _fitting(text: str, size: int) -> int:
+    """Return how many characters of the text fit into `size` bytes of a status.
+
+    gRPC sends a byte that is not printable ASCII, or that is a percent sign, as three bytes.
+    """
+    for count, char in enumerate(text):
+        size -= sum(1 if 0x20 <= byte < 0x7F and byte != 0x25 else 3 for byte in char.encode())
+        if size < 0:
+            return count
+    return len(text)
 
 
 def _aborted(context: grpc.ServicerContext) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import logging
+import re
 from typing import Any
 
 import grpc
@@ -79,10 +80,37 @@ def test_unexpected_errors_are_internal_and_logged(streaming):
     assert isinstance(statuses.from_rpc_error(caught, "x"), errors.TerminalError)
 
 
-def test_a_long_message_is_truncated():
-    caught = rpc_error(errors.DatasetFnError("x" * 100_000))
-    assert caught.code() is grpc.StatusCode.FAILED_PRECONDITION
-    assert set(str(caught.details())) == {"x"}
+@pytest.mark.parametrize("streaming", [False, True])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "x" * 100_000,
+        "数据" * 2000,
+        "é" * 4000,
+        "🦉" * 3000,
+        "line\n" * 1000,
+        "%" * 5000,
+        "\udcff" * 4000,
+    ],
+    ids=["ASCII", "Chinese", "accents", "emoji", "lines", "percent", "bad file name"],
+)
+def test_a_long_message_keeps_its_class_its_start_and_its_end(
+    text: str, streaming: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    caught = rpc_error(errors.DatasetFnError(f"split 3: {text} at row 7"), streaming)
+    assert caught.code() is grpc.StatusCode.FAILED_PRECONDITION, caught
+    got = statuses.from_rpc_error(caught, "streaming")
+    assert type(got) is errors.DatasetFnError
+    assert re.fullmatch(r"streaming: split 3: .* characters omitted.* at row 7", str(got), re.S)
+    assert len(str(got)) > 600
+    (entry,) = caplog.records
+    assert vars(entry)["fields"]["error"] == f"split 3: {text} at row 7"
+
+
+@pytest.mark.parametrize("text", ["é" * 1000, "x" * 6000, "two\nlines"])
+def test_a_message_that_fits_is_unchanged(text: str) -> None:
+    got = statuses.from_rpc_error(rpc_error(errors.DatasetFnError(text)), "streaming")
+    assert str(got) == f"streaming: {text}"
 
 
 def test_an_abort_by_the_method_is_kept():
