@@ -1,4 +1,7 @@
-"""The version of the wire protocol. Processes whose versions differ by one are compatible."""
+"""The version of the wire protocol, and the longest packets between a trainer and its sidecar.
+
+Processes whose versions differ by one are compatible.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,11 @@ from distributed_input.api.errors import ProtocolError
 
 PROTOCOL = 1
 """Version of this build. Increase it when the meaning of a message changes."""
+
+TO_TRAINER_BYTES = 1 << 18
+"""Longest packet from a sidecar to a trainer on their socket. Longer ones are cut off."""
+TO_SIDECAR_BYTES = 1 << 17
+"""Longest packet from a trainer to a sidecar."""
 
 MIN_COMPATIBLE = max(1, PROTOCOL - 1)
 MAX_COMPATIBLE = PROTOCOL + 1

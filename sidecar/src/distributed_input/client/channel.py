@@ -11,16 +11,17 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from distributed_input.api.errors import ConfigError, UnavailableError
+from distributed_input.api.errors import ConfigError, ProtocolError, UnavailableError
 from distributed_input.api.files import SOCKET_NAME
 from distributed_input.api.proto import trainer_pb2
+from distributed_input.api.protocol import TO_SIDECAR_BYTES, TO_TRAINER_BYTES
 from distributed_input.client.ring import Batch, Ring
 from distributed_input.runtime import shared_files
 
-_PACKET_BYTES = 1 << 18
 # Linux reports that the peer closed as POLLRDHUP. Other systems report POLLHUP only.
 _HANGUP = select.POLLHUP | getattr(select, "POLLRDHUP", 0)
 _RELEASED_SLOTS = 8  # released slots that are sent at once, at the latest
+_PACKET_SLOTS = 4096  # most released slots in one packet
 _SEND_SECONDS = 30.0  # timeout of a send, for a sidecar without CPU time
 _RELEASE_SECONDS = 1.0  # timeout of sending released slots, which the sidecar can do without
 
@@ -96,7 +97,7 @@ class Channel:
             SidecarDisconnected: the sidecar closed the socket, or did not read in time.
         """
         packet = trainer_pb2.FromTrainer(**message).SerializeToString()
-        if len(packet) > _PACKET_BYTES // 2:
+        if len(packet) > TO_SIDECAR_BYTES:
             raise ConfigError(
                 f"a message of {len(packet):,} bytes to the sidecar is too long: the dataset's "
                 "element_spec has too many components"
@@ -128,6 +129,7 @@ class Channel:
 
         Raises:
             SidecarDisconnected: the sidecar closed the socket.
+            ProtocolError: the message is too long.
         """
         # Set before the released slots are read: a slot released in between is sent at once.
         self._receiving = True
@@ -145,15 +147,20 @@ class Channel:
             self._receiving = False
         if not packet:
             raise SidecarDisconnected("it closed the connection")
+        if len(packet) > TO_TRAINER_BYTES:
+            raise ProtocolError(
+                f"the sidecar sent a message of more than {TO_TRAINER_BYTES:,} bytes: upgrade the "
+                "sidecar's image, or lower spec.partitions"
+            )
         return trainer_pb2.FromSidecar.FromString(packet)
 
     def _receive_packet(self) -> bytes:
         try:
-            return self._socket.recv(_PACKET_BYTES)
+            return self._socket.recv(TO_TRAINER_BYTES + 1)
         except ConnectionResetError:
             # The sidecar closed with unread packets. This error is raised once; packets that the
             # sidecar had sent can still be read.
-            return self._socket.recv(_PACKET_BYTES)
+            return self._socket.recv(TO_TRAINER_BYTES + 1)
 
     def drain(self) -> Iterator[trainer_pb2.FromSidecar]:
         """Yield the messages that arrived before the connection ended."""
@@ -193,23 +200,27 @@ class Channel:
         self._send_released()
 
     def _send_released(self) -> None:
-        slots = []
-        while self._released:
+        while slots := self._take_released():
+            message = trainer_pb2.FromTrainer(release=trainer_pb2.Release(slots=slots))
+            # If no later `receive` sends them again, wait for a sidecar that is behind.
+            seconds = _RELEASE_SECONDS if self._idle else 0.0
+            try:
+                if not self._send_within(seconds, message.SerializeToString()):
+                    self._released.extend(slots)  # for the next `receive`, or for more slots
+                    self._idle = False  # wait for a slow sidecar once only
+                    return
+            except SidecarDisconnected:
+                pass  # its ring is gone too
+
+    def _take_released(self) -> list[int]:
+        """Return the slots of the next packet."""
+        slots: list[int] = []
+        while self._released and len(slots) < _PACKET_SLOTS:
             try:
                 slots.append(self._released.popleft())
             except IndexError:  # another thread took it
                 break
-        if not slots:
-            return
-        message = trainer_pb2.FromTrainer(release=trainer_pb2.Release(slots=slots))
-        # If no later `receive` sends them again, wait for a sidecar that is behind.
-        seconds = _RELEASE_SECONDS if self._idle else 0.0
-        try:
-            if not self._send_within(seconds, message.SerializeToString()):
-                self._released.extend(slots)  # for the next `receive`, or for more slots
-                self._idle = False  # wait for a slow sidecar once only
-        except SidecarDisconnected:
-            pass  # its ring is gone too
+        return slots
 
     def shutdown(self) -> None:
         """Stop reading. Batches in use stay valid, and their slots are still returned.

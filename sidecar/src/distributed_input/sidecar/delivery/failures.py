@@ -5,6 +5,8 @@ from __future__ import annotations
 from distributed_input.api.errors import DistributedInputError
 from distributed_input.api.proto import trainer_pb2
 
+_CHARACTERS = 20_000  # of an error; each has at most six bytes, and a packet is limited
+
 
 def failure_message(error: DistributedInputError, generation: int = 0) -> trainer_pb2.FromSidecar:
     """Return the message whose error the trainer's iterator raises.
@@ -13,6 +15,8 @@ def failure_message(error: DistributedInputError, generation: int = 0) -> traine
         error: error to report.
         generation: generation of units that failed, or 0 for the whole connection.
     """
-    kind, text = type(error).__name__, str(error)
+    # A file name in the text may have lone surrogates, which are not UTF-8.
+    text = str(error)[:_CHARACTERS].encode(errors="backslashreplace").decode()
+    kind = type(error).__name__
     failure = trainer_pb2.Failure(kind=kind, message=text, generation=generation)
     return trainer_pb2.FromSidecar(failure=failure)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
+from distributed_input.api.errors import DistributedInputError
 from distributed_input.api.proto import trainer_pb2
+from distributed_input.api.protocol import TO_TRAINER_BYTES
 from distributed_input.sidecar.delivery.ack_tracker import AckTracker
 from distributed_input.sidecar.delivery.slot_pool import SlotPool
 from distributed_input.sidecar.delivery.trainer_socket import TrainerSocket
@@ -13,6 +15,7 @@ from distributed_input.sidecar.errors import Cancelled
 
 _SMALL_BYTES = 256 << 10  # a packet of its own for a smaller unit costs as much as its rows
 _PENDING_UNITS = 16  # most units in one packet
+_FIELD_BYTES = 8  # most bytes of a field's tag and length
 
 
 class UnitOutbox:
@@ -65,6 +68,7 @@ class UnitOutbox:
 
         Raises:
             Cancelled: `cancelled` is set, or the connection is closed.
+            ConfigError: the unit has too many components.
         """
         with self._held_lock:
             self._held.add(unit.slot)
@@ -85,17 +89,14 @@ class UnitOutbox:
         """Send the units that are kept back."""
         with self._pending_lock:
             units, self._pending = self._pending, []
-        if not units:
-            return
-        if len(units) == 1:
-            message = trainer_pb2.FromSidecar(unit=units[0])
-        else:
-            message = trainer_pb2.FromSidecar(units=trainer_pb2.Units(units=units))
-        try:
-            self._socket.send(message, cancelled)
-        except Cancelled:
-            self.release([unit.slot for unit in units])
-            raise
+        while units:
+            packet = units[: _count_in_packet(units)]
+            try:
+                self._socket.send(_message(packet), cancelled)
+            except (Cancelled, DistributedInputError):
+                self.release([unit.slot for unit in units])
+                raise
+            units = units[len(packet) :]
 
     def report_wait(self, what: str, cancelled: threading.Event) -> None:
         """Send the trainer what the sidecar waits for, if the trainer waits.
@@ -120,3 +121,22 @@ class UnitOutbox:
             for slot in self._held:
                 self._slots.release(slot)
             self._held.clear()
+
+
+def _count_in_packet(units: Sequence[trainer_pb2.Unit]) -> int:
+    """Return how many of the units fit into one packet, at least one.
+
+    The positions of many partitions are long, and with `order: any` every unit has one.
+    """
+    left = TO_TRAINER_BYTES - _FIELD_BYTES
+    for count, unit in enumerate(units):
+        left -= unit.ByteSize() + _FIELD_BYTES
+        if left < 0:
+            return max(1, count)
+    return len(units)
+
+
+def _message(units: Sequence[trainer_pb2.Unit]) -> trainer_pb2.FromSidecar:
+    if len(units) == 1:
+        return trainer_pb2.FromSidecar(unit=units[0])
+    return trainer_pb2.FromSidecar(units=trainer_pb2.Units(units=units))

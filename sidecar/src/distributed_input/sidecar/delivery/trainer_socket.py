@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import socket
 import threading
 
+from distributed_input.api.errors import ConfigError
 from distributed_input.api.proto import trainer_pb2
+from distributed_input.api.protocol import TO_SIDECAR_BYTES, TO_TRAINER_BYTES
 from distributed_input.sidecar.errors import Cancelled
-
-PACKET_BYTES = 1 << 17  # longest packet on the socket
 
 
 class TrainerSocket:
@@ -26,22 +27,35 @@ class TrainerSocket:
         """Wait for the next packet. Return b"" when the trainer has closed the connection.
 
         Raises:
-            OSError: the trainer is gone.
+            OSError: the trainer is gone, or the packet is too long.
         """
+        packet = self._receive()
+        if len(packet) > TO_SIDECAR_BYTES:
+            raise OSError(errno.EMSGSIZE, "the trainer's message is too long")
+        return packet
+
+    def _receive(self) -> bytes:
         try:
-            return self._socket.recv(PACKET_BYTES)
+            return self._socket.recv(TO_SIDECAR_BYTES + 1)
         except ConnectionResetError:
             # The trainer has closed the socket with packets unread. The error is raised once;
             # packets that the trainer sent before are still there.
-            return self._socket.recv(PACKET_BYTES)
+            return self._socket.recv(TO_SIDECAR_BYTES + 1)
 
     def send(self, message: trainer_pb2.FromSidecar, cancelled: threading.Event) -> None:
         """Send one message. Wait while the trainer has not read earlier ones.
 
         Raises:
             Cancelled: `cancelled` or `closed` is set, or the trainer is gone.
+            ConfigError: the message is too long.
         """
         packet = message.SerializeToString()
+        if len(packet) > TO_TRAINER_BYTES:
+            raise ConfigError(
+                f"a message of {len(packet):,} bytes to the trainer is too long (at most "
+                f"{TO_TRAINER_BYTES:,}): the dataset's elements have too many components. Stack "
+                "components of the same type, or lower spec.partitions"
+            )
         while not (cancelled.is_set() or self.closed.is_set()):
             try:
                 if self._try_send(packet):

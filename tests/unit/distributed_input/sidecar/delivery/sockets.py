@@ -6,7 +6,9 @@ import select
 import socket
 
 from distributed_input.api.proto import trainer_pb2
-from distributed_input.sidecar.delivery.trainer_socket import PACKET_BYTES, TrainerSocket
+from distributed_input.api.protocol import TO_TRAINER_BYTES
+from distributed_input.sidecar import server
+from distributed_input.sidecar.delivery.trainer_socket import TrainerSocket
 
 
 class Trainer:
@@ -14,13 +16,14 @@ class Trainer:
 
     def __init__(self) -> None:
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        theirs.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, server._SEND_BUFFER_BYTES)
         theirs.settimeout(0.05)
         self._socket.settimeout(10.0)
         self.socket = TrainerSocket(theirs)
 
     def receive(self) -> trainer_pb2.FromSidecar | None:
         """Return the next message, or None at the end of the connection."""
-        packet = self._socket.recv(PACKET_BYTES)
+        packet = self._socket.recv(TO_TRAINER_BYTES)
         return trainer_pb2.FromSidecar.FromString(packet) if packet else None
 
     def has_message(self) -> bool:

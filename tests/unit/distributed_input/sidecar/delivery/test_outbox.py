@@ -6,11 +6,14 @@ from pathlib import Path
 
 import pytest
 
+from distributed_input.api.errors import ConfigError
 from distributed_input.api.proto import trainer_pb2
+from distributed_input.api.protocol import TO_TRAINER_BYTES
 from distributed_input.sidecar.delivery import outbox as module
 from distributed_input.sidecar.delivery.outbox import UnitOutbox
 from distributed_input.sidecar.delivery.slot_pool import ALIGN, SlotPool
 from distributed_input.sidecar.errors import Cancelled
+from tests.unit.distributed_input.positions import largest_position
 from tests.unit.distributed_input.sidecar.delivery.sockets import Trainer
 
 NEVER = threading.Event()
@@ -73,6 +76,61 @@ def test_many_small_units_are_sent_without_a_flush(
     message = trainer.receive()
     assert message is not None
     assert len(message.units.units) == module._PENDING_UNITS
+
+
+def test_units_with_the_largest_positions_fit_into_packets(
+    outbox: UnitOutbox, trainer: Trainer, slots: SlotPool
+) -> None:
+    """With `order: any`, every unit has a position, and 1,024 partitions may be open."""
+    units = [unit(slots, i) for i in range(module._PENDING_UNITS)]
+    for one in units:
+        one.after.CopyFrom(largest_position())
+    assert sum(one.ByteSize() for one in units) > 2 * TO_TRAINER_BYTES
+    received: list[trainer_pb2.Unit] = []
+
+    def receive() -> None:
+        while len(received) < len(units):
+            message = trainer.receive()
+            assert message is not None
+            received.extend([message.unit] if message.HasField("unit") else message.units.units)
+
+    receiving = threading.Thread(target=receive, daemon=True)
+    receiving.start()
+    for one in units:
+        outbox.send_unit(one, NEVER)
+    receiving.join(10)
+    assert received == units
+
+
+def test_units_behind_a_cancelled_packet_release_their_slots(
+    outbox: UnitOutbox, trainer: Trainer, slots: SlotPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The units of the packets before are with the trainer."""
+    cancelled = threading.Event()
+    units = [unit(slots, i) for i in range(3)]
+    for one in units:
+        one.after.CopyFrom(largest_position())
+        one.after.job = "x" * (TO_TRAINER_BYTES // 2)
+        outbox.send_unit(one, cancelled)
+    real = trainer.socket.send
+
+    def send(message: trainer_pb2.FromSidecar, event: threading.Event) -> None:
+        real(message, event)
+        cancelled.set()
+
+    monkeypatch.setattr(trainer.socket, "send", send)
+    with pytest.raises(Cancelled):
+        outbox.flush(cancelled)
+    assert trainer.receive() == trainer_pb2.FromSidecar(unit=units[0])
+    assert slots.slots == 1
+
+
+def test_a_unit_that_is_too_long_is_an_error(outbox: UnitOutbox, slots: SlotPool) -> None:
+    long = unit(slots, 0)
+    long.sizes.extend([1 << 40] * (TO_TRAINER_BYTES // 5))
+    with pytest.raises(ConfigError, match="too many components"):
+        outbox.send_unit(long, NEVER)
+    assert slots.slots == 0
 
 
 def test_the_trainer_releases_only_slots_that_it_holds(outbox: UnitOutbox, slots: SlotPool) -> None:

@@ -5,7 +5,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from distributed_input.api.errors import ConfigError
 from distributed_input.api.proto import trainer_pb2
+from distributed_input.api.protocol import TO_SIDECAR_BYTES, TO_TRAINER_BYTES
 from distributed_input.sidecar.errors import Cancelled
 from tests.unit.distributed_input.sidecar.delivery.sockets import Trainer
 
@@ -69,6 +71,25 @@ def test_a_send_to_a_trainer_that_is_gone_is_cancelled(trainer: Trainer) -> None
     trainer._socket.close()
     with pytest.raises(Cancelled):
         trainer.socket.send(waiting("a"), NEVER)
+
+
+def test_a_message_that_is_too_long_is_refused(trainer: Trainer) -> None:
+    overhead = waiting("x" * TO_TRAINER_BYTES).ByteSize() - TO_TRAINER_BYTES
+    longest = waiting("x" * (TO_TRAINER_BYTES - overhead))
+    trainer.socket.send(longest, NEVER)
+    assert trainer.receive() == longest
+    with pytest.raises(ConfigError, match=r"is too long \(at most 262,144\).*components"):
+        trainer.socket.send(waiting("x" * TO_TRAINER_BYTES), NEVER)
+    assert not trainer.has_message()
+
+
+def test_a_trainer_that_sends_too_long_a_packet_is_disconnected(trainer: Trainer) -> None:
+    """Its message would be cut off. It reconnects and resumes."""
+    trainer.send(bytes(TO_SIDECAR_BYTES))
+    assert len(trainer.socket.receive()) == TO_SIDECAR_BYTES
+    trainer.send(bytes(TO_SIDECAR_BYTES + 1))
+    with pytest.raises(OSError, match="too long"):
+        trainer.socket.receive()
 
 
 def test_packets_sent_before_the_trainer_left_are_received(trainer: Trainer) -> None:
