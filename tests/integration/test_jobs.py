@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import itertools
+import os
 import signal
+import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -120,6 +122,64 @@ def test_an_unknown_job_is_an_error_with_the_known_jobs(cluster: Cluster) -> Non
         pytest.raises(UnavailableError, match=r"job brought/nobody.*not registered.*in use: "),
     ):
         next(data.numpy())
+
+
+# Closed jobs.
+
+
+def eventually(holds: Callable[[], bool], seconds: float = 20.0) -> None:
+    """Wait until a condition holds."""
+    deadline = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < deadline, "the condition did not become true in time"
+        time.sleep(0.05)
+
+
+def as_arrays(data: Input) -> list[int]:
+    return ids(data.numpy())
+
+
+def as_tensors(data: Input) -> list[int]:
+    return ids({"id": batch["id"].numpy()} for batch in data.dataset())
+
+
+@pytest.mark.parametrize("read", [as_arrays, as_tensors])
+def test_a_closed_job_releases_its_buffer_and_its_threads(
+    cluster: Cluster, read: Callable[[Input], list[int]]
+) -> None:
+    """More jobs than a sidecar serves at once, and the trainer keeps a reference to each."""
+    name = f"released-{read.__name__}"
+    inputs = {name: spec("rows:numbered", {"rows": ROWS}, buffer="4Mi", **FIELDS)}
+    (sidecar,) = cluster.add_sidecars(inputs)
+
+    def threads() -> int:
+        return len(os.listdir(f"/proc/{sidecar.pid}/task"))
+
+    kept, before = [], 0
+    for number in range(20):
+        with connect(sidecar, f"job-{number}", name) as data:
+            assert sorted(read(data)) == list(range(ROWS))
+        kept.append(data)
+        eventually(lambda: len(list(sidecar.shared.glob("ring-*"))) == 1)
+        before = before or threads()
+    eventually(lambda: threads() <= before)
+    eventually(lambda: not any(job.name.startswith(f"{name}/") for job in cluster.status().jobs))
+
+
+def test_batches_of_a_closed_job_stay_valid_until_they_are_dropped(cluster: Cluster) -> None:
+    inputs = {"held": spec("wide:wide", {"rows": ROWS, "width": 1 << 16}, buffer="8Mi", **FIELDS)}
+    (sidecar,) = cluster.add_sidecars(inputs)
+    held, expected = [], []
+    for number in range(9):
+        with connect(sidecar, f"job-{number}", "held") as data:
+            batches = data.numpy()
+            next(batches)
+            held.append(next(batches)["bytes"])
+            expected.append(held[-1].copy())
+            del batches
+    eventually(lambda: len(list(sidecar.shared.glob("ring-*"))) == 1)
+    for array, copy in zip(held, expected, strict=True):
+        assert (array == copy).all()
 
 
 # Shared rows. The dataset is slow, so that the jobs share streams.

@@ -55,6 +55,7 @@ class Channel:
         self._released: deque[int] = deque()  # slots to report to the sidecar
         self._receiving = False
         self._idle = False  # no `receive` is expected soon
+        self._shut_down = False
         self._ring: Ring | None = None
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._socket.settimeout(timeout)
@@ -133,7 +134,7 @@ class Channel:
         """
         # Set before the released slots are read: a slot released in between is sent at once.
         self._receiving = True
-        self._idle = False
+        self._idle = self._shut_down
         self._send_released()
         try:
             if seconds and not self._poll(select.POLLIN, seconds):
@@ -222,12 +223,21 @@ class Channel:
                 break
         return slots
 
+    def release_job(self) -> None:
+        """Let the sidecar release the job and its ring, except the slots of batches in use."""
+        message = trainer_pb2.FromTrainer(close=trainer_pb2.Close())
+        try:
+            self._send_within(_RELEASE_SECONDS, message.SerializeToString())
+        except SidecarDisconnected:
+            pass  # it has released the job
+
     def shutdown(self) -> None:
         """Stop reading. Batches in use stay valid, and their slots are still returned.
 
         A thread that waits in `receive` wakes up. It gets the messages that had arrived, and then
         `SidecarDisconnected`.
         """
+        self._shut_down = True
         try:
             self._socket.shutdown(socket.SHUT_RD)
         except OSError:

@@ -408,6 +408,7 @@ class InputReader:
         with self._receive_lock:  # `shutdown` wakes the thread that holds it
             self._queue.clear()
             self._session.drop_unread()
+            self._session.release_job()
 
     def disown(self) -> None:
         """Leave the connection to the parent of this process, a fork; iterators raise an error."""

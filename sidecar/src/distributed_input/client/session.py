@@ -251,3 +251,7 @@ class SidecarSession:
     def drop_unread(self) -> None:
         """After `shutdown`: release the batches that arrived and were not read."""
         self.channel.drop_unread()
+
+    def release_job(self) -> None:
+        """After `drop_unread`: let the sidecar release the job and its ring."""
+        self.channel.release_job()

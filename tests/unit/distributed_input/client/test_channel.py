@@ -53,6 +53,32 @@ def test_slots_released_after_shutdown_reach_a_slow_sidecar(
     theirs.close()
 
 
+def test_a_closed_job_is_reported_behind_the_slots_of_unread_batches(tmp_path: Path) -> None:
+    channel, theirs = connected(tmp_path)
+    theirs.settimeout(SECONDS)
+    theirs.send(trainer_pb2.FromSidecar(unit=trainer_pb2.Unit(slot=7)).SerializeToString())
+    channel.shutdown()
+    channel.drop_unread()
+    channel.release_job()
+    first, last = (trainer_pb2.FromTrainer.FromString(theirs.recv(1 << 17)) for _ in range(2))
+    assert first.release.slots == [7]
+    assert last.HasField("close")
+    theirs.close()
+    channel.release_job()  # a sidecar that is gone has released the job
+
+
+def test_slots_return_at_once_after_shutdown_even_if_another_thread_still_reads(
+    tmp_path: Path,
+) -> None:
+    channel, theirs = connected(tmp_path)
+    theirs.settimeout(SECONDS)
+    channel.shutdown()
+    assert list(channel.drain()) == []
+    channel.release(7)
+    assert trainer_pb2.FromTrainer.FromString(theirs.recv(1 << 17)).release.slots == [7]
+    theirs.close()
+
+
 def test_an_idle_channel_returns_slots_at_once(tmp_path: Path) -> None:
     channel, theirs = connected(tmp_path)
     channel.mark_idle()

@@ -72,6 +72,7 @@ class System:
     clock: RunningClock
     address: str
     sidecars: list[SidecarServer] = field(default_factory=list)
+    registries: list[InputRegistry] = field(default_factory=list)
 
     def add_sidecar(self, consumer: int = 0, consumers: int = 1, **spec: Any) -> JobInput:
         """Start a sidecar in `folder` with the one input "train". Return the input's own job."""
@@ -97,6 +98,7 @@ class System:
             )
 
         registry = InputRegistry(create, ["train"])
+        self.registries.append(registry)
         sidecar = SidecarServer(registry, self.folder)
         self.sidecars.append(sidecar)
         sidecar.start()

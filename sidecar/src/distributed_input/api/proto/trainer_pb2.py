@@ -15,7 +15,7 @@ _sym_db = _symbol_database.Default()
 from distributed_input.api.proto import types_pb2 as distributed__input_dot_api_dot_proto_dot_types__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n)distributed_input/api/proto/trainer.proto\x12\x14\x64istributed_input.v1\x1a\'distributed_input/api/proto/types.proto\"\x8b\x02\n\x0b\x46romTrainer\x12,\n\x05hello\x18\x01 \x01(\x0b\x32\x1b.distributed_input.v1.HelloH\x00\x12*\n\x04open\x18\x02 \x01(\x0b\x32\x1a.distributed_input.v1.OpenH\x00\x12\x31\n\x05start\x18\x03 \x01(\x0b\x32 .distributed_input.v1.StartEpochH\x00\x12\x30\n\x07release\x18\x04 \x01(\x0b\x32\x1d.distributed_input.v1.ReleaseH\x00\x12\x32\n\x08progress\x18\x05 \x01(\x0b\x32\x1e.distributed_input.v1.ProgressH\x00\x42\t\n\x07message\"5\n\x05Hello\x12\x10\n\x08protocol\x18\x01 \x01(\r\x12\r\n\x05input\x18\x02 \x01(\t\x12\x0b\n\x03job\x18\x03 \x01(\t\"l\n\x04Open\x12\x14\n\x0c\x64\x61taset_file\x18\x01 \x01(\t\x12\x12\n\ndataset_id\x18\x02 \x01(\t\x12(\n\x05\x64raft\x18\x03 \x01(\x0b\x32\x19.distributed_input.v1.Job\x12\x10\n\x08replicas\x18\x04 \x01(\r\"a\n\nStartEpoch\x12\x12\n\ngeneration\x18\x01 \x01(\x04\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\x12\x30\n\x08position\x18\x03 \x01(\x0b\x32\x1e.distributed_input.v1.Position\"\x18\n\x07Release\x12\r\n\x05slots\x18\x01 \x03(\x04\"j\n\x08Progress\x12\r\n\x05units\x18\x01 \x01(\x04\x12\x14\n\x0cwait_seconds\x18\x02 \x01(\x01\x12\x14\n\x0cwall_seconds\x18\x03 \x01(\x01\x12\x12\n\ngeneration\x18\x04 \x01(\x04\x12\x0f\n\x07waiting\x18\x05 \x01(\x08\"\xe7\x02\n\x0b\x46romSidecar\x12\x30\n\x07welcome\x18\x01 \x01(\x0b\x32\x1d.distributed_input.v1.WelcomeH\x00\x12.\n\x06opened\x18\x02 \x01(\x0b\x32\x1c.distributed_input.v1.OpenedH\x00\x12*\n\x04unit\x18\x03 \x01(\x0b\x32\x1a.distributed_input.v1.UnitH\x00\x12-\n\x03\x65nd\x18\x04 \x01(\x0b\x32\x1e.distributed_input.v1.EpochEndH\x00\x12\x30\n\x07\x66\x61ilure\x18\x05 \x01(\x0b\x32\x1d.distributed_input.v1.FailureH\x00\x12\x30\n\x07waiting\x18\x06 \x01(\x0b\x32\x1d.distributed_input.v1.WaitingH\x00\x12,\n\x05units\x18\x07 \x01(\x0b\x32\x1b.distributed_input.v1.UnitsH\x00\x42\t\n\x07message\"2\n\x05Units\x12)\n\x05units\x18\x01 \x03(\x0b\x32\x1a.distributed_input.v1.Unit\"\xdd\x01\n\x07Welcome\x12\x10\n\x08protocol\x18\x01 \x01(\r\x12\r\n\x05input\x18\x02 \x01(\t\x12\x10\n\x08\x63onsumer\x18\x03 \x01(\r\x12\x11\n\tconsumers\x18\x04 \x01(\r\x12\x11\n\tring_file\x18\x05 \x01(\t\x12\x12\n\nring_bytes\x18\x06 \x01(\x04\x12)\n\x06\x63onfig\x18\x07 \x01(\x0b\x32\x19.distributed_input.v1.Job\x12\x14\n\x0c\x66rom_trainer\x18\x08 \x01(\x08\x12\x17\n\x0ftimeout_seconds\x18\t \x01(\x01\x12\x0b\n\x03job\x18\n \x01(\t\"[\n\x06Opened\x12&\n\x03job\x18\x01 \x01(\x0b\x32\x19.distributed_input.v1.Job\x12\x11\n\tunit_rows\x18\x02 \x01(\r\x12\x16\n\x0eunits_per_step\x18\x03 \x01(\r\"\xa3\x01\n\x04Unit\x12\x12\n\ngeneration\x18\x01 \x01(\x04\x12\r\n\x05index\x18\x02 \x01(\x04\x12\x0c\n\x04rows\x18\x03 \x01(\r\x12\x0c\n\x04slot\x18\x04 \x01(\x04\x12\x0f\n\x07offsets\x18\x05 \x03(\x04\x12\r\n\x05sizes\x18\x06 \x03(\x04\x12-\n\x05\x61\x66ter\x18\x07 \x01(\x0b\x32\x1e.distributed_input.v1.Position\x12\r\n\x05\x65mpty\x18\x08 \x01(\x08\"C\n\x08\x45pochEnd\x12\x12\n\ngeneration\x18\x01 \x01(\x04\x12\r\n\x05units\x18\x02 \x01(\x04\x12\x14\n\x0c\x64ropped_rows\x18\x03 \x01(\x04\"<\n\x07\x46\x61ilure\x12\x0c\n\x04kind\x18\x01 \x01(\t\x12\x0f\n\x07message\x18\x02 \x01(\t\x12\x12\n\ngeneration\x18\x03 \x01(\x04\"\x17\n\x07Waiting\x12\x0c\n\x04what\x18\x01 \x01(\t\"\xb4\x03\n\x08Position\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\x12\x0c\n\x04step\x18\x03 \x01(\x04\x12\x11\n\tconsumers\x18\x04 \x01(\r\x12\x11\n\tbase_step\x18\x05 \x01(\x04\x12\x11\n\tbase_rows\x18\x06 \x03(\x04\x12-\n\x07\x61nchors\x18\x07 \x03(\x0b\x32\x1c.distributed_input.v1.Anchor\x12.\n\x08prefixes\x18\x08 \x03(\x0b\x32\x1c.distributed_input.v1.Prefix\x12\x10\n\x08\x63onsumer\x18\t \x01(\r\x12\x0b\n\x03\x65nd\x18\n \x01(\x08\x12\x10\n\x08own_rows\x18\x0b \x03(\x04\x12\x12\n\npartitions\x18\x0c \x01(\r\x12\x19\n\x11global_batch_size\x18\r \x01(\r\x12\x0c\n\x04seed\x18\x0e \x01(\x04\x12\x13\n\x0b\x65xtra_units\x18\x0f \x01(\r\x12\x0e\n\x06\x66ormat\x18\x14 \x01(\r\x12\x12\n\nnum_splits\x18\x15 \x01(\r\x12\x0f\n\x07\x64\x61taset\x18\x16 \x01(\t\x12\x12\n\ndefinition\x18\x17 \x01(\x06\x12\x1a\n\x12\x64\x65\x66inition_version\x18\x18 \x01(\t\"6\n\x06\x41nchor\x12\x0f\n\x07ordinal\x18\x01 \x01(\r\x12\x0c\n\x04rows\x18\x02 \x01(\x04\x12\r\n\x05\x65nded\x18\x03 \x01(\x08\"H\n\x06Prefix\x12\x11\n\tpartition\x18\x01 \x01(\r\x12\r\n\x05split\x18\x02 \x01(\r\x12\x0c\n\x04rows\x18\x03 \x01(\x04\x12\x0e\n\x06\x64igest\x18\x04 \x01(\x06\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n)distributed_input/api/proto/trainer.proto\x12\x14\x64istributed_input.v1\x1a\'distributed_input/api/proto/types.proto\"\xb9\x02\n\x0b\x46romTrainer\x12,\n\x05hello\x18\x01 \x01(\x0b\x32\x1b.distributed_input.v1.HelloH\x00\x12*\n\x04open\x18\x02 \x01(\x0b\x32\x1a.distributed_input.v1.OpenH\x00\x12\x31\n\x05start\x18\x03 \x01(\x0b\x32 .distributed_input.v1.StartEpochH\x00\x12\x30\n\x07release\x18\x04 \x01(\x0b\x32\x1d.distributed_input.v1.ReleaseH\x00\x12\x32\n\x08progress\x18\x05 \x01(\x0b\x32\x1e.distributed_input.v1.ProgressH\x00\x12,\n\x05\x63lose\x18\x1e \x01(\x0b\x32\x1b.distributed_input.v1.CloseH\x00\x42\t\n\x07message\"5\n\x05Hello\x12\x10\n\x08protocol\x18\x01 \x01(\r\x12\r\n\x05input\x18\x02 \x01(\t\x12\x0b\n\x03job\x18\x03 \x01(\t\"l\n\x04Open\x12\x14\n\x0c\x64\x61taset_file\x18\x01 \x01(\t\x12\x12\n\ndataset_id\x18\x02 \x01(\t\x12(\n\x05\x64raft\x18\x03 \x01(\x0b\x32\x19.distributed_input.v1.Job\x12\x10\n\x08replicas\x18\x04 \x01(\r\"a\n\nStartEpoch\x12\x12\n\ngeneration\x18\x01 \x01(\x04\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\x12\x30\n\x08position\x18\x03 \x01(\x0b\x32\x1e.distributed_input.v1.Position\"\x18\n\x07Release\x12\r\n\x05slots\x18\x01 \x03(\x04\"j\n\x08Progress\x12\r\n\x05units\x18\x01 \x01(\x04\x12\x14\n\x0cwait_seconds\x18\x02 \x01(\x01\x12\x14\n\x0cwall_seconds\x18\x03 \x01(\x01\x12\x12\n\ngeneration\x18\x04 \x01(\x04\x12\x0f\n\x07waiting\x18\x05 \x01(\x08\"\x07\n\x05\x43lose\"\xe7\x02\n\x0b\x46romSidecar\x12\x30\n\x07welcome\x18\x01 \x01(\x0b\x32\x1d.distributed_input.v1.WelcomeH\x00\x12.\n\x06opened\x18\x02 \x01(\x0b\x32\x1c.distributed_input.v1.OpenedH\x00\x12*\n\x04unit\x18\x03 \x01(\x0b\x32\x1a.distributed_input.v1.UnitH\x00\x12-\n\x03\x65nd\x18\x04 \x01(\x0b\x32\x1e.distributed_input.v1.EpochEndH\x00\x12\x30\n\x07\x66\x61ilure\x18\x05 \x01(\x0b\x32\x1d.distributed_input.v1.FailureH\x00\x12\x30\n\x07waiting\x18\x06 \x01(\x0b\x32\x1d.distributed_input.v1.WaitingH\x00\x12,\n\x05units\x18\x07 \x01(\x0b\x32\x1b.distributed_input.v1.UnitsH\x00\x42\t\n\x07message\"2\n\x05Units\x12)\n\x05units\x18\x01 \x03(\x0b\x32\x1a.distributed_input.v1.Unit\"\xdd\x01\n\x07Welcome\x12\x10\n\x08protocol\x18\x01 \x01(\r\x12\r\n\x05input\x18\x02 \x01(\t\x12\x10\n\x08\x63onsumer\x18\x03 \x01(\r\x12\x11\n\tconsumers\x18\x04 \x01(\r\x12\x11\n\tring_file\x18\x05 \x01(\t\x12\x12\n\nring_bytes\x18\x06 \x01(\x04\x12)\n\x06\x63onfig\x18\x07 \x01(\x0b\x32\x19.distributed_input.v1.Job\x12\x14\n\x0c\x66rom_trainer\x18\x08 \x01(\x08\x12\x17\n\x0ftimeout_seconds\x18\t \x01(\x01\x12\x0b\n\x03job\x18\n \x01(\t\"[\n\x06Opened\x12&\n\x03job\x18\x01 \x01(\x0b\x32\x19.distributed_input.v1.Job\x12\x11\n\tunit_rows\x18\x02 \x01(\r\x12\x16\n\x0eunits_per_step\x18\x03 \x01(\r\"\xa3\x01\n\x04Unit\x12\x12\n\ngeneration\x18\x01 \x01(\x04\x12\r\n\x05index\x18\x02 \x01(\x04\x12\x0c\n\x04rows\x18\x03 \x01(\r\x12\x0c\n\x04slot\x18\x04 \x01(\x04\x12\x0f\n\x07offsets\x18\x05 \x03(\x04\x12\r\n\x05sizes\x18\x06 \x03(\x04\x12-\n\x05\x61\x66ter\x18\x07 \x01(\x0b\x32\x1e.distributed_input.v1.Position\x12\r\n\x05\x65mpty\x18\x08 \x01(\x08\"C\n\x08\x45pochEnd\x12\x12\n\ngeneration\x18\x01 \x01(\x04\x12\r\n\x05units\x18\x02 \x01(\x04\x12\x14\n\x0c\x64ropped_rows\x18\x03 \x01(\x04\"<\n\x07\x46\x61ilure\x12\x0c\n\x04kind\x18\x01 \x01(\t\x12\x0f\n\x07message\x18\x02 \x01(\t\x12\x12\n\ngeneration\x18\x03 \x01(\x04\"\x17\n\x07Waiting\x12\x0c\n\x04what\x18\x01 \x01(\t\"\xb4\x03\n\x08Position\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\x12\x0c\n\x04step\x18\x03 \x01(\x04\x12\x11\n\tconsumers\x18\x04 \x01(\r\x12\x11\n\tbase_step\x18\x05 \x01(\x04\x12\x11\n\tbase_rows\x18\x06 \x03(\x04\x12-\n\x07\x61nchors\x18\x07 \x03(\x0b\x32\x1c.distributed_input.v1.Anchor\x12.\n\x08prefixes\x18\x08 \x03(\x0b\x32\x1c.distributed_input.v1.Prefix\x12\x10\n\x08\x63onsumer\x18\t \x01(\r\x12\x0b\n\x03\x65nd\x18\n \x01(\x08\x12\x10\n\x08own_rows\x18\x0b \x03(\x04\x12\x12\n\npartitions\x18\x0c \x01(\r\x12\x19\n\x11global_batch_size\x18\r \x01(\r\x12\x0c\n\x04seed\x18\x0e \x01(\x04\x12\x13\n\x0b\x65xtra_units\x18\x0f \x01(\r\x12\x0e\n\x06\x66ormat\x18\x14 \x01(\r\x12\x12\n\nnum_splits\x18\x15 \x01(\r\x12\x0f\n\x07\x64\x61taset\x18\x16 \x01(\t\x12\x12\n\ndefinition\x18\x17 \x01(\x06\x12\x1a\n\x12\x64\x65\x66inition_version\x18\x18 \x01(\t\"6\n\x06\x41nchor\x12\x0f\n\x07ordinal\x18\x01 \x01(\r\x12\x0c\n\x04rows\x18\x02 \x01(\x04\x12\r\n\x05\x65nded\x18\x03 \x01(\x08\"H\n\x06Prefix\x12\x11\n\tpartition\x18\x01 \x01(\r\x12\r\n\x05split\x18\x02 \x01(\r\x12\x0c\n\x04rows\x18\x03 \x01(\x04\x12\x0e\n\x06\x64igest\x18\x04 \x01(\x06\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -23,37 +23,39 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'distributed_input.api.proto
 if _descriptor._USE_C_DESCRIPTORS == False:
   DESCRIPTOR._options = None
   _globals['_FROMTRAINER']._serialized_start=109
-  _globals['_FROMTRAINER']._serialized_end=376
-  _globals['_HELLO']._serialized_start=378
-  _globals['_HELLO']._serialized_end=431
-  _globals['_OPEN']._serialized_start=433
-  _globals['_OPEN']._serialized_end=541
-  _globals['_STARTEPOCH']._serialized_start=543
-  _globals['_STARTEPOCH']._serialized_end=640
-  _globals['_RELEASE']._serialized_start=642
-  _globals['_RELEASE']._serialized_end=666
-  _globals['_PROGRESS']._serialized_start=668
-  _globals['_PROGRESS']._serialized_end=774
-  _globals['_FROMSIDECAR']._serialized_start=777
-  _globals['_FROMSIDECAR']._serialized_end=1136
-  _globals['_UNITS']._serialized_start=1138
-  _globals['_UNITS']._serialized_end=1188
-  _globals['_WELCOME']._serialized_start=1191
-  _globals['_WELCOME']._serialized_end=1412
-  _globals['_OPENED']._serialized_start=1414
-  _globals['_OPENED']._serialized_end=1505
-  _globals['_UNIT']._serialized_start=1508
-  _globals['_UNIT']._serialized_end=1671
-  _globals['_EPOCHEND']._serialized_start=1673
-  _globals['_EPOCHEND']._serialized_end=1740
-  _globals['_FAILURE']._serialized_start=1742
-  _globals['_FAILURE']._serialized_end=1802
-  _globals['_WAITING']._serialized_start=1804
-  _globals['_WAITING']._serialized_end=1827
-  _globals['_POSITION']._serialized_start=1830
-  _globals['_POSITION']._serialized_end=2266
-  _globals['_ANCHOR']._serialized_start=2268
-  _globals['_ANCHOR']._serialized_end=2322
-  _globals['_PREFIX']._serialized_start=2324
-  _globals['_PREFIX']._serialized_end=2396
+  _globals['_FROMTRAINER']._serialized_end=422
+  _globals['_HELLO']._serialized_start=424
+  _globals['_HELLO']._serialized_end=477
+  _globals['_OPEN']._serialized_start=479
+  _globals['_OPEN']._serialized_end=587
+  _globals['_STARTEPOCH']._serialized_start=589
+  _globals['_STARTEPOCH']._serialized_end=686
+  _globals['_RELEASE']._serialized_start=688
+  _globals['_RELEASE']._serialized_end=712
+  _globals['_PROGRESS']._serialized_start=714
+  _globals['_PROGRESS']._serialized_end=820
+  _globals['_CLOSE']._serialized_start=822
+  _globals['_CLOSE']._serialized_end=829
+  _globals['_FROMSIDECAR']._serialized_start=832
+  _globals['_FROMSIDECAR']._serialized_end=1191
+  _globals['_UNITS']._serialized_start=1193
+  _globals['_UNITS']._serialized_end=1243
+  _globals['_WELCOME']._serialized_start=1246
+  _globals['_WELCOME']._serialized_end=1467
+  _globals['_OPENED']._serialized_start=1469
+  _globals['_OPENED']._serialized_end=1560
+  _globals['_UNIT']._serialized_start=1563
+  _globals['_UNIT']._serialized_end=1726
+  _globals['_EPOCHEND']._serialized_start=1728
+  _globals['_EPOCHEND']._serialized_end=1795
+  _globals['_FAILURE']._serialized_start=1797
+  _globals['_FAILURE']._serialized_end=1857
+  _globals['_WAITING']._serialized_start=1859
+  _globals['_WAITING']._serialized_end=1882
+  _globals['_POSITION']._serialized_start=1885
+  _globals['_POSITION']._serialized_end=2321
+  _globals['_ANCHOR']._serialized_start=2323
+  _globals['_ANCHOR']._serialized_end=2377
+  _globals['_PREFIX']._serialized_start=2379
+  _globals['_PREFIX']._serialized_end=2451
 # @@protoc_insertion_point(module_scope)

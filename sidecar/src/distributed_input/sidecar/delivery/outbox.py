@@ -115,6 +115,11 @@ class UnitOutbox:
         for slot in held:
             self._slots.release(slot)
 
+    @property
+    def holds_slots(self) -> bool:
+        """Whether the trainer holds slots."""
+        return bool(self._held)
+
     def release_all(self) -> None:
         """Release all slots, because the trainer is gone."""
         with self._held_lock:

@@ -8,6 +8,7 @@ released.
 from __future__ import annotations
 
 import bisect
+import contextlib
 import mmap
 import os
 import threading
@@ -54,6 +55,7 @@ class SlotPool:
         self.memory: NDArray[np.uint8] = np.frombuffer(self._map, np.uint8)
         self._free: list[tuple[int, int]] = [(0, size)]  # (offset, bytes), ascending, coalesced
         self._used: dict[int, int] = {}
+        self._retired = False
         self._changed = threading.Condition()
 
     def allocate(self, size: int, deadline: float, cancelled: threading.Event) -> int | None:
@@ -100,7 +102,10 @@ class SlotPool:
                 self._free[i : i + 2] = [(offset, size + self._free[i + 1][1])]
             if i and sum(self._free[i - 1]) == offset:
                 before = self._free[i - 1]
-                self._free[i - 1 : i + 1] = [(before[0], before[1] + self._free[i][1])]
+                i -= 1
+                self._free[i : i + 2] = [(before[0], before[1] + self._free[i + 1][1])]
+            if self._retired:
+                self._discard(*self._free[i])
             self._changed.notify_all()
 
     @property
@@ -119,6 +124,25 @@ class SlotPool:
         """Make waiting calls of `allocate` check their `cancelled` event."""
         with self._changed:
             self._changed.notify_all()
+
+    def retire(self) -> None:
+        """Remove the file and free its memory, except the slots in use.
+
+        The memory of a slot in use is freed with its release. The trainer's mappings stay valid.
+        """
+        self.close()
+        with self._changed:
+            self._retired = True
+            for offset, size in self._free:
+                self._discard(offset, size)
+
+    def _discard(self, offset: int, size: int) -> None:
+        """Free the memory of the whole pages in a range, if the system supports it."""
+        start = -(-offset // mmap.PAGESIZE) * mmap.PAGESIZE
+        end = (offset + size) // mmap.PAGESIZE * mmap.PAGESIZE
+        if start < end and hasattr(mmap, "MADV_REMOVE"):
+            with contextlib.suppress(OSError):  # the volume's file system cannot
+                self._map.madvise(mmap.MADV_REMOVE, start, end - start)
 
     def close(self) -> None:
         """Remove the file. The trainer's mappings stay valid."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import threading
 import time
 import uuid
 from pathlib import Path
@@ -24,6 +25,7 @@ from distributed_input.sidecar.steps.row_source import RowSource
 from distributed_input.sidecar.streams.stream_context import StreamStats
 
 _DESCRIBE_SECONDS = 120.0  # building a dataset may read much data
+_LEAVE_SECONDS = 30.0  # limit of the wait for a dispatcher that is away when a job is closed
 
 
 class JobInput:
@@ -160,6 +162,11 @@ class JobInput:
             self._read_ahead,
             self.timeout_seconds,
         )
+
+    def leave(self, cancelled: threading.Event) -> None:
+        """Close the link once the dispatcher has the facts, which other consumers may need."""
+        self.link.publish_facts(_LEAVE_SECONDS, cancelled)
+        self.link.stop()
 
     def close(self) -> None:
         """Close the current session, the link and the slots."""

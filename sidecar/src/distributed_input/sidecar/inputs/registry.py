@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import shutil
 import threading
+import time
 from collections.abc import Callable, Sequence
 
 from distributed_input.api.errors import ConfigError
 from distributed_input.assignment.jobs import check_name
 from distributed_input.sidecar.inputs.job_input import JobInput
+from distributed_input.sidecar.inputs.reader_sessions import ReaderSession
 
 _MAX_JOBS = 8  # of one input at once, because each has its own buffer
+_ROOM_SECONDS = 2.0  # limit of the wait for a job that is being closed
+_ROOM_POLL_SECONDS = 0.02
+_LEAVE_SECONDS = 5.0  # limit of the wait for closed jobs when the sidecar stops
 
 
 class InputRegistry:
@@ -27,8 +32,10 @@ class InputRegistry:
     def __init__(self, create: Callable[[str, str], JobInput], names: Sequence[str]) -> None:
         self.names = sorted(names)
         self._create = create
-        self._lock = threading.Lock()
+        self._lock = threading.Condition(threading.RLock())
         self._jobs = {(name, ""): create(name, "") for name in names}
+        self._closing = threading.Event()
+        self._leaving: list[threading.Thread] = []  # of closed jobs
 
     def start(self) -> None:
         """Start the links to the dispatchers."""
@@ -39,6 +46,13 @@ class InputRegistry:
         """Return the jobs that exist now."""
         with self._lock:
             return list(self._jobs.values())
+
+    def attach(self, name: str, job: str, session: ReaderSession) -> JobInput:
+        """Make a session the reader of a job, and return the job; see `find`."""
+        with self._lock:  # `release` must not close the job before the session reads it
+            found = self.find(name, job)
+            found.sessions.attach(session)
+            return found
 
     def find(self, name: str, job: str) -> JobInput:
         """Return a job of an input. Create it if it does not exist yet.
@@ -55,14 +69,40 @@ class InputRegistry:
         if name not in self.names:
             known = ", ".join(self.names)
             raise ConfigError(f"this sidecar serves no input {name!r}; it serves {known}")
+        deadline = time.monotonic() + _ROOM_SECONDS
         with self._lock:
-            found = self._jobs.get((name, job))
-            if found is None:
+            while (found := self._jobs.get((name, job))) is None:
                 check_name(job)
-                self._make_room(name)
+                try:
+                    self._make_room(name)
+                except ConfigError:
+                    # A job that the trainer has just closed is released by another thread.
+                    if time.monotonic() > deadline:
+                        raise
+                    self._lock.wait(_ROOM_POLL_SECONDS)
+                    continue
                 found = self._jobs[name, job] = self._create(name, job)
                 found.link.start()
             return found
+
+    def release(self, job: JobInput) -> None:
+        """Close a job that its trainer has closed, unless another one reads it.
+
+        An input's own job stays.
+
+        Return once the buffer is released. A thread reports the end to the dispatcher.
+        """
+        with self._lock:
+            key = job.name, job.job
+            if not job.job or self._jobs.get(key) is not job or not job.sessions.is_idle:
+                return
+            del self._jobs[key]
+            job.slots.retire()
+            thread = threading.Thread(
+                target=job.leave, args=(self._closing,), name="leave", daemon=True
+            )
+            self._leaving = [one for one in self._leaving if one.is_alive()] + [thread]
+            thread.start()
 
     def _only(self) -> str:
         if len(self.names) == 1:
@@ -95,5 +135,9 @@ class InputRegistry:
 
     def close(self) -> None:
         """Close all jobs. Their trainers get a retryable error."""
+        self._closing.set()
         for job in self.all():
             job.close()
+        deadline = time.monotonic() + _LEAVE_SECONDS
+        for thread in self._leaving:
+            thread.join(max(0.0, deadline - time.monotonic()))

@@ -45,6 +45,7 @@ class TrainerSession:
         self._registry = registry
         self._reading: _Reading | None = None
         self._share: Share | None = None
+        self._released = False  # the trainer has closed the job
 
     def serve(self) -> None:
         """Handle messages until the trainer closes the connection.
@@ -53,17 +54,25 @@ class TrainerSession:
         that the trainer holds stay valid until it releases them or is gone.
         """
         try:
-            while packet := self._socket.receive():
+            while not self._is_over and (packet := self._socket.receive()):
                 self._receive(trainer_pb2.FromTrainer.FromString(packet))
         except OSError:
             pass  # the trainer is gone
         finally:
             self.close()
 
+    @property
+    def _is_over(self) -> bool:
+        """Whether the trainer has closed the job and released all slots."""
+        return self._released and not (self._reading and self._reading.outbox.holds_slots)
+
     def _receive(self, message: trainer_pb2.FromTrainer) -> None:
-        if message.WhichOneof("message") == "release":
+        kind = message.WhichOneof("message")
+        if kind == "release":
             if self._reading is not None:
                 self._reading.outbox.release(message.release.slots)
+        elif kind == "close":
+            self._release_job()
         elif not self._socket.closed.is_set():
             try:
                 self._handle(message)
@@ -93,9 +102,12 @@ class TrainerSession:
 
     def _hello(self, hello: trainer_pb2.Hello) -> None:
         check_protocol(hello.protocol, "the trainer's distributed-input package")
-        job = self._registry.find(hello.input, hello.job)
+        if self._reading is not None:
+            raise ConfigError(
+                "the trainer sent Hello twice on one connection: connect again to read another job"
+            )
+        job = self._registry.attach(hello.input, hello.job, self)
         self._reading = _Reading(job, self._socket, self)
-        job.sessions.attach(self)
         welcome = trainer_pb2.Welcome(
             protocol=PROTOCOL,
             input=job.name,
@@ -152,13 +164,24 @@ class TrainerSession:
         """
         if self._socket.closed.is_set():
             return
+        self._stop()
+        self._socket.send_last(failure_message(error))
+
+    def _release_job(self) -> None:
+        """Stop serving, and release the job that the trainer has closed."""
+        self._released = True
+        self._stop()
+        if self._reading is not None:
+            self._registry.release(self._reading.input)
+
+    def _stop(self) -> None:
+        """Stop the epoch. The trainer still releases slots."""
         self._socket.closed.set()
         if self._reading is not None:
             self._reading.epochs.cancel()
             with contextlib.suppress(Cancelled):
                 self._reading.outbox.flush(self._socket.closed)  # sends nothing, releases slots
             self._reading.input.sessions.detach(self, self.facts())
-        self._socket.send_last(failure_message(error))
 
     def close(self) -> None:
         """Stop the epoch and release all slots: the trainer is gone, or the sidecar stops."""

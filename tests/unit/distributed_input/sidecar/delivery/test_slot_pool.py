@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import mmap
 import threading
 import time
 from collections.abc import Iterator
@@ -93,6 +94,23 @@ def test_another_mapping_has_the_same_memory_and_outlives_the_file(slots: SlotPo
     slots.close()
     assert other[5] == 42
     assert not slots.path.exists()
+
+
+def test_a_retired_pool_keeps_the_memory_of_slots_in_use_only(tmp_path: Path) -> None:
+    page = mmap.PAGESIZE
+    slots = SlotPool(tmp_path / "slots", 8 * page)
+    slots.memory[:] = 42
+    other = np.memmap(slots.path, np.uint8, "r")
+    held = [slots.allocate(2 * page, after(), NEVER) for _ in range(3)]
+    assert held == [0, 2 * page, 4 * page]
+    slots.release(2 * page)
+    slots.retire()
+    assert not slots.path.exists()
+    assert set(other[: 2 * page]) == set(other[4 * page : 6 * page]) == {42}
+    assert set(other[2 * page : 4 * page]) == set(other[6 * page :]) == {0}
+    slots.release(4 * page)
+    assert set(other[: 2 * page]) == {42}
+    assert set(other[2 * page :]) == {0}
 
 
 def test_a_release_of_an_unknown_slot_is_ignored(slots: SlotPool) -> None:

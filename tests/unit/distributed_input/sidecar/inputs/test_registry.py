@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import cast
@@ -18,7 +19,7 @@ NO_DISPATCHER = "127.0.0.1:9"
 
 
 @pytest.fixture
-def registry(tmp_path: Path) -> Iterator[InputRegistry]:
+def registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[InputRegistry]:
     spec = {"dataset": {"entryPoint": "a:b"}, "sidecar": {"bufferBytes": 1 << 12}}
 
     def create(name: str, job: str) -> JobInput:
@@ -26,6 +27,7 @@ def registry(tmp_path: Path) -> Iterator[InputRegistry]:
             name, InputConfig.from_json(spec), NO_DISPATCHER, Credentials(), tmp_path, 0, 1, job
         )
 
+    monkeypatch.setattr(module, "_ROOM_SECONDS", 0.0)
     registry = InputRegistry(create, ["train", "eval"])
     registry.start()
     yield registry
@@ -74,6 +76,51 @@ def test_an_idle_job_is_closed_to_make_room_for_another(
     assert registry.find("train", "two") is two
     assert three in registry.all()
     detach_reader(two)
+
+
+def test_a_job_that_its_trainer_closes_makes_room_at_once(
+    registry: InputRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_MAX_JOBS", 3)
+    for name in ("one", "two", "three", "four"):
+        job = registry.find("train", name)
+        attach_reader(job)
+        detach_reader(job)
+        registry.release(job)
+        assert not job.slots.path.exists()
+        assert job not in registry.all()
+        registry.release(job)  # for the second time
+    assert len(registry.all()) == 2
+
+
+def test_another_job_waits_for_one_that_is_being_closed(
+    registry: InputRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_MAX_JOBS", 2)
+    monkeypatch.setattr(module, "_ROOM_SECONDS", 30.0)
+    one = registry.find("train", "one")
+    attach_reader(one)
+
+    def close() -> None:
+        detach_reader(one)
+        registry.release(one)
+
+    timer = threading.Timer(0.1, close)
+    timer.start()
+    assert registry.find("train", "two") in registry.all()
+    assert one not in registry.all()
+    timer.join()
+
+
+def test_only_a_job_without_a_reader_is_released(registry: InputRegistry) -> None:
+    own, read = registry.find("train", ""), registry.find("train", "one")
+    attach_reader(read)
+    registry.release(own)
+    registry.release(read)
+    assert {own, read} < set(registry.all())
+    assert own.slots.path.exists()
+    assert read.slots.path.exists()
+    detach_reader(read)
 
 
 def test_another_job_needs_room_for_its_buffer(

@@ -2,12 +2,14 @@ from __future__ import annotations
 
 import select
 import socket
+import threading
 from pathlib import Path
 
 import pytest
 
 from distributed_input.api.errors import ConfigError, FencedError
 from distributed_input.api.proto import trainer_pb2
+from distributed_input.api.protocol import PROTOCOL
 from distributed_input.client import open_readers
 from distributed_input.sidecar.inputs.registry import InputRegistry
 from distributed_input.sidecar.inputs.session import TrainerSession
@@ -17,6 +19,7 @@ from tests.unit.distributed_input.sidecar.system import (
     eventually,
     running,
 )
+from tests.unit.distributed_input.sidecar.system import ROWS as SHORT_ROWS
 
 ROWS = 20_000
 SMALL = 1 << 12
@@ -66,6 +69,64 @@ def test_a_session_must_begin_with_hello(kind: str) -> None:
     failure = answer(message)
     assert failure.kind == ConfigError.__name__
     assert "first message must be Hello" in failure.message
+
+
+def test_a_second_hello_on_one_connection_is_refused(tmp_path: Path) -> None:
+    with running(tmp_path) as system:
+        own = system.add_sidecar()
+        reader = system.connect()
+        channel = reader._session.channel
+        channel.send(hello=trainer_pb2.Hello(protocol=PROTOCOL, input="train", job="other"))
+        with pytest.raises(ConfigError, match="Hello twice on one connection"):
+            list(reader.units(reader.begin()))
+        eventually(lambda: own.sessions.is_idle)
+        assert [job.job for job in system.registries[0].all()] == [""]
+        reader.close()
+
+
+@pytest.mark.parametrize("error", [False, True], ids=["read", "refused"])
+def test_a_closed_job_is_released(tmp_path: Path, error: bool) -> None:
+    with running(tmp_path) as system:
+        system.add_sidecar()
+        registry = system.registries[0]
+        reader = system.connect("other")
+        (other,) = [job for job in registry.all() if job.job]
+        session = current_session(other)
+        units = reader.units(reader.begin())
+        held = next(units)
+        if error:
+            session.end(ConfigError("refused"))
+        reader.close()
+        eventually(lambda: other not in registry.all())
+        assert not other.slots.path.exists()
+        assert held.rows == BATCH, "the trainer still holds a batch"
+        assert other.slots.slots == 1
+        del held
+        del units  # its frame has the batch too
+        eventually(lambda: other.slots.slots == 0)
+        eventually(lambda: not threads_of(session))
+
+
+def threads_of(session: TrainerSession) -> list[str]:
+    """Return the threads that serve a session or leave a job."""
+    return [
+        thread.name
+        for thread in threading.enumerate()
+        if thread.name == "leave" or getattr(thread, "_target", None) == session.serve
+    ]
+
+
+def test_a_closed_reader_does_not_release_the_job_of_the_next_one(tmp_path: Path) -> None:
+    with running(tmp_path) as system:
+        system.add_sidecar()
+        older = system.connect("other")
+        older_units = older.units(older.begin())
+        next(older_units)
+        newer = system.connect("other")  # closes the older one
+        assert sum(unit.rows for unit in newer.units(newer.begin())) == SHORT_ROWS
+        older.close()
+        assert sum(unit.rows for unit in newer.units(newer.begin())) == SHORT_ROWS
+        newer.close()
 
 
 def test_an_unknown_message_is_refused() -> None:
