@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -39,3 +40,12 @@ def stuck(ctx: Any, rows_before: int) -> Iterator[dict[str, Any]]:
         time.sleep(0.01)  # fast rows wait for the next one, to share a message
         yield {"id": np.int64(row)}
     time.sleep(3600)
+
+
+def held(ctx: Any, rows: int, rows_before: int, until: str, kib: int = 1) -> Iterator[Any]:
+    """Yield rows of `kib` KiB, but wait before row `rows_before` until the file `until` exists."""
+    for row in range(ctx.input_pipeline_id, rows, ctx.num_input_pipelines):
+        time.sleep(0.01)  # fast rows wait for the next one, to share a message
+        while row >= rows_before and not Path(until).exists():
+            time.sleep(0.05)
+        yield {"id": np.int64(row), "bytes": np.zeros(kib << 10, np.uint8)}

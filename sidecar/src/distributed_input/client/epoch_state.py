@@ -3,8 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
 from distributed_input.api.errors import DistributedInputError, FencedError
+from distributed_input.api.proto import trainer_pb2
+
+
+class StepCounter(Protocol):
+    """Counts the steps that a loop requests from its iterators."""
+
+    @property
+    def iterators(self) -> int:
+        """The number of iterators that were created, which is the number of the newest one."""
+
+    def requested(self, iterator: int) -> int:
+        """Return the steps that were requested from one of the two newest iterators."""
+
+    def invalidate(self) -> None:
+        """Let the next step of the newest iterator fail: a position was restored."""
 
 
 @dataclass
@@ -14,6 +30,8 @@ class EpochState:
     Attributes:
         generation: its number on this connection; every iterator has a new one.
         epoch: its number in the job.
+        counter: counts the steps that the loop requests; None: nothing counts them.
+        iterator: the number of its iterator, for `counter`.
         units: the number of units read.
         units_before: how many of `units` were read or queued before the current sidecar took over.
         started: an iterator reads it.
@@ -23,11 +41,29 @@ class EpochState:
 
     generation: int
     epoch: int
+    counter: StepCounter | None = None
+    iterator: int = 0
     units: int = 0
     units_before: int = 0
     started: bool = False
     ended: bool = False
     error: DistributedInputError | None = None
+
+    def requested_units(self, units_per_step: int) -> int | None:
+        """Return how many units the loop has requested; None without a counter."""
+        if self.counter is None:
+            return None
+        return self.counter.requested(self.iterator) * units_per_step
+
+    def consumed_units(self, requested: int, units_per_step: int) -> int:
+        """Return how many units a loop has consumed that has requested `requested` units.
+
+        A loop that has requested more than was read has not got its last step, unless the epoch
+        has ended. It may have lost some units of that step: the units of the other replicas.
+        """
+        if requested <= self.units:
+            return requested
+        return self.units if self.ended else self.units - self.units % units_per_step
 
     def check_error(self) -> None:
         """Raise the error that ended the epoch, if any."""
@@ -52,3 +88,12 @@ def require_current(epoch: EpochState | None, generation: int) -> EpochState:
 def without_traceback(error: DistributedInputError) -> DistributedInputError:
     """Return the same error without its traceback, which would keep batches alive."""
     return type(error)(*error.args)
+
+
+def epoch_after(last: EpochState | None, position: trainer_pb2.Position | None) -> EpochState:
+    """Return the epoch that follows `last`, or the one that `position` belongs to."""
+    generation = last.generation + 1 if last is not None else 1
+    if position is None:
+        return EpochState(generation, last.epoch + 1 if last is not None else 0)
+    # The sidecar may have begun to read ahead: the next epoch, under the next generation.
+    return EpochState(generation + 1, position.epoch + 1 if position.end else position.epoch)

@@ -6,7 +6,6 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from distributed_input.api.errors import (
     DistributedInputError,
@@ -21,6 +20,8 @@ from distributed_input.client.batch_queue import BatchQueue, ReceivedUnit
 from distributed_input.client.channel import Channel, SidecarDisconnected
 from distributed_input.client.epoch_state import (
     EpochState,
+    StepCounter,
+    epoch_after,
     require_current,
     without_traceback,
 )
@@ -33,9 +34,6 @@ _RESTORED = (
     "the position was restored while an iterator was running: create a new iterator with "
     "iter(dataset), or restore before iter(dataset)"
 )
-
-RESTORED_STEPS = -(1 << 62)
-"""Value of the step counter after a restore: the next step of a running iterator is an error."""
 
 
 class InputReader:
@@ -70,7 +68,7 @@ class InputReader:
         self._state_lock = threading.RLock()
         self._epoch: EpochState | None = None
         self._restored: trainer_pb2.Position | None = None
-        self._step_counter: Any = None
+        self._step_counter: StepCounter | None = None
         self.prefetches = False  # units are prefetched and no counter counts the loop's steps
         self._connect(timeout)
         open_readers.add(self)
@@ -154,7 +152,9 @@ class InputReader:
                     identity.accept_dataset(position, self.opened.job)
                 identity.check(position, self.opened.job)
             self._restored = None
-            self._epoch = epoch = _epoch_after(last, position)
+            self._epoch = epoch = epoch_after(last, position)
+            epoch.counter = self._step_counter
+            epoch.iterator = epoch.counter.iterators if epoch.counter is not None else 0
             if position is not None and position.end:
                 position = None  # the new epoch starts at its beginning
             self._positions.restart(position)
@@ -270,12 +270,13 @@ class InputReader:
                 return self._restored  # no unit was consumed since
             epoch = self._epoch
             if epoch is None:
-                start = self._epoch_start(0)
-                identity.stamp(start, self.opened.job)
-                return start
-            consumed = epoch.units if requested is None else min(requested, epoch.units)
+                return self._session.epoch_start(0)
+            per_step = self._session.units_per_step
+            consumed = (
+                epoch.units if requested is None else epoch.consumed_units(requested, per_step)
+            )
             position = self._positions.at(
-                consumed, self._units_per_step, self._epoch_start(epoch.epoch)
+                consumed, per_step, self._session.epoch_start(epoch.epoch)
             )
             identity.stamp(position, self.opened.job)
             seen = epoch.units if requested is None else requested - 1 + epoch_over
@@ -294,43 +295,26 @@ class InputReader:
             if epoch is not None and not epoch.ended and epoch.error is None:
                 epoch.error = PositionError(_RESTORED)
             if self._step_counter is not None:
-                self._step_counter.assign(RESTORED_STEPS)
+                self._step_counter.invalidate()
 
     @property
     def restore_pending(self) -> bool:
         """Whether `restore` was called since the last epoch began."""
         return self._restored is not None
 
-    def count_steps(self, counter: Any, *, prefetches: bool = False) -> None:
-        """Set the variable that counts the steps that the loop requests; None: no counter.
+    def count_steps(self, counter: StepCounter | None, *, prefetches: bool = False) -> None:
+        """Set what counts the steps that the loop requests in the next epochs.
 
         Args:
-            counter: an integer variable with the methods `numpy` and `assign`.
+            counter: the counter, or None.
             prefetches: TensorFlow prefetches units, and no counter counts the loop's steps.
         """
         self._step_counter, self.prefetches = counter, prefetches
 
     def requested_units(self) -> int | None:
         """Return how many units of this epoch the loop has requested; None without a counter."""
-        if self._step_counter is None:
-            return None
-        return int(self._step_counter.numpy()) * self._units_per_step
-
-    @property
-    def _units_per_step(self) -> int:
-        return max(1, self.opened.units_per_step)
-
-    def _epoch_start(self, epoch: int) -> trainer_pb2.Position:
-        job = self.opened.job
-        return trainer_pb2.Position(
-            job=job.name,
-            epoch=epoch,
-            consumers=max(1, self.welcome.consumers),
-            consumer=self.welcome.consumer,
-            partitions=job.partitions,
-            global_batch_size=job.global_batch_size,
-            seed=job.seed,
-        )
+        epoch = self._epoch
+        return epoch.requested_units(self._session.units_per_step) if epoch is not None else None
 
     # Another sidecar.
 
@@ -384,7 +368,7 @@ class InputReader:
             if unit.HasField("after"):
                 position.CopyFrom(unit.after)
             else:
-                advance(position, 1, self._units_per_step)
+                advance(position, 1, self._session.units_per_step)
         begun = position.step or position.extra_units
         return trainer_pb2.StartEpoch(
             generation=epoch.generation, epoch=epoch.epoch, position=position if begun else None
@@ -418,12 +402,3 @@ class InputReader:
         error = self._session.disown()
         if self._epoch is not None:
             self._epoch.error = error
-
-
-def _epoch_after(last: EpochState | None, position: trainer_pb2.Position | None) -> EpochState:
-    """Return the epoch that follows `last`, or the one that `position` belongs to."""
-    generation = last.generation + 1 if last is not None else 1
-    if position is None:
-        return EpochState(generation, last.epoch + 1 if last is not None else 0)
-    # The sidecar may have begun to read ahead: the next epoch, under the next generation.
-    return EpochState(generation + 1, position.epoch + 1 if position.end else position.epoch)

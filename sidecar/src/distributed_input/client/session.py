@@ -22,6 +22,7 @@ from distributed_input.api.errors import (
 from distributed_input.api.files import DATASET_PREFIX
 from distributed_input.api.proto import trainer_pb2, types_pb2
 from distributed_input.api.protocol import PROTOCOL, check_protocol
+from distributed_input.assignment import identity
 from distributed_input.client.channel import Channel, SidecarDisconnected
 from distributed_input.client.epoch_state import without_traceback
 from distributed_input.client.progress import WaitMeter
@@ -152,6 +153,26 @@ class SidecarSession:
     def is_open(self) -> bool:
         """Whether epochs can start on the current channel."""
         return self._opened_channel is self.channel
+
+    @property
+    def units_per_step(self) -> int:
+        """The number of units in one step of this trainer."""
+        return max(1, self.opened.units_per_step)
+
+    def epoch_start(self, epoch: int) -> trainer_pb2.Position:
+        """Return the position at the start of an epoch."""
+        job = self.opened.job
+        position = trainer_pb2.Position(
+            job=job.name,
+            epoch=epoch,
+            consumers=max(1, self.welcome.consumers),
+            consumer=self.welcome.consumer,
+            partitions=job.partitions,
+            global_batch_size=job.global_batch_size,
+            seed=job.seed,
+        )
+        identity.stamp(position, job)
+        return position
 
     # Messages.
 

@@ -4,12 +4,11 @@ The native iterator prefetches, so the batches that it has fetched are ahead of 
 `CountingDataset` wraps the strategy's own dataset, and its iterators wrap the native iterators.
 Each `get_next` first adds one to a variable, also inside a `tf.function`. A checkpoint looks up
 the position by that count. A count of one more than the epoch has steps means that the loop has
-seen the end of the epoch.
+seen the end of the epoch. After an error, it means that the loop has not got the failed step.
 """
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -18,16 +17,10 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.python.distribute import input_lib
 from tensorflow.python.framework.composite_tensor import CompositeTensor
-from tensorflow.python.ops.resource_variable_ops import ResourceVariable
 
 from distributed_input.api.errors import ConfigError
 from distributed_input.client.reader import InputReader
-from distributed_input.client.tensorflow import keras_fit
-
-_CAPTURED = (
-    "the position was restored after iter(dataset), and this function captured the iterator: pass "
-    "the iterator to the function as an argument, or restore before iter(dataset)"
-)
+from distributed_input.client.tensorflow import keras_fit, step_counter
 
 
 def local_replicas(strategy: tf.distribute.Strategy) -> int:
@@ -73,17 +66,10 @@ def distributed(
     if isinstance(native, tf.data.Dataset):  # the default strategy
         reader.count_steps(None, prefetches=True)
         return keras_fit.WholeEpochDataset(native)
-    counter = _step_counter()
+    counter = step_counter.StepVariable()
     reader.count_steps(counter)
     epochs = _Epochs(reader, strategy, dataset.element_spec, counter)
     return CountingDataset(native, counter.handle, epochs)
-
-
-def _step_counter() -> Any:
-    """Return the variable that counts the steps of an iterator; it is on the host."""
-    with tf.init_scope(), tf.device("CPU:0"):
-        # Not tf.Variable: the scope of a strategy would make it a mirrored variable.
-        return ResourceVariable(tf.constant(0, tf.int64), trainable=False, name="steps_requested")
 
 
 @dataclass(frozen=True)
@@ -94,16 +80,16 @@ class _Epochs:
         reader: the reader of the input.
         strategy: the strategy whose replicas share every step.
         unit_spec: the nested `tf.TypeSpec` of what one replica gets.
-        counter: the variable that counts the steps.
+        counter: counts the steps.
     """
 
     reader: InputReader
     strategy: tf.distribute.Strategy
     unit_spec: Any
-    counter: Any
+    counter: step_counter.StepVariable
 
     def begin(self) -> None:
-        """Start the next epoch."""
+        """Start the next epoch, of an iterator that is counted already."""
         self.reader.count_steps(self.counter)
         if tf.executing_eagerly():
             # The sidecar starts now, and not when the first batch is requested.
@@ -137,24 +123,25 @@ class CountingDataset(input_lib.DistributedDatasetsFromFunction):
 
     def __iter__(self) -> Any:
         loop = keras_fit.calling_epoch_loop()
-        if self._epochs is not None:
-            if loop is not None and loop.building:
-                return self._epochs.sample()
-            self._epochs.begin()
+        if self._epochs is not None and loop is not None and loop.building:
+            return self._epochs.sample()
+        iterator = self._begin()
         if loop is not None:
             loop.read_whole_epochs()
-        return CountingIterator(self._begin(), self._counter, self)
+        return CountingIterator(iterator, self._counter, self)
 
     def _begin(self) -> Any:
-        """Set the counter to 0 and return a new native iterator."""
-        tf.raw_ops.AssignVariableOp(resource=self._counter, value=tf.constant(0, tf.int64))
-        return iter(self._native)
+        """Begin the next epoch, and return a native iterator of it."""
+        counting = step_counter.begin(self._counter)
+        if self._epochs is not None:
+            self._epochs.begin()
+        with step_counter.run_after(counting):
+            return iter(self._native)
 
     def restored(self) -> Any:
         """Return a new native iterator if a position was restored, else None."""
         if self._epochs is None or not self._epochs.reader.restore_pending:
             return None
-        self._epochs.begin()
         return self._begin()
 
     @property
@@ -230,17 +217,9 @@ class CountingIterator(tf.distribute.DistributedIterator, CompositeTensor):
                 self._native = restored
 
     def _counted(self) -> AbstractContextManager[Any]:
-        """Count one step; in a graph, ops that are created in this context run after it."""
-        one = tf.constant(1, tf.int64)
-        if tf.executing_eagerly():
-            self.move()
-            tf.raw_ops.AssignAddVariableOp(resource=self._counter, value=one)
-            return contextlib.nullcontext()
-        counted = tf.raw_ops.AssignAddVariableOp(resource=self._counter, value=one)
-        with tf.control_dependencies([counted]):
-            steps = tf.raw_ops.ReadVariableOp(resource=self._counter, dtype=tf.int64)
-            valid = tf.debugging.Assert(steps > 0, [_CAPTURED])
-        return tf.control_dependencies([valid])
+        """Count one step before the ops that are created in this context."""
+        self.move()
+        return step_counter.run_after(step_counter.count_step(self._counter))
 
     @property
     def _type_spec(self) -> tf.TypeSpec:

@@ -1,0 +1,76 @@
+"""The number of steps that a loop has requested, counted in a variable, also inside functions."""
+
+from __future__ import annotations
+
+import contextlib
+from contextlib import AbstractContextManager
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.python.ops.resource_variable_ops import ResourceVariable
+
+_CAPTURED = (
+    "the position was restored after iter(dataset), and this function captured the iterator: pass "
+    "the iterator to the function as an argument, or restore before iter(dataset)"
+)
+_INVALID = -(1 << 62)
+
+
+class StepVariable:
+    """Counts the steps of the newest two iterators in a variable on the host.
+
+    The variable has three numbers: the steps requested from the newest iterator, the steps
+    requested from the one before, and the number of iterators. A function creates an iterator
+    before the reader can read how far the loop got with the last one.
+    """
+
+    def __init__(self) -> None:
+        with tf.init_scope(), tf.device("CPU:0"):
+            # Not tf.Variable: the scope of a strategy would make it a mirrored variable.
+            self._variable = ResourceVariable(
+                tf.zeros([3], tf.int64), trainable=False, name="steps_requested"
+            )
+
+    @property
+    def handle(self) -> tf.Tensor:
+        """The handle of the variable."""
+        return self._variable.handle
+
+    @property
+    def iterators(self) -> int:
+        """The number of iterators that were created, which is the number of the newest one."""
+        return int(self._variable.numpy()[2])
+
+    def requested(self, iterator: int) -> int:
+        """Return the steps that were requested from one of the two newest iterators."""
+        newest, before, iterators = self._variable.numpy().tolist()
+        return int(newest if iterator == iterators else before)
+
+    def invalidate(self) -> None:
+        """Let the next step of the newest iterator fail: a position was restored."""
+        _, before, iterators = self._variable.numpy().tolist()
+        self._variable.assign([_INVALID, before, iterators])
+
+
+def begin(counter: tf.Tensor) -> tf.Operation | None:
+    """Count the steps of a new iterator from now on. Return the op, in a graph."""
+    with tf.device("CPU:0"):
+        last = tf.raw_ops.ReadVariableOp(resource=counter, dtype=tf.int64)
+        counts = tf.stack([tf.zeros([], tf.int64), last[0], last[2] + 1])
+        return tf.raw_ops.AssignVariableOp(resource=counter, value=counts)
+
+
+def count_step(counter: tf.Tensor) -> tf.Operation | None:
+    """Count one step of the newest iterator. Return the op, in a graph."""
+    one = tf.constant([1, 0, 0], tf.int64)
+    counted = tf.raw_ops.AssignAddVariableOp(resource=counter, value=one)
+    if counted is None:
+        return None
+    with run_after(counted), tf.device("CPU:0"):
+        steps = tf.raw_ops.ReadVariableOp(resource=counter, dtype=tf.int64)[0]
+        return tf.debugging.Assert(steps > 0, [_CAPTURED])
+
+
+def run_after(op: tf.Operation | None) -> AbstractContextManager[Any]:
+    """Let the ops that are created in this context run after `op`, in a graph."""
+    return contextlib.nullcontext() if op is None else tf.control_dependencies([op])
