@@ -25,9 +25,10 @@ pytestmark = pytest.mark.filterwarnings("ignore:To make it possible to preserve 
 BATCH = 8
 ROWS = 6 * BATCH
 FULL_STEPS = 2
+MIDDLE = FULL_STEPS * BATCH + BATCH // 2
+"""Rows before the second replica's rows in the next step."""
 TIMEOUT = 2
 """Timeout of the resource in seconds, `spec.sidecar.timeoutSeconds`."""
-
 
 Loop: TypeAlias = Callable[["Training"], None]
 
@@ -50,8 +51,11 @@ class Held:
 
 @pytest.fixture
 def held(cluster: Cluster, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Held]:
-    """Yield an input that stops in the middle of step 2, or as the test's parameter states."""
-    fields = {"rows_before": FULL_STEPS * BATCH + BATCH // 2, **getattr(request, "param", {})}
+    """Yield an input that stops in the middle of step 2, or as the test's parameter states.
+
+    The second replica's first row arrives, because the sidecar then sends the first one's rows.
+    """
+    fields = {"rows_before": MIDDLE + 1, **getattr(request, "param", {})}
     one = Held(cluster, tmp_path, **fields)
     yield one
     one.go()
@@ -166,19 +170,16 @@ def test_a_checkpoint_after_the_error_continues_with_the_failed_step(
     assert rest == list(range(FULL_STEPS * BATCH, ROWS))
 
 
-MIDDLE = FULL_STEPS * BATCH + BATCH // 2
-
-
 @pytest.mark.parametrize(
     "held",
     [
         {"order": "any"},
         {"kib": 64},
         {"rows_before": FULL_STEPS * BATCH},
-        {"rows_before": MIDDLE + 1},
+        {"rows_before": MIDDLE},
         {"rows_before": (FULL_STEPS + 1) * BATCH - 1},
     ],
-    ids=["any order", "large units", "between steps", "within a unit", "before the last row"],
+    ids=["any order", "large units", "between steps", "between units", "before the last row"],
     indirect=True,
 )
 def test_the_failed_step_is_whole_wherever_the_error_comes(held: Held) -> None:
