@@ -268,16 +268,14 @@ class InputReader:
         with self._state_lock:
             if self._restored is not None:
                 return self._restored  # no unit was consumed since
-            epoch = self._epoch
+            epoch, per_step = self._epoch, self._session.units_per_step
             if epoch is None:
                 return self._session.epoch_start(0)
-            per_step = self._session.units_per_step
-            consumed = (
-                epoch.units if requested is None else epoch.consumed_units(requested, per_step)
-            )
-            position = self._positions.at(
-                consumed, per_step, self._session.epoch_start(epoch.epoch)
-            )
+            consumed = epoch.units
+            if requested is not None:
+                consumed = epoch.consumed_units(requested, per_step)
+            start = self._session.epoch_start(epoch.epoch)
+            position = self._positions.at(consumed, per_step, start)
             identity.stamp(position, self.opened.job)
             seen = epoch.units if requested is None else requested - 1 + epoch_over
             position.end = epoch.ended and seen >= epoch.units
