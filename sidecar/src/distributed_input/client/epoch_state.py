@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from distributed_input.api.errors import DistributedInputError, FencedError
+from distributed_input.api.errors import DistributedInputError, FencedError, PositionError
 from distributed_input.api.proto import trainer_pb2
 
 
@@ -64,6 +64,14 @@ class EpochState:
         if requested <= self.units:
             return requested
         return self.units if self.ended else self.units - self.units % units_per_step
+
+    def stop_for_restore(self) -> None:
+        """Let iterators of this epoch raise PositionError, because a position was restored."""
+        if not self.ended and self.error is None:
+            self.error = PositionError(
+                "the position was restored while an iterator was running: create a new iterator "
+                "with iter(dataset), or restore before iter(dataset)"
+            )
 
     def check_error(self) -> None:
         """Raise the error that ended the epoch, if any."""

@@ -30,10 +30,6 @@ from distributed_input.client.ring import Batch
 from distributed_input.client.session import SidecarSession
 
 _BURST_UNITS = 64
-_RESTORED = (
-    "the position was restored while an iterator was running: create a new iterator with "
-    "iter(dataset), or restore before iter(dataset)"
-)
 
 
 class InputReader:
@@ -289,9 +285,8 @@ class InputReader:
         """
         with self._state_lock:
             self._restored = position
-            epoch = self._epoch
-            if epoch is not None and not epoch.ended and epoch.error is None:
-                epoch.error = PositionError(_RESTORED)
+            if self._epoch is not None:
+                self._epoch.stop_for_restore()
             if self._step_counter is not None:
                 self._step_counter.invalidate()
 
@@ -319,9 +314,8 @@ class InputReader:
     def reconnect_from(self, channel: Channel) -> None:
         """Continue with the next sidecar because `channel` has ended.
 
-        The loop may not request a batch for a long time. Meanwhile other trainers may wait for
-        this one in a collective, and their sidecars for this trainer's sidecar. The iterator
-        raises the error of a failed reconnection.
+        Other trainers may wait for this one before its loop requests a batch. The iterator raises
+        the error of a failed reconnection.
         """
         with self._receive_lock:
             epoch = self._epoch

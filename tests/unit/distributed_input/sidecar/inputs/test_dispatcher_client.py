@@ -30,7 +30,7 @@ def client(system: System) -> Iterator[DispatcherClient]:
 
 def test_a_dataset_is_sent_before_its_job(system: System, client: DispatcherClient) -> None:
     traced = job(data=b"traced")
-    assert client.register_job(traced, b"traced") == traced
+    assert client.register_job(traced, b"traced", "i") == traced
     assert system.state.datasets.has(traced.dataset_id)
     assert client.get_job("train") == traced
 
@@ -41,7 +41,7 @@ def test_a_call_is_retried_until_it_succeeds(client: DispatcherClient) -> None:
     def get() -> Job:
         calls.append(time.monotonic())
         if len(calls) == 3:
-            client.register_job(job(), b"")
+            client.register_job(job(), b"", "i")
         return client.get_job("train")
 
     assert client.retry(get, time.monotonic() + 10, "get the job") == job()
@@ -58,7 +58,7 @@ def test_a_terminal_error_is_not_retried(client: DispatcherClient) -> None:
 
     def register() -> Job:
         calls.append(job(name=""))
-        return client.register_job(calls[-1], b"")
+        return client.register_job(calls[-1], b"", "i")
 
     with pytest.raises(TerminalError, match=r"register: job\.name"):
         client.retry(register, time.monotonic() + 30, "register")
