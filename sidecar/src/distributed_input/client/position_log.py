@@ -7,6 +7,7 @@ A checkpoint needs the position behind the last unit that the loop has consumed.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 
 from distributed_input.api.errors import PositionError
 from distributed_input.api.proto import trainer_pb2
@@ -73,3 +74,17 @@ def advance(position: trainer_pb2.Position, units: int, units_per_step: int) -> 
     if units:
         steps, position.extra_units = divmod(position.extra_units + units, units_per_step)
         position.step += steps
+
+
+def behind(
+    start: trainer_pb2.Position, units: Iterable[trainer_pb2.Unit], units_per_step: int
+) -> trainer_pb2.Position:
+    """Return the position behind `units` that follow the position `start`, as a new message."""
+    position = trainer_pb2.Position()
+    position.CopyFrom(start)
+    for unit in units:
+        if unit.HasField("after"):
+            position.CopyFrom(unit.after)
+        else:
+            advance(position, 1, units_per_step)
+    return position

@@ -25,7 +25,7 @@ from distributed_input.client.epoch_state import (
     require_current,
     without_traceback,
 )
-from distributed_input.client.position_log import PositionLog, advance
+from distributed_input.client.position_log import PositionLog, behind
 from distributed_input.client.ring import Batch
 from distributed_input.client.session import SidecarSession
 
@@ -224,14 +224,29 @@ class InputReader:
                 if not self._session.is_open:
                     raise SidecarDisconnected("the job is not open on it")
                 message = self._session.receive(self._session.answer_deadline())
-                self._queue.add(self._session.channel, message)
+                self._add(message)
                 if self._queue and self._session.meter.add_wait(began):
                     self._report(epoch)
             except SidecarDisconnected:
                 self._reconnect()
         except DistributedInputError as error:
-            epoch.error = without_traceback(error)
+            self._fail(error)
             raise
+
+    def _add(self, message: trainer_pb2.FromSidecar) -> None:
+        """Queue the units of a message, or store a failure for the epoch that it names."""
+        self._queue.add(self._session.channel, message)
+        with self._state_lock:  # no epoch begins between the check and the store
+            try:
+                self._session.check_failure(message)
+            except DistributedInputError as error:
+                self._fail(error)
+
+    def _fail(self, error: DistributedInputError) -> None:
+        """Store the error of the current epoch, which another thread may have begun meanwhile."""
+        with self._state_lock:
+            if self._epoch is not None:
+                self._epoch.error = without_traceback(error)
 
     def _read(self, received: ReceivedUnit, epoch: EpochState) -> Batch:
         unit = received.unit
@@ -324,15 +339,16 @@ class InputReader:
             try:
                 self._reconnect()
             except DistributedInputError as error:
-                epoch.error = without_traceback(error)
+                self._fail(error)
 
     def _reconnect(self) -> None:
         """Keep the units that the last sidecar sent, and continue the epoch on the next one."""
         session = self._session
         session.meter.restart()
         for message in session.drain():
-            session.check_failure(message)  # the failure that ended the connection
-            self._queue.add(session.channel, message)
+            self._add(message)
+        if self._epoch is not None:
+            self._epoch.check_error()  # the failure that ended the connection
         deadline = time.monotonic() + max(session.timeout, session.welcome.timeout_seconds)
         while True:
             try:
@@ -354,13 +370,7 @@ class InputReader:
         self._queue.keep_only(epoch.generation)
         queued = self._queue.units()
         epoch.units_before = epoch.units + len(queued)
-        position = trainer_pb2.Position()
-        position.CopyFrom(self.position())
-        for unit in queued:
-            if unit.HasField("after"):
-                position.CopyFrom(unit.after)
-            else:
-                advance(position, 1, self._session.units_per_step)
+        position = behind(self.position(), queued, self._session.units_per_step)
         begun = position.step or position.extra_units
         return trainer_pb2.StartEpoch(
             generation=epoch.generation, epoch=epoch.epoch, position=position if begun else None

@@ -99,7 +99,7 @@ class SidecarSession:
         self.channel = channel
         # A `close` before this line could not shut down the new channel.
         self.check_open()
-        welcome = self.receive(deadline).welcome
+        welcome = self._answer(deadline).welcome
         check_protocol(welcome.protocol, "the sidecar")
         if welcome.job != self.job:
             # An older sidecar would serve the input's own job instead.
@@ -140,10 +140,16 @@ class SidecarSession:
         self.channel.send(open=request)
         deadline = self.answer_deadline()
         while True:
-            message = self.receive(deadline)
+            message = self._answer(deadline)
             if message.WhichOneof("message") == "opened":
                 self.opened = message.opened
                 return
+
+    def _answer(self, deadline: float) -> trainer_pb2.FromSidecar:
+        """Return the next message as `receive`, but raise a failure."""
+        message = self.receive(deadline)
+        self.check_failure(message)
+        return message
 
     def mark_open(self) -> None:
         """Let epochs start on the current channel."""
@@ -200,7 +206,7 @@ class SidecarSession:
         return time.monotonic() + self.welcome.timeout_seconds + _GRACE_SECONDS
 
     def receive(self, deadline: float) -> trainer_pb2.FromSidecar:
-        """Return the next message that is not about waiting.
+        """Return the next message that is not about waiting. It may be a failure.
 
         The deadline moves when the sidecar reports what it waits for: it has its own deadline.
 
@@ -210,7 +216,6 @@ class SidecarSession:
         Raises:
             UnavailableError: no message arrived by the deadline.
             SidecarDisconnected: the channel ended.
-            DistributedInputError: the sidecar reported a failure.
         """
         seconds = deadline - time.monotonic()
         while True:
@@ -223,8 +228,7 @@ class SidecarSession:
                     )
                 self.channel.send(progress=self.meter.waiting(self.generation))
                 continue
-            self.check_failure(message)
-            if message.WhichOneof("message") not in ("failure", "waiting"):
+            if message.WhichOneof("message") != "waiting":
                 return message
             deadline = time.monotonic() + seconds
 

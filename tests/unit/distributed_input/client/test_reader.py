@@ -176,6 +176,55 @@ def test_a_failure_of_a_dropped_epoch_does_not_end_the_next_one(
     reader.close()
 
 
+@pytest.mark.parametrize("connection", [False, True], ids=["of the epoch", "of the connection"])
+def test_a_failure_that_an_abandoned_iterator_receives_ends_the_new_epoch(
+    tmp_path: Path, sidecar: Sidecar, connection: bool
+) -> None:
+    reader, trainer, generation = begun(tmp_path, sidecar)
+    errors: queue.SimpleQueue[Exception] = queue.SimpleQueue()
+
+    def request(generation: int) -> None:
+        try:
+            next(reader.units(generation))
+        except Exception as error:  # noqa: BLE001
+            errors.put(error)
+
+    abandoned = threading.Thread(target=request, args=(generation,))
+    abandoned.start()
+    while not reader._receive_lock.locked():
+        pass  # until it waits
+    second = reader.begin()
+    assert trainer.start().generation == second
+    failure = {"kind": "DatasetFnError", "message": "row 7 cannot be read"}
+    trainer.send(failure={**failure, "generation": 0 if connection else second})
+    assert isinstance(errors.get(timeout=SECONDS), FencedError)
+    abandoned.join(SECONDS)
+    threading.Thread(target=request, args=(second,), daemon=True).start()
+    error = errors.get(timeout=SECONDS)
+    assert isinstance(error, DatasetFnError)
+    assert "row 7" in str(error)
+    reader.close()
+
+
+def test_a_failed_reconnection_ends_an_epoch_that_began_meanwhile(
+    tmp_path: Path, sidecar: Sidecar
+) -> None:
+    reader, trainer, _ = begun(tmp_path, sidecar)
+    reader._session.timeout = reader.welcome.timeout_seconds = 1.0
+    sidecar.close()
+    trainer.close()
+    while not reader._receive_lock.locked():
+        pass  # until the watcher reconnects
+    second = reader.begin()
+    for watcher in watchers():
+        watcher.join(SECONDS)
+    assert reader.generation == second
+    reader._session.timeout = reader.welcome.timeout_seconds = 1000.0
+    with pytest.raises(UnavailableError, match="no sidecar"):
+        next(reader.units(second))
+    reader.close()
+
+
 def test_units_of_a_dropped_epoch_are_released(tmp_path: Path, sidecar: Sidecar) -> None:
     reader, trainer, generation = begun(tmp_path, sidecar)
     trainer.unit(generation, 0, step=1)
