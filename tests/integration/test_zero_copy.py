@@ -5,6 +5,9 @@ from __future__ import annotations
 import collections
 import gc
 import itertools
+import os
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -13,11 +16,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from distributed_input.api.environment import DIR_ENV
 from distributed_input.api.errors import DistributedInputError
 from distributed_input.client.input import Input
 from testing.integration import readers
 from testing.integration.cluster import Cluster, Sidecar, spec
 from testing.integration.devices import CPUS
+from testing.processes.forks import REPO
 
 # Batches of slightly more than 1 MiB, so that 15 fit; half of that for two replicas.
 # (Small units are copied, because that is faster.)
@@ -27,10 +32,16 @@ SLOT = BATCH * WIDTH
 RING = 16 << 20
 HELD = 8
 ROWS = 50 * BATCH
-WIDE = spec(
-    "wide:wide", {"rows": ROWS, "width": WIDTH}, partitions=4, numSplits=4,
-    globalBatchSize=BATCH, buffer="16Mi",
-)  # fmt: skip
+
+
+def wide_spec(rows: int) -> Any:
+    return spec(
+        "wide:wide", {"rows": rows, "width": WIDTH}, partitions=4, numSplits=4,
+        globalBatchSize=BATCH, buffer="16Mi",
+    )  # fmt: skip
+
+
+WIDE = wide_spec(ROWS)
 
 
 @pytest.fixture(scope="module")
@@ -161,6 +172,20 @@ def test_a_slice_keeps_its_slot(cluster: Cluster, sidecar: Sidecar) -> None:
         for batch in batches:
             assert_intact(batch)
         assert all(np.array_equal(*pair) for pair in zip(rows, expected, strict=True))
+
+
+def test_a_trainer_may_overwrite_its_batches(cluster: Cluster) -> None:
+    """The buffer has four slots, so that every slot is overwritten and used again many times."""
+    rows, epochs, ways = 20 * BATCH, 3, ["numpy_function", "py_function", "loop"]
+    sidecar = {"bufferBytes": 4 * SLOT + (64 << 10), "timeoutSeconds": 30}
+    inputs = {"overwritten": {**wide_spec(rows), "sidecar": sidecar}}
+    folder = cluster.add_sidecars(inputs)[0].shared
+    module = "testing.integration.in_place_trainer"
+    command = [sys.executable, "-m", module, str(rows), str(epochs), *ways]
+    env = {**os.environ, DIR_ENV: str(folder), "PYTHONPATH": str(REPO)}
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, f"{done.returncode} in {done.stdout}: {done.stderr[-3000:]}"
+    assert done.stdout.split() == ways
 
 
 @pytest.mark.parametrize("ending", ["closed", "replaced", "refused"])

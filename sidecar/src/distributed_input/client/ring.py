@@ -1,13 +1,20 @@
-"""The sidecar's shared memory, mapped read-only: a batch is a set of views into it, not a copy.
+"""The sidecar's shared memory, mapped into the trainer: a batch is views into it, not a copy.
 
 A `_Slot` object owns the slot of each batch. Every array made from the batch keeps its `_Slot`
 alive, and the last reference releases the slot. TensorFlow drops its reference to the memory when
 the tensor is freed. `_Slot` implements `__array_interface__` and is not an ndarray subclass:
 `np.asarray` collapses views of a subclass, so the slot would be released while tensors read it.
+
+Numpy arrays of a batch are read-only, because several may view the same rows. TensorFlow gives
+functions that it calls (`tf.numpy_function`) writable arrays of a tensor's memory, and updates
+variables in place. So the memory itself is writable. The sidecar only writes to it, and writes a
+slot again after its release. The mapping is shared: a private one would keep the pages that the
+trainer wrote, and not show what the sidecar writes to them later.
 """
 
 from __future__ import annotations
 
+import errno
 import mmap
 import os
 from dataclasses import dataclass
@@ -18,6 +25,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distributed_input.api.proto import trainer_pb2
+
+_READ_ONLY = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 
 class SlotOwner(Protocol):
@@ -60,23 +69,31 @@ class _Slot:
 
 
 class Ring:
-    """A read-only mapping of the ring file, so that a trainer cannot damage it.
+    """A mapping of the ring file.
 
     Attributes:
         address: the address of the ring in this process.
+        writable: the process may write to the file. Otherwise each batch is a copy.
     """
 
     def __init__(self, path: Path, size: int) -> None:
-        fd = os.open(path, os.O_RDONLY)
         try:
-            self._map = mmap.mmap(fd, size, prot=mmap.PROT_READ)
+            fd, self.writable = os.open(path, os.O_RDWR), True
+        except OSError as error:
+            if error.errno not in _READ_ONLY:
+                raise
+            # An older sidecar, which runs as another user.
+            fd, self.writable = os.open(path, os.O_RDONLY), False
+        protection = mmap.PROT_READ | (mmap.PROT_WRITE if self.writable else 0)
+        try:
+            self._map = mmap.mmap(fd, size, mmap.MAP_SHARED, protection)
         finally:
             os.close(fd)
         self._memory = np.frombuffer(self._map, np.uint8)
         self.address: int = self._memory.__array_interface__["data"][0]
 
     def batch(self, unit: trainer_pb2.Unit, owner: SlotOwner) -> Batch:
-        """Return the unit as views of the ring.
+        """Return the unit as views of the ring, or as a copy if the ring is not writable.
 
         The views share one reference to `owner`, which must keep this ring alive.
         """
@@ -84,5 +101,8 @@ class Ring:
         end = max((offset + size for offset, size in spans), default=unit.slot)
         size = max(0, end - unit.slot)
         whole = np.asarray(_Slot(owner, unit.slot, self.address + unit.slot, size))
+        if not self.writable:
+            whole = whole.copy()
+            whole.flags.writeable = False
         starts = [(offset - unit.slot, size) for offset, size in spans]
         return Batch(unit.rows, [whole[start : start + size] for start, size in starts])

@@ -12,10 +12,10 @@ from pathlib import Path
 _GROUP_WRITES, _OTHERS_WRITE = 0o020, 0o002
 
 
-def mode(folder: Path, *, writable: bool = True) -> int:
+def mode(folder: Path) -> int:
     """Return the permissions of a new file in `folder`.
 
-    Everyone who may write to the folder may read the file, and write to it if `writable` is set.
+    Everyone who may write to the folder may read the file and write to it.
 
     Raises:
         OSError: the folder does not exist.
@@ -26,4 +26,4 @@ def mode(folder: Path, *, writable: bool = True) -> int:
         allowed |= 0o060
     if found & _OTHERS_WRITE:
         allowed |= 0o006
-    return allowed if writable else allowed & 0o644
+    return allowed

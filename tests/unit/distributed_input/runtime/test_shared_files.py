@@ -15,11 +15,11 @@ from distributed_input.sidecar.inputs.registry import InputRegistry
 from distributed_input.sidecar.server import SidecarServer
 
 FOLDERS = [
-    # folder, ring, socket and datasets
-    (0o700, 0o600, 0o600),
-    (0o755, 0o600, 0o600),
-    (0o770, 0o640, 0o660),
-    (0o2777, 0o644, 0o666),
+    # folder, files
+    (0o700, 0o600),
+    (0o755, 0o600),
+    (0o770, 0o660),
+    (0o2777, 0o666),
 ]
 
 
@@ -30,10 +30,8 @@ def _strict_umask() -> Iterator[None]:
     os.umask(before)
 
 
-@pytest.mark.parametrize(("folder", "ring", "others"), FOLDERS)
-def test_files_are_as_open_as_their_folder(
-    tmp_path: Path, folder: int, ring: int, others: int
-) -> None:
+@pytest.mark.parametrize(("folder", "files"), FOLDERS)
+def test_files_are_as_open_as_their_folder(tmp_path: Path, folder: int, files: int) -> None:
     tmp_path.chmod(folder)
     made = SlotPool(tmp_path / "ring", 4096)
     registry = InputRegistry(lambda name, job: pytest.fail(f"{name}{job}"), [])
@@ -46,4 +44,4 @@ def test_files_are_as_open_as_their_folder(
         channel.shutdown()
         sidecar.close()
         made.close()
-    assert found == {"ring": ring, SOCKET_NAME: others, "dataset": others}
+    assert found == {"ring": files, SOCKET_NAME: files, "dataset": files}

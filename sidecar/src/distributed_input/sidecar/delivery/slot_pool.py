@@ -47,7 +47,7 @@ class SlotPool:
         self.size = size
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
         try:
-            os.fchmod(fd, shared_files.mode(path.parent, writable=False))
+            os.fchmod(fd, shared_files.mode(path.parent))
             os.ftruncate(fd, size)
             self._map = mmap.mmap(fd, size)
         finally:
