@@ -124,13 +124,46 @@ def test_a_dataset_that_hangs_causes_an_error_in_time(own_cluster: Cluster) -> N
         assert ids([next(batches)]) == list(range(BATCH))
         took = seconds_until_error(
             lambda: next(batches),
-            r"no rows of partition 0 arrived for 3 s \(spec\.sidecar\.timeoutSeconds; split 0, "
-            r"requested from worker .*\): the worker is up but its dataset produces nothing",
+            r"no rows of partition 0 arrived for 3 s \(spec\.sidecar\.timeoutSeconds; split 0 of "
+            rf"dataset wide:stuck, row {BATCH}, requested from worker .*\): the worker is up but "
+            r"its dataset produces nothing\. Check the worker's log, and what the dataset reads",
         )
     assert TIMEOUT - 1 <= took < TIMEOUT + SLACK
     (entry, *_) = entries(sidecar, "still waiting")
     assert entry["what"] == "rows of partition 0"
-    assert re.search("split 0, requested from worker .*: silent", entry["sources"][0])
+    assert re.search("split 0 .*requested from worker .*: silent", entry["sources"][0])
+
+
+def test_a_split_that_hangs_is_reported_and_does_not_block_others(own_cluster: Cluster) -> None:
+    """The worker has one CPU."""
+    own_cluster.add_workers(1, "--parallelism", "1")
+    fields = {"partitions": 4, "numSplits": 4, "timeoutSeconds": 20, "order": "any", "epochs": 1}
+    one = slow(0, 0, **fields)
+    one["dataset"] = {"entryPoint": "wide:stuck_split", "args": {"rows": 64, "split": 1}}
+    (sidecar,) = own_cluster.add_sidecars({"train": one})
+    with connect(sidecar) as data:
+        found: list[int] = []
+
+        def rest() -> None:
+            for batch in data.numpy():
+                found.extend(ids([batch]))
+
+        with ThreadPoolExecutor(1) as pool:
+            reading = pool.submit(rest)
+            deadline = time.monotonic() + 30
+            while not (stalled := list(own_cluster.status().workers[0].stalled)):
+                assert time.monotonic() < deadline, "the status does not report the split"
+                time.sleep(0.1)
+            assert [(one.dataset, one.split, one.row) for one in stalled] == [
+                ("wide:stuck_split", 1, 0)
+            ]
+            with pytest.raises(
+                UnavailableError,
+                match=r"split 1 of dataset wide:stuck_split, row 0, requested from worker .*\): "
+                r"the worker has computed its row 0 for \d+ s\. Check",
+            ):
+                reading.result(readers.SECONDS)
+    assert len(found) >= 3 * 64 - BATCH
 
 
 REPLAY_SECONDS = 2 * TIMEOUT

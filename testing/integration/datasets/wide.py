@@ -34,6 +34,14 @@ def slow_splits(ctx: Any, sizes: list[int], milliseconds: float) -> Iterator[dic
         yield {"id": np.int64(row)}
 
 
+def stuck_split(ctx: Any, rows: int, split: int) -> Iterator[dict[str, Any]]:
+    """Yield this number of rows in each split. One split hangs at its first row."""
+    if ctx.input_pipeline_id == split:
+        time.sleep(3600)
+    for row in range(rows):
+        yield {"id": np.int64(ctx.input_pipeline_id * rows + row)}
+
+
 def stuck(ctx: Any, rows_before: int) -> Iterator[dict[str, Any]]:
     """Yield some rows, and then hang."""
     for row in range(rows_before):

@@ -44,6 +44,9 @@ class WorkerCounters:
     rows: int = 0
     busy: float = 0.0
     streams: int = 0
+    stalled: str = ""
+    """Split that has made no progress for the longest time."""
+    stalled_seconds: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -78,6 +81,8 @@ class Measurement:
     """Batches of all trainers in the measured time."""
     paused: bool = False
     """Whether the trainers neither read nor waited."""
+    stalled: str = ""
+    """Split that has made no progress for the longest time, and its worker. Empty: none."""
 
 
 def reconcile_interval(measurement: Measurement) -> float:
@@ -155,6 +160,7 @@ def measure(before: DispatcherSample | None, after: DispatcherSample) -> Measure
         useful_workers=sum(one.useful_workers for one in reading.values()),
         streams=_streams_by_host(after.workers.values()),
         batches=sum(now.batches - then.batches for then, now in pairs),
+        stalled=_stalled(after.workers.values()),
         paused=wall > 0
         and wait <= MIN_RUNNING_SHARE * wall
         and all(now.rows == then.rows for then, now in pairs),
@@ -177,6 +183,14 @@ def _busy_rate(
         if now.rows >= then.rows and now.busy >= then.busy:
             rows, busy = rows + now.rows - then.rows, busy + now.busy - then.busy
     return rows / busy if rows > 0 and busy > 0 else None
+
+
+def _stalled(workers: Iterable[WorkerCounters]) -> str:
+    stalled = [worker for worker in workers if worker.stalled]
+    if not stalled:
+        return ""
+    longest = max(stalled, key=lambda worker: worker.stalled_seconds)
+    return f"{longest.stalled}, worker {longest.address}"
 
 
 def _streams_by_host(workers: Iterable[WorkerCounters]) -> dict[str, int]:

@@ -113,8 +113,17 @@ def _sample(response: dispatcher_pb2.StatusResponse, now: float) -> DispatcherSa
             finished=one.finished,
             batches=one.batches,
         )
-    workers = {
-        one.worker_id: WorkerCounters(one.address, one.rows, one.busy_seconds, one.open_streams)
-        for one in response.workers
-    }
+    workers = {one.worker_id: _worker(one) for one in response.workers}
     return DispatcherSample(now, consumers, workers)
+
+
+def _worker(one: dispatcher_pb2.WorkerInfo) -> WorkerCounters:
+    longest = max(one.stalled, key=lambda split: split.seconds, default=None)
+    return WorkerCounters(
+        address=one.address,
+        rows=one.rows,
+        busy=one.busy_seconds,
+        streams=one.open_streams,
+        stalled=f"split {longest.split} of dataset {longest.dataset}" if longest else "",
+        stalled_seconds=longest.seconds if longest else 0.0,
+    )

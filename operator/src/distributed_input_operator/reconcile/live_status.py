@@ -40,6 +40,7 @@ def live_status(
         "rowsPerSecond": round_rate(measurement.rows_per_second),
         "stall": f"{round(100 * measurement.stall)}%",
         "recommendedWorkers": recommended_workers(measurement, parallelism) or 0,
+        "stalled": measurement.stalled,
     }
     if old and all(old[key] == value for key, value in values.items()):
         return old
@@ -62,7 +63,8 @@ def _lasting(status: Status) -> Status:
     """Return the status without rates, and without what autoscaling derives from them."""
     lasting = [one for one in status.conditions if one.type != LIMITED]
     scaling = status.autoscaling and AutoscalingStatus(desired=status.autoscaling.desired)
-    return status.model_copy(update={"live": None, "conditions": lasting, "autoscaling": scaling})
+    live = LiveStatus(stalled=status.live.stalled if status.live else "")
+    return status.model_copy(update={"live": live, "conditions": lasting, "autoscaling": scaling})
 
 
 def round_rate(rate: float) -> int:

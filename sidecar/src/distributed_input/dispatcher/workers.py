@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from distributed_input.api.errors import TerminalError
 from distributed_input.api.proto.dispatcher_pb2 import WorkerHeartbeatRequest, WorkerInfo
+from distributed_input.api.stalls import MAX_STALLED
 from distributed_input.dispatcher.limits import DispatcherLimits
 from distributed_input.runtime.statuses import InvalidRequestError
 
@@ -94,4 +95,5 @@ def _info(beat: WorkerHeartbeatRequest) -> WorkerInfo:
         rows=beat.rows,
         busy_seconds=beat.busy_seconds,
         node=beat.node,
+        stalled=beat.stalled[:MAX_STALLED],
     )

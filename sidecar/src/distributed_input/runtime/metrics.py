@@ -51,7 +51,8 @@ def _gauge(name: str, help_text: str, *labels: str) -> Definition:
 WORKER_ROWS = _counter("worker_rows", "Rows sent by this worker, counted once per job.")
 WORKER_BYTES = _counter("worker_bytes", "Bytes of rows sent by this worker.")
 WORKER_BUSY_SECONDS = _counter(
-    "worker_busy_seconds", "Time spent producing rows, summed over streams."
+    "worker_busy_seconds",
+    "Time spent producing rows, summed over the CPUs that the worker may use.",
 )
 WORKER_STALL_SECONDS = _counter(
     "worker_stall_seconds",

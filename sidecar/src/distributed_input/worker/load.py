@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+
+from distributed_input.api.proto import types_pb2
 
 
 @dataclass(frozen=True)
@@ -14,9 +17,11 @@ class WorkerLoad:
         open_streams: number of open streams.
         rows: rows sent since the start.
         busy_seconds: time spent producing rows since the start.
+        stalled: splits whose next rows take long, the longest first.
     """
 
     draining: bool
     open_streams: int
     rows: int
     busy_seconds: float
+    stalled: Sequence[types_pb2.StalledSplit] = ()

@@ -29,8 +29,9 @@ def _parser() -> argparse.ArgumentParser:
         flags.PARALLELISM,
         type=int,
         default=0,
-        help="maximum number of elements produced at the same time, over all streams (default: "
-        "the number of CPUs)",
+        help="number of CPUs that may produce elements at the same time, over all streams. "
+        "Elements that wait for storage do not count while CPUs are idle (default: the number of "
+        "CPUs)",
     )
     parser.add_argument(
         flags.MAX_STREAMS,

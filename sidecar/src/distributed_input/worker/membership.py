@@ -12,6 +12,7 @@ import grpc
 from distributed_input.api.errors import RetryableError
 from distributed_input.api.proto import dispatcher_pb2
 from distributed_input.api.protocol import PROTOCOL
+from distributed_input.api.stalls import MAX_STALLED
 from distributed_input.runtime import logs, statuses
 from distributed_input.runtime.stubs import Stub
 from distributed_input.worker.load import WorkerLoad
@@ -83,6 +84,7 @@ class Membership:
                 busy_seconds=load.busy_seconds,
                 tf_version=self._tf_version,
                 protocol=PROTOCOL,
+                stalled=load.stalled[:MAX_STALLED],
             ),
             timeout=_CALL_SECONDS,
         )

@@ -5,13 +5,14 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
 from distributed_input.api.errors import UnavailableError
-from distributed_input.api.proto import worker_pb2
+from distributed_input.api.proto import types_pb2, worker_pb2
 from distributed_input.api.protocol import check_protocol
+from distributed_input.api.stalls import stall_text
 from distributed_input.rows.blocks import RowBlock
 from distributed_input.runtime import logs, metrics
 from distributed_input.worker.datasets.describe import describe
@@ -34,7 +35,7 @@ class WorkerService:
 
     Args:
         splits: opens splits.
-        parallelism: maximum number of elements produced at the same time, over all streams.
+        parallelism: number of CPUs that may produce elements at the same time, over all streams.
         max_streams: maximum number of open streams. More are refused; sidecars then use another
             worker.
         share_bytes: maximum bytes of rows kept for other jobs; see `SharedProducers`.
@@ -50,9 +51,8 @@ class WorkerService:
     ) -> None:
         self._splits = splits
         self._jobs = DescribeCache(describe)
-        self._producers = SharedProducers(
-            self._start_blocks, FairSemaphore(parallelism), share_bytes
-        )
+        self._cpus = FairSemaphore(parallelism)
+        self._producers = SharedProducers(self._start_blocks, self._cpus, share_bytes)
         self._max_streams = max_streams
         self._batch_sizer = BatchSizer()
         self._lock = threading.Lock()
@@ -60,6 +60,7 @@ class WorkerService:
         self._closed = StreamCounters()  # sum of the closed streams' counters
         self._streams = 0
         self._failures: Counter[str] = Counter()
+        self._logged: set[tuple[str, int, int, int]] = set()  # stalled splits
         self.draining = threading.Event()
         self.handing_back = threading.Event()
         self.idle = threading.Event()
@@ -135,21 +136,33 @@ class WorkerService:
     def totals(self) -> StreamCounters:
         """Return the counters of all streams since the start.
 
-        Rows that several jobs receive count once for each job. Times and replayed rows count once.
+        Rows that several jobs receive count once for each job. Replayed rows count once. The busy
+        time counts the CPUs that were in use, at most `parallelism` at a time: splits that wait at
+        the same time do not add up. Otherwise autoscaling would add workers for waits.
         """
         produced = self._producers.totals()
         with self._lock:
             sent = sum_counters([self._closed, *self._open.values()])
         return replace(
-            sent, busy_seconds=produced.busy_seconds, replayed_rows=produced.replayed_rows
+            sent, busy_seconds=self._cpus.busy_seconds, replayed_rows=produced.replayed_rows
         )
 
     def load(self) -> WorkerLoad:
         """Return the current load, for a heartbeat."""
         totals = self.totals()
+        stalled = self._producers.stalled()
+        self._log_stalled(stalled)
         return WorkerLoad(
-            self.draining.is_set(), self.open_streams, totals.rows, totals.busy_seconds
+            self.draining.is_set(), self.open_streams, totals.rows, totals.busy_seconds, stalled
         )
+
+    def _log_stalled(self, stalled: Sequence[types_pb2.StalledSplit]) -> None:
+        """Log each stalled split once."""
+        keys = {(one.dataset, one.epoch, one.split, one.row) for one in stalled}
+        for one in stalled:
+            if (one.dataset, one.epoch, one.split, one.row) not in self._logged:
+                _log.warning("a split makes no progress", detail=stall_text(one))
+        self._logged = keys
 
     @property
     def open_streams(self) -> int:

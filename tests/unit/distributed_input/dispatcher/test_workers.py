@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from distributed_input.api.errors import TerminalError
+from distributed_input.api.proto.types_pb2 import StalledSplit
 from distributed_input.dispatcher.limits import DispatcherLimits
 from distributed_input.dispatcher.workers import WorkerRegistry
 from distributed_input.runtime.statuses import InvalidRequestError
@@ -107,3 +108,10 @@ def test_no_two_live_workers_share_an_address(beats):
         assert len({info.address for info in live}) == len(live)
         assert workers._at == {info.address: info.worker_id for info in live}
         assert len(workers._superseded) <= 6
+
+
+def test_stalled_splits_are_kept_up_to_a_maximum():
+    workers = WorkerRegistry(LIMITS)
+    stalled = [StalledSplit(split=number) for number in range(40)]
+    workers.beat(0.0, worker("a", stalled=stalled))
+    assert [one.split for one in workers.live(0.0)[0].stalled] == list(range(16))

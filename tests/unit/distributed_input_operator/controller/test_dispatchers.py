@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
+from distributed_input.api.proto.dispatcher_pb2 import StatusResponse, WorkerInfo
+from distributed_input.api.proto.types_pb2 import StalledSplit
+from distributed_input_operator.autoscaling.rates import measure
+from distributed_input_operator.controller import dispatchers
 from distributed_input_operator.controller.dispatchers import DispatcherClient
 
 KEY = ("team", "digits")
@@ -50,3 +54,16 @@ def test_requests_to_a_silent_dispatcher_back_off():
 
 def test_a_replacement_pod_is_asked_at_once():
     assert times_of_calls(until=150, moves_at=110) == [0, 30, 90, 110, 140]
+
+
+def test_the_split_that_stalls_for_the_longest_time_is_measured():
+    def stalled(split: int, seconds: float) -> StalledSplit:
+        return StalledSplit(dataset="data:rows", split=split, seconds=seconds)
+
+    workers = [
+        WorkerInfo(worker_id="a", address="h:1", stalled=[stalled(3, 20), stalled(4, 12)]),
+        WorkerInfo(worker_id="b", address="h:2", stalled=[stalled(5, 40)]),
+        WorkerInfo(worker_id="c", address="h:3"),
+    ]
+    sample = dispatchers._sample(StatusResponse(workers=workers), 0.0)
+    assert measure(None, sample).stalled == "split 5 of dataset data:rows, worker h:2"

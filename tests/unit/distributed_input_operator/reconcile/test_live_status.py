@@ -98,3 +98,19 @@ def test_rates_alone_are_written_every_30_s_and_only_if_two_digits_change():
 )
 def test_rates_are_rounded_to_two_digits(rate, rounded):
     assert round_rate(rate) == rounded
+
+
+def test_a_split_without_progress_is_written_at_once():
+    before = scaled(minReplicas=1, maxReplicas=1)
+    first = replace(before, measured=Measurement(consumers=1))
+    status = input_status(first, plan(first, NOW), [], NOW)
+    assert status is not None
+    text = "split 3 of dataset data:rows, worker h:1"
+    stalled = replace(
+        first,
+        status=Status.model_validate(status),
+        measured=Measurement(consumers=1, stalled=text),
+    )
+    written = input_status(stalled, plan(stalled, NOW + 1), [], NOW + 1)
+    assert written is not None
+    assert written["live"]["stalled"] == text

@@ -45,6 +45,11 @@ class LiveStatus(StatusSection):
         default=0,
         description="Number of workers that the trainers could keep busy. 0 if unknown.",
     )
+    stalled: str = Field(
+        default="",
+        description="Split that has made no progress for the longest time, with its dataset and "
+        "worker. Empty: none for more than 10 s.",
+    )
     observed_at: str = Field(default="", description="Time of this update.")
 
 

@@ -74,7 +74,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def as_text(status: StatusSample) -> str:
-    """Return two tables: consumers, then workers."""
+    """Return two tables, consumers and workers, then the splits that make no progress."""
     rows: list[tuple[str, ...]] = [_CONSUMER_HEADER]
     rows += [_consumer_row(consumer) for consumer in status.consumers]
     text = formatting.table(rows, indent="") if status.consumers else "no trainer is connected\n"
@@ -91,7 +91,12 @@ def as_text(status: StatusSample) -> str:
         )
         for worker in status.workers
     ]
-    return text + "\n" + formatting.table([header, *workers], indent="")
+    stalled = [
+        f"no progress: {one}, worker {worker.address}\n"
+        for worker in status.workers
+        for one in worker.stalled
+    ]
+    return text + "\n" + formatting.table([header, *workers], indent="") + "".join(stalled)
 
 
 _CONSUMER_HEADER = (
@@ -150,6 +155,7 @@ def as_json(status: StatusSample) -> dict[str, Any]:
                 "busy_seconds": one.busy,
                 "draining": one.draining,
                 "node": one.node,
+                "stalled": list(one.stalled),
             }
             for one in status.workers
         ],

@@ -15,9 +15,10 @@ def progress_line(name: str, stats: InputStats, desired_workers: int) -> str:
     """
     waiting = stats.waiting_for(desired_workers)
     totals, rates = stats.totals(), stats.rates()
+    stalled = "".join(f" | no progress: {text}" for text in stats.stalled[:1])
     if not totals.rows:
         workers = f" | workers {stats.ready_workers}/{desired_workers}" if stats.last else ""
-        return f"{name}: waiting for: {waiting}{workers}"
+        return f"{name}: waiting for: {waiting}{workers}{stalled}"
     if stats.last is None:  # rows can flow without the dispatcher
         head = f"{name}: epoch {totals.epochs} | at least {count(totals.rows)} rows"
         return f"{head} | dispatcher not reachable"
@@ -35,7 +36,7 @@ def progress_line(name: str, stats: InputStats, desired_workers: int) -> str:
         fields.append(f"replay mismatches {totals.mismatches}")
     if waiting:
         fields.append(f"waiting for: {waiting}")
-    return f"{name}: " + " | ".join(fields)
+    return f"{name}: " + " | ".join(fields) + stalled
 
 
 def count(number: float) -> str:

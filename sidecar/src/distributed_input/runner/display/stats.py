@@ -44,6 +44,8 @@ class WorkerSample:
     streams: int = 0
     draining: bool = False
     node: str = ""
+    stalled: Sequence[str] = ()
+    """Splits that make no progress, each as text."""
 
 
 @dataclass(frozen=True)
@@ -151,6 +153,11 @@ class InputStats:
     def ready_workers(self) -> int:
         """Number of workers that accept streams."""
         return sum(not w.draining for w in (self.last.workers if self.last else ()))
+
+    @property
+    def stalled(self) -> Sequence[str]:
+        """Splits that make no progress, each as text; those of all workers."""
+        return [text for w in (self.last.workers if self.last else ()) for text in w.stalled]
 
     def waiting_for(self, desired_workers: int) -> str:
         """Return what the input waits for; "" while rows are delivered."""

@@ -9,6 +9,7 @@ from typing import Any
 import grpc
 
 from distributed_input.api.proto import dispatcher_pb2
+from distributed_input.api.stalls import stall_text
 from distributed_input.runner.display.stats import ConsumerSample, StatusSample, WorkerSample
 from distributed_input.runtime import serving, statuses, stubs
 from distributed_input.runtime.credentials import Credentials
@@ -84,6 +85,7 @@ def from_message(response: Any) -> StatusSample:
                 streams=info.open_streams,
                 draining=info.draining,
                 node=info.node,
+                stalled=tuple(stall_text(one) for one in info.stalled),
             )
             for info in response.workers
         ),

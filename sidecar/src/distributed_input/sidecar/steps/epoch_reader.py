@@ -23,6 +23,11 @@ from distributed_input.sidecar.streams.partition_reader import (
 from distributed_input.sidecar.streams.stream_context import StreamContext
 
 _log = logs.get("sidecar.reading")
+_REMEDY = (
+    "Check the worker's log, and what the dataset reads at this row, for example a file or a "
+    "service that does not respond. If the dataset needs more time, increase "
+    "spec.sidecar.timeoutSeconds. Iterating again resumes at this row"
+)
 
 
 class EpochReader:
@@ -132,10 +137,10 @@ class EpochReader:
         deadline.record_progress(max(reader.advanced_at for reader in readers))
         if deadline.has_passed:
             problem = next((r.problem for r in readers if r.problem), "")
-            problem = problem or "the worker is up but its dataset produces nothing; see its log"
+            problem = problem or "the worker is up but its dataset produces nothing"
             raise UnavailableError(
                 f"no {what} arrived for {deadline.seconds:.0f} s (spec.sidecar.timeoutSeconds; "
-                f"{readers[0].head}): {problem}. Iterating again resumes at this row"
+                f"{readers[0].head}): {problem}. {_REMEDY}"
             )
         waited = deadline.report_due()
         if self._trainer.has_unsent or waited is not None:

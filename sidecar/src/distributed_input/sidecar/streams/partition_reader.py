@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from distributed_input.api.stalls import dataset_name
 from distributed_input.rows.blocks import RowBlock
 from distributed_input.rows.prefix import Prefix
 from distributed_input.sidecar.streams.split_stream import SplitStream
@@ -200,7 +201,11 @@ class PartitionReader:
         if not self._streams:
             return "no split"
         head = self._streams[0]
-        return f"split {head.split}, requested from worker {head.worker or '-'}"
+        dataset = dataset_name(self._context.plan.job)
+        return (
+            f"split {head.split} of dataset {dataset}, row {head.received}, "
+            f"requested from worker {head.worker or '-'}"
+        )
 
     @property
     def problem(self) -> str:

@@ -19,6 +19,7 @@ import grpc
 from distributed_input.api.errors import DistributedInputError, ReplayError, UnavailableError
 from distributed_input.api.proto import worker_pb2
 from distributed_input.api.protocol import PROTOCOL
+from distributed_input.api.stalls import dataset_name
 from distributed_input.rows import blocks
 from distributed_input.rows.blocks import RowBlock
 from distributed_input.rows.prefix import Prefix
@@ -54,7 +55,7 @@ class SplitStream:
         total_replayed: rows that all workers have replayed.
         advanced_at: monotonic time at which a row was last received or replayed.
         worker: id of the worker that was last asked for rows.
-        problem: why no rows have come since, as text for people, or "".
+        failure: error that ended the last attempt, as text for people, or "".
     """
 
     def __init__(
@@ -73,7 +74,7 @@ class SplitStream:
         self.start_prefix = None if start_row else Prefix()
         self.replayed = self.total_replayed = 0
         self.advanced_at = float("-inf")
-        self.worker = self.problem = ""
+        self.worker = self.failure = ""
         self._context = context
         self._prefix = prefix if prefix is not None or start_row else Prefix()
         self._queue: deque[RowBlock] = deque()
@@ -117,6 +118,14 @@ class SplitStream:
         """Return whether the worker is draining or gone, and has sent nothing for a while."""
         silent = time.monotonic() - self._active_at > _SILENT_SECONDS
         return silent and self._context.pool.is_draining(self.worker)
+
+    @property
+    def problem(self) -> str:
+        """Why no rows have come lately, as text for people, or "" if that is unknown."""
+        plan = self._context.plan
+        return self.failure or self._context.pool.stalled(
+            self.worker, dataset_name(plan.job), plan.epoch, self.split
+        )
 
     @property
     def exhausted(self) -> bool:
@@ -205,7 +214,7 @@ class SplitStream:
         stats = self._context.stats
         stats.reconnects[type(error).__name__] += 1
         stats.waiting["worker"] = "a worker"
-        self.problem = str(error)
+        self.failure = str(error)
         _log.warning(
             "stream broke; opening it again",
             split=self.split,
@@ -227,7 +236,7 @@ class SplitStream:
             )
             return
         self._context.stats.waiting["worker"] = "a worker"
-        self.problem = "no worker is available: check that workers run and reach the dispatcher"
+        self.failure = "no worker is available: check that workers run and reach the dispatcher"
         self._context.pool.wait(0.5)
 
     def _fail(self, error: DistributedInputError) -> None:
@@ -282,13 +291,13 @@ class SplitStream:
         with self._context.lock:
             self._active_at = self.advanced_at = time.monotonic()
             self.total_replayed += max(0, replayed - self.replayed)
-            self.replayed, self.problem = replayed, ""
+            self.replayed, self.failure = replayed, ""
         self._context.stats.waiting.pop("worker", None)
 
     def _open_at(self, block: RowBlock, replays: bool) -> None:
         """Take over what the first block of a stream reports of the rows before it."""
         stats = self._context.stats
-        self.problem = ""
+        self.failure = ""
         stats.waiting.pop("worker", None)
         stats.replays += replays
         if block.prefix_differs:

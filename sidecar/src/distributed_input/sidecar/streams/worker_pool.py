@@ -117,6 +117,15 @@ class WorkerPool:
             member = self._members.get(worker_id)
             return member is None or member.info.draining
 
+    def stalled(self, worker_id: str, dataset: str, epoch: int, split: int) -> str:
+        """Return what the worker reported about a split that it computes for long, or ""."""
+        with self._changed:
+            member = self._members.get(worker_id)
+            for one in member.info.stalled if member else ():
+                if (one.dataset, one.epoch, one.split) == (dataset, epoch, split):
+                    return f"the worker has computed its row {one.row} for {one.seconds:.0f} s"
+        return ""
+
     @property
     def open_streams(self) -> int:
         """Number of streams that were acquired and not yet released."""

@@ -8,13 +8,14 @@ import json
 import random
 import sys
 import threading
-from collections.abc import Callable, Iterable
+import time
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from distributed_input.api.errors import ConfigError, DatasetFnError, SpecError
+from distributed_input.api.errors import ConfigError, DatasetFnError, SpecError, UnavailableError
 from distributed_input.api.hashing import mix
 from distributed_input.api.proto import types_pb2
 from distributed_input.assignment import jobs
@@ -23,8 +24,40 @@ from distributed_input.tfdata.input_context import SplitInputContext
 
 _SEED_MASK = (1 << 31) - 1
 
-# An entry point runs under the process's global seed, so only one is called at a time.
-_call_lock = threading.Lock()
+_MAX_WAIT_SECONDS = 60.0  # for one call of an entry point
+
+
+class _Calls:
+    """Calls of entry points, one at a time: they run under the process's global seed."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._running = "", 0.0
+
+    @contextlib.contextmanager
+    def alone(self, what: str) -> Iterator[None]:
+        """Wait for the other calls.
+
+        Raises:
+            UnavailableError: one other call takes longer than `_MAX_WAIT_SECONDS`.
+        """
+        while not self._lock.acquire(timeout=1.0):
+            running, since = self._running
+            seconds = time.monotonic() - since
+            if running and seconds > _MAX_WAIT_SECONDS:
+                raise UnavailableError(
+                    f"{running} has been running for {seconds:.0f} s, and a worker calls one at a "
+                    "time. Check what it reads, for example a file system that does not respond."
+                )
+        try:
+            self._running = what, time.monotonic()
+            yield
+        finally:
+            self._running = "", 0.0
+            self._lock.release()
+
+
+_calls = _Calls()
 
 
 def split_context(
@@ -69,12 +102,14 @@ def call(
     Raises:
         ConfigError: the function does not exist.
         DatasetFnError: the function raised. The message has its traceback.
+        UnavailableError: another call takes very long.
         SpecError: the function did not return a dataset.
     """
     function = _load(entry)
     arguments = json.loads(entry.args_json or "{}")
     unseeded = contextlib.nullcontext() if functions_seeded else user_code.functions_unseeded()
-    with _call_lock, user_code.fixed_randomness(seed & _SEED_MASK), unseeded:
+    what = f"entry point {entry.target} for split {context.input_pipeline_id}"
+    with _calls.alone(what), user_code.fixed_randomness(seed & _SEED_MASK), unseeded:
         random.seed(context.seed)
         np.random.seed(context.seed)
         before = _random_state()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Generator
 from dataclasses import dataclass
 
@@ -11,6 +12,8 @@ from distributed_input.worker.streams.block_window import BlockWindow
 from distributed_input.worker.streams.counters import StreamCounters
 from distributed_input.worker.streams.dataset_usage import DatasetUsage, SplitKey
 from distributed_input.worker.streams.stream_cursor import StreamCursor
+
+_MAX_JOIN_SECONDS = 60.0  # for one block
 
 
 @dataclass(eq=False)
@@ -27,6 +30,8 @@ class BlockProducer:
         usage: the jobs that read the dataset.
         changed: notified when a block or an error is available.
         is_producing: whether a stream produces the next block now.
+        running_since: monotonic time since which the next block is computed; None if no stream
+            computes it, or if it waits for a CPU.
         progress: latest progress report of the replay; None after the replay.
         waiting: number of streams that wait for slower streams.
         error: error of `blocks`, which ended it.
@@ -41,6 +46,7 @@ class BlockProducer:
     usage: DatasetUsage
     changed: threading.Condition
     is_producing: bool = False
+    running_since: float | None = None
     progress: RowBlock | None = None
     waiting: int = 0
     error: BaseException | None = None
@@ -48,8 +54,14 @@ class BlockProducer:
 
     @property
     def is_usable(self) -> bool:
-        """Return whether other streams may join."""
-        return not self.prefix_differs and self.error is None
+        """Return whether other streams may join.
+
+        A producer whose next block takes very long may never return. A stream that is opened later
+        then makes another attempt.
+        """
+        since = self.running_since
+        is_stuck = since is not None and time.monotonic() - since > _MAX_JOIN_SECONDS
+        return not self.prefix_differs and self.error is None and not is_stuck
 
     def can_serve(self, cursor: StreamCursor) -> bool:
         """Return whether a stream can join, with a proof of the prefix that its request checks.
@@ -83,12 +95,12 @@ class BlockProducer:
 
     def fail(self, error: BaseException) -> None:
         """Record the error that ended `blocks`, and wake all streams."""
-        self.error, self.is_producing = error, False
+        self.error, self.is_producing, self.running_since = error, False, None
         self.changed.notify_all()
 
     def publish(self, block: RowBlock) -> None:
         """Record a block or progress report that a stream produced, and wake all streams."""
-        self.is_producing = False
+        self.is_producing, self.running_since = False, None
         self.prefix_differs = self.prefix_differs or block.prefix_differs
         self.progress = block if block.replayed else None
         if not block.replayed:

@@ -3,8 +3,17 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
+from collections.abc import Callable
 from types import TracebackType
+
+from distributed_input.worker.streams.lending import (
+    STUCK_SECONDS,
+    CpuUse,
+    cpu_use,
+    lent_permits,
+)
 
 
 class FairSemaphore:
@@ -14,24 +23,37 @@ class FairSemaphore:
     released. With more streams than permits, some streams starved, and the trainer with them,
     because it needs rows of all streams.
 
+    A permit stands for one CPU. A holder that waits, for example for storage, does not use it. So
+    while threads wait for permits and CPUs are idle, more permits are lent; see `lending`.
+
     Args:
-        permits: number of threads that may hold the semaphore at the same time.
+        permits: number of threads that may hold the semaphore at the same time, without those that
+            hold a lent permit.
+        clock: monotonic time in seconds.
     """
 
-    def __init__(self, permits: int) -> None:
-        self._free = permits
-        self._waiting: deque[threading.Lock] = deque()
+    def __init__(self, permits: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self._permits, self._clock = permits, clock
+        self._lent = 0
+        self._held: dict[int, float] = {}  # time at which each thread got its permit
+        self._waiting: deque[tuple[int, threading.Lock]] = deque()  # thread, locked until its turn
         self._lock = threading.Lock()
+        self._busy_seconds, self._counted_at = 0.0, clock()
+        self._lender: threading.Thread | None = None
 
     def __enter__(self) -> None:
+        thread = threading.get_ident()
         with self._lock:
-            if self._free:
-                self._free -= 1
+            if self._has_free():
+                self._hold(thread)
                 return
-            permit = threading.Lock()
-            permit.acquire()
-            self._waiting.append(permit)
-        permit.acquire()  # blocks until __exit__ of another thread releases it
+            turn = threading.Lock()
+            turn.acquire()
+            self._waiting.append((thread, turn))
+            if self._lender is None:
+                self._lender = threading.Thread(target=self._lend, name="lender", daemon=True)
+                self._lender.start()
+        turn.acquire()  # blocks until another thread releases it
 
     def __exit__(
         self,
@@ -40,13 +62,69 @@ class FairSemaphore:
         traceback: TracebackType | None,
     ) -> None:
         with self._lock:
-            if self._waiting:
-                self._waiting.popleft().release()
-            else:
-                self._free += 1
+            self._count_busy()
+            del self._held[threading.get_ident()]
+            self._admit()
 
     @property
     def waiting(self) -> int:
         """Return the number of threads that wait for a permit."""
         with self._lock:
             return len(self._waiting)
+
+    @property
+    def busy_seconds(self) -> float:
+        """Return the time in which permits were held, without those that were lent.
+
+        It is at most the elapsed time multiplied by the number of permits.
+        """
+        with self._lock:
+            self._count_busy()
+            return self._busy_seconds
+
+    def adjust(self, use: CpuUse) -> bool:
+        """Set the number of lent permits. Return whether it may have to change again soon.
+
+        Args:
+            use: use of the CPUs since the last call.
+        """
+        with self._lock:
+            now = self._clock()
+            self._lent = lent_permits(
+                self._lent,
+                permits=self._permits,
+                held=len(self._held),
+                waiting=len(self._waiting),
+                stuck=sum(now - since > STUCK_SECONDS for since in self._held.values()),
+                use=use,
+            )
+            self._admit()
+            again = bool(self._waiting or self._lent)
+            if not again:
+                self._lender = None
+            return again
+
+    def _lend(self) -> None:
+        for use in cpu_use(self._permits):
+            if not self.adjust(use):
+                return
+
+    # The caller of the methods below holds the lock.
+
+    def _has_free(self) -> bool:
+        return len(self._held) < self._permits + self._lent
+
+    def _admit(self) -> None:
+        while self._waiting and self._has_free():
+            thread, turn = self._waiting.popleft()
+            self._hold(thread)
+            turn.release()
+
+    def _hold(self, thread: int) -> None:
+        self._count_busy()
+        self._held[thread] = self._clock()
+
+    def _count_busy(self) -> None:
+        now = self._clock()
+        self._busy_seconds += min(len(self._held), self._permits) * (now - self._counted_at)
+        self._counted_at = now

@@ -21,7 +21,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Generator, Iterator
 
 from distributed_input.api.errors import UnavailableError
-from distributed_input.api.proto import worker_pb2
+from distributed_input.api.proto import types_pb2, worker_pb2
 from distributed_input.rows.blocks import RowBlock
 from distributed_input.worker.streams.block_producer import BlockProducer
 from distributed_input.worker.streams.block_window import BlockWindow
@@ -34,6 +34,7 @@ from distributed_input.worker.streams.dataset_usage import (
 )
 from distributed_input.worker.streams.element_rows import BLOCK_BYTES
 from distributed_input.worker.streams.fair_semaphore import FairSemaphore
+from distributed_input.worker.streams.stalls import stalled_split
 from distributed_input.worker.streams.stream_cursor import (
     StreamCursor,
     encoded_from,
@@ -116,6 +117,18 @@ class SharedProducers:
         with self._lock:
             running = [one.counters for group in self._producers.values() for one in group]
             return sum_counters([self._removed, *running])
+
+    def stalled(self) -> list[types_pb2.StalledSplit]:
+        """Return the splits whose next block takes long, longest first."""
+        now = time.monotonic()
+        with self._lock:
+            running = [
+                stalled_split(producer, now)
+                for group in self._producers.values()
+                for producer in group
+            ]
+        found = [one for one in running if one is not None]
+        return sorted(found, key=lambda one: -one.seconds)
 
     # Joining and leaving. The caller holds the lock.
 
@@ -239,6 +252,7 @@ class SharedProducers:
     def _produce(self, producer: BlockProducer, cursor: StreamCursor) -> RowBlock:
         try:
             with self._cores:
+                producer.running_since = time.monotonic()
                 block = next(producer.blocks)
             if block.last:
                 producer.blocks.close()

@@ -13,8 +13,13 @@ from distributed_input.runner.commands import status as command
 from distributed_input.runtime import serving, stubs
 from distributed_input.runtime.credentials import Credentials
 
+STALLED = types_pb2.StalledSplit(dataset="data:rows", epoch=2, split=3, row=7, seconds=34)
 RESPONSE = dispatcher_pb2.StatusResponse(
-    workers=[dispatcher_pb2.WorkerInfo(worker_id="w", address="h:1", rows=9, busy_seconds=2.5)],
+    workers=[
+        dispatcher_pb2.WorkerInfo(
+            worker_id="w", address="h:1", rows=9, busy_seconds=2.5, stalled=[STALLED]
+        )
+    ],
     consumers=[
         dispatcher_pb2.ConsumerInfo(
             last=dispatcher_pb2.ConsumerHeartbeatRequest(
@@ -72,12 +77,15 @@ def test_the_status_command_prints_tables_or_json(
         "\n"
         "worker  streams  rows   busy\n"
         "h:1           0     9  2.5 s\n"
+        "no progress: split 3 of dataset data:rows has computed row 7 of epoch 2 for 34 s, "
+        "worker h:1\n"
     )
     assert command.main([*flags, "--json"]) == 0
     printed = json.loads(capsys.readouterr().out)
     assert printed["jobs"] == ["train"]
     assert printed["consumers"][0]["wait_seconds"] == 1.0
     assert printed["workers"][0]["busy_seconds"] == 2.5
+    assert "split 3" in printed["workers"][0]["stalled"][0]
 
 
 @pytest.mark.parametrize(

@@ -66,3 +66,9 @@ def test_replay_mismatches_are_shown_if_there_are_any() -> None:
 def test_a_table_aligns_its_columns() -> None:
     rows = [("name", "n"), ("a", "1"), ("long-name", "100")]
     assert formatting.table(rows) == "  name         n\n  a            1\n  long-name  100\n"
+
+
+def test_a_split_without_progress_is_shown() -> None:
+    stats = InputStats()
+    stats.add(StatusSample(workers=[WorkerSample("w", "h:1", stalled=["split 3 ..."])]), 0.0)
+    assert formatting.progress_line("train", stats, 1).endswith(" | no progress: split 3 ...")

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import sys
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from distributed_input.api.errors import ConfigError, DatasetFnError, SpecError
+from distributed_input.api.errors import ConfigError, DatasetFnError, SpecError, UnavailableError
 from distributed_input.api.proto import types_pb2
 from distributed_input.worker.datasets import entry_points
 
@@ -35,6 +38,12 @@ def broken(context):
 
 def number(context):
     return 5
+
+def blocks(context, file):
+    import pathlib, time
+    while not pathlib.Path(file).exists():
+        time.sleep(0.01)
+    return [1]
 
 class Holder:
     nested = constant
@@ -103,3 +112,22 @@ def test_an_entry_point_that_cannot_be_called_is_reported(
     context = entry_points.split_context(types_pb2.Job(partitions=1), 0, 0, 0, 1)
     with pytest.raises(error, match=message):
         entry_points.call(types_pb2.EntryPoint(target=target), context, 0)
+
+
+def test_a_call_that_hangs_fails_the_other_calls_in_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(entry_points, "_MAX_WAIT_SECONDS", 0.5)
+    file = tmp_path / "continue"
+    hangs = threading.Thread(target=call, args=("blocks", 3, json.dumps({"file": str(file)})))
+    hangs.start()
+    time.sleep(0.2)
+    try:
+        with pytest.raises(
+            UnavailableError, match=r"entry_points_of_test:blocks for split 3 has been running for"
+        ):
+            call("constant")
+    finally:
+        file.touch()
+        hangs.join(10)
+    assert call("constant")[0] == [1, 2]

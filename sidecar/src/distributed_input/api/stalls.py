@@ -1,0 +1,23 @@
+"""Text about splits that make no progress."""
+
+from __future__ import annotations
+
+from distributed_input.api.proto import types_pb2
+
+STALL_SECONDS = 10.0
+"""A split is reported if its next rows take longer than this to compute."""
+MAX_STALLED = 16
+"""Maximum number of splits that a worker reports, the longest first."""
+
+
+def dataset_name(job: types_pb2.Job) -> str:
+    """Return the name of a job's dataset: its entry point, or a part of its id."""
+    return job.entry_point.target or f"of the trainer ({job.dataset_id[:12]})"
+
+
+def stall_text(stalled: types_pb2.StalledSplit) -> str:
+    """Return one line about a split whose next rows take long."""
+    return (
+        f"split {stalled.split} of dataset {stalled.dataset} has computed row {stalled.row} of "
+        f"epoch {stalled.epoch} for {stalled.seconds:.0f} s"
+    )

@@ -1,0 +1,94 @@
+"""The number of permits that a worker lends while its CPUs are idle. No locks.
+
+A worker has one permit for each CPU, and a stream needs one to produce its next block. If a dataset
+waits for storage, permits are held without use. Without lending, one CPU would produce one split at
+a time, and the waits would add up. One `next` that never returns would stop all other splits.
+
+Permits are lent in small steps while the process leaves CPUs idle, and taken back when it does not.
+A pipeline that computes keeps the CPUs busy and gets none. Memory grows only with streams that
+wait: each lent permit is one more block that is being produced, of about one message.
+
+Python code also waits for the interpreter. If many threads wait for it, heartbeats are late too. So
+no permits are lent if a thread that slept does not run at once.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+STUCK_SECONDS = 10.0
+"""A permit that is held for longer is lent, even if the CPUs are busy."""
+_TICK_SECONDS = 0.05
+_IDLE_SHARE, _BUSY_SHARE = 0.75, 0.9  # of the CPUs
+_LATE_SECONDS = 0.004  # the interpreter asks a thread to let others run after 5 ms
+
+
+@dataclass(frozen=True)
+class CpuUse:
+    """The use of this process's CPUs during a short time.
+
+    Attributes:
+        share: CPU time, as a share of the CPUs that the worker may use.
+        late: seconds that a thread had to wait before it ran.
+    """
+
+    share: float
+    late: float
+
+    @property
+    def is_idle(self) -> bool:
+        """Return whether one more thread would find a CPU."""
+        return self.share < _IDLE_SHARE and self.late < _LATE_SECONDS
+
+    @property
+    def is_busy(self) -> bool:
+        """Return whether threads have to wait for each other."""
+        return self.share > _BUSY_SHARE or self.late >= _LATE_SECONDS
+
+
+def cpu_use(
+    cpus: int,
+    clock: Callable[[], float] = time.monotonic,
+    cpu_clock: Callable[[], float] = time.process_time,
+    sleep: Callable[[float], None] = time.sleep,
+) -> Iterator[CpuUse]:
+    """Yield the use of the CPUs since the last value. Each value takes a twentieth of a second.
+
+    Args:
+        cpus: number of CPUs that the worker may use.
+        clock: time in seconds.
+        cpu_clock: CPU time of all threads of the process, in seconds.
+        sleep: waits for a number of seconds.
+    """
+    began, used = clock(), cpu_clock()
+    while True:
+        slept = clock()
+        sleep(_TICK_SECONDS)
+        now, now_used = clock(), cpu_clock()
+        share = (now_used - used) / max(now - began, 1e-6) / cpus
+        yield CpuUse(share, now - slept - _TICK_SECONDS)
+        began, used = now, now_used
+
+
+def lent_permits(
+    lent: int, *, permits: int, held: int, waiting: int, stuck: int, use: CpuUse
+) -> int:
+    """Return the number of permits to lend from now on.
+
+    Args:
+        lent: number of permits that are lent.
+        permits: number of permits without those.
+        held: number of threads that hold a permit.
+        waiting: number of threads that wait for a permit.
+        stuck: number of holders that have held theirs for longer than STUCK_SECONDS.
+        use: use of the CPUs since the last decision.
+    """
+    if use.is_busy:
+        lent //= 2
+    elif not waiting:
+        lent = min(lent, max(lent // 2, held - permits))
+    elif use.is_idle:
+        lent += min(waiting, permits + lent)
+    return max(lent, stuck)

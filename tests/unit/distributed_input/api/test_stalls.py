@@ -1,0 +1,28 @@
+"""Splits without progress are described by dataset, split and row."""
+
+from __future__ import annotations
+
+import pytest
+
+from distributed_input.api.proto import types_pb2
+from distributed_input.api.stalls import dataset_name, stall_text
+
+ENTRY_POINT = types_pb2.EntryPoint(target="data:rows")
+
+
+@pytest.mark.parametrize(
+    ("job", "name"),
+    [
+        (types_pb2.Job(entry_point=ENTRY_POINT, dataset_id="0123456789abcdef"), "data:rows"),
+        (types_pb2.Job(dataset_id="0123456789abcdef"), "of the trainer (0123456789ab)"),
+    ],
+)
+def test_a_dataset_is_named_by_its_entry_point_or_its_id(job: types_pb2.Job, name: str) -> None:
+    assert dataset_name(job) == name
+
+
+def test_the_text_of_a_split_without_progress_names_it() -> None:
+    stalled = types_pb2.StalledSplit(dataset="data:rows", epoch=2, split=3, row=7, seconds=34.2)
+    assert stall_text(stalled) == (
+        "split 3 of dataset data:rows has computed row 7 of epoch 2 for 34 s"
+    )

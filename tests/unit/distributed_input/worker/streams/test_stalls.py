@@ -1,0 +1,75 @@
+"""A split whose next rows take long is reported, and a later stream makes another attempt."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Generator
+from typing import Any
+
+import pytest
+
+from distributed_input.api.proto import types_pb2, worker_pb2
+from distributed_input.rows import blocks
+from distributed_input.rows.blocks import RowBlock
+from distributed_input.worker.streams import block_producer, stalls
+from distributed_input.worker.streams.counters import StreamCounters
+from distributed_input.worker.streams.fair_semaphore import FairSemaphore
+from distributed_input.worker.streams.shared_producers import SharedProducers
+from tests.unit.distributed_input.worker.streams.blockcases import ROW, block_of, end_of
+
+
+class Splits:
+    """Starts splits with rows 0 and 1. The first split that is started hangs at row 1."""
+
+    def __init__(self) -> None:
+        self.hangs, self.release = threading.Event(), threading.Event()
+
+    def start(self, *_: Any) -> Generator[RowBlock, None, None]:
+        yield block_of(0, 1)
+        if not self.hangs.is_set():
+            self.hangs.set()
+            self.release.wait(30)
+        yield block_of(1, 1)
+        yield end_of(2)
+
+
+def request() -> worker_pb2.StreamRequest:
+    entry = types_pb2.EntryPoint(target="data:rows")
+    job = types_pb2.Job(name="train", entry_point=entry, row_spec=ROW.to_json())
+    return worker_pb2.StreamRequest(job=job, epoch=2, split=3)
+
+
+@pytest.fixture
+def splits() -> Generator[Splits, None, None]:
+    splits = Splits()
+    yield splits
+    splits.release.set()
+
+
+def test_a_split_that_hangs_is_reported_and_can_be_read_again(
+    splits: Splits, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stalls, "STALL_SECONDS", 0.2)
+    monkeypatch.setattr(block_producer, "_MAX_JOIN_SECONDS", 0.3)
+    producers = SharedProducers(splits.start, FairSemaphore(1), 1 << 20)
+
+    def read() -> list[int]:
+        found = producers.blocks(request(), StreamCounters())
+        return [block.rows for block in map(blocks.decode, found)]
+
+    thread = threading.Thread(target=read)
+    thread.start()
+    assert splits.hangs.wait(10)
+    assert not producers.stalled()
+    time.sleep(0.4)
+    (stalled,) = producers.stalled()
+    assert (stalled.split, stalled.epoch, stalled.row) == (3, 2, 1)
+    assert list(stalled.jobs) == ["train"]
+    assert stalled.dataset == "data:rows"
+    began = time.monotonic()
+    assert read() == [1, 1, 0]
+    assert time.monotonic() - began < 10, "the stream waited for the one that hangs"
+    splits.release.set()
+    thread.join(10)
+    assert not producers.stalled()
