@@ -1,0 +1,25 @@
+"""A deterministic simulation of the delivery: the product's code, in virtual time.
+
+Dispatcher, workers, sidecars and trainers run as simulated processes in one real process. Their
+code is the product's: dispatcher state and service, worker streams, sidecar stages, the client's
+session. Threads are tasks of a seeded scheduler, so one seed gives exactly one execution. Waiting
+costs nothing. `python -m testing.delivery --n 1 --seed S -v` repeats seed S and prints its events.
+
+    schedule      the values of a seed: topology, dataset, faults, latencies
+    run           runs one schedule
+    scheduler     tasks, processes, virtual time, seeded choices
+    primitives    the modules `threading` and `time`
+    sockets       the modules `socket` and `select`: packets between sidecar and trainer
+    network       connections: latency, partitions, keepalive
+    rpc           gRPC channels and servers, for the product's own stubs and handlers
+    dataset       the seam below the worker: rows of numpy instead of TensorFlow
+    install       puts these into the product's modules
+    world         the processes of a schedule
+    training      the training loops: steps, checkpoints, crashes, restores
+    events        faults at virtual times
+
+The ledger, the reference, the rows and the faults at steps are those of `testing.chaos`.
+
+Not simulated: TensorFlow, the C code of gRPC and numpy, preemption between any two instructions (a
+task is interrupted at locks, messages and waits), damaged memory.
+"""

@@ -1,0 +1,111 @@
+"""Simulate seeded schedules of the delivery: `python -m testing.delivery`."""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import multiprocessing
+import os
+import sys
+import time
+from collections.abc import Iterator, Sequence
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m testing.delivery", description=__doc__)
+    parser.add_argument("--n", type=int, default=200, help="number of schedules. Default: 200")
+    parser.add_argument("--seed", type=int, default=0, help="first seed. Default: 0")
+    parser.add_argument("--jobs", type=int, default=2, help="processes that simulate. Default: 2")
+    parser.add_argument("--mutant", help="a deliberate bug of testing.chaos.mutants to apply")
+    parser.add_argument("--fail-fast", action="store_true", help="stop at the first failed seed")
+    parser.add_argument("--hashes", action="store_true", help="print the hash of each trace")
+    parser.add_argument("-v", "--verbose", action="store_true", help="print the event trace")
+    return parser
+
+
+def _simulate(seeds: Sequence[int], args: argparse.Namespace) -> Iterator[tuple[int, str, str]]:
+    """Yield (seed, result line, description of a failure or "") of each schedule."""
+    from testing.delivery.install import install
+
+    install()
+    from testing.chaos import mutants
+    from testing.delivery.run import collect, simulate
+    from testing.delivery.schedule import draw
+    from testing.delivery.world import scratch
+
+    if args.mutant:
+        mutants.apply(args.mutant)
+    gc.collect()
+    gc.freeze()
+    gc.disable()
+    for number, seed in enumerate(seeds):
+        delivery = draw(seed)
+        if args.verbose:
+            print(delivery, flush=True)
+        with scratch() as folder:
+            outcome = simulate(delivery, folder, print if args.verbose else None)
+        line = (
+            f"seed {seed}: {'ok' if outcome.passed else 'FAILED'} hash {outcome.hash:016x} "
+            f"{outcome.switches} switches {outcome.seconds:.1f} s {outcome.verdict.received} rows"
+        )
+        text = ""
+        if not outcome.passed:
+            text = "\n".join([line, str(delivery), *(f"  - {p}" for p in outcome.problems)])
+            text += f"\n  repeat: python -m testing.delivery --n 1 --seed {seed} -v"
+        yield seed, line, text
+        if number % 10 == 9:
+            collect()
+
+
+def _work(queue: multiprocessing.Queue, seeds: Sequence[int], args: argparse.Namespace) -> None:
+    for result in _simulate(seeds, args):
+        queue.put(result)
+    queue.put(None)
+
+
+def _results(seeds: Sequence[int], args: argparse.Namespace) -> Iterator[tuple[int, str, str]]:
+    jobs = min(args.jobs, len(seeds))
+    if jobs <= 1:
+        yield from _simulate(seeds, args)
+        return
+    queue: multiprocessing.Queue = multiprocessing.Queue()
+    context = multiprocessing.get_context("fork")
+    workers = [
+        context.Process(target=_work, args=(queue, seeds[i::jobs], args), daemon=True)
+        for i in range(jobs)
+    ]
+    for worker in workers:
+        worker.start()
+    running = jobs
+    while running:
+        result = queue.get()
+        if result is None:
+            running -= 1
+        else:
+            yield result
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Simulate the schedules and return 0 if all passed."""
+    args = _parser().parse_args(argv)
+    seeds = range(args.seed, args.seed + args.n)
+    began, cpu = time.monotonic(), time.process_time()
+    failed = 0
+    for _, line, text in _results(seeds, args):
+        if text:
+            failed += 1
+            print(text, flush=True)
+        elif args.hashes:
+            print(line, flush=True)
+        if text and args.fail_fast:
+            break
+    took = time.monotonic() - began
+    print(f"{args.n} schedules, {failed} failed, {took:.1f} s, {args.n / took:.1f} per second")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    if os.environ.get("PYTHONHASHSEED") != "0":  # sets of strings have the same order each time
+        os.environ["PYTHONHASHSEED"] = "0"
+        os.execv(sys.executable, [sys.executable, "-m", "testing.delivery", *sys.argv[1:]])
+    sys.exit(main())

@@ -1,0 +1,111 @@
+"""The seam below the worker: splits made of numpy rows instead of TensorFlow's datasets.
+
+`NumpySplits` takes the place of `worker.datasets.split_opener.SplitOpener`, and `describe` that of
+`worker.datasets.describe.describe`. Everything above them is the product's code.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import random
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from distributed_input.api.proto import types_pb2
+from distributed_input.assignment.jobs import DatasetFacts, complete
+from distributed_input.rows.elements import ElementSpec, Leaf
+from testing.chaos import rows
+
+element = functools.lru_cache(maxsize=4096)(rows.element)
+"""`rows.element`, computed once. The ledger and the workers read it and never write to it."""
+
+
+class UserError(Exception):
+    """An error of the user's dataset."""
+
+
+@functools.lru_cache(maxsize=64)
+def _arguments(args_json: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(args_json)
+    return found
+
+
+def describe(draft: types_pb2.Job) -> types_pb2.Job:
+    """Complete a draft, as the worker does for a Python iterable."""
+    arguments = _arguments(draft.entry_point.args_json)
+    leaves = [
+        Leaf("data", "dense", "uint8", (arguments["size"],)),
+        Leaf("epoch", "dense", "int64", ()),
+        Leaf("id", "dense", "int64", ()),
+    ]
+    if arguments["texts"]:
+        leaves.append(Leaf("text", "dense", "string", ()))
+    structure = {leaf.path: number for number, leaf in enumerate(leaves)}
+    return complete(draft, DatasetFacts(ElementSpec(structure, tuple(leaves))))
+
+
+class NumpySplits:
+    """Opens the splits of one worker.
+
+    Args:
+        pid: process id of the worker; a flaky dataset depends on it.
+        work: called with the number of rows that an element has; it takes virtual time.
+        fails: returns whether the dataset raises an error at (split, row).
+    """
+
+    def __init__(
+        self, pid: int, work: Callable[[int], None], fails: Callable[[int, int], bool]
+    ) -> None:
+        self._pid, self._work, self._fails = pid, work, fails
+
+    def open(
+        self, job: types_pb2.Job, seed: int, epoch: int, split: int, batch_rows: int
+    ) -> Any:
+        """Return the elements of a split; see `SplitOpener.open`."""
+        from distributed_input.worker.datasets.split_iterator import SplitIterator
+
+        row = ElementSpec.from_json(job.row_spec)
+        arguments = _arguments(job.entry_point.args_json)
+        elements = self._elements(arguments, rows.context_seed(seed, epoch, None), epoch, split)
+        if batch_rows:
+            return SplitIterator(self._batches(elements, batch_rows), row, True)
+        return SplitIterator(self._single(elements), row, False)
+
+    def _elements(
+        self, arguments: dict[str, Any], seed: int, epoch: int, split: int
+    ) -> Iterator[dict[str, Any]]:
+        order = list(range(rows.rows_in(arguments["rows"], arguments["vary"], epoch, split)))
+        if arguments.get("flaky"):
+            random.Random(self._pid).shuffle(order)
+        for number in order:
+            if self._fails(split, number):
+                raise UserError(f"row {number} of split {split} cannot be read")
+            yield element(seed, epoch, split, number, arguments["size"], arguments["texts"])
+
+    def _single(self, elements: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+        for each in elements:
+            self._work(1)
+            yield each
+
+    def _batches(self, elements: Iterator[dict[str, Any]], size: int) -> Iterator[dict[str, Any]]:
+        batch: list[dict[str, Any]] = []
+        for each in elements:
+            batch.append(each)
+            if len(batch) == size:
+                self._work(size)
+                yield _stack(batch)
+                batch = []
+        if batch:
+            self._work(len(batch))
+            yield _stack(batch)
+
+
+def _stack(batch: list[dict[str, Any]]) -> dict[str, Any]:
+    stacked: dict[str, Any] = {}
+    for name in batch[0]:
+        values = [each[name] for each in batch]
+        stacked[name] = np.array(values, object) if name == "text" else np.array(values)
+    return stacked

@@ -1,0 +1,124 @@
+"""Puts the simulated modules into the product's modules, in a process that only simulates.
+
+Each product module that imports `threading`, `time`, `socket`, `select`, `uuid` or `os` gets the
+replacement under the same name. The product has no hooks for this.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+import time
+from typing import Any
+
+from testing.delivery import stand_in
+from testing.delivery.primitives import SimThreading, SimTime, current
+from testing.delivery.sockets import SimSelect, SimSocketModule
+
+_PARTS = ("dispatcher", "worker", "sidecar", "client")
+_CLIENT_OF_PROCESS = "distributed_input.client.channel"
+
+
+class _Uuid:
+    """The module `uuid`."""
+
+    class _Value:
+        def __init__(self, bits: int) -> None:
+            self.hex = f"{bits:032x}"
+
+    @classmethod
+    def uuid4(cls) -> _Value:
+        return cls._Value(current.scheduler.dice.getrandbits(128))
+
+
+class _Os:
+    """The module `os` with the id of the simulated process."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(os, name)
+
+    @staticmethod
+    def getpid() -> int:
+        task = current.scheduler.current
+        return task.process.pid if task is not None else 0
+
+
+class _PerProcess:
+    """A module's global dict, one for each simulated process."""
+
+    @staticmethod
+    def _values() -> dict[Any, Any]:
+        task = current.scheduler.current
+        assert task is not None
+        values: dict[Any, Any] = task.process.storage.setdefault("globals", {})
+        return values
+
+    def get(self, key: Any) -> Any:
+        return self._values().get(key)
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        self._values()[key] = value
+
+
+def install() -> None:
+    """Import the product and replace what it uses. Call it once, before the first simulation."""
+    stand_in.install()
+    import distributed_input.client.input
+    import distributed_input.dispatcher.main
+    import distributed_input.sidecar.main
+    import distributed_input.worker.serve  # noqa: F401
+
+    replaced = {"threading": SimThreading, "time": SimTime, "socket": SimSocketModule}
+    replaced |= {"select": SimSelect, "uuid": _Uuid}
+    for name, module in list(sys.modules.items()):
+        if name.startswith("distributed_input.") and name.split(".")[1] in _PARTS:
+            for attribute, replacement in replaced.items():
+                if attribute in vars(module):
+                    setattr(module, attribute, replacement)
+            _replace_defaults(module)
+    sys.modules[_CLIENT_OF_PROCESS].os = _Os()  # type: ignore[attr-defined]
+    _install_faults()
+    _install_seams()
+
+
+def _replace_defaults(module: Any) -> None:
+    """Replace the clock in the default values of functions, which were bound at import."""
+    for holder in list(vars(module).values()):
+        for function in [holder, *(vars(holder).values() if isinstance(holder, type) else ())]:
+            defaults = getattr(function, "__defaults__", None)
+            if defaults and time.monotonic in defaults:
+                function.__defaults__ = tuple(
+                    SimTime.monotonic if value is time.monotonic else value for value in defaults
+                )
+            for cell in getattr(function, "__closure__", None) or ():
+                if cell.cell_contents is time.monotonic:  # a dataclass's default_factory
+                    cell.cell_contents = SimTime.monotonic
+
+
+def _install_faults() -> None:
+    from testing.chaos import faults
+
+    faults.threading, faults.time = SimThreading, SimTime  # type: ignore[assignment]
+
+
+def _install_seams() -> None:
+    """Replace TensorFlow's part of the worker, channels, logs; cache what is pure."""
+    from distributed_input.client import reader
+    from distributed_input.rows.elements import ElementSpec
+    from distributed_input.runtime import logs
+    from distributed_input.sidecar.inputs import dispatcher_client
+    from distributed_input.sidecar.streams import worker_pool
+    from distributed_input.worker import service
+    from testing.chaos import rows
+    from testing.delivery import dataset, world
+
+    service.describe = dataset.describe
+    worker_pool.open_channel = world.open_channel  # type: ignore[assignment]
+    dispatcher_client.open_channel = world.open_channel  # type: ignore[assignment]
+    reader._readers = _PerProcess()  # type: ignore[assignment]
+    logs.Log._emit = world.record_log  # type: ignore[method-assign, assignment]
+    ElementSpec.from_json = staticmethod(  # type: ignore[method-assign, assignment]
+        functools.lru_cache(maxsize=64)(ElementSpec.from_json)
+    )
+    rows.element = dataset.element  # type: ignore[assignment]

@@ -1,0 +1,408 @@
+"""gRPC in memory: channels and servers that the product's stubs and handlers use unchanged.
+
+`SimChannel` has the methods of `grpc.Channel` that `runtime.stubs.Stub` calls. `SimServer` runs the
+`grpc.GenericRpcHandler`s that `service_handler` makes. Requests and responses pass as bytes.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import grpc
+
+from testing.delivery.network import Connection, Network
+from testing.delivery.primitives import current, wait_for, wake_one
+from testing.delivery.scheduler import SimProcess, Task
+
+_BACKOFF_SECONDS = (0.2, 0.32, 0.5, 0.8, 1.3, 2.1, 3.0)
+
+
+class SimRpcError(grpc.RpcError, grpc.Call):
+    """The error of a failed call."""
+
+    def __init__(self, code: Any, details: str, trailing: Any = ()) -> None:
+        super().__init__(f"{code}: {details}")
+        self._code, self._details, self._trailing = code, details, trailing
+
+    def code(self) -> Any:
+        return self._code
+
+    def details(self) -> str:
+        return self._details
+
+    def trailing_metadata(self) -> Any:
+        return self._trailing
+
+    def _unused(self, *_: Any) -> Any:
+        raise NotImplementedError
+
+    initial_metadata = is_active = time_remaining = cancel = add_callback = _unused
+
+
+class SimChannel:
+    """A channel of one process to one address."""
+
+    def __init__(self, network: Network, process: SimProcess, address: str, window: int) -> None:
+        self.network, self.process, self.address, self.window = network, process, address, window
+        self.calls: dict[ClientCall, None] = {}
+        self._connection: Connection | None = None
+        self._failures = 0
+        self._retry_at = 0.0
+        self._closed = False
+
+    def connect(self) -> Connection | None:
+        """Return an open connection, or None if the server refuses or just refused."""
+        if self._closed:
+            raise ValueError("Cannot invoke RPC on closed channel!")
+        if self._connection is not None:
+            if self._connection.open:
+                return self._connection
+            self._connection = None
+        scheduler = self.network.scheduler
+        if scheduler.now < self._retry_at:
+            return None
+        server = self.network.servers.get(self.address)
+        if server is None or not server.accepting:
+            self.record_failure()
+            return None
+        self._failures = 0
+        self._connection = Connection(self.network, self.process, server)
+        return self._connection
+
+    def record_failure(self) -> None:
+        """Wait longer before the next attempt to connect."""
+        backoff = _BACKOFF_SECONDS[min(self._failures, len(_BACKOFF_SECONDS) - 1)]
+        self._failures += 1
+        self._retry_at = self.network.scheduler.now + backoff
+
+    def close(self) -> None:
+        self._closed = True
+        for call in list(self.calls):
+            call.end(grpc.StatusCode.CANCELLED, "Channel closed!", tell=True)
+
+    def unary_unary(self, path: str, **codecs: Any) -> Callable[..., Any]:
+        def call(request: Any, timeout: float | None = None) -> Any:
+            return ClientCall(self, path, codecs, request, timeout).result()
+
+        return call
+
+    stream_unary = unary_unary
+
+    def unary_stream(self, path: str, **codecs: Any) -> Callable[..., Any]:
+        def call(request: Any, timeout: float | None = None) -> Any:
+            return ClientCall(self, path, codecs, request, timeout)
+
+        return call
+
+
+class ClientCall(grpc.Call):
+    """The caller's end of a call."""
+
+    def __init__(
+        self, channel: SimChannel, path: str, codecs: Any, request: Any, timeout: float | None
+    ) -> None:
+        self._channel, self._path = channel, path
+        self._scheduler = channel.network.scheduler
+        self._decode = codecs["response_deserializer"]
+        self._received: deque[bytes] = deque()
+        self._waiters: deque[tuple[Task, int]] = deque()
+        self._status: tuple[Any, str, Any] | None = None
+        self._remote: ServerCall | None = None
+        self._connection = channel.connect()
+        serialize = codecs["request_serializer"]
+        if hasattr(request, "__next__"):
+            data: Any = [serialize(each) for each in request]
+        else:
+            data = serialize(request)
+        channel.calls[self] = None
+        if timeout is not None:
+            self._scheduler.after(timeout, self._expire)
+        connection = self._connection
+        if connection is None:
+            self._scheduler.after(channel.network.delay(), self._refused)
+            return
+        connection.client_calls[self] = None
+        connection.send(True, lambda: self._arrive(connection, data), len(data))
+        self._scheduler.preempt()
+
+    def _refused(self) -> None:
+        address = self._channel.address
+        self.end(
+            grpc.StatusCode.UNAVAILABLE, f"failed to connect to {address}: Connection refused"
+        )
+
+    def _arrive(self, connection: Connection, data: Any) -> None:
+        if self._status is None:
+            self._remote = connection.server.accept(self, connection, self._path, data)
+
+    def _expire(self) -> None:
+        self.end(grpc.StatusCode.DEADLINE_EXCEEDED, "Deadline Exceeded", tell=True)
+
+    # Called from the network.
+
+    def receive(self, data: bytes) -> None:
+        """Take a response that has arrived."""
+        if self._status is None:
+            self._received.append(data)
+            wake_one(self._waiters)
+
+    def receive_status(self, code: Any, details: str, trailing: Any) -> None:
+        """Take the status that has arrived, behind all responses."""
+        if self._status is None:
+            self._finish(code, details, trailing)
+
+    def connection_broke(self, reason: str) -> None:
+        if self._status is None and self._scheduler.random() < 0.5:
+            self._received.clear()  # gRPC may drop what the application has not read
+        self._channel.record_failure()
+        self.end(grpc.StatusCode.UNAVAILABLE, reason)
+
+    def end(self, code: Any, details: str, tell: bool = False) -> None:
+        """End the call at this end; `tell` cancels the other end."""
+        if self._status is not None:
+            return
+        if code is not grpc.StatusCode.UNAVAILABLE:
+            self._received.clear()
+        connection = self._connection
+        if tell and connection is not None:
+            connection.send(True, self._cancel_remote)
+        self._finish(code, details, ())
+
+    def _cancel_remote(self) -> None:
+        if self._remote is not None:
+            self._remote.cancelled_by_peer()
+
+    def _finish(self, code: Any, details: str, trailing: Any) -> None:
+        self._status = code, details, trailing
+        self._channel.calls.pop(self, None)
+        if self._connection is not None:
+            self._connection.client_calls.pop(self, None)
+        while wake_one(self._waiters):
+            pass
+
+    # Called by the application.
+
+    def cancel(self) -> bool:
+        self.end(grpc.StatusCode.CANCELLED, "Locally cancelled by application!", tell=True)
+        return True
+
+    def result(self) -> Any:
+        """Return the one response."""
+        for response in self:
+            while self._status is None:
+                wait_for(self._waiters, None, f"call {self._path}")
+            if self._status[0] is not grpc.StatusCode.OK:
+                raise SimRpcError(*self._status)
+            return response
+        raise SimRpcError(grpc.StatusCode.INTERNAL, "no response")
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        while not self._received:
+            status = self._status
+            if status is not None:
+                if status[0] is grpc.StatusCode.OK:
+                    raise StopIteration
+                raise SimRpcError(*status)
+            wait_for(self._waiters, None, f"call {self._path}")
+        data = self._received.popleft()
+        connection, remote = self._connection, self._remote
+        if connection is not None and remote is not None:
+            connection.send(True, lambda: remote.credit(len(data)))
+        return self._decode(data)
+
+    def code(self) -> Any:
+        return self._status[0] if self._status else None
+
+    def details(self) -> Any:
+        return self._status[1] if self._status else None
+
+    def trailing_metadata(self) -> Any:
+        return self._status[2] if self._status else ()
+
+    def is_active(self) -> bool:
+        return self._status is None
+
+    def _unused(self, *_: Any) -> Any:
+        raise NotImplementedError
+
+    initial_metadata = time_remaining = add_callback = _unused
+
+
+class _Details:
+    invocation_metadata = ()
+
+    def __init__(self, method: str) -> None:
+        self.method = method
+
+
+class SimServer:
+    """A server of one process at an address, with the methods of `runtime.serving.Server`."""
+
+    def __init__(
+        self, network: Network, process: SimProcess, address: str, handlers: list[Any]
+    ) -> None:
+        self.process, self.address = process, address
+        self.accepting = True
+        self.healthy = True
+        self.calls: dict[ServerCall, None] = {}
+        self._network, self._handlers = network, handlers
+        self._methods: dict[str, Any] = {}
+        network.servers[address] = self
+        process.endpoints[self] = None
+
+    def accept(self, client: ClientCall, connection: Connection, path: str, data: Any) -> Any:
+        """Start a call that has arrived. Return None if the server stops."""
+        if not self.accepting:
+            refused = grpc.StatusCode.UNAVAILABLE, "GOAWAY received", ()
+            connection.send(False, lambda: client.receive_status(*refused))
+            return None
+        call = ServerCall(self, client, connection, path)
+        connection.server_calls[call] = None
+        self.calls[call] = None
+        call.task = self.process.spawn(lambda: call.run(data), path.rpartition("/")[2])
+        return call
+
+    def method(self, path: str) -> Any:
+        """Return the handler of a method, or None."""
+        if path not in self._methods:
+            found = (handler.service(_Details(path)) for handler in self._handlers)
+            self._methods[path] = next((one for one in found if one is not None), None)
+        return self._methods[path]
+
+    def set_healthy(self, healthy: bool) -> None:
+        self.healthy = healthy
+
+    def stop(self, grace: float) -> None:
+        """Reject new calls, and cancel calls that still run after `grace` seconds."""
+        self.process_died()
+        deadline = current.scheduler.now + grace
+        while self.calls and current.scheduler.now < deadline:
+            current.scheduler.sleep(0.05)
+        for call in list(self.calls):
+            call.finish(grpc.StatusCode.UNAVAILABLE, "Server shutting down", ())
+
+    def process_died(self) -> None:
+        self.accepting = False
+        if self._network.servers.get(self.address) is self:
+            del self._network.servers[self.address]
+
+    def process_paused(self) -> None:
+        pass
+
+    process_resumed = process_paused
+
+
+class _Abort(Exception):
+    """Raised by `context.abort`."""
+
+
+class ServerCall:
+    """The server's end of a call, and the context that handlers get."""
+
+    def __init__(
+        self, server: SimServer, client: ClientCall, connection: Connection, path: str
+    ) -> None:
+        self.task: Task | None = None
+        self._server, self._client, self._connection = server, client, connection
+        self._path = path
+        self._scheduler = current.scheduler
+        self._active = True
+        self._unread = 0
+        self._waiters: deque[tuple[Task, int]] = deque()
+        self._code: Any = None
+        self._details = ""
+        self._trailing: Any = ()
+        self._window = client._channel.window
+
+    # The task.
+
+    def run(self, data: Any) -> None:
+        """Run the handler and send what it returns."""
+        handler = self._server.method(self._path)
+        if handler is None:
+            self.finish(grpc.StatusCode.UNIMPLEMENTED, "Method not found!", ())
+            return
+        try:
+            if handler.request_streaming:
+                request: Any = iter([handler.request_deserializer(each) for each in data])
+                behaviour = handler.stream_unary
+            else:
+                request = handler.request_deserializer(data)
+                behaviour = handler.unary_stream if handler.response_streaming else None
+                behaviour = behaviour or handler.unary_unary
+            result = behaviour(request, self)
+            responses = result if handler.response_streaming else (result,)
+            for response in responses:
+                if not self._send(handler.response_serializer(response)):
+                    break
+            del result, responses
+            self.finish(grpc.StatusCode.OK, "", ())
+        except Exception as error:  # noqa: BLE001  as gRPC does
+            code = self._code or grpc.StatusCode.UNKNOWN
+            details = self._details if self._code else f"Exception calling application: {error}"
+            self.finish(code, details, self._trailing)
+
+    def _send(self, data: bytes) -> bool:
+        client, connection = self._client, self._connection
+        while self._active and self._unread and self._unread + len(data) > self._window:
+            wait_for(self._waiters, None, f"send {self._path}")
+        if not self._active:
+            return False
+        self._unread += len(data)
+        connection.send(False, lambda: client.receive(data), len(data))
+        self._scheduler.preempt()
+        return self._active
+
+    def finish(self, code: Any, details: str, trailing: Any) -> None:
+        """Send the status."""
+        if self._active:
+            client = self._client
+            self._connection.send(False, lambda: client.receive_status(code, details, trailing))
+        self._stop()
+
+    # Called from the network.
+
+    def credit(self, size: int) -> None:
+        """Let the handler send more."""
+        self._unread -= size
+        wake_one(self._waiters)
+
+    def cancelled_by_peer(self) -> None:
+        """End the call because the client cancelled it."""
+        self._stop()
+
+    def connection_broke(self, reason: str) -> None:
+        self._stop()
+
+    def _stop(self) -> None:
+        self._active = False
+        self._server.calls.pop(self, None)
+        self._connection.server_calls.pop(self, None)
+        while wake_one(self._waiters):
+            pass
+
+    # The context.
+
+    def is_active(self) -> bool:
+        return self._active
+
+    def code(self) -> Any:
+        return self._code
+
+    def set_trailing_metadata(self, metadata: Any) -> None:
+        self._trailing = tuple(metadata)
+
+    def abort(self, code: Any, details: str) -> None:
+        self._code, self._details = code, details
+        raise _Abort(details)
+
+    def cancel(self) -> None:
+        self.finish(grpc.StatusCode.CANCELLED, "cancelled", ())
+
+    def invocation_metadata(self) -> Any:
+        return ()

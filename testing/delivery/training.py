@@ -1,0 +1,245 @@
+"""The training loops of a simulation: trainers in lockstep, checkpoints, crashes and restores."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from testing.chaos.consumers import Checkpoint, Consumer, Rows
+from testing.chaos.faults import Injector
+from testing.chaos.ledger import Ledger
+from testing.chaos.run import UnevenSteps
+from testing.chaos.schedule import Fault
+from testing.delivery.primitives import Event, SimTime
+from testing.delivery.world import World
+
+
+class TrainerDied(Exception):
+    """A trainer's process ended."""
+
+    def __init__(self, fault: Fault | None = None) -> None:
+        super().__init__("a trainer died")
+        self.fault = fault
+
+
+class Trainer:
+    """The process of one trainer, which runs calls one after another."""
+
+    def __init__(self, world: World, job: str, index: int, done: Event) -> None:
+        self.process = world.new_process(f"trainer{job}{index}")
+        self.process.endpoints[self] = None
+        self.index = index
+        self.result: Any = None
+        self.error: Exception | None = None
+        self.is_done = False
+        self._done, self._called = done, Event()
+        self._call: Callable[[Consumer], Any] | None = None
+        folder, schedule = world.folder_of(index), world.schedule
+        self.process.spawn(lambda: self._run(Consumer(index, folder, schedule, job)), "loop")
+
+    def call(self, function: Callable[[Consumer], Any]) -> None:
+        """Let the process call a function."""
+        self.result, self.error, self.is_done = None, None, False
+        self._call = function
+        self._called.set()
+
+    def _run(self, consumer: Consumer) -> None:
+        while True:
+            self._called.wait()
+            self._called.clear()
+            assert self._call is not None
+            try:
+                self.result = self._call(consumer)
+            except Exception as error:  # noqa: BLE001  raised where the result is used
+                self.error = error.with_traceback(None)
+            self.is_done = True
+            self._done.set()
+
+    def process_died(self) -> None:
+        self._done.set()
+
+    def process_paused(self) -> None:
+        pass
+
+    process_resumed = process_paused
+
+
+class Trainers:
+    """All trainers of a job between a start and the end or a crash."""
+
+    def __init__(self, world: World, job: str) -> None:
+        self._done = Event()
+        count = len(world.sidecars)
+        self.all = [Trainer(world, job, index, self._done) for index in range(count)]
+
+    def __len__(self) -> int:
+        return len(self.all)
+
+    def each(self, function: Callable[[Consumer], Any]) -> list[Any]:
+        """Call a function in each trainer and return the results.
+
+        Raises:
+            TrainerDied: a process has ended.
+            Exception: the first error of a trainer.
+        """
+        for trainer in self.all:
+            if trainer.process.alive:
+                trainer.call(function)
+        while True:
+            self._done.clear()
+            if not all(trainer.process.alive for trainer in self.all):
+                raise TrainerDied
+            for trainer in self.all:
+                if trainer.is_done and trainer.error is not None:
+                    raise trainer.error
+            if all(trainer.is_done for trainer in self.all):
+                results = [trainer.result for trainer in self.all]
+                for trainer in self.all:
+                    trainer.result = None
+                return results
+            self._done.wait()
+
+    def kill(self) -> None:
+        """End all processes."""
+        for trainer in self.all:
+            trainer.process.kill()
+
+
+class Training:
+    """The training loop of one job over all restarts. The first job's loop injects the faults."""
+
+    def __init__(self, world: World, number: int) -> None:
+        self.ledger = Ledger(world.schedule)
+        self.injector = Injector(world)  # type: ignore[arg-type]
+        self.finished = False
+        self.problems: list[str] = []
+        self._world, self._schedule = world, world.schedule
+        self._topology = world.schedule.topology
+        self._job = f"job-{number}" if number else ""
+        self._pending = [] if number else sorted(world.schedule.faults, key=lambda f: f.step)
+        self._taken = 0
+        self._checkpoint: Checkpoint | None = None
+        self.trainers = Trainers(world, self._job)
+
+    def run(self) -> None:
+        """Read all epochs. Errors become problems."""
+        try:
+            while True:
+                try:
+                    self._life()
+                    break
+                except TrainerDied as death:
+                    self._restart(death.fault)
+            self.trainers.each(lambda consumer: consumer.close())
+            self.trainers.each(lambda consumer: consumer.forget())
+        except TrainerDied:
+            pass  # after its last batch
+        except Exception as error:  # noqa: BLE001  every error of the product is a result
+            self.problems.append(f"{type(error).__name__}: {error}")
+        self.injector.finish()
+        self.problems += [f"fault: {type(e).__name__}: {e}" for e in self.injector.errors]
+        self.finished = True
+
+    def _life(self) -> None:
+        """Connect and read until the last epoch has ended."""
+        positions = self._restored()
+        self.trainers.each(lambda c: c.connect(positions[c.index] if positions else None))
+        if self._checkpoint is None:
+            self._save(ended=False)
+        while self._has_next_epoch():
+            self._begin()
+            ended = False
+            while not ended:
+                fault = self._due()
+                if fault is None:
+                    ended = self._step()
+                elif fault.kind == "crash_trainer":
+                    raise TrainerDied(fault)
+                else:
+                    self._rewind()
+            self._save(ended=True)
+
+    def _begin(self) -> None:
+        self.trainers.each(lambda consumer: consumer.begin())
+        self.ledger.begin_epoch()
+
+    def _has_next_epoch(self) -> bool:
+        saved = self._checkpoint
+        ended = 0 if saved is None or not saved.ended else saved.epoch + 1
+        return ended < self._topology.epochs
+
+    def _step(self) -> bool:
+        """Take one step on all trainers; return whether the epoch has ended."""
+        units: list[list[Rows] | None] = self.trainers.each(lambda consumer: consumer.step())
+        ends = [each is None for each in units]
+        if all(ends):
+            self.ledger.end_epoch(len(units))
+            return True
+        if any(ends) and not self._topology.whole:
+            raise UnevenSteps(
+                f"epoch {self.ledger.epoch} step {self.ledger.steps}: ends of the trainers {ends}"
+            )
+        self.ledger.commit(units)
+        self._taken += 1
+        ended = any(ends) if self._restores_only_itself else ends[0]
+        if not ended and self.ledger.steps % self._schedule.save_every == 0:
+            self._save(ended=False)
+        if self._schedule.step_ms:
+            SimTime.sleep(self._schedule.step_ms / 1000)
+        return False
+
+    def _save(self, ended: bool) -> None:
+        positions = self.trainers.each(lambda consumer: consumer.position())
+        steps = self.ledger.steps
+        self._checkpoint = Checkpoint(tuple(positions), self.ledger.epoch, steps, ended)
+
+    def _due(self) -> Fault | None:
+        """Inject the faults that are due; return the next one that is the loop's own."""
+        while self._pending and self._pending[0].step <= self._taken:
+            fault = self._pending.pop(0)
+            if fault.kind in {"crash_trainer", "rewind_trainer"}:
+                return fault
+            self.injector.inject(fault)
+        return None
+
+    def _restart(self, fault: Fault | None) -> None:
+        """Start the trainers again, as many as before or as the fault says."""
+        count = len(self.trainers)
+        self.trainers.kill()
+        after = (fault.consumers if fault is not None else 0) or count
+        world = self._world
+        if fault is not None and (after != count or fault.sidecars != "stay"):
+            if fault.sidecars != "linger":
+                for part in world.sidecars:
+                    part.kill()
+            world.start_sidecars(after)
+        saved = self._checkpoint
+        if saved is None:
+            self.ledger.restore(0, 0, False)
+        else:
+            self.ledger.restore(saved.epoch, saved.steps, saved.ended)
+        self.trainers = Trainers(world, self._job)
+
+    def _rewind(self) -> None:
+        """Restore the last checkpoint in the same processes."""
+        saved, positions = self._checkpoint, self._restored()
+        assert saved is not None
+        assert positions is not None
+        self.trainers.each(lambda consumer: consumer.rewind(positions[consumer.index]))
+        self.ledger.restore(saved.epoch, saved.steps, saved.ended)
+        self._begin()
+
+    def _restored(self) -> Sequence[bytes] | None:
+        """Return the positions to restore: one for all, unless each trainer has its own order."""
+        saved = self._checkpoint
+        if saved is None:
+            return None
+        if self._restores_only_itself and len(saved.positions) > 1:
+            return saved.positions
+        saver = 0 if self._topology.whole else self._schedule.saver
+        return [saved.positions[saver % len(saved.positions)]] * len(self.trainers)
+
+    @property
+    def _restores_only_itself(self) -> bool:
+        """Whether a trainer's position restores that trainer alone."""
+        return self._topology.parallel or self._topology.order == "any"
