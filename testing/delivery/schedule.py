@@ -208,8 +208,10 @@ def _failures(dice: random.Random, data: Data) -> tuple[tuple[tuple[int, int], i
 
 def _chaos(dice: random.Random) -> tuple[tuple[float, str, int, float], ...]:
     found = []
-    for _ in range(dice.choice((0, 0, 1, 1, 2, 3))):
+    within = dice.choice((0.05, 0.2, 0.5, 2.0, 5.0))  # most schedules take about a second
+    for _ in range(dice.choice((0, 1, 1, 2, 3))):
         kind = dice.choices(list(_AT_TIME), list(_AT_TIME.values()))[0]
         lasts = dice.choice((0.01, 0.2, 1.5, 6.0)) if dice.random() < 0.9 else 12.0
-        found.append((round(dice.random() ** 2 * 4, 4), kind, dice.randrange(4), lasts))
+        when = round(dice.random() * within, 4)
+        found.append((when, kind, dice.randrange(4), lasts))
     return tuple(sorted(found))
