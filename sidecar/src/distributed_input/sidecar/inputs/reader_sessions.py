@@ -79,12 +79,17 @@ class ReaderSessions:
                 )
             )
 
-    def detach(self, session: ReaderSession, facts: Sequence[dispatcher_pb2.PartitionFact]) -> None:
-        """Remove a session, but keep its counts and the facts of its epoch."""
+    def leave(self, session: ReaderSession, facts: Sequence[dispatcher_pb2.PartitionFact]) -> None:
+        """Record that a session is no longer served, but keep the facts of its epoch."""
         self.keep_facts(session, facts)
         with self._lock:
             if self._current is session:
                 self._current = None
+
+    def detach(self, session: ReaderSession, facts: Sequence[dispatcher_pb2.PartitionFact]) -> None:
+        """Remove a session whose trainer is gone, but keep its counts and its epoch's facts."""
+        self.leave(session, facts)
+        with self._lock:
             if session in self._counted:
                 self._counted.remove(session)
                 self._earlier = session.stats().after(self._earlier)

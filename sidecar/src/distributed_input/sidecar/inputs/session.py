@@ -50,8 +50,8 @@ class TrainerSession:
     def serve(self) -> None:
         """Handle messages until the trainer closes the connection.
 
-        After an error, or once another reader has taken over, only releases are handled: the slots
-        that the trainer holds stay valid until it releases them or is gone.
+        After an error, or once another reader has taken over, only releases and reports are
+        handled: the slots that the trainer holds stay valid until it releases them or is gone.
         """
         try:
             while not self._is_over and (packet := self._socket.receive()):
@@ -71,6 +71,9 @@ class TrainerSession:
         if kind == "release":
             if self._reading is not None:
                 self._reading.outbox.release(message.release.slots)
+        elif kind == "progress":
+            if self._reading is not None:  # also the last report of a trainer that was replaced
+                self._reading.outbox.record_progress(message.progress)
         elif kind == "close":
             self._release_job()
         elif not self._socket.closed.is_set():
@@ -86,10 +89,7 @@ class TrainerSession:
 
     def _handle(self, message: trainer_pb2.FromTrainer) -> None:
         kind = message.WhichOneof("message")
-        if kind == "progress":
-            if self._reading is not None:
-                self._reading.outbox.record_progress(message.progress)
-        elif kind == "start":
+        if kind == "start":
             self._required().epochs.start(message.start)
         elif kind == "hello":
             self._hello(message.hello)
@@ -181,7 +181,7 @@ class TrainerSession:
             self._reading.epochs.cancel()
             with contextlib.suppress(Cancelled):
                 self._reading.outbox.flush(self._socket.closed)  # sends nothing, releases slots
-            self._reading.input.sessions.detach(self, self.facts())
+            self._reading.input.sessions.leave(self, self.facts())
 
     def close(self) -> None:
         """Stop the epoch and release all slots: the trainer is gone, or the sidecar stops."""

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from distributed_input.client import open_readers
 from distributed_input.client.reader import InputReader
 from distributed_input.sidecar.inputs.consumer_stats import ConsumerStats
 from distributed_input.sidecar.inputs.job_input import JobInput
@@ -101,6 +102,20 @@ def test_a_trainer_that_closes_within_an_epoch_has_not_finished(
     eventually(lambda: job.sessions.is_idle)
     assert not stats(job).finished
     assert stats(job).batches == 2 * BATCHES - 1
+
+
+def test_the_last_report_of_a_replaced_trainer_counts(
+    system: System, job: JobInput, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(open_readers, "add", lambda reader: None)  # as if in another process
+    first = system.connect()
+    read(first, 2)
+    before = job.sessions._current
+    second = system.connect()
+    eventually(lambda: job.sessions._current is not before)
+    first.close()  # reports the second batch
+    eventually(lambda: stats(job).batches == 2)
+    second.close()
 
 
 def test_counts_continue_over_sessions(system: System, job: JobInput) -> None:
