@@ -144,6 +144,40 @@ def test_every_row_arrives_once_after_crashes(start: Start, tmp_path: Path) -> N
     assert all(p["peak_rss_bytes"] > 1 << 20 for p in report["processes"].values())
 
 
+COUNTING_TRAINER = """
+import distributed_input as di
+
+rows = 0
+with di.connect("train", timeout=60) as train:
+    for number, batch in enumerate(train.numpy()):
+        rows += len(batch)
+        if number in (700, 1100):
+            print("continue?", flush=True)
+            input()
+print(rows)
+"""
+
+
+def test_the_report_counts_all_rows_after_the_sidecar_crashed_twice(
+    start: Start, tmp_path: Path
+) -> None:
+    pytest.importorskip("tensorflow")
+    (tmp_path / "numbers_of.py").write_text(REAL_DATASET)
+    command = [sys.executable, "-c", COUNTING_TRAINER]
+    run = start(command, file=REAL_INPUT, program=WITH_REAL_PARTS)
+    for restart in (1, 2):
+        run.out.wait_for(r"continue\?")
+        os.kill(run.pid("sidecar-0"), signal.SIGKILL)
+        run.err.wait_for(rf"sidecar-0 was killed by SIGKILL .*restart {restart}")
+        write_line(run, "yes")
+    assert run.wait() == 0
+    assert run.out.rest().endswith("20000")
+    report = run.report()
+    assert report["processes"]["sidecar-0"]["restarts"] == 2
+    train = report["inputs"]["train"]
+    assert (train["rows"], train["batches"], train["epochs"]) == (20000, 2500, 1)
+
+
 def rows_in_status(run: Run) -> int:
     """Return the rows of the only consumer in `distributed-input status`; -1 if there is none."""
     try:

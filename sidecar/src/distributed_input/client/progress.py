@@ -2,12 +2,30 @@
 
 from __future__ import annotations
 
+import os
+import threading
 import time
+import uuid
 from collections.abc import Callable
+from pathlib import Path
 
-from distributed_input.api.proto import trainer_pb2
+from distributed_input.api.proto import trainer_pb2, types_pb2
 
 REPORT_SECONDS = 0.5  # between reports while the loop waits
+
+
+_totals: dict[tuple[int, Path, str, str], types_pb2.ReceivedTotals] = {}
+_totals_lock = threading.Lock()  # guards also the values
+
+
+def totals_of(folder: Path, input_name: str, job: str) -> types_pb2.ReceivedTotals:
+    """Return what this process has read of a job: one object for all its readers."""
+    key = os.getpid(), folder, input_name, job  # a fork of the process counts on its own
+    with _totals_lock:
+        if key not in _totals:
+            trainer = f"{os.getpid()}-{uuid.uuid4().hex[:8]}"
+            _totals[key] = types_pb2.ReceivedTotals(trainer=trainer)
+        return _totals[key]
 
 
 class WaitMeter:
@@ -15,10 +33,17 @@ class WaitMeter:
 
     Args:
         now: a monotonic clock, in seconds.
+        totals: counts what is read, over all connections.
     """
 
-    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        now: Callable[[], float] = time.monotonic,
+        totals: types_pb2.ReceivedTotals | None = None,
+    ) -> None:
         self._now = now
+        self._totals = types_pb2.ReceivedTotals() if totals is None else totals
+        self._added = (0.0, 0.0)  # waits and time that the totals include
         self._waited = 0.0
         self._first_unit_at: float | None = None
         self._reported_at = 0.0
@@ -26,7 +51,16 @@ class WaitMeter:
     def restart(self) -> None:
         """Measure from zero, for a new sidecar that continues a running epoch."""
         if self._first_unit_at is not None:
-            self._waited, self._first_unit_at = 0.0, self._now()
+            with _totals_lock:
+                self._add_times()
+                self._waited, self._first_unit_at = 0.0, self._now()
+                self._added = (0.0, 0.0)
+
+    def add_unit(self, rows: int, *, ends_batch: bool) -> None:
+        """Count a unit that the loop has read."""
+        with _totals_lock:
+            self._totals.rows += rows
+            self._totals.batches += ends_batch
 
     def add_wait(self, began: float) -> bool:
         """Add a wait that began at the time `began` and ended with a unit.
@@ -43,13 +77,25 @@ class WaitMeter:
 
     def report(self, generation: int, units: int) -> trainer_pb2.Progress:
         """Return a report for the sidecar: `units` units of the generation were read."""
-        now = self._reported_at = self._now()
-        return trainer_pb2.Progress(
-            units=units,
-            wait_seconds=self._waited,
-            wall_seconds=now - self._first_unit_at if self._first_unit_at is not None else 0.0,
-            generation=generation,
-        )
+        self._reported_at = self._now()
+        with _totals_lock:
+            waited, wall = self._add_times()
+            return trainer_pb2.Progress(
+                units=units,
+                wait_seconds=waited,
+                wall_seconds=wall,
+                generation=generation,
+                received=self._totals,
+            )
+
+    def _add_times(self) -> tuple[float, float]:
+        """Add the times since the last call to the totals. Return those of this connection."""
+        first = self._first_unit_at
+        waited, wall = self._waited, self._now() - first if first is not None else 0.0
+        self._totals.wait_seconds += waited - self._added[0]
+        self._totals.wall_seconds += wall - self._added[1]
+        self._added = (waited, wall)
+        return self._added
 
     def waiting(self, generation: int) -> trainer_pb2.Progress:
         """Return the message of a trainer that still waits for a unit of the generation."""

@@ -251,6 +251,8 @@ class InputReader:
     def _read(self, received: ReceivedUnit, epoch: EpochState) -> Batch:
         unit = received.unit
         epoch.units += 1
+        ends_batch = epoch.units % self._units_per_step == 0
+        self._session.meter.add_unit(unit.rows, ends_batch=ends_batch)
         if unit.HasField("after"):
             with self._state_lock:
                 self._positions.append(epoch.units, unit.after)
@@ -356,6 +358,7 @@ class InputReader:
                 session.open_job()
                 with self._state_lock:
                     session.resume(self._resumption())
+                    session.report(session.generation, 0)  # the new one gets the totals
                 return
             except SidecarDisconnected as error:  # the new one ended as well
                 if time.monotonic() > deadline:

@@ -25,7 +25,7 @@ from distributed_input.api.protocol import PROTOCOL, check_protocol
 from distributed_input.assignment import identity
 from distributed_input.client.channel import Channel, SidecarDisconnected
 from distributed_input.client.epoch_state import without_traceback
-from distributed_input.client.progress import WaitMeter
+from distributed_input.client.progress import WaitMeter, totals_of
 
 _CONNECT_SECONDS = 5.0
 _RETRY_SECONDS = 0.05
@@ -59,7 +59,7 @@ class SidecarSession:
         self.timeout = timeout
         self.opened = trainer_pb2.Opened()
         self.generation = 0
-        self.meter = WaitMeter()
+        self.meter = WaitMeter(totals=totals_of(folder, input_name, job))
         self.error: DistributedInputError | None = None
         self._open_request: trainer_pb2.Open | None = None
         self._dataset = b""

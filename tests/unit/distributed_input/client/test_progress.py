@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from distributed_input.client.progress import REPORT_SECONDS, WaitMeter
+import os
+from pathlib import Path
+
+import pytest
+
+from distributed_input.api.proto import types_pb2
+from distributed_input.client.progress import REPORT_SECONDS, WaitMeter, totals_of
 
 
 class Clock:
@@ -48,6 +54,37 @@ def test_a_restart_measures_from_zero() -> None:
     meter.restart()
     report = meter.report(1, 3)
     assert (report.wait_seconds, report.wall_seconds) == (0.0, 0.0)
+
+
+def test_totals_include_all_connections() -> None:
+    clock, totals = Clock(), types_pb2.ReceivedTotals(trainer="t")
+    meter = WaitMeter(clock, totals)
+    waited(meter, clock, 1.0)
+    waited(meter, clock, 4.0)
+    meter.add_unit(3, ends_batch=False)
+    meter.add_unit(2, ends_batch=True)
+    meter.report(1, 2)
+    clock.now += 3.0
+    meter.restart()
+    waited(meter, clock, 2.0)
+    for _ in range(2):  # a report adds nothing by itself
+        received = meter.report(1, 2).received
+        assert (received.trainer, received.rows, received.batches) == ("t", 5, 1)
+        assert (received.wait_seconds, received.wall_seconds) == (6.0, 9.0)
+    later = WaitMeter(clock, totals)  # of the next reader
+    waited(later, clock, 1.0)
+    waited(later, clock, 1.0)
+    received = later.report(1, 2).received
+    assert (received.rows, received.wait_seconds, received.wall_seconds) == (5, 7.0, 10.0)
+
+
+def test_the_readers_of_a_job_in_a_process_share_totals(monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = Path("totals")
+    own = totals_of(folder, "train", "")
+    assert totals_of(folder, "train", "") is own
+    assert totals_of(folder, "train", "other").trainer != own.trainer
+    monkeypatch.setattr(os, "getpid", lambda: 1)  # a fork
+    assert totals_of(folder, "train", "").trainer != own.trainer
 
 
 def test_a_restart_before_the_first_unit_changes_nothing() -> None:

@@ -73,6 +73,25 @@ def test_the_next_sidecar_gets_the_position_while_no_batch_is_requested(
     later.close()
 
 
+def test_the_next_sidecar_gets_the_totals_before_the_first_batch(
+    tmp_path: Path, sidecar: Sidecar
+) -> None:
+    reader, trainer, generation = begun(tmp_path, sidecar)
+    units = reader.units(generation)
+    for index in range(2):
+        trainer.unit(generation, index, step=index + 1)
+    assert [next(units).rows, next(units).rows] == [1, 1]
+    sidecar.close()
+    trainer.close()
+    later = Sidecar(tmp_path, 1)
+    after = later.trainer()
+    after.start()
+    received = after.received.get(timeout=SECONDS).progress.received
+    assert (received.rows, received.batches) == (2, 2)
+    reader.close()
+    later.close()
+
+
 def test_a_new_sidecar_gets_the_position_of_an_epoch_that_has_ended(
     tmp_path: Path, sidecar: Sidecar
 ) -> None:

@@ -14,25 +14,27 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\'distributed_input/api/proto/types.proto\x12\x14\x64istributed_input.v1\"=\n\nEntryPoint\x12\x0e\n\x06target\x18\x01 \x01(\t\x12\x11\n\targs_json\x18\x02 \x01(\t\x12\x0c\n\x04path\x18\x03 \x01(\t\"[\n\x0cGraphDataset\x12\x12\n\ntf_version\x18\x01 \x01(\t\x12\x0e\n\x06graphs\x18\x02 \x03(\x0c\x12\x14\n\x0cshard_policy\x18\x03 \x01(\t\x12\x11\n\tconstants\x18\x04 \x03(\x0c\"\xf1\x03\n\x03Job\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x12\n\ndataset_id\x18\x02 \x01(\t\x12\x35\n\x0b\x65ntry_point\x18\x03 \x01(\x0b\x32 .distributed_input.v1.EntryPoint\x12\x0c\n\x04seed\x18\x04 \x01(\x04\x12\x32\n\x04mode\x18\x05 \x01(\x0e\x32$.distributed_input.v1.ProcessingMode\x12\x12\n\nnum_splits\x18\x06 \x01(\r\x12\x12\n\npartitions\x18\x07 \x01(\r\x12\x19\n\x11global_batch_size\x18\x08 \x01(\r\x12\x32\n\tremainder\x18\t \x01(\x0e\x32\x1f.distributed_input.v1.Remainder\x12*\n\x05order\x18\n \x01(\x0e\x32\x1b.distributed_input.v1.Order\x12\x0f\n\x07\x62\x61tched\x18\x0b \x01(\x08\x12\x10\n\x08row_spec\x18\x0c \x01(\t\x12\x0e\n\x06\x65pochs\x18\r \x01(\x04\x12\x0e\n\x06strict\x18\x0e \x01(\x08\x12\x10\n\x08infinite\x18\x0f \x01(\x08\x12\x10\n\x08warnings\x18\x10 \x03(\t\x12\x14\n\x0c\x65lement_spec\x18\x11 \x01(\t\x12\x13\n\x0b\x64\x65\x66initions\x18\x14 \x03(\x06\x12\x1a\n\x12\x64\x65\x66inition_version\x18\x15 \x01(\t\"i\n\x0cStalledSplit\x12\x0f\n\x07\x64\x61taset\x18\x01 \x01(\t\x12\x0c\n\x04jobs\x18\x02 \x03(\t\x12\r\n\x05\x65poch\x18\x03 \x01(\x04\x12\r\n\x05split\x18\x04 \x01(\r\x12\x0b\n\x03row\x18\x05 \x01(\x04\x12\x0f\n\x07seconds\x18\x06 \x01(\x01*<\n\x0eProcessingMode\x12\x15\n\x11\x44ISTRIBUTED_EPOCH\x10\x00\x12\x13\n\x0fPARALLEL_EPOCHS\x10\x01*(\n\tRemainder\x12\x08\n\x04KEEP\x10\x00\x12\x08\n\x04\x44ROP\x10\x01\x12\x07\n\x03PAD\x10\x02*\x1c\n\x05Order\x12\n\n\x06STRICT\x10\x00\x12\x07\n\x03\x41NY\x10\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\'distributed_input/api/proto/types.proto\x12\x14\x64istributed_input.v1\"l\n\x0eReceivedTotals\x12\x0f\n\x07trainer\x18\x01 \x01(\t\x12\x0c\n\x04rows\x18\x02 \x01(\x04\x12\x0f\n\x07\x62\x61tches\x18\x03 \x01(\x04\x12\x14\n\x0cwait_seconds\x18\x04 \x01(\x01\x12\x14\n\x0cwall_seconds\x18\x05 \x01(\x01\"=\n\nEntryPoint\x12\x0e\n\x06target\x18\x01 \x01(\t\x12\x11\n\targs_json\x18\x02 \x01(\t\x12\x0c\n\x04path\x18\x03 \x01(\t\"[\n\x0cGraphDataset\x12\x12\n\ntf_version\x18\x01 \x01(\t\x12\x0e\n\x06graphs\x18\x02 \x03(\x0c\x12\x14\n\x0cshard_policy\x18\x03 \x01(\t\x12\x11\n\tconstants\x18\x04 \x03(\x0c\"\xf1\x03\n\x03Job\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x12\n\ndataset_id\x18\x02 \x01(\t\x12\x35\n\x0b\x65ntry_point\x18\x03 \x01(\x0b\x32 .distributed_input.v1.EntryPoint\x12\x0c\n\x04seed\x18\x04 \x01(\x04\x12\x32\n\x04mode\x18\x05 \x01(\x0e\x32$.distributed_input.v1.ProcessingMode\x12\x12\n\nnum_splits\x18\x06 \x01(\r\x12\x12\n\npartitions\x18\x07 \x01(\r\x12\x19\n\x11global_batch_size\x18\x08 \x01(\r\x12\x32\n\tremainder\x18\t \x01(\x0e\x32\x1f.distributed_input.v1.Remainder\x12*\n\x05order\x18\n \x01(\x0e\x32\x1b.distributed_input.v1.Order\x12\x0f\n\x07\x62\x61tched\x18\x0b \x01(\x08\x12\x10\n\x08row_spec\x18\x0c \x01(\t\x12\x0e\n\x06\x65pochs\x18\r \x01(\x04\x12\x0e\n\x06strict\x18\x0e \x01(\x08\x12\x10\n\x08infinite\x18\x0f \x01(\x08\x12\x10\n\x08warnings\x18\x10 \x03(\t\x12\x14\n\x0c\x65lement_spec\x18\x11 \x01(\t\x12\x13\n\x0b\x64\x65\x66initions\x18\x14 \x03(\x06\x12\x1a\n\x12\x64\x65\x66inition_version\x18\x15 \x01(\t\"i\n\x0cStalledSplit\x12\x0f\n\x07\x64\x61taset\x18\x01 \x01(\t\x12\x0c\n\x04jobs\x18\x02 \x03(\t\x12\r\n\x05\x65poch\x18\x03 \x01(\x04\x12\r\n\x05split\x18\x04 \x01(\r\x12\x0b\n\x03row\x18\x05 \x01(\x04\x12\x0f\n\x07seconds\x18\x06 \x01(\x01*<\n\x0eProcessingMode\x12\x15\n\x11\x44ISTRIBUTED_EPOCH\x10\x00\x12\x13\n\x0fPARALLEL_EPOCHS\x10\x01*(\n\tRemainder\x12\x08\n\x04KEEP\x10\x00\x12\x08\n\x04\x44ROP\x10\x01\x12\x07\n\x03PAD\x10\x02*\x1c\n\x05Order\x12\n\n\x06STRICT\x10\x00\x12\x07\n\x03\x41NY\x10\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'distributed_input.api.proto.types_pb2', _globals)
 if _descriptor._USE_C_DESCRIPTORS == False:
   DESCRIPTOR._options = None
-  _globals['_PROCESSINGMODE']._serialized_start=828
-  _globals['_PROCESSINGMODE']._serialized_end=888
-  _globals['_REMAINDER']._serialized_start=890
-  _globals['_REMAINDER']._serialized_end=930
-  _globals['_ORDER']._serialized_start=932
-  _globals['_ORDER']._serialized_end=960
-  _globals['_ENTRYPOINT']._serialized_start=65
-  _globals['_ENTRYPOINT']._serialized_end=126
-  _globals['_GRAPHDATASET']._serialized_start=128
-  _globals['_GRAPHDATASET']._serialized_end=219
-  _globals['_JOB']._serialized_start=222
-  _globals['_JOB']._serialized_end=719
-  _globals['_STALLEDSPLIT']._serialized_start=721
-  _globals['_STALLEDSPLIT']._serialized_end=826
+  _globals['_PROCESSINGMODE']._serialized_start=938
+  _globals['_PROCESSINGMODE']._serialized_end=998
+  _globals['_REMAINDER']._serialized_start=1000
+  _globals['_REMAINDER']._serialized_end=1040
+  _globals['_ORDER']._serialized_start=1042
+  _globals['_ORDER']._serialized_end=1070
+  _globals['_RECEIVEDTOTALS']._serialized_start=65
+  _globals['_RECEIVEDTOTALS']._serialized_end=173
+  _globals['_ENTRYPOINT']._serialized_start=175
+  _globals['_ENTRYPOINT']._serialized_end=236
+  _globals['_GRAPHDATASET']._serialized_start=238
+  _globals['_GRAPHDATASET']._serialized_end=329
+  _globals['_JOB']._serialized_start=332
+  _globals['_JOB']._serialized_end=829
+  _globals['_STALLEDSPLIT']._serialized_start=831
+  _globals['_STALLEDSPLIT']._serialized_end=936
 # @@protoc_insertion_point(module_scope)

@@ -29,6 +29,20 @@ PAD: Remainder
 STRICT: Order
 ANY: Order
 
+class ReceivedTotals(_message.Message):
+    __slots__ = ("trainer", "rows", "batches", "wait_seconds", "wall_seconds")
+    TRAINER_FIELD_NUMBER: _ClassVar[int]
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    BATCHES_FIELD_NUMBER: _ClassVar[int]
+    WAIT_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    WALL_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    trainer: str
+    rows: int
+    batches: int
+    wait_seconds: float
+    wall_seconds: float
+    def __init__(self, trainer: _Optional[str] = ..., rows: _Optional[int] = ..., batches: _Optional[int] = ..., wait_seconds: _Optional[float] = ..., wall_seconds: _Optional[float] = ...) -> None: ...
+
 class EntryPoint(_message.Message):
     __slots__ = ("target", "args_json", "path")
     TARGET_FIELD_NUMBER: _ClassVar[int]

@@ -1,7 +1,9 @@
 """Totals and rates from samples of the dispatchers' status: pure, with `now` as an argument.
 
-Consumers and workers count from their start, so a total is a sum over starts. A restarted worker
-has a new worker_id, and a restarted sidecar has a new incarnation.
+Trainers and workers count from their start, so a total is a sum over starts. A restarted worker has
+a new worker_id, and a restarted trainer a new name. What a worker did after its last heartbeat is
+lost if it is killed. A trainer continues to count when its sidecar is restarted. (The counts of an
+older client are those of its sidecar, which has a new incarnation with each start.)
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ class ConsumerSample:
     job: str
     index: int
     incarnation: str
+    """The start of the sidecar, which counts mismatches."""
     epoch: int = 0
     rows: int = 0
     batches: int = 0
@@ -31,6 +34,8 @@ class ConsumerSample:
     finished: bool = False
     useful_workers: int = 0
     waiting_for: str = ""
+    trainer: str = ""
+    """The process that counts rows, batches and times. Empty: the sidecar counts them."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +95,9 @@ class InputStats:
     """The samples of one input. `add` adds a sample."""
 
     consumers: dict[tuple[str, int, str], list[ConsumerSample]] = field(default_factory=dict)
-    """By job, index and incarnation: the last sample of each of its readers, oldest first."""
+    """By job, index and trainer, or else incarnation: the last sample of each of its readers."""
+    mismatches: dict[tuple[str, int, str], int] = field(default_factory=dict)
+    """By job, index and incarnation."""
     workers: dict[str, WorkerSample] = field(default_factory=dict)
     last: StatusSample | None = None
     """The last sample; None while the dispatcher is not reachable."""
@@ -105,9 +112,10 @@ class InputStats:
             return
         self.answered = True
         for consumer in status.consumers:
-            readers = self.consumers.setdefault(
-                (consumer.job, consumer.index, consumer.incarnation), [consumer]
-            )
+            job, index, incarnation = consumer.job, consumer.index, consumer.incarnation
+            self.mismatches[job, index, incarnation] = consumer.mismatches
+            key = job, index, consumer.trainer or incarnation
+            readers = self.consumers.setdefault(key, [consumer])
             # Lower counts mean that the trainer closed its reader and perhaps opened another.
             if (consumer.rows, consumer.batches) < (readers[-1].rows, readers[-1].batches):
                 readers.append(consumer)
@@ -127,7 +135,7 @@ class InputStats:
             batches=sum(c.batches for c in seen),
             wait=sum(c.wait for c in seen),
             wall=sum(c.wall for c in seen),
-            mismatches=sum(c.mismatches for c in seen),
+            mismatches=sum(self.mismatches.values()),
         )
 
     def rates(self) -> Rates:

@@ -94,15 +94,18 @@ def from_message(response: Any) -> StatusSample:
 
 
 def _consumer(last: Any) -> ConsumerSample:
+    # A sidecar counts from its own start, and a trainer that reports its counts from the trainer's.
+    counts = last.received if last.HasField("received") else last
     return ConsumerSample(
         job=last.job,
         index=last.index,
         incarnation=last.incarnation,
+        trainer=last.received.trainer,
         epoch=last.epoch,
-        rows=last.rows,
-        batches=last.batches,
-        wait=last.wait_seconds,
-        wall=last.wall_seconds,
+        rows=counts.rows,
+        batches=counts.batches,
+        wait=counts.wait_seconds,
+        wall=counts.wall_seconds,
         buffer=last.buffer_fill,
         mismatches=last.replay_mismatches,
         finished=last.finished,

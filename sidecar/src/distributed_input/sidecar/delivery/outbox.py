@@ -6,7 +6,7 @@ import threading
 from collections.abc import Iterable, Sequence
 
 from distributed_input.api.errors import DistributedInputError
-from distributed_input.api.proto import trainer_pb2
+from distributed_input.api.proto import trainer_pb2, types_pb2
 from distributed_input.api.protocol import TO_TRAINER_BYTES
 from distributed_input.sidecar.delivery.ack_tracker import AckTracker
 from distributed_input.sidecar.delivery.slot_pool import SlotPool
@@ -26,12 +26,14 @@ class UnitOutbox:
         trainer_waits: whether the trainer has reported that it waits.
         wait_seconds: time that the trainer has waited, as it reports.
         wall_seconds: time since its first unit, as it reports.
+        received: what it has read from all sidecars, as it reports. None: unknown.
     """
 
     def __init__(self, socket: TrainerSocket, slots: SlotPool) -> None:
         self.acks = AckTracker()
         self.trainer_waits = False
         self.wait_seconds = self.wall_seconds = 0.0
+        self.received: types_pb2.ReceivedTotals | None = None
         self._socket = socket
         self._slots = slots
         self._held: set[int] = set()  # slots that the trainer holds, or will
@@ -50,6 +52,8 @@ class UnitOutbox:
         if progress.waiting:
             return
         self.wait_seconds, self.wall_seconds = progress.wait_seconds, progress.wall_seconds
+        if progress.HasField("received"):
+            self.received = progress.received
         self.acks.acknowledge(progress.generation, progress.units)
 
     def send(self, message: trainer_pb2.FromSidecar, cancelled: threading.Event) -> None:

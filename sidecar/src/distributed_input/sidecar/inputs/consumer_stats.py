@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from distributed_input.api.proto import types_pb2
+
 
 @dataclass(frozen=True)
 class ConsumerStats:
@@ -21,6 +23,7 @@ class ConsumerStats:
     waiting_for: str = ""
     mismatches: int = 0
     no_trainer: bool = False
+    received: types_pb2.ReceivedTotals | None = None
 
     def after(self, earlier: ConsumerStats) -> ConsumerStats:
         """Return these values with the counts of an earlier connection added."""
@@ -31,4 +34,5 @@ class ConsumerStats:
             bytes=self.bytes + earlier.bytes,
             wait_seconds=self.wait_seconds + earlier.wait_seconds,
             wall_seconds=self.wall_seconds + earlier.wall_seconds,
+            received=self.received or earlier.received,
         )

@@ -296,6 +296,7 @@ class DispatcherLink:
             waiting_for=stats.waiting_for,
             opened=self._opened,
             no_trainer=stats.no_trainer,
+            received=stats.received,
         )
 
     def _end_run(self, contradiction: str, opened: int) -> None:

@@ -172,6 +172,7 @@ class TrainerSession:
         self._released = True
         self._stop()
         if self._reading is not None:
+            self._reading.input.link.request_heartbeat()  # with the last counts
             self._registry.release(self._reading.input)
 
     def _stop(self) -> None:
@@ -207,6 +208,7 @@ class TrainerSession:
             wait_seconds=outbox.wait_seconds,
             wall_seconds=outbox.wall_seconds,
             finished=self._socket.closed.is_set() and epochs.has_ended,
+            received=outbox.received,
         )
 
     @property

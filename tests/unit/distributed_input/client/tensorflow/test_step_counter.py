@@ -19,6 +19,7 @@ def test_steps_are_counted_for_the_two_newest_iterators() -> None:
 
 def test_a_step_in_a_function_fails_after_a_restore_until_the_next_iterator() -> None:
     counter = StepVariable()
+
     def count() -> None:
         count_step(counter.handle)
 

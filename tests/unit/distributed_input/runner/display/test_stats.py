@@ -36,6 +36,20 @@ def test_a_restarted_sidecar_adds_to_the_totals() -> None:
     assert (totals.rows, totals.batches, totals.mismatches, totals.epochs) == (160, 16, 1, 4)
 
 
+def test_a_trainer_counts_over_all_its_sidecars() -> None:
+    stats = stats_of(
+        (0, StatusSample([consumer(0, "a")])),  # before the trainer connects
+        (1, StatusSample([consumer(100, "a", trainer="t", mismatches=1)])),
+        (2, StatusSample([consumer(0, "b")])),
+        (3, StatusSample([consumer(180, "b", trainer="t", wait=0.5)])),  # 60 of them unseen in "a"
+    )
+    totals = stats.totals()
+    assert (totals.rows, totals.batches, totals.wall, totals.wait) == (180, 18, 1.8, 0.5)
+    assert totals.mismatches == 1
+    stats.add(StatusSample([consumer(20, "b", trainer="restarted")]), 4)
+    assert stats.totals().rows == 200
+
+
 def test_a_closed_reader_keeps_its_totals() -> None:
     # The same sidecar counts from zero for the trainer's next reader.
     samples = [consumer(100, wait=2.0), consumer(0), consumer(40), consumer(60, wait=1.0)]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from distributed_input.api.errors import ConfigError
-from distributed_input.api.proto import trainer_pb2
+from distributed_input.api.proto import trainer_pb2, types_pb2
 from distributed_input.api.protocol import TO_TRAINER_BYTES
 from distributed_input.sidecar.delivery import outbox as module
 from distributed_input.sidecar.delivery.outbox import UnitOutbox
@@ -170,6 +170,10 @@ def test_progress_acknowledges_units_and_ends_a_wait(outbox: UnitOutbox, slots: 
     outbox.record_progress(done)
     assert not outbox.trainer_waits
     assert (outbox.acks.units, outbox.wait_seconds, outbox.wall_seconds) == (1, 2, 3)
+    assert outbox.received is None, "an older client"
+    received = types_pb2.ReceivedTotals(trainer="t", rows=2)
+    outbox.record_progress(trainer_pb2.Progress(generation=1, units=1, received=received))
+    assert outbox.received == received
 
 
 def test_a_wait_is_reported_only_to_a_trainer_that_waits(
