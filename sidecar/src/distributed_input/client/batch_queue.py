@@ -100,14 +100,15 @@ class BatchQueue:
         """Return the queued units."""
         return [item for _, item in self._items if isinstance(item, trainer_pb2.Unit)]
 
-    def keep_only(self, generation: int) -> None:
-        """Drop the items of other generations and release their slots."""
+    def keep_only(self, generation: int) -> list[trainer_pb2.Unit]:
+        """Drop the items of other generations, release their slots, and return the other units."""
         items, self._items = self._items, deque()
         for source, item in items:
             if item.generation == generation:
                 self._items.append((source, item))
             else:
                 _release(source, item)
+        return self.units()
 
     def clear(self) -> None:
         """Drop all items and release their slots."""

@@ -65,6 +65,19 @@ class EpochState:
             return requested
         return self.units if self.ended else self.units - self.units % units_per_step
 
+    def resumption(self, position: trainer_pb2.Position, queued: int) -> trainer_pb2.StartEpoch:
+        """Return the message that lets another sidecar continue at `position`.
+
+        Args:
+            position: the position behind all units that were read or queued.
+            queued: the number of queued units.
+        """
+        self.units_before = self.units + queued
+        begun = position.step or position.extra_units
+        return trainer_pb2.StartEpoch(
+            generation=self.generation, epoch=self.epoch, position=position if begun else None
+        )
+
     def stop_for_restore(self) -> None:
         """Let iterators of this epoch raise PositionError, because a position was restored."""
         if not self.ended and self.error is None:

@@ -251,7 +251,7 @@ class InputReader:
     def _read(self, received: ReceivedUnit, epoch: EpochState) -> Batch:
         unit = received.unit
         epoch.units += 1
-        ends_batch = epoch.units % self._units_per_step == 0
+        ends_batch = epoch.units % self._session.units_per_step == 0
         self._session.meter.add_unit(unit.rows, ends_batch=ends_batch)
         if unit.HasField("after"):
             with self._state_lock:
@@ -357,7 +357,10 @@ class InputReader:
                 self._connect(deadline - time.monotonic())
                 session.open_job()
                 with self._state_lock:
-                    session.resume(self._resumption())
+                    assert self._epoch is not None
+                    units = self._queue.keep_only(self._epoch.generation)
+                    after = behind(self.position(), units, session.units_per_step)
+                    session.resume(self._epoch.resumption(after, len(units)))
                     session.report(session.generation, 0)  # the new one gets the totals
                 return
             except SidecarDisconnected as error:  # the new one ended as well
@@ -365,19 +368,6 @@ class InputReader:
                     raise UnavailableError(
                         f"the sidecar at {self._folder} keeps closing the connection: see its log"
                     ) from error
-
-    def _resumption(self) -> trainer_pb2.StartEpoch:
-        """Return the message that lets another sidecar continue behind all received units."""
-        epoch = self._epoch
-        assert epoch is not None
-        self._queue.keep_only(epoch.generation)
-        queued = self._queue.units()
-        epoch.units_before = epoch.units + len(queued)
-        position = behind(self.position(), queued, self._session.units_per_step)
-        begun = position.step or position.extra_units
-        return trainer_pb2.StartEpoch(
-            generation=epoch.generation, epoch=epoch.epoch, position=position if begun else None
-        )
 
     # Closing.
 
