@@ -43,7 +43,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
 def remaining_folders(home: Path) -> list[Path]:
     """Return remaining folders of the test's runs, and of all dead runs in shared memory."""
     shared = Path(f"/dev/shm/distributed-input-{os.getuid()}").glob("run-*")
-    dead = [folder for folder in shared if folders._is_stale(folder)]
+    dead = [folder for folder in shared if folders.is_stale(folder)]
     return [*home.glob("distributed-input-*/run-*"), *dead]
 
 

@@ -1,30 +1,25 @@
 """The private folders of a run: created, locked while the run is alive, then removed.
 
-Every folder has a file `lock`, and the runner holds a flock on it. The kernel releases the lock
-when the runner ends, however it ends, so no later process can be mistaken for the runner by its
-pid. If a lock is free, its run is dead, and the next run removes the folder.
+The next run removes the folders of runs that were killed; see `runtime.locked_folders`.
 """
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import secrets
 import shutil
 import stat
 import tempfile
-import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from distributed_input.api.errors import ConfigError
 from distributed_input.runner import process_wrapper
+from distributed_input.runtime.locked_folders import is_stale, locked
 
-_LOCK = "lock"
 _PREFIX = "run-"
-_UNLOCKED_SECONDS = 60.0
 _MAX_PARENT_BYTES = 60
 """A socket's path has at most 103 bytes (macOS) or 107. Ours adds
 /run-<12>/shared/<2>/sidecar.sock."""
@@ -80,12 +75,12 @@ def create(
     _check_shared(shared_base, shared_bytes)
     run = secrets.token_hex(6)
     with contextlib.ExitStack() as stack:
-        path = stack.enter_context(_locked(base / (_PREFIX + run)))
+        path = stack.enter_context(locked(base / (_PREFIX + run)))
         shared = path / "shared"
         if shared_base == base:
             shared.mkdir(mode=0o700)
         else:
-            shared = stack.enter_context(_locked(shared_base / (_PREFIX + run)))
+            shared = stack.enter_context(locked(shared_base / (_PREFIX + run)))
         folders = RunFolders(run, path, shared)
         folders.logs.mkdir(mode=0o700)
         yield folders
@@ -103,7 +98,7 @@ def remove_stale(base: Path) -> list[str]:
     """Remove the folders of dead runs in `base` and kill their processes; return their names."""
     removed = []
     for folder in sorted(base.glob(_PREFIX + "*")):
-        if not _is_stale(folder):
+        if not is_stale(folder):
             continue
         run = folder.name[len(_PREFIX) :]
         if run:
@@ -162,35 +157,3 @@ def _create_private(folder: Path) -> Path:
             "folder with --dir"
         )
     return folder.absolute()
-
-
-@contextlib.contextmanager
-def _locked(folder: Path) -> Iterator[Path]:
-    folder.mkdir(mode=0o700)
-    # Lock the file before it gets its name, so that it is never visible unlocked in a live run.
-    handle = os.open(folder / f"{_LOCK}.new", os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        os.rename(folder / f"{_LOCK}.new", folder / _LOCK)
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-        os.close(handle)
-
-
-def _is_stale(folder: Path) -> bool:
-    try:
-        handle = os.open(folder / _LOCK, os.O_RDWR)
-    except FileNotFoundError:  # another run creates it now, or ended while it did
-        with contextlib.suppress(OSError):
-            return time.time() - folder.stat().st_mtime > _UNLOCKED_SECONDS
-        return False
-    except OSError:
-        return False
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    finally:
-        os.close(handle)
-    return True

@@ -16,7 +16,7 @@ from distributed_input.assignment.jobs import DatasetFacts
 from distributed_input.rows.elements import ElementSpec
 from distributed_input.tfdata import determinism, sharding, user_code
 from distributed_input.tfdata.drop_remainder import disable_drop_remainder, with_unknown_batch_size
-from distributed_input.tfdata.graph import node_defs, packing, serialization
+from distributed_input.tfdata.graph import caches, node_defs, packing, serialization
 from distributed_input.tfdata.graph.canonical import serialize
 from distributed_input.tfdata.graph.node_defs import GraphDef
 from distributed_input.tfdata.graph_analysis import GraphAnalysis, analyze
@@ -38,7 +38,8 @@ def export_job(draft: types_pb2.Job, dataset: Any) -> tuple[types_pb2.Job, bytes
       returns the same bytes.
 
     Raises:
-      ConfigError: the dataset calls Python, or its policy cannot be applied.
+      ConfigError: the dataset calls Python, its policy cannot be applied, or it caches to files in
+        a function.
       DatasetFnError: dataset_fn failed, or its datasets cannot be sent or differ between splits.
       SpecError: a component cannot be sent; the message names it.
     """
@@ -57,6 +58,7 @@ def open_split(
     seed: int,
     epoch: int,
     folder: Path | None = None,
+    cache_path: Callable[[str, str], str] | None = None,
 ) -> tf.data.Dataset:
     """Return one split of one epoch as a dataset, on a worker.
 
@@ -68,11 +70,17 @@ def open_split(
       seed: the job's seed.
       epoch: the index of the epoch, from 0.
       folder: see `packing.restore`.
+      cache_path: see `caches.rename`. None: the files that the dataset names.
+
+    Raises:
+      ConfigError: the dataset caches to files in a function.
     """
     graph_def = packing.load_bare(dataset, split)
     graph_def = sharding.shard(graph_def, dataset.shard_policy, num_splits, split)
     graph_def = reseed(graph_def, seed, epoch, split)
     determinism.force_determinism(graph_def)
+    if cache_path is not None:
+        caches.rename(graph_def, cache_path)
     packing.restore(graph_def, dataset, folder)
     return serialization.instantiate(graph_def, to_tf(element_spec))
 
@@ -95,6 +103,7 @@ def _export_function(
     element = from_tf(first_spec)
     analysis = analyze(first)
     _reject_python(analysis)
+    caches.check(first)
     job, disabled = _complete(
         draft, first, analysis, element, asked_batch=context.global_batch_size
     )
@@ -115,6 +124,7 @@ def _export_plain(
     prepared = sharding.prepare(dataset, lambda rows: jobs.partitions_of_draft(draft, rows))
     analysis = analyze(prepared.graph_def)
     _reject_python(analysis)
+    caches.check(prepared.graph_def)
     job, _ = _complete(
         draft,
         prepared.graph_def,
@@ -205,9 +215,10 @@ def warnings_of(facts: GraphAnalysis, num_splits: int) -> list[str]:
             f"the dataset shards records after reading them: every one of the {num_splits} splits"
             " reads all files; shard the list of files instead"
         )
-    if facts.cache_files:
+    if facts.useless_cache:
         out.append(
-            f"the dataset caches to {', '.join(facts.cache_files)}: all splits would write the same"
-            " file; cache in memory, or give each split its own"
+            "cache() in memory keeps rows while one epoch of a split is read, so every epoch"
+            " computes them again; use cache(filename) with a folder of the workers (each split"
+            " gets files of its own), or remove it"
         )
     return out

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from distributed_input.tfdata.graph import node_defs
+from distributed_input.tfdata.graph import caches, node_defs
 from distributed_input.tfdata.graph.node_defs import GraphDef, NodeDef
 
 _PYTHON = frozenset(["PyFunc", "PyFuncStateless", "EagerPyFunc"])
@@ -34,7 +34,6 @@ _READERS = re.compile(
     r"^((TFRecord|TextLine|FixedLengthRecord|CSV|Sql|LMDB|Avro|Parquet|GrpcIO|IO)\w*Dataset(V\d)?"
     r"|ReadFile|WholeFileReaderV2|ReaderReadV2)$"
 )
-_FILES_AT = {"CacheDataset": 1, "CacheDatasetV2": 1}
 
 
 @dataclass(frozen=True)
@@ -48,7 +47,7 @@ class GraphAnalysis:
       shards_records: records are sharded after they were read, so every split reads all of them.
       python_ops: Python functions in the graph, which cannot run in another process.
       infinite: the dataset never ends.
-      cache_files: files that the dataset caches to; all splits would write the same files.
+      useless_cache: a cache in memory is read only once.
     """
 
     batch_size: int | None
@@ -57,7 +56,7 @@ class GraphAnalysis:
     shards_records: bool
     python_ops: tuple[str, ...]
     infinite: bool
-    cache_files: tuple[str, ...]
+    useless_cache: bool
 
 
 def analyze(graph_def: GraphDef) -> GraphAnalysis:
@@ -72,7 +71,7 @@ def analyze(graph_def: GraphDef) -> GraphAnalysis:
         shards_records=walk.shards_records(main),
         python_ops=walk.python_ops(main),
         infinite=walk.infinite(main, main.output),
-        cache_files=_cache_files(main),
+        useless_cache=caches.has_useless_cache(graph_def),
     )
 
 
@@ -195,19 +194,6 @@ class _Walk:
 def _drops(scope: _Scope, node: NodeDef) -> bool:
     at = _BATCHES.get(node.op, (0, None))[1]
     return at is not None and bool(node_defs.input_value(scope.nodes, node, at))
-
-
-def _cache_files(main: _Scope) -> tuple[str, ...]:
-    out = []
-    for node in main.nodes.values():
-        if node.op in _FILES_AT:
-            const = main.input(node, _FILES_AT[node.op])
-            if const is not None and const.op == "Const":
-                tensor = const.attr["value"].tensor
-                name = b"".join(tensor.string_val) or tensor.tensor_content[1:]
-                if name:
-                    out.append(name.decode(errors="replace"))
-    return tuple(out)
 
 
 def _ends(scope: _Scope, node: NodeDef) -> bool | None:

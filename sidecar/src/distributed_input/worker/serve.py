@@ -6,13 +6,14 @@ import argparse
 import gc
 import os
 from collections.abc import Callable
+from pathlib import Path
 
 import grpc
 import tensorflow as tf
 
 from distributed_input.api.errors import RetryableError, UnavailableError
 from distributed_input.api.proto import dispatcher_pb2, worker_pb2
-from distributed_input.runtime import logs, ready, statuses
+from distributed_input.runtime import locked_folders, logs, ready, statuses
 from distributed_input.runtime.credentials import Credentials
 from distributed_input.runtime.exposition import Exposition
 from distributed_input.runtime.serving import Server, make_server, open_channel
@@ -35,6 +36,11 @@ def serve(args: argparse.Namespace, stopping: Shutdown) -> None:
         args: flags of the command line.
         stopping: set when the process is asked to stop.
     """
+    with locked_folders.temporary("distributed-input-worker") as folder:
+        _serve(args, stopping, folder)
+
+
+def _serve(args: argparse.Namespace, stopping: Shutdown, folder: Path) -> None:
     if not args.relaxed:
         tf.config.experimental.enable_op_determinism()
     credentials = Credentials.from_args(args.token_file, os.environ)
@@ -42,7 +48,7 @@ def serve(args: argparse.Namespace, stopping: Shutdown) -> None:
     dispatcher = Stub(channel, dispatcher_pb2.DESCRIPTOR.services_by_name["Dispatcher"])
     parallelism = args.parallelism or len(os.sched_getaffinity(0))
     service = WorkerService(
-        SplitOpener(_fetcher(dispatcher)), parallelism, args.max_streams, args.share_bytes
+        SplitOpener(_fetcher(dispatcher), folder), parallelism, args.max_streams, args.share_bytes
     )
     descriptor = worker_pb2.DESCRIPTOR.services_by_name["Worker"]
     handler = service_handler(descriptor, service, {"Stream": (None, identity)})

@@ -107,6 +107,8 @@ def test_python_in_a_graph_is_named() -> None:
     assert facts(ROWS).python_ops == ()
 
 
-def test_cache_files_are_named(tmp_path: Path) -> None:
-    assert facts(ROWS.cache(str(tmp_path / "kept"))).cache_files == (str(tmp_path / "kept"),)
-    assert facts(ROWS.cache()).cache_files == ()
+def test_a_cache_in_memory_is_useless_unless_it_is_repeated(tmp_path: Path) -> None:
+    assert facts(ROWS.cache().batch(2)).useless_cache
+    assert not facts(ROWS.cache().repeat(2)).useless_cache
+    assert not facts(ROWS.cache(str(tmp_path / "kept"))).useless_cache
+    assert not facts(ROWS).useless_cache

@@ -26,22 +26,19 @@ _KEYS = {(3,): 2, (2,): 0}
 _BITS = 31  # the most that Keras supports
 
 
-def rekey(
-    graph_def: GraphDef, own: frozenset[str], key_of: Callable[[list[int], bool], int]
-) -> None:
+def rekey(graph_def: GraphDef, key_of: Callable[[list[int], frozenset[str]], int]) -> None:
     """Replace the keys of a graph's generators, in place.
 
     Args:
       graph_def: the graph.
-      own: functions whose random values may differ between splits.
-      key_of: returns the new key, by a generator's state and whether it may differ between splits.
+      key_of: returns the new key, by a generator's state and the functions that use it.
     """
     captures = Captures(graph_def)
-    used: dict[str, bool] = {}
+    used: dict[str, frozenset[str]] = {}
     for function in graph_def.library.function:
         for argument in set(_states(function)):
             for variable in captures.variables(function, argument):
-                used[variable] = used.get(variable, True) and function.signature.name in own
+                used[variable] = used.get(variable, frozenset()) | {function.signature.name}
     nodes = node_defs.by_name(graph_def.node)
     for node in graph_def.node:
         variable = node_defs.source_of(node.input[0]) if node.op == "AssignVariableOp" else ""

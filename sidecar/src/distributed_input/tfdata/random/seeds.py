@@ -15,7 +15,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from distributed_input.tfdata.graph import node_defs
+from distributed_input.tfdata.graph import caches, node_defs
 from distributed_input.tfdata.graph.node_defs import GraphDef, NodeDef
 from distributed_input.tfdata.graph.random_ops import (
     attr_seeds,
@@ -43,16 +43,23 @@ def reseed(graph_def: GraphDef, seed: int, epoch: int, split: int | None = None)
 
     Returns:
       A new graph, equal in every process for equal arguments. Shuffles with
-      reshuffle_each_iteration=False are the same in all epochs.
+      reshuffle_each_iteration=False, and everything before a cache to files, are the same in all
+      epochs.
     """
     out = node_defs.copy_of(graph_def)
     seeder = _Seeder(seed, epoch)
     own = _functions_of_maps(out) if split is not None else frozenset()
-    seeder.scope(out.node, "", None)
+    cached_nodes, cached = caches.before_caches(out)
+    seeder.scope(out.node, "", None, cached_nodes)
     for function in out.library.function:
         name = function.signature.name
-        seeder.scope(function.node_def, ":output:0", split if name in own else None)
-    rekey(out, own, lambda state, mine: seeder.key(state, split if mine else None))
+        fixed = frozenset(node.name for node in function.node_def if name in cached)
+        seeder.scope(function.node_def, ":output:0", split if name in own else None, fixed)
+
+    def key(state: list[int], users: frozenset[str]) -> int:
+        return seeder.key(state, split if users <= own else None, not users & cached)
+
+    rekey(out, key)
     return out
 
 
@@ -63,31 +70,32 @@ class _Seeder:
         self._seed, self._epoch = seed, epoch
         self._ordinal = 0
 
-    def scope(self, nodes: Any, output: str, split: int | None) -> None:
+    def scope(self, nodes: Any, output: str, split: int | None, fixed: frozenset[str]) -> None:
         """Seed the random ops of the graph, or of one function.
 
         Args:
           nodes: a repeated NodeDef field; constants are added to it.
           output: the suffix of a node's name in an input.
           split: see `reseed`. It applies to ops with attributes only: datasets define the order.
+          fixed: nodes that are the same in all epochs.
         """
         named = node_defs.by_name(nodes)
         for node in list(nodes):
             if has_seed_attrs(node.op):
                 own = self._place() if is_unseeded(named, node) else ""
-                first, second = self._hash(True, attr_seeds(node), own, split)
+                first, second = self._hash(node.name not in fixed, attr_seeds(node), own, split)
                 node.attr["seed"].i, node.attr["seed2"].i = first, second
             elif seed_inputs(node.op) is not None:
-                self._seed_inputs(named, nodes, node, output)
+                self._seed_inputs(named, nodes, node, output, node.name in fixed)
 
     def _seed_inputs(
-        self, named: dict[str, NodeDef], nodes: Any, node: NodeDef, output: str
+        self, named: dict[str, NodeDef], nodes: Any, node: NodeDef, output: str, fixed: bool
     ) -> None:
         old = input_seeds(named, node)
         own = ""
         if old == (0, 0):
             own = self._place(named, node) if not output else self._place()
-        with_epoch = (
+        with_epoch = not fixed and (
             "reshuffle_each_iteration" not in node.attr or node.attr["reshuffle_each_iteration"].b
         )
         new = self._hash(with_epoch, old, own, None)
@@ -117,9 +125,9 @@ class _Seeder:
                 return f"dataset:{node.attr['metadata'].s!r}"
         return f"op:{self._ordinal}"
 
-    def key(self, state: list[int], split: int | None) -> int:
+    def key(self, state: list[int], split: int | None, with_epoch: bool) -> int:
         """Return a key for a generator that keeps its state in a variable."""
-        return self._hash(True, state, "", split)[0]
+        return self._hash(with_epoch, state, "", split)[0]
 
     def _hash(
         self, with_epoch: bool, old: Iterable[Any], place: str, split: int | None

@@ -12,8 +12,8 @@ from distributed_input.api.proto import types_pb2
 from distributed_input.assignment import jobs
 from distributed_input.assignment.jobs import DatasetFacts
 from distributed_input.tfdata import export, graph_analysis, type_specs
-from distributed_input.tfdata.graph import canonical
-from distributed_input.worker.datasets import definitions, entry_points
+from distributed_input.tfdata.graph import caches, canonical
+from distributed_input.worker.datasets import cache_files, definitions, entry_points
 from distributed_input.worker.datasets.element_specs import infer_spec
 
 
@@ -21,7 +21,7 @@ def describe(draft: types_pb2.Job) -> types_pb2.Job:
     """Complete the draft of an entry point's job. Builds some or all splits of the dataset.
 
     Raises:
-        ConfigError: the entry point does not exist.
+        ConfigError: the entry point does not exist, or its dataset caches to files in a function.
         DatasetFnError: the user's code raised an error.
         SpecError: the elements cannot be sent.
     """
@@ -33,9 +33,12 @@ def describe(draft: types_pb2.Job) -> types_pb2.Job:
         return jobs.complete(draft, described)
     element = type_specs.from_tf(dataset.element_spec)
     try:
-        graph = graph_analysis.analyze(canonical.serialize(dataset))
+        definition = canonical.serialize(dataset)
     except DatasetFnError:  # a generator has no graph: only its spec is known
+        cache_files.check_without_graph(dataset)
         return jobs.complete(draft, DatasetFacts(element, context.global_batch_size))
+    caches.check(definition)
+    graph = graph_analysis.analyze(definition)
     described = DatasetFacts(
         element=element,
         asked_batch=context.global_batch_size,

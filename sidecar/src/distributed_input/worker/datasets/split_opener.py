@@ -7,7 +7,8 @@ the epoch only; it is the same for every split.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
@@ -18,9 +19,14 @@ from distributed_input.api.proto import types_pb2
 from distributed_input.rows.elements import ElementSpec
 from distributed_input.runtime import logs
 from distributed_input.tfdata import determinism, export
-from distributed_input.tfdata.graph import canonical, serialization
+from distributed_input.tfdata.graph import caches, canonical, serialization
 from distributed_input.tfdata.random import seeds
 from distributed_input.worker.datasets import entry_points
+from distributed_input.worker.datasets.cache_files import (
+    CacheWriter,
+    SplitCaches,
+    check_without_graph,
+)
 from distributed_input.worker.datasets.dataset_cache import DatasetCache
 from distributed_input.worker.datasets.definitions import DefinitionChecks
 from distributed_input.worker.datasets.element_specs import check_spec
@@ -35,9 +41,11 @@ class SplitOpener:
 
     Args:
         fetch: returns the serialized GraphDataset of a dataset id.
+        folder: folder for large constants; None: a temporary folder of this process.
     """
 
-    def __init__(self, fetch: Callable[[str], bytes]) -> None:
+    def __init__(self, fetch: Callable[[str], bytes], folder: Path | None = None) -> None:
+        self._folder = folder
         self._datasets = DatasetCache(fetch)
         self._graphs = GraphCache()
         self._checks = DefinitionChecks()
@@ -56,7 +64,8 @@ class SplitOpener:
                 larger. 0 leaves the elements as they are. See `BatchSizer`.
 
         Raises:
-            ConfigError: the entry point does not exist.
+            ConfigError: the entry point does not exist, or its dataset caches to files in a way
+                in which splits cannot have files of their own.
             DatasetFnError: the user's code raised an error.
             JobConflictError: the split has changed since the run started.
             SpecError: the elements of the split differ from the job's.
@@ -65,13 +74,16 @@ class SplitOpener:
         element = ElementSpec.from_json(job.element_spec)
         if not job.HasField("entry_point"):
             graphs = self._datasets.get(job.dataset_id)
-            dataset = export.open_split(graphs, element, job.num_splits, split, seed, epoch)
-            return iterate_dataset(dataset, row, job.batched, batch_rows)
-        dataset = _open_entry_point(job, seed, epoch, split, self._graphs, self._checks)
+            caches = SplitCaches(split, job.num_splits)
+            dataset = export.open_split(
+                graphs, element, job.num_splits, split, seed, epoch, self._folder, caches.path
+            )
+            return iterate_dataset(dataset, row, job.batched, batch_rows, caches.writers)
+        dataset, writers = _open_entry_point(job, seed, epoch, split, self._graphs, self._checks)
         if not isinstance(dataset, tf.data.Dataset):
             return SplitIterator(iter(dataset), row, job.batched)
         check_spec(dataset, element, split)
-        return iterate_dataset(dataset, row, job.batched, batch_rows)
+        return iterate_dataset(dataset, row, job.batched, batch_rows, writers)
 
 
 def _open_entry_point(
@@ -81,8 +93,8 @@ def _open_entry_point(
     split: int,
     cache: GraphCache,
     checks: DefinitionChecks,
-) -> Any:
-    """Return the entry point's dataset for a split, with the epoch's seeds.
+) -> tuple[Any, Sequence[CacheWriter]]:
+    """Return the entry point's dataset for a split, with the epoch's seeds, and its cache files.
 
     A dataset with a graph is instantiated from the graph. This keeps
     `reshuffle_each_iteration=False` and gives each split its own augmentations. A generator has no
@@ -90,25 +102,33 @@ def _open_entry_point(
     """
     key = cache.key(job, seed, split)
     cached = cache.get(key)
+    version = [job.entry_point.target, job.entry_point.args_json]
     if cached is None:
         context = entry_points.split_context(job, seed, epoch, split, job.num_splits)
         dataset = entry_points.call(job.entry_point, context, mix(seed))
         if not isinstance(dataset, tf.data.Dataset):
-            return dataset
+            return dataset, ()
         try:
             definition = canonical.serialize(dataset)
         except DatasetFnError as error:
             _log.debug("dataset has no graph", cause=str(error))
-            return entry_points.call(job.entry_point, context, context.seed, functions_seeded=True)
+            dataset = entry_points.call(
+                job.entry_point, context, context.seed, functions_seeded=True
+            )
+            check_without_graph(dataset)
+            return dataset, ()
         same = seed == job.seed and not context.varies
         checks.check(job, split, definition if same else None)
         determinism.force_determinism(definition)
         cached = SplitGraph(definition, dataset)
-        if not context.varies:
+        if context.varies:
+            version += [str(seed), str(epoch)]
+        else:
             cache.put(key, cached)
-    reseeded = serialization.instantiate(
-        seeds.reseed(cached.graph, seed, epoch, split), cached.dataset.element_spec
-    )
+    files = SplitCaches(split, job.num_splits, version)
+    graph = seeds.reseed(cached.graph, seed, epoch, split)
+    caches.rename(graph, files.path)
+    reseeded = serialization.instantiate(graph, cached.dataset.element_spec)
     # The Python functions in the graph exist only as long as their dataset does.
     reseeded._functions_of = cached.dataset  # noqa: SLF001 - an attribute that we add
-    return reseeded
+    return reseeded, files.writers
