@@ -17,9 +17,13 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--seed", type=int, default=0, help="first seed. Default: 0")
     parser.add_argument("--jobs", type=int, default=2, help="processes that simulate. Default: 2")
     parser.add_argument("--mutant", help="a deliberate bug of testing.chaos.mutants to apply")
+    parser.add_argument("--case", help="a case of `schedule.CASES` for all seeds")
     parser.add_argument("--fail-fast", action="store_true", help="stop at the first failed seed")
     parser.add_argument("--hashes", action="store_true", help="print the hash of each trace")
     parser.add_argument("-v", "--verbose", action="store_true", help="print the event trace")
+    parser.add_argument(
+        "--stacks", type=float, default=0.0, help="with -v: virtual second at which to print stacks"
+    )
     return parser
 
 
@@ -39,11 +43,13 @@ def _simulate(seeds: Sequence[int], args: argparse.Namespace) -> Iterator[tuple[
     gc.freeze()
     gc.disable()
     for number, seed in enumerate(seeds):
-        delivery = draw(seed)
+        delivery = draw(seed, args.case)
         if args.verbose:
             print(delivery, flush=True)
         with scratch() as folder:
-            outcome = simulate(delivery, folder, print if args.verbose else None)
+            outcome = simulate(
+                delivery, folder, print if args.verbose else None, args.stacks
+            )
         line = (
             f"seed {seed}: {'ok' if outcome.passed else 'FAILED'} hash {outcome.hash:016x} "
             f"{outcome.switches} switches {outcome.seconds:.1f} s {outcome.verdict.received} rows"
@@ -52,6 +58,7 @@ def _simulate(seeds: Sequence[int], args: argparse.Namespace) -> Iterator[tuple[
         if not outcome.passed:
             text = "\n".join([line, str(delivery), *(f"  - {p}" for p in outcome.problems)])
             text += f"\n  repeat: python -m testing.delivery --n 1 --seed {seed} -v"
+            text += f" --case {args.case}" if args.case else ""
         yield seed, line, text
         if number % 10 == 9:
             collect()

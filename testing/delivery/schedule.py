@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 
 from distributed_input.assignment.splits import divisors
 from testing.chaos.schedule import Data, Fault, Schedule, Topology
@@ -25,6 +25,9 @@ class Delivery:
         parallelism: elements that a worker produces at once.
         share_bytes: rows that a worker keeps for other jobs.
         failures: errors of the user's dataset: how often (split, row) fails.
+        prefetch: units that a trainer's iterator reads ahead of its loop; 0: it has no thread.
+        retries: retryable errors after which the trainers may continue.
+        case: "" for faults alone, or one of CASES, which have a verdict of their own.
         chaos: faults at random times, as (seconds, kind, target, seconds that it lasts).
     """
 
@@ -40,7 +43,10 @@ class Delivery:
     parallelism: int = 4
     share_bytes: int = 1 << 20
     failures: tuple[tuple[tuple[int, int], int], ...] = ()
-    chaos: tuple[tuple[float, str, int, float], ...] = field(default=())
+    chaos: tuple[tuple[float, str, int, float], ...] = ()
+    prefetch: int = 0
+    retries: int = 0
+    case: str = ""
 
     def __str__(self) -> str:
         own = " ".join(
@@ -50,6 +56,10 @@ class Delivery:
         )
         return f"{self.schedule}\n  {own}"
 
+
+CASES = ("flaky", "held")
+"""`flaky`: the rows of a split are in another order each time, which a replay must report.
+`held`: other trainers take the indices of trainers that still read; these must be fenced."""
 
 _AT_STEP = {
     "kill_worker": 5,
@@ -79,8 +89,42 @@ _AT_TIME = {
 }
 
 
-def draw(seed: int) -> Delivery:
-    """Return the schedule of a seed."""
+def draw(seed: int, case: str | None = None) -> Delivery:
+    """Return the schedule of a seed, with a case if one is given or drawn."""
+    drawn = _draw(seed)
+    dice = random.Random(f"case {seed}")
+    if case is None:
+        case = dice.choice(CASES) if dice.random() < 0.06 else ""
+    return _with_case(dice, drawn, case) if case else _with_errors(dice, drawn)
+
+
+def _with_errors(dice: random.Random, drawn: Delivery) -> Delivery:
+    """Return the schedule, with a short timeout for some."""
+    if dice.random() < 0.8:
+        return drawn
+    schedule = replace(drawn.schedule, timeout=dice.choice((0.5, 2.0)))
+    return replace(drawn, schedule=schedule, retries=40)
+
+
+def _with_case(dice: random.Random, drawn: Delivery, case: str) -> Delivery:
+    """Return the schedule with the topology, the dataset and the faults that a case needs."""
+    topology, schedule = drawn.schedule.topology, drawn.schedule
+    alone = replace(topology, consumers=1, partitions=2, batch=4, replicas=1, jobs=1)
+    alone = replace(alone, mode="distributed_epoch", order="strict", remainder="keep", epochs=1)
+    if case == "held":
+        alone = replace(alone, ring_steps=2)
+        data = Data(rows=(40, 40), row_bytes=24, sleep_ms=50)
+        faults: tuple[Fault, ...] = ()
+    else:
+        alone = replace(alone, determinism="strict")
+        data = Data(rows=(12, 9, 5), row_bytes=24, sleep_ms=dice.choice((1, 5)), flaky=True)
+        step = dice.randrange(1, 5)
+        faults = (Fault("kill_all_workers", step=step, restart=dice.choice(("same", "new"))),)
+    schedule = replace(schedule, topology=alone, data=data, faults=faults, step_ms=0)
+    return replace(drawn, schedule=schedule, case=case, chaos=(), failures=(), prefetch=0)
+
+
+def _draw(seed: int) -> Delivery:
     dice = random.Random(f"delivery {seed}")
     topology = _topology(dice)
     data = _data(dice, topology)
@@ -108,6 +152,7 @@ def draw(seed: int) -> Delivery:
         share_bytes=dice.choice((0, 500, 1 << 20)),
         failures=_failures(dice, data),
         chaos=_chaos(dice),
+        prefetch=0 if topology.whole else dice.choice((0, 0, 1, 4)),
     )
 
 

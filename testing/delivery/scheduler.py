@@ -335,7 +335,9 @@ class Scheduler:
 def _frames(task: Task) -> str:
     frame = task.glet.gr_frame
     found = []
-    while frame is not None and len(found) < 6:
+    for _ in range(40):
+        if frame is None or len(found) == 6:
+            break
         name = frame.f_code.co_filename
         if "/testing/delivery/" not in name:
             short = name.rsplit("/", 1)[-1]

@@ -2,107 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
-from testing.chaos.consumers import Checkpoint, Consumer, Rows
+from distributed_input.api.errors import FencedError, RetryableError
+from testing.chaos.consumers import Checkpoint, Rows
 from testing.chaos.faults import Injector
 from testing.chaos.ledger import Ledger
 from testing.chaos.run import UnevenSteps
 from testing.chaos.schedule import Fault
-from testing.delivery.primitives import Event, SimTime
+from testing.delivery.primitives import SimTime
+from testing.delivery.trainer import TrainerDied, Trainers
 from testing.delivery.world import World
-
-
-class TrainerDied(Exception):
-    """A trainer's process ended."""
-
-    def __init__(self, fault: Fault | None = None) -> None:
-        super().__init__("a trainer died")
-        self.fault = fault
-
-
-class Trainer:
-    """The process of one trainer, which runs calls one after another."""
-
-    def __init__(self, world: World, job: str, index: int, done: Event) -> None:
-        self.process = world.new_process(f"trainer{job}{index}")
-        self.process.endpoints[self] = None
-        self.index = index
-        self.result: Any = None
-        self.error: Exception | None = None
-        self.is_done = False
-        self._done, self._called = done, Event()
-        self._call: Callable[[Consumer], Any] | None = None
-        folder, schedule = world.folder_of(index), world.schedule
-        self.process.spawn(lambda: self._run(Consumer(index, folder, schedule, job)), "loop")
-
-    def call(self, function: Callable[[Consumer], Any]) -> None:
-        """Let the process call a function."""
-        self.result, self.error, self.is_done = None, None, False
-        self._call = function
-        self._called.set()
-
-    def _run(self, consumer: Consumer) -> None:
-        while True:
-            self._called.wait()
-            self._called.clear()
-            assert self._call is not None
-            try:
-                self.result = self._call(consumer)
-            except Exception as error:  # noqa: BLE001  raised where the result is used
-                self.error = error.with_traceback(None)
-            self.is_done = True
-            self._done.set()
-
-    def process_died(self) -> None:
-        self._done.set()
-
-    def process_paused(self) -> None:
-        pass
-
-    process_resumed = process_paused
-
-
-class Trainers:
-    """All trainers of a job between a start and the end or a crash."""
-
-    def __init__(self, world: World, job: str) -> None:
-        self._done = Event()
-        count = len(world.sidecars)
-        self.all = [Trainer(world, job, index, self._done) for index in range(count)]
-
-    def __len__(self) -> int:
-        return len(self.all)
-
-    def each(self, function: Callable[[Consumer], Any]) -> list[Any]:
-        """Call a function in each trainer and return the results.
-
-        Raises:
-            TrainerDied: a process has ended.
-            Exception: the first error of a trainer.
-        """
-        for trainer in self.all:
-            if trainer.process.alive:
-                trainer.call(function)
-        while True:
-            self._done.clear()
-            if not all(trainer.process.alive for trainer in self.all):
-                raise TrainerDied
-            for trainer in self.all:
-                if trainer.is_done and trainer.error is not None:
-                    raise trainer.error
-            if all(trainer.is_done for trainer in self.all):
-                results = [trainer.result for trainer in self.all]
-                for trainer in self.all:
-                    trainer.result = None
-                return results
-            self._done.wait()
-
-    def kill(self) -> None:
-        """End all processes."""
-        for trainer in self.all:
-            trainer.process.kill()
 
 
 class Training:
@@ -119,6 +29,8 @@ class Training:
         self._pending = [] if number else sorted(world.schedule.faults, key=lambda f: f.step)
         self._taken = 0
         self._checkpoint: Checkpoint | None = None
+        self._retries = world.delivery.retries
+        self._older: Trainers | None = None  # that these replaced while they ran
         self.trainers = Trainers(world, self._job)
 
     def run(self) -> None:
@@ -130,6 +42,9 @@ class Training:
                     break
                 except TrainerDied as death:
                     self._restart(death.fault)
+                except RetryableError:
+                    self._use_retry()
+                    self._restart(None)
             self.trainers.each(lambda consumer: consumer.close())
             self.trainers.each(lambda consumer: consumer.forget())
         except TrainerDied:
@@ -151,8 +66,10 @@ class Training:
             ended = False
             while not ended:
                 fault = self._due()
-                if fault is None:
-                    ended = self._step()
+                if self._world.delivery.case == "held" and self._taken == 2 and not self._older:
+                    self._replace()
+                elif fault is None:
+                    ended = self._step_or_retry()
                 elif fault.kind == "crash_trainer":
                     raise TrainerDied(fault)
                 else:
@@ -167,6 +84,23 @@ class Training:
         saved = self._checkpoint
         ended = 0 if saved is None or not saved.ended else saved.epoch + 1
         return ended < self._topology.epochs
+
+    def _step_or_retry(self) -> bool:
+        """Take one step. If a trainer that is alone gets a retryable error, it iterates again."""
+        try:
+            return self._step()
+        except RetryableError:
+            if len(self.trainers) > 1:
+                raise  # the trainers do not stand at the same step: restore the checkpoint
+            self._use_retry()
+            self._begin()
+            return False
+
+    def _use_retry(self) -> None:
+        """Count a retryable error, or raise it if there were too many."""
+        if not self._retries:
+            raise  # noqa: PLE0704  called while the error is handled
+        self._retries -= 1
 
     def _step(self) -> bool:
         """Take one step on all trainers; return whether the epoch has ended."""
@@ -219,6 +153,31 @@ class Training:
         else:
             self.ledger.restore(saved.epoch, saved.steps, saved.ended)
         self.trainers = Trainers(world, self._job)
+
+    def _replace(self) -> None:
+        """Start other trainers and sidecars with the same indices, while the first ones live."""
+        self._older = self.trainers
+        self._world.start_sidecars(len(self.trainers))
+        self.trainers = Trainers(self._world, self._job)
+        positions = self._restored()
+        assert positions is not None
+        assert self._checkpoint is not None
+        self.trainers.each(lambda consumer: consumer.connect(positions[consumer.index]))
+        self.ledger.restore(self._checkpoint.epoch, self._checkpoint.steps, False)
+        self._begin()
+        self._world.driver.spawn(self._read_on, "older")
+
+    def _read_on(self) -> None:
+        """Read with the trainers that were replaced. They must be fenced before the end."""
+        assert self._older is not None
+        try:
+            while self._older.each(lambda consumer: consumer.step())[0] is not None:
+                SimTime.sleep(0.05)
+            self.problems.append("the older of two holders of an index read to the end")
+        except FencedError:
+            pass
+        except Exception as error:  # noqa: BLE001  every other error is wrong
+            self.problems.append(f"the older holder of an index got {error!r}")
 
     def _rewind(self) -> None:
         """Restore the last checkpoint in the same processes."""

@@ -64,6 +64,8 @@ def record_log(
     if scheduler.verbose:
         values = " ".join(f"{key}={value}" for key, value in fields.items())
         scheduler.note(process, f"log: {message} {values}")
+    if "instead of row" in str(fields.get("cause")) and process is not None and process.alive:
+        scheduler.problems.append(f"{process}: a worker sent wrong rows: {fields}")
     if level >= logging.ERROR and (process is None or process.alive):
         import traceback
 
@@ -142,6 +144,7 @@ class World:
         active.world, current.scheduler = self, scheduler
         self.scheduler, self.delivery, self.folder = scheduler, delivery, folder
         self.schedule = delivery.schedule
+        self.driver = scheduler.process("driver")
         self.network = Network(scheduler, delivery.latency, delivery.spike)
         sockets.table = SocketTable(delivery.socket_bytes)
         self.workers: list[WorkerPlace] = []

@@ -1,0 +1,210 @@
+"""The simulated trainers: processes that read their input and take steps when they are called."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from testing.chaos.consumers import Consumer, Rows
+from testing.chaos.schedule import Fault, Schedule
+from testing.delivery.primitives import Condition, Event, Thread
+from testing.delivery.world import World
+
+
+class TrainerDied(Exception):
+    """A trainer's process ended."""
+
+    def __init__(self, fault: Fault | None = None) -> None:
+        super().__init__("a trainer died")
+        self.fault = fault
+
+
+class PrefetchingConsumer(Consumer):
+    """A trainer whose iterator runs ahead of the loop, as TensorFlow's native iterators do.
+
+    The loop counts its steps, so that a position is that of the loop (see `reader.count_steps`).
+
+    Args:
+        prefetch: units that the iterator's thread reads ahead.
+    """
+
+    def __init__(
+        self, index: int, folder: Path, schedule: Schedule, job: str, prefetch: int
+    ) -> None:
+        super().__init__(index, folder, schedule, job)
+        self._prefetch = prefetch
+        self._steps = 0
+        self._queue: _Queue | None = None
+
+    def numpy(self) -> int:
+        """Return the number of steps that the loop has requested in this epoch."""
+        return self._steps
+
+    def begin(self) -> None:
+        """Begin the next epoch, in a new thread; the thread of the last one ends."""
+        made = self._required()
+        made._reader.count_steps(self)
+        generation = made._reader.begin()
+        self._steps = 0
+        if self._queue is not None:
+            self._queue.close()
+        self._queue = queue = _Queue(self._prefetch)
+        batches = made._numpy_batches(generation)
+        Thread(target=lambda: queue.fill(batches), name="prefetch").start()
+
+    def step(self) -> list[Rows] | None:
+        """Return the units of a step, or None at the end of the epoch."""
+        assert self._queue is not None
+        self._steps += 1
+        units: list[Rows] = []
+        for _ in range(self._replicas):
+            unit = self._queue.get()
+            if unit is None:
+                assert not units, "an epoch ended within a step"
+                return None
+            units.append(unit)
+        return units
+
+    def close(self) -> None:
+        """Close the input; the iterator's thread ends."""
+        if self._queue is not None:
+            self._queue.close()
+        super().close()
+
+
+class _Queue:
+    """The units that an iterator has read ahead."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._units: deque[Rows] = deque()
+        self._changed = Condition()
+        self._ended = self._closed = False
+        self._error: Exception | None = None
+
+    def fill(self, batches: Any) -> None:
+        """Read ahead until the end of the epoch, an error, or `close`."""
+        try:
+            for batch in batches:
+                unit = {name: np.array(column) for name, column in batch.items()}
+                del batch
+                with self._changed:
+                    self._changed.wait_for(lambda: self._closed or len(self._units) < self._limit)
+                    if self._closed:
+                        return
+                    self._units.append(unit)
+                    self._changed.notify_all()
+        except Exception as error:  # noqa: BLE001  the loop gets it
+            self._error = error.with_traceback(None)
+        with self._changed:
+            self._ended = True
+            self._changed.notify_all()
+
+    def get(self) -> Rows | None:
+        """Return the next unit, or None at the end."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._units or self._ended)
+            if self._units:
+                self._changed.notify_all()
+                return self._units.popleft()
+        if self._error is not None:
+            raise self._error
+        return None
+
+    def close(self) -> None:
+        """Let the thread end."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+
+
+class Trainer:
+    """The process of one trainer, which runs calls one after another."""
+
+    def __init__(self, world: World, job: str, index: int, done: Event) -> None:
+        self.process = world.new_process(f"trainer{job}{index}")
+        self.process.endpoints[self] = None
+        self.index = index
+        self.result: Any = None
+        self.error: Exception | None = None
+        self.is_done = False
+        self._done, self._called = done, Event()
+        self._call: Callable[[Consumer], Any] | None = None
+        folder, schedule, prefetch = world.folder_of(index), world.schedule, world.delivery.prefetch
+        if prefetch:
+            consumer: Consumer = PrefetchingConsumer(index, folder, schedule, job, prefetch)
+        else:
+            consumer = Consumer(index, folder, schedule, job)
+        self.process.spawn(lambda: self._run(consumer), "loop")
+
+    def call(self, function: Callable[[Consumer], Any]) -> None:
+        """Let the process call a function."""
+        self.result, self.error, self.is_done = None, None, False
+        self._call = function
+        self._called.set()
+
+    def _run(self, consumer: Consumer) -> None:
+        while True:
+            self._called.wait()
+            self._called.clear()
+            assert self._call is not None
+            try:
+                self.result = self._call(consumer)
+            except Exception as error:  # noqa: BLE001  raised where the result is used
+                self.error = error.with_traceback(None)
+            self.is_done = True
+            self._done.set()
+
+    def process_died(self) -> None:
+        """Wake the loop that waits for this trainer."""
+        self._done.set()
+
+    def process_paused(self) -> None:
+        """Do nothing."""
+
+    process_resumed = process_paused
+
+
+class Trainers:
+    """All trainers of a job between a start and the end or a crash."""
+
+    def __init__(self, world: World, job: str) -> None:
+        self._done = Event()
+        count = len(world.sidecars)
+        self.all = [Trainer(world, job, index, self._done) for index in range(count)]
+
+    def __len__(self) -> int:
+        return len(self.all)
+
+    def each(self, function: Callable[[Consumer], Any]) -> list[Any]:
+        """Call a function in each trainer and return the results.
+
+        Raises:
+            TrainerDied: a process has ended.
+            Exception: the first error of a trainer.
+        """
+        for trainer in self.all:
+            if trainer.process.alive:
+                trainer.call(function)
+        while True:
+            self._done.clear()
+            if not all(trainer.process.alive for trainer in self.all):
+                raise TrainerDied
+            for trainer in self.all:
+                if trainer.is_done and trainer.error is not None:
+                    raise trainer.error
+            if all(trainer.is_done for trainer in self.all):
+                results = [trainer.result for trainer in self.all]
+                for trainer in self.all:
+                    trainer.result = None
+                return results
+            self._done.wait()
+
+    def kill(self) -> None:
+        """End all processes."""
+        for trainer in self.all:
+            trainer.process.kill()
