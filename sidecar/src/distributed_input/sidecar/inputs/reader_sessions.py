@@ -17,6 +17,8 @@ from distributed_input.sidecar.streams.stream_context import StreamStats
 class ReaderSession(Protocol):
     """The session of one connected trainer."""
 
+    number: int
+
     @property
     def partitions(self) -> int:
         """Number of partitions that the trainer reads."""
@@ -66,9 +68,16 @@ class ReaderSessions:
         return self._current is None
 
     def attach(self, session: ReaderSession) -> None:
-        """Make `session` the current one, and end the session before."""
+        """Make the session that connected last the current one, and end the other.
+
+        Each session has a thread. After a trainer's restart, the first message of its ended process
+        may be handled after that of the new process.
+        """
         with self._lock:
-            older, self._current = self._current, session
+            older, newer = self._current, session
+            if older is not None and older.number > session.number:
+                older, newer = session, older
+            self._current = newer
             self._counted.append(session)
         if older is not None:
             older.end(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import socket
 from functools import partial
 from pathlib import Path
@@ -22,6 +23,7 @@ from distributed_input.sidecar.inputs.job_input import JobInput
 from distributed_input.sidecar.inputs.registry import InputRegistry
 
 _log = logs.get("sidecar.connection")
+_numbers = itertools.count()
 
 
 class _Reading:
@@ -38,9 +40,13 @@ class TrainerSession:
     """Serves one connected socket until it closes.
 
     One thread handles the trainer's messages. The thread of the running epoch sends units.
+
+    Attributes:
+        number: increases with each connection that the sidecar accepts.
     """
 
     def __init__(self, sock: socket.socket, registry: InputRegistry) -> None:
+        self.number = next(_numbers)
         self._socket = TrainerSocket(sock)
         self._registry = registry
         self._reading: _Reading | None = None

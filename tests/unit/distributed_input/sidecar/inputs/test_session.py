@@ -49,6 +49,27 @@ def test_a_trainer_that_reads_nothing_does_not_block_the_next_one(
         eventually(lambda: job.slots.used == 0)
 
 
+def test_the_trainer_that_connected_last_reads_in_any_order_of_the_first_messages(
+    tmp_path: Path,
+) -> None:
+    """The threads of two sessions may handle their first messages in the other order."""
+    with running(tmp_path, ROWS) as system:
+        job = system.add_sidecar()
+        registry = InputRegistry(lambda name, _: job, [job.name])
+        pairs = [socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET) for _ in range(2)]
+        older, newer = (TrainerSession(theirs, registry) for _, theirs in pairs)
+        hello = trainer_pb2.FromTrainer(hello=trainer_pb2.Hello(protocol=PROTOCOL))
+        newer._receive(hello)
+        older._receive(hello)
+        answers = [trainer_pb2.FromSidecar.FromString(ours.recv(1 << 16)) for ours, _ in pairs]
+        assert answers[0].failure.kind == FencedError.__name__
+        assert answers[1].welcome.input == job.name
+        assert current_session(job) is newer
+        for session, (ours, _) in zip((older, newer), pairs, strict=True):
+            session.close()
+            ours.close()
+
+
 def answer(message: trainer_pb2.FromTrainer) -> trainer_pb2.Failure:
     """Send one message as the first of a session. Return the failure that it answers."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
