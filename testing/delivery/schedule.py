@@ -103,7 +103,7 @@ def _with_errors(dice: random.Random, drawn: Delivery) -> Delivery:
     if dice.random() < 0.8:
         return drawn
     schedule = replace(drawn.schedule, timeout=dice.choice((0.5, 2.0)))
-    return replace(drawn, schedule=schedule, retries=40)
+    return replace(drawn, schedule=schedule, retries=1000)
 
 
 def _with_case(dice: random.Random, drawn: Delivery, case: str) -> Delivery:

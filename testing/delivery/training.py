@@ -31,6 +31,7 @@ class Training:
         self._checkpoint: Checkpoint | None = None
         self._retries = world.delivery.retries
         self._older: Trainers | None = None  # that these replaced while they ran
+        self._older_reads = False
         self.trainers = Trainers(world, self._job)
 
     def run(self) -> None:
@@ -51,6 +52,8 @@ class Training:
             pass  # after its last batch
         except Exception as error:  # noqa: BLE001  every error of the product is a result
             self.problems.append(f"{type(error).__name__}: {error}")
+        while self._older_reads:
+            SimTime.sleep(0.2)
         self.injector.finish()
         self.problems += [f"fault: {type(e).__name__}: {e}" for e in self.injector.errors]
         self.finished = True
@@ -165,6 +168,7 @@ class Training:
         self.trainers.each(lambda consumer: consumer.connect(positions[consumer.index]))
         self.ledger.restore(self._checkpoint.epoch, self._checkpoint.steps, False)
         self._begin()
+        self._older_reads = True
         self._world.driver.spawn(self._read_on, "older")
 
     def _read_on(self) -> None:
@@ -178,6 +182,7 @@ class Training:
             pass
         except Exception as error:  # noqa: BLE001  every other error is wrong
             self.problems.append(f"the older holder of an index got {error!r}")
+        self._older_reads = False
 
     def _rewind(self) -> None:
         """Restore the last checkpoint in the same processes."""
