@@ -34,6 +34,8 @@ class ConsumerCounters:
     useful_workers: int = 0
     finished: bool = False
     batches: int = 0
+    mismatches: int = 0
+    """Replays that made other rows than before."""
 
 
 @dataclass(frozen=True)
@@ -83,6 +85,8 @@ class Measurement:
     """Whether the trainers neither read nor waited."""
     stalled: str = ""
     """Split that has made no progress for the longest time, and its worker. Empty: none."""
+    mismatches: int = 0
+    """Replays that made other rows than before, since the sidecars started."""
 
 
 def reconcile_interval(measurement: Measurement) -> float:
@@ -164,6 +168,7 @@ def measure(before: DispatcherSample | None, after: DispatcherSample) -> Measure
         paused=wall > 0
         and wait <= MIN_RUNNING_SHARE * wall
         and all(now.rows == then.rows for then, now in pairs),
+        mismatches=sum(one.mismatches for one in after.consumers.values()),
     )
 
 

@@ -112,6 +112,7 @@ def _sample(response: dispatcher_pb2.StatusResponse, now: float) -> DispatcherSa
             useful_workers=one.useful_workers,
             finished=one.finished,
             batches=one.batches,
+            mismatches=one.replay_mismatches,
         )
     workers = {one.worker_id: _worker(one) for one in response.workers}
     return DispatcherSample(now, consumers, workers)

@@ -59,6 +59,7 @@ async def _reconcile(
     if status is not None:
         await write_status(context.api, context.store, *key, status)
         await events.report_limit(context.api, snapshot, status, now)
+        await events.report_mismatches(context.api, snapshot, status, now)
     if blocking:
         raise ApiError(0, blocking[0].reason, blocking[0].message)
     input_metrics.set_input(key, snapshot, plan)

@@ -1,4 +1,4 @@
-"""Kubernetes Events that explain why an input does not have more workers."""
+"""Kubernetes Events: why an input has no more workers, and that replays made other rows."""
 
 from __future__ import annotations
 
@@ -17,6 +17,14 @@ from distributed_input_operator.reconcile.conditions import LIMITED
 _INTENDED = (IDLE, PAUSED)
 """Limits that the spec asks for. Their Events are not warnings."""
 
+REPLAY_DIFFERS = "ReplayDiffers"
+_REPLAY_DIFFERS_MESSAGE = (
+    "A split that ran again made other rows than before: the dataset is not deterministic, or it "
+    "has changed. Rows may be lost or repeated. Seed the dataset's random operations, use one kind "
+    "of node, and change data only between runs. To stop the trainers instead, set "
+    "spec.determinism: strict. The log of the trainer names the split."
+)
+
 _log = logging.getLogger(__name__)
 
 
@@ -30,6 +38,15 @@ async def report_limit(api: Api, snapshot: Snapshot, status: Mapping[str, Any], 
     elif before is not None and after is None:
         message = f"all {status['workers']['asked']} requested workers are granted"
         await _create(api, snapshot, "Normal", "ScalingUnlimited", message, now)
+
+
+async def report_mismatches(
+    api: Api, snapshot: Snapshot, status: Mapping[str, Any], now: float
+) -> None:
+    """Create an Event if more replays made other rows than before. A failure is only logged."""
+    before = snapshot.status.live.replay_mismatches if snapshot.status.live else 0
+    if (status.get("live") or {}).get("replayMismatches", 0) > before:
+        await _create(api, snapshot, "Warning", REPLAY_DIFFERS, _REPLAY_DIFFERS_MESSAGE, now)
 
 
 async def _create(

@@ -41,6 +41,7 @@ def live_status(
         "stall": f"{round(100 * measurement.stall)}%",
         "recommendedWorkers": recommended_workers(measurement, parallelism) or 0,
         "stalled": measurement.stalled,
+        "replayMismatches": measurement.mismatches,
     }
     if old and all(old[key] == value for key, value in values.items()):
         return old

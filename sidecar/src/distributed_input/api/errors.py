@@ -58,6 +58,10 @@ class PositionError(TerminalError):
     """A saved position does not belong to this job."""
 
 
+class ReplayWarning(UserWarning):
+    """A split that ran again produced other rows than before, and determinism is not strict."""
+
+
 _KINDS = {
     kind.__name__: kind
     for kind in (

@@ -10,12 +10,14 @@ import hashlib
 import os
 import time
 import uuid
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
 from distributed_input.api.errors import (
     ConfigError,
     DistributedInputError,
+    ReplayWarning,
     UnavailableError,
     from_kind,
 )
@@ -64,6 +66,7 @@ class SidecarSession:
         self._open_request: trainer_pb2.Open | None = None
         self._dataset = b""
         self._opened_channel: Channel | None = None  # the channel on which the job is open
+        self._warned_generation = 0  # the newest epoch whose rows differed
 
     # Connecting.
 
@@ -228,7 +231,8 @@ class SidecarSession:
                     )
                 self.channel.send(progress=self.meter.waiting(self.generation))
                 continue
-            if message.WhichOneof("message") != "waiting":
+            self._warn_of_difference(message)
+            if message.WhichOneof("message") not in ("waiting", "difference"):
                 return message
             deadline = time.monotonic() + seconds
 
@@ -240,9 +244,23 @@ class SidecarSession:
         if failure.generation in (0, self.generation):
             raise from_kind(failure.kind, failure.message)
 
+    def _warn_of_difference(self, message: trainer_pb2.FromSidecar) -> None:
+        """Warn once per epoch that a replay made other rows."""
+        difference = message.difference
+        if difference.generation > self._warned_generation:
+            self._warned_generation = difference.generation
+            warnings.warn(
+                f"input {self.welcome.input}: {difference.message}. To stop instead, set "
+                "spec.determinism: strict",
+                ReplayWarning,
+                stacklevel=2,
+            )
+
     def drain(self) -> Iterator[trainer_pb2.FromSidecar]:
         """Yield the messages that arrived before the channel ended."""
-        return self.channel.drain()
+        for message in self.channel.drain():
+            self._warn_of_difference(message)
+            yield message
 
     def report(self, generation: int, units: int) -> None:
         """Report to the sidecar that it delivered `units` units of `generation`."""

@@ -16,6 +16,7 @@ from google.protobuf.message import DecodeError
 from numpy.typing import NDArray
 
 from distributed_input.api.proto import worker_pb2
+from distributed_input.rows.prefix import DIGEST_VERSION
 from distributed_input.rows.runs import Bytes
 
 _PAYLOAD_TAG = (worker_pb2.Block.PAYLOAD_FIELD_NUMBER << 3) | 2  # length-delimited
@@ -39,6 +40,7 @@ class RowBlock:
         prefix_digest: digest of all rows before `first_row`. Set on the first block of a stream.
         replayed: number of rows before the first block that were produced so far. A block with
             this field is a progress report and has no rows.
+        digest_version: version of the digests.
         encoded: the serialized message, on blocks that `encode_runs` returned; else empty.
     """
 
@@ -52,6 +54,7 @@ class RowBlock:
     busy_seconds: float = 0.0
     prefix_digest: int = 0
     replayed: int = 0
+    digest_version: int = DIGEST_VERSION
     encoded: bytes = field(default=b"", repr=False)
 
     @property
@@ -99,6 +102,7 @@ def _serialize(block: RowBlock, columns: Sequence[Sequence[Bytes]]) -> bytes:
         busy_seconds=block.busy_seconds,
         prefix_digest=block.prefix_digest,
         replayed=block.replayed,
+        digest_version=block.digest_version,
     ).SerializeToString()
     rows = [memoryview(piece) for pieces in columns for piece in pieces]
     return b"".join([bytes((_PAYLOAD_TAG,)), _varint(sum(sizes)), *rows, header])
@@ -142,6 +146,7 @@ def _decode(data: bytes) -> RowBlock:
         header.busy_seconds,
         header.prefix_digest,
         header.replayed,
+        header.digest_version or 1,
     )
 
 

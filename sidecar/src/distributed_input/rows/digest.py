@@ -3,6 +3,12 @@
 A row's digest is a 64-bit hash of its bytes and its index in the split. `prefix.Prefix` adds the
 digests of consecutive rows. The sum does not depend on how rows were cut into blocks, so a sidecar
 computes it without reading the rows.
+
+Short rows are hashed together by weighted sums of their 64-bit words. In a product modulo 2**64, a
+change of a word's high bits reaches only the high bits: the changed top bits of two words add up to
+zero. So the high halves of the words have a second sum, with other weights, in which they reach at
+least 33 bits. Version 1 has only the first sum. Workers keep it for the sidecars and positions of
+older versions.
 """
 
 from __future__ import annotations
@@ -14,6 +20,7 @@ import xxhash
 from numpy.typing import NDArray
 
 from distributed_input.api.hashing import mix
+from distributed_input.rows.prefix import DIGEST_VERSION
 from distributed_input.rows.runs import Bytes
 
 _VECTOR_BYTES = 512  # rows up to this size are hashed together, larger rows one by one
@@ -22,10 +29,16 @@ _MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
 _MIX_2 = np.uint64(0x94D049BB133111EB)
 # Odd numbers, so that no bit of a word is lost. Computed here, so that every version has the same.
 _WEIGHTS = np.array([mix(i) | 1 for i in range(_VECTOR_BYTES // 8)], np.uint64)
+_HIGH_WEIGHTS = np.array([mix(i, 2) | 1 for i in range(_VECTOR_BYTES // 8)], np.uint64)
+_HALF = np.uint64(32)
 
 
 def row_digests(
-    widths: Sequence[int | None], buffers: Sequence[Bytes], rows: int, first_row: int
+    widths: Sequence[int | None],
+    buffers: Sequence[Bytes],
+    rows: int,
+    first_row: int,
+    version: int = DIGEST_VERSION,
 ) -> NDArray[np.uint64]:
     """Return the digest of each row of a run, as uint64[rows].
 
@@ -34,12 +47,13 @@ def row_digests(
         buffers: 1-D uint8 buffers of the run.
         rows: number of rows.
         first_row: index of the first row in the split.
+        version: 1 or 2.
     """
     total = np.zeros(rows, np.uint64)
     at = 0
     for width in widths:
         if width is not None:
-            column = _hash_fixed(buffers[at], rows, width)
+            column = _hash_fixed(buffers[at], rows, width, version)
             at += 1
         else:
             column = _hash_variable(buffers[at].view(np.uint32), buffers[at + 1])
@@ -49,7 +63,7 @@ def row_digests(
     return _mix_bits(total ^ (index * _GOLDEN + _GOLDEN))
 
 
-def _hash_fixed(data: Bytes, rows: int, width: int) -> NDArray[np.uint64]:
+def _hash_fixed(data: Bytes, rows: int, width: int, version: int) -> NDArray[np.uint64]:
     if width > _VECTOR_BYTES:
         view = memoryview(data)
         hashes = (xxhash.xxh3_64_intdigest(view[i * width : (i + 1) * width]) for i in range(rows))
@@ -61,7 +75,15 @@ def _hash_fixed(data: Bytes, rows: int, width: int) -> NDArray[np.uint64]:
         matrix = padded.view(np.uint64)
     else:
         matrix = data.reshape(rows, width).view(np.uint64)
-    return np.asarray((matrix * _WEIGHTS[:words]).sum(axis=1, dtype=np.uint64))
+    total = _weighted_sum(matrix, _WEIGHTS[:words])
+    if version == 1 or words == 1:  # a product with one odd weight loses no bit
+        return total
+    return _mix_bits(total) + _weighted_sum(matrix >> _HALF, _HIGH_WEIGHTS[:words])
+
+
+def _weighted_sum(matrix: NDArray[np.uint64], weights: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Return the weighted sum of each row modulo 2**64, without a matrix of the products."""
+    return np.asarray(np.einsum("ij,j->i", matrix, weights))
 
 
 def _hash_variable(lengths: NDArray[np.uint32], data: Bytes) -> NDArray[np.uint64]:

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from distributed_input.api.errors import ConfigError, DatasetFnError, UnavailableError
+from distributed_input.api.errors import (
+    ConfigError,
+    DatasetFnError,
+    ReplayWarning,
+    UnavailableError,
+)
 from distributed_input.api.proto import trainer_pb2, types_pb2
 from distributed_input.client.session import SidecarSession
 from tests.unit.distributed_input.client.sidecars import SECONDS, Sidecar
@@ -71,6 +77,29 @@ def test_failures_of_other_epochs_are_ignored(tmp_path: Path, sidecar: Sidecar) 
     for generation in (0, 2):
         with pytest.raises(DatasetFnError, match="bad row"):
             session.check_failure(failure(generation))
+    session.shutdown()
+
+
+def test_a_difference_is_a_warning_once_per_epoch(tmp_path: Path, sidecar: Sidecar) -> None:
+    session = opened(tmp_path)
+    trainer = sidecar.trainer()
+
+    def send(generation: int, units: int) -> None:
+        difference = {"generation": generation, "message": "split 3 differs"}
+        for _ in range(2):  # the second one from a sidecar that resumes the epoch
+            trainer.send(difference=difference)
+        for index in range(units):
+            trainer.unit(generation, index)
+
+    send(1, 1)
+    with pytest.warns(ReplayWarning, match="input train: split 3 differs.*determinism") as caught:
+        assert session.receive(time.monotonic() + SECONDS).unit.generation == 1
+    assert len(caught) == 1
+    send(2, 0)
+    trainer.end()
+    with pytest.warns(ReplayWarning) as caught:
+        assert len(list(session.drain())) == 2
+    assert len(caught) == 1
     session.shutdown()
 
 

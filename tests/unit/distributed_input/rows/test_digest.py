@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from distributed_input.rows import digest
 from distributed_input.rows.digest import row_digests
+from distributed_input.rows.prefix import DIGEST_VERSION, Prefix
 
 WIDTHS = st.sampled_from([0, 1, 7, 8, 12, 512, 513])
 
@@ -50,6 +51,74 @@ def test_a_changed_bit_changes_the_digest(width: int, bit: int, seed: int) -> No
         assert before != row_digests(widths, layout([bytes(changed)]), 1, 0)
 
 
+WORDS = st.lists(st.integers(0, 2**64 - 1), min_size=1, max_size=64)
+NUMBERS = st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=64)
+
+
+def digest_of(words: np.ndarray, version: int = DIGEST_VERSION) -> int:
+    (found,) = row_digests([words.nbytes], [words.view(np.uint8)], 1, 0, version).tolist()
+    return int(found)
+
+
+@given(WORDS, st.data())
+def test_changed_bits_of_any_words_change_the_digest(words: list[int], data: st.DataObject) -> None:
+    """Any bits, and the same bit of several words: such as the top bit, or both halves' top bits"""
+    row = np.array(words, np.uint64)
+    mask = data.draw(
+        st.one_of(
+            st.integers(1, 2**64 - 1),
+            st.integers(0, 63).map(lambda bit: 1 << bit),
+            st.just(0x8000000080000000),
+            st.just(0x8000800080008000),
+        )
+    )
+    changed = data.draw(st.sets(st.integers(0, len(words) - 1), min_size=1))
+    other = row.copy()
+    other[sorted(changed)] ^= np.uint64(mask)
+    assert digest_of(row) != digest_of(other)
+
+
+@given(NUMBERS, st.sampled_from([np.float64, np.float32, np.float16]))
+def test_a_negated_row_has_another_digest(numbers: list[float], dtype: type) -> None:
+    count = len(numbers) * 8 // np.dtype(dtype).itemsize
+    row = np.resize(np.clip(np.array(numbers), -6e4, 6e4).astype(dtype), count)
+    assert digest_of(row.view(np.uint64)) != digest_of((-row).view(np.uint64))
+
+
+def test_version_1_does_not_see_a_negated_row_of_even_length() -> None:
+    row = np.arange(1.0, 5.0)
+    same = [digest_of(one.view(np.uint64), version=1) for one in (row, -row)]
+    assert same[0] == same[1]
+
+
+@given(WORDS, st.data())
+def test_swapped_words_change_the_digest(words: list[int], data: st.DataObject) -> None:
+    places = st.integers(0, len(words) - 1)
+    first, second = data.draw(places), data.draw(places)
+    row = np.array(words, np.uint64)
+    other = row.copy()
+    other[[first, second]] = other[[second, first]]
+    assert (digest_of(row) == digest_of(other)) == (words[first] == words[second])
+
+
+@given(st.integers(2, 8), st.integers(1, 64), st.data())
+def test_swapped_or_changed_rows_change_the_prefix(
+    rows: int, width: int, data: st.DataObject
+) -> None:
+    """The sum over the rows sees it too."""
+    content = [data.draw(st.binary(min_size=width, max_size=width)) for _ in range(rows)]
+    first, second = data.draw(st.permutations(range(rows)))[:2]
+    swapped = list(content)
+    swapped[first], swapped[second] = content[second], content[first]
+    flipped = [bytes([*one[:-1], one[-1] ^ 0x80]) for one in content]
+    whole, other, every = (
+        Prefix().extend(row_digests([width], fixed(one), rows, 3))
+        for one in (content, swapped, flipped)
+    )
+    assert whole.matches(other) == (content[first] == content[second])
+    assert not whole.matches(every)
+
+
 def test_equal_rows_at_different_indices_have_different_digests() -> None:
     digests = row_digests([4], fixed([b"same"] * 100), 100, 0)
     assert len(set(digests.tolist())) == 100
@@ -74,11 +143,31 @@ def test_the_boundary_between_rows_matters() -> None:
         ([600], fixed([b"x" * 600, b"y" * 600]), [0x6431BB245E55C581, 0xEEFAF54171536058]),
     ],
 )
-def test_digests_are_the_same_in_every_version(
+def test_digests_of_version_1_stay_the_same(
+    widths: list[int | None], buffers: list[np.ndarray], expected: list[int]
+) -> None:
+    assert row_digests(widths, buffers, 2, 5, version=1).tolist() == expected
+
+
+@pytest.mark.parametrize(
+    ("widths", "buffers", "expected"),
+    [
+        ([8], fixed([b"abcdefgh", b"01234567"]), [0x9E426278A4566D3A, 0x948067AD1E9F4F65]),
+        ([16], fixed([b"abcdefgh" * 2, b"01234567" * 2]), [0xD1A5395CE462272C, 0x9437B60A13413E9B]),
+        ([12], fixed([b"abcdefghijkl", b"0123456789ab"]), [0xF2E4B415E2A17E47, 0xD5FE277B580551E8]),
+        ([None], variable([b"abc", b""]), [0xCD0125043DF51CA0, 0xDA98292615F65B27]),
+        ([600], fixed([b"x" * 600, b"y" * 600]), [0x6431BB245E55C581, 0xEEFAF54171536058]),
+    ],
+)
+def test_digests_of_version_2_stay_the_same(
     widths: list[int | None], buffers: list[np.ndarray], expected: list[int]
 ) -> None:
     assert row_digests(widths, buffers, 2, 5).tolist() == expected
 
 
-def test_weights_are_odd() -> None:
-    assert (digest._WEIGHTS % np.uint64(2) == 1).all()
+@pytest.mark.parametrize("weights", [digest._WEIGHTS, digest._HIGH_WEIGHTS])
+def test_no_two_weights_cancel_each_other(weights: np.ndarray) -> None:
+    """They are odd, and differ in the bits that a product with any change of a half word keeps."""
+    assert (weights % np.uint64(2) == 1).all()
+    kept = [int(weight) % 2**33 for weight in weights]
+    assert len({*kept, *(2**33 - one for one in kept)}) == 2 * len(kept)

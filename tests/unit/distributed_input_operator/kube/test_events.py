@@ -10,7 +10,7 @@ import pytest
 
 from distributed_input.api.resource.status import Status
 from distributed_input_operator.kube.api import ApiError
-from distributed_input_operator.kube.events import report_limit
+from distributed_input_operator.kube.events import report_limit, report_mismatches
 from tests.unit.distributed_input_operator.snapshots import NOW, snapshot
 
 
@@ -55,6 +55,24 @@ def test_a_limit_that_comes_and_goes_is_reported_once():
 def test_another_message_is_another_event():
     spent = [limit("BudgetSpent", f"{n} of 9 requested workers") for n in (3, 2, 2, 3)]
     assert [one["message"][0] for one in events(*spent)] == ["3", "2"]
+
+
+def test_more_replays_that_differ_are_a_warning():
+    api: Any = Events()
+    found, counts = snapshot(), []
+    for mismatches in (0, 1, 1, 3, None, 2):
+        live = None if mismatches is None else {"consumers": 1, "replayMismatches": mismatches}
+        status = {"live": live} if live else {}
+        api.created.clear()
+        asyncio.run(report_mismatches(api, found, status, NOW))
+        counts.append(len(api.created))
+        assert all(
+            (one["type"], one["reason"]) == ("Warning", "ReplayDiffers")
+            and "spec.determinism: strict" in one["message"]
+            for one in api.created.values()
+        )
+        found = replace(found, status=Status.model_validate(status))
+    assert counts == [0, 1, 0, 1, 0, 1]
 
 
 @pytest.mark.parametrize(

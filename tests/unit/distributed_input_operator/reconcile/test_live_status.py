@@ -53,6 +53,14 @@ def test_a_need_that_keeps_changing_is_written_every_30_s(low, most):
     assert min(gaps) >= 30
 
 
+def test_replays_that_differ_are_in_the_status():
+    before = scaled(minReplicas=1, maxReplicas=9)
+    measured = Measurement(consumers=2, mismatches=3)
+    status = input_status(replace(before, measured=measured), plan(before, NOW), [], NOW)
+    assert status is not None
+    assert status["live"]["replayMismatches"] == 3
+
+
 def test_a_new_number_of_workers_is_written_at_once():
     before = scaled(minReplicas=1, maxReplicas=9)
     written = written_while(before, [2.0, 2.0, 6.0])

@@ -81,7 +81,7 @@ class Close(_message.Message):
     def __init__(self) -> None: ...
 
 class FromSidecar(_message.Message):
-    __slots__ = ("welcome", "opened", "unit", "end", "failure", "waiting", "units")
+    __slots__ = ("welcome", "opened", "unit", "end", "failure", "waiting", "units", "difference")
     WELCOME_FIELD_NUMBER: _ClassVar[int]
     OPENED_FIELD_NUMBER: _ClassVar[int]
     UNIT_FIELD_NUMBER: _ClassVar[int]
@@ -89,6 +89,7 @@ class FromSidecar(_message.Message):
     FAILURE_FIELD_NUMBER: _ClassVar[int]
     WAITING_FIELD_NUMBER: _ClassVar[int]
     UNITS_FIELD_NUMBER: _ClassVar[int]
+    DIFFERENCE_FIELD_NUMBER: _ClassVar[int]
     welcome: Welcome
     opened: Opened
     unit: Unit
@@ -96,7 +97,8 @@ class FromSidecar(_message.Message):
     failure: Failure
     waiting: Waiting
     units: Units
-    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., opened: _Optional[_Union[Opened, _Mapping]] = ..., unit: _Optional[_Union[Unit, _Mapping]] = ..., end: _Optional[_Union[EpochEnd, _Mapping]] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ..., waiting: _Optional[_Union[Waiting, _Mapping]] = ..., units: _Optional[_Union[Units, _Mapping]] = ...) -> None: ...
+    difference: ReplayDifference
+    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., opened: _Optional[_Union[Opened, _Mapping]] = ..., unit: _Optional[_Union[Unit, _Mapping]] = ..., end: _Optional[_Union[EpochEnd, _Mapping]] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ..., waiting: _Optional[_Union[Waiting, _Mapping]] = ..., units: _Optional[_Union[Units, _Mapping]] = ..., difference: _Optional[_Union[ReplayDifference, _Mapping]] = ...) -> None: ...
 
 class Units(_message.Message):
     __slots__ = ("units",)
@@ -184,8 +186,16 @@ class Waiting(_message.Message):
     what: str
     def __init__(self, what: _Optional[str] = ...) -> None: ...
 
+class ReplayDifference(_message.Message):
+    __slots__ = ("generation", "message")
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    generation: int
+    message: str
+    def __init__(self, generation: _Optional[int] = ..., message: _Optional[str] = ...) -> None: ...
+
 class Position(_message.Message):
-    __slots__ = ("job", "epoch", "step", "consumers", "base_step", "base_rows", "anchors", "prefixes", "consumer", "end", "own_rows", "partitions", "global_batch_size", "seed", "extra_units", "format", "num_splits", "dataset", "definition", "definition_version")
+    __slots__ = ("job", "epoch", "step", "consumers", "base_step", "base_rows", "anchors", "prefixes", "consumer", "end", "own_rows", "partitions", "global_batch_size", "seed", "extra_units", "format", "num_splits", "dataset", "definition", "definition_version", "prefixes_v2")
     JOB_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     STEP_FIELD_NUMBER: _ClassVar[int]
@@ -206,6 +216,7 @@ class Position(_message.Message):
     DATASET_FIELD_NUMBER: _ClassVar[int]
     DEFINITION_FIELD_NUMBER: _ClassVar[int]
     DEFINITION_VERSION_FIELD_NUMBER: _ClassVar[int]
+    PREFIXES_V2_FIELD_NUMBER: _ClassVar[int]
     job: str
     epoch: int
     step: int
@@ -226,7 +237,8 @@ class Position(_message.Message):
     dataset: str
     definition: int
     definition_version: str
-    def __init__(self, job: _Optional[str] = ..., epoch: _Optional[int] = ..., step: _Optional[int] = ..., consumers: _Optional[int] = ..., base_step: _Optional[int] = ..., base_rows: _Optional[_Iterable[int]] = ..., anchors: _Optional[_Iterable[_Union[Anchor, _Mapping]]] = ..., prefixes: _Optional[_Iterable[_Union[Prefix, _Mapping]]] = ..., consumer: _Optional[int] = ..., end: bool = ..., own_rows: _Optional[_Iterable[int]] = ..., partitions: _Optional[int] = ..., global_batch_size: _Optional[int] = ..., seed: _Optional[int] = ..., extra_units: _Optional[int] = ..., format: _Optional[int] = ..., num_splits: _Optional[int] = ..., dataset: _Optional[str] = ..., definition: _Optional[int] = ..., definition_version: _Optional[str] = ...) -> None: ...
+    prefixes_v2: _containers.RepeatedCompositeFieldContainer[Prefix]
+    def __init__(self, job: _Optional[str] = ..., epoch: _Optional[int] = ..., step: _Optional[int] = ..., consumers: _Optional[int] = ..., base_step: _Optional[int] = ..., base_rows: _Optional[_Iterable[int]] = ..., anchors: _Optional[_Iterable[_Union[Anchor, _Mapping]]] = ..., prefixes: _Optional[_Iterable[_Union[Prefix, _Mapping]]] = ..., consumer: _Optional[int] = ..., end: bool = ..., own_rows: _Optional[_Iterable[int]] = ..., partitions: _Optional[int] = ..., global_batch_size: _Optional[int] = ..., seed: _Optional[int] = ..., extra_units: _Optional[int] = ..., format: _Optional[int] = ..., num_splits: _Optional[int] = ..., dataset: _Optional[str] = ..., definition: _Optional[int] = ..., definition_version: _Optional[str] = ..., prefixes_v2: _Optional[_Iterable[_Union[Prefix, _Mapping]]] = ...) -> None: ...
 
 class Anchor(_message.Message):
     __slots__ = ("ordinal", "rows", "ended")

@@ -19,7 +19,7 @@ class DescribeResponse(_message.Message):
     def __init__(self, job: _Optional[_Union[_types_pb2.Job, _Mapping]] = ...) -> None: ...
 
 class StreamRequest(_message.Message):
-    __slots__ = ("job", "seed", "epoch", "split", "start_row", "prefix_digest", "check_prefix", "resume_token", "protocol", "prefix_rows", "tell_replay")
+    __slots__ = ("job", "seed", "epoch", "split", "start_row", "prefix_digest", "check_prefix", "resume_token", "protocol", "prefix_rows", "tell_replay", "digest_version")
     JOB_FIELD_NUMBER: _ClassVar[int]
     SEED_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
@@ -31,6 +31,7 @@ class StreamRequest(_message.Message):
     PROTOCOL_FIELD_NUMBER: _ClassVar[int]
     PREFIX_ROWS_FIELD_NUMBER: _ClassVar[int]
     TELL_REPLAY_FIELD_NUMBER: _ClassVar[int]
+    DIGEST_VERSION_FIELD_NUMBER: _ClassVar[int]
     job: _types_pb2.Job
     seed: int
     epoch: int
@@ -42,10 +43,11 @@ class StreamRequest(_message.Message):
     protocol: int
     prefix_rows: int
     tell_replay: bool
-    def __init__(self, job: _Optional[_Union[_types_pb2.Job, _Mapping]] = ..., seed: _Optional[int] = ..., epoch: _Optional[int] = ..., split: _Optional[int] = ..., start_row: _Optional[int] = ..., prefix_digest: _Optional[int] = ..., check_prefix: bool = ..., resume_token: _Optional[bytes] = ..., protocol: _Optional[int] = ..., prefix_rows: _Optional[int] = ..., tell_replay: bool = ...) -> None: ...
+    digest_version: int
+    def __init__(self, job: _Optional[_Union[_types_pb2.Job, _Mapping]] = ..., seed: _Optional[int] = ..., epoch: _Optional[int] = ..., split: _Optional[int] = ..., start_row: _Optional[int] = ..., prefix_digest: _Optional[int] = ..., check_prefix: bool = ..., resume_token: _Optional[bytes] = ..., protocol: _Optional[int] = ..., prefix_rows: _Optional[int] = ..., tell_replay: bool = ..., digest_version: _Optional[int] = ...) -> None: ...
 
 class Block(_message.Message):
-    __slots__ = ("first_row", "rows", "buffer_sizes", "row_digests", "last", "prefix_differs", "node", "resume_token", "busy_seconds", "prefix_digest", "replayed", "payload")
+    __slots__ = ("first_row", "rows", "buffer_sizes", "row_digests", "last", "prefix_differs", "node", "resume_token", "busy_seconds", "prefix_digest", "replayed", "payload", "digest_version")
     FIRST_ROW_FIELD_NUMBER: _ClassVar[int]
     ROWS_FIELD_NUMBER: _ClassVar[int]
     BUFFER_SIZES_FIELD_NUMBER: _ClassVar[int]
@@ -58,6 +60,7 @@ class Block(_message.Message):
     PREFIX_DIGEST_FIELD_NUMBER: _ClassVar[int]
     REPLAYED_FIELD_NUMBER: _ClassVar[int]
     PAYLOAD_FIELD_NUMBER: _ClassVar[int]
+    DIGEST_VERSION_FIELD_NUMBER: _ClassVar[int]
     first_row: int
     rows: int
     buffer_sizes: _containers.RepeatedScalarFieldContainer[int]
@@ -70,4 +73,5 @@ class Block(_message.Message):
     prefix_digest: int
     replayed: int
     payload: bytes
-    def __init__(self, first_row: _Optional[int] = ..., rows: _Optional[int] = ..., buffer_sizes: _Optional[_Iterable[int]] = ..., row_digests: _Optional[bytes] = ..., last: bool = ..., prefix_differs: bool = ..., node: _Optional[str] = ..., resume_token: _Optional[bytes] = ..., busy_seconds: _Optional[float] = ..., prefix_digest: _Optional[int] = ..., replayed: _Optional[int] = ..., payload: _Optional[bytes] = ...) -> None: ...
+    digest_version: int
+    def __init__(self, first_row: _Optional[int] = ..., rows: _Optional[int] = ..., buffer_sizes: _Optional[_Iterable[int]] = ..., row_digests: _Optional[bytes] = ..., last: bool = ..., prefix_differs: bool = ..., node: _Optional[str] = ..., resume_token: _Optional[bytes] = ..., busy_seconds: _Optional[float] = ..., prefix_digest: _Optional[int] = ..., replayed: _Optional[int] = ..., payload: _Optional[bytes] = ..., digest_version: _Optional[int] = ...) -> None: ...

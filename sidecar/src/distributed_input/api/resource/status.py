@@ -50,6 +50,9 @@ class LiveStatus(StatusSection):
         description="Split that has made no progress for the longest time, with its dataset and "
         "worker. Empty: none for more than 10 s.",
     )
+    replay_mismatches: int = Field(
+        default=0, description="Replays of splits that made other rows than before."
+    )
     observed_at: str = Field(default="", description="Time of this update.")
 
 

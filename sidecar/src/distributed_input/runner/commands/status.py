@@ -78,6 +78,7 @@ def as_text(status: StatusSample) -> str:
     rows: list[tuple[str, ...]] = [_CONSUMER_HEADER]
     rows += [_consumer_row(consumer) for consumer in status.consumers]
     text = formatting.table(rows, indent="") if status.consumers else "no trainer is connected\n"
+    text += "".join(map(_differences, status.consumers))
     if not status.workers:
         return text + "no worker is registered\n"
     header = ("worker", "streams", "rows", "busy", "")
@@ -97,6 +98,17 @@ def as_text(status: StatusSample) -> str:
         for one in worker.stalled
     ]
     return text + "\n" + formatting.table([header, *workers], indent="") + "".join(stalled)
+
+
+def _differences(consumer: ConsumerSample) -> str:
+    """Return a line about the replays that made other rows; "" if there are none."""
+    if not consumer.mismatches:
+        return ""
+    return (
+        f"{consumer.job or '-'}/{consumer.index}: replays that made other rows than before: "
+        f"{consumer.mismatches}. The dataset is not deterministic, or it has changed. The log of "
+        "the trainer names the splits\n"
+    )
 
 
 _CONSUMER_HEADER = (

@@ -84,6 +84,7 @@ class EpochRun:
         self._skip = 0  # units of the first step that are read again and that the trainer has got
         self._begun = 0  # units of the first step that are not read and that the trainer has got
         self._position_at = float("-inf")  # when a position was last sent
+        self._difference_sent = False
         name = f"epoch-{request.epoch}"
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
@@ -200,6 +201,7 @@ class EpochRun:
         return self._finish_step(steps, writers)
 
     def _finish_step(self, steps: EpochSteps, writers: Sequence[UnitWriter]) -> bool:
+        self._report_difference()
         steps.done += 1
         for writer in writers[:-1]:
             self._send(writer, writer.after)
@@ -230,7 +232,18 @@ class EpochRun:
         self._outbox.send_unit(unit, self._cancelled)
         self._units += 1
 
+    def _report_difference(self) -> None:
+        """Send the epoch's first replay that made other rows, if it was not sent yet."""
+        if self._difference_sent or not self._reader.difference:
+            return
+        self._difference_sent = True
+        difference = trainer_pb2.ReplayDifference(
+            generation=self.request.generation, message=self._reader.difference
+        )
+        self._outbox.send(trainer_pb2.FromSidecar(difference=difference), self._cancelled)
+
     def _end(self, steps: EpochSteps, dropped: int) -> bool:
+        self._report_difference()
         # A trainer that has its last batch needs no sidecar, which may then stop. The other
         # consumers need our facts to come to their end.
         self._outbox.flush(self._cancelled)

@@ -197,6 +197,11 @@ class EpochReader:
         _log.warning("still waiting", what=what, seconds=round(waited), sources=list(heads))
         self._trainer.report_wait(what, self.cancelled)
 
+    @property
+    def difference(self) -> str:
+        """The first replay of the epoch that made other rows, as text for people, or ""."""
+        return next(iter(self._context.differences), "")
+
     def positions(self) -> dict[int, PartitionPosition]:
         """Return the position of every open partition."""
         with self._lock:

@@ -24,5 +24,9 @@ def slice_block(columns: Sequence[Column], block: RowBlock, start: int, stop: in
         return block
     buffers = slice_run(columns, block.buffers, start, stop)
     return RowBlock(
-        block.first_row + start, stop - start, tuple(buffers), block.digests[start:stop]
+        block.first_row + start,
+        stop - start,
+        tuple(buffers),
+        block.digests[start:stop],
+        digest_version=block.digest_version,
     )

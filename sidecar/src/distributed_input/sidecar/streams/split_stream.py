@@ -259,6 +259,7 @@ class SplitStream:
             check_prefix=prefix.rows > 0,
             protocol=PROTOCOL,
             tell_replay=True,
+            digest_version=prefix.version,
         )
         replays = self.received > 0
         call = stub.Stream(request)
@@ -300,26 +301,37 @@ class SplitStream:
         self.failure = ""
         stats.waiting.pop("worker", None)
         stats.replays += replays
-        if block.prefix_differs:
-            self._report_difference(block)
-        before = Prefix(block.first_row, block.prefix_digest)
-        known = self._prefix
-        if known is None or known.rows < before.rows or block.prefix_differs:
+        before = Prefix(block.first_row, block.prefix_digest, block.digest_version)
+        known = self._prefix or Prefix()
+        comparable = known.can_compare(before.version)
+        if before.rows < known.rows:
+            self._report_difference(
+                block, f"it ended after {before.rows} rows, but {known.rows} rows were read before"
+            )
+        elif block.prefix_differs and comparable:
+            self._report_difference(
+                block, f"its first {known.rows} rows differ from those read before"
+            )
             self._prefix = before
+        elif known.rows < before.rows or not comparable:
+            self._prefix = before
+            if not comparable:
+                _log.info("replay not compared: another digest version", split=self.split)
         if self.start_prefix is None:
             self.start_prefix = before
 
-    def _report_difference(self, block: RowBlock) -> None:
+    def _report_difference(self, block: RowBlock, difference: str) -> None:
         plan = self._context.plan
         self._context.stats.mismatches += 1
         message = (
-            f"split {self.split} of epoch {plan.epoch} was replayed on a {block.node} node and its "
-            f"first {self.received} rows differ from those read before: the dataset is not "
-            "deterministic. Seed its random operations, or use one kind of node"
+            f"split {self.split} of epoch {plan.epoch} was replayed on a {block.node} node and "
+            f"{difference}: the dataset is not deterministic, or it has changed. Seed its random "
+            "operations, use one kind of node, and change data only between runs"
         )
         if plan.job.strict:
             self._fail(ReplayError(message))
             return
+        self._context.differences.append(message)
         _log.warning("replay differs", detail=message, split=self.split, row=self.received)
 
     def _accept(self, block: RowBlock) -> bool:
@@ -340,7 +352,8 @@ class SplitStream:
                 self._queue.append(block)
                 self._queued_bytes += block.nbytes
                 self.received += block.rows
-                self._prefix = (self._prefix or Prefix()).extend(block.digests)
+                prefix = self._prefix or Prefix()
+                self._prefix = prefix.extend(block.digests, block.digest_version)
                 context.stats.rows += block.rows
                 context.stats.bytes += block.nbytes
             if block.last:
@@ -355,7 +368,8 @@ class SplitStream:
             return
         if not (block.last and not block.rows and block.first_row < self.received):
             raise ValueError(f"it sent row {block.first_row} instead of row {self.received}")
-        self.received = block.first_row
+        # An assumed start may lie behind the split's end. Rows that were read stay counted.
+        self.received = max(block.first_row, self._prefix.rows if self._prefix else 0)
 
 
 def _finish_call(call: Any, finished: bool) -> None:

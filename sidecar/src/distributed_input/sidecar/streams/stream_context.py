@@ -18,7 +18,7 @@ class StreamStats:
         rows: rows received.
         bytes: bytes of those rows.
         replays: streams opened behind the first row of their split.
-        mismatches: replays whose rows differed from those received before.
+        mismatches: replays whose rows differed from those received before, or that ended earlier.
         reconnects: streams opened again, by the class of the error.
         lost_workers: ids of workers that broke streams without draining.
         waiting: what the input waits for now, by the part of it that waits.
@@ -44,6 +44,7 @@ class StreamContext:
         lock: guards all streams of the epoch.
         arrived: condition on `lock`, notified when a stream has received something.
         timeout_seconds: time without progress after which a stream fails.
+        differences: descriptions of the replays that made other rows, oldest first.
     """
 
     plan: EpochPlan
@@ -52,3 +53,4 @@ class StreamContext:
     lock: threading.Lock
     arrived: threading.Condition
     timeout_seconds: float
+    differences: list[str] = field(default_factory=list)

@@ -14,8 +14,8 @@ _IGNORED_FIELDS = ("name", "warnings", "epochs", "strict", "remainder", "order",
 
 DatasetKey = tuple[bytes, int]
 """Identifies a dataset: the fields of the job that its rows depend on, and the seed."""
-SplitKey = tuple[DatasetKey, int, int]
-"""Identifies a split of a dataset: dataset, epoch, split."""
+SplitKey = tuple[DatasetKey, int, int, int]
+"""Identifies a split of a dataset: dataset, epoch, split, version of the digests."""
 
 
 def sharing_keys(request: worker_pb2.StreamRequest) -> tuple[DatasetKey, SplitKey]:
@@ -25,7 +25,7 @@ def sharing_keys(request: worker_pb2.StreamRequest) -> tuple[DatasetKey, SplitKe
     for name in _IGNORED_FIELDS:
         job.ClearField(name)
     dataset = job.SerializeToString(deterministic=True), request.seed
-    return dataset, (dataset, request.epoch, request.split)
+    return dataset, (dataset, request.epoch, request.split, request.digest_version or 1)
 
 
 @dataclass

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from distributed_input.rows import encode
 from distributed_input.rows.digest import row_digests
 from distributed_input.rows.elements import Column
+from distributed_input.rows.prefix import DIGEST_VERSION
 from distributed_input.rows.runs import Bytes, slice_run
 from distributed_input.tfdata import user_code
 from distributed_input.worker.datasets.split_iterator import SplitIterator
@@ -60,12 +61,15 @@ class ElementRows:
         )
 
 
-def encode_elements(split: SplitIterator, counters: StreamCounters) -> Iterator[ElementRows]:
+def encode_elements(
+    split: SplitIterator, counters: StreamCounters, digest_version: int = DIGEST_VERSION
+) -> Iterator[ElementRows]:
     """Yield the rows of each element of a split, from the first row of the split.
 
     Args:
         split: the elements.
         counters: `busy_seconds` is updated.
+        digest_version: version of the rows' digests.
 
     Raises:
         DatasetFnError: the dataset raised an error.
@@ -84,7 +88,7 @@ def encode_elements(split: SplitIterator, counters: StreamCounters) -> Iterator[
             seconds = time.perf_counter() - began
         counters.busy_seconds += seconds
         if rows:
-            digests = row_digests(widths, buffers, rows, first_row)
+            digests = row_digests(widths, buffers, rows, first_row, digest_version)
             yield ElementRows(first_row, buffers, digests, seconds)
             first_row += rows
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from distributed_input.api.proto import worker_pb2
 from distributed_input.rows.blocks import RowBlock, encode_runs
 from distributed_input.rows.elements import Column
-from distributed_input.rows.prefix import Prefix
+from distributed_input.rows.prefix import DIGEST_VERSION, Prefix
 from distributed_input.worker.datasets.split_iterator import SplitIterator
 from distributed_input.worker.streams.counters import StreamCounters
 from distributed_input.worker.streams.element_rows import ElementRows, encode_elements, group_rows
@@ -41,11 +41,12 @@ def split_blocks(
         counters: updated with each block.
     """
     replay = Replay(request.start_row, request.prefix_rows)
-    elements = encode_elements(split, counters)
+    version = digest_version(request)
+    elements = encode_elements(split, counters, version)
     rest = yield from _replay(replay, elements, split.row.columns, counters)
     end_row, first = replay.prefix.rows, True
     for group in group_rows(chain(rest, elements), split.row.columns):
-        block = _block_of(group)
+        block = _block_of(group, version)
         block = _with_stream_header(block, request, replay, node) if first else block
         first, end_row = False, block.end_row
         block = encode_runs(block, [part.buffers for part in group])
@@ -53,9 +54,14 @@ def split_blocks(
         counters.bytes += block.nbytes
         yield block
     nothing = [np.zeros(0, np.uint8)] * split.row.buffer_count
-    end = RowBlock(end_row, 0, (), _NO_DIGESTS, last=True)
+    end = RowBlock(end_row, 0, (), _NO_DIGESTS, last=True, digest_version=version)
     end = _with_stream_header(end, request, replay, node) if first else end
     yield encode_runs(end, [nothing])
+
+
+def digest_version(request: worker_pb2.StreamRequest) -> int:
+    """Return the version of the digests of a stream: the request's, if this worker has it."""
+    return min(request.digest_version or 1, DIGEST_VERSION)
 
 
 class Replay:
@@ -122,7 +128,7 @@ def _replay(
     return []
 
 
-def _block_of(group: Sequence[ElementRows]) -> RowBlock:
+def _block_of(group: Sequence[ElementRows], version: int) -> RowBlock:
     """Return a block of consecutive rows, without their buffers."""
     return RowBlock(
         group[0].first_row,
@@ -130,6 +136,7 @@ def _block_of(group: Sequence[ElementRows]) -> RowBlock:
         (),
         group[0].digests if len(group) == 1 else np.concatenate([part.digests for part in group]),
         busy_seconds=sum(part.seconds for part in group),
+        digest_version=version,
     )
 
 

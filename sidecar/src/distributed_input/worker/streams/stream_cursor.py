@@ -96,5 +96,12 @@ def encoded_from(block: RowBlock, row: int, request: worker_pb2.StreamRequest) -
     columns = ElementSpec.from_json(request.job.row_spec).columns
     rest = slice_run(columns, block.buffers, skipped, block.rows)
     return blocks.encode(
-        RowBlock(row, block.rows - skipped, tuple(rest), block.digests[skipped:], node=block.node)
+        RowBlock(
+            row,
+            block.rows - skipped,
+            tuple(rest),
+            block.digests[skipped:],
+            node=block.node,
+            digest_version=block.digest_version,
+        )
     )

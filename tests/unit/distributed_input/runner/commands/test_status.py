@@ -10,6 +10,7 @@ import pytest
 
 from distributed_input.api.proto import dispatcher_pb2, types_pb2
 from distributed_input.runner.commands import status as command
+from distributed_input.runner.display.stats import ConsumerSample, StatusSample
 from distributed_input.runtime import serving, stubs
 from distributed_input.runtime.credentials import Credentials
 
@@ -86,6 +87,14 @@ def test_the_status_command_prints_tables_or_json(
     assert printed["consumers"][0]["wait_seconds"] == 1.0
     assert printed["workers"][0]["busy_seconds"] == 2.5
     assert "split 3" in printed["workers"][0]["stalled"][0]
+
+
+def test_replays_that_differ_are_shown() -> None:
+    differing = ConsumerSample("train", 1, "i", mismatches=2)
+    text = command.as_text(StatusSample([ConsumerSample("train", 0, "i"), differing]))
+    (line,) = [line for line in text.splitlines() if "replays" in line]
+    assert line.startswith("train/1: replays that made other rows than before: 2. The dataset")
+    assert command.as_json(StatusSample([differing]))["consumers"][0]["replay_mismatches"] == 2
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from distributed_input.api.errors import ReplayWarning
 from distributed_input.client.reader import InputReader
+from distributed_input.sidecar.steps.epoch_reader import EpochReader
 from tests.unit.distributed_input.sidecar.system import BATCH, System, running
 
 ROWS = 37  # the last batch of the epoch is not full
@@ -48,6 +50,19 @@ def test_the_last_batch_follows_the_remainder(
         assert rows == sorted([*range(ROWS), 0, 0, 0])
     else:
         assert len(set(rows)) == 36
+    reader.close()
+
+
+def test_the_trainer_is_warned_once_in_an_epoch_of_a_replay_that_differs(
+    system: System, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(EpochReader, "difference", "split 3 differs")
+    system.add_sidecar()
+    reader = system.connect()
+    for _ in range(2):
+        with pytest.warns(ReplayWarning, match="split 3 differs") as caught:
+            assert sum(map(len, batches(reader))) == ROWS
+        assert len(caught) == 1
     reader.close()
 
 

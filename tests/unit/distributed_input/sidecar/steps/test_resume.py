@@ -93,8 +93,8 @@ PREFIX = PrefixMessage(partition=1, split=1, rows=4, digest=99)
 @pytest.mark.parametrize(
     ("rows", "start"),
     [
-        (15, PartitionStart(1, 10, 15, Prefix(4, 99))),
-        (14, PartitionStart(1, 10, 14, Prefix(4, 99))),
+        (15, PartitionStart(1, 10, 15, Prefix(4, 99, 1))),
+        (14, PartitionStart(1, 10, 14, Prefix(4, 99, 1))),
         (13, PartitionStart(1, 10, 13)),  # before the end of the prefix
         (9, PartitionStart(0, 0, 9)),  # before the anchor
     ],
@@ -108,6 +108,12 @@ def test_only_the_prefix_of_the_opened_split_is_used() -> None:
     other = PrefixMessage(partition=1, split=3, rows=4, digest=99)
     position = saved(anchors=ANCHORS, prefixes=[other])
     assert resume.start_of(position, 1, 15, SPLITS).prefix is None
+
+
+def test_a_prefix_has_the_version_that_it_was_saved_with() -> None:
+    old = resume.start_of(saved(anchors=ANCHORS, prefixes=[PREFIX]), 1, 15, SPLITS)
+    new = resume.start_of(saved(anchors=ANCHORS, prefixes_v2=[PREFIX]), 1, 15, SPLITS)
+    assert (old.prefix, new.prefix) == (Prefix(4, 99, 1), Prefix(4, 99, 2))
 
 
 def test_totals_are_known_of_partitions_that_had_ended() -> None:

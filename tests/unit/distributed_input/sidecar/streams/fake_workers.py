@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -66,6 +67,52 @@ class DifferentWorker(Worker):
     ) -> Iterator[bytes]:
         yield block_of(request, 2, prefix_differs=True)
         yield from super().Stream(request, context)
+
+
+class OlderWorker(Worker):
+    """Sends digests of version 1, and finds that a prefix of version 2 differs from them."""
+
+    def Stream(  # noqa: N802
+        self, request: worker_pb2.StreamRequest, context: Any
+    ) -> Iterator[bytes]:
+        for data in super().Stream(request, context):
+            block, differs = blocks.decode(data), request.digest_version != 1
+            yield blocks.encode(
+                replace(
+                    block,
+                    digest_version=1,
+                    prefix_digest=block.first_row,
+                    prefix_differs=differs and request.check_prefix,
+                )
+            )
+
+
+class ShortWorker(Worker):
+    """Sends `rows` rows and breaks the first stream; then its split ends after `later` rows."""
+
+    def __init__(self, rows: int, later: int) -> None:
+        super().__init__(ROWS)
+        self._first, self._later = rows, later
+
+    def Stream(  # noqa: N802
+        self, request: worker_pb2.StreamRequest, context: Any
+    ) -> Iterator[bytes]:
+        if not request.start_row:
+            yield block_of(request, self._first)
+            raise UnavailableError("the worker is leaving")
+        nothing = np.zeros(0, np.uint8)
+        differs = request.prefix_rows > self._later
+        yield blocks.encode(
+            RowBlock(
+                self._later,
+                0,
+                (nothing,),
+                nothing.view(np.uint64),
+                last=True,
+                prefix_digest=prefix_of(self._later).digest,
+                prefix_differs=differs,
+            )
+        )
 
 
 class HangingWorker(Worker):

@@ -23,8 +23,10 @@ from tests.unit.distributed_input.sidecar.streams.fake_workers import (
     DifferentWorker,
     HangingWorker,
     InvalidWorker,
+    OlderWorker,
     ReplayingWorker,
     ScriptedWorker,
+    ShortWorker,
     prefix_of,
 )
 from tests.unit.distributed_input.sidecar.streams.streaming import (
@@ -146,6 +148,64 @@ def test_a_reopened_stream_requests_the_rows_not_received_and_sends_its_prefix(
 def test_a_replay_that_differs_fails_a_strict_job(pool: WorkerPool) -> None:
     with pytest.raises(ReplayError, match="split 0 of epoch 0"):
         read(pool, DifferentWorker(ROWS), strict=True)
+
+
+def test_a_replay_with_another_digest_version_is_not_compared(pool: WorkerPool) -> None:
+    """A worker of an older version reports a difference: it compares two versions of digests."""
+    new, old = serve(ScriptedWorker((5, LEAVING))), serve(OlderWorker(ROWS))
+    pool.update([info("new", new)])
+    shared = context(pool, strict=True)
+    stream = open_stream(shared)
+    eventually(lambda: stream.received == 5)
+    pool.update([info("old", old)])
+    new.stop(0)
+    assert take_all(shared, stream) == ROWS
+    assert (shared.stats.mismatches, shared.differences) == (0, [])
+    assert stream._prefix == Prefix(ROWS, 5, 1)
+    old.stop(0)
+
+
+def test_an_older_workers_replay_is_compared_with_its_own_version(pool: WorkerPool) -> None:
+    old = OlderWorker(ROWS)
+    server = serve(old)
+    pool.update([info("old", server)])
+    shared = context(pool, strict=True)
+    for known, differs in ((Prefix(3, 3, 1), False), (Prefix(3, 3, 2), False)):
+        stream = SplitStream(shared, 0, 0, 3, known)
+        assert take_all(shared, stream) == ROWS - 3
+        assert bool(shared.stats.mismatches) == differs
+    server.stop(0)
+
+
+@pytest.mark.parametrize("later", [0, 4])
+def test_a_replay_that_ends_before_the_received_rows_is_a_difference(
+    pool: WorkerPool, later: int
+) -> None:
+    server = serve(ShortWorker(5, later))
+    pool.update([info("worker", server)])
+    shared = context(pool)
+    stream = open_stream(shared)
+    assert take_all(shared, stream) == 5
+    assert stream.total == 5, "received rows stay counted"
+    assert shared.stats.mismatches == 1
+    (difference,) = shared.differences
+    assert f"ended after {later} rows, but 5 rows were read before" in difference
+    server.stop(0)
+
+
+def test_a_replay_that_ends_early_fails_a_strict_job(pool: WorkerPool) -> None:
+    with pytest.raises(ReplayError, match="ended after 4 rows, but 5 rows were read before"):
+        read(pool, ShortWorker(5, 4), strict=True)
+
+
+def test_an_assumed_start_behind_the_end_is_no_difference(pool: WorkerPool) -> None:
+    server = serve(ShortWorker(5, 4))
+    pool.update([info("worker", server)])
+    shared = context(pool, strict=True)
+    stream = SplitStream(shared, 0, 0, 9, prefix_of(3))
+    assert take_all(shared, stream) == 0
+    assert (stream.total, shared.stats.mismatches) == (4, 0)
+    server.stop(0)
 
 
 @pytest.mark.parametrize(
