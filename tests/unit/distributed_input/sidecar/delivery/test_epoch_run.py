@@ -3,12 +3,15 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from distributed_input.api.errors import ReplayWarning
+from distributed_input.api.proto import trainer_pb2
 from distributed_input.client.reader import InputReader
+from distributed_input.sidecar.delivery.outbox import UnitOutbox
 from distributed_input.sidecar.steps.epoch_reader import EpochReader
 from tests.unit.distributed_input.sidecar.system import BATCH, System, running
 
@@ -57,12 +60,22 @@ def test_the_trainer_is_warned_once_in_an_epoch_of_a_replay_that_differs(
     system: System, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(EpochReader, "difference", "split 3 differs")
+    sent: list[int] = []
+    real = UnitOutbox.send
+
+    def send(outbox: UnitOutbox, message: trainer_pb2.FromSidecar, cancelled: Any) -> None:
+        if message.HasField("difference"):
+            sent.append(message.difference.generation)
+        real(outbox, message, cancelled)
+
+    monkeypatch.setattr(UnitOutbox, "send", send)
     system.add_sidecar()
     reader = system.connect()
     for _ in range(2):
         with pytest.warns(ReplayWarning, match="split 3 differs") as caught:
             assert sum(map(len, batches(reader))) == ROWS
         assert len(caught) == 1
+    assert len(set(sent)) == len(sent), "once in a generation"
     reader.close()
 
 
