@@ -68,6 +68,31 @@ def test_the_number_of_workers_follows_the_trainers_demand(cluster, operator, tm
 
 
 @pytest.mark.timeout(600)
+def test_replays_that_differ_are_in_the_status_and_an_event(cluster, operator, tmp_path):
+    port, name = free_port(), "differing"
+    cluster.create(manifest(name, workers={"replicas": 1}, dispatcher={"port": port}))
+    token = token_of(cluster, name)
+
+    def live():
+        cluster.simulate_kubelet(name, "dispatcher", "127.0.0.1")
+        cluster.simulate_kubelet(name)
+        return cluster.get("DistributedInput", name)["status"].get("live", {})
+
+    def differing():
+        events = [e for e in cluster.list("Event") if e["involvedObject"]["name"] == name]
+        return [e for e in events if e["reason"] == "ReplayDiffers"]
+
+    with run_dispatcher(port, token, tmp_path) as heartbeats:
+        eventually(lambda: live().get("consumers") == 1, _LONG)
+        assert (live()["replayMismatches"], differing()) == (0, [])
+        heartbeats.mismatches = 2
+        eventually(lambda: live().get("replayMismatches") == 2, _LONG)
+        (event,) = eventually(differing)
+        assert event["type"] == "Warning"
+    cluster.delete("DistributedInput", name)
+
+
+@pytest.mark.timeout(600)
 def test_an_idle_input_has_no_workers_until_a_trainer_reads(cluster, operator, tmp_path):
     port = free_port()
     name = "idle"
