@@ -1,8 +1,11 @@
 """The dataset of the fault tests. It runs in workers, from a ConfigMap."""
 
+import threading
 import time
 
 import numpy as np
+
+_core = threading.Lock()  # of a worker with one core: rows that wait would not need one
 
 
 def dataset_fn(context, rows, seconds, slow=(0, 0)):
@@ -12,7 +15,8 @@ def dataset_fn(context, rows, seconds, slow=(0, 0)):
 
     def read():
         for row in range(context.input_pipeline_id, rows, context.num_input_pipelines):
-            time.sleep(seconds)
+            with _core:
+                time.sleep(seconds)
             yield np.int64(row)
 
     class Rows:
