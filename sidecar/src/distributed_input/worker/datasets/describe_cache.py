@@ -11,10 +11,12 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 
+from distributed_input.api.errors import UnavailableError
 from distributed_input.api.proto import types_pb2
 
 _MAX_JOBS = 16
 _VALID_SECONDS = 5.0  # jobs that start later describe the dataset again: its files may have changed
+_MAX_WAIT_SECONDS = 60.0
 
 
 class DescribeCache:
@@ -36,13 +38,23 @@ class DescribeCache:
         self._lock = threading.Lock()
 
     def job(self, draft: types_pb2.Job) -> types_pb2.Job:
-        """Return the completed draft. Drafts that differ only in their name are described once."""
+        """Return the completed draft. Drafts that differ only in their name are described once.
+
+        Raises:
+            UnavailableError: a description takes longer than a minute.
+        """
         nameless = types_pb2.Job()
         nameless.CopyFrom(draft)
         nameless.ClearField("name")
         key = nameless.SerializeToString(deterministic=True)
         job = types_pb2.Job()
-        with self._lock:  # held while describing, so that concurrent callers share the result
+        # Held while describing, so that concurrent callers share the result.
+        if not self._lock.acquire(timeout=_MAX_WAIT_SECONDS):
+            raise UnavailableError(
+                f"the worker has been describing a dataset for {_MAX_WAIT_SECONDS:.0f} s. Check "
+                "what the dataset reads, for example a file system that does not respond."
+            )
+        try:
             described, cached = self._jobs.get(key, (float("-inf"), None))
             if cached is None or self._clock() > described + _VALID_SECONDS:
                 cached = self._describe(draft)
@@ -51,5 +63,7 @@ class DescribeCache:
                 while len(self._jobs) > _MAX_JOBS:
                     self._jobs.popitem(last=False)
             job.CopyFrom(cached)
+        finally:
+            self._lock.release()
         job.name = draft.name
         return job

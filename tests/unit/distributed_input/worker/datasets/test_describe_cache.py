@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from distributed_input.api.errors import DatasetFnError
+from distributed_input.api.errors import DatasetFnError, UnavailableError
 from distributed_input.api.proto import types_pb2
 from distributed_input.worker.datasets import describe_cache
 from distributed_input.worker.datasets.describe_cache import DescribeCache
@@ -80,3 +81,24 @@ def test_a_job_that_starts_later_is_described_again() -> None:
     now[0] = 5.1
     cache.job(draft("c"))
     assert len(describe.drafts) == 2
+
+
+def test_a_description_that_hangs_fails_the_others_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(describe_cache, "_MAX_WAIT_SECONDS", 0.2)
+    begun, returns = threading.Event(), threading.Event()
+
+    def describe(draft: types_pb2.Job) -> types_pb2.Job:
+        begun.set()
+        returns.wait(30)
+        return draft
+
+    cache = DescribeCache(describe)
+    with ThreadPoolExecutor(1) as pool:
+        hangs = pool.submit(cache.job, draft("a"))
+        try:
+            assert begun.wait(10)
+            with pytest.raises(UnavailableError, match="has been describing a dataset for"):
+                cache.job(draft("b", 2))
+        finally:
+            returns.set()
+        assert hangs.result(10).name == "a"
