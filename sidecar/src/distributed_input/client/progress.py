@@ -6,12 +6,12 @@ import os
 import threading
 import time
 import uuid
-from collections.abc import Callable
 from pathlib import Path
 
 from distributed_input.api.proto import trainer_pb2, types_pb2
 
 REPORT_SECONDS = 0.5  # between reports while the loop waits
+_FIRST_GAP_SECONDS = 2.0  # between the first two reports of one wait
 
 
 _totals: dict[tuple[int, Path, str, str], types_pb2.ReceivedTotals] = {}
@@ -32,28 +32,27 @@ class WaitMeter:
     """Measures the waits of one connection from its first unit on: startup is not a stall.
 
     Args:
-        now: a monotonic clock, in seconds.
         totals: counts what is read, over all connections.
     """
 
-    def __init__(
-        self,
-        now: Callable[[], float] = time.monotonic,
-        totals: types_pb2.ReceivedTotals | None = None,
-    ) -> None:
-        self._now = now
+    def __init__(self, totals: types_pb2.ReceivedTotals | None = None) -> None:
         self._totals = types_pb2.ReceivedTotals() if totals is None else totals
         self._added = (0.0, 0.0)  # waits and time that the totals include
         self._waited = 0.0
         self._first_unit_at: float | None = None
         self._reported_at = 0.0
+        self._report_wait_first()
+
+    def _report_wait_first(self) -> None:
+        self._wait_due_at, self._wait_gap = float("-inf"), _FIRST_GAP_SECONDS
 
     def restart(self) -> None:
         """Measure from zero, for a new sidecar that continues a running epoch."""
+        self._report_wait_first()
         if self._first_unit_at is not None:
             with _totals_lock:
                 self._add_times()
-                self._waited, self._first_unit_at = 0.0, self._now()
+                self._waited, self._first_unit_at = 0.0, time.monotonic()
                 self._added = (0.0, 0.0)
 
     def add_unit(self, rows: int, *, ends_batch: bool) -> None:
@@ -68,7 +67,7 @@ class WaitMeter:
         Returns:
             Whether a report is due.
         """
-        now = self._now()
+        now = time.monotonic()
         if self._first_unit_at is None:
             self._first_unit_at = now
             return True  # so that the sidecar stops counting this trainer as waiting
@@ -77,7 +76,8 @@ class WaitMeter:
 
     def report(self, generation: int, units: int) -> trainer_pb2.Progress:
         """Return a report for the sidecar: `units` units of the generation were read."""
-        self._reported_at = self._now()
+        self._reported_at = time.monotonic()
+        self._report_wait_first()
         with _totals_lock:
             waited, wall = self._add_times()
             return trainer_pb2.Progress(
@@ -91,12 +91,23 @@ class WaitMeter:
     def _add_times(self) -> tuple[float, float]:
         """Add the times since the last call to the totals. Return those of this connection."""
         first = self._first_unit_at
-        waited, wall = self._waited, self._now() - first if first is not None else 0.0
+        waited, wall = self._waited, time.monotonic() - first if first is not None else 0.0
         self._totals.wait_seconds += waited - self._added[0]
         self._totals.wall_seconds += wall - self._added[1]
         self._added = (waited, wall)
         return self._added
 
+    @property
+    def wait_due(self) -> bool:
+        """Whether to report the wait, for the first time or again.
+
+        Each gap between two reports is twice as long as the one before. A sidecar that does not
+        read for a long time, because it waits for a worker, then gets few: its socket never fills.
+        """
+        return time.monotonic() >= self._wait_due_at
+
     def waiting(self, generation: int) -> trainer_pb2.Progress:
         """Return the message of a trainer that still waits for a unit of the generation."""
+        self._wait_due_at = time.monotonic() + self._wait_gap
+        self._wait_gap *= 2
         return trainer_pb2.Progress(waiting=True, generation=generation, wait_seconds=self._waited)

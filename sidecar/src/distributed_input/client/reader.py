@@ -94,12 +94,14 @@ class InputReader:
         """
         with self._receive_lock:
             self._session.define_job(draft, dataset, replicas)
+            deadline = self._session.reconnect_deadline()
             while True:
                 try:
                     self._session.open_job()
                     self._session.mark_open()
                     return self._session.opened
-                except SidecarDisconnected:
+                except SidecarDisconnected as error:
+                    self._session.wait_for_next(deadline, error)
                     self._connect(self._session.timeout)
 
     def _connect(self, timeout: float) -> None:
@@ -346,15 +348,14 @@ class InputReader:
     def _reconnect(self) -> None:
         """Keep the units that the last sidecar sent, and continue the epoch on the next one."""
         session = self._session
-        session.meter.restart()
         for message in session.drain():
             self._add(message)
         if self._epoch is not None:
             self._epoch.check_error()  # the failure that ended the connection
-        deadline = time.monotonic() + max(session.timeout, session.welcome.timeout_seconds)
+        deadline = session.reconnect_deadline()
         while True:
             try:
-                self._connect(deadline - time.monotonic())
+                self._connect(max(1.0, deadline - time.monotonic()))
                 session.open_job()
                 with self._state_lock:
                     assert self._epoch is not None
@@ -363,11 +364,8 @@ class InputReader:
                     session.resume(self._epoch.resumption(after, len(units)))
                     session.report(session.generation, 0)  # the new one gets the totals
                 return
-            except SidecarDisconnected as error:  # the new one ended as well
-                if time.monotonic() > deadline:
-                    raise UnavailableError(
-                        f"the sidecar at {self._folder} keeps closing the connection: see its log"
-                    ) from error
+            except SidecarDisconnected as error:
+                session.wait_for_next(deadline, error)
 
     # Closing.
 

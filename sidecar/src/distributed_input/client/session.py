@@ -32,6 +32,7 @@ from distributed_input.client.progress import WaitMeter, totals_of
 _CONNECT_SECONDS = 5.0
 _RETRY_SECONDS = 0.05
 _POLL_SECONDS = 2.0
+_CLOSED_SECONDS = 0.5  # until the next attempt after a sidecar that closed the connection
 _GRACE_SECONDS = 30.0  # beyond the sidecar's own deadline, whose error message has the details
 
 
@@ -61,7 +62,7 @@ class SidecarSession:
         self.timeout = timeout
         self.opened = trainer_pb2.Opened()
         self.generation = 0
-        self.meter = WaitMeter(totals=totals_of(folder, input_name, job))
+        self.meter = WaitMeter(totals_of(folder, input_name, job))
         self.error: DistributedInputError | None = None
         self._open_request: trainer_pb2.Open | None = None
         self._dataset = b""
@@ -100,6 +101,7 @@ class SidecarSession:
         hello = trainer_pb2.Hello(protocol=PROTOCOL, input=self._input_name, job=self.job)
         channel.send(hello=hello)
         self.channel = channel
+        self.meter.restart()
         # A `close` before this line could not shut down the new channel.
         self.check_open()
         welcome = self._answer(deadline).welcome
@@ -192,7 +194,8 @@ class SidecarSession:
             try:
                 self.channel.send(start=epoch)
             except SidecarDisconnected:
-                pass  # the next sidecar gets the epoch when it takes over
+                # It may only have read nothing for a while. The epoch starts on a new connection.
+                self._opened_channel = None
 
     def resume(self, epoch: trainer_pb2.StartEpoch) -> None:
         """Start a running epoch on a new sidecar, and let later epochs start there.
@@ -203,6 +206,22 @@ class SidecarSession:
         self.generation = epoch.generation
         self.channel.send(start=epoch)
         self.mark_open()
+
+    def reconnect_deadline(self) -> float:
+        """Return the monotonic time at which to stop looking for another sidecar."""
+        return time.monotonic() + max(self.timeout, self.welcome.timeout_seconds)
+
+    def wait_for_next(self, deadline: float, error: SidecarDisconnected) -> None:
+        """Wait before the next attempt, because a new sidecar has closed the connection as well.
+
+        Raises:
+            UnavailableError: the deadline has passed.
+        """
+        if time.monotonic() > deadline:
+            raise UnavailableError(
+                f"the sidecar at {self._folder} keeps closing the connection: see its log"
+            ) from error
+        time.sleep(_CLOSED_SECONDS)
 
     def answer_deadline(self) -> float:
         """Return the monotonic time at which a sidecar that sends nothing has failed."""
@@ -229,7 +248,8 @@ class SidecarSession:
                         f"the sidecar at {self._folder} sent nothing in time: check whether it is "
                         "stopped or has no CPU time, and see its log"
                     )
-                self.channel.send(progress=self.meter.waiting(self.generation))
+                if self.meter.wait_due:
+                    self.channel.send(progress=self.meter.waiting(self.generation))
                 continue
             self._warn_of_difference(message)
             if message.WhichOneof("message") not in ("waiting", "difference"):

@@ -21,10 +21,15 @@ Message = trainer_pb2.FromTrainer
 
 
 class Trainer:
-    """One trainer's connection; `received` has its messages after Hello and Open."""
+    """One trainer's connection; `received` has its messages after Hello and Open.
 
-    def __init__(self, sock: socket.socket, ring: str, refusal: str) -> None:
-        self._socket, self._ring, self._refusal = sock, ring, refusal
+    Attributes:
+        silent: whether later messages are not answered.
+    """
+
+    def __init__(self, sock: socket.socket, sidecar: Sidecar) -> None:
+        self._socket, self._sidecar = sock, sidecar
+        self.silent = False
         self.received: queue.SimpleQueue[Message] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._serve, daemon=True)
         self._thread.start()
@@ -72,12 +77,17 @@ class Trainer:
             if message.HasField("hello"):
                 self.send(
                     welcome=trainer_pb2.Welcome(
-                        protocol=PROTOCOL, input="train", consumers=1, ring_file=self._ring,
-                        ring_bytes=RING_BYTES, timeout_seconds=SECONDS,
+                        protocol=PROTOCOL, input="train", consumers=1,
+                        ring_file=self._sidecar.ring, ring_bytes=RING_BYTES,
+                        timeout_seconds=self._sidecar.timeout_seconds,
                     )
                 )  # fmt: skip
-            elif message.HasField("open") and self._refusal:
-                self.send(failure={"kind": self._refusal, "message": "no job"})
+            elif self.silent:
+                self.received.put(message)
+            elif message.HasField("open") and self._sidecar.refusal == "crash":
+                return
+            elif message.HasField("open") and self._sidecar.refusal:
+                self.send(failure={"kind": self._sidecar.refusal, "message": "no job"})
             elif message.HasField("open"):
                 job = types_pb2.Job(name="train", partitions=1, global_batch_size=1)
                 self.send(opened=trainer_pb2.Opened(job=job, unit_rows=1, units_per_step=1))
@@ -96,16 +106,24 @@ class Sidecar:
 
     Args:
         number: the number of this sidecar in the folder.
-        refusal: the kind of error with which jobs are rejected; empty: none.
+        refusal: the kind of error with which jobs are rejected; empty: none; "crash": the
+            connection ends instead.
+        timeout_seconds: the input's spec.sidecar.timeoutSeconds.
     """
 
-    def __init__(self, folder: Path, number: int = 0, refusal: str = "") -> None:
+    def __init__(
+        self,
+        folder: Path,
+        number: int = 0,
+        refusal: str = "",
+        timeout_seconds: float = SECONDS,
+    ) -> None:
         ring = folder / f"ring-{number}"
         ring.write_bytes(bytes(RING_BYTES))
         path = folder / SOCKET_NAME
         path.unlink(missing_ok=True)
         self.trainers: queue.SimpleQueue[Trainer] = queue.SimpleQueue()
-        self._ring, self._refusal = ring.name, refusal
+        self.ring, self.refusal, self.timeout_seconds = ring.name, refusal, timeout_seconds
         self._listening = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._listening.bind(str(path))
         self._listening.listen()
@@ -126,4 +144,4 @@ class Sidecar:
         with self._listening, contextlib.suppress(OSError):
             while True:
                 sock, _ = self._listening.accept()
-                self.trainers.put(Trainer(sock, self._ring, self._refusal))
+                self.trainers.put(Trainer(sock, self))

@@ -8,15 +8,16 @@ from pathlib import Path
 import pytest
 
 from distributed_input.api.proto import types_pb2
+from distributed_input.client import progress
 from distributed_input.client.progress import REPORT_SECONDS, WaitMeter, totals_of
+from tests.unit.distributed_input.virtual_time import VirtualTime as Clock
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock(monkeypatch)
+    clock.replace(progress)
+    return clock
 
 
 def waited(meter: WaitMeter, clock: Clock, seconds: float) -> bool:
@@ -25,9 +26,8 @@ def waited(meter: WaitMeter, clock: Clock, seconds: float) -> bool:
     return meter.add_wait(began)
 
 
-def test_startup_is_no_wait() -> None:
-    clock = Clock()
-    meter = WaitMeter(clock)
+def test_startup_is_no_wait(clock: Clock) -> None:
+    meter = WaitMeter()
     assert waited(meter, clock, 30.0), "the sidecar learns that this trainer waits no more"
     report = meter.report(1, 5)
     assert (report.wait_seconds, report.wall_seconds, report.units) == (0.0, 0.0, 5)
@@ -35,9 +35,8 @@ def test_startup_is_no_wait() -> None:
     assert meter.report(1, 6).wall_seconds == 2.0
 
 
-def test_waits_add_up_and_are_reported_now_and_then() -> None:
-    clock = Clock()
-    meter = WaitMeter(clock)
+def test_waits_add_up_and_are_reported_now_and_then(clock: Clock) -> None:
+    meter = WaitMeter()
     waited(meter, clock, 1.0)
     meter.report(1, 1)
     assert not waited(meter, clock, REPORT_SECONDS / 2)
@@ -45,9 +44,8 @@ def test_waits_add_up_and_are_reported_now_and_then() -> None:
     assert meter.report(1, 3).wait_seconds == 1.5 * REPORT_SECONDS
 
 
-def test_a_restart_measures_from_zero() -> None:
-    clock = Clock()
-    meter = WaitMeter(clock)
+def test_a_restart_measures_from_zero(clock: Clock) -> None:
+    meter = WaitMeter()
     waited(meter, clock, 1.0)
     waited(meter, clock, 4.0)
     clock.now += 3.0
@@ -56,9 +54,9 @@ def test_a_restart_measures_from_zero() -> None:
     assert (report.wait_seconds, report.wall_seconds) == (0.0, 0.0)
 
 
-def test_totals_include_all_connections() -> None:
-    clock, totals = Clock(), types_pb2.ReceivedTotals(trainer="t")
-    meter = WaitMeter(clock, totals)
+def test_totals_include_all_connections(clock: Clock) -> None:
+    totals = types_pb2.ReceivedTotals(trainer="t")
+    meter = WaitMeter(totals)
     waited(meter, clock, 1.0)
     waited(meter, clock, 4.0)
     meter.add_unit(3, ends_batch=False)
@@ -71,7 +69,7 @@ def test_totals_include_all_connections() -> None:
         received = meter.report(1, 2).received
         assert (received.trainer, received.rows, received.batches) == ("t", 5, 1)
         assert (received.wait_seconds, received.wall_seconds) == (6.0, 9.0)
-    later = WaitMeter(clock, totals)  # of the next reader
+    later = WaitMeter(totals)  # of the next reader
     waited(later, clock, 1.0)
     waited(later, clock, 1.0)
     received = later.report(1, 2).received
@@ -87,14 +85,34 @@ def test_the_readers_of_a_job_in_a_process_share_totals(monkeypatch: pytest.Monk
     assert totals_of(folder, "train", "").trainer != own.trainer
 
 
-def test_a_restart_before_the_first_unit_changes_nothing() -> None:
-    clock = Clock()
-    meter = WaitMeter(clock)
+def test_a_restart_before_the_first_unit_changes_nothing(clock: Clock) -> None:
+    meter = WaitMeter()
     meter.restart()
     assert waited(meter, clock, 9.0)
     assert meter.report(1, 1).wait_seconds == 0.0
 
 
 def test_a_trainer_that_waits_reports_so() -> None:
-    message = WaitMeter(Clock()).waiting(7)
+    message = WaitMeter().waiting(7)
     assert (message.waiting, message.generation) == (True, 7)
+
+
+def test_the_gaps_between_reports_of_a_wait_double(clock: Clock) -> None:
+    meter, began = WaitMeter(), clock.now
+    at: list[float] = []
+    while clock.now - began < 3600:
+        if meter.wait_due:
+            at.append(clock.now - began)
+            meter.waiting(1)
+        clock.now += 1
+    assert at == [2**i - 2 for i in range(1, 12)]
+
+
+def test_a_new_sidecar_and_a_report_of_units_begin_with_short_gaps(clock: Clock) -> None:
+    meter = WaitMeter()
+    for again in (meter.restart, lambda: meter.report(1, 1)):
+        for _ in range(8):
+            meter.waiting(1)
+        assert not meter.wait_due
+        again()
+        assert meter.wait_due

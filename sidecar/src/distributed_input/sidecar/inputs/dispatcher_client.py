@@ -49,19 +49,28 @@ class DispatcherClient:
         )
         return response
 
-    def register_job(self, job: types_pb2.Job, dataset: bytes, incarnation: str) -> types_pb2.Job:
+    def register_job(
+        self,
+        job: types_pb2.Job,
+        dataset: bytes,
+        incarnation: str,
+        deadline: float = float("inf"),
+    ) -> types_pb2.Job:
         """Register a job, after its dataset if there is one. Raise grpc.RpcError if it fails.
 
         Args:
             job: job to register.
             dataset: a serialized GraphDataset, or b"".
             incarnation: incarnation of the consumer.
+            deadline: monotonic time until which to send the dataset.
 
         Returns:
             The job as the dispatcher has it.
         """
         if dataset:
-            self._stub.PutDataset(_chunks(job.dataset_id, dataset), timeout=_DATASET_SECONDS)
+            left = max(CALL_SECONDS, deadline - time.monotonic())
+            chunks = _chunks(job.dataset_id, dataset)
+            self._stub.PutDataset(chunks, timeout=min(_DATASET_SECONDS, left))
         request = dispatcher_pb2.RegisterJobRequest(job=job, incarnation=incarnation)
         registered: types_pb2.Job = self._stub.RegisterJob(request, timeout=CALL_SECONDS).job
         return registered

@@ -180,7 +180,7 @@ class DispatcherLink:
             self._release_job()
         dispatcher_id = self._dispatcher_id  # it may change before the job is registered
         registered = self._client.retry(
-            lambda: self._client.register_job(job, dataset, self.incarnation),
+            lambda: self._client.register_job(job, dataset, self.incarnation, deadline),
             deadline,
             "register",
         )

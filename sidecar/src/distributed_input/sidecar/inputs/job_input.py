@@ -26,6 +26,7 @@ from distributed_input.sidecar.streams.stream_context import StreamStats
 
 _DESCRIBE_SECONDS = 120.0  # building a dataset may read much data
 _LEAVE_SECONDS = 30.0  # limit of the wait for a dispatcher that is away when a job is closed
+_LAST_SECONDS = 1.0  # at least, so that a call that begins just before the deadline can succeed
 
 
 class JobInput:
@@ -131,7 +132,8 @@ class JobInput:
             if stub is not None:
                 try:
                     request = worker_pb2.DescribeRequest(job=draft)
-                    answer = stub.Describe(request, timeout=_DESCRIBE_SECONDS)
+                    left = max(_LAST_SECONDS, deadline - time.monotonic())
+                    answer = stub.Describe(request, timeout=min(_DESCRIBE_SECONDS, left))
                     job: types_pb2.Job = answer.job
                     return job
                 except grpc.RpcError as failed:
