@@ -83,6 +83,7 @@ class PartitionReader:
         self._total_replayed = 0  # of the splits before the head
         self._streams: deque[SplitStream] = deque()
         self._next = start.ordinal  # the next split to open
+        self._seen_at_close = 0
         self._start_prefix = start.prefix
         self._open_more()
 
@@ -175,7 +176,7 @@ class PartitionReader:
 
     @property
     def rows_seen(self) -> int:
-        """Rows that the partition has at least."""
+        """Rows that the partition has at least. It never decreases, because it is a fact."""
         seen = self._before
         for stream in self._streams:
             if not stream.opened:
@@ -183,7 +184,7 @@ class PartitionReader:
             seen += stream.received
             if stream.total is None:
                 break
-        return max(seen, 0)
+        return max(seen, self._seen_at_close)
 
     @property
     def position(self) -> PartitionPosition:
@@ -224,6 +225,7 @@ class PartitionReader:
 
     def close(self) -> None:
         """Close all streams."""
+        self._seen_at_close = self.rows_seen
         for stream in self._streams:
             stream.close()
         self._streams.clear()

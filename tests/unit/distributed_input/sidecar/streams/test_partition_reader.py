@@ -99,3 +99,15 @@ def test_a_closed_reader_has_no_streams(shared: StreamContext) -> None:
     with shared.lock:
         reader.close()
     assert (reader.head, reader.problem, reader.replayed) == ("no split", "", 0)
+
+
+def test_a_closed_reader_has_seen_as_many_rows_as_before(shared: StreamContext) -> None:
+    """A new dispatcher gets this fact from a consumer whose epoch is over."""
+    reader = open_at(shared, PartitionStart())
+    read(shared, reader, ROWS // SPLITS + 2)
+    with shared.lock:
+        before = reader.rows_seen
+        reader.close()
+        reader.close()
+    assert before >= ROWS // SPLITS + 2
+    assert reader.rows_seen == before
