@@ -32,10 +32,10 @@ machine_LANE := lint types contracts protos-check crds-check unit charts integra
 cluster_LANE := operator cluster e2e
 PARTS := $(foreach lane,$(LANES),$($(lane)_LANE))
 
-.PHONY: help setup run test lane lint format types contracts unit charts operator cluster e2e cluster-up cluster-down integration compat compat-page faults chaos simulate bench protos protos-check crds crds-check clean
+.PHONY: help setup run test lane lint format types contracts unit charts operator cluster e2e cluster-up cluster-down integration compat compat-page faults chaos simulate simulate-delivery bench protos protos-check crds crds-check clean
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(SYNCED) $(DRAWING) ## Create .venv and .venv-examples: both packages (editable) and the tools, at locked versions
 
@@ -115,11 +115,14 @@ cluster-up: $(SYNCED) $(DRAWING) ## Start Kubernetes with one node on this machi
 cluster-down: $(SYNCED) ## Stop this cluster, also after a crash
 	python -m testing.cluster down
 
-faults: $(SYNCED) ## Run seeded schedules of faults against real processes, and test that each guard is needed
-	pytest tests/chaos
+faults: $(SYNCED) ## Run schedules of faults, with real processes and in virtual time; test that each guard is needed
+	pytest tests/chaos tests/delivery
 
 chaos: $(SYNCED) ## Run more schedules of faults: make chaos N=100 SEED=0
 	python -m testing.chaos --n $(or $(N),100) --seed $(or $(SEED),0)
+
+simulate-delivery: $(SYNCED) ## Simulate the delivery in virtual time: make simulate-delivery N=20000 SEED=0
+	python -m testing.delivery --n $(or $(N),20000) --seed $(or $(SEED),0)
 
 simulate: $(DRAWING) ## Simulate scaling; write the table and pictures of docs/scaling.md
 	$(EXAMPLES)/bin/python -m testing.simulator

@@ -185,6 +185,35 @@ def slots_leak() -> None:
     SlotPool.release = release
 
 
+@_mutant
+def first_messages_in_any_order() -> None:
+    """Let the trainer read whose first message is handled last, not the one that connected last."""
+    from distributed_input.sidecar.inputs.reader_sessions import ReaderSessions
+
+    real = ReaderSessions.attach
+
+    def attach(self: Any, session: Any) -> None:
+        if self._current is not None:
+            session.number = self._current.number + 1
+        real(self, session)
+
+    ReaderSessions.attach = attach
+
+
+@_mutant
+def closed_partitions_forget() -> None:
+    """Report fewer rows of a partition once its reader is closed."""
+    from distributed_input.sidecar.streams.partition_reader import PartitionReader
+
+    real = PartitionReader.close
+
+    def close(self: Any) -> None:
+        real(self)
+        self._seen_at_close = 0
+
+    PartitionReader.close = close
+
+
 # Bugs of the worker.
 
 

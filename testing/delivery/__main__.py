@@ -10,6 +10,8 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 
+from testing.delivery import guards
+
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m testing.delivery", description=__doc__)
@@ -17,7 +19,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--seed", type=int, default=0, help="first seed. Default: 0")
     parser.add_argument("--jobs", type=int, default=2, help="processes that simulate. Default: 2")
     parser.add_argument("--mutant", help="a deliberate bug of testing.chaos.mutants to apply")
-    parser.add_argument("--case", help="a case of `schedule.CASES` for all seeds")
+    parser.add_argument("--case", help="a case of `cases.CASES` for all seeds")
+    parser.add_argument(
+        "--guards", action="store_true", help="apply each bug and print the first seed that fails"
+    )
     parser.add_argument("--fail-fast", action="store_true", help="stop at the first failed seed")
     parser.add_argument("--hashes", action="store_true", help="print the hash of each trace")
     parser.add_argument("-v", "--verbose", action="store_true", help="print the event trace")
@@ -33,12 +38,12 @@ def _simulate(seeds: Sequence[int], args: argparse.Namespace) -> Iterator[tuple[
 
     install()
     from testing.chaos import mutants
+    from testing.delivery.cases import draw
     from testing.delivery.run import collect, simulate
-    from testing.delivery.schedule import draw
     from testing.delivery.world import scratch
 
     if args.mutant:
-        mutants.apply(args.mutant)
+        guards.apply(mutants, args.mutant)
     gc.collect()
     gc.freeze()
     gc.disable()
@@ -47,9 +52,7 @@ def _simulate(seeds: Sequence[int], args: argparse.Namespace) -> Iterator[tuple[
         if args.verbose:
             print(delivery, flush=True)
         with scratch() as folder:
-            outcome = simulate(
-                delivery, folder, print if args.verbose else None, args.stacks
-            )
+            outcome = simulate(delivery, folder, print if args.verbose else None, args.stacks)
         line = (
             f"seed {seed}: {'ok' if outcome.passed else 'FAILED'} hash {outcome.hash:016x} "
             f"{outcome.switches} switches {outcome.seconds:.1f} s {outcome.verdict.received} rows"
@@ -92,11 +95,22 @@ def _results(seeds: Sequence[int], args: argparse.Namespace) -> Iterator[tuple[i
             yield result
 
 
+def _check_guards(jobs: int) -> int:
+    found = dict(guards.first_seeds(list(guards.GUARDS), jobs))
+    for name, seed in found.items():
+        case = guards.GUARDS[name]
+        where = f"seed {seed}" if seed is not None else "NOT FOUND"
+        print(f"{name}: {where}{f' of case {case}' if case else ''}")
+    return 1 if None in found.values() else 0
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Simulate the schedules and return 0 if all passed."""
     args = _parser().parse_args(argv)
+    if args.guards:
+        return _check_guards(args.jobs)
     seeds = range(args.seed, args.seed + args.n)
-    began, cpu = time.monotonic(), time.process_time()
+    began = time.monotonic()
     failed = 0
     for _, line, text in _results(seeds, args):
         if text:

@@ -61,9 +61,7 @@ class NumpySplits:
     ) -> None:
         self._pid, self._work, self._fails = pid, work, fails
 
-    def open(
-        self, job: types_pb2.Job, seed: int, epoch: int, split: int, batch_rows: int
-    ) -> Any:
+    def open(self, job: types_pb2.Job, seed: int, epoch: int, split: int, batch_rows: int) -> Any:
         """Return the elements of a split; see `SplitOpener.open`."""
         from distributed_input.worker.datasets.split_iterator import SplitIterator
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from testing.delivery.training import Training
-from testing.delivery.world import Part, World, WorkerPlace
+from testing.delivery.world import Part, WorkerPlace, World
 
 
 def schedule_events(world: World, training: Training) -> None:

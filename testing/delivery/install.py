@@ -17,6 +17,7 @@ from testing.delivery.primitives import SimThreading, SimTime, current
 from testing.delivery.sockets import SimSelect, SimSocketModule
 
 _PARTS = ("dispatcher", "worker", "sidecar", "client")
+_installed: list[bool] = []
 _CLIENT_OF_PROCESS = "distributed_input.client.channel"
 
 
@@ -62,7 +63,10 @@ class _PerProcess:
 
 
 def install() -> None:
-    """Import the product and replace what it uses. Call it once, before the first simulation."""
+    """Import the product and replace what it uses. Further calls do nothing."""
+    if _installed:
+        return
+    _installed.append(True)
     stand_in.install()
     import distributed_input.client.input
     import distributed_input.dispatcher.main
@@ -77,7 +81,7 @@ def install() -> None:
                 if attribute in vars(module):
                     setattr(module, attribute, replacement)
             _replace_defaults(module)
-    sys.modules[_CLIENT_OF_PROCESS].os = _Os()  # type: ignore[attr-defined]
+    sys.modules[_CLIENT_OF_PROCESS].os = _Os()
     _install_faults()
     _install_seams()
 
@@ -117,8 +121,8 @@ def _install_seams() -> None:
     worker_pool.open_channel = world.open_channel  # type: ignore[assignment]
     dispatcher_client.open_channel = world.open_channel  # type: ignore[assignment]
     reader._readers = _PerProcess()  # type: ignore[assignment]
-    logs.Log._emit = world.record_log  # type: ignore[method-assign, assignment]
-    ElementSpec.from_json = staticmethod(  # type: ignore[method-assign, assignment]
+    logs.Log._emit = world.record_log
+    ElementSpec.from_json = staticmethod(
         functools.lru_cache(maxsize=64)(ElementSpec.from_json)
     )
-    rows.element = dataset.element  # type: ignore[assignment]
+    rows.element = dataset.element

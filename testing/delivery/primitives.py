@@ -25,9 +25,7 @@ class _Current:
 current = _Current()
 
 
-def wait_for(
-    waiters: deque[tuple[Task, int]], timeout: float | None, where: str
-) -> bool:
+def wait_for(waiters: deque[tuple[Task, int]], timeout: float | None, where: str) -> bool:
     """Block until a waiter is woken. Return False after `timeout` seconds."""
     scheduler = current.scheduler
     task = scheduler.current
@@ -171,12 +169,15 @@ class Condition:
 
     def wait(self, timeout: float | None = None) -> bool:
         lock = self._lock
-        held = lock.release_all() if isinstance(lock, RLock) else lock.release()
+        held = 0
+        if isinstance(lock, RLock):
+            held = lock.release_all()
+        else:
+            lock.release()
         try:
             return wait_for(self._waiters, timeout, "Condition.wait")
         finally:
             if isinstance(lock, RLock):
-                assert held is not None
                 lock.acquire_all(held)
             else:
                 lock.acquire()

@@ -38,7 +38,8 @@ class SimRpcError(grpc.RpcError, grpc.Call):
     def _unused(self, *_: Any) -> Any:
         raise NotImplementedError
 
-    initial_metadata = is_active = time_remaining = cancel = add_callback = _unused
+    initial_metadata = is_active = time_remaining = cancel = _unused
+    add_callback: Any = _unused
 
 
 class SimChannel:
@@ -129,9 +130,7 @@ class ClientCall(grpc.Call):
 
     def _refused(self) -> None:
         address = self._channel.address
-        self.end(
-            grpc.StatusCode.UNAVAILABLE, f"failed to connect to {address}: Connection refused"
-        )
+        self.end(grpc.StatusCode.UNAVAILABLE, f"failed to connect to {address}: Connection refused")
 
     def _arrive(self, connection: Connection, data: Any) -> None:
         if self._status is None:
@@ -230,7 +229,8 @@ class ClientCall(grpc.Call):
     def _unused(self, *_: Any) -> Any:
         raise NotImplementedError
 
-    initial_metadata = time_remaining = add_callback = _unused
+    initial_metadata = time_remaining = _unused
+    add_callback: Any = _unused
 
 
 class _Details:

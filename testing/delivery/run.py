@@ -9,10 +9,11 @@ from functools import partial
 from pathlib import Path
 
 from testing.chaos.ledger import Verdict
+from testing.delivery.cases import judge
 from testing.delivery.events import schedule_events
 from testing.delivery.primitives import SimTime
 from testing.delivery.schedule import Delivery
-from testing.delivery.scheduler import Deadlock, Scheduler, TimedOut
+from testing.delivery.scheduler import START, Deadlock, Scheduler, TimedOut
 from testing.delivery.training import Training
 from testing.delivery.world import World
 
@@ -58,68 +59,73 @@ def simulate(
         trace: receives the lines of the event trace.
         stacks_at: virtual second at which the trace shows where all tasks wait; 0: never.
     """
-    outcome = Outcome(delivery.seed)
     scheduler = Scheduler(
         delivery.seed, delivery.preempt, delivery.stall, trace, max_seconds=_MAX_SECONDS
     )
-    world = World(scheduler, delivery, folder)
-    trainings: list[Training] = []
-    driver = world.driver
-    left = 1
-
-    def drive() -> None:
-        nonlocal left
-        try:
-            world.start()
-            for number in range(delivery.schedule.topology.jobs):
-                trainings.append(Training(world, number))
-            left += len(trainings) - 1
-            schedule_events(world, trainings[0])
-            for training in trainings[1:]:
-                driver.spawn(partial(one, training), "training")
-        except BaseException:
-            left = 0
-            raise
-        one(trainings[0])
-
-    def one(training: Training) -> None:
-        nonlocal left
-        training.run()
-        left -= 1
-        if not left and not any(t.problems for t in trainings):
-            left = 1
-            _check_rings(world, outcome)
-            left = 0
-
-    driver.spawn(drive, "drive")
     if stacks_at:
         scheduler.after(stacks_at, lambda: scheduler.note(None, f"stacks\n{scheduler.stacks()}"))
+    outcome = Outcome(delivery.seed)
+    run = _Run(World(scheduler, delivery, folder), outcome)
     try:
-        scheduler.run(lambda: left <= 0)
+        scheduler.run(lambda: not run.unfinished)
     except (Deadlock, TimedOut) as error:
         outcome.problems.append(f"{type(error).__name__}: {error}")
-    for training in trainings:
-        outcome.problems += training.problems
-        outcome.verdict.add(training.ledger.close())
-    verdict = outcome.verdict
-    outcome.problems += [*scheduler.problems, *verdict.violations]
-    if verdict.lost or verdict.repeated or verdict.damaged:
-        outcome.problems.append(
-            f"lost {verdict.lost}, repeated {verdict.repeated}, damaged {verdict.damaged}"
-        )
-    if delivery.case == "flaky":
-        outcome.problems = _flaky_problems(outcome.problems)
-    outcome.hash, outcome.switches = scheduler.hash, scheduler.switches
-    outcome.seconds = scheduler.now - 1000
+    run.record_problems()
     scheduler.close()
     return outcome
 
 
-def _flaky_problems(problems: list[str]) -> list[str]:
-    """Return the problems of a dataset without an order: lost or repeated rows without an error."""
-    if any("ReplayError" in problem for problem in problems):
-        return []
-    return [problem for problem in problems if "got rows" not in problem]
+class _Run:
+    """The training loops of all jobs.
+
+    Attributes:
+        unfinished: number of jobs whose loop runs; 0 at the end.
+    """
+
+    def __init__(self, world: World, outcome: Outcome) -> None:
+        self.unfinished = 1
+        self._world, self._outcome = world, outcome
+        self._trainings: list[Training] = []
+        world.driver.spawn(self._drive, "drive")
+
+    def _drive(self) -> None:
+        world = self._world
+        try:
+            world.start()
+            jobs = range(world.schedule.topology.jobs)
+            self._trainings = [Training(world, job) for job in jobs]
+            self.unfinished = len(self._trainings)
+            schedule_events(world, self._trainings[0])
+            for training in self._trainings[1:]:
+                world.driver.spawn(partial(self._train, training), "training")
+        except BaseException:
+            self.unfinished = 0
+            raise
+        self._train(self._trainings[0])
+
+    def _train(self, training: Training) -> None:
+        training.run()
+        is_last = self.unfinished == 1
+        if is_last and not any(each.problems for each in self._trainings):
+            _check_rings(self._world, self._outcome)
+        self.unfinished -= 1
+
+    def record_problems(self) -> None:
+        """Write the results into the outcome."""
+        outcome, scheduler = self._outcome, self._world.scheduler
+        outcome.hash, outcome.switches = scheduler.hash, scheduler.switches
+        outcome.seconds = scheduler.now - START
+        for training in self._trainings:
+            outcome.problems += training.problems
+            outcome.verdict.add(training.ledger.close())
+        verdict = outcome.verdict
+        outcome.problems += [*scheduler.problems, *verdict.violations]
+        if verdict.lost or verdict.repeated or verdict.damaged:
+            outcome.problems.append(
+                f"lost {verdict.lost}, repeated {verdict.repeated}, damaged {verdict.damaged}"
+            )
+        case = self._world.delivery.case
+        outcome.problems = judge(case, outcome.problems, outcome.seconds)
 
 
 def _check_rings(world: World, outcome: Outcome) -> None:

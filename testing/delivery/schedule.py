@@ -27,7 +27,7 @@ class Delivery:
         failures: errors of the user's dataset: how often (split, row) fails.
         prefetch: units that a trainer's iterator reads ahead of its loop; 0: it has no thread.
         retries: retryable errors after which the trainers may continue.
-        case: "" for faults alone, or one of CASES, which have a verdict of their own.
+        case: name of a case that the training loop or the verdict treats in its own way.
         chaos: faults at random times, as (seconds, kind, target, seconds that it lasts).
     """
 
@@ -57,10 +57,6 @@ class Delivery:
         return f"{self.schedule}\n  {own}"
 
 
-CASES = ("flaky", "held")
-"""`flaky`: the rows of a split are in another order each time, which a replay must report.
-`held`: other trainers take the indices of trainers that still read; these must be fenced."""
-
 _AT_STEP = {
     "kill_worker": 5,
     "stop_worker": 2,
@@ -89,39 +85,14 @@ _AT_TIME = {
 }
 
 
-def draw(seed: int, case: str | None = None) -> Delivery:
-    """Return the schedule of a seed, with a case if one is given or drawn."""
+def draw_faulty(seed: int) -> Delivery:
+    """Return the schedule of a seed; some have a short timeout and so retryable errors."""
     drawn = _draw(seed)
-    dice = random.Random(f"case {seed}")
-    if case is None:
-        case = dice.choice(CASES) if dice.random() < 0.06 else ""
-    return _with_case(dice, drawn, case) if case else _with_errors(dice, drawn)
-
-
-def _with_errors(dice: random.Random, drawn: Delivery) -> Delivery:
-    """Return the schedule, with a short timeout for some."""
-    if dice.random() < 0.8:
+    dice = random.Random(f"timeout {seed}")
+    if dice.random() < 0.8 or drawn.schedule.topology.replicas > 1:
         return drawn
     schedule = replace(drawn.schedule, timeout=dice.choice((0.5, 2.0)))
     return replace(drawn, schedule=schedule, retries=1000)
-
-
-def _with_case(dice: random.Random, drawn: Delivery, case: str) -> Delivery:
-    """Return the schedule with the topology, the dataset and the faults that a case needs."""
-    topology, schedule = drawn.schedule.topology, drawn.schedule
-    alone = replace(topology, consumers=1, partitions=2, batch=4, replicas=1, jobs=1)
-    alone = replace(alone, mode="distributed_epoch", order="strict", remainder="keep", epochs=1)
-    if case == "held":
-        alone = replace(alone, ring_steps=2)
-        data = Data(rows=(40, 40), row_bytes=24, sleep_ms=50)
-        faults: tuple[Fault, ...] = ()
-    else:
-        alone = replace(alone, determinism="strict")
-        data = Data(rows=(12, 9, 5), row_bytes=24, sleep_ms=dice.choice((1, 5)), flaky=True)
-        step = dice.randrange(1, 5)
-        faults = (Fault("kill_all_workers", step=step, restart=dice.choice(("same", "new"))),)
-    schedule = replace(schedule, topology=alone, data=data, faults=faults, step_ms=0)
-    return replace(drawn, schedule=schedule, case=case, chaos=(), failures=(), prefetch=0)
 
 
 def _draw(seed: int) -> Delivery:

@@ -16,7 +16,8 @@ from typing import Any
 import greenlet
 
 SWITCH_SECONDS = 5e-6
-READ_SECONDS = 1e-6
+START = 1000.0
+"""Virtual time at the start."""
 _HASH_MASK = (1 << 61) - 1
 
 
@@ -99,7 +100,7 @@ class Task:
         self.token = 0  # increases with each wait, so that a late timer does nothing
         self.where = ""
         self.error: BaseException | None = None
-        self.joiners: list[Callable[[], None]] = []
+        self.joiners: list[Callable[[], object]] = []
 
     def __repr__(self) -> str:
         return f"{self.process.name}/{self.name}"
@@ -126,7 +127,7 @@ class Scheduler:
     ) -> None:
         self.dice = random.Random(f"schedule {seed}")
         self.random = self.dice.random
-        self.now = 1000.0
+        self.now = START
         self.ready: list[Task] = []
         self.current: Task | None = None
         self.processes: list[SimProcess] = []
@@ -137,7 +138,8 @@ class Scheduler:
         self._trace = trace
         self._preempt, self._stall = preempt, stall
         self._timers: list[tuple[float, int, Callable[[], None]]] = []
-        self._numbers = 0
+        self._numbers = 0  # of tasks
+        self._timer_numbers = 0
         self._hub = greenlet.getcurrent()
         self._max_switches, self._end = max_switches, self.now + max_seconds
 
@@ -256,8 +258,8 @@ class Scheduler:
 
     def at(self, when: float, action: Callable[[], None]) -> None:
         """Call `action` in the hub at a virtual time. It must not block."""
-        self._numbers += 1
-        heapq.heappush(self._timers, (when, self._numbers, action))
+        self._timer_numbers += 1
+        heapq.heappush(self._timers, (when, self._timer_numbers, action))
 
     def after(self, seconds: float, action: Callable[[], None]) -> None:
         """Call `action` in the hub after virtual time."""
@@ -321,7 +323,7 @@ class Scheduler:
     def note(self, process: SimProcess | None, text: str) -> None:
         """Add a line to the event trace."""
         if self._trace is not None:
-            self._trace(f"{self.now - 1000:12.6f} {process.name if process else '-':14} {text}")
+            self._trace(f"{self.now - START:12.6f} {process.name if process else '-':14} {text}")
 
     def stacks(self) -> str:
         """Return where each task waits."""
@@ -334,7 +336,7 @@ class Scheduler:
 
 def _frames(task: Task) -> str:
     frame = task.glet.gr_frame
-    found = []
+    found: list[str] = []
     for _ in range(40):
         if frame is None or len(found) == 6:
             break

@@ -9,7 +9,7 @@ import importlib.abc
 import importlib.machinery
 import sys
 from types import ModuleType
-from typing import Any
+from typing import Any, ClassVar
 
 
 class _Error(Exception):
@@ -22,7 +22,7 @@ class _Module(ModuleType):
     """A module in which every name exists and is a class without content."""
 
     __version__ = "2.16.0"
-    __path__: list[str] = []
+    __path__: ClassVar[list[str]] = []
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):

@@ -136,10 +136,10 @@ class Trainer:
         self._call: Callable[[Consumer], Any] | None = None
         folder, schedule, prefetch = world.folder_of(index), world.schedule, world.delivery.prefetch
         if prefetch:
-            consumer: Consumer = PrefetchingConsumer(index, folder, schedule, job, prefetch)
+            self.consumer: Consumer = PrefetchingConsumer(index, folder, schedule, job, prefetch)
         else:
-            consumer = Consumer(index, folder, schedule, job)
-        self.process.spawn(lambda: self._run(consumer), "loop")
+            self.consumer = Consumer(index, folder, schedule, job)
+        self.process.spawn(self._run, "loop")
 
     def call(self, function: Callable[[Consumer], Any]) -> None:
         """Let the process call a function."""
@@ -147,13 +147,13 @@ class Trainer:
         self._call = function
         self._called.set()
 
-    def _run(self, consumer: Consumer) -> None:
+    def _run(self) -> None:
         while True:
             self._called.wait()
             self._called.clear()
             assert self._call is not None
             try:
-                self.result = self._call(consumer)
+                self.result = self._call(self.consumer)
             except Exception as error:  # noqa: BLE001  raised where the result is used
                 self.error = error.with_traceback(None)
             self.is_done = True
@@ -161,6 +161,7 @@ class Trainer:
 
     def process_died(self) -> None:
         """Wake the loop that waits for this trainer."""
+        del self.consumer
         self._done.set()
 
     def process_paused(self) -> None:

@@ -14,6 +14,7 @@ import shutil
 import signal
 import tempfile
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -159,6 +160,12 @@ class World:
         path = self.folder / "config.json"
         path.write_text(json.dumps({"inputs": {INPUT: spec(self.schedule)}}))
         return str(path)
+
+    def change_splits(self) -> None:
+        """Let sidecars that start from now on read one split less, as after a changed spec."""
+        fewer = replace(self.schedule.data, rows=self.schedule.data.rows[:-1])
+        text = json.dumps({"inputs": {INPUT: spec(replace(self.schedule, data=fewer))}})
+        Path(self._config).write_text(text)
 
     def start(self) -> None:
         """Start the first processes."""
