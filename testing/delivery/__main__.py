@@ -6,11 +6,14 @@ import argparse
 import gc
 import multiprocessing
 import os
+import resource
 import sys
 import time
 from collections.abc import Iterator, Sequence
 
 from testing.delivery import guards
+
+_ALL_PROCESSES = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -93,6 +96,8 @@ def _results(seeds: Sequence[int], args: argparse.Namespace) -> Iterator[tuple[i
             running -= 1
         else:
             yield result
+    for worker in workers:
+        worker.join()
 
 
 def _check_guards(jobs: int) -> int:
@@ -121,7 +126,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         if text and args.fail_fast:
             break
     took = time.monotonic() - began
-    print(f"{args.n} schedules, {failed} failed, {took:.1f} s, {args.n / took:.1f} per second")
+    used = sum(sum(resource.getrusage(who)[:2]) for who in _ALL_PROCESSES)
+    print(
+        f"{args.n} schedules, {failed} failed, {took:.1f} s, {args.n / took:.1f} per second, "
+        f"{1000 * used / args.n:.1f} ms of CPU each"
+    )
     return 1 if failed else 0
 
 

@@ -55,12 +55,12 @@ def _restarted(dice: random.Random, drawn: Delivery) -> Delivery:
 
 
 def _forgotten(dice: random.Random, drawn: Delivery) -> Delivery:
-    """Draw dispatchers that restart when one trainer has ended and another waits for its facts."""
+    """Draw a dispatcher that restarts when one trainer has ended and another needs its facts."""
     topology = replace(_ALONE, consumers=2, remainder="drop", seed=dice.randrange(9))
-    topology = replace(topology, slow_worker=15.0)
+    topology = replace(topology, slow_worker=dice.choice((0.0, 15.0)))
     data = Data(rows=(13, 3, 1, 3), row_bytes=24, sleep_ms=1)
-    chaos = sorted((dice.random() * 0.4, "kill_dispatcher", 0, 0.002) for _ in range(8))
-    return replace(_plain(drawn, topology, data), heartbeat=1.0, chaos=tuple(chaos))
+    plain = _plain(drawn, topology, data)
+    return replace(plain, latency=0.02, spike=0.4, heartbeat=1.0, case="forgotten")
 
 
 def _idle(dice: random.Random, drawn: Delivery) -> Delivery:

@@ -122,7 +122,5 @@ def _install_seams() -> None:
     dispatcher_client.open_channel = world.open_channel  # type: ignore[assignment]
     reader._readers = _PerProcess()  # type: ignore[assignment]
     logs.Log._emit = world.record_log
-    ElementSpec.from_json = staticmethod(
-        functools.lru_cache(maxsize=64)(ElementSpec.from_json)
-    )
+    ElementSpec.from_json = staticmethod(functools.lru_cache(maxsize=64)(ElementSpec.from_json))
     rows.element = dataset.element
