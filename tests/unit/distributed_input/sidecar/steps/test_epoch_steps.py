@@ -11,8 +11,10 @@ from hypothesis import strategies as st
 
 from distributed_input.api.proto import trainer_pb2, types_pb2
 from distributed_input.assignment.share import Share, share_of
+from distributed_input.rows.prefix import UNKNOWN_VERSION, Prefix
 from distributed_input.sidecar.steps.epoch_reader import EpochReader
 from distributed_input.sidecar.steps.epoch_steps import EpochSteps
+from distributed_input.sidecar.streams.partition_reader import PartitionPosition
 from tests.unit.distributed_input.sidecar.steps.trainers import NoTrainer
 from tests.unit.distributed_input.sidecar.system import BATCH, ROWS, System, running
 
@@ -74,6 +76,23 @@ def test_a_restored_position_skips_no_row(system: System, done: int) -> None:
     assert sorted(found) == list(range(ROWS))
     before.reader.close()
     after.reader.close()
+
+
+@pytest.mark.parametrize(
+    ("version", "old", "new"), [(1, [6], []), (2, [], [6]), (UNKNOWN_VERSION, [], [])]
+)
+def test_a_position_keeps_the_versions_of_digests_apart(
+    system: System, monkeypatch: pytest.MonkeyPatch, version: int, old: list[int], new: list[int]
+) -> None:
+    """An older sidecar restores only prefixes that it can compare."""
+    epoch = Epoch(system)
+    steps = epoch.open()
+    at = PartitionPosition(0, 0, 6, Prefix(6, 99, version), ended=False)
+    monkeypatch.setattr(epoch.reader, "positions", lambda: {0: at})
+    position = steps.position()
+    assert [one.rows for one in position.prefixes] == old
+    assert [one.rows for one in position.prefixes_v2] == new
+    epoch.reader.close()
 
 
 def test_no_block_crosses_the_border_of_a_unit(system: System) -> None:
