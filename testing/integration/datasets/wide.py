@@ -60,7 +60,7 @@ def held(ctx: Any, rows: int, rows_before: int, until: str, kib: int = 1) -> Ite
 
 
 def shrinking(ctx: Any, rows: int, milliseconds: float, shrunk: str) -> Iterator[Any]:
-    """Yield slow rows in split 0, and only one of them once the file `shrunk` exists."""
+    """Yield slow rows. Yield a single row after the file `shrunk` exists."""
     for row in range(1 if Path(shrunk).exists() else rows):
         time.sleep(milliseconds / 1e3)
         yield {"id": np.int64(row)}
