@@ -5,16 +5,26 @@ from __future__ import annotations
 import functools
 
 import tensorflow as tf
+from tensorflow.python.framework import config
 
 from distributed_input.api.errors import DatasetFnError
 from distributed_input.api.hashing import mix
 from distributed_input.api.proto import types_pb2
 from distributed_input.assignment import jobs
 from distributed_input.assignment.jobs import DatasetFacts
+from distributed_input.runtime import logs
 from distributed_input.tfdata import export, graph_analysis, type_specs
 from distributed_input.tfdata.graph import caches, canonical
 from distributed_input.worker.datasets import cache_files, definitions, entry_points
 from distributed_input.worker.datasets.element_specs import infer_spec
+
+_log = logs.get("worker.datasets")
+_SEQUENTIAL = (
+    "num_parallel_calls has no effect in maps whose function calls Python ({functions}): "
+    "TensorFlow runs one call at a time, because a replay must produce the same rows. If the "
+    "result depends on the arguments only, use tf.numpy_function(..., stateful=False). If the "
+    "function waits, also set options.threading.private_threadpool_size to num_parallel_calls"
+)
 
 
 def describe(draft: types_pb2.Job) -> types_pb2.Job:
@@ -39,13 +49,18 @@ def describe(draft: types_pb2.Job) -> types_pb2.Job:
         return jobs.complete(draft, DatasetFacts(element, context.global_batch_size))
     caches.check(definition)
     graph = graph_analysis.analyze(definition)
+    warnings = export.warnings_of(graph, splits)
+    if graph.sequential_python and config.is_op_determinism_enabled():
+        warnings.append(_SEQUENTIAL.format(functions=", ".join(graph.sequential_python)))
+    for warning in warnings:
+        _log.warning(warning, job=draft.name)
     described = DatasetFacts(
         element=element,
         asked_batch=context.global_batch_size,
         batched=graph.batched,
         static_batch=graph.batch_size,
         infinite=graph.infinite,
-        warnings=export.warnings_of(graph, splits),
+        warnings=warnings,
     )
     job = jobs.complete(draft, described)
     graph_of = functools.partial(definitions.graph_of, job)

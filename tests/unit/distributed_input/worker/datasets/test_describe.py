@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +12,7 @@ import pytest
 
 from distributed_input.api.proto import types_pb2
 from distributed_input.rows.elements import ElementSpec, Leaf
+from distributed_input.worker.datasets import describe as module
 from distributed_input.worker.datasets.describe import describe
 
 _CODE = """
@@ -25,6 +28,12 @@ def infinite(context):
 
 def arrays(context):
     return [{"x": np.zeros(3, np.float32)}]
+
+def python(context, stateful):
+    def load(x):
+        y = tf.numpy_function(lambda x: x, [x], tf.int64, stateful=stateful)
+        return tf.ensure_shape(y, [])
+    return tf.data.Dataset.range(40).map(load, num_parallel_calls=4).cache()
 
 def generator(context):
     signature = tf.TensorSpec([], tf.int64)
@@ -70,3 +79,20 @@ def test_an_infinite_dataset_has_one_split_for_each_partition() -> None:
 )
 def test_a_dataset_without_a_graph_has_a_spec(function: str, leaf: Leaf) -> None:
     assert row_of(described(function)) == (leaf,)
+
+
+@pytest.mark.parametrize(
+    ("deterministic", "stateful"), list(itertools.product([True, False], repeat=2))
+)
+def test_parallel_calls_that_run_one_at_a_time_get_a_warning(
+    deterministic: bool, stateful: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module.config, "is_op_determinism_enabled", lambda: deterministic)
+    entry = types_pb2.EntryPoint(
+        target="describe_of_test:python", args_json=json.dumps({"stateful": stateful})
+    )
+    job = describe(types_pb2.Job(name="a", entry_point=entry, partitions=4))
+    (_, *sequential) = job.warnings  # the first one is about the cache
+    assert "every epoch computes them again" in job.warnings[0]
+    assert len(sequential) == (deterministic and stateful)
+    assert all("stateful=False" in warning for warning in sequential)
