@@ -1,4 +1,4 @@
-"""Splits cache to files of their own, which are complete or absent, whatever is killed."""
+"""Splits cache to files of their own, which are complete or absent, also after a kill."""
 
 from __future__ import annotations
 
