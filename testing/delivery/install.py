@@ -10,6 +10,7 @@ import functools
 import os
 import sys
 import time
+from collections.abc import Iterator
 from typing import Any
 
 from testing.delivery import stand_in
@@ -18,6 +19,11 @@ from testing.delivery.sockets import SimSelect, SimSocketModule
 
 _PARTS = ("dispatcher", "worker", "sidecar", "client")
 _installed: list[bool] = []
+_DEFAULTS: dict[Any, Any] = {
+    time.monotonic: SimTime.monotonic,
+    time.sleep: SimTime.sleep,
+    time.process_time: lambda: 0.0,  # the datasets wait and do not compute
+}
 _CLIENT_OF_PROCESS = "distributed_input.client.channel"
 
 
@@ -46,20 +52,20 @@ class _Os:
 
 
 class _PerProcess:
-    """A module's global dict, one for each simulated process."""
+    """A module's global set, one for each simulated process."""
 
     @staticmethod
-    def _values() -> dict[Any, Any]:
+    def _values() -> list[Any]:
         task = current.scheduler.current
         assert task is not None
-        values: dict[Any, Any] = task.process.storage.setdefault("globals", {})
+        values: list[Any] = task.process.storage.setdefault("globals", [])
         return values
 
-    def get(self, key: Any) -> Any:
-        return self._values().get(key)
+    def __iter__(self) -> Iterator[Any]:
+        return iter(list(self._values()))
 
-    def __setitem__(self, key: Any, value: Any) -> None:
-        self._values()[key] = value
+    def add(self, value: Any) -> None:
+        self._values().append(value)
 
 
 def install() -> None:
@@ -91,9 +97,9 @@ def _replace_defaults(module: Any) -> None:
     for holder in list(vars(module).values()):
         for function in [holder, *(vars(holder).values() if isinstance(holder, type) else ())]:
             defaults = getattr(function, "__defaults__", None)
-            if defaults and time.monotonic in defaults:
+            if defaults and not set(_DEFAULTS).isdisjoint(filter(callable, defaults)):
                 function.__defaults__ = tuple(
-                    SimTime.monotonic if value is time.monotonic else value for value in defaults
+                    _DEFAULTS.get(value, value) if callable(value) else value for value in defaults
                 )
             for cell in getattr(function, "__closure__", None) or ():
                 if cell.cell_contents is time.monotonic:  # a dataclass's default_factory
@@ -108,7 +114,7 @@ def _install_faults() -> None:
 
 def _install_seams() -> None:
     """Replace TensorFlow's part of the worker, channels, logs; cache what is pure."""
-    from distributed_input.client import reader
+    from distributed_input.client import open_readers
     from distributed_input.rows.elements import ElementSpec
     from distributed_input.runtime import logs
     from distributed_input.sidecar.inputs import dispatcher_client
@@ -120,7 +126,7 @@ def _install_seams() -> None:
     service.describe = dataset.describe
     worker_pool.open_channel = world.open_channel  # type: ignore[assignment]
     dispatcher_client.open_channel = world.open_channel  # type: ignore[assignment]
-    reader._readers = _PerProcess()  # type: ignore[assignment]
+    open_readers._readers = _PerProcess()  # type: ignore[assignment]
     logs.Log._emit = world.record_log
     ElementSpec.from_json = staticmethod(functools.lru_cache(maxsize=64)(ElementSpec.from_json))
     rows.element = dataset.element

@@ -37,19 +37,28 @@ class PrefetchingConsumer(Consumer):
     ) -> None:
         super().__init__(index, folder, schedule, job)
         self._prefetch = prefetch
-        self._steps = 0
+        self._steps = self._steps_before = self._iterators = 0
         self._queue: _Queue | None = None
 
-    def numpy(self) -> int:
-        """Return the number of steps that the loop has requested in this epoch."""
-        return self._steps
+    @property
+    def iterators(self) -> int:
+        """The number of iterators that were created, which is the number of the newest one."""
+        return self._iterators
+
+    def requested(self, iterator: int) -> int:
+        """Return the steps that were requested from one of the two newest iterators."""
+        return self._steps if iterator == self._iterators else self._steps_before
+
+    def invalidate(self) -> None:
+        """Do nothing: the loop creates a new iterator after a restore."""
 
     def begin(self) -> None:
         """Begin the next epoch, in a new thread; the thread of the last one ends."""
         made = self._required()
         made._reader.count_steps(self)
+        self._iterators += 1
+        self._steps_before, self._steps = self._steps, 0
         generation = made._reader.begin()
-        self._steps = 0
         if self._queue is not None:
             self._queue.close()
         self._queue = queue = _Queue(self._prefetch)

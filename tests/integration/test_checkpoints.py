@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -221,15 +222,34 @@ def test_an_iterator_of_a_function_moves_to_the_restored_position(
         assert int(training.total.numpy()) == sum(EVERY)
 
 
-def test_numpy_batches_move_to_the_restored_position(sidecar: Sidecar) -> None:
+def test_numpy_batches_must_be_iterated_again_after_a_restore(sidecar: Sidecar) -> None:
+    """A thread of the user may prefetch them."""
     with readers.connect(sidecar) as train:
         batches = train.numpy()
         rows = next(batches)["id"].tolist()
         position = train.position()
         next(batches)
         train.restore(position)
-        rows += [row for batch in batches for row in batch["id"].tolist()]
+        with pytest.raises(PositionError, match="create a new iterator"):
+            next(batches)
+        rows += readers.ids(train.numpy())
     assert sorted(rows) == sorted(EVERY)
+
+
+def test_an_iterator_in_another_thread_does_not_move(sidecar: Sidecar) -> None:
+    """The thread may prefetch for a loop that has ended. The next iterator gets the position."""
+    with readers.connect(sidecar) as train:
+        training = Training(train)
+        iterator = iter(training.dataset())
+        training.steps(iterator, 2)
+        position = train.position()
+        training.steps(iterator, 1)
+        train.restore(position)
+        with ThreadPoolExecutor(1) as pool, pytest.raises(Exception, match="create a new iter"):
+            pool.submit(lambda: list(iterator)).result(60)
+        del training.rows[2:]
+        training.rest(training.dataset())
+        assert sorted(flat(training.rows)) == sorted(EVERY)
 
 
 def test_a_plain_dataset_must_be_iterated_again_after_a_restore(sidecar: Sidecar) -> None:

@@ -36,6 +36,7 @@ class EpochState:
         units_before: how many of `units` were read or queued before the current sidecar took over.
         started: an iterator reads it.
         ended: its end was read.
+        stopped: a position was restored since it began.
         error: the error that ended it; a new iterator may continue.
     """
 
@@ -47,6 +48,7 @@ class EpochState:
     units_before: int = 0
     started: bool = False
     ended: bool = False
+    stopped: bool = False
     error: DistributedInputError | None = None
 
     def requested_units(self, units_per_step: int) -> int | None:
@@ -80,7 +82,8 @@ class EpochState:
 
     def stop_for_restore(self) -> None:
         """Let iterators of this epoch raise PositionError, because a position was restored."""
-        if not self.ended and self.error is None:
+        self.stopped = True
+        if self.error is None:
             self.error = PositionError(
                 "the position was restored while an iterator was running: create a new iterator "
                 "with iter(dataset), or restore before iter(dataset)"
@@ -97,12 +100,15 @@ def require_current(epoch: EpochState | None, generation: int) -> EpochState:
 
     Raises:
         FencedError: another iterator has begun a newer epoch.
+        PositionError: a position was restored, and no epoch has begun since.
     """
     if epoch is None or epoch.generation != generation:
         raise FencedError(
             "another iterator of this input has begun its epoch: use one iterator at a time, or "
             "give the second iterator its own job: connect(..., job=...)"
         )
+    if epoch.stopped:
+        epoch.check_error()
     return epoch
 
 

@@ -106,17 +106,11 @@ class Input:
     def _numpy_batches(self, generation: int) -> Iterator[Any]:
         spec = self._spec
         whole = self._whole
-        units = self._reader.units(generation)
-        while True:
-            batch = next(units, None)
-            if batch is None:
-                return
+        for batch in self._reader.units(generation):
             values = decode(spec, None if whole else batch.rows, batch.buffers)
             del batch  # do not hold its slot while the next one is awaited
             yield values
             del values
-            if self._reader.restore_pending:
-                units = self._reader.units(self._reader.begin())
 
     def dataset(
         self,
@@ -222,8 +216,8 @@ class Input:
     def restore(self, position: bytes) -> None:
         """Continue at a position that this or another process saved.
 
-        A running iterator of `distribute` or `numpy` moves to the position, as those of TensorFlow
-        do. A running iterator of `dataset` raises PositionError, because it may have prefetched.
+        A running iterator of `distribute` moves to the position, as those of TensorFlow do, if the
+        same thread restores and iterates. All other running iterators raise PositionError.
         """
         saved = trainer_pb2.Position.FromString(position)
         self._reader.restore(saved)

@@ -64,6 +64,7 @@ class InputReader:
         self._state_lock = threading.RLock()
         self._epoch: EpochState | None = None
         self._restored: trainer_pb2.Position | None = None
+        self._restored_by = 0  # a thread
         self._step_counter: StepCounter | None = None
         self.prefetches = False  # units are prefetched and no counter counts the loop's steps
         self._connect(timeout)
@@ -297,22 +298,21 @@ class InputReader:
             return position
 
     def restore(self, position: trainer_pb2.Position) -> None:
-        """Let the next epoch continue at `position`, and stop the running one.
-
-        An iterator of the running epoch either begins the next one (see `restore_pending`) or
-        raises PositionError.
-        """
+        """Let the next epoch continue at `position`. Iterators of the running one raise."""
         with self._state_lock:
-            self._restored = position
+            self._restored, self._restored_by = position, threading.get_ident()
             if self._epoch is not None:
                 self._epoch.stop_for_restore()
             if self._step_counter is not None:
                 self._step_counter.invalidate()
 
     @property
-    def restore_pending(self) -> bool:
-        """Whether `restore` was called since the last epoch began."""
-        return self._restored is not None
+    def can_move(self) -> bool:
+        """Whether this thread has restored a position and an iterator may move to it.
+
+        An iterator in another thread may belong to a loop that has ended.
+        """
+        return self._restored is not None and self._restored_by == threading.get_ident()
 
     def count_steps(self, counter: StepCounter | None, *, prefetches: bool = False) -> None:
         """Set what counts the steps that the loop requests in the next epochs.

@@ -140,7 +140,7 @@ class CountingDataset(input_lib.DistributedDatasetsFromFunction):
 
     def restored(self) -> Any:
         """Return a new native iterator if a position was restored, else None."""
-        if self._epochs is None or not self._epochs.reader.restore_pending:
+        if self._epochs is None or not self._epochs.reader.can_move:
             return None
         return self._begin()
 
