@@ -115,7 +115,9 @@ def test_registering_at_a_dispatcher_that_does_not_answer(clock: VirtualTime) ->
     deadline = began + TIMEOUT
     with pytest.raises(UnavailableError, match=r"register: .*gave up after spec\.sidecar"):
         client.retry(
-            lambda: client.register_job(types_pb2.Job(), b"graph", deadline), deadline, "register"
+            lambda: client.register_job(types_pb2.Job(), b"graph", "i", deadline),
+            deadline,
+            "register",
         )
     assert TIMEOUT <= clock.now - began < TIMEOUT + 2 * dispatcher_client.CALL_SECONDS
     client.close()
@@ -173,6 +175,9 @@ class NoExchange:
 
     def publish_facts(self, seconds: float, cancelled: threading.Event) -> bool:
         return False
+
+    def check_run(self) -> None:
+        """Do nothing."""
 
 
 @pytest.fixture

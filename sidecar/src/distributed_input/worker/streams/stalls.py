@@ -18,7 +18,7 @@ def stalled_split(producer: BlockProducer, now: float) -> types_pb2.StalledSplit
     """
     if producer.running_since is None or now - producer.running_since < STALL_SECONDS:
         return None
-    (job, _), epoch, split = producer.key
+    (job, _), epoch, split, _ = producer.key
     return types_pb2.StalledSplit(
         dataset=dataset_name(types_pb2.Job.FromString(job)),
         jobs=sorted(producer.usage.open),

@@ -38,7 +38,7 @@ class CountingCondition(threading.Condition):
 def producer_of(start: int = 0, rows: int = 0) -> BlockProducer:
     nothing: Any = iter(())
     producer = BlockProducer(
-        ((b"", 0), 0, 0),
+        ((b"", 0), 0, 0, 2),
         nothing,
         BlockWindow(start),
         StreamCounters(),
