@@ -50,13 +50,13 @@ class TrainerSocket:
             ConfigError: the message is too long.
         """
         packet = message.SerializeToString()
-        if len(packet) > TO_TRAINER_BYTES:
-            raise ConfigError(
-                f"a message of {len(packet):,} bytes to the trainer is too long (at most "
-                f"{TO_TRAINER_BYTES:,}): the dataset's elements have too many components. Stack "
-                "components of the same type, or lower spec.partitions"
-            )
         while not (cancelled.is_set() or self.closed.is_set()):
+            if len(packet) > TO_TRAINER_BYTES:
+                raise ConfigError(
+                    f"a message of {len(packet):,} bytes to the trainer is too long (at most "
+                    f"{TO_TRAINER_BYTES:,}): the dataset's elements have too many components. "
+                    "Stack components of the same type, or lower spec.partitions"
+                )
             try:
                 if self._try_send(packet):
                     return
