@@ -13,6 +13,7 @@ import pytest
 
 from testing.integration import readers
 from testing.integration.cluster import Cluster, spec
+from testing.processes.fork import Fork
 
 TRAINER = Path(__file__).parents[2] / "testing" / "integration" / "numpy_trainer.py"
 
@@ -64,3 +65,20 @@ def test_an_older_iterator_ends_with_an_error(cluster: Cluster) -> None:
         with pytest.raises(Exception, match="another iterator of this input has begun"):
             next(older)
         assert len(list(newer)) == 9
+
+
+def test_a_fork_takes_no_batches_from_its_parent(cluster: Cluster) -> None:
+    (sidecar,) = cluster.add_sidecars({"forked": spec("rows:numbered", globalBatchSize=10)})
+    with readers.connect(sidecar) as data:
+        batches = data.numpy()
+        found = readers.ids([next(batches)])
+        for new in (False, True):
+
+            def read(new: bool = new) -> str:
+                return f"read {readers.ids([next(data.numpy() if new else batches)])}"
+
+            error = Fork(read).result()
+            assert error.startswith("ConfigError: input forked was connected in process"), error
+            found += readers.ids([next(batches)])
+        found += readers.ids(batches)
+    assert sorted(found) == list(range(100))

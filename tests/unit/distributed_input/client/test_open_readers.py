@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import os
 import pickle
-import signal
 import sys
 import threading
-import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,6 +15,7 @@ from distributed_input.api.errors import ConfigError, FencedError
 from distributed_input.api.proto import types_pb2
 from distributed_input.client.input import Input
 from distributed_input.client.reader import InputReader
+from testing.processes.fork import Fork
 from tests.unit.distributed_input.client.sidecars import SECONDS, Sidecar, Trainer
 
 
@@ -25,37 +24,6 @@ def sidecar(tmp_path: Path) -> Iterator[Sidecar]:
     sidecar = Sidecar(tmp_path)
     yield sidecar
     sidecar.close()
-
-
-class Fork:
-    """A fork of this process that runs `body`; `result` waits for its text or its error."""
-
-    def __init__(self, body: Callable[[], str]) -> None:
-        self._pipe, write = os.pipe()
-        with warnings.catch_warnings():
-            # Later versions of Python warn if the process has threads.
-            warnings.simplefilter("ignore", DeprecationWarning)
-            self._pid = os.fork()
-        if not self._pid:
-            self._run(body, write)
-        os.close(write)
-
-    @staticmethod
-    def _run(body: Callable[[], str], write: int) -> None:
-        signal.alarm(int(SECONDS))  # ends a fork that hangs
-        try:
-            text = body()
-        except BaseException as error:  # noqa: BLE001
-            text = f"{type(error).__name__}: {error}"
-        os.write(write, text.encode())
-        os._exit(0)
-
-    def result(self) -> str:
-        with os.fdopen(self._pipe, "rb") as pipe:
-            text = pipe.read().decode()
-        _, status = os.waitpid(self._pid, 0)
-        assert status == 0, f"the fork ended with {status}: {text}"
-        return text
 
 
 def begun(folder: Path, sidecar: Sidecar) -> tuple[InputReader, Trainer, int]:
