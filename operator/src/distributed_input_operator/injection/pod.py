@@ -115,7 +115,8 @@ def _add_sidecar(
 ) -> None:
     runs_as_root = (spec.get("securityContext") or {}).get("runAsUser") == 0
     user = names.USER_ID if runs_as_root else None
-    sidecar = sidecar_container(inputs, image, user, free_port({"spec": spec}))
+    port, trainers = free_port({"spec": spec}), rank.count or 1
+    sidecar = sidecar_container(inputs, image, user, port, trainers)
     sidecar["env"] = rank_env(rank)
     spec["initContainers"] = _with(spec.get("initContainers"), sidecar)
     for volume in sidecar_volumes(inputs):

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any
 
-from distributed_input.api import environment, files, flags, names
+from distributed_input.api import environment, files, flags, names, sidecar_memory
 from distributed_input.api.resource.input import DistributedInput
 from distributed_input.api.resource.scalars import MIB, quantity, quantity_bytes
 from distributed_input.api.resource.sections.processes import SIDECAR_BYTES
@@ -17,8 +17,6 @@ RUN_VOLUME = "distributed-input"
 MOUNTS_VOLUME = "distributed-input-config"
 _EMPTY_VOLUME = "distributed-input-no-token"
 _TOKEN_DIR = "/var/run/secrets/kubernetes.io/serviceaccount"  # noqa: S105 - a folder's name
-_PEAK_BYTES = 512 * MIB
-"""Peak memory besides the buffer: wide rows, and a dataset that the trainer sends."""
 _DATASET_BYTES = 256 * MIB
 """Size reserved in the shared volume for a dataset that the trainer sends."""
 _GRACE_SECONDS = 5
@@ -27,7 +25,7 @@ RUN_MOUNT = {"name": RUN_VOLUME, "mountPath": files.RUN_DIR}
 
 
 def sidecar_container(
-    inputs: Sequence[DistributedInput], image: str, user: int | None, port: int
+    inputs: Sequence[DistributedInput], image: str, user: int | None, port: int, trainers: int
 ) -> dict[str, Any]:
     """Return a native sidecar: an init container that runs until the other containers end.
 
@@ -36,6 +34,7 @@ def sidecar_container(
         image: default image.
         user: ID of the user to run as. None: the user of the pod or the image.
         port: of metrics and health checks.
+        trainers: number of trainers.
 
     Raises:
         RefusedError: the inputs set different images.
@@ -55,7 +54,7 @@ def sidecar_container(
         "command": ["python", "-m", "distributed_input.sidecar"],
         "args": _args(inputs, port),
         "ports": [{"name": names.SIDECAR_METRICS_PORT_NAME, "containerPort": port}],
-        "resources": _resources(inputs),
+        "resources": _resources(inputs, trainers),
         "securityContext": security if user is None else {**security, "runAsUser": user},
         "terminationMessagePolicy": "FallbackToLogsOnError",
         # The trainer starts after this probe succeeds. That needs no dispatcher and no worker.
@@ -144,9 +143,9 @@ def _image(inputs: Sequence[DistributedInput], default: str) -> str:
     return next(iter(images), default)
 
 
-def _resources(inputs: Sequence[DistributedInput]) -> dict[str, dict[str, str]]:
+def _resources(inputs: Sequence[DistributedInput], trainers: int) -> dict[str, dict[str, str]]:
     """Return the sums over all inputs. A resource has a limit only if each input has one."""
-    each = [_input_resources(one) for one in inputs]
+    each = [_input_resources(one, trainers) for one in inputs]
     result: dict[str, dict[str, str]] = {}
     for kind in ("requests", "limits"):
         parts = [one.get(kind, {}) for one in each]
@@ -159,8 +158,8 @@ def _resources(inputs: Sequence[DistributedInput]) -> dict[str, dict[str, str]]:
     return result
 
 
-def _input_resources(one: DistributedInput) -> dict[str, dict[str, str]]:
-    """Return the resources for one input, including its buffer.
+def _input_resources(one: DistributedInput, trainers: int) -> dict[str, dict[str, str]]:
+    """Return the resources for one input, including its buffer and its open streams.
 
     Linux accounts the buffer's pages to the sidecar, which writes them first. Memory always has a
     limit: a namespace's default limit would not include the buffer.
@@ -169,11 +168,18 @@ def _input_resources(one: DistributedInput) -> dict[str, dict[str, str]]:
     defaults = {"cpu": "250m", "memory": str(buffer + SIDECAR_BYTES)}
     result = container_resources(spec, defaults)
     limits = result.setdefault("limits", {})
-    requested = result.get("requests", {}).get("memory", "0")
-    limits.setdefault("memory", str(max(buffer + _PEAK_BYTES, int(quantity(requested)))))
+    requested = int(quantity(result.get("requests", {}).get("memory", "0")))
+    limits.setdefault("memory", str(max(buffer + _stream_bytes(one, trainers), requested)))
     # Kubernetes uses a limit as the request if there is none. The sums need it explicitly.
     result["requests"] = {**limits, **result.get("requests", {})}
     return result
+
+
+def _stream_bytes(one: DistributedInput, trainers: int) -> int:
+    """Return the memory for the process and the open streams of one input."""
+    parallel = one.spec.processing_mode == "parallel_epochs"
+    own = sidecar_memory.own_partitions(one.spec.partitions, trainers, parallel=parallel)
+    return sidecar_memory.default_bytes(own, one.spec.sidecar.read_ahead)
 
 
 def _buffer_bytes(one: DistributedInput) -> int:

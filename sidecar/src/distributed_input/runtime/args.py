@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Sequence
 
 from distributed_input.api import flags
-from distributed_input.api.errors import ConfigError
+from distributed_input.api.errors import ConfigError, UnavailableError
 from distributed_input.runtime import logs
 
 EXIT_CONFIG = 2
@@ -81,9 +81,13 @@ def positive_seconds(text: str) -> float:
 def exit_code(
     part: str, body: Callable[[Sequence[str] | None], int], argv: Sequence[str] | None
 ) -> int:
-    """Run `body(argv)`. On a ConfigError, print one line to stderr and return status 2."""
+    """Run `body(argv)` and return its status.
+
+    On a ConfigError, print one line to stderr and return status 2. A start that may succeed later
+    (UnavailableError) returns status 1.
+    """
     try:
         return body(argv)
-    except ConfigError as error:
+    except (ConfigError, UnavailableError) as error:
         sys.stderr.write(f"distributed-input {part}: {error}\n")
-        return EXIT_CONFIG
+        return EXIT_CONFIG if isinstance(error, ConfigError) else 1

@@ -1,4 +1,6 @@
-"""Settings of glibc's malloc for buffers that are as large as a batch and short-lived.
+"""The memory limit of the process, and settings of glibc's malloc.
+
+The settings are for buffers that are as large as a batch and short-lived.
 
 Memory that malloc maps again after returning it costs a page fault per 4 KiB. For batches of
 128 KiB that was half of the trainer's CPU time (docs/benchmarks.md).
@@ -6,13 +8,42 @@ Memory that malloc maps again after returning it costs a page fault per 4 KiB. F
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
+from pathlib import Path
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
 # The upper bounds of malloc's own dynamic values, see mallopt(3).
 _MMAP_BYTES = 32 << 20
 _TRIM_BYTES = 2 * _MMAP_BYTES
+_NO_LIMIT = 1 << 60  # version 1 has a number near this for "no limit"
+
+
+def memory_limit(root: Path = Path("/")) -> int | None:
+    """Return the memory limit of this process's control groups in bytes, or None without one.
+
+    Args:
+        root: root of the file system.
+    """
+    groups = root / "sys/fs/cgroup"
+    found = [_read_limit(groups / "memory/memory.limit_in_bytes")]  # version 1, in a container
+    with contextlib.suppress(OSError):
+        for line in (root / "proc/self/cgroup").read_text().splitlines():
+            if line.startswith("0::"):  # version 2: the lowest limit of all levels counts
+                group = groups / line[3:].lstrip("/")
+                for level in (group, *group.parents):
+                    if level.is_relative_to(groups):
+                        found.append(_read_limit(level / "memory.max"))
+    return min((limit for limit in found if limit is not None), default=None)
+
+
+def _read_limit(path: Path) -> int | None:
+    try:
+        limit = int(path.read_text())
+    except (OSError, ValueError):  # no such file, or "max"
+        return None
+    return limit if limit < _NO_LIMIT else None
 
 
 def keep_freed_memory(arenas: int | None = None) -> None:

@@ -106,6 +106,11 @@ def _credentials(token_file: str | None, name: str) -> Credentials:
     return Credentials.from_args(token_file, os.environ)
 
 
+def _available_bytes(limit: int | None, buffers: Sequence[int]) -> int | None:
+    """Return the memory for each input besides its buffer, or None without a limit."""
+    return None if limit is None else (limit - sum(buffers)) // len(buffers)
+
+
 def _registry(args: argparse.Namespace, folder: Path) -> InputRegistry:
     """Create the inputs, after removing the files of an earlier container from the folder."""
     consumer, consumers = args.consumer_index, args.consumer_count
@@ -117,13 +122,23 @@ def _registry(args: argparse.Namespace, folder: Path) -> InputRegistry:
     for stale in (*folder.glob(f"{RING_PREFIX}*"), *folder.glob(f"{DATASET_PREFIX}*")):
         stale.unlink(missing_ok=True)
 
+    limit = heap.memory_limit()
+    available = _available_bytes(limit, [spec.sidecar.buffer_bytes for spec in specs.values()])
+
     def create(name: str, job: str) -> JobInput:
-        credentials = _credentials(args.token_file, name)
         return JobInput(
-            name, specs[name], dispatchers[name], credentials, folder, consumer, consumers, job
+            name,
+            specs[name],
+            dispatchers[name],
+            _credentials(args.token_file, name),
+            folder,
+            consumer,
+            consumers,
+            job,
+            available,
         )
 
-    return InputRegistry(create, list(specs))
+    return InputRegistry(create, list(specs), limit)
 
 
 def _body(argv: Sequence[str] | None) -> int:

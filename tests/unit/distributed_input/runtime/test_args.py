@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from distributed_input.api.errors import ConfigError, TerminalError
+from distributed_input.api.errors import ConfigError, TerminalError, UnavailableError
 from distributed_input.runtime import args
 
 
@@ -31,6 +31,14 @@ def test_an_invalid_configuration_is_one_line_and_status_2(capsys):
 
     assert args.exit_code("worker", body, []) == 2
     assert capsys.readouterr().err == "distributed-input worker: --listen x: do this\n"
+
+
+def test_a_start_that_may_succeed_later_is_one_line_and_status_1(capsys):
+    def body(argv):
+        raise UnavailableError("folder /dev/shm has no room")
+
+    assert args.exit_code("sidecar", body, []) == 1
+    assert capsys.readouterr().err == "distributed-input sidecar: folder /dev/shm has no room\n"
 
 
 def test_other_errors_are_raised():

@@ -5,8 +5,11 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+
+from distributed_input.runtime import heap
 
 PROGRAM = """
 import ctypes, resource, sys
@@ -23,6 +26,37 @@ before = faults()
 heap.keep_freed_memory(2)
 print(before, faults())
 """
+
+
+GROUPS = "sys/fs/cgroup"
+
+
+@pytest.mark.parametrize(
+    ("contents", "limit"),
+    [
+        ({}, None),
+        ({"proc/self/cgroup": "0::/\n", f"{GROUPS}/memory.max": "1048576\n"}, 1 << 20),
+        ({"proc/self/cgroup": "0::/\n", f"{GROUPS}/memory.max": "max\n"}, None),
+        (
+            {
+                "proc/self/cgroup": "3:cpu:/x\n0::/pod/one\n",
+                f"{GROUPS}/pod/one/memory.max": "max\n",
+                f"{GROUPS}/pod/memory.max": "4096\n",
+                f"{GROUPS}/memory.max": "8192\n",
+            },
+            4096,
+        ),
+        ({f"{GROUPS}/memory/memory.limit_in_bytes": "2097152\n"}, 1 << 21),
+        ({f"{GROUPS}/memory/memory.limit_in_bytes": "9223372036854771712\n"}, None),
+    ],
+)
+def test_the_memory_limit_is_the_lowest_of_the_control_groups(
+    tmp_path: Path, contents: dict[str, str], limit: int | None
+) -> None:
+    for name, text in contents.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    assert heap.memory_limit(tmp_path) == limit
 
 
 def faults(**env: str) -> tuple[int, int]:

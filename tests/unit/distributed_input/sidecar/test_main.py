@@ -45,6 +45,11 @@ def test_each_input_has_the_dispatcher_of_its_flag() -> None:
         main._dispatchers(["train=a:1"], ["train", "eval"])
 
 
+def test_the_memory_limit_is_shared_by_the_inputs() -> None:
+    assert main._available_bytes(None, [100]) is None
+    assert main._available_bytes(1000, [100, 300]) == 300
+
+
 def test_files_of_an_earlier_container_are_removed(tmp_path: Path) -> None:
     spec = {"dataset": {"entryPoint": "a:b"}, "sidecar": {"bufferBytes": 1 << 12}}
     path = tmp_path / "inputs.json"

@@ -18,8 +18,8 @@ TRAIN = resource("train", "sidecar: {buffer: 64Mi}\ndataset: {entryPoint: 'rows:
 EVAL = resource("eval", "sidecar: {buffer: 16Mi}")
 
 
-def container(*inputs: Any, user: int | None = None) -> dict[str, Any]:
-    return sidecar_container(inputs, IMAGE, user, 9090)
+def container(*inputs: Any, user: int | None = None, trainers: int = 1) -> dict[str, Any]:
+    return sidecar_container(inputs, IMAGE, user, 9090, trainers)
 
 
 def shared_memory(*inputs: Any) -> dict[str, Any]:
@@ -40,6 +40,24 @@ def test_the_memory_of_the_sidecar_includes_its_buffers():
         "requests": {"cpu": "500m", "memory": "336Mi"},
         "limits": {"memory": "1104Mi"},
     }
+
+
+@pytest.mark.parametrize(
+    ("spec", "trainers", "limit"),
+    [
+        ("", 1, 256 + 512),
+        ("partitions: 32", 1, 256 + 512),
+        ("partitions: 128", 1, 256 + 128 + 5 * 256),
+        ("partitions: 128", 4, 256 + 512),
+        ("partitions: 128\nprocessingMode: parallel_epochs", 4, 256 + 128 + 5 * 256),
+        ("partitions: 128\nsidecar: {readAhead: 3}", 1, 256 + 128 + 5 * 512),
+        ("sidecar: {readAhead: 8, buffer: 1Gi}", 1, 1024 + 512),
+    ],
+)
+def test_the_memory_limit_includes_the_open_streams(spec: str, trainers: int, limit: int):
+    found = container(resource("train", spec), trainers=trainers)["resources"]
+    assert found["limits"] == {"memory": f"{limit}Mi"}
+    assert found["requests"]["memory"] in ("384Mi", "1152Mi"), "most streams use less"
 
 
 def test_the_resources_of_several_inputs_add_up():

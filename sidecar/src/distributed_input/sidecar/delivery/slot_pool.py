@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import bisect
 import contextlib
+import errno
 import mmap
 import os
+import shutil
 import threading
 import time
 from pathlib import Path
@@ -18,7 +20,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from distributed_input.api.errors import ConfigError
+from distributed_input.api.errors import ConfigError, UnavailableError
 from distributed_input.runtime import shared_files
 
 ALIGN = 64  # bytes; TensorFlow reads memory in place only at this alignment
@@ -33,8 +35,12 @@ class SlotPool:
     """A memory-mapped file with a first-fit allocator of aligned slots. Thread-safe.
 
     Args:
-        path: file to create.
+        path: file to create. All its memory is allocated at once: if pages were allocated when they
+            are first written, a full volume would end the process with SIGBUS.
         size: bytes of the file.
+
+    Raises:
+        UnavailableError: the folder has no room for the file.
 
     Attributes:
         path: the file.
@@ -48,7 +54,7 @@ class SlotPool:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
         try:
             os.fchmod(fd, shared_files.mode(path.parent))
-            os.ftruncate(fd, size)
+            _allocate(fd, path, size)
             self._map = mmap.mmap(fd, size)
         finally:
             os.close(fd)
@@ -147,6 +153,30 @@ class SlotPool:
     def close(self) -> None:
         """Remove the file. The trainer's mappings stay valid."""
         self.path.unlink(missing_ok=True)
+
+
+def _allocate(fd: int, path: Path, size: int) -> None:
+    """Allocate the memory of a file, or remove it.
+
+    Raises:
+        UnavailableError: the folder has no room for the file.
+    """
+    try:
+        if hasattr(os, "posix_fallocate"):
+            os.posix_fallocate(fd, 0, size)
+        else:
+            os.ftruncate(fd, size)
+    except OSError as error:
+        path.unlink(missing_ok=True)
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.ENOMEM):
+            raise
+        free = shutil.disk_usage(path.parent).free
+        raise UnavailableError(
+            f"folder {path.parent} has no room for a buffer of {_mebibytes(size)} MiB "
+            f"(spec.sidecar.buffer): {free >> 20} MiB are free. Lower spec.sidecar.buffer, drop "
+            "batches that are kept, or enlarge the volume (docker run --shm-size, the sizeLimit "
+            "of an emptyDir)"
+        ) from error
 
 
 def _mebibytes(size: int) -> int:

@@ -10,12 +10,14 @@ from pathlib import Path
 
 import grpc
 
+from distributed_input.api import sidecar_memory
 from distributed_input.api.config import InputConfig
 from distributed_input.api.errors import ConfigError, RetryableError, UnavailableError
 from distributed_input.api.files import RING_PREFIX
 from distributed_input.api.proto import types_pb2, worker_pb2
 from distributed_input.assignment.jobs import full_name, is_completed
-from distributed_input.runtime import statuses
+from distributed_input.rows.elements import ElementSpec
+from distributed_input.runtime import logs, statuses
 from distributed_input.runtime.credentials import Credentials
 from distributed_input.sidecar.delivery.slot_pool import SlotPool
 from distributed_input.sidecar.inputs.dispatcher_link import DispatcherLink
@@ -24,6 +26,7 @@ from distributed_input.sidecar.inputs.reader_sessions import ReaderSessions
 from distributed_input.sidecar.steps.row_source import RowSource
 from distributed_input.sidecar.streams.stream_context import StreamStats
 
+_log = logs.get("sidecar.job")
 _DESCRIBE_SECONDS = 120.0  # building a dataset may read much data
 _LEAVE_SECONDS = 30.0  # limit of the wait for a dispatcher that is away when a job is closed
 _LAST_SECONDS = 1.0  # at least, so that a call that begins just before the deadline can succeed
@@ -41,6 +44,7 @@ class JobInput:
         consumer: index of this consumer.
         consumers: number of consumers.
         job: name of the job, or "" for the input's own job.
+        available_bytes: memory for the job's streams and the process. None: no limit.
 
     Attributes:
         config: the job, without the fields that depend on the dataset.
@@ -62,6 +66,7 @@ class JobInput:
         consumer: int,
         consumers: int,
         job: str = "",
+        available_bytes: int | None = None,
     ) -> None:
         self.name, self.job = name, job
         self.consumer, self.consumers = consumer, consumers
@@ -73,6 +78,7 @@ class JobInput:
             folder / f"{RING_PREFIX}{uuid.uuid4().hex}", spec.sidecar.buffer_bytes
         )
         self._read_ahead = spec.sidecar.read_ahead
+        self._available_bytes = available_bytes
         self.sessions = ReaderSessions(self.config.name, self.slots, self.streams, self._read_ahead)
         self.link = DispatcherLink(address, credentials, consumer, consumers, self.sessions)
         self._job: types_pb2.Job | None = None
@@ -154,16 +160,58 @@ class JobInput:
             self.streams.waiting.pop("describe", None)
 
     def row_source(self, job: types_pb2.Job) -> RowSource:
-        """Return where the rows of the job come from."""
+        """Return where the rows of the job come from.
+
+        Raises:
+            ConfigError: the memory limit has no room for the job's rows.
+        """
+        parallel = job.mode == types_pb2.PARALLEL_EPOCHS
+        own = sidecar_memory.own_partitions(job.partitions, self.consumers, parallel=parallel)
+        available = sidecar_memory.default_bytes(own, self._read_ahead)
+        read_ahead = self._read_ahead
+        if self._available_bytes is not None:
+            available = min(available, self._available_bytes)
+            read_ahead = self._fitting_read_ahead(job, own, self._available_bytes)
         return RowSource(
             job,
             self.link.pool,
             self.link.partition_facts,
             self.link,
             self.streams,
-            self._read_ahead,
+            read_ahead,
             self.timeout_seconds,
+            sidecar_memory.queue_bytes(own * (1 + read_ahead), available),
         )
+
+    def _fitting_read_ahead(self, job: types_pb2.Job, partitions: int, available: int) -> int:
+        """Return how many splits each partition may open ahead within the memory limit.
+
+        Raises:
+            ConfigError: there is no room even without further splits.
+        """
+        columns = ElementSpec.from_json(job.row_spec).columns
+        row_bytes = sum(column.row_bytes or 0 for column in columns)
+        need = sidecar_memory.needed_bytes(partitions, self._read_ahead, row_bytes)
+        if need <= available:
+            return self._read_ahead
+        if not sidecar_memory.holds_one_row(partitions, row_bytes, available):
+            raise ConfigError(
+                f"input {self.name}: rows of {row_bytes:,} bytes from {partitions} partitions need "
+                f"{_mebibytes(need)} MiB besides the buffer, and the sidecar's memory limit leaves "
+                f"{max(0, available) >> 20} MiB. Set spec.sidecar.resources.limits.memory to at "
+                f"least {_mebibytes(need + self.slots.size)}Mi, or lower spec.partitions"
+            )
+        fitting = sidecar_memory.fitting_read_ahead(
+            partitions, self._read_ahead, row_bytes, available
+        )
+        _log.warning(
+            "memory limit is low: fewer splits are opened ahead",
+            input=self.config.name,
+            read_ahead=fitting,
+            needed_bytes=need,
+            available_bytes=available,
+        )
+        return fitting
 
     def leave(self, cancelled: threading.Event) -> None:
         """Close the link once the dispatcher has the facts, which other consumers may need."""
@@ -175,3 +223,7 @@ class JobInput:
         self.sessions.close()
         self.link.stop()
         self.slots.close()
+
+
+def _mebibytes(size: int) -> int:
+    return -(-size // (1 << 20))

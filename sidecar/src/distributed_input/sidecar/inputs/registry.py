@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from distributed_input.api.errors import ConfigError
+from distributed_input.api.sidecar_memory import PROCESS_BYTES
 from distributed_input.assignment.jobs import check_name
 from distributed_input.sidecar.inputs.job_input import JobInput
 from distributed_input.sidecar.inputs.reader_sessions import ReaderSession
@@ -24,14 +25,21 @@ class InputRegistry:
     Args:
         create: function that creates a job from the names of its input and itself.
         names: names of the inputs.
+        memory_bytes: memory limit of the sidecar. None: no limit.
 
     Attributes:
         names: names of the inputs, sorted.
     """
 
-    def __init__(self, create: Callable[[str, str], JobInput], names: Sequence[str]) -> None:
+    def __init__(
+        self,
+        create: Callable[[str, str], JobInput],
+        names: Sequence[str],
+        memory_bytes: int | None = None,
+    ) -> None:
         self.names = sorted(names)
         self._create = create
+        self._memory_bytes = memory_bytes
         self._lock = threading.Condition(threading.RLock())
         self._jobs = {(name, ""): create(name, "") for name in names}
         self._closing = threading.Event()
@@ -121,6 +129,12 @@ class InputRegistry:
             raise ConfigError(
                 f"no room for another job of input {name}: the volume that the trainer shares with "
                 "its sidecar has room for the buffers of two jobs. Lower spec.sidecar.buffer"
+            )
+        if self._memory_bytes is not None and buffers + PROCESS_BYTES > self._memory_bytes:
+            raise ConfigError(
+                f"no room for another job of input {name}: its buffer counts to the memory of the "
+                f"sidecar, whose limit is {self._memory_bytes >> 20} MiB. Raise "
+                "spec.sidecar.resources.limits.memory, or lower spec.sidecar.buffer"
             )
         others = [key for key in self._jobs if key[0] == name and key[1]]
         if len(others) < _MAX_JOBS - 1:

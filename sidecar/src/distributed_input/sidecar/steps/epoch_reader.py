@@ -58,7 +58,13 @@ class EpochReader:
         self._lock = threading.Lock()
         self._arrived = threading.Condition(self._lock)
         self._context = StreamContext(
-            self.plan, source.pool, source.stats, self._lock, self._arrived, source.timeout_seconds
+            self.plan,
+            source.pool,
+            source.stats,
+            self._lock,
+            self._arrived,
+            source.timeout_seconds,
+            source.queue_bytes,
         )
 
     def open(self, partition: int, start: PartitionStart) -> None:

@@ -55,6 +55,7 @@ class RowSource:
         stats: counters of the input.
         read_ahead: number of splits opened ahead in each partition.
         timeout_seconds: time without progress after which a wait fails.
+        queue_bytes: size at which the queue of a stream is full.
     """
 
     job: types_pb2.Job
@@ -64,3 +65,4 @@ class RowSource:
     stats: StreamStats
     read_ahead: int
     timeout_seconds: float
+    queue_bytes: int = 1 << 20

@@ -1,9 +1,10 @@
 """The rows of one split, read from the workers.
 
-A `SplitStream` receives blocks ahead of need into a short queue. When a stream breaks, it opens
-another one at the first row not yet received, on another worker if there is one. The request has
-the digest of the rows received so far. The worker replays those rows and checks that they are the
-same. A full queue stops reading, so that HTTP/2 flow control slows the worker down.
+A `SplitStream` receives blocks ahead of need into a short queue of at least one block. When a
+stream breaks, it opens another one at the first row not yet received, on another worker if there is
+one. The request has the digest of the rows received so far. The worker replays those rows and
+checks that they are the same. A full queue stops reading, so that HTTP/2 flow control slows the
+worker down.
 """
 
 from __future__ import annotations
@@ -32,7 +33,6 @@ from distributed_input.sidecar.streams.stream_retry import StreamRetry
 
 _log = logs.get("sidecar.streams")
 
-QUEUE_BYTES = 1 << 20  # received and not yet taken; the queue holds at least one block
 _SILENT_SECONDS = 5.0  # some calls to a worker that has left never end by themselves
 
 
@@ -284,7 +284,7 @@ class SplitStream:
             if first:
                 first = False
                 self._open_at(block, replays)
-            if not self._accept(block) or block.last:
+            if not self._accept(block) or block.last or not self._wait_for_room():
                 return
         raise ValueError(f"it ended the stream within split {self.split}")
 
@@ -335,11 +335,9 @@ class SplitStream:
         _log.warning("replay differs", detail=message, split=self.split, row=self.received)
 
     def _accept(self, block: RowBlock) -> bool:
-        """Queue a block once there is room for it. Return whether the stream is still open."""
+        """Queue a block. Return whether the stream is still open."""
         context = self._context
         with context.lock:
-            while not self._closed and self._queue and self._queued_bytes >= QUEUE_BYTES:
-                self._space.wait(5.0)
             if self._closed:
                 return False
             # The partition's reader waits for the first answer, for rows when there are none, or
@@ -361,6 +359,17 @@ class SplitStream:
             if notify:
                 context.arrived.notify_all()
         return True
+
+    def _wait_for_room(self) -> bool:
+        """Wait while the queue is full, before a block is received, which takes memory too.
+
+        Return whether the stream is still open.
+        """
+        with self._context.lock:
+            while not self._closed and self._queued_bytes >= self._context.queue_bytes:
+                self._space.wait(5.0)
+                self._active_at = time.monotonic()  # silence of the worker counts from here
+            return not self._closed
 
     def _check_row(self, block: RowBlock) -> None:
         """Raise ValueError unless a block begins at the next row, or ends the split before it."""

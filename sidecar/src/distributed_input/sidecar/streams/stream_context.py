@@ -45,6 +45,7 @@ class StreamContext:
         arrived: condition on `lock`, notified when a stream has received something.
         timeout_seconds: time without progress after which a stream fails.
         differences: descriptions of the replays that made other rows, oldest first.
+        queue_bytes: size at which the queue of a stream is full.
     """
 
     plan: EpochPlan
@@ -53,4 +54,5 @@ class StreamContext:
     lock: threading.Lock
     arrived: threading.Condition
     timeout_seconds: float
+    queue_bytes: int = 1 << 20
     differences: list[str] = field(default_factory=list)

@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+import errno
 import mmap
+import os
+import subprocess
 import threading
 import time
 from collections.abc import Iterator
@@ -11,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from distributed_input.api.errors import ConfigError
+from distributed_input.api.errors import ConfigError, UnavailableError
 from distributed_input.sidecar.delivery.slot_pool import ALIGN, SlotPool
 
 SIZE = 64 * ALIGN
@@ -94,6 +97,45 @@ def test_another_mapping_has_the_same_memory_and_outlives_the_file(slots: SlotPo
     slots.close()
     assert other[5] == 42
     assert not slots.path.exists()
+
+
+@pytest.fixture
+def small_volume(tmp_path: Path) -> Iterator[Path]:
+    """A tmpfs of 1 MiB, as small as /dev/shm of a container may be."""
+    folder = tmp_path / "volume"
+    folder.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)]
+    if os.geteuid() or subprocess.run(command, check=False, capture_output=True).returncode:
+        pytest.skip("only root may mount a tmpfs")
+    yield folder
+    subprocess.run(["umount", "--lazy", str(folder)], check=True)  # mappings may exist
+
+
+def test_a_full_volume_is_an_error_that_names_the_folder_and_the_size(small_volume: Path) -> None:
+    first = SlotPool(small_volume / "first", 768 << 10)
+    with pytest.raises(UnavailableError, match=f"folder {small_volume} has no room") as raised:
+        SlotPool(small_volume / "second", 512 << 10)
+    assert "buffer of 1 MiB (spec.sidecar.buffer): 0 MiB are free" in str(raised.value)
+    assert [path.name for path in small_volume.iterdir()] == ["first"]
+    first.memory[:] = 42
+    first.close()
+    # The mapping keeps the memory, which is free once the pool is retired.
+    with pytest.raises(UnavailableError):
+        SlotPool(small_volume / "second", 512 << 10)
+    first.retire()
+    SlotPool(small_volume / "second", 512 << 10).close()
+
+
+def test_all_memory_is_allocated_at_the_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(fd: int, offset: int, size: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "posix_fallocate", refuse)
+    with pytest.raises(UnavailableError, match=r"Lower spec\.sidecar\.buffer"):
+        SlotPool(tmp_path / "slots", SIZE)
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_retired_pool_keeps_the_memory_of_slots_in_use_only(tmp_path: Path) -> None:

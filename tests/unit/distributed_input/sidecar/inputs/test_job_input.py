@@ -10,10 +10,12 @@ import pytest
 from distributed_input.api.config import DatasetConfig, DeliveryConfig, InputConfig
 from distributed_input.api.errors import ConfigError, UnavailableError
 from distributed_input.api.proto import dispatcher_pb2, types_pb2
+from distributed_input.rows.elements import ElementSpec, Leaf
 from distributed_input.runtime.credentials import Credentials
 from distributed_input.sidecar.inputs.job_input import JobInput
 from tests.unit.distributed_input.sidecar.system import NUMBERS, System, eventually, running
 
+MIB = 1 << 20
 NO_DATASET: dict[str, Any] = {"dataset": {}}
 
 
@@ -50,6 +52,42 @@ def test_a_dataset_of_the_trainer_is_registered_with_its_id(system: System) -> N
     draft.partitions = draft.num_splits = 2
     assert own.open_job(draft, b"graph") == draft
     assert system.state.datasets.has(draft.dataset_id)
+
+
+def wide_job(row_bytes: int) -> types_pb2.Job:
+    row = ElementSpec({"x": 0}, (Leaf("x", "dense", "uint8", (row_bytes,)),))
+    return types_pb2.Job(name="train", partitions=8, num_splits=16, row_spec=row.to_json())
+
+
+@pytest.mark.parametrize(
+    ("row_bytes", "available", "read_ahead", "queue_bytes"),
+    [
+        (100, None, 3, 2 * MIB),
+        (16 * MIB, None, 3, 2 * MIB),
+        (100, 512 * MIB, 3, 2 * MIB),
+        (100, 256 * MIB, 2, 1864135),
+        (100, 129 * MIB, 0, 43690),
+        (8 * MIB, 512 * MIB, 1, 2 * MIB),
+        (16 * MIB, 512 * MIB, 0, 2 * MIB),
+    ],
+)
+def test_a_low_memory_limit_opens_fewer_splits_ahead(
+    system: System, row_bytes: int, available: int | None, read_ahead: int, queue_bytes: int
+) -> None:
+    own = system.add_sidecar(sidecar={"bufferBytes": 1 << 20, "readAhead": 3})
+    own._available_bytes = available
+    source = own.row_source(wide_job(row_bytes))
+    assert (source.read_ahead, source.queue_bytes) == (read_ahead, queue_bytes)
+
+
+def test_a_memory_limit_without_room_for_the_rows_is_an_error_with_one_that_fits(
+    system: System,
+) -> None:
+    own = system.add_sidecar(sidecar={"bufferBytes": 1 << 20, "readAhead": 0})
+    own._available_bytes = 383 * MIB
+    need = 128 + 8 * (5 + 2 * 16)
+    with pytest.raises(ConfigError, match=f"need {need} MiB .* leaves 383 MiB.*{need + 1}Mi"):
+        own.row_source(wide_job(16 * MIB))
 
 
 def test_a_damaged_dataset_is_refused(system: System) -> None:

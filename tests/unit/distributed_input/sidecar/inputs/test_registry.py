@@ -123,6 +123,20 @@ def test_only_a_job_without_a_reader_is_released(registry: InputRegistry) -> Non
     detach_reader(read)
 
 
+def test_another_job_counts_to_the_memory_limit(
+    registry: InputRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    buffers = 2 << 12  # of the two inputs
+    monkeypatch.setattr(registry, "_memory_bytes", module.PROCESS_BYTES + buffers + (1 << 12))
+    first = registry.find("train", "one")
+    attach_reader(first)
+    with pytest.raises(ConfigError, match=r"spec\.sidecar\.resources\.limits\.memory"):
+        registry.find("train", "two")
+    detach_reader(first)
+    registry.release(first)
+    registry.find("train", "two")
+
+
 def test_another_job_needs_room_for_its_buffer(
     registry: InputRegistry, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from distributed_input.api import sidecar_memory
 from distributed_input.api.errors import UnavailableError
 from distributed_input.client import session
 from distributed_input.client.reader import InputReader
-from distributed_input.sidecar.streams import split_stream
 from tests.unit.distributed_input.sidecar.system import System, running
 
 ROWS, SPLITS, BATCH, TIMEOUT = 1200, 3, 4, 1.0
@@ -32,7 +32,7 @@ def trainers(system: System, folder: Path) -> list[InputReader]:
 
 @pytest.fixture(autouse=True)
 def _queue_one_block(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(split_stream, "QUEUE_BYTES", 1)
+    monkeypatch.setattr(sidecar_memory, "_QUEUE_BYTES", 1)
     monkeypatch.setattr(session, "_POLL_SECONDS", 0.1)
 
 

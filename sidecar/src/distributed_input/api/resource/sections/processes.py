@@ -16,9 +16,10 @@ from distributed_input.api.resource.scalars import (
     quantity_bytes,
 )
 from distributed_input.api.resource.sections.pods import ResourceRequirements
+from distributed_input.api.sidecar_memory import PROCESS_BYTES
 
-SIDECAR_BYTES = 128 * MIB
-"""Memory that a sidecar needs in addition to its buffer. Measured: 98 MiB."""
+SIDECAR_BYTES = PROCESS_BYTES
+"""Memory that a sidecar needs in addition to its buffer."""
 
 
 class DispatcherSpec(Section):

@@ -1,0 +1,58 @@
+"""A sidecar's memory follows from the spec, and its streams keep to it."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from distributed_input.api import sidecar_memory
+from distributed_input.api.sidecar_memory import PROCESS_BYTES
+
+MIB = 1 << 20
+PARTITIONS, READ_AHEAD = st.integers(1, 1024), st.integers(0, 8)
+ROW_BYTES, AVAILABLE = st.integers(0, 64 * MIB), st.integers(0, 1 << 36)
+
+
+@pytest.mark.parametrize(
+    ("partitions", "consumers", "parallel", "own"),
+    [(None, 1, False, 8), (None, 3, False, 3), (12, 4, False, 3), (12, 4, True, 12)],
+)
+def test_partitions_of_one_trainer(
+    partitions: int | None, consumers: int, parallel: bool, own: int
+) -> None:
+    assert sidecar_memory.own_partitions(partitions, consumers, parallel=parallel) == own
+
+
+@given(PARTITIONS, READ_AHEAD, ROW_BYTES, AVAILABLE)
+def test_the_largest_read_ahead_that_fits_is_used(
+    partitions: int, read_ahead: int, row_bytes: int, available: int
+) -> None:
+    found = sidecar_memory.fitting_read_ahead(partitions, read_ahead, row_bytes, available)
+    assert 0 <= found <= read_ahead
+    if found:
+        assert sidecar_memory.needed_bytes(partitions, found, row_bytes) <= available
+    if found < read_ahead:
+        assert sidecar_memory.needed_bytes(partitions, found + 1, row_bytes) > available
+
+
+@given(PARTITIONS, READ_AHEAD)
+def test_the_default_has_room_for_small_rows(partitions: int, read_ahead: int) -> None:
+    available = sidecar_memory.default_bytes(partitions, read_ahead)
+    assert available >= 512 * MIB
+    fitting = sidecar_memory.fitting_read_ahead(partitions, read_ahead, 0, available)
+    assert fitting == read_ahead
+    streams = partitions * (1 + read_ahead)
+    queues = streams * sidecar_memory.queue_bytes(streams, available)
+    assert queues <= (available - PROCESS_BYTES) / 3
+
+
+@given(PARTITIONS, AVAILABLE)
+def test_queues_are_never_larger_than_two_blocks(streams: int, available: int) -> None:
+    assert 0 <= sidecar_memory.queue_bytes(streams, available) <= 2 * MIB
+
+
+def test_two_rows_of_each_partition_are_the_least() -> None:
+    least = PROCESS_BYTES + 4 * 2 * 16 * MIB
+    assert sidecar_memory.holds_one_row(4, 16 * MIB, least)
+    assert not sidecar_memory.holds_one_row(4, 16 * MIB, least - 1)
