@@ -168,7 +168,7 @@ class ReportedTrainer(WaitingTrainer):
 
 
 class NoExchange:
-    """Facts that nobody answers."""
+    """An exchange without other consumers."""
 
     def request_heartbeat(self) -> None:
         """Do nothing."""
