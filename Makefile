@@ -118,6 +118,9 @@ cluster-down: $(SYNCED) ## Stop this cluster, also after a crash
 faults: $(SYNCED) ## Run schedules of faults, with real processes and in virtual time; test that each guard is needed
 	pytest tests/chaos tests/delivery
 
+mutation: $(SYNCED) ## Remove single guards from a copy of the sources, and check that a test fails (20 min)
+	python -m testing.mutation
+
 chaos: $(SYNCED) ## Run more schedules of faults: make chaos N=100 SEED=0
 	python -m testing.chaos --n $(or $(N),100) --seed $(or $(SEED),0)
 

@@ -1,0 +1,177 @@
+"""The guards of exactly-once delivery that no schedule of faults reaches, each with its test.
+
+`testing.chaos.mutants` has the guards that a ledger of rows reports.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Guard:
+    """One guard.
+
+    Attributes:
+        name: what happens without the guard.
+        module: path in the package `distributed_input`.
+        text: text in the module, which occurs once.
+        replacement: the text without the guard.
+        test: the test that fails without the guard, for pytest.
+    """
+
+    name: str
+    module: str
+    text: str
+    replacement: str
+    test: str
+
+
+_UNIT = "tests/unit/distributed_input"
+_CHECKPOINTS = "tests/integration/test_checkpoints.py"
+_CHANGES = "tests/integration/test_changed_data.py"
+
+GUARDS = (
+    Guard(
+        "a running iterator ignores a restore",
+        "client/tensorflow/distribute.py",
+        "        if self._dataset is not None and tf.executing_eagerly():\n",
+        "        if False:\n",
+        f"{_CHECKPOINTS}::test_a_running_iterator_moves_to_the_restored_position",
+    ),
+    Guard(
+        "an iterator of another thread takes the restored position",
+        "client/reader.py",
+        " and self._restored_by == threading.get_ident()",
+        "",
+        f"{_CHECKPOINTS}::test_an_iterator_in_another_thread_does_not_move",
+    ),
+    Guard(
+        "a captured iterator delivers old batches after a restore",
+        "client/tensorflow/step_counter.py",
+        "tf.debugging.Assert(steps > 0, [_CAPTURED])",
+        "tf.debugging.Assert(steps == steps, [_CAPTURED])",
+        f"{_CHECKPOINTS}::test_an_iterator_of_a_function_moves_to_the_restored_position",
+    ),
+    Guard(
+        "a restored position may have another number of splits",
+        "assignment/identity.py",
+        '        fields.append(("spec.numSplits", position.num_splits, job.num_splits))\n',
+        "        pass\n",
+        f"{_CHANGES}::test_a_position_of_another_number_of_splits_is_an_error",
+    ),
+    Guard(
+        "a rejected position is accepted by the next iterator",
+        "assignment/identity.py",
+        "    if not position.format:\n        position.format",
+        "    if True:\n        position.format",
+        f"{_UNIT}/assignment/test_identity.py",
+    ),
+    Guard(
+        "a split may differ from the definition of the run",
+        "worker/datasets/definitions.py",
+        "        if found != expected:\n",
+        "        if False:\n",
+        f"{_UNIT}/worker/datasets/test_definitions.py",
+    ),
+    Guard(
+        "the next run uses the definition of the last one",
+        "dispatcher/jobs.py",
+        " and entry.registered_by != other_than",
+        " or entry is not None",
+        f"{_UNIT}/dispatcher/test_jobs.py",
+    ),
+    Guard(
+        "the next run begins with the facts of the last one",
+        "dispatcher/jobs.py",
+        "                if not entry.consumers.is_read(now, other_than=incarnation):\n",
+        "                if False:\n",
+        f"{_UNIT}/dispatcher/test_jobs.py",
+    ),
+    Guard(
+        "a contradiction is only in the log",
+        "dispatcher/state.py",
+        "            response.contradiction = entry.contradiction\n            return conflicts\n",
+        "            entry.ended.clear()\n            return conflicts\n",
+        f"{_UNIT}/dispatcher/test_state.py",
+    ),
+    Guard(
+        "epochs begin after a contradiction",
+        "sidecar/delivery/epoch_run.py",
+        "        self._exchange.check_run()\n",
+        "",
+        f"{_CHANGES}::"
+        "test_contradicting_rows_end_the_run_of_every_trainer_and_the_next_run_begins_anew",
+    ),
+    Guard(
+        "a failed step counts as consumed",
+        "client/epoch_state.py",
+        "return self.units if self.ended else self.units - self.units % units_per_step",
+        "return self.units",
+        "tests/integration/test_retries.py",
+    ),
+    Guard(
+        "the digest loses the top bits of several words",
+        "rows/digest.py",
+        "    return _mix_bits(total) + _weighted_sum(matrix >> _HALF, _HIGH_WEIGHTS[:words])\n",
+        "    return total\n",
+        f"{_UNIT}/rows/test_digest.py",
+    ),
+    Guard(
+        "reports of a wait fill the socket",
+        "client/progress.py",
+        "        self._wait_gap *= 2",
+        "        pass",
+        f"{_UNIT}/client/test_progress.py",
+    ),
+    Guard(
+        "a failure goes to the iterator that received it",
+        "client/reader.py",
+        "            if self._epoch is not None:\n"
+        "                self._epoch.error = without_traceback(error)\n",
+        "            pass\n",
+        f"{_UNIT}/client/test_reader.py",
+    ),
+    Guard(
+        "batches are read-only for functions that write in place",
+        "client/ring.py",
+        "mmap.PROT_READ | (mmap.PROT_WRITE if self.writable else 0)",
+        "mmap.PROT_READ",
+        "tests/integration/test_zero_copy.py",
+    ),
+    Guard(
+        "a stuck split keeps its permit",
+        "worker/streams/lending.py",
+        "    return max(lent, stuck)",
+        "    return lent",
+        f"{_UNIT}/worker/streams/test_lending.py",
+    ),
+    Guard(
+        "a fork takes batches of its parent",
+        "client/open_readers.py",
+        "os.register_at_fork(after_in_child=_disown_all)\n",
+        "",
+        f"{_UNIT}/client/test_open_readers.py",
+    ),
+    Guard(
+        "a missing unit is not noticed",
+        "client/batch_queue.py",
+        "        if index != self._units:\n",
+        "        if False:\n",
+        f"{_UNIT}/client/test_batch_queue.py",
+    ),
+    Guard(
+        "a full volume ends the sidecar with SIGBUS",
+        "sidecar/delivery/slot_pool.py",
+        "            os.posix_fallocate(fd, 0, size)\n",
+        "            os.ftruncate(fd, size)\n",
+        f"{_UNIT}/sidecar/delivery/test_slot_pool.py",
+    ),
+    Guard(
+        "a closed job keeps its memory and threads",
+        "sidecar/inputs/session.py",
+        "            self._registry.release(self._reading.input)\n",
+        "            pass\n",
+        "tests/integration/test_jobs.py",
+    ),
+)
