@@ -275,5 +275,10 @@ def test_no_worker_ever_comes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert "no worker of input train has described its dataset for 600 s" in str(caught.value)
     assert "Check that the workers are running" in str(caught.value)
     assert TIMEOUT <= clock.now - began < TIMEOUT + POLL
+    mine.close()
+    mine._session.channel._socket.close()
+    clock.leave()
+    serving.join(SECONDS)
+    assert not serving.is_alive()
     listening.close()
     job.slots.close()

@@ -71,6 +71,12 @@ class VirtualTime:
             self._waiting.pop(me, None)
             return done
 
+    def leave(self) -> None:
+        """Use the clock in this thread no more; the others check whether they are ready."""
+        with self._changed:
+            self._threads -= 1
+            self._changed.notify_all()
+
     def _advance(self) -> None:
         if len(self._waiting) == self._threads:
             if not any(ready() for _, ready in self._waiting.values()):
