@@ -11,12 +11,15 @@ costs nothing. `python -m testing.delivery --n 1 --seed S -v` repeats seed S and
     primitives    the modules `threading` and `time`
     sockets       the modules `socket` and `select`: packets between sidecar and trainer
     network       connections: latency, partitions, keepalive
-    rpc           gRPC channels and servers, for the product's own stubs and handlers
+    rpc           gRPC channels for the product's own stubs; `rpc_server` for its handlers
     dataset       the seam below the worker: rows of numpy instead of TensorFlow
     install       puts these into the product's modules
     world         the processes of a schedule
+    trainer       one trainer's process, also with an iterator that runs ahead
     training      the training loops: steps, checkpoints, crashes, restores
     events        faults at virtual times
+    cases         schedules for one guard each, some with a verdict of their own
+    guards        deliberate bugs; the simulation must report each of them
 
 The ledger, the reference, the rows and the faults at steps are those of `testing.chaos`.
 

@@ -56,11 +56,13 @@ def _restarted(dice: random.Random, drawn: Delivery) -> Delivery:
 
 def _forgotten(dice: random.Random, drawn: Delivery) -> Delivery:
     """Draw a dispatcher that restarts when one trainer has ended and another needs its facts."""
-    topology = replace(_ALONE, consumers=2, remainder="drop", seed=dice.randrange(9))
-    topology = replace(topology, slow_worker=dice.choice((0.0, 15.0)))
-    data = Data(rows=(13, 3, 1, 3), row_bytes=24, sleep_ms=1)
-    plain = _plain(drawn, topology, data)
-    return replace(plain, latency=0.02, spike=0.4, heartbeat=1.0, case="forgotten")
+    topology = replace(
+        _ALONE, consumers=2, workers=3, remainder="drop", ring_steps=2, seed=12345, jobs=2
+    )
+    fault = Fault("kill_dispatcher", step=2, delay_ms=1)
+    plain = _plain(drawn, topology, Data(rows=(3, 1, 3, 13), row_bytes=24), fault)
+    plain = replace(plain, preempt=0.3, stall=0.01, latency=0.0005, spike=0.03, heartbeat=1.0)
+    return replace(plain, window=1000, socket_bytes=600, parallelism=4, share_bytes=1 << 20)
 
 
 def _idle(dice: random.Random, drawn: Delivery) -> Delivery:
@@ -90,8 +92,8 @@ def _resplit(dice: random.Random, drawn: Delivery) -> Delivery:
 
 def _interrupted(dice: random.Random, drawn: Delivery) -> Delivery:
     """Draw retryable errors within steps of two replicas."""
-    topology = replace(_ALONE, partitions=4, batch=8, replicas=2, ring_steps=16, slow_worker=7.0)
-    data = Data(rows=(20, 20, 20, 20), row_bytes=24, sleep_ms=2)
+    topology = replace(_ALONE, partitions=3, batch=6, replicas=2, ring_steps=16, slow_worker=7.0)
+    data = Data(rows=(20, 20, 20), row_bytes=24, sleep_ms=2)
     fault = Fault("kill_all_workers", step=dice.randrange(1, 9), restart="same", seconds=3.0)
     plain = _plain(drawn, topology, data, fault)
     schedule = replace(plain.schedule, timeout=0.5)

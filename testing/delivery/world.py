@@ -28,7 +28,8 @@ from testing.chaos.fleet import INPUT, spec
 from testing.delivery.dataset import NumpySplits
 from testing.delivery.network import Network
 from testing.delivery.primitives import Event, RLock, SimTime, current
-from testing.delivery.rpc import SimChannel, SimServer
+from testing.delivery.rpc import SimChannel
+from testing.delivery.rpc_server import SimServer
 from testing.delivery.schedule import Delivery
 from testing.delivery.scheduler import Scheduler, SimProcess
 from testing.delivery.sockets import SocketTable, sockets
