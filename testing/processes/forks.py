@@ -109,7 +109,7 @@ class Zygote:
     def __init__(self, modules: Sequence[str]) -> None:
         self._lock = threading.Lock()
         self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        paths = [str(REPO), str(REPO / "sidecar" / "src"), os.environ.get("PYTHONPATH", "")]
+        paths = [os.environ.get("PYTHONPATH", ""), str(REPO), str(REPO / "sidecar" / "src")]
         command = [sys.executable, "-m", "testing.processes.zygote"]
         self._process = subprocess.Popen(
             [*command, "--channel", str(theirs.fileno()), *modules],
