@@ -96,6 +96,7 @@ class DispatcherLink:
         self._opened = 0
         self._consumer = consumer
         self._stopping = threading.Event()
+        self._ending = threading.Lock()
         self._client = DispatcherClient(address, credentials, self._stopping)
         self._registered = _Registered()
         self._dispatcher_id = ""
@@ -111,17 +112,20 @@ class DispatcherLink:
         self._thread.start()
 
     def stop(self) -> None:
-        """Report that this consumer has finished, and close all channels."""
-        self._stopping.set()
-        self._requested.set()
-        self._thread.join(CALL_SECONDS + 1)
-        if self.connected:
-            # Other consumers may need the facts since the last heartbeat, and the next run needs
-            # the job's name.
-            with contextlib.suppress(grpc.RpcError):
-                self._send_heartbeat(_STOP_SECONDS, leaving=True)
-        self.pool.close()
-        self._client.close()
+        """Report that this consumer has finished, and close all channels. Another call waits."""
+        with self._ending:
+            if self._stopping.is_set():
+                return
+            self._stopping.set()
+            self._requested.set()
+            self._thread.join(CALL_SECONDS + 1)
+            if self.connected:
+                # Other consumers may need the facts since the last heartbeat, and the next run
+                # needs the job's name.
+                with contextlib.suppress(grpc.RpcError):
+                    self._send_heartbeat(_STOP_SECONDS, leaving=True)
+            self.pool.close()
+            self._client.close()
 
     @property
     def heartbeat_age(self) -> float:

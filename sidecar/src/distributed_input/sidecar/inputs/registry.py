@@ -109,8 +109,8 @@ class InputRegistry:
             thread = threading.Thread(
                 target=job.leave, args=(self._closing,), name="leave", daemon=True
             )
-            self._leaving = [one for one in self._leaving if one.is_alive()] + [thread]
             thread.start()
+            self._leaving = [one for one in self._leaving if one.is_alive()] + [thread]
 
     def _only(self) -> str:
         if len(self.names) == 1:
@@ -152,6 +152,8 @@ class InputRegistry:
         self._closing.set()
         for job in self.all():
             job.close()
+        with self._lock:
+            leaving = self._leaving
         deadline = time.monotonic() + _LEAVE_SECONDS
-        for thread in self._leaving:
+        for thread in leaving:
             thread.join(max(0.0, deadline - time.monotonic()))

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -180,3 +181,13 @@ def test_the_heartbeat_age_grows_without_a_dispatcher(tmp_path: Path) -> None:
     age = link.heartbeat_age
     eventually(lambda: link.heartbeat_age >= age + 0.1)
     link.stop()
+
+
+def test_a_link_that_two_threads_stop_reports_its_end_once(system: System, start: Start) -> None:
+    link = start()
+    link.register(job(), b"", soon())
+    eventually(lambda: holders(system))
+    with ThreadPoolExecutor(2) as pool:
+        for stopped in [pool.submit(link.stop) for _ in range(2)]:
+            stopped.result(10)
+    assert not holders(system)
