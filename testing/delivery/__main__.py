@@ -66,7 +66,7 @@ def _simulate(seeds: Sequence[int], args: argparse.Namespace) -> Iterator[tuple[
             text += f"\n  repeat: python -m testing.delivery --n 1 --seed {seed} -v"
             text += f" --case {args.case}" if args.case else ""
         yield seed, line, text
-        if number % 10 == 9:
+        if number % 25 == 24:
             collect()
 
 

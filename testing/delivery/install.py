@@ -24,7 +24,6 @@ _DEFAULTS: dict[Any, Any] = {
     time.sleep: SimTime.sleep,
     time.process_time: lambda: 0.0,  # the datasets wait and do not compute
 }
-_CLIENT_OF_PROCESS = "distributed_input.client.channel"
 
 
 class _Uuid:
@@ -86,8 +85,9 @@ def install() -> None:
             for attribute, replacement in replaced.items():
                 if attribute in vars(module):
                     setattr(module, attribute, replacement)
+            if vars(module).get("os") is os and ".client." in name:
+                module.os = _Os()
             _replace_defaults(module)
-    sys.modules[_CLIENT_OF_PROCESS].os = _Os()
     _install_faults()
     _install_seams()
 

@@ -157,18 +157,18 @@ def _topology(dice: random.Random) -> Topology:
         seed=dice.choice((0, 1, 12345)),
         proxied=True,
         slow_worker=dice.choice((0.0, 0.0, 0.0, 20.0)),
-        jobs=2 if dice.random() < 0.12 else 1,
+        jobs=2 if dice.random() < 0.1 else 1,
     )
 
 
 def _data(dice: random.Random, topology: Topology) -> Data:
     splits = dice.choice((1, topology.partitions, 2 * topology.partitions, 5))
-    most = dice.choice((3, 6, 10))
+    most = dice.choice((2, 4, 8))
     empty = dice.choice((0.0, 0.2, 0.5))
     counts = [0 if dice.random() < empty else dice.randint(1, most) for _ in range(splits)]
     counts[0] = max(1, counts[0])
     if dice.random() < 0.2:
-        counts[dice.randrange(splits)] += 10
+        counts[dice.randrange(splits)] += 8
     return Data(
         rows=tuple(counts),
         vary=dice.random() < 0.3,

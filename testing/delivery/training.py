@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from distributed_input.api.errors import DistributedInputError, FencedError, RetryableError
-from testing.chaos.consumers import Checkpoint, Consumer, Rows
+from testing.chaos.consumers import Checkpoint, Rows
 from testing.chaos.faults import Injector
 from testing.chaos.ledger import Ledger
 from testing.chaos.run import UnevenSteps
@@ -111,7 +111,7 @@ class Training:
 
     def _step(self) -> bool:
         """Take one step on all trainers; return whether the epoch has ended."""
-        units: list[list[Rows] | None] = self.trainers.each(self._take)
+        units: list[list[Rows] | None] = self.trainers.each(lambda consumer: consumer.step())
         ends = [each is None for each in units]
         if all(ends):
             self.ledger.end_epoch(len(units))
@@ -128,12 +128,6 @@ class Training:
         if self._schedule.step_ms:
             SimTime.sleep(self._schedule.step_ms / 1000)
         return False
-
-    def _take(self, consumer: Consumer) -> list[Rows] | None:
-        units = consumer.step()
-        if units is None and self._world.delivery.case == "forgotten":
-            self._world.forget_facts()
-        return units
 
     def _save(self, ended: bool) -> None:
         positions = self.trainers.each(lambda consumer: consumer.position())

@@ -168,12 +168,6 @@ class World:
         text = json.dumps({"inputs": {INPUT: spec(replace(self.schedule, data=fewer))}})
         Path(self._config).write_text(text)
 
-    def forget_facts(self) -> None:
-        """Restart the dispatcher with empty state, at most once in a schedule."""
-        if not self._starts["dispatcher"]:
-            self.dispatcher.kill()
-            self.restart_dispatcher()
-
     def start(self) -> None:
         """Start the first processes."""
         for _ in range(self.schedule.topology.workers):

@@ -190,4 +190,6 @@ def test_a_link_that_two_threads_stop_reports_its_end_once(system: System, start
     with ThreadPoolExecutor(2) as pool:
         for stopped in [pool.submit(link.stop) for _ in range(2)]:
             stopped.result(10)
-    assert not holders(system)
+    entry = system.state.jobs.entry("train")
+    assert entry is not None
+    assert entry.consumers.over
