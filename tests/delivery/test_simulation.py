@@ -55,6 +55,7 @@ def test_each_guard_is_needed() -> None:
 
 
 def test_a_failed_seed_is_shown_with_its_schedule() -> None:
-    failed = simulate("--n", "3", "--mutant", "broken_stream_ends_split", expected=1)
+    bug = ("--mutant", "broken_stream_ends_split")
+    failed = simulate("--n", "100", "--jobs", "1", "--fail-fast", *bug, expected=1)
     assert "lost" in failed
     assert "repeat: python -m testing.delivery --n 1 --seed" in failed
