@@ -101,7 +101,10 @@ class WorkerPool:
             return chosen.info.worker_id, chosen.stub
 
     def release(self, worker_id: str, failed: bool) -> None:
-        """Count one open stream less, and record whether it failed."""
+        """Count one open stream less, and record whether it failed.
+
+        This does not end `wait`: streams that fail would end each other's back-off.
+        """
         with self._changed:
             member = self._members.get(worker_id)
             if member is None:
@@ -109,7 +112,6 @@ class WorkerPool:
             member.open_streams -= 1
             if failed:
                 member.failed_at = time.monotonic()
-            self._changed.notify_all()
 
     def is_draining(self, worker_id: str) -> bool:
         """Return whether a worker takes no new streams, or has left."""
@@ -133,7 +135,7 @@ class WorkerPool:
             return sum(member.open_streams for member in self._members.values())
 
     def wait(self, seconds: float) -> None:
-        """Wait until the membership or a worker's load changes, for at most `seconds`."""
+        """Wait until the dispatcher reports the membership, for at most `seconds`."""
         with self._changed:
             self._changed.wait(seconds)
 

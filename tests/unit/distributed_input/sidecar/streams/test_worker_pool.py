@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import threading
+import time
+
 import pytest
 
 from distributed_input.api.proto.dispatcher_pb2 import WorkerInfo
@@ -73,3 +76,23 @@ def test_added_workers_do_not_replace_others(pool: WorkerPool) -> None:
     pool.update([worker("a")])
     pool.add([worker("b")])
     assert {acquire(pool, key) for key in KEYS[0]} == {"a", "b"}
+
+
+def test_streams_that_fail_do_not_end_the_back_off_of_others(pool: WorkerPool) -> None:
+    pool.update([worker("a")])
+    assert acquire(pool) == "a"
+    failing = threading.Timer(0.05, lambda: pool.release("a", failed=True))
+    failing.start()
+    began = time.monotonic()
+    pool.wait(0.3)
+    assert time.monotonic() - began >= 0.3
+    failing.join()
+
+
+def test_a_report_of_the_dispatcher_ends_the_wait(pool: WorkerPool) -> None:
+    reporting = threading.Timer(0.05, lambda: pool.update([worker("a")]))
+    reporting.start()
+    began = time.monotonic()
+    pool.wait(10)
+    assert time.monotonic() - began < 5
+    reporting.join()
