@@ -214,6 +214,20 @@ def closed_partitions_forget() -> None:
     PartitionReader.close = close
 
 
+@_mutant
+def failing_streams_wake_each_other() -> None:
+    """Let each stream that fails end the back-off of all others."""
+    from distributed_input.sidecar.streams.worker_pool import WorkerPool
+
+    real = WorkerPool.release
+
+    def release(self: Any, worker_id: str, failed: bool) -> None:
+        real(self, worker_id, failed)
+        self.wake()
+
+    WorkerPool.release = release
+
+
 # Bugs of the worker.
 
 

@@ -18,6 +18,7 @@ GUARDS = {
     "position_one_step_early": "",
     "slots_released_early": "",
     "slots_leak": "",
+    "failing_streams_wake_each_other": "",
     "shares_any_epoch": "",
     "shares_any_split": "",
     "shares_whole_blocks": "",

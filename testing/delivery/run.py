@@ -19,6 +19,8 @@ from testing.delivery.world import World
 
 _RING_SECONDS = 8.0
 _MAX_SECONDS = 900.0
+_MOST_REOPENED = 200  # more show that streams are opened again without a back-off
+_REOPENED_PER_SECOND = 50
 
 
 @dataclass
@@ -124,6 +126,8 @@ class _Run:
             outcome.problems.append(
                 f"lost {verdict.lost}, repeated {verdict.repeated}, damaged {verdict.damaged}"
             )
+        if self._world.reopened > _MOST_REOPENED + _REOPENED_PER_SECOND * outcome.seconds:
+            outcome.problems.append(f"streams were opened again {self._world.reopened} times")
         case = self._world.delivery.case
         outcome.problems = judge(case, outcome.problems, outcome.seconds)
 

@@ -66,6 +66,8 @@ def record_log(
     if scheduler.verbose:
         values = " ".join(f"{key}={value}" for key, value in fields.items())
         scheduler.note(process, f"log: {message} {values}")
+    if message.startswith("stream broke"):
+        active.world.reopened += 1
     if "instead of row" in str(fields.get("cause")) and process is not None and process.alive:
         scheduler.problems.append(f"{process}: a worker sent wrong rows: {fields}")
     if level >= logging.ERROR and (process is None or process.alive):
@@ -149,6 +151,7 @@ class World:
         self.driver = scheduler.process("driver")
         self.network = Network(scheduler, delivery.latency, delivery.spike)
         sockets.table = SocketTable(delivery.socket_bytes)
+        self.reopened = 0  # streams, after an error
         self.workers: list[WorkerPlace] = []
         self.sidecars: list[Part] = []
         self.lock = RLock()
