@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from distributed_input.api.errors import DistributedInputError, FencedError, RetryableError
+from distributed_input.api.errors import FencedError, RetryableError
 from testing.chaos.consumers import Checkpoint, Rows
 from testing.chaos.faults import Injector
 from testing.chaos.ledger import Ledger
 from testing.chaos.run import UnevenSteps
 from testing.chaos.schedule import Fault
 from testing.delivery.primitives import SimTime
-from testing.delivery.trainer import Trainer, TrainerDied, Trainers
+from testing.delivery.trainer import TrainerDied, Trainers
 from testing.delivery.world import World
 
 
@@ -79,8 +79,6 @@ class Training:
                     raise TrainerDied(fault)
                 else:
                     self._rewind()
-                if self._world.delivery.case == "forked" and self._taken == 2:
-                    self._fork()
             self._save(ended=True)
 
     def _begin(self) -> None:
@@ -198,21 +196,6 @@ class Training:
         if self._world.delivery.case == "restored" and not saved.ended:
             return  # the running iterator continues there
         self._begin()
-
-    def _fork(self) -> None:
-        """Let a forked child of each trainer read from the iterator that it inherited."""
-        self._taken += 1  # once
-        for trainer in self.trainers.all:
-            child = self._world.new_process(f"child{trainer.index}")
-            child.spawn(lambda trainer=trainer: self._read_in_child(trainer), "main")
-        SimTime.sleep(0.5)
-
-    def _read_in_child(self, trainer: Trainer) -> None:
-        try:
-            trainer.consumer.step()
-        except DistributedInputError:
-            return
-        self.problems.append("a forked child of a trainer got a batch")
 
     def _restored(self) -> Sequence[bytes] | None:
         """Return the positions to restore: one for all, unless each trainer has its own order."""
