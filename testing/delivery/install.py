@@ -55,8 +55,10 @@ class _PerProcess:
 
     @staticmethod
     def _values() -> list[Any]:
-        task = current.scheduler.current
-        assert task is not None
+        scheduler = getattr(current, "scheduler", None)
+        task = scheduler.current if scheduler is not None else None
+        if task is None:  # a fork of the simulation itself
+            return []
         values: list[Any] = task.process.storage.setdefault("globals", [])
         return values
 
@@ -65,6 +67,9 @@ class _PerProcess:
 
     def add(self, value: Any) -> None:
         self._values().append(value)
+
+    def clear(self) -> None:
+        self._values().clear()
 
 
 def install() -> None:

@@ -70,8 +70,8 @@ GUARDS = (
     Guard(
         "a split may differ from the definition of the run",
         "worker/datasets/definitions.py",
-        "        if found != expected:\n",
-        "        if False:\n",
+        "    if found != expected:\n",
+        "    if False:\n",
         f"{_UNIT}/worker/datasets/test_definitions.py",
     ),
     Guard(

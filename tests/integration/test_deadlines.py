@@ -224,7 +224,7 @@ def test_too_many_partitions_for_the_workers_streams_are_an_error_with_a_remedy(
     own_cluster: Cluster,
 ) -> None:
     own_cluster.add_workers(1, "--max-streams", "4")
-    (sidecar,) = own_cluster.add_sidecars({"train": slow(800, 20, partitions=8, numSplits=8)})
+    (sidecar,) = own_cluster.add_sidecars({"train": slow(8000, 20, partitions=8, numSplits=8)})
     with connect(sidecar) as data:
         seconds_until_error(
             lambda: next(data.numpy()),

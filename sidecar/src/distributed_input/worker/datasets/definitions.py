@@ -8,7 +8,6 @@ graph of each split that it opens with them.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
 
 import tensorflow as tf
@@ -20,8 +19,6 @@ from distributed_input.tfdata.graph import canonical
 from distributed_input.tfdata.graph.fingerprint import fingerprint
 from distributed_input.tfdata.graph.node_defs import GraphDef
 from distributed_input.worker.datasets import entry_points
-
-_MAX_CHECKED = 4096
 
 
 def define(splits: int, graph_of: Callable[[int], GraphDef]) -> list[int]:
@@ -52,38 +49,27 @@ def graph_of(job: types_pb2.Job, split: int) -> GraphDef:
     )
 
 
-class DefinitionChecks:
-    """Checks each split of a job once. Thread-safe."""
+def check(job: types_pb2.Job, split: int, graph: GraphDef | None) -> None:
+    """Check that a split is defined as it was when the run started.
 
-    def __init__(self) -> None:
-        self._checked: deque[bytes] = deque(maxlen=_MAX_CHECKED)
+    Args:
+        job: the job with its definitions.
+        split: index of the split.
+        graph: canonical graph of the split in the first epoch, with the job's seed; None: build it.
 
-    def check(self, job: types_pb2.Job, split: int, graph: GraphDef | None) -> None:
-        """Check that a split is defined as it was when the run started.
-
-        Args:
-            job: the job with its definitions.
-            split: index of the split.
-            graph: canonical graph of the split in the first epoch, with the job's seed; None: build
-                it.
-
-        Raises:
-            JobConflictError: it is not.
-        """
-        if not job.definitions or job.definition_version != tf.__version__:
-            return  # the dataset has no graph, or a graph of this version cannot be compared
-        key = job.SerializeToString(deterministic=True) + b"/%d" % split
-        if key in self._checked:
-            return
-        common = len(job.definitions) == 1 < job.num_splits
-        expected = job.definitions[0 if common else split]
-        found = fingerprint(graph or graph_of(job, split), without_shard=common)
-        if found != expected:
-            raise JobConflictError(
-                f"split {split} of {job.entry_point.target} has changed since the run started: the "
-                f"fingerprint of its graph was {expected:016x} and is now {found:016x}. Its list "
-                "of files or its code differs on this worker. Restore them, or stop all trainers "
-                "of the job and start again, to read the changed dataset. Do not list a directory "
-                "that changes during a run"
-            )
-        self._checked.append(key)
+    Raises:
+        JobConflictError: it is not.
+    """
+    if not job.definitions or job.definition_version != tf.__version__:
+        return  # the dataset has no graph, or a graph of this version cannot be compared
+    common = len(job.definitions) == 1 < job.num_splits
+    expected = job.definitions[0 if common else split]
+    found = fingerprint(graph or graph_of(job, split), without_shard=common)
+    if found != expected:
+        raise JobConflictError(
+            f"split {split} of {job.entry_point.target} has changed since the run started: the "
+            f"fingerprint of its graph was {expected:016x} and is now {found:016x}. Its list of "
+            "files or its code differs on this worker. Restore them, or stop all trainers of the "
+            "job and start again, to read the changed dataset. Do not list a directory that "
+            "changes during a run"
+        )

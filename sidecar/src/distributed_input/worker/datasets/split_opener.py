@@ -21,14 +21,13 @@ from distributed_input.runtime import logs
 from distributed_input.tfdata import determinism, export
 from distributed_input.tfdata.graph import caches, canonical, serialization
 from distributed_input.tfdata.random import seeds
-from distributed_input.worker.datasets import entry_points
+from distributed_input.worker.datasets import definitions, entry_points
 from distributed_input.worker.datasets.cache_files import (
     CacheWriter,
     SplitCaches,
     check_without_graph,
 )
 from distributed_input.worker.datasets.dataset_cache import DatasetCache
-from distributed_input.worker.datasets.definitions import DefinitionChecks
 from distributed_input.worker.datasets.element_specs import check_spec
 from distributed_input.worker.datasets.graph_cache import GraphCache, SplitGraph
 from distributed_input.worker.datasets.split_iterator import SplitIterator, iterate_dataset
@@ -48,7 +47,6 @@ class SplitOpener:
         self._folder = folder
         self._datasets = DatasetCache(fetch)
         self._graphs = GraphCache()
-        self._checks = DefinitionChecks()
 
     def open(
         self, job: types_pb2.Job, seed: int, epoch: int, split: int, batch_rows: int
@@ -79,7 +77,7 @@ class SplitOpener:
                 graphs, element, job.num_splits, split, seed, epoch, self._folder, caches.path
             )
             return iterate_dataset(dataset, row, job.batched, batch_rows, caches.writers)
-        dataset, writers = _open_entry_point(job, seed, epoch, split, self._graphs, self._checks)
+        dataset, writers = _open_entry_point(job, seed, epoch, split, self._graphs)
         if not isinstance(dataset, tf.data.Dataset):
             return SplitIterator(iter(dataset), row, job.batched)
         check_spec(dataset, element, split)
@@ -92,7 +90,6 @@ def _open_entry_point(
     epoch: int,
     split: int,
     cache: GraphCache,
-    checks: DefinitionChecks,
 ) -> tuple[Any, Sequence[CacheWriter]]:
     """Return the entry point's dataset for a split, with the epoch's seeds, and its cache files.
 
@@ -118,7 +115,7 @@ def _open_entry_point(
             check_without_graph(dataset)
             return dataset, ()
         same = seed == job.seed and not context.varies
-        checks.check(job, split, definition if same else None)
+        definitions.check(job, split, definition if same else None)
         determinism.force_determinism(definition)
         cached = SplitGraph(definition, dataset)
         if context.varies:

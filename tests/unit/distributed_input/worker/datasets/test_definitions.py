@@ -11,7 +11,6 @@ import pytest
 
 from distributed_input.api.errors import DatasetFnError, JobConflictError, SpecError
 from distributed_input.api.proto import types_pb2
-from distributed_input.worker.datasets.definitions import DefinitionChecks, graph_of
 from distributed_input.worker.datasets.describe import describe
 from distributed_input.worker.datasets.split_opener import SplitOpener
 
@@ -49,6 +48,9 @@ def python(context, folder):
     data = data.shard(context.num_input_pipelines, context.input_pipeline_id)
     data = data.map(lambda x: tf.numpy_function(double, [x], tf.int64))
     return data.map(lambda x: tf.ensure_shape(x, []))
+
+def sharded_by_seed(context, folder):
+    return sharded(context, folder).map(lambda x: (x, context.seed))
 
 def generator(context, folder):
     signature = tf.TensorSpec([], tf.int64)
@@ -157,10 +159,12 @@ def test_an_error_of_any_split_is_reported_before_the_run(described: Describe) -
         described("mixed")
 
 
-def test_a_split_is_checked_once(described: Describe, folder: Path) -> None:
-    job, checks = described("sharded"), DefinitionChecks()
-    checks.check(job, 1, None)
+@pytest.mark.parametrize("function", ["drawn", "sharded_by_seed"])
+def test_a_split_that_is_built_for_each_epoch_is_checked_each_time(
+    described: Describe, folder: Path, function: str
+) -> None:
+    job, opener = described(function), SplitOpener(lambda _: b"")
+    list(opener.open(job, 0, 0, 1, 0).elements)
     (folder / "99").touch()
-    checks.check(job, 1, None)
     with pytest.raises(JobConflictError):
-        checks.check(job, 2, graph_of(job, 2))
+        opener.open(job, 0, 1, 1, 0)

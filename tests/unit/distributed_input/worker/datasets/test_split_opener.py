@@ -92,7 +92,8 @@ def test_a_dataset_that_depends_on_the_epoch_is_built_for_each_epoch(calls, func
     job, opener = job_of(function), new_opener()
     calls.clear()
     values = [{row[3] for row in read(opener, job, epoch, 0)} for epoch in (0, 1, 0)]
-    assert calls == [0, 0, 0, 0]  # once more, to compare it with the job's definitions
+    # Each time once more, to compare it with the job's definitions.
+    assert calls == [0, 0, 0, 0, 0, 0]
     assert values[0] == values[2] != values[1]
 
 
