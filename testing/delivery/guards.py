@@ -32,7 +32,7 @@ GUARDS = {
     "closed_partitions_forget": "forgotten",
 }
 """Bugs of `testing.chaos.mutants`, and the case of `cases.CASES` that shows each; "" for any."""
-MOST_SEEDS = 200
+MOST_SEEDS = 400
 
 
 def apply(mutants: ModuleType, name: str) -> None:

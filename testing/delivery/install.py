@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import os
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -132,6 +133,7 @@ def _install_seams() -> None:
     worker_pool.open_channel = world.open_channel  # type: ignore[assignment]
     dispatcher_client.open_channel = world.open_channel  # type: ignore[assignment]
     open_readers._readers = _PerProcess()  # type: ignore[assignment]
+    open_readers.threading = threading  # a fork gives it a new lock, which must be real as well
     logs.Log._emit = world.record_log
     ElementSpec.from_json = staticmethod(functools.lru_cache(maxsize=64)(ElementSpec.from_json))
     rows.element = dataset.element
