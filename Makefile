@@ -53,9 +53,9 @@ test: $(SYNCED) $(DRAWING) $(DATA) ## Run all checks and tests; print the time o
 # Print the output of a part after it ends, so that the output of the lanes does not mix.
 lane:
 	@for part in $(PARTS); do \
-		echo "==> $$part"; start=$$SECONDS; \
-		if $(MAKE) --no-print-directory $$part >"$(LOGS)/$$part.log" 2>&1; then result=ok; else result=FAILED; fi; \
-		printf '%-14s %6d s  %s\n' "$$part" $$((SECONDS - start)) $$result >"$(LOGS)/$$part.time"; \
+		echo "==> $$part"; result=ok; TIMEFORMAT='%0R %0U %0S'; \
+		used=$$({ time $(MAKE) --no-print-directory $$part >"$(LOGS)/$$part.log" 2>&1; } 2>&1) || result=FAILED; \
+		printf '%-14s %6d s, CPU %5d + %4d s  %s\n' "$$part" $$used $$result >"$(LOGS)/$$part.time"; \
 		{ echo "==> $$part: $$result"; cat "$(LOGS)/$$part.log"; } \
 	done
 

@@ -28,8 +28,8 @@ class Guard:
 
 
 _UNIT = "tests/unit/distributed_input"
-_CHECKPOINTS = "tests/integration/test_checkpoints.py"
-_CHANGES = "tests/integration/test_changed_data.py"
+_CHECKPOINTS = "tests/integration/client/test_checkpoints.py"
+_CHANGES = "tests/integration/delivery/test_changed_data.py"
 
 GUARDS = (
     Guard(
@@ -108,7 +108,7 @@ GUARDS = (
         "client/epoch_state.py",
         "return self.units if self.ended else self.units - self.units % units_per_step",
         "return self.units",
-        "tests/integration/test_retries.py",
+        "tests/integration/delivery/test_retries.py",
     ),
     Guard(
         "the digest loses the top bits of several words",
@@ -137,7 +137,7 @@ GUARDS = (
         "client/ring.py",
         "mmap.PROT_READ | (mmap.PROT_WRITE if self.writable else 0)",
         "mmap.PROT_READ",
-        "tests/integration/test_zero_copy.py",
+        "tests/integration/client/test_zero_copy.py",
     ),
     Guard(
         "a stuck split keeps its permit",
@@ -172,6 +172,6 @@ GUARDS = (
         "sidecar/inputs/session.py",
         "            self._registry.release(self._reading.input)\n",
         "            pass\n",
-        "tests/integration/test_jobs.py",
+        "tests/integration/delivery/test_jobs.py",
     ),
 )

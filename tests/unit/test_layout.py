@@ -21,22 +21,22 @@ REASON = "This module is long because"
 """What the docstring of a longer module contains."""
 
 _UNIT = "tests/unit/distributed_input"
+_CLIENT = "tests/integration/client"
+_RUN = "tests/integration/run"
 TESTED_ELSEWHERE = {
     # Processes, sockets and TensorFlow's own classes: tested as users see them.
-    "distributed_input/client/input.py": "tests/integration/test_checkpoints.py",
+    "distributed_input/client/input.py": f"{_CLIENT}/test_checkpoints.py",
     "distributed_input/client/reconnect.py": f"{_UNIT}/client/test_reader.py",
-    "distributed_input/client/tensorflow/checkpoint.py": "tests/integration/test_checkpoints.py",
-    "distributed_input/client/tensorflow/dataset.py": "tests/integration/test_zero_copy.py",
+    "distributed_input/client/tensorflow/checkpoint.py": f"{_CLIENT}/test_checkpoints.py",
+    "distributed_input/client/tensorflow/dataset.py": f"{_CLIENT}/test_zero_copy.py",
     "distributed_input/client/tensorflow/distribute.py": "tests/compat/test_distribute.py",
-    "distributed_input/keras.py": "tests/integration/test_keras_fit.py",
-    "distributed_input/runner/display/monitor.py": "tests/integration/test_run_supervision.py",
-    "distributed_input/runner/processes/process_group.py": (
-        "tests/integration/test_run_supervision.py"
-    ),
-    "distributed_input/runner/processes/trainers.py": "tests/integration/test_run_supervision.py",
-    "distributed_input/runner/processes/training.py": "tests/integration/test_run_supervision.py",
-    "distributed_input/runner/supervisor.py": "tests/integration/test_run_supervision.py",
-    "distributed_input/worker/serve.py": "tests/integration/test_exactly_once.py",
+    "distributed_input/keras.py": f"{_CLIENT}/test_keras_fit.py",
+    "distributed_input/runner/display/monitor.py": f"{_RUN}/test_run_supervision.py",
+    "distributed_input/runner/processes/process_group.py": f"{_RUN}/test_run_supervision.py",
+    "distributed_input/runner/processes/trainers.py": f"{_RUN}/test_run_supervision.py",
+    "distributed_input/runner/processes/training.py": f"{_RUN}/test_run_supervision.py",
+    "distributed_input/runner/supervisor.py": f"{_RUN}/test_run_supervision.py",
+    "distributed_input/worker/serve.py": "tests/integration/delivery/test_exactly_once.py",
     "distributed_input_operator/controller/control_loop.py": (
         "tests/operator/test_missed_deletions.py"
     ),

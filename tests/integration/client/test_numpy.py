@@ -15,7 +15,7 @@ from testing.integration import readers
 from testing.integration.cluster import Cluster, spec
 from testing.processes.fork import Fork
 
-TRAINER = Path(__file__).parents[2] / "testing" / "integration" / "numpy_trainer.py"
+TRAINER = Path(__file__).parents[3] / "testing" / "integration" / "numpy_trainer.py"
 
 
 def test_a_trainer_reads_without_tensorflow(cluster: Cluster) -> None:

@@ -22,7 +22,7 @@ from testing.integration.kubelet import IMAGE_USER, PodRunner, reason_not_to_run
 
 pytestmark = pytest.mark.skipif(bool(reason_not_to_run()), reason=reason_not_to_run())
 
-TRAINER = Path(__file__).parents[2] / "testing" / "integration" / "injected_trainer.py"
+TRAINER = Path(__file__).parents[3] / "testing" / "integration" / "injected_trainer.py"
 ROOT, USER = 0, 1000  # users of the trainers; root has no access to others' files
 INPUTS = ("train", "eval")
 

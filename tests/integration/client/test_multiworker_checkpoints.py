@@ -10,7 +10,7 @@ import pytest
 from testing.compat.trainer_processes import Results, run_trainers
 from testing.integration.checkpointing_trainer import STEPS_AFTER_SAVE
 from testing.integration.cluster import Cluster, spec, temporary_sidecars
-from tests.integration.test_checkpoints import BATCH, EVERY, RESOURCE, ROWS
+from tests.integration.client.test_checkpoints import BATCH, EVERY, RESOURCE, ROWS
 
 STEPS = 7
 INPUT = {"train": spec("rows:numbered", {"rows": ROWS}, **RESOURCE)}
