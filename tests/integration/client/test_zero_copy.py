@@ -182,7 +182,8 @@ def test_a_trainer_may_overwrite_its_batches(cluster: Cluster) -> None:
     folder = cluster.add_sidecars(inputs)[0].shared
     module = "testing.integration.in_place_trainer"
     command = [sys.executable, "-m", module, str(rows), str(epochs), *ways]
-    env = {**os.environ, DIR_ENV: str(folder), "PYTHONPATH": str(REPO)}
+    path = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), str(REPO)]))
+    env = {**os.environ, DIR_ENV: str(folder), "PYTHONPATH": path}
     done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, f"{done.returncode} in {done.stdout}: {done.stderr[-3000:]}"
     assert done.stdout.split() == ways
