@@ -45,6 +45,7 @@ class EpochReader:
         partitions: the reader of each partition that was opened, by partition.
         plan: order of the epoch's splits.
         cancelled: set by `cancel`.
+        reported_rows: rows of all partitions in the facts that were last returned.
     """
 
     def __init__(
@@ -54,6 +55,7 @@ class EpochReader:
         self.plan = EpochPlan.of_job(source.job, epoch, share.consumer, source.read_ahead)
         self.partitions: dict[int, PartitionReader] = {}
         self.cancelled = threading.Event()
+        self.reported_rows = 0
         self._trainer = trainer
         self._lock = threading.Lock()
         self._arrived = threading.Condition(self._lock)
@@ -216,7 +218,7 @@ class EpochReader:
     def facts(self) -> list[dispatcher_pb2.PartitionFact]:
         """Return the facts about these partitions, for the other consumers."""
         with self._lock:
-            return [
+            facts = [
                 dispatcher_pb2.PartitionFact(
                     partition=p,
                     epoch=self.plan.epoch,
@@ -229,6 +231,8 @@ class EpochReader:
                 )
                 for p, reader in self.partitions.items()
             ]
+        self.reported_rows = sum(fact.rows_seen for fact in facts)
+        return facts
 
     def cancel(self) -> None:
         """End all waits with Cancelled."""

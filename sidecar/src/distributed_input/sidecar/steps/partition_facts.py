@@ -53,11 +53,13 @@ class PartitionFacts:
 
     Attributes:
         changed: notified when facts were merged.
+        merged: number of times that facts were merged.
     """
 
     def __init__(self) -> None:
         self._known: dict[tuple[int, int], PartitionKnowledge] = {}
         self.changed = threading.Condition()
+        self.merged = 0
 
     def merge(self, facts: Iterable[dispatcher_pb2.PartitionFact]) -> None:
         """Add facts that the dispatcher has sent."""
@@ -65,6 +67,7 @@ class PartitionFacts:
             for fact in facts:
                 key = (fact.epoch, fact.partition)
                 self._known.setdefault(key, PartitionKnowledge()).merge(fact)
+            self.merged += 1
             self.changed.notify_all()
 
     def of(self, epoch: int, partition: int) -> PartitionKnowledge:

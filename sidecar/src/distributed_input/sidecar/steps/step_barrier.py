@@ -18,6 +18,7 @@ from distributed_input.sidecar.steps.partition_facts import PartitionKnowledge
 from distributed_input.sidecar.steps.progress_deadline import ProgressDeadline
 
 _REFRESH_SECONDS = 1.0  # an older split border is right too, it only makes a replay longer
+_STEPS_AHEAD = 64  # facts are requested so many steps before they are needed
 
 
 class StepBarrier:
@@ -37,8 +38,11 @@ class StepBarrier:
         self._job = reader.source.job
         self._share = share
         self._base_rows = base_rows
+        self._own_base = sum(base_rows[p] for p in share.partitions)
         self._anchors: dict[int, trainer_pb2.Anchor] = {}
         self._refreshed_at = float("-inf")
+        self._full_steps = 0  # steps for which all others have a full batch, as far as is known
+        self._merged = -1  # facts that `_full_steps` is computed from
         self.is_alone = share.consumers == 1 or self._job.mode == types_pb2.PARALLEL_EPOCHS
 
     def any_has_rows(self, steps: int) -> bool:
@@ -46,8 +50,27 @@ class StepBarrier:
         return self._decide(lambda rows: rows > steps * self._share.batch, any_of=True)
 
     def all_have_full_step(self, steps: int) -> bool:
-        """Wait until the facts show whether all others have a full batch after `steps` steps."""
+        """Wait until the facts show whether all others have a full batch after `steps` steps.
+
+        Facts are exchanged ahead of need, so that a step costs no exchange of its own.
+        """
+        if self.is_alone:
+            return True
+        self._exchange_ahead(steps)
+        if steps < self._full_steps:
+            return True
         return self._decide(lambda rows: rows >= (steps + 1) * self._share.batch, any_of=False)
+
+    def _exchange_ahead(self, steps: int) -> None:
+        """Request a heartbeat if this consumer, or another one, will soon need facts."""
+        facts = self._reader.source.facts
+        if self._full_steps < steps + _STEPS_AHEAD and self._merged != facts.merged:
+            self._merged = facts.merged
+            rows = (self._rows_of(consumer)[0] for consumer in self._others())
+            self._full_steps = min(rows) // self._share.batch
+        reported = (self._reader.reported_rows - self._own_base) // self._share.batch
+        if min(self._full_steps, reported) < steps + _STEPS_AHEAD:
+            self._reader.source.exchange.request_heartbeat()
 
     def _decide(self, enough: Callable[[int], bool], any_of: bool) -> bool:
         """Return whether any (or all) of the others have enough rows, once the facts show it."""
