@@ -66,9 +66,15 @@ def _forgotten(dice: random.Random, drawn: Delivery) -> Delivery:
 
 
 def _idle(dice: random.Random, drawn: Delivery) -> Delivery:
-    """Draw an input without workers, with the default timeout."""
+    """Draw an input without workers, with the default timeout.
+
+    Heartbeats are rare, and usually the socket has room for ten minutes of messages: otherwise
+    such a schedule would cost as much as forty others.
+    """
     plain = _plain(drawn, replace(_ALONE, workers=0), Data(rows=(4, 4)))
-    return replace(plain, schedule=replace(plain.schedule, timeout=600.0), case="idle")
+    size = dice.choice((drawn.socket_bytes, 1 << 18, 1 << 18, 1 << 18))
+    schedule = replace(plain.schedule, timeout=600.0)
+    return replace(plain, schedule=schedule, heartbeat=20.0, socket_bytes=size, case="idle")
 
 
 def _restored(dice: random.Random, drawn: Delivery) -> Delivery:

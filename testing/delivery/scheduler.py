@@ -91,15 +91,27 @@ class SimProcess:
 class Task:
     """A thread of a simulated process."""
 
-    __slots__ = ("alive", "error", "glet", "joiners", "name", "number", "process", "token", "where")
+    __slots__ = (
+        "alive",
+        "function",
+        "glet",
+        "joiners",
+        "name",
+        "number",
+        "process",
+        "token",
+        "where",
+    )
 
-    def __init__(self, process: SimProcess, name: str, number: int) -> None:
+    def __init__(
+        self, process: SimProcess, name: str, number: int, function: Callable[[], object]
+    ) -> None:
         self.process, self.name, self.number = process, name, number
+        self.function: Callable[[], object] | None = function  # None once it runs
         self.glet: Any = None
         self.alive = True
         self.token = 0  # increases with each wait, so that a late timer does nothing
         self.where = ""
-        self.error: BaseException | None = None
         self.joiners: list[Callable[[], object]] = []
 
     def __repr__(self) -> str:
@@ -154,29 +166,31 @@ class Scheduler:
     def spawn(self, process: SimProcess, function: Callable[[], object], name: str) -> Task:
         """Start a task of a process."""
         self._numbers += 1
-        task = Task(process, name, self._numbers)
+        task = Task(process, name, self._numbers, function)
         if not process.alive:
             raise greenlet.GreenletExit
         process._tasks[task] = None
-
-        def run() -> None:
-            try:
-                function()
-            except greenlet.GreenletExit:
-                pass
-            except BaseException as error:  # noqa: BLE001  reported as a problem
-                task.error = error
-                self._task_failed(task, error)
-            finally:
-                task.alive = False
-                process._tasks.pop(task, None)
-                for wake in task.joiners:
-                    wake()
-                task.joiners.clear()
-
-        task.glet = greenlet.greenlet(run, self._hub)
+        task.glet = _idle.pop() if _idle else greenlet.greenlet(_serve)
+        task.glet.parent = self._hub
         self.ready.append(task)
         return task
+
+    def run_task(self, task: Task) -> None:
+        """Run a task to its end. Called in its greenlet."""
+        function, task.function = task.function, None
+        assert function is not None
+        try:
+            function()
+        except greenlet.GreenletExit:
+            pass
+        except BaseException as error:  # noqa: BLE001  reported as a problem
+            self._task_failed(task, error)
+        finally:
+            task.alive = False
+            task.process._tasks.pop(task, None)
+            for wake in task.joiners:
+                wake()
+            task.joiners.clear()
 
     def _task_failed(self, task: Task, error: BaseException) -> None:
         if task.process.alive:
@@ -197,8 +211,12 @@ class Scheduler:
                 continue
             self.current = task
             task.token += 1
+            if task.function is not None:  # it never ran
+                _idle.append(task.glet)
+                task.alive = False
+                continue
             for _ in range(50):
-                if task.glet.dead:
+                if not task.alive:
                     break
                 task.glet.parent = greenlet.getcurrent()
                 task.glet.throw()
@@ -301,7 +319,8 @@ class Scheduler:
             self.hash = mix
             self.current = task
             task.glet.parent = self._hub
-            task.glet.switch()
+            if task.alive:
+                task.glet.switch(task)
             self.current = None
             if until():
                 break
@@ -332,6 +351,21 @@ class Scheduler:
             for task in process._tasks:
                 lines.append(f"  {task} in {task.where}{_frames(task)}")
         return "\n".join(lines)
+
+
+_idle: list[greenlet.greenlet] = []
+"""Greenlets whose tasks have ended. To create one costs more than a switch between tasks."""
+
+
+def _serve(task: Task) -> None:
+    """Run one task after another in a greenlet. Between them the parent runs."""
+    own = greenlet.getcurrent()
+    while True:
+        task.process._scheduler.run_task(task)
+        del task
+        _idle.append(own)
+        assert own.parent is not None
+        task = own.parent.switch()
 
 
 def _frames(task: Task) -> str:
