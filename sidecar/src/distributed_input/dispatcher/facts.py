@@ -8,7 +8,7 @@ counted: the dataset is not a function of (seed, epoch, split), or two runs diff
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import pairwise
 
 from distributed_input.api.proto.dispatcher_pb2 import PartitionFact
@@ -33,7 +33,7 @@ class _Partition:
     rows_seen: int = 0
     ended: bool = False
     remade: int = 0
-    messages: list[PartitionFact] | None = None
+    messages: list[PartitionFact] | None = field(default=None, compare=False)
 
 
 class FactStore:
@@ -113,7 +113,7 @@ class FactStore:
         else:
             ended = known.ended or fact.ended
             found = _Partition(merged, rows_seen, ended, max(known.remade, fact.remade))
-            if found != replace(known, messages=None):
+            if found != known:
                 partitions[fact.partition] = found
             return None
         return (
