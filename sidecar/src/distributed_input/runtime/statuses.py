@@ -105,6 +105,8 @@ def _fitting(text: str, size: int) -> int:
 
     gRPC sends a byte that is not printable ASCII, or that is a percent sign, as three bytes.
     """
+    if 3 * len(text.encode()) <= size:
+        return len(text)
     for count, char in enumerate(text):
         size -= sum(1 if 0x20 <= byte < 0x7F and byte != 0x25 else 3 for byte in char.encode())
         if size < 0:
