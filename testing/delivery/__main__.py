@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 
 from testing.delivery import guards
 
+_REPORT_SECONDS = 10.0
 _ALL_PROCESSES = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
 
 
@@ -66,7 +67,7 @@ def _simulate(seeds: Sequence[int], args: argparse.Namespace) -> Iterator[tuple[
             text += f"\n  repeat: python -m testing.delivery --n 1 --seed {seed} -v"
             text += f" --case {args.case}" if args.case else ""
         yield seed, line, text
-        if number % 25 == 24:
+        if number % 5 == 4:
             collect()
 
 
@@ -115,9 +116,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     if args.guards:
         return _check_guards(args.jobs)
     seeds = range(args.seed, args.seed + args.n)
-    began = time.monotonic()
-    failed = 0
+    began = reported = time.monotonic()
+    done = failed = 0
     for _, line, text in _results(seeds, args):
+        done += 1
         if text:
             failed += 1
             print(text, flush=True)
@@ -125,11 +127,14 @@ def main(argv: Sequence[str] | None = None) -> int:
             print(line, flush=True)
         if text and args.fail_fast:
             break
+        if time.monotonic() - reported > _REPORT_SECONDS:
+            reported = time.monotonic()
+            print(f"{done} of {args.n} schedules, {failed} failed", file=sys.stderr, flush=True)
     took = time.monotonic() - began
     used = sum(sum(resource.getrusage(who)[:2]) for who in _ALL_PROCESSES)
     print(
-        f"{args.n} schedules, {failed} failed, {took:.1f} s, {args.n / took:.1f} per second, "
-        f"{1000 * used / args.n:.1f} ms of CPU each"
+        f"{done} schedules, {failed} failed, {took:.1f} s, {done / took:.1f} per second, "
+        f"{1000 * used / done:.1f} ms of CPU each"
     )
     return 1 if failed else 0
 
