@@ -122,13 +122,14 @@ def _install_seams() -> None:
     """Replace TensorFlow's part of the worker, channels, logs; cache what is pure."""
     from distributed_input.client import open_readers
     from distributed_input.rows.elements import ElementSpec
-    from distributed_input.runtime import logs
+    from distributed_input.runtime import heap, logs
     from distributed_input.sidecar.inputs import dispatcher_client
     from distributed_input.sidecar.streams import worker_pool
     from distributed_input.worker import service
     from testing.chaos import rows
     from testing.delivery import dataset, world
 
+    heap.memory_limit = lambda: None  # an execution must not depend on the machine
     service.describe = dataset.describe
     worker_pool.open_channel = world.open_channel  # type: ignore[assignment]
     dispatcher_client.open_channel = world.open_channel  # type: ignore[assignment]

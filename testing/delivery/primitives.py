@@ -93,7 +93,7 @@ class Lock:
         self._locked = True
         return True
 
-    def release(self) -> None:
+    def release(self, *_: object) -> None:
         self._locked = False
         if self._waiters:
             wake_one(self._waiters)
@@ -101,20 +101,16 @@ class Lock:
     def locked(self) -> bool:
         return self._locked
 
-    def __enter__(self) -> bool:
-        return self.acquire()
-
-    def __exit__(self, *_: object) -> None:
-        self.release()
+    __enter__, __exit__ = acquire, release
 
 
-class RLock:
+class RLock(Lock):
     """threading.RLock."""
 
-    __slots__ = ("_count", "_lock", "_owner")
+    __slots__ = ("_count", "_owner")
 
     def __init__(self) -> None:
-        self._lock = Lock()
+        super().__init__()
         self._owner: Task | None = None
         self._count = 0
 
@@ -123,22 +119,18 @@ class RLock:
         if self._count and self._owner is task:
             self._count += 1
             return True
-        if not self._lock.acquire(blocking, timeout):
+        if not Lock.acquire(self, blocking, timeout):
             return False
         self._owner, self._count = task, 1
         return True
 
-    def release(self) -> None:
+    def release(self, *_: object) -> None:
         self._count -= 1
         if not self._count:
             self._owner = None
-            self._lock.release()
+            Lock.release(self)
 
-    def __enter__(self) -> bool:
-        return self.acquire()
-
-    def __exit__(self, *_: object) -> None:
-        self.release()
+    __enter__, __exit__ = acquire, release
 
     def release_all(self) -> int:
         """Release the lock however often it is held; return how often that was."""
@@ -162,10 +154,10 @@ class Condition:
         self.acquire, self.release = self._lock.acquire, self._lock.release
 
     def __enter__(self) -> bool:
-        return self._lock.acquire()
+        return self.acquire()
 
     def __exit__(self, *_: object) -> None:
-        self._lock.release()
+        self.release()
 
     def wait(self, timeout: float | None = None) -> bool:
         lock = self._lock

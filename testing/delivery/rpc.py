@@ -83,16 +83,27 @@ class SimChannel:
             call.end(grpc.StatusCode.CANCELLED, "Channel closed!", tell=True)
 
     def unary_unary(self, path: str, **codecs: Any) -> Callable[..., Any]:
+        serialize = codecs["request_serializer"]
+
         def call(request: Any, timeout: float | None = None) -> Any:
-            return ClientCall(self, path, codecs, request, timeout).result()
+            return ClientCall(self, path, codecs, serialize(request), timeout).result()
 
         return call
 
-    stream_unary = unary_unary
+    def stream_unary(self, path: str, **codecs: Any) -> Callable[..., Any]:
+        serialize = codecs["request_serializer"]
+
+        def call(requests: Any, timeout: float | None = None) -> Any:
+            data = [serialize(each) for each in requests]
+            return ClientCall(self, path, codecs, data, timeout).result()
+
+        return call
 
     def unary_stream(self, path: str, **codecs: Any) -> Callable[..., Any]:
+        serialize = codecs["request_serializer"]
+
         def call(request: Any, timeout: float | None = None) -> Any:
-            return ClientCall(self, path, codecs, request, timeout)
+            return ClientCall(self, path, codecs, serialize(request), timeout)
 
         return call
 
@@ -101,7 +112,7 @@ class ClientCall(grpc.Call):
     """The caller's end of a call."""
 
     def __init__(
-        self, channel: SimChannel, path: str, codecs: Any, request: Any, timeout: float | None
+        self, channel: SimChannel, path: str, codecs: Any, data: Any, timeout: float | None
     ) -> None:
         self._channel, self._path = channel, path
         self._scheduler = channel.network.scheduler
@@ -111,11 +122,6 @@ class ClientCall(grpc.Call):
         self._status: tuple[Any, str, Any] | None = None
         self._remote: Any = None  # the server's end
         self._connection = channel.connect()
-        serialize = codecs["request_serializer"]
-        if hasattr(request, "__next__"):
-            data: Any = [serialize(each) for each in request]
-        else:
-            data = serialize(request)
         channel.calls[self] = None
         if timeout is not None:
             self._scheduler.after(timeout, self._expire)

@@ -202,7 +202,6 @@ class Scheduler:
     def reap(self, process: SimProcess, tasks: dict[Task, None]) -> None:
         """End the tasks of a dead process."""
         dead = set(tasks)
-        self.ready = [task for task in self.ready if task not in dead]
         process._parked.clear()
         before = self.current
         own = before if before in tasks else None
@@ -224,6 +223,8 @@ class Scheduler:
                 self.problems.append(f"task {task} survives its process")
             task.alive = False
         tasks.clear()
+        # Some may have become ready when the locks of others were released.
+        self.ready = [task for task in self.ready if task not in dead]
         self.current = before
         if own is not None:
             raise greenlet.GreenletExit
@@ -292,7 +293,7 @@ class Scheduler:
             Deadlock: no task can run.
             TimedOut: too many switches or too much virtual time.
         """
-        timers, mix = self._timers, self.hash
+        timers, mix, random = self._timers, self.hash, self.random
         while True:
             ready = self.ready
             while timers and timers[0][0] <= self.now:
@@ -306,7 +307,7 @@ class Scheduler:
                 self.now = max(self.now, timers[0][0])
                 continue
             count = len(ready)
-            at = int(self.random() * count) if count > 1 else 0
+            at = int(random() * count) if count > 1 else 0
             task = ready[at]
             ready[at] = ready[-1]
             ready.pop()
@@ -318,9 +319,7 @@ class Scheduler:
             mix = (mix * 1_000_003 + task.number) & _HASH_MASK
             self.hash = mix
             self.current = task
-            task.glet.parent = self._hub
-            if task.alive:
-                task.glet.switch(task)
+            task.glet.switch(task)
             self.current = None
             if until():
                 break
