@@ -129,7 +129,7 @@ def _install_seams() -> None:
     from testing.chaos import rows
     from testing.delivery import dataset, world
 
-    heap.memory_limit = lambda: None  # an execution must not depend on the machine
+    heap.memory_limit = lambda root=None: None  # an execution must not depend on the machine
     service.describe = dataset.describe
     worker_pool.open_channel = world.open_channel  # type: ignore[assignment]
     dispatcher_client.open_channel = world.open_channel  # type: ignore[assignment]
