@@ -60,3 +60,5 @@ def test_a_failed_seed_is_shown_with_its_schedule() -> None:
     failed = simulate("--n", "100", "--jobs", "1", "--fail-fast", *bug, expected=1)
     assert "lost" in failed
     assert "repeat: python -m testing.delivery --n 1 --seed" in failed
+    ran = int(failed.splitlines()[-1].split(" schedules, 1 failed")[0])
+    assert ran < 100, "the last line counts the schedules that ran"
