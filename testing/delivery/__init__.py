@@ -7,11 +7,7 @@ costs nothing. `python -m testing.delivery --n 1 --seed S -v` repeats seed S and
 
     schedule      the values of a seed: topology, dataset, faults, latencies
     run           runs one schedule
-    scheduler     tasks, processes, virtual time, seeded choices
-    primitives    the modules `threading` and `time`
-    sockets       the modules `socket` and `select`: packets between sidecar and trainer
-    network       connections: latency, partitions, keepalive
-    rpc           gRPC channels for the product's own stubs; `rpc_server` for its handlers
+    virtual       tasks, processes, virtual time, sockets, connections, gRPC
     dataset       the seam below the worker: rows of numpy instead of TensorFlow
     install       puts these into the product's modules
     world         the processes of a schedule

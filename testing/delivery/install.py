@@ -14,9 +14,9 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from testing.delivery import stand_in
-from testing.delivery.primitives import SimThreading, SimTime, current
-from testing.delivery.sockets import SimSelect, SimSocketModule
+from testing.delivery.virtual import stand_in
+from testing.delivery.virtual.primitives import SimThreading, SimTime, current
+from testing.delivery.virtual.sockets import SimSelect, SimSocketModule
 
 _PARTS = ("dispatcher", "worker", "sidecar", "client")
 _installed: list[bool] = []

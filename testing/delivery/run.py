@@ -11,10 +11,10 @@ from pathlib import Path
 from testing.chaos.ledger import Verdict
 from testing.delivery.cases import judge
 from testing.delivery.events import schedule_events
-from testing.delivery.primitives import SimTime
 from testing.delivery.schedule import Delivery
-from testing.delivery.scheduler import START, Deadlock, Scheduler, TimedOut
 from testing.delivery.training import Training
+from testing.delivery.virtual.primitives import SimTime
+from testing.delivery.virtual.scheduler import START, Deadlock, Scheduler, TimedOut
 from testing.delivery.world import World
 
 _RING_SECONDS = 8.0

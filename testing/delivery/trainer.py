@@ -11,7 +11,7 @@ import numpy as np
 
 from testing.chaos.consumers import Consumer, Rows
 from testing.chaos.schedule import Fault, Schedule
-from testing.delivery.primitives import Condition, Event, Thread
+from testing.delivery.virtual.primitives import Condition, Event, Thread
 from testing.delivery.world import World
 
 

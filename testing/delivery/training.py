@@ -10,8 +10,8 @@ from testing.chaos.faults import Injector
 from testing.chaos.ledger import Ledger
 from testing.chaos.run import UnevenSteps
 from testing.chaos.schedule import Fault
-from testing.delivery.primitives import SimTime
 from testing.delivery.trainer import TrainerDied, Trainers
+from testing.delivery.virtual.primitives import SimTime
 from testing.delivery.world import World
 
 

@@ -26,13 +26,13 @@ from distributed_input.dispatcher.state import DispatcherState
 from distributed_input.runtime.stubs import Stub, identity, service_handler
 from testing.chaos.fleet import INPUT, spec
 from testing.delivery.dataset import NumpySplits
-from testing.delivery.network import Network
-from testing.delivery.primitives import Event, RLock, SimTime, current
-from testing.delivery.rpc import SimChannel
-from testing.delivery.rpc_server import SimServer
 from testing.delivery.schedule import Delivery
-from testing.delivery.scheduler import Scheduler, SimProcess
-from testing.delivery.sockets import SocketTable, sockets
+from testing.delivery.virtual.network import Network
+from testing.delivery.virtual.primitives import Event, RLock, SimTime, current
+from testing.delivery.virtual.rpc import SimChannel
+from testing.delivery.virtual.rpc_server import SimServer
+from testing.delivery.virtual.scheduler import Scheduler, SimProcess
+from testing.delivery.virtual.sockets import SocketTable, sockets
 
 DISPATCHER = "dispatcher:1"
 GRACE_SECONDS = 3.0

@@ -82,6 +82,14 @@ def test_no_package_has_more_than_15_modules(distribution: str) -> None:
     assert {str(folder): n for folder, n in count.items() if n > MOST_MODULES} == {}
 
 
+def test_no_folder_of_tests_has_more_than_15_modules() -> None:
+    count: dict[str, int] = defaultdict(int)
+    for path in [*(ROOT / "testing").rglob("*.py"), *(ROOT / "tests").rglob("test_*.py")]:
+        if not path.name.startswith("__"):
+            count[path.parent.relative_to(ROOT).as_posix()] += 1
+    assert {folder: n for folder, n in count.items() if n > MOST_MODULES} == {}
+
+
 @pytest.mark.parametrize("distribution", SOURCES)
 def test_a_module_above_400_lines_says_why(distribution: str) -> None:
     long = [

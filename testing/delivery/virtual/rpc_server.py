@@ -7,10 +7,10 @@ from typing import Any
 
 import grpc
 
-from testing.delivery.network import Connection, Network
-from testing.delivery.primitives import current, wait_for, wake_one
-from testing.delivery.rpc import ClientCall
-from testing.delivery.scheduler import SimProcess, Task
+from testing.delivery.virtual.network import Connection, Network
+from testing.delivery.virtual.primitives import current, wait_for, wake_one
+from testing.delivery.virtual.rpc import ClientCall
+from testing.delivery.virtual.scheduler import SimProcess, Task
 
 
 class _Details:

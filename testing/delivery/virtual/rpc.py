@@ -11,9 +11,9 @@ from typing import Any
 
 import grpc
 
-from testing.delivery.network import Connection, Network
-from testing.delivery.primitives import wait_for, wake_one
-from testing.delivery.scheduler import SimProcess, Task
+from testing.delivery.virtual.network import Connection, Network
+from testing.delivery.virtual.primitives import wait_for, wake_one
+from testing.delivery.virtual.scheduler import SimProcess, Task
 
 _BACKOFF_SECONDS = (0.2, 0.32, 0.5, 0.8, 1.3, 2.1, 3.0)
 

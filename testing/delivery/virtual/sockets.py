@@ -14,8 +14,8 @@ import struct
 from collections import deque
 from typing import Any
 
-from testing.delivery.primitives import current, wait_for, wake_one
-from testing.delivery.scheduler import SimProcess, Task
+from testing.delivery.virtual.primitives import current, wait_for, wake_one
+from testing.delivery.virtual.scheduler import SimProcess, Task
 
 _PACKET_OVERHEAD = 512
 Waiters = deque[tuple[Task, int]]

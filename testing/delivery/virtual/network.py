@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from testing.delivery.scheduler import Scheduler, SimProcess
+from testing.delivery.virtual.scheduler import Scheduler, SimProcess
 
 KEEPALIVE_SECONDS = 8.0
 HANDSHAKE_SECONDS = 3.0

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from testing.delivery.scheduler import Scheduler, Task
+from testing.delivery.virtual.scheduler import Scheduler, Task
 
 EPOCH = 1_700_000_000.0
 """Wall-clock time at the start of a simulation."""
