@@ -20,7 +20,7 @@ def samples(job: JobInput) -> Iterator[metrics.Sample]:
         (metrics.SIDECAR_BUFFER_FILL, stats.buffer_fill),
         (metrics.SIDECAR_OPEN_STREAMS, link.pool.open_streams),
         (metrics.SIDECAR_RECEIVED_BYTES, streams.bytes),
-        (metrics.SIDECAR_WORKER_LOSSES, len(streams.lost_workers)),
+        (metrics.SIDECAR_WORKER_LOSSES, link.pool.lost_workers),
         (metrics.SIDECAR_REPLAYS, streams.replays),
         (metrics.SIDECAR_REPLAY_MISMATCHES, streams.mismatches),
         (metrics.SIDECAR_EPOCH, stats.epoch),

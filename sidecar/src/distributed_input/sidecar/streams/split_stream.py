@@ -166,8 +166,8 @@ class SplitStream:
             if error is None or self._closed:
                 continue
             advanced = self.received > received
-            if advanced and not explained and not context.pool.is_draining(self.worker):
-                context.stats.lost_workers.add(self.worker)
+            if advanced and not explained:
+                context.pool.record_loss(self.worker)
             retry.record_failure(error, advanced, self.replayed, time.monotonic())
             if self._give_up(error, retry):
                 return

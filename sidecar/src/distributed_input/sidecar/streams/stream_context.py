@@ -20,7 +20,6 @@ class StreamStats:
         replays: streams opened behind the first row of their split.
         mismatches: replays whose rows differed from those received before, or that ended earlier.
         reconnects: streams opened again, by the class of the error.
-        lost_workers: ids of workers that broke streams without draining.
         waiting: what the input waits for now, by the part of it that waits.
     """
 
@@ -29,7 +28,6 @@ class StreamStats:
     replays: int = 0
     mismatches: int = 0
     reconnects: Counter[str] = field(default_factory=Counter)
-    lost_workers: set[str] = field(default_factory=set)
     waiting: dict[str, str] = field(default_factory=dict)
 
 

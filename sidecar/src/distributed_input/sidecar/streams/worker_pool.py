@@ -33,6 +33,7 @@ class _Member:
     key: int
     open_streams: int = 0
     failed_at: float = float("-inf")
+    lost: bool = False
 
 
 # All streams that are opened together have the same arguments.
@@ -46,9 +47,14 @@ def _worker_stub(channel: grpc.Channel) -> Stub:
 
 
 class WorkerPool:
-    """The workers that the dispatcher last reported. Thread-safe."""
+    """The workers that the dispatcher last reported. Thread-safe.
+
+    Attributes:
+        lost_workers: number of workers that broke streams without draining.
+    """
 
     def __init__(self, credentials: Credentials) -> None:
+        self.lost_workers = 0
         self._credentials = credentials
         self._members: dict[str, _Member] = {}
         self._changed = threading.Condition()
@@ -112,6 +118,14 @@ class WorkerPool:
             member.open_streams -= 1
             if failed:
                 member.failed_at = time.monotonic()
+
+    def record_loss(self, worker_id: str) -> None:
+        """Record that a worker broke a stream. It is lost once, and not if it is draining."""
+        with self._changed:
+            member = self._members.get(worker_id)
+            if member is not None and not (member.lost or member.info.draining):
+                member.lost = True
+                self.lost_workers += 1
 
     def is_draining(self, worker_id: str) -> bool:
         """Return whether a worker takes no new streams, or has left."""

@@ -14,7 +14,7 @@ def test_all_metrics_of_the_sidecar_have_samples(tmp_path: Path) -> None:
         assert sum(batch.rows for batch in reader.units(reader.begin())) == ROWS
         eventually(lambda: job.sessions.stats().batches == ROWS // BATCH)
         job.streams.reconnects["UnavailableError"] += 2
-        job.streams.lost_workers.add("w")
+        job.link.pool.lost_workers += 1
         found = {(sample.definition.name, sample.labels): sample.value for sample in samples(job)}
         reader.close()
     prefix = f"{metrics.PREFIX}sidecar"

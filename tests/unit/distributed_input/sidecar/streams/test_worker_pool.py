@@ -72,6 +72,13 @@ def test_a_worker_that_left_stays_until_its_streams_have_ended(pool: WorkerPool)
     assert not pool._members
 
 
+def test_a_worker_is_lost_once_and_not_while_it_drains(pool: WorkerPool) -> None:
+    pool.update([worker("a"), worker("b", draining=True)])
+    for name in ("a", "a", "b", "unknown"):
+        pool.record_loss(name)
+    assert pool.lost_workers == 1
+
+
 def test_added_workers_do_not_replace_others(pool: WorkerPool) -> None:
     pool.update([worker("a")])
     pool.add([worker("b")])
