@@ -188,6 +188,9 @@ class SplitStream:
         except grpc.RpcError as broken:
             explained = statuses.is_explained(broken)
             error = statuses.from_rpc_error(broken, f"worker {worker_id}")
+            # Its traceback refers to it again, and to the last block. Both would stay in memory
+            # until the garbage collector runs.
+            broken.with_traceback(None)
         except ValueError as broken:
             error = UnavailableError(f"worker {worker_id}: {broken}")
         finally:

@@ -3,8 +3,9 @@ from __future__ import annotations
 import gc
 import threading
 import time
+import weakref
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import pytest
 
@@ -326,4 +327,40 @@ def test_grpc_keeps_nothing_of_streams_that_have_ended(pool: WorkerPool) -> None
     while open_calls() > before + 5:  # the last ones may be about to end
         assert time.monotonic() < deadline, "gRPC keeps calls"
         time.sleep(0.05)
+    server.stop(0)
+
+
+@pytest.fixture
+def no_collector() -> Iterator[None]:
+    """Cycles of references stay."""
+    gc.disable()
+    yield
+    gc.enable()
+
+
+def test_a_stream_that_broke_leaves_no_cycle(pool: WorkerPool, no_collector: None) -> None:
+    server = serve(ScriptedWorker((3, LEAVING)))
+    pool.update([info("worker", server)])
+    shared = context(pool)
+    streams = [open_stream(shared)]
+    assert take_all(shared, streams[0]) == ROWS
+    streams[0]._thread.join(SECONDS)
+    freed = weakref.ref(streams.pop())
+    assert freed() is None
+    server.stop(0)
+
+
+def test_a_stream_that_was_closed_leaves_no_cycle(pool: WorkerPool, no_collector: None) -> None:
+    hanging = HangingWorker(rows=3)
+    server = serve(hanging)
+    pool.update([info("worker", server)])
+    shared = context(pool)
+    streams = [open_stream(shared)]
+    eventually(lambda: streams[0].received == 3)
+    with shared.lock:
+        streams[0].close()
+    streams[0]._thread.join(SECONDS)
+    freed = weakref.ref(streams.pop())
+    assert freed() is None
+    hanging.released.set()
     server.stop(0)
