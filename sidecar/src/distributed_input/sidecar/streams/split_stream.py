@@ -25,7 +25,7 @@ from distributed_input.rows import blocks
 from distributed_input.rows.blocks import RowBlock
 from distributed_input.rows.prefix import Prefix
 from distributed_input.runtime import logs, statuses
-from distributed_input.runtime.stubs import Stub
+from distributed_input.runtime.stubs import Stub, end_stream
 from distributed_input.sidecar.errors import internal_error
 from distributed_input.sidecar.streams.row_slices import slice_block
 from distributed_input.sidecar.streams.stream_context import StreamContext
@@ -385,9 +385,9 @@ class SplitStream:
 
 
 def _finish_call(call: Any, finished: bool) -> None:
-    """Read a call to its end. gRPC never frees some 20 KiB of a call that is left before."""
-    if not finished:
-        call.cancel()
-    with contextlib.suppress(grpc.RpcError):
-        for _ in call:
-            pass
+    """Read a call to its end, which frees its memory. Cancel it if rows are left."""
+    if finished:
+        with contextlib.suppress(grpc.RpcError):
+            for _ in call:
+                pass
+    end_stream(call)

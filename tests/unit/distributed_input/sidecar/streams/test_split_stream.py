@@ -330,6 +330,24 @@ def test_grpc_keeps_nothing_of_streams_that_have_ended(pool: WorkerPool) -> None
     server.stop(0)
 
 
+def test_grpc_keeps_nothing_of_streams_that_were_closed(pool: WorkerPool) -> None:
+    hanging = HangingWorker(rows=3)
+    server = serve(hanging)
+    pool.update([info("worker", server)])
+    shared = context(pool)
+    before = open_calls()
+    streams = [open_stream(shared) for _ in range(5)]
+    eventually(lambda: all(stream.received == 3 for stream in streams))
+    with shared.lock:
+        for stream in streams:
+            stream.close()
+    for stream in streams:
+        stream._thread.join(SECONDS)
+    assert open_calls() == before
+    hanging.released.set()
+    server.stop(0)
+
+
 @pytest.fixture
 def no_collector() -> Iterator[None]:
     """Cycles of references stay."""
