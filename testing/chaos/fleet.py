@@ -46,10 +46,15 @@ class Fleet:
 
     Args:
         mutants: name of the deliberate bug for each part ("worker", "sidecar", "dispatcher").
+        programs: module that runs in place of a part's own.
     """
 
     def __init__(
-        self, forks: Forks, schedule: Schedule, mutants: Mapping[str, str] | None = None
+        self,
+        forks: Forks,
+        schedule: Schedule,
+        mutants: Mapping[str, str] | None = None,
+        programs: Mapping[str, str] | None = None,
     ) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="di-chaos-"))
         self.workers: list[Worker] = []
@@ -57,7 +62,7 @@ class Fleet:
         self.processes: list[Process] = []
         self.lock = threading.RLock()
         self._forks, self._topology = forks, schedule.topology
-        self._mutants = dict(mutants or {})
+        self._mutants, self._programs = dict(mutants or {}), dict(programs or {})
         self._killed: set[int] = set()
         self._drained: set[int] = set()
         self._numbers: dict[str, int] = {}
@@ -227,7 +232,7 @@ class Fleet:
     ) -> Process:
         name = f"{kind or part}-{self._number(kind or part)}"
         process = self._forks.start(
-            f"distributed_input.{part}.main",
+            self._programs.get(part, f"distributed_input.{part}.main"),
             name,
             self.folder,
             [*flags, "--grace-seconds", str(GRACE_SECONDS)],

@@ -1,20 +1,21 @@
 """The memory of all processes in a long run: `python -m testing.chaos.measurements.soak`.
 
-Two trainers (in this process, with the ledger) and three workers, with a fault every few seconds.
+Four trainers (in this process, with the ledger) and three workers, with a fault every few seconds.
 Some processes live through the whole run, others are killed repeatedly. The table has a line for
-each process that lived long enough.
+each process that lived long enough. `--explain` adds what the memory of the sidecars consists of.
 """
 
 from __future__ import annotations
 
 import argparse
 import itertools
+import json
 import os
 import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -23,6 +24,7 @@ import numpy as np
 from testing.chaos.__main__ import describe
 from testing.chaos.faults import Applied
 from testing.chaos.fleet import Fleet
+from testing.chaos.measurements import memory_probe
 from testing.chaos.measurements.document import write_section
 from testing.chaos.run import run
 from testing.chaos.schedule import Data, Fault, Schedule, Topology
@@ -33,10 +35,11 @@ _WARM_SECONDS = 60.0
 """Time in which a process allocates memory once: imports, buffers and caches."""
 _MIN_SECONDS = 120.0
 """Minimum time for a meaningful slope."""
-_STEPS_APART = 200
-_TOPOLOGY = Topology(consumers=2, workers=3, partitions=4, batch=16, epochs=0, proxied=True)
-_DATA = Data(rows=(100,) * 12, row_bytes=10_000, text=True)
-# No fault targets worker 0 and sidecar 0.
+_STEPS_APART = 20
+_TOPOLOGY = Topology(consumers=4, workers=3, partitions=8, batch=40, epochs=0, proxied=True)
+# Slow rows use no CPU time, and most faults find open streams.
+_DATA = Data(rows=(20,) * 16, row_bytes=10_000, text=True, sleep_ms=80.0)
+# No fault targets worker 0, and sidecars other than 1.
 _CYCLE = (
     Fault("kill_worker", 0, target=1, restart="same", seconds=1.0),
     Fault("cut_connection", 0, target=0, after_bytes=50_000),
@@ -157,20 +160,73 @@ def table(memories: Sequence[Memory]) -> str:
     return "\n".join(f"| {' | '.join(row)} |" for row in (titles, ["---"] * len(titles), *rows))
 
 
-def main() -> int:
-    """Run; print the table or write it into a document. Return 0 if every row was correct."""
+_VALUES = {
+    "minutes": "Minutes",
+    "own": "Own memory, KiB",
+    "in_use": "In use in malloc's heaps, KiB",
+    "free": "Free in malloc's heaps, KiB",
+    "traced": "Python objects since the start, KiB",
+    "objects": "Python containers since the start",
+    "blocks": "Python's allocated blocks",
+    "threads": "Threads",
+    "descriptors": "Descriptors",
+    "channels": "gRPC channels",
+    "subchannels": "gRPC subchannels",
+    "sockets": "gRPC sockets",
+}
+_KIB = {"own", "in_use", "free", "traced"}
+_WARM_SAMPLES = 4
+_MIN_SAMPLES = 5
+
+
+def explanation(folder: Path) -> str:
+    """Return a table of what the memory of the sidecars consists of, from the probe's samples."""
+    columns, rows = ["Value"], [[title] for title in _VALUES.values()]
+    for path in sorted(folder.glob("*.jsonl")):
+        samples = [json.loads(line) for line in path.read_text().splitlines()][_WARM_SAMPLES:]
+        if len(samples) < _MIN_SAMPLES:
+            continue
+        columns += [path.stem.rpartition("-")[0], "Per minute"]
+        for row, name in zip(rows, _VALUES, strict=True):
+            row += _first_last_slope(samples, name)
+    lines = (columns, ["---"] * len(columns), *rows)
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _first_last_slope(samples: Sequence[Mapping[str, float]], name: str) -> list[str]:
+    if name not in samples[0]:
+        return ["", ""]
+    values = np.array([each[name] for each in samples]) / (1024 if name in _KIB else 1)
+    slope = np.polyfit([each["minutes"] for each in samples], values, 1)[0]
+    return [f"{values[0]:,.0f} to {values[-1]:,.0f}", "" if name == "minutes" else f"{slope:+.1f}"]
+
+
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m testing.chaos.measurements.soak", description=__doc__
     )
     parser.add_argument("--minutes", type=float, default=20.0, help="duration. Default: 20")
     parser.add_argument(
-        "--step-ms", type=float, default=20.0, help="duration of a training step. Default: 20"
+        "--step-ms", type=float, default=270.0, help="duration of a training step. Default: 270"
+    )
+    parser.add_argument(
+        "--explain", type=Path, metavar="FOLDER", help="sample the sidecars; keep the samples here"
     )
     parser.add_argument("--out", type=Path, help="Markdown file whose section to replace")
-    args = parser.parse_args()
-    sampler = Sampler()
-    with Forks() as forks:
-        outcome = run(schedule(args.minutes, args.step_ms), forks, watch=sampler.begin)
+    return parser
+
+
+def main() -> int:
+    """Run; print the table or write it into a document. Return 0 if every row was correct."""
+    args = _parser().parse_args()
+    sampler, modules, programs = Sampler(), ["testing.chaos.rows"], {}
+    if args.explain:
+        args.explain.mkdir(parents=True)
+        os.environ[memory_probe.FOLDER_ENV] = str(args.explain.absolute())
+        modules.append(memory_probe.__name__)
+        programs["sidecar"] = memory_probe.__name__
+    with Forks(modules) as forks:
+        outcome = run(schedule(args.minutes, args.step_ms), forks, None, sampler.begin, programs)
     memories = sampler.end()
     verdict = outcome.verdict
     text = (
@@ -178,6 +234,8 @@ def main() -> int:
         f"{verdict.lost} lost, {verdict.repeated} repeated, {verdict.damaged} damaged.\n"
         f"{faults(outcome.applied)}\n\n{table(memories)}"
     )
+    if args.explain:
+        text += f"\n\n{explanation(args.explain)}"
     print(text)
     if not outcome.passed:
         print(describe(outcome), file=sys.stderr)
