@@ -22,6 +22,7 @@ from distributed_input.sidecar.inputs.registry import InputRegistry
 from distributed_input.sidecar.server import SidecarServer
 
 _log = logs.get("sidecar.main")
+_COLLECT_SECONDS = 60.0
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -141,6 +142,16 @@ def _registry(args: argparse.Namespace, folder: Path) -> InputRegistry:
     return InputRegistry(create, list(specs), limit)
 
 
+def _wait(stopping: shutdown.Shutdown) -> None:
+    """Wait for the request to stop. Meanwhile, free the objects of ended sessions.
+
+    These objects refer to each other. Few other objects are created, so that Python's garbage
+    collector would seldom run.
+    """
+    while not stopping.wait(_COLLECT_SECONDS):
+        gc.collect()
+
+
 def _body(argv: Sequence[str] | None) -> int:
     args = _parser().parse_args(argv)
     logs.setup("sidecar", args.log_level)
@@ -161,7 +172,7 @@ def _body(argv: Sequence[str] | None) -> int:
     address = scraped.address if scraped else None
     ready.write(args.ready_file, str(folder / SOCKET_NAME), address)
     _log.info("serving", folder=str(folder), inputs=registry.names)
-    stopping.wait()
+    _wait(stopping)
     server.close()
     return 0
 

@@ -1,12 +1,15 @@
 from __future__ import annotations
 
+import gc
 import json
+import weakref
 from pathlib import Path
 
 import pytest
 
 from distributed_input.api.config import InputConfig
 from distributed_input.api.errors import ConfigError
+from distributed_input.runtime.shutdown import Shutdown
 from distributed_input.sidecar import main
 
 
@@ -64,3 +67,22 @@ def test_files_of_an_earlier_container_are_removed(tmp_path: Path) -> None:
     }
     registry.start()
     registry.close()
+
+
+class Cycle:
+    """An object that only the garbage collector frees."""
+
+    def __init__(self) -> None:
+        self.itself = self
+
+
+def test_ended_sessions_are_freed_while_the_sidecar_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    stopping, freed = Shutdown(grace=1.0), weakref.ref(Cycle())
+    waits = iter([False, True])
+    monkeypatch.setattr(stopping, "wait", lambda seconds: next(waits))
+    gc.disable()
+    try:
+        main._wait(stopping)
+        assert freed() is None
+    finally:
+        gc.enable()
