@@ -2,7 +2,8 @@
 
 Four trainers (in this process, with the ledger) and three workers, with a fault every few seconds.
 Some processes live through the whole run, others are killed repeatedly. The table has a line for
-each process that lived long enough. `--explain` adds what the memory of the sidecars consists of.
+each process that lived for at least half of the run. `--explain` adds what the memory of the
+sidecars consists of.
 """
 
 from __future__ import annotations
@@ -70,6 +71,11 @@ class Memory:
         """Add one sample."""
         self.times.append(at)
         self.sizes.append(size)
+
+    @property
+    def seconds(self) -> float:
+        """Seconds from the first sample to the last one."""
+        return self.times[-1] - self.times[0] if self.times else 0.0
 
     def cells(self) -> list[str] | None:
         """Return the cells of the table after the warm-up; None if the process lived briefly."""
@@ -154,9 +160,11 @@ def faults(applied: Sequence[Applied]) -> str:
 
 
 def table(memories: Sequence[Memory]) -> str:
-    """Return a table with a line for each process that lived long enough."""
+    """Return a table with a line for each process that lived for at least half of the run."""
     titles = "Process", "Measured", "Own memory", "Slope", "Slope, second half", "Files"
-    rows = [cells for memory in memories if (cells := memory.cells()) is not None]
+    half = max(memory.seconds for memory in memories) / 2
+    long = [memory for memory in memories if memory.seconds >= half]
+    rows = [cells for memory in long if (cells := memory.cells()) is not None]
     return "\n".join(f"| {' | '.join(row)} |" for row in (titles, ["---"] * len(titles), *rows))
 
 
