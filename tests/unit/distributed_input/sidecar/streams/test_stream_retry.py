@@ -52,9 +52,7 @@ def test_received_rows_restart_the_time_and_the_delays() -> None:
 
 def test_delays_grow_up_to_a_limit() -> None:
     retry = StreamRetry(10)
-    delays = [retry.next_delay() for _ in range(10)]
-    assert delays == sorted(delays)
-    assert delays[-1] == delays[-2] == 1.0
+    assert [retry.next_delay() for _ in range(7)] == [0.05, 0.1, 0.2, 0.5, 1.0, 1.0, 1.0]
 
 
 def test_only_a_longer_replay_restarts_the_time() -> None:
@@ -64,6 +62,13 @@ def test_only_a_longer_replay_restarts_the_time() -> None:
     assert not retry.is_timed_out(112)
     fail(retry, 117, replayed=6)
     assert retry.is_timed_out(118)
+
+
+def test_the_first_replayed_row_restarts_the_time() -> None:
+    retry = StreamRetry(10)
+    fail(retry, 100)
+    fail(retry, 109, replayed=1)
+    assert not retry.is_timed_out(118)
 
 
 def test_an_error_is_terminal_by_its_class_and_a_dataset_error_after_three() -> None:

@@ -1,0 +1,121 @@
+"""Mutate the sources: `python -m testing.mutation.sources sidecar/streams/split_stream.py`.
+
+Each mutant is one small change of a function. The unit tests of the module's folder run first, and
+then simulated schedules. A mutant that survives both is printed, unless `equivalent` says that it
+does not change what is delivered.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import sys
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from testing.mutation import by_schedules, by_tests
+from testing.mutation.equivalent import EQUIVALENT
+from testing.mutation.mutants import SOURCE, Mutant, mutants_of
+
+MODULES = (
+    "sidecar/streams/epoch_plan.py",
+    "sidecar/streams/partition_reader.py",
+    "sidecar/streams/row_slices.py",
+    "sidecar/streams/split_stream.py",
+    "sidecar/streams/stream_retry.py",
+    "sidecar/streams/worker_pool.py",
+    "worker/streams/block_producer.py",
+    "worker/streams/block_window.py",
+    "worker/streams/dataset_usage.py",
+    "worker/streams/shared_producers.py",
+    "worker/streams/split_blocks.py",
+    "worker/streams/stream_cursor.py",
+    "client/batch_queue.py",
+    "client/channel.py",
+    "client/epoch_state.py",
+    "client/position_log.py",
+    "client/session.py",
+    "sidecar/steps/epoch_reader.py",
+    "sidecar/steps/epoch_steps.py",
+    "sidecar/steps/partition_facts.py",
+    "sidecar/steps/resume.py",
+    "sidecar/steps/step_barrier.py",
+    "sidecar/delivery/ack_tracker.py",
+    "sidecar/delivery/epoch_run.py",
+    "sidecar/delivery/epoch_sequence.py",
+    "sidecar/delivery/outbox.py",
+    "sidecar/delivery/unit_writer.py",
+    "sidecar/inputs/dispatcher_link.py",
+)
+"""The modules that decide what is delivered."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Check the mutants of the selected modules. Return 1 if one survived."""
+    parser = argparse.ArgumentParser(prog="python -m testing.mutation.sources", description=__doc__)
+    parser.add_argument("modules", nargs="*", help="paths in the package. Default: MODULES")
+    parser.add_argument("--sample", type=int, default=0, help="mutants per module. Default: all")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the sample. Default: 0")
+    parser.add_argument("--only", default="", help="only mutants with this text in their change")
+    parser.add_argument("--schedules", type=int, default=100, help="simulated. Default: 100")
+    parser.add_argument("--jobs", type=int, default=2, help="processes. Default: 2")
+    args = parser.parse_args(argv)
+    modules = args.modules or list(MODULES)
+    mutants = [
+        one
+        for module in modules
+        for one in _sample(mutants_of(module), args.sample, args.seed)
+        if args.only in one.change
+    ]
+    results: dict[Mutant, str] = {}
+    for folder in dict.fromkeys(Path(module).parent for module in modules):
+        group = [one for one in mutants if Path(one.module).parent == folder]
+        if group:
+            for mutant, result in by_tests.check(group, args.jobs):
+                results[mutant] = "tests" if result != "survived" else ""
+    _known(results)
+    rest = [mutant for mutant in mutants if not results[mutant]]
+    if rest and args.schedules:
+        for mutant, result in by_schedules.check(rest, args.jobs, args.schedules):
+            results[mutant] = "simulation" if result != "survived" else ""
+    return _report(modules, results)
+
+
+def _sample(mutants: Sequence[Mutant], count: int, seed: int) -> Iterable[Mutant]:
+    if not count or count >= len(mutants):
+        return mutants
+    return random.Random(seed).sample(mutants, count)
+
+
+def _known(results: dict[Mutant, str]) -> None:
+    """Mark the equivalent mutants."""
+    for mutant, result in results.items():
+        if not result and mutant.change in EQUIVALENT.get(mutant.module, ()):
+            results[mutant] = "equivalent"
+
+
+def _report(modules: Iterable[str], results: dict[Mutant, str]) -> int:
+    """Print the survivors and a table. Return 1 if there are survivors."""
+    survivors = sorted(
+        (mutant.module, mutant.line, mutant.change)
+        for mutant, result in results.items()
+        if not result
+    )
+    for module, line, change in survivors:
+        print(f"SURVIVED {SOURCE.name}/{module}:{line} {change}")
+    print("| Module | Mutants | Unit tests | Simulation | Equivalent | Survived |")
+    print("|---|---|---|---|---|---|")
+    for module in modules:
+        count = Counter(result for one, result in results.items() if one.module == module)
+        cells = [count["tests"], count["simulation"], count["equivalent"], count[""]]
+        print("|", " | ".join(map(str, [f"`{module}`", sum(cells), *cells])), "|")
+    return 1 if survivors else 0
+
+
+if __name__ == "__main__":
+    if os.environ.get("PYTHONHASHSEED") != "0":  # simulated schedules depend on it
+        os.environ["PYTHONHASHSEED"] = "0"
+        os.execv(sys.executable, [sys.executable, "-m", "testing.mutation.sources", *sys.argv[1:]])
+    sys.exit(main())
