@@ -19,7 +19,7 @@ from testing.mutation.mutants import SOURCE, Mutant, apply, functions_of
 
 _TESTS = Path("tests/unit/distributed_input")
 _LEAST_SECONDS = 5.0  # time limit of a test, in addition to a multiple of its usual time
-_USUAL_TIMES = 10
+_USUAL_TIMES = 4
 _WAITING = 3  # forks for one CPU, because the tests wait for most of their time
 
 
@@ -46,8 +46,9 @@ def check(mutants: Sequence[Mutant], jobs: int) -> Iterator[tuple[Mutant, str]]:
 
 
 def _run(tests: Path, mutants: Sequence[Mutant], jobs: int, results: Any) -> int:
-    arguments = ["-q", "-x", "-p", "no:cacheprovider", "--hypothesis-seed=0", str(tests)]
-    status = pytest.main(arguments, plugins=[_Plugin(mutants, jobs, results)])
+    files = [str(path) for path in sorted(tests.glob("test_*.py"))]
+    arguments = ["-q", "-p", "no:cacheprovider", "--hypothesis-seed=0"]
+    status = pytest.main([*arguments, *files], plugins=[_Plugin(mutants, jobs, results)])
     sys.stdout.flush()
     return int(status)
 
@@ -81,6 +82,8 @@ class _Plugin:
         functions = {module: functions_of(module) for module in modules}
 
         def is_killed(mutant: Mutant) -> bool:
+            plugins = session.config.pluginmanager
+            plugins.unregister(plugins.get_plugin("terminalreporter"))
             apply(mutant, functions[mutant.module])
             tests = callers[mutant.module, mutant.function]
             own = f"test_{Path(mutant.module).name}"
@@ -111,6 +114,7 @@ class _Plugin:
         if not pid:
             with os.fdopen(write, "w") as answer:
                 json.dump([self._run_test(one, modules) for one in items], answer)
+            sys.stdout.flush()
             os._exit(self._failed)
         os.close(write)
         with os.fdopen(read) as answer:

@@ -33,7 +33,7 @@ _COMPARISONS: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.NotIn: ast.In,
 }
 _OPERATORS: dict[type[ast.operator], type[ast.operator]] = {ast.Add: ast.Sub, ast.Sub: ast.Add}
-_CONDITIONS = (ast.Compare, ast.BoolOp, ast.UnaryOp)  # have mutants of their own
+_NOT_NEGATED = (ast.Compare, ast.BoolOp, ast.UnaryOp, ast.Constant)  # have mutants of their own
 _DELETED = (ast.Assign, ast.AugAssign, ast.Raise)
 _SKIPPED_FIELDS = ("annotation", "returns", "decorator_list", "args", "exc")
 _SHOWN = 60  # characters of a changed node
@@ -123,7 +123,12 @@ def _changes_in(body: list[ast.stmt], prefix: str) -> Iterator[_Change]:
             yield from _changes_in(statement.body, f"{prefix}{statement.name}.")
         elif isinstance(statement, ast.FunctionDef):
             first = min([statement.lineno, *(one.lineno for one in statement.decorator_list)])
+            names = _names_bound_once(statement)
             for node, line, replace in _places(statement, statement):
+                if _binds(node, names) or (
+                    statement.name == "__init__" and isinstance(node, (ast.Assign, ast.AnnAssign))
+                ):
+                    continue  # without it, the first use of the name fails
                 for new in _replacements(node):
                     text = f"{_shown(node)} -> {_shown(new)}"
                     if isinstance(node, ast.Constant):
@@ -131,6 +136,25 @@ def _changes_in(body: list[ast.stmt], prefix: str) -> Iterator[_Change]:
                     yield _Change(
                         f"{prefix}{statement.name}", first, node.lineno, text, _bind(replace, new)
                     )
+
+
+def _names_bound_once(function: ast.FunctionDef) -> set[str]:
+    stored = Counter(
+        node.id
+        for node in ast.walk(function)
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+    )
+    arguments = {one.arg for one in ast.walk(function) if isinstance(one, ast.arg)}
+    return {name for name, count in stored.items() if count == 1} - arguments
+
+
+def _binds(node: ast.AST, names: set[str]) -> bool:
+    """Return whether a statement only binds names that nothing else binds."""
+    if not isinstance(node, (ast.Assign, ast.AnnAssign)):
+        return False
+    targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+    bound = [one for target in targets for one in getattr(target, "elts", [target])]
+    return all(isinstance(one, ast.Name) and one.id in names for one in bound)
 
 
 def _bind(replace: Callable[[ast.AST], None], new: ast.AST) -> Callable[[], None]:
@@ -151,6 +175,8 @@ def _places(
             continue
         for index, node in enumerate(value if isinstance(value, list) else [value]):
             if not isinstance(node, ast.AST) or _is_skipped(node):
+                continue
+            if isinstance(parent, ast.While) and isinstance(node, ast.Constant):
                 continue
             inner = node if isinstance(node, ast.stmt) else statement
             if isinstance(node, (ast.expr, ast.stmt)):
@@ -202,7 +228,7 @@ def _replacements(node: Any) -> Iterator[ast.AST]:
             yield _with(node, value=node.value + 1)
             yield _with(node, value=node.value - 1)
     yield from _operator_replacements(node)
-    if isinstance(node, (ast.If, ast.While, ast.IfExp)) and not isinstance(node.test, _CONDITIONS):
+    if isinstance(node, (ast.If, ast.While, ast.IfExp)) and not isinstance(node.test, _NOT_NEGATED):
         yield _with(node, test=ast.UnaryOp(ast.Not(), node.test))
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from testing.mutation import by_schedules, by_tests
 from testing.mutation.equivalent import EQUIVALENT
-from testing.mutation.mutants import SOURCE, Mutant, mutants_of
+from testing.mutation.mutants import Mutant, mutants_of
 
 MODULES = (
     "sidecar/streams/epoch_plan.py",
@@ -75,6 +75,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         if group:
             for mutant, result in by_tests.check(group, args.jobs):
                 results[mutant] = "tests" if result != "survived" else ""
+                if not results[mutant]:
+                    print(f"not by unit tests: {_text(mutant)}", flush=True)
     _known(results)
     rest = [mutant for mutant in mutants if not results[mutant]]
     if rest and args.schedules:
@@ -96,15 +98,15 @@ def _known(results: dict[Mutant, str]) -> None:
             results[mutant] = "equivalent"
 
 
+def _text(mutant: Mutant) -> str:
+    return f"{mutant.module}:{mutant.line} {mutant.change}"
+
+
 def _report(modules: Iterable[str], results: dict[Mutant, str]) -> int:
     """Print the survivors and a table. Return 1 if there are survivors."""
-    survivors = sorted(
-        (mutant.module, mutant.line, mutant.change)
-        for mutant, result in results.items()
-        if not result
-    )
-    for module, line, change in survivors:
-        print(f"SURVIVED {SOURCE.name}/{module}:{line} {change}")
+    survivors = [mutant for mutant, result in results.items() if not result]
+    for mutant in sorted(survivors, key=lambda one: (one.module, one.line)):
+        print(f"SURVIVED {_text(mutant)}")
     print("| Module | Mutants | Unit tests | Simulation | Equivalent | Survived |")
     print("|---|---|---|---|---|---|")
     for module in modules:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +16,8 @@ from distributed_input.api.errors import (
     UnavailableError,
 )
 from distributed_input.api.proto import trainer_pb2, types_pb2
+from distributed_input.client import session as session_module
+from distributed_input.client.channel import SidecarDisconnected
 from distributed_input.client.session import SidecarSession
 from tests.unit.distributed_input.client.sidecars import SECONDS, Sidecar
 
@@ -110,6 +113,77 @@ def test_a_dataset_is_written_to_the_shared_folder(tmp_path: Path, sidecar: Side
     session.open_job()
     (file,) = tmp_path.glob("dataset-*")
     assert file.read_bytes() == b"graph"
+    session.shutdown()
+
+
+def test_a_dataset_is_named_by_its_content(tmp_path: Path) -> None:
+    session = SidecarSession(tmp_path, "", SECONDS)
+    session.define_job(types_pb2.Job(name="train"), b"graph", 2)
+    request = session._open_request
+    assert request is not None
+    assert request.dataset_id == request.draft.dataset_id == hashlib.sha256(b"graph").hexdigest()
+    assert (request.draft.name, request.replicas) == ("train", 2)
+    session.define_job(types_pb2.Job(name="train"), b"", 1)
+    assert session._open_request == trainer_pb2.Open(draft=types_pb2.Job(name="train"), replicas=1)
+
+
+@pytest.mark.parametrize(("reported", "consumers"), [(0, 1), (1, 1), (4, 4)])
+def test_the_start_of_an_epoch_names_the_job_and_the_consumer(
+    tmp_path: Path, reported: int, consumers: int
+) -> None:
+    session = SidecarSession(tmp_path, "", SECONDS)
+    session.welcome = trainer_pb2.Welcome(consumers=reported, consumer=3)
+    job = types_pb2.Job(name="train", partitions=8, global_batch_size=16, seed=7, num_splits=9)
+    session.opened = trainer_pb2.Opened(job=job)
+    found = session.epoch_start(5)
+    assert (found.job, found.epoch, found.partitions) == ("train", 5, 8)
+    assert (found.global_batch_size, found.seed, found.num_splits) == (16, 7, 9)
+    assert (found.consumers, found.consumer) == (consumers, 3)
+
+
+@pytest.mark.parametrize(("reported", "units"), [(0, 1), (1, 1), (4, 4)])
+def test_a_step_has_at_least_one_unit(tmp_path: Path, reported: int, units: int) -> None:
+    session = SidecarSession(tmp_path, "", SECONDS)
+    session.opened = trainer_pb2.Opened(units_per_step=reported)
+    assert session.units_per_step == units
+
+
+def test_deadlines_are_after_the_timeouts_of_both_sides(tmp_path: Path) -> None:
+    session = SidecarSession(tmp_path, "", timeout=100.0)
+    for seconds in (40.0, 200.0):
+        session.welcome = trainer_pb2.Welcome(timeout_seconds=seconds)
+        now = time.monotonic()
+        assert 0 <= session.reconnect_deadline() - now - max(100.0, seconds) < 5
+        assert 0 <= session.answer_deadline() - now - seconds - 30 < 5
+
+
+def test_a_sidecar_that_sends_nothing_is_an_error_at_the_deadline(
+    tmp_path: Path, sidecar: Sidecar, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session_module, "_POLL_SECONDS", 0.01)
+    session = opened(tmp_path)
+    with pytest.raises(UnavailableError, match="sent nothing in time"):
+        session.receive(time.monotonic())
+    session.shutdown()
+
+
+def test_a_new_sidecar_that_closes_the_connection_is_asked_again_until_the_deadline(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session_module, "_CLOSED_SECONDS", 0.0)
+    session = SidecarSession(tmp_path, "", SECONDS)
+    error = SidecarDisconnected("closed")
+    session.wait_for_next(time.monotonic() + SECONDS, error)
+    with pytest.raises(UnavailableError, match="keeps closing the connection"):
+        session.wait_for_next(time.monotonic() - 1, error)
+
+
+def test_a_report_to_a_sidecar_that_is_gone_is_no_error(tmp_path: Path, sidecar: Sidecar) -> None:
+    session = opened(tmp_path)
+    sidecar.trainer().close()
+    session.report(1, 2)
+    session.start(trainer_pb2.StartEpoch(generation=2))
+    assert not session.is_open, "the epoch starts on a new connection"
     session.shutdown()
 
 
