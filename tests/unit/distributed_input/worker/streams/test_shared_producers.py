@@ -471,11 +471,13 @@ def test_a_fast_stream_waits_for_a_slow_one(monkeypatch: pytest.MonkeyPatch) -> 
     thread = threading.Thread(target=run)
     thread.start()
     assert not finished.wait(0.3)  # the slow stream does not move
+    assert [one.waiting for one in running_in(producers) if one.window.positions] == [1]
     assert sum(1 for _ in slow) == ROWS // 2
     assert finished.wait(10)
     thread.join()
     assert splits.started == 1
     assert splits.produced == ROWS
+    assert not any(one.waiting for one in running_in(producers))
 
 
 def test_a_fast_stream_does_not_wait_longer_than_its_budget(
@@ -487,3 +489,76 @@ def test_a_fast_stream_does_not_wait_longer_than_its_budget(
     slow = producers.blocks(request("slow"), StreamCounters())
     next(slow)
     assert sum(1 for _ in producers.blocks(request("fast"), StreamCounters())) == ROWS // 2 + 1
+
+
+def test_the_limit_of_a_window_is_the_share_of_one_producer_with_streams(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "BLOCK_BYTES", 10)
+    monkeypatch.setattr(module, "_WINDOW_BYTES", 900)
+    producers = producers_of(FakeSplits([7]), limit=1200)
+    limits, running = [producers._window_limit()], []
+    for split in (2, 3, 4, 2):  # the last stream joins the first
+        stream = request(f"job-{len(running)}")
+        stream.split = split
+        running.append(producers.blocks(stream, StreamCounters()))
+        next(running[-1])
+        limits.append(producers._window_limit())
+    while running:
+        running.pop().close()
+        limits.append(producers._window_limit())
+    assert limits == [900, 900, 600, 400, 400, 400, 600, 900, 900]
+
+
+def test_the_totals_include_producers_that_were_removed() -> None:
+    class CountedSplits(FakeSplits):
+        def start(
+            self, request: worker_pb2.StreamRequest, counters: StreamCounters
+        ) -> Generator[RowBlock, None, None]:
+            counters.rows = 10**self.started
+            return super().start(request, counters)
+
+    producers = producers_of(CountedSplits([7]), is_shared=False)
+    first = producers.blocks(request("a"), StreamCounters())
+    next(first)
+    assert producers.totals().rows == 1
+    first.close()
+    assert not running_in(producers)
+    assert producers.totals().rows == 1
+    read(producers, request("b"))
+    assert producers.totals().rows == 11
+
+
+def test_a_split_that_has_ended_is_closed_while_its_blocks_are_kept() -> None:
+    closed = []
+
+    class ClosedSplits(FakeSplits):
+        def _blocks(
+            self, request: worker_pb2.StreamRequest, cut: int
+        ) -> Generator[RowBlock, None, None]:
+            try:
+                yield from super()._blocks(request, cut)
+            finally:
+                closed.append(request.split)
+
+    producers = producers_of(ClosedSplits([7]))
+    closed.clear()
+    read(producers, request())
+    assert closed == [0]
+    assert any(one.key[2] == 0 for one in running_in(producers))
+
+
+def test_a_stream_that_changes_producers_gets_the_progress_of_the_new_replay(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "BLOCK_BYTES", 1)
+    splits = FakeSplits([2])
+    splits.reports_progress = True
+    producers = producers_of(splits, limit=1)
+    first = request("slow", start=20)
+    first.tell_replay = True
+    slow = producers.blocks(first, StreamCounters())
+    found = [blocks.decode(next(slow)) for _ in range(2)]
+    assert [block.replayed for block in found] == [15, 0]
+    read(producers, request("quick", start=20))  # evicts row 22
+    assert [blocks.decode(next(slow)).replayed for _ in range(2)] == [15, 0]
