@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from distributed_input.api.errors import ConfigError, ProtocolError
+from distributed_input.api.errors import ConfigError, ProtocolError, UnavailableError
 from distributed_input.api.files import SOCKET_NAME
 from distributed_input.api.proto import trainer_pb2
 from distributed_input.api.protocol import TO_SIDECAR_BYTES, TO_TRAINER_BYTES
-from distributed_input.client.channel import Channel
+from distributed_input.client import channel as channel_module
+from distributed_input.client.channel import Channel, SidecarDisconnected
 from distributed_input.sidecar import server
 from tests.unit.distributed_input.positions import largest_position
 
@@ -131,4 +132,140 @@ def test_many_slots_are_released_in_several_packets(tmp_path: Path) -> None:
     channel.mark_idle()
     reading.join(SECONDS)
     assert released == slots
+    theirs.close()
+
+
+def released_slots(theirs: socket.socket) -> list[int]:
+    """Return the slots of all packets that have arrived."""
+    slots: list[int] = []
+    theirs.setblocking(False)
+    try:
+        while True:
+            slots += trainer_pb2.FromTrainer.FromString(theirs.recv(1 << 17)).release.slots
+    except BlockingIOError:
+        return slots
+
+
+def test_a_busy_loop_returns_eight_slots_together_or_with_its_next_receive(tmp_path: Path) -> None:
+    channel, theirs = connected(tmp_path)
+    for slot in range(7):
+        channel.release(slot)
+    assert released_slots(theirs) == []
+    channel.release(7)
+    assert released_slots(theirs) == list(range(8))
+    channel.release(8)
+    assert released_slots(theirs) == []
+    assert channel.receive(0) is None
+    assert released_slots(theirs) == [8]
+    theirs.close()
+
+
+def test_a_receive_ends_the_idle_time(tmp_path: Path) -> None:
+    channel, theirs = connected(tmp_path)
+    channel.mark_idle()
+    assert channel.receive(0.01) is None
+    channel.release(1)
+    assert released_slots(theirs) == []
+    theirs.close()
+
+
+def test_a_slot_returns_at_once_while_another_thread_waits_for_a_batch(tmp_path: Path) -> None:
+    channel, theirs = connected(tmp_path)
+    found: list[object] = []
+    reading = threading.Thread(target=lambda: found.append(channel.receive(SECONDS)), daemon=True)
+    channel.release(6)
+    reading.start()
+    assert trainer_pb2.FromTrainer.FromString(theirs.recv(1 << 17)).release.slots == [6]
+    channel.release(7)  # the thread receives, because it has sent slot 6
+    assert trainer_pb2.FromTrainer.FromString(theirs.recv(1 << 17)).release.slots == [7]
+    theirs.send(trainer_pb2.FromSidecar(waiting={"what": "rows"}).SerializeToString())
+    reading.join(SECONDS)
+    assert found == [trainer_pb2.FromSidecar(waiting={"what": "rows"})]
+    channel.release(8)
+    assert released_slots(theirs) == []
+    theirs.close()
+
+
+def test_a_fork_does_not_return_the_slots_of_its_parent(tmp_path: Path) -> None:
+    channel, theirs = connected(tmp_path)
+    channel.mark_idle()
+    channel.pid += 1
+    channel.release(1)
+    assert released_slots(theirs) == []
+    theirs.close()
+
+
+def test_slots_that_a_full_socket_does_not_take_are_sent_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(channel_module, "_RELEASE_SECONDS", 0.01)
+    channel, theirs = connected(tmp_path)
+    channel.mark_idle()
+    sent = 0
+    while channel._idle:  # until the socket is full
+        channel.release(sent)
+        sent += 1
+    found = released_slots(theirs)
+    assert len(found) == sent - 1
+    assert channel.receive(0) is None
+    assert found + released_slots(theirs) == list(range(sent))
+    theirs.close()
+
+
+def test_the_longest_messages_are_sent_and_received(tmp_path: Path) -> None:
+    channel, theirs = connected(tmp_path)
+
+    def text(size: int, message: type[trainer_pb2.FromSidecar | trainer_pb2.FromTrainer]) -> str:
+        field = {"waiting": {"what": "x" * size}, "open": {"dataset_id": "x" * size}}
+        name = "waiting" if message is trainer_pb2.FromSidecar else "open"
+        over = len(message(**{name: field[name]}).SerializeToString()) - size
+        return "x" * (size - over)
+
+    what = text(TO_TRAINER_BYTES, trainer_pb2.FromSidecar)
+    packet = trainer_pb2.FromSidecar(waiting={"what": what}).SerializeToString()
+    assert len(packet) == TO_TRAINER_BYTES
+    theirs.send(packet)
+    received = channel.receive(SECONDS)
+    assert received is not None
+    assert received.waiting.what == what
+    channel.send(open={"dataset_id": text(TO_SIDECAR_BYTES, trainer_pb2.FromTrainer)})
+    assert len(theirs.recv(2 * TO_SIDECAR_BYTES)) == TO_SIDECAR_BYTES
+    theirs.close()
+
+
+def test_a_sidecar_that_reads_nothing_counts_as_disconnected(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(channel_module, "_SEND_SECONDS", 0.05)
+    channel, theirs = connected(tmp_path)
+
+    def fill() -> None:
+        for _ in range(10_000):
+            channel.send(open={"dataset_id": "x" * 1000})
+
+    with pytest.raises(SidecarDisconnected, match="it has read nothing"):
+        fill()
+    theirs.close()
+
+
+def test_the_end_of_a_connection_is_noticed(tmp_path: Path) -> None:
+    channel, theirs = connected(tmp_path)
+    assert not channel.wait_for_hangup(0.01)
+    theirs.close()
+    assert channel.wait_for_hangup(SECONDS)
+    assert list(channel.drain()) == []
+    with pytest.raises(SidecarDisconnected, match="closed the connection"):
+        channel.receive(SECONDS)
+
+
+def test_a_folder_without_a_sidecar_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(UnavailableError, match=f"no sidecar answers at {tmp_path}"):
+        Channel(tmp_path, SECONDS)
+
+
+def test_a_fork_closes_its_copy_of_the_socket(tmp_path: Path) -> None:
+    channel, theirs = connected(tmp_path)
+    channel.release(1)
+    channel.disown()
+    assert theirs.recv(1 << 17) == b"", "no slot was sent"
     theirs.close()
