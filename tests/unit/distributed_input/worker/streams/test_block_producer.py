@@ -89,6 +89,8 @@ def test_a_new_stream_may_join_and_gets_the_difference() -> None:
 def test_a_failed_or_different_producer_serves_no_other_stream() -> None:
     failed, differs = producer_of(0, 4), producer_of(4)
     failed.fail(OSError("the disk is gone"))
+    assert isinstance(failed.changed, CountingCondition)
+    assert failed.changed.all == 2, "the block and the error"
     differs.publish(block_of(4, 4, prefix_differs=True))
     started = cursor_at(4)
     started.prefix = prefix_of(4)

@@ -59,6 +59,15 @@ def test_trimming_keeps_one_block_and_drop_read_may_drop_it() -> None:
     assert (window.first, window.nbytes) == (6, 0)
 
 
+def test_a_window_of_its_limit_stays_and_read_blocks_are_dropped_one_by_one() -> None:
+    window = window_of(0, [2, 2, 2])
+    window.trim(window.nbytes)
+    assert window.first == 0
+    window.positions[1] = 4
+    window.drop_read()
+    assert (window.first, window.head) == (4, 6)
+
+
 @pytest.mark.parametrize(("position", "full"), [(1, True), (2, False)])
 def test_a_window_is_full_if_a_stream_needs_its_oldest_block(position: int, full: bool) -> None:
     window = window_of(0, [2, 2])

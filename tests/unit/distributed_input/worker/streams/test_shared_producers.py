@@ -258,7 +258,7 @@ def test_a_stream_behind_the_window_gets_a_producer_that_others_may_join(
     monkeypatch.setattr(module, "BLOCK_BYTES", 1)
     splits = FakeSplits([2])
     producers = producers_of(splits, limit=1)
-    slow = [producers.blocks(request(f"slow-{i}"), StreamCounters()) for i in range(2)]
+    slow: list[Any] = [producers.blocks(request(f"slow-{i}"), StreamCounters()) for i in range(2)]
     received = [[blocks.decode(next(stream))] for stream in slow]
     read(producers, request("quick"))
     assert splits.started == 1
@@ -267,6 +267,9 @@ def test_a_stream_behind_the_window_gets_a_producer_that_others_may_join(
             found.append(blocks.decode(next(stream)))
     assert [rows_in(found) for found in received] == [list(range(ROWS))] * 2
     assert splits.started == 2
+    for stream in slow:
+        stream.close()
+    assert not any(one.window.positions for one in running_in(producers))
 
 
 def test_a_stream_that_reaches_an_older_producer_changes_to_it() -> None:
@@ -497,7 +500,8 @@ def test_the_limit_of_a_window_is_the_share_of_one_producer_with_streams(
     monkeypatch.setattr(module, "BLOCK_BYTES", 10)
     monkeypatch.setattr(module, "_WINDOW_BYTES", 900)
     producers = producers_of(FakeSplits([7]), limit=1200)
-    limits, running = [producers._window_limit()], []
+    limits = [producers._window_limit()]
+    running: list[Any] = []
     for split in (2, 3, 4, 2):  # the last stream joins the first
         stream = request(f"job-{len(running)}")
         stream.split = split
@@ -519,7 +523,7 @@ def test_the_totals_include_producers_that_were_removed() -> None:
             return super().start(request, counters)
 
     producers = producers_of(CountedSplits([7]), is_shared=False)
-    first = producers.blocks(request("a"), StreamCounters())
+    first: Any = producers.blocks(request("a"), StreamCounters())
     next(first)
     assert producers.totals().rows == 1
     first.close()
@@ -562,3 +566,82 @@ def test_a_stream_that_changes_producers_gets_the_progress_of_the_new_replay(
     assert [block.replayed for block in found] == [15, 0]
     read(producers, request("quick", start=20))  # evicts row 22
     assert [blocks.decode(next(slow)).replayed for _ in range(2)] == [15, 0]
+
+
+def test_nothing_is_kept_once_all_jobs_have_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dataset_usage, "_START_SECONDS", 0.0)
+    monkeypatch.setattr(dataset_usage, "_LINGER_SECONDS", -1.0)
+    producers = producers_of(FakeSplits([7]), is_shared=False)
+    first: Any = producers.blocks(request("a"), StreamCounters())
+    next(first)
+    read(producers, request("b"))
+    assert producers.nbytes, "job a reads as well"
+    first.close()
+    assert (producers.nbytes, running_in(producers)) == (0, [])
+
+
+def test_a_kept_producer_that_a_stream_joins_is_not_removed() -> None:
+    producers = producers_of(FakeSplits([7]))
+    read(producers, request("a"))
+    kept = len(producers._idle)
+    stream: Any = producers.blocks(request("b"), StreamCounters())
+    next(stream)
+    assert len(producers._idle) == kept - 1
+    stream.close()
+    assert len(producers._idle) == kept
+
+
+def test_a_stream_that_cannot_change_producers_leaves_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class OnceSplits(FakeSplits):
+        def start(
+            self, request: worker_pb2.StreamRequest, counters: StreamCounters
+        ) -> Generator[RowBlock, None, None]:
+            if request.start_row == 2:
+                raise OSError("the disk is gone")
+            return super().start(request, counters)
+
+    monkeypatch.setattr(module, "BLOCK_BYTES", 1)
+    producers = producers_of(OnceSplits([2]), limit=1)
+    slow = producers.blocks(request("slow"), StreamCounters())
+    next(slow)
+    quick = producers.blocks(request("quick"), StreamCounters())
+    for _ in range(4):
+        next(quick)
+    with pytest.raises(OSError, match="disk"):
+        next(slow)
+    assert producers._busy == 1
+    assert sum(1 for _ in quick) == ROWS // 2 + 1 - 4
+    assert producers._busy == 0
+
+
+@pytest.mark.parametrize(("left", "waits"), [(-0.5, False), (0.0, False), (0.01, True)])
+def test_a_stream_waits_for_a_slower_one_while_the_budget_lasts(
+    monkeypatch: pytest.MonkeyPatch, left: float, waits: bool
+) -> None:
+    class Budget:
+        spent = 0.0
+
+        def update(self, now: float, waited: float = 0.0) -> float:
+            self.spent += waited
+            return left
+
+    monkeypatch.setattr(module, "BLOCK_BYTES", 1)
+    producers, budget = producers_of(FakeSplits([2]), limit=1), Budget()
+    stream = producers.blocks(request(), StreamCounters())
+    next(stream)
+    monkeypatch.setattr(producers, "_wait_budget", budget)
+    (producer,) = [one for one in running_in(producers) if one.window.positions]
+    producer.window.positions[0] = 0  # a slower stream
+    with producers._lock:
+        assert producers._wait_for_slower(producer) == waits
+    assert (budget.spent > 0) == waits
+    assert budget.spent < 30
+
+
+def test_a_stream_behind_the_end_counts_no_rows() -> None:
+    counters = StreamCounters()
+    producers = producers_of(FakeSplits([7]))
+    assert sum(1 for _ in producers.blocks(request(start=ROWS + 5), counters)) == 1
+    assert counters.rows == 0

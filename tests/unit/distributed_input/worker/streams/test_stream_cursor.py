@@ -54,7 +54,7 @@ def test_the_row_is_that_of_the_request_until_the_first_block() -> None:
     assert cursor.row == 7
 
 
-@pytest.mark.parametrize("rows", [0, 6])
+@pytest.mark.parametrize("rows", [0, 1, 6])
 def test_the_remaining_request_checks_all_rows_before_the_cursor(rows: int) -> None:
     cursor = StreamCursor(request_of(), prefix=prefix_of(rows))
     rest = remaining_request(cursor)
