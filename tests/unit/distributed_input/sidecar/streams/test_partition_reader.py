@@ -1,12 +1,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import pytest
 
+from distributed_input.api.errors import ConfigError
+from distributed_input.rows.blocks import RowBlock
 from distributed_input.rows.prefix import Prefix
+from distributed_input.sidecar.streams import partition_reader
 from distributed_input.sidecar.streams.partition_reader import (
     PartitionPosition,
     PartitionReader,
@@ -111,3 +115,215 @@ def test_a_closed_reader_has_seen_as_many_rows_as_before(shared: StreamContext) 
         reader.close()
     assert before >= ROWS // SPLITS + 2
     assert reader.rows_seen == before
+
+
+# With streams that receive what the test gives them.
+
+
+class GivenStream:
+    """The stream of one split, with the attributes of `SplitStream`."""
+
+    def __init__(
+        self,
+        context: StreamContext,
+        split: int,
+        ordinal: int,
+        start_row: int,
+        prefix: Prefix | None,
+    ) -> None:
+        self.split, self.ordinal, self.start_row, self.prefix = split, ordinal, start_row, prefix
+        self.received, self.total, self.opened = start_row, None, False
+        self.start_prefix = None if start_row else Prefix()
+        self.replayed = self.total_replayed = 0
+        self.advanced_at = float("-inf")
+        self.worker = self.problem = ""
+        self.error: Exception | None = None
+        self._queued = 0
+        STREAMS.append(self)
+
+    def give(self, rows: int, last: bool = False) -> None:
+        """Receive the first answer, or more rows."""
+        if not self.opened and self.start_row:
+            self.start_prefix = prefix_of(self.start_row)
+        self.opened = True
+        self._queued += rows
+        self.received += rows
+        self.total: int | None = self.received if last else None
+
+    def end_before_start(self, total: int) -> None:
+        """Receive the end of a split that is shorter than its assumed start."""
+        self.opened, self.received, self.total = True, total, total
+        self.start_prefix = prefix_of(total)
+
+    def take(self, rows: int) -> list[RowBlock]:
+        if self.error is not None:
+            raise self.error
+        taken = min(rows, self._queued)
+        first = self.received - self._queued
+        self._queued -= taken
+        return [RowBlock(first, taken, (), digests(first, taken))] if taken else []
+
+    @property
+    def exhausted(self) -> bool:
+        return self.total is not None and not self._queued
+
+    def close(self) -> None:
+        pass
+
+
+STREAMS: list[GivenStream] = []
+
+
+def digests(first: int, rows: int) -> Any:
+    return np.arange(first, first + rows, dtype=np.uint64) + np.uint64(5)
+
+
+def prefix_of(rows: int) -> Prefix:
+    return Prefix().extend(digests(0, rows))
+
+
+def reader_of(
+    pool: WorkerPool,
+    monkeypatch: pytest.MonkeyPatch,
+    start: PartitionStart | None = None,
+    splits: Sequence[int] = (7, 8, 9),
+) -> PartitionReader:
+    """Return a reader of splits whose streams are in STREAMS."""
+    STREAMS.clear()
+    monkeypatch.setattr(partition_reader, "SplitStream", GivenStream)
+    return PartitionReader(context(pool), splits, start or PartitionStart())
+
+
+def taken(reader: PartitionReader, rows: int) -> int:
+    return sum(block.rows for block in reader.take(rows))
+
+
+def test_splits_are_opened_ahead_when_requested(
+    pool: WorkerPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader = reader_of(pool, monkeypatch)
+    assert [one.split for one in STREAMS] == [7]
+    reader.read_ahead(1)
+    assert [(one.split, one.ordinal, one.start_row) for one in STREAMS] == [(7, 0, 0), (8, 1, 0)]
+    STREAMS[0].give(2, last=True)
+    assert taken(reader, 2) == 2
+    assert [one.split for one in STREAMS] == [7, 8, 9]
+
+
+def test_one_batch_takes_rows_of_several_splits(
+    pool: WorkerPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader = reader_of(pool, monkeypatch)
+    reader.read_ahead(2)
+    for stream, rows in zip(STREAMS, (3, 1, 4), strict=True):
+        stream.give(rows, last=True)
+    assert [block.rows for block in reader.take(5)] == [3, 1, 1]
+    assert reader.position == PartitionPosition(2, 4, 5, prefix_of(1), ended=False)
+    assert taken(reader, 3) == 3
+    assert reader.ended, "as soon as the last row is taken"
+    assert reader.lengths == [3, 1, 4]
+    reader.read_ahead(5)
+    assert len(STREAMS) == 3
+
+
+def test_a_start_within_a_split_counts_from_its_known_rows(
+    pool: WorkerPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader = reader_of(pool, monkeypatch, PartitionStart(1, 4, 6, prefix_of(1)))
+    (stream,) = STREAMS
+    assert (stream.split, stream.start_row, stream.prefix) == (8, 2, prefix_of(1))
+    assert reader.position == PartitionPosition(1, 4, 6, None, ended=False)
+    stream.give(1)
+    assert taken(reader, 2) == 1
+    assert reader.position == PartitionPosition(1, 4, 7, prefix_of(3), ended=False)
+
+
+def test_a_start_at_a_border_needs_no_prefix(
+    pool: WorkerPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader_of(pool, monkeypatch, PartitionStart(1, 4, 4, prefix_of(1)))
+    (stream,) = STREAMS
+    assert (stream.split, stream.start_row, stream.prefix) == (8, 0, None)
+
+
+def test_splits_behind_an_assumed_start_open_when_the_start_is_found(
+    pool: WorkerPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader = reader_of(pool, monkeypatch, PartitionStart(rows=6, prefix=prefix_of(1)))
+    reader.read_ahead(2)
+    assert len(STREAMS) == 1, "the first row of the next split is not known"
+    assert not reader.locate()
+    STREAMS[0].end_before_start(4)
+    assert not reader.locate()
+    assert (STREAMS[1].start_row, STREAMS[1].prefix) == (2, None)
+    assert len(STREAMS) == 2
+    STREAMS[1].give(3)
+    assert reader.locate()
+    assert [one.start_row for one in STREAMS] == [0 + 6, 2, 0]
+    assert taken(reader, 9) == 3
+    assert reader.position == PartitionPosition(1, 4, 9, prefix_of(5), ended=False)
+
+
+def test_a_start_is_found_at_the_end_of_its_split(
+    pool: WorkerPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader = reader_of(pool, monkeypatch, PartitionStart(rows=6))
+    STREAMS[0].give(0, last=True)
+    assert reader.locate()
+    assert (reader.ended, taken(reader, 5), reader.position.ordinal) == (False, 0, 1)
+
+
+def test_the_error_of_a_stream_ends_the_search_for_the_start(
+    pool: WorkerPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader = reader_of(pool, monkeypatch, PartitionStart(rows=6))
+    STREAMS[0].error = ConfigError("no such column")
+    with pytest.raises(ConfigError, match="no such column"):
+        reader.locate()
+
+
+@pytest.mark.parametrize("rows", [0, 3])
+def test_a_partition_without_splits_ends_at_once(
+    pool: WorkerPool, monkeypatch: pytest.MonkeyPatch, rows: int
+) -> None:
+    for find in (PartitionReader.locate, lambda one: one.take(1) == []):
+        reader = reader_of(pool, monkeypatch, PartitionStart(rows=rows), splits=())
+        assert find(reader)
+        assert reader.ended == (rows > 0 or find is not PartitionReader.locate)
+
+
+def test_only_rows_without_a_gap_are_a_fact(
+    pool: WorkerPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader = reader_of(pool, monkeypatch)
+    reader.read_ahead(2)
+    STREAMS[2].give(5)
+    assert reader.rows_seen == 0
+    STREAMS[0].give(3)
+    assert reader.rows_seen == 3
+    STREAMS[0].give(1, last=True)
+    assert reader.rows_seen == 4, "the second split has not answered"
+    STREAMS[1].give(2)
+    assert reader.rows_seen == 6, "the second split may have more rows"
+    STREAMS[1].give(1, last=True)
+    assert reader.rows_seen == 12
+
+
+def test_reports_are_about_the_split_that_is_read(
+    pool: WorkerPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader = reader_of(pool, monkeypatch)
+    assert reader.total_replayed == 0
+    reader.read_ahead(1)
+    for count, stream in enumerate(STREAMS, 1):
+        stream.replayed, stream.total_replayed, stream.advanced_at = count, 10 * count, count
+        stream.worker, stream.problem = f"worker-{count}", f"problem {count}"
+    assert (reader.replayed, reader.total_replayed, reader.advanced_at) == (1, 30, 1)
+    assert reader.problem == "problem 1"
+    assert "split 7 of" in reader.head
+    assert "row 0, requested from worker worker-1" in reader.head
+    STREAMS[0].give(1, last=True)
+    assert taken(reader, 1) == 1
+    assert (reader.replayed, reader.total_replayed, reader.advanced_at) == (2, 30, 2)
+    reader.close()
+    assert (reader.total_replayed, reader.advanced_at) == (10, float("-inf"))
