@@ -6,7 +6,10 @@ import time
 import weakref
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
 
+import numpy as np
 import pytest
 
 from distributed_input.api.errors import (
@@ -16,6 +19,9 @@ from distributed_input.api.errors import (
     ReplayError,
     UnavailableError,
 )
+from distributed_input.api.proto import worker_pb2
+from distributed_input.rows import blocks
+from distributed_input.rows.blocks import RowBlock
 from distributed_input.rows.prefix import Prefix
 from distributed_input.sidecar.streams import split_stream
 from distributed_input.sidecar.streams.split_stream import SplitStream
@@ -28,6 +34,7 @@ from tests.unit.distributed_input.sidecar.streams.fake_workers import (
     ReplayingWorker,
     ScriptedWorker,
     ShortWorker,
+    block_of,
     prefix_of,
 )
 from tests.unit.distributed_input.sidecar.streams.streaming import (
@@ -72,7 +79,9 @@ def test_rows_received_before_an_error_are_returned_before_it(pool: WorkerPool) 
         with pytest.raises(ConfigError, match="no such column"):
             stream.take(3)
     server.stop(0)
+    stream._thread.join(SECONDS)
     assert len(worker.requests) == 1  # a terminal error is not retried
+    assert not shared.stats.reconnects
 
 
 @pytest.mark.parametrize(
@@ -146,6 +155,25 @@ def test_a_reopened_stream_requests_the_rows_not_received_and_sends_its_prefix(
     assert prefixes == [Prefix(), prefix_of(5), prefix_of(5)]
 
 
+def test_a_single_row_is_checked_by_a_replay(pool: WorkerPool) -> None:
+    worker = ScriptedWorker((1, LEAVING))
+    assert read(pool, worker) == ROWS
+    assert [one.check_prefix for one in worker.requests] == [False, True]
+
+
+def test_received_rows_and_replays_are_counted(pool: WorkerPool) -> None:
+    server = serve(ScriptedWorker((5, LEAVING)))
+    pool.update([info("worker", server)])
+    shared = context(pool)
+    stream = open_stream(shared)
+    assert take_all(shared, stream) == ROWS
+    stats = shared.stats
+    assert (stats.rows, stats.bytes, stats.replays) == (ROWS, 8 * ROWS, 1)
+    stream._thread.join(SECONDS)
+    assert not stats.waiting
+    server.stop(0)
+
+
 def test_a_replay_that_differs_fails_a_strict_job(pool: WorkerPool) -> None:
     with pytest.raises(ReplayError, match="split 0 of epoch 0"):
         read(pool, DifferentWorker(ROWS), strict=True)
@@ -217,16 +245,23 @@ def test_only_a_replay_that_gets_further_than_all_before_is_progress(
     pool: WorkerPool, steps: list[int], fails: bool
 ) -> None:
     """Each replay takes less than the timeout, all together take longer."""
+    steps = list(steps)  # the worker removes the steps of each call
     server = serve(ReplayingWorker(steps, seconds=0.1))
     pool.update([info("worker", server)])
     shared = context(pool, timeout=1.0)
+    expected = list(steps)
     stream = open_stream(shared, start_row=3)
     if fails:
         with pytest.raises(UnavailableError, match=r"split 0 .*spec\.sidecar\.timeoutSeconds"):
             take_all(shared, stream)
+        assert stream.advanced_at > float("-inf"), "replayed rows count"
     else:
         assert take_all(shared, stream) == ROWS - 3
-    assert stream.total_replayed >= 6
+        assert stream.replayed == 0
+    stream._thread.join(SECONDS)
+    calls = len(expected) - len(steps)
+    assert stream.total_replayed == sum(expected[:calls])
+    assert shared.stats.reconnects.total() == calls - fails
     server.stop(0)
 
 
@@ -296,13 +331,143 @@ def test_a_worker_that_reports_an_error_is_not_lost(pool: WorkerPool) -> None:
     server.stop(0)
 
 
+def test_a_worker_that_sends_something_wrong_is_not_lost(pool: WorkerPool) -> None:
+    first = block_of(worker_pb2.StreamRequest(), 3)
+    server = serve(InvalidWorker([first, b"\xff"]))
+    pool.update([info("worker", server)])
+    shared = context(pool)
+    assert take_all(shared, open_stream(shared)) == ROWS
+    assert shared.stats.reconnects == Counter(UnavailableError=1)
+    assert not shared.stats.lost_workers
+    server.stop(0)
+
+
+def test_the_problem_of_a_stream_is_its_last_failure(
+    pool: WorkerPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = serve(ScriptedWorker((0, LEAVING)))
+    waiting, go_on = threading.Event(), threading.Event()
+
+    def wait(seconds: float) -> None:
+        waiting.set()
+        assert go_on.wait(SECONDS)
+
+    monkeypatch.setattr(pool, "wait", wait)
+    pool.update([info("worker", server)])
+    shared = context(pool)
+    stream = open_stream(shared)
+    assert waiting.wait(SECONDS)
+    assert "the worker is leaving" in stream.problem
+    assert shared.stats.waiting == {"worker": "a worker"}
+    go_on.set()
+    assert take_all(shared, stream) == ROWS
+    assert stream.problem == ""
+    server.stop(0)
+
+
+def test_an_assumed_start_in_an_empty_split_finds_its_end(pool: WorkerPool) -> None:
+    server = serve(ShortWorker(5, 0))
+    pool.update([info("worker", server)])
+    shared = context(pool)
+    stream = open_stream(shared, start_row=9)
+    assert take_all(shared, stream) == 0
+    assert stream.total == 0
+    server.stop(0)
+
+
+# Backpressure.
+
+
+class SingleRows(Worker):
+    """Sends one row in each block."""
+
+    def Stream(  # noqa: N802
+        self, request: worker_pb2.StreamRequest, context: Any
+    ) -> Iterator[bytes]:
+        for row in range(request.start_row, ROWS):
+            one = worker_pb2.StreamRequest(start_row=row)
+            yield block_of(one, 1)
+        nothing = np.zeros(0, np.uint8)
+        end = RowBlock(ROWS, 0, (nothing,), nothing.view(np.uint64), last=True)
+        yield blocks.encode(end)
+
+
+def test_a_full_queue_stops_the_stream_until_rows_are_taken(pool: WorkerPool) -> None:
+    server = serve(SingleRows(ROWS))
+    pool.update([info("worker", server)])
+    shared = replace(context(pool), queue_bytes=17)  # three rows of 8 bytes
+    stream = open_stream(shared)
+    for row in range(ROWS - 3):
+        eventually(lambda row=row: stream.received >= row + 3)
+        time.sleep(0.02)  # so that a fourth row could arrive
+        with shared.lock:
+            assert stream.received == row + 3
+            assert [block.rows for block in stream.take(1)] == [1]
+    assert take_all(shared, stream) == 3
+    server.stop(0)
+
+
+def test_the_first_row_wakes_the_reader(pool: WorkerPool) -> None:
+    server = serve(Worker(ROWS))
+    shared = context(pool)
+    stream = open_stream(shared)
+    with shared.lock:
+        began = time.monotonic()
+        pool.update([info("worker", server)])
+        shared.arrived.wait(3 * SECONDS)
+        assert time.monotonic() - began < 2 * SECONDS
+        assert stream.opened
+    server.stop(0)
+
+
 # Closing.
 
 
-def test_a_closed_stream_stops_waiting_for_a_worker(pool: WorkerPool) -> None:
+class SilentCall:
+    """A call that brings nothing until it is cancelled."""
+
+    def __init__(self) -> None:
+        self._cancelled = threading.Event()
+
+    def cancel(self) -> None:
+        self._cancelled.set()
+
+    def __iter__(self) -> Iterator[bytes]:
+        assert self._cancelled.wait(2 * SECONDS)
+        return iter(())
+
+
+def test_a_stream_that_is_closed_while_its_call_begins_ends_the_call(
+    pool: WorkerPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, closed = threading.Event(), threading.Event()
+
+    class Stub:
+        def Stream(self, _: worker_pb2.StreamRequest) -> SilentCall:  # noqa: N802
+            begun.set()
+            assert closed.wait(SECONDS)
+            return SilentCall()
+
+    monkeypatch.setattr(pool, "acquire", lambda keys, key: ("worker", Stub()))
+    shared = context(pool)
+    stream = open_stream(shared)
+    assert begun.wait(SECONDS)
+    with shared.lock:
+        stream.close()
+    closed.set()
+    stream._thread.join(SECONDS)
+    assert not stream._thread.is_alive()
+
+
+def test_a_closed_stream_stops_waiting_for_a_worker(
+    pool: WorkerPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wait = pool.wait
+    monkeypatch.setattr(pool, "wait", lambda _: wait(3 * SECONDS))
     shared = context(pool)
     stream = open_stream(shared)
     eventually(lambda: "worker" in shared.stats.waiting)
+    assert "no worker is available" in stream.problem
     with shared.lock:
         stream.close()
     stream._thread.join(SECONDS)

@@ -2,10 +2,12 @@ from __future__ import annotations
 
 import threading
 import time
+from unittest.mock import MagicMock
 
 import pytest
 
 from distributed_input.api.proto.dispatcher_pb2 import WorkerInfo
+from distributed_input.api.proto.types_pb2 import StalledSplit
 from distributed_input.sidecar.streams import worker_pool
 from distributed_input.sidecar.streams.worker_pool import WorkerPool
 
@@ -103,3 +105,52 @@ def test_a_report_of_the_dispatcher_ends_the_wait(pool: WorkerPool) -> None:
     pool.wait(10)
     assert time.monotonic() - began < 5
     reporting.join()
+
+
+@pytest.mark.parametrize("end", ["close", "wake"])
+def test_closing_or_waking_ends_the_wait(pool: WorkerPool, end: str) -> None:
+    ending = threading.Timer(0.05, getattr(pool, end))
+    ending.start()
+    began = time.monotonic()
+    pool.wait(10)
+    assert time.monotonic() - began < 5
+    ending.join()
+
+
+def test_channels_are_closed_when_they_are_unused(
+    pool: WorkerPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    channels: dict[str, MagicMock] = {}
+
+    def open_channel(address: str, _: object) -> MagicMock:
+        return channels.setdefault(address, MagicMock())
+
+    monkeypatch.setattr(worker_pool, "open_channel", open_channel)
+    pool.update([WorkerInfo(worker_id=name, address=name) for name in "ab"])
+    pool.update([WorkerInfo(worker_id="b", address="b")])
+    assert [channels[name].close.called for name in "ab"] == [True, False]
+    pool.close()
+    assert channels["b"].close.called
+    assert pool.any_stub() is None
+
+
+def test_the_stub_of_the_worker_that_works_longest_is_returned(pool: WorkerPool) -> None:
+    pool.update([worker("a"), worker("b"), worker("c", draining=True)])
+    failed = acquire(pool)
+    assert failed is not None
+    pool.release(failed, failed=True)
+    other = {"a": "b", "b": "a"}[failed]
+    assert pool.any_stub() is pool._members[other].stub
+
+
+def test_what_a_worker_reports_about_a_stalled_split_is_returned(pool: WorkerPool) -> None:
+    stalled = StalledSplit(dataset="train", epoch=1, split=2, row=3, seconds=12)
+    pool.update([WorkerInfo(worker_id="a", address="127.0.0.1:9", stalled=[stalled]), worker("b")])
+    assert pool.stalled("a", "train", 1, 2) == "the worker has computed its row 3 for 12 s"
+    others = [("a", "train", 1, 3), ("b", "train", 1, 2), ("unknown", "train", 1, 2)]
+    assert [pool.stalled(*one) for one in others] == [""] * 3
+
+
+def test_a_release_of_a_worker_that_is_gone_is_ignored(pool: WorkerPool) -> None:
+    pool.release("gone", failed=True)
+    assert pool.open_streams == 0
