@@ -1,13 +1,14 @@
 """Mutate the sources: `python -m testing.mutation.sources sidecar/streams/split_stream.py`.
 
 Each mutant is one small change of a function. The unit tests of the module's folder run first, and
-then simulated schedules. A mutant that survives both is printed, unless `equivalent` says that it
+then simulated schedules. A mutant that survives both is printed, unless `equivalent.json` says why it
 does not change what is delivered.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import random
 import sys
@@ -16,7 +17,6 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from testing.mutation import by_schedules, by_tests
-from testing.mutation.equivalent import EQUIVALENT
 from testing.mutation.mutants import Mutant, mutants_of
 
 MODULES = (
@@ -50,6 +50,10 @@ MODULES = (
     "sidecar/inputs/dispatcher_link.py",
 )
 """The modules that decide what is delivered."""
+EQUIVALENT: dict[str, dict[str, str]] = json.loads(
+    (Path(__file__).parent / "equivalent.json").read_text()
+)
+"""Mutants that do not change what is delivered, by module and change, each with the reason."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -9,9 +9,8 @@ import pytest
 
 from distributed_input.sidecar.streams.stream_retry import StreamRetry
 from testing.mutation import mutants
-from testing.mutation.equivalent import EQUIVALENT
 from testing.mutation.mutants import SOURCE, apply, functions_of, mutants_of
-from testing.mutation.sources import MODULES
+from testing.mutation.sources import EQUIVALENT, MODULES
 
 RETRY = "sidecar/streams/stream_retry.py"
 CODE = '''

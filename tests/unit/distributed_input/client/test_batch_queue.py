@@ -162,3 +162,11 @@ def test_the_end_reports_that_the_last_units_are_missing() -> None:
     end = trainer_pb2.EpochEnd(generation=1, units=3)
     with pytest.raises(TerminalError, match=r"end after 3 units .* after 2 units of it"):
         queue.add(source, trainer_pb2.FromSidecar(end=end))
+
+
+def test_a_cleared_queue_counts_from_the_first_unit() -> None:
+    source = Source()
+    queue = filled(source, [1, 1])
+    queue.clear()
+    queue.add(source, message(unit(1, 8)))
+    assert popped(queue, 1) == [8]

@@ -14,6 +14,7 @@ from distributed_input.api.proto import trainer_pb2
 from distributed_input.api.protocol import TO_SIDECAR_BYTES, TO_TRAINER_BYTES
 from distributed_input.client import channel as channel_module
 from distributed_input.client.channel import Channel, SidecarDisconnected
+from distributed_input.runtime import shared_files
 from distributed_input.sidecar import server
 from tests.unit.distributed_input.positions import largest_position
 
@@ -256,6 +257,52 @@ def test_the_end_of_a_connection_is_noticed(tmp_path: Path) -> None:
     assert list(channel.drain()) == []
     with pytest.raises(SidecarDisconnected, match="closed the connection"):
         channel.receive(SECONDS)
+
+
+def test_a_sidecar_that_accepts_no_connection_is_an_error_after_the_timeout(tmp_path: Path) -> None:
+    path = str(tmp_path / SOCKET_NAME)
+    with (
+        socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listening,
+        socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as first,
+    ):
+        listening.bind(path)
+        listening.listen(0)
+        first.connect(path)  # fills the queue
+        with pytest.raises(UnavailableError, match="no sidecar answers"):
+            Channel(tmp_path, 0.05)
+
+
+def test_a_socket_that_was_closed_here_counts_as_disconnected(tmp_path: Path) -> None:
+    channel, theirs = connected(tmp_path)
+    channel.disown()
+    with pytest.raises(SidecarDisconnected):
+        channel.receive(0)
+    theirs.close()
+
+
+def test_slots_that_were_released_before_a_shutdown_return(tmp_path: Path) -> None:
+    channel, theirs = connected(tmp_path)
+    channel.release(1)
+    channel.shutdown()
+    assert released_slots(theirs) == [1]
+    theirs.close()
+
+
+def test_the_address_is_that_of_the_mapped_ring(tmp_path: Path) -> None:
+    channel, theirs = connected(tmp_path)
+    assert channel.address == 0
+    (tmp_path / "ring").write_bytes(bytes(4096))
+    channel.map_ring("ring", 4096)
+    assert channel.address > 0
+    theirs.close()
+
+
+def test_a_written_file_is_as_open_as_the_folder(tmp_path: Path) -> None:
+    tmp_path.chmod(0o777)
+    channel, theirs = connected(tmp_path)
+    channel.write_file("dataset", b"graph")
+    assert (tmp_path / "dataset").stat().st_mode & 0o777 == shared_files.mode(tmp_path)
+    theirs.close()
 
 
 def test_a_folder_without_a_sidecar_is_an_error(tmp_path: Path) -> None:

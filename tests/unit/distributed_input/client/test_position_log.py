@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from distributed_input.api.errors import PositionError
 from distributed_input.api.proto import trainer_pb2
-from distributed_input.client.position_log import PositionLog, advance
+from distributed_input.client.position_log import PositionLog, advance, behind
 
-Position = trainer_pb2.Position
+Position, Unit = trainer_pb2.Position, trainer_pb2.Unit
 
 
 def start(epoch: int = 0) -> Position:
@@ -82,3 +82,20 @@ def test_advancing_twice_is_advancing_by_the_sum(first: int, second: int, per_st
     advance(twice, second, per_step)
     advance(once, first + second, per_step)
     assert twice == once
+
+
+def test_a_log_that_begins_with_the_first_step_has_lost_nothing() -> None:
+    log = PositionLog()
+    for step in (1, 2):
+        log.append(2 * step, Position(step=step))
+    assert log.at(1, 2, start(3)) == Position(epoch=3, extra_units=1, job="train")
+
+
+def test_the_position_behind_units_is_that_of_the_last_one_that_has_it() -> None:
+    begun, saved = Position(step=3), Position(step=5)
+    plain, anchored = Unit(index=0), Unit(index=1, after=saved)
+    assert behind(begun, [plain], 2) == Position(step=3, extra_units=1)
+    assert behind(begun, [plain, plain], 2) == Position(step=4)
+    assert behind(begun, [plain, anchored], 2) == saved
+    assert behind(begun, [anchored, plain, plain, plain], 2) == Position(step=6, extra_units=1)
+    assert begun == Position(step=3), "the argument stays as it was"

@@ -12,6 +12,7 @@ import pytest
 from distributed_input.api.errors import (
     ConfigError,
     DatasetFnError,
+    DistributedInputError,
     ReplayWarning,
     UnavailableError,
 )
@@ -19,6 +20,7 @@ from distributed_input.api.proto import trainer_pb2, types_pb2
 from distributed_input.client import session as session_module
 from distributed_input.client.channel import SidecarDisconnected
 from distributed_input.client.session import SidecarSession
+from tests.unit.distributed_input.client import sidecars
 from tests.unit.distributed_input.client.sidecars import SECONDS, Sidecar
 
 
@@ -53,6 +55,7 @@ def test_the_job_is_open_on_one_channel_at_a_time(tmp_path: Path, sidecar: Sidec
     session.open_job()
     session.resume(trainer_pb2.StartEpoch(generation=4))
     assert session.is_open
+    assert session.generation == 4
     sidecar.trainer()
     assert sidecar.trainer().start().generation == 4
     session.shutdown()
@@ -162,20 +165,65 @@ def test_a_sidecar_that_sends_nothing_is_an_error_at_the_deadline(
 ) -> None:
     monkeypatch.setattr(session_module, "_POLL_SECONDS", 0.01)
     session = opened(tmp_path)
+    assert session.generation == 0
     with pytest.raises(UnavailableError, match="sent nothing in time"):
-        session.receive(time.monotonic())
+        session.receive(time.monotonic() + 0.2)
+    session.channel.send(start=trainer_pb2.StartEpoch(generation=9))
+    received = sidecar.trainer().received
+    first, second = (received.get(timeout=SECONDS) for _ in range(2))
+    assert first.progress.waiting, "the wait is reported once in two seconds"
+    assert second.start.generation == 9
     session.shutdown()
 
 
 def test_a_new_sidecar_that_closes_the_connection_is_asked_again_until_the_deadline(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(session_module, "_CLOSED_SECONDS", 0.0)
+    monkeypatch.setattr(session_module, "_CLOSED_SECONDS", 0.05)
     session = SidecarSession(tmp_path, "", SECONDS)
     error = SidecarDisconnected("closed")
-    session.wait_for_next(time.monotonic() + SECONDS, error)
+    began = time.monotonic()
+    session.wait_for_next(began + SECONDS, error)
+    assert time.monotonic() - began >= 0.05
     with pytest.raises(UnavailableError, match="keeps closing the connection"):
         session.wait_for_next(time.monotonic() - 1, error)
+
+
+def test_a_new_connection_reports_waits_at_once(tmp_path: Path, sidecar: Sidecar) -> None:
+    session = opened(tmp_path)
+    session.meter.waiting(0)
+    assert not session.meter.wait_due
+    session.connect(SECONDS)
+    assert session.meter.wait_due
+    session.shutdown()
+
+
+def test_a_session_that_is_closed_while_it_connects_ends(
+    tmp_path: Path, sidecar: Sidecar, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = SidecarSession(tmp_path, "", SECONDS)
+    closing = ConfigError("closed")
+    monkeypatch.setattr(session.meter, "restart", lambda: setattr(session, "error", closing))
+    with pytest.raises(ConfigError, match="closed"):
+        session.connect(SECONDS)
+    session.shutdown()
+
+
+def test_a_sidecar_of_another_protocol_is_an_error(
+    tmp_path: Path, sidecar: Sidecar, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sidecars, "PROTOCOL", 10_000)
+    session = SidecarSession(tmp_path, "", SECONDS)
+    with pytest.raises(DistributedInputError, match="protocol"):
+        session.connect(SECONDS)
+    session.shutdown()
+
+
+def test_a_disowned_session_is_closed_in_this_process(tmp_path: Path, sidecar: Sidecar) -> None:
+    session = opened(tmp_path)
+    error = session.disown()
+    assert session.error is error
+    assert session.channel._socket.fileno() == -1
 
 
 def test_a_report_to_a_sidecar_that_is_gone_is_no_error(tmp_path: Path, sidecar: Sidecar) -> None:

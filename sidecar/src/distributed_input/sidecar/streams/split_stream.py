@@ -76,7 +76,7 @@ class SplitStream:
         self.advanced_at = float("-inf")
         self.worker = self.failure = ""
         self._context = context
-        self._prefix = prefix if prefix is not None or start_row else Prefix()
+        self._prefix = prefix
         self._queue: deque[RowBlock] = deque()
         self._queued_bytes = 0
         self._taken = 0  # rows of the first queued block
@@ -343,9 +343,9 @@ class SplitStream:
         with context.lock:
             if self._closed:
                 return False
-            # The partition's reader waits for the first answer, for rows when there are none, or
-            # for the end. Most blocks come before they are needed and have to wake no thread.
-            notify = not self.opened or not self._queue or block.last
+            # The partition's reader waits for rows when there are none, or for the end. Most blocks
+            # come before they are needed and have to wake no thread.
+            notify = not self._queue or block.last
             self.opened = True
             self._active_at = self.advanced_at = time.monotonic()
             self._check_row(block)
