@@ -1,8 +1,8 @@
 """Mutate the sources: `python -m testing.mutation.sources sidecar/streams/split_stream.py`.
 
 Each mutant is one small change of a function. The unit tests of the module's folder run first, and
-then simulated schedules. A mutant that survives both is printed, unless `equivalent.json` says why it
-does not change what is delivered.
+then simulated schedules. A mutant that survives both is printed, unless `equivalent.json` has the
+reason why it does not change what is delivered.
 """
 
 from __future__ import annotations

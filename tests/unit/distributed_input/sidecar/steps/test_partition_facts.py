@@ -53,3 +53,9 @@ def test_a_snapshot_does_not_change_with_later_facts() -> None:
     facts.merge([fact(0, [3, 4])])
     assert before.borders == {0: 0, 1: 3}
     assert facts.of(0, 0).borders == {0: 0, 1: 3, 2: 7}
+
+
+def test_the_first_border_of_a_report_is_known() -> None:
+    known = PartitionKnowledge()
+    known.merge(fact(0, first_ordinal=2, first_rows=7))
+    assert known.borders == {0: 0, 2: 7}

@@ -96,6 +96,7 @@ PREFIX = PrefixMessage(partition=1, split=1, rows=4, digest=99)
         (15, PartitionStart(1, 10, 15, Prefix(4, 99, 1))),
         (14, PartitionStart(1, 10, 14, Prefix(4, 99, 1))),
         (13, PartitionStart(1, 10, 13)),  # before the end of the prefix
+        (10, PartitionStart(1, 10, 10)),  # at the anchor
         (9, PartitionStart(0, 0, 9)),  # before the anchor
     ],
 )
@@ -119,3 +120,18 @@ def test_a_prefix_has_the_version_that_it_was_saved_with() -> None:
 def test_totals_are_known_of_partitions_that_had_ended() -> None:
     anchors = [Anchor(ordinal=1, rows=3, ended=True), Anchor(ordinal=1, rows=4)]
     assert resume.known_totals(saved(anchors=anchors)) == {0: 3}
+
+
+def test_a_partition_at_its_end_has_no_split_to_check() -> None:
+    position = saved(anchors=[Anchor(), Anchor(ordinal=3, rows=10)], prefixes=[PREFIX])
+    assert resume.start_of(position, 1, 15, SPLITS) == PartitionStart(3, 10, 15)
+
+
+def test_rows_count_from_the_base_of_the_position() -> None:
+    position = saved(step=3, base_step=1, base_rows=[2, 3, 4, 5])
+    assert resume.rows_at(position, job(), share_of(job(), 0, 2), (1, 3), {}) == {1: 7, 3: 9}
+
+
+def test_the_position_of_a_single_consumer_restores_several_in_any_order() -> None:
+    own = job(order=types_pb2.ANY)
+    resume.check_position(saved(consumers=1), own, share_of(own, 1, 2))

@@ -1,24 +1,31 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from distributed_input.api import sidecar_memory
 from distributed_input.api.errors import UnavailableError
-from distributed_input.api.proto import dispatcher_pb2, types_pb2
+from distributed_input.api.proto import types_pb2
+from distributed_input.api.proto.dispatcher_pb2 import PartitionFact
+from distributed_input.api.proto.trainer_pb2 import Anchor
 from distributed_input.assignment.share import share_of
 from distributed_input.client import session
 from distributed_input.client.reader import InputReader
+from distributed_input.sidecar.steps import step_barrier
 from distributed_input.sidecar.steps.epoch_reader import EpochReader
 from distributed_input.sidecar.steps.partition_facts import PartitionFacts
+from distributed_input.sidecar.steps.progress_deadline import ProgressDeadline
 from distributed_input.sidecar.steps.row_source import RowSource
 from distributed_input.sidecar.steps.step_barrier import StepBarrier
 from distributed_input.sidecar.streams.stream_context import StreamStats
 from distributed_input.sidecar.streams.worker_pool import WorkerPool
+from tests.unit.distributed_input.dispatcher.builders import fact
 from tests.unit.distributed_input.sidecar.steps.trainers import NoTrainer
 from tests.unit.distributed_input.sidecar.system import NUMBERS, System, running
 
@@ -85,8 +92,7 @@ class Exchange:
 
     def request_heartbeat(self) -> None:
         self.requests += 1
-        fact = dispatcher_pb2.PartitionFact(partition=1, rows_seen=(100 + self.requests) * BATCH)
-        self._facts.merge([fact])
+        self._facts.merge([fact(1, rows_seen=(100 + self.requests) * BATCH)])
 
     def publish_facts(self, seconds: float, cancelled: threading.Event) -> bool:
         raise AssertionError("not needed before the end of an epoch")
@@ -116,9 +122,132 @@ def test_facts_of_the_others_are_exchanged_ahead_of_need(
     assert all(barrier.all_have_full_step(step) for step in range(30, 500))
     assert exchange.requests > 400  # one for each step, ahead of it; the link bounds their rate
     requests = exchange.requests
-    facts.merge([dispatcher_pb2.PartitionFact(partition=1, rows_seen=10**6)])
+    facts.merge([fact(1, rows_seen=10**6)])
     assert barrier.all_have_full_step(500)
     assert exchange.requests == requests
     reader.reported_rows = 501 * BATCH  # the others know no more than this of our own rows
     assert barrier.all_have_full_step(501)
     assert exchange.requests == requests + 1
+
+
+# With the facts that the test gives.
+
+
+class GivenFacts:
+    """The reader of an epoch, with facts that change with each wait for them."""
+
+    def __init__(self, job: types_pb2.Job, *reports: Sequence[PartitionFact]) -> None:
+        self.source, self.plan, self.exchange = self, self, self
+        self.reported_rows = 0
+        self.job, self.facts, self.timeout_seconds, self.epoch = job, PartitionFacts(), 10.0, 0
+        self._reports = list(reports)
+        self.facts.merge(self._reports.pop(0))
+
+    def wait_facts(self, what: str, deadline: ProgressDeadline) -> None:
+        """Merge the next facts, instead of a wait."""
+        assert not deadline.has_passed
+        self.facts.merge(self._reports.pop(0))
+
+    def request_heartbeat(self) -> None:
+        """Merge nothing: facts come with the waits."""
+
+    @property
+    def unread(self) -> int:
+        """The number of reports that nothing waited for."""
+        return len(self._reports)
+
+
+def barrier_of(
+    *reports: Sequence[PartitionFact],
+    base: Sequence[int] = (0, 0, 0, 0),
+    consumers: int = 2,
+    **fields: Any,
+) -> tuple[StepBarrier, GivenFacts]:
+    """Return the barrier of consumer 0, whose steps have 8 rows of 4 partitions in all."""
+    job = types_pb2.Job(partitions=4, global_batch_size=8, **fields)
+    reader: Any = GivenFacts(job, *reports)
+    return StepBarrier(reader, share_of(job, 0, consumers), base), reader
+
+
+OPEN = [fact(1, rows_seen=3), fact(3, rows_seen=1)]
+"""Four rows of the other consumer, which takes four in each step."""
+ENDED = [fact(1, rows_seen=3, ended=True), fact(3, rows_seen=1, ended=True)]
+MORE = [fact(1, rows_seen=4)]
+
+
+@pytest.mark.parametrize(
+    ("reports", "steps", "has_rows", "waits"),
+    [
+        ([OPEN], 0, True, 0),
+        ([ENDED], 0, True, 0),
+        ([ENDED], 1, False, 0),
+        ([OPEN, ENDED], 1, False, 1),
+        ([OPEN, MORE], 1, True, 1),
+        ([[fact(1, rows_seen=3, ended=True)], OPEN, ENDED], 1, False, 2),
+    ],
+)
+def test_the_facts_show_whether_another_consumer_has_rows(
+    reports: list[list[PartitionFact]], steps: int, has_rows: bool, waits: int
+) -> None:
+    barrier, reader = barrier_of(*reports)
+    assert barrier.any_has_rows(steps) is has_rows
+    assert reader.unread == len(reports) - 1 - waits
+
+
+@pytest.mark.parametrize(
+    ("reports", "steps", "full"),
+    [
+        ([OPEN], 0, True),
+        ([ENDED], 0, True),
+        ([ENDED], 1, False),
+        ([OPEN, ENDED], 1, False),
+        ([OPEN, [fact(1, rows_seen=7)]], 1, True),
+    ],
+)
+def test_the_facts_show_whether_all_others_have_a_full_step(
+    reports: list[list[PartitionFact]], steps: int, full: bool
+) -> None:
+    barrier, reader = barrier_of(*reports)
+    assert barrier.all_have_full_step(steps) is full
+    assert not reader.unread
+
+
+def test_any_and_all_differ_if_only_one_of_the_others_has_rows() -> None:
+    facts = [fact(1, rows_seen=2, ended=True), fact(2, rows_seen=0, ended=True)]
+    facts += [fact(3, rows_seen=0, ended=True)]
+    barrier, _ = barrier_of(facts, consumers=4)
+    assert barrier.any_has_rows(0) is True
+    assert barrier.all_have_full_step(0) is False
+
+
+def test_rows_count_from_the_base() -> None:
+    barrier, _ = barrier_of(ENDED, base=(0, 2, 0, 2))
+    assert barrier.any_has_rows(0) is True
+    assert barrier._rows_of(1) == (1, True, 0)
+    reported = [fact(1, rows_seen=3, remade=5), fact(3, rows_seen=1, ended=True, remade=2)]
+    assert barrier_of(reported)[0]._rows_of(1) == (4, False, 7)
+
+
+@pytest.mark.parametrize(
+    ("consumers", "mode"), [(1, types_pb2.DISTRIBUTED_EPOCH), (2, types_pb2.PARALLEL_EPOCHS)]
+)
+def test_a_consumer_that_depends_on_no_other_never_waits(consumers: int, mode: Any) -> None:
+    barrier, _ = barrier_of(OPEN, consumers=consumers, mode=mode)
+    assert barrier.is_alone
+    assert (barrier.any_has_rows(1), barrier.all_have_full_step(1)) == (False, True)
+    assert barrier.anchors(1) == {}
+
+
+def test_anchors_are_the_borders_before_the_rows_of_a_step(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    facts = [fact(1, [3, 4], ended=True, rows_seen=7), fact(3, [5], rows_seen=6)]
+    barrier, _ = barrier_of(facts)
+    first = dict(barrier.anchors(2))  # four rows of each partition
+    assert first == {1: Anchor(ordinal=1, rows=3), 3: Anchor()}
+    assert barrier.anchors(20) == first, "they are computed once a second"
+    monkeypatch.setattr(step_barrier, "_REFRESH_SECONDS", -1.0)
+    assert barrier.anchors(20) == {
+        1: Anchor(ordinal=2, rows=7, ended=True),
+        3: Anchor(ordinal=1, rows=5),
+    }
