@@ -33,7 +33,7 @@ cluster_LANE := charts cluster e2e
 operator_LANE := operator compat
 PARTS := $(foreach lane,$(LANES),$($(lane)_LANE))
 
-.PHONY: help setup run test lane lint format types contracts unit charts operator cluster e2e cluster-up cluster-down integration compat compat-page faults chaos simulate simulate-delivery bench protos protos-check crds crds-check clean
+.PHONY: help setup run test lane lint format types contracts unit charts operator cluster e2e cluster-up cluster-down integration compat compat-page faults mutation mutants chaos simulate simulate-delivery bench protos protos-check crds crds-check clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -121,6 +121,9 @@ faults: $(SYNCED) ## Run schedules of faults, with real processes and in virtual
 
 mutation: $(SYNCED) ## Remove single guards from a copy of the sources, and check that a test fails (20 min)
 	python -m testing.mutation
+
+mutants: $(SYNCED) ## Change the delivery code in small ways, and check that tests report it: make mutants N=20 SEED=0
+	python -m testing.mutation.sources --sample $(or $(N),20) --seed $(or $(SEED),0)
 
 chaos: $(SYNCED) ## Run more schedules of faults: make chaos N=100 SEED=0
 	python -m testing.chaos --n $(or $(N),100) --seed $(or $(SEED),0)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import ast
+import threading
 from pathlib import Path
 
 import pytest
 
 from distributed_input.sidecar.streams.stream_retry import StreamRetry
-from testing.mutation import mutants
-from testing.mutation.mutants import SOURCE, apply, functions_of, mutants_of
+from testing.mutation import forks, mutants
+from testing.mutation.mutants import SOURCE, Mutant, apply, functions_of, mutants_of
 from testing.mutation.sources import EQUIVALENT, MODULES
 
 RETRY = "sidecar/streams/stream_retry.py"
@@ -56,6 +57,19 @@ def test_an_applied_mutant_changes_the_imported_function() -> None:
     finally:
         for function, code in before.items():
             function.__code__ = code
+
+
+def test_each_check_ends_with_its_result() -> None:
+    killed, survived, hangs = mutants_of(RETRY)[:3]
+
+    def is_killed(mutant: Mutant) -> bool:
+        if mutant == hangs:
+            forks.limit(0.05)
+            threading.Event().wait(20)
+        return mutant == killed
+
+    found = dict(forks.check_all([killed, survived, hangs], is_killed, jobs=2))
+    assert found == {killed: "killed", survived: "survived", hangs: "timed out"}
 
 
 @pytest.mark.parametrize("module", MODULES)
