@@ -6,6 +6,7 @@ import gc
 import os
 import resource
 import signal
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 
 from testing.mutation.mutants import Mutant
@@ -42,7 +43,10 @@ def limit(seconds: float) -> None:
 
 
 def _fork(mutant: Mutant, is_killed: Callable[[Mutant], bool]) -> int:
-    pid = os.fork()
+    with warnings.catch_warnings():
+        # Later versions of Python warn if the process has threads.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        pid = os.fork()
     if pid:
         return pid
     signal.signal(signal.SIGALRM, signal.SIG_DFL)

@@ -3,6 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from distributed_input.api.hashing import mix
 from distributed_input.api.proto import types_pb2
 from distributed_input.sidecar.streams.epoch_plan import EpochPlan
 from tests.unit.distributed_input.sidecar.system import NUMBERS
@@ -25,6 +26,8 @@ def test_each_consumer_of_parallel_epochs_has_its_own_order() -> None:
     first, second = (EpochPlan.of_job(parallel, 1, consumer, 1) for consumer in range(2))
     assert first.seed != second.seed
     assert first.deal != second.deal
+    # Positions that were saved before need the same order again.
+    assert (first.seed, second.seed) == (mix(7, 1), mix(7, 2))
 
 
 def test_keys_of_one_split_differ_between_epochs() -> None:

@@ -138,6 +138,7 @@ class GivenStream:
         self.advanced_at = float("-inf")
         self.worker = self.problem = ""
         self.error: Exception | None = None
+        self.closed = False
         self._queued = 0
         STREAMS.append(self)
 
@@ -168,7 +169,7 @@ class GivenStream:
         return self.total is not None and not self._queued
 
     def close(self) -> None:
-        pass
+        self.closed = True
 
 
 STREAMS: list[GivenStream] = []
@@ -233,8 +234,10 @@ def test_a_start_within_a_split_counts_from_its_known_rows(
     (stream,) = STREAMS
     assert (stream.split, stream.start_row, stream.prefix) == (8, 2, prefix_of(1))
     assert reader.position == PartitionPosition(1, 4, 6, None, ended=False)
+    reader.read_ahead(1)
     stream.give(1)
     assert taken(reader, 2) == 1
+    assert [one.split for one in STREAMS] == [8, 9]
     assert reader.position == PartitionPosition(1, 4, 7, prefix_of(3), ended=False)
 
 
@@ -326,4 +329,5 @@ def test_reports_are_about_the_split_that_is_read(
     assert taken(reader, 1) == 1
     assert (reader.replayed, reader.total_replayed, reader.advanced_at) == (2, 30, 2)
     reader.close()
+    assert [one.closed for one in STREAMS] == [False, True, True]
     assert (reader.total_replayed, reader.advanced_at) == (10, float("-inf"))

@@ -155,6 +155,17 @@ def test_a_reopened_stream_requests_the_rows_not_received_and_sends_its_prefix(
     assert prefixes == [Prefix(), prefix_of(5), prefix_of(5)]
 
 
+def test_the_rows_before_the_start_are_those_that_the_worker_replayed(pool: WorkerPool) -> None:
+    shared = context(pool)
+    stream = open_stream(shared, start_row=3)
+    assert stream.start_prefix is None
+    server = serve(ScriptedWorker((2, LEAVING)))
+    pool.update([info("worker", server)])
+    assert take_all(shared, stream) == ROWS - 3
+    assert stream.start_prefix == prefix_of(3)
+    server.stop(0)
+
+
 def test_a_single_row_is_checked_by_a_replay(pool: WorkerPool) -> None:
     worker = ScriptedWorker((1, LEAVING))
     assert read(pool, worker) == ROWS
