@@ -166,6 +166,19 @@ def test_the_rows_before_the_start_are_those_that_the_worker_replayed(pool: Work
     server.stop(0)
 
 
+def test_a_batch_takes_exactly_its_rows_of_several_blocks(pool: WorkerPool) -> None:
+    worker = serve(ScriptedWorker((5, LEAVING)))
+    pool.update([info("worker", worker)])
+    shared = context(pool)
+    stream = open_stream(shared)
+    assert stream._thread.daemon, "a worker that hangs does not keep the sidecar alive"
+    eventually(lambda: stream.received == ROWS)
+    with shared.lock:
+        taken = [sum(block.rows for block in stream.take(rows)) for rows in (3, 4, 4)]
+    assert taken == [3, 4, 4]
+    worker.stop(0)
+
+
 def test_a_single_row_is_checked_by_a_replay(pool: WorkerPool) -> None:
     worker = ScriptedWorker((1, LEAVING))
     assert read(pool, worker) == ROWS
@@ -295,6 +308,19 @@ def test_a_silent_stream_of_a_worker_that_has_left_is_opened_elsewhere(
     silent.released.set()
     left.stop(0)
     stays.stop(0)
+
+
+def test_a_worker_that_has_left_may_send_what_it_has(pool: WorkerPool) -> None:
+    silent = HangingWorker()
+    server = serve(silent)
+    pool.update([info("left", server)])
+    stream = open_stream(context(pool))
+    assert silent.called.wait(SECONDS)
+    pool.update([])
+    assert pool.is_draining("left")
+    assert not stream._is_abandoned(), "it has been silent for less than five seconds"
+    silent.released.set()
+    server.stop(0)
 
 
 def test_a_slow_stream_of_a_present_worker_stays_open(
@@ -468,6 +494,36 @@ def test_a_stream_that_is_closed_while_its_call_begins_ends_the_call(
     closed.set()
     stream._thread.join(SECONDS)
     assert not stream._thread.is_alive()
+
+
+def test_a_closed_stream_ends_its_call(pool: WorkerPool) -> None:
+    silent = HangingWorker()
+    server = serve(silent)
+    pool.update([info("silent", server)])
+    shared = context(pool)
+    stream = open_stream(shared)
+    assert silent.called.wait(SECONDS)
+    with shared.lock:
+        stream.close()
+    stream._thread.join(SECONDS)
+    assert not stream._thread.is_alive()
+    silent.released.set()
+    server.stop(0)
+
+
+def test_a_closed_stream_drops_its_rows_and_waits_for_no_room(pool: WorkerPool) -> None:
+    server = serve(SingleRows(ROWS))
+    pool.update([info("worker", server)])
+    shared = replace(context(pool), queue_bytes=8)
+    stream = open_stream(shared)
+    eventually(lambda: stream.received == 1)
+    began = time.monotonic()
+    with shared.lock:
+        stream.close()
+        assert stream.take(1) == []
+    stream._thread.join(SECONDS)
+    assert time.monotonic() - began < 4, "less than the pause between two looks at the queue"
+    server.stop(0)
 
 
 def test_a_closed_stream_stops_waiting_for_a_worker(
