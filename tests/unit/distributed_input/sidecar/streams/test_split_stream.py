@@ -113,10 +113,20 @@ def test_each_row_restarts_the_timeout(pool: WorkerPool) -> None:
     assert read(pool, worker, timeout=1.0) == ROWS
 
 
-def test_a_stream_without_any_worker_times_out(pool: WorkerPool) -> None:
+def test_a_stream_without_any_worker_times_out(
+    pool: WorkerPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+    monkeypatch.setattr(pool, "acquire", lambda keys, key: asked.append(key))
     shared = context(pool, timeout=0.3)
+    with shared.lock:
+        stream = open_stream(shared)
+        began = time.monotonic()
+        shared.arrived.wait(3 * SECONDS)
+        assert time.monotonic() - began < 2 * SECONDS, "the error wakes the reader"
     with pytest.raises(UnavailableError, match=r"no worker of job train .*timeoutSeconds"):
-        take_all(shared, open_stream(shared))
+        take_all(shared, stream)
+    assert len(asked) <= 3, "it waits between two attempts"
 
 
 def test_a_bug_in_a_stream_is_reported_to_the_trainer(
@@ -185,8 +195,9 @@ def test_a_single_row_is_checked_by_a_replay(pool: WorkerPool) -> None:
     assert [one.check_prefix for one in worker.requests] == [False, True]
 
 
-def test_received_rows_and_replays_are_counted(pool: WorkerPool) -> None:
-    server = serve(ScriptedWorker((5, LEAVING)))
+@pytest.mark.parametrize("rows", [1, 5])
+def test_received_rows_and_replays_are_counted(pool: WorkerPool, rows: int) -> None:
+    server = serve(ScriptedWorker((rows, LEAVING)))
     pool.update([info("worker", server)])
     shared = context(pool)
     stream = open_stream(shared)
