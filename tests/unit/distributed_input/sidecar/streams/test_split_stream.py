@@ -300,6 +300,30 @@ def test_only_a_replay_that_gets_further_than_all_before_is_progress(
     server.stop(0)
 
 
+class TwiceReplayingWorker(Worker):
+    """Replays three rows, sends two, replays two because it fell behind others, and sends all."""
+
+    def Stream(  # noqa: N802
+        self, request: worker_pb2.StreamRequest, context: Any
+    ) -> Iterator[bytes]:
+        nothing = np.zeros(0, np.uint64)
+        yield blocks.encode(RowBlock(0, 0, (), nothing, replayed=3))
+        yield block_of(request, 2)
+        yield blocks.encode(RowBlock(0, 0, (), nothing, replayed=2))
+        rest = worker_pb2.StreamRequest(start_row=request.start_row + 2, job=request.job)
+        yield from super().Stream(rest, context)
+
+
+def test_a_second_replay_of_one_call_counts_from_its_first_row(pool: WorkerPool) -> None:
+    server = serve(TwiceReplayingWorker(ROWS))
+    pool.update([info("worker", server)])
+    shared = context(pool)
+    stream = open_stream(shared, start_row=3)
+    assert take_all(shared, stream) == ROWS - 3
+    assert stream.total_replayed == 5
+    server.stop(0)
+
+
 # Workers that leave.
 
 
