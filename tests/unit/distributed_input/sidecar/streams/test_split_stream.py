@@ -151,6 +151,19 @@ def test_a_stream_with_an_invalid_answer_is_opened_again(
     server.stop(0)
 
 
+@pytest.mark.parametrize("row", [1, 5])
+def test_a_block_that_repeats_or_skips_rows_is_not_taken(pool: WorkerPool, row: int) -> None:
+    answer = [block_of(worker_pb2.StreamRequest(start_row=first), 3) for first in (0, row)]
+    server = serve(InvalidWorker(answer))
+    pool.update([info("worker", server)])
+    shared = context(pool)
+    stream = open_stream(shared)
+    assert take_all(shared, stream) == ROWS
+    assert shared.stats.reconnects == Counter(UnavailableError=1)
+    assert stream._prefix == Prefix(ROWS, prefix_of(3).digest), "the other rows are of one call"
+    server.stop(0)
+
+
 # Replays.
 
 
@@ -204,14 +217,74 @@ def test_received_rows_and_replays_are_counted(pool: WorkerPool, rows: int) -> N
     assert take_all(shared, stream) == ROWS
     stats = shared.stats
     assert (stats.rows, stats.bytes, stats.replays) == (ROWS, 8 * ROWS, 1)
-    stream._thread.join(SECONDS)
-    assert not stats.waiting
+    assert stream.advanced_at > float("-inf")
+    server.stop(0)
+
+
+class FailsThenHangs(HangingWorker):
+    """Fails once, and then sends one answer and hangs."""
+
+    def __init__(self, answer: bytes) -> None:
+        super().__init__()
+        self._answer: list[bytes] = [answer]
+        self._failed = False
+
+    def Stream(  # noqa: N802
+        self, request: worker_pb2.StreamRequest, context: Any
+    ) -> Iterator[bytes]:
+        if not self._failed:
+            self._failed = True
+            raise LEAVING
+        yield from self._answer
+        self.called.set()
+        self.released.wait(3 * SECONDS)
+
+
+@pytest.mark.parametrize("replayed", [False, True])
+def test_rows_and_replays_end_the_wait_for_a_worker(pool: WorkerPool, replayed: bool) -> None:
+    report = blocks.encode(RowBlock(0, 0, (), np.zeros(0, np.uint64), replayed=1))
+    worker = FailsThenHangs(report if replayed else block_of(worker_pb2.StreamRequest(), 2))
+    server = serve(worker)
+    pool.update([info("worker", server)])
+    shared = context(pool)
+    stream = open_stream(shared)
+    assert worker.called.wait(SECONDS)
+    eventually(lambda: bool(stream.replayed if replayed else stream.received))
+    eventually(lambda: not shared.stats.waiting)
+    assert shared.stats.reconnects.total() == 1
+    with shared.lock:
+        stream.close()
+    worker.released.set()
     server.stop(0)
 
 
 def test_a_replay_that_differs_fails_a_strict_job(pool: WorkerPool) -> None:
     with pytest.raises(ReplayError, match="split 0 of epoch 0"):
         read(pool, DifferentWorker(ROWS), strict=True)
+
+
+def test_a_difference_is_reported_once(pool: WorkerPool) -> None:
+    """The next worker compares with the rows of the last replay."""
+    answer = block_of(worker_pb2.StreamRequest(start_row=3), 2, prefix_differs=True)
+    server = serve(InvalidWorker([answer]))
+    pool.update([info("worker", server)])
+    shared = context(pool)
+    stream = SplitStream(shared, 0, 0, 3, Prefix(3, 999))
+    assert take_all(shared, stream) == ROWS - 3
+    assert len(shared.differences) == shared.stats.mismatches == 1
+    assert stream._prefix == Prefix(ROWS, prefix_of(5).digest)
+    server.stop(0)
+
+
+def test_a_replay_that_differs_ends_a_strict_stream_without_a_warning(pool: WorkerPool) -> None:
+    server = serve(DifferentWorker(ROWS))
+    pool.update([info("worker", server)])
+    shared = context(pool, strict=True)
+    stream = SplitStream(shared, 0, 0, 3, Prefix(3, 999))
+    stream._thread.join(SECONDS)
+    assert isinstance(stream._error, ReplayError)
+    assert shared.differences == []
+    server.stop(0)
 
 
 def test_a_replay_with_another_digest_version_is_not_compared(pool: WorkerPool) -> None:
@@ -467,7 +540,7 @@ class SingleRows(Worker):
 def test_a_full_queue_stops_the_stream_until_rows_are_taken(pool: WorkerPool) -> None:
     server = serve(SingleRows(ROWS))
     pool.update([info("worker", server)])
-    shared = replace(context(pool), queue_bytes=17)  # three rows of 8 bytes
+    shared = replace(context(pool), queue_bytes=24)  # three rows of 8 bytes
     stream = open_stream(shared)
     for row in range(ROWS - 3):
         eventually(lambda row=row: stream.received >= row + 3)
@@ -480,7 +553,8 @@ def test_a_full_queue_stops_the_stream_until_rows_are_taken(pool: WorkerPool) ->
 
 
 def test_the_first_row_wakes_the_reader(pool: WorkerPool) -> None:
-    server = serve(Worker(ROWS))
+    worker = HangingWorker(rows=3)
+    server = serve(worker)
     shared = context(pool)
     stream = open_stream(shared)
     with shared.lock:
@@ -488,7 +562,8 @@ def test_the_first_row_wakes_the_reader(pool: WorkerPool) -> None:
         pool.update([info("worker", server)])
         shared.arrived.wait(3 * SECONDS)
         assert time.monotonic() - began < 2 * SECONDS
-        assert stream.opened
+        assert stream.received == 3
+    worker.released.set()
     server.stop(0)
 
 
