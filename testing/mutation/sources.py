@@ -11,6 +11,7 @@ import argparse
 import json
 import os
 import random
+import re
 import sys
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -62,7 +63,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("modules", nargs="*", help="paths in the package. Default: MODULES")
     parser.add_argument("--sample", type=int, default=0, help="mutants per module. Default: all")
     parser.add_argument("--seed", type=int, default=0, help="seed of the sample. Default: 0")
-    parser.add_argument("--only", default="", help="only mutants with this text in their change")
+    parser.add_argument("--only", default="", help="only mutants whose change matches this regex")
     parser.add_argument("--schedules", type=int, default=100, help="simulated. Default: 100")
     parser.add_argument("--jobs", type=int, default=2, help="processes. Default: 2")
     args = parser.parse_args(argv)
@@ -71,7 +72,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         one
         for module in modules
         for one in _sample(mutants_of(module), args.sample, args.seed)
-        if args.only in one.change
+        if re.search(args.only, one.change)
     ]
     results: dict[Mutant, str] = {}
     for folder in dict.fromkeys(Path(module).parent for module in modules):
