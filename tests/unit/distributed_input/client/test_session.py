@@ -206,6 +206,8 @@ def test_a_session_that_is_closed_while_it_connects_ends(
     monkeypatch.setattr(session.meter, "restart", lambda: setattr(session, "error", closing))
     with pytest.raises(ConfigError, match="closed"):
         session.connect(SECONDS)
+    welcome = session.channel.receive(SECONDS)  # the test's sidecar has sent it
+    assert welcome is not None
     session.shutdown()
 
 
