@@ -27,7 +27,8 @@ def check_all(
     """
     gc.collect()
     gc.freeze()  # forks share these pages until one writes to them
-    waiting, running = list(reversed(mutants)), {}
+    waiting = list(reversed(mutants))
+    running: dict[int, Mutant] = {}
     while waiting or running:
         while waiting and len(running) < jobs:
             mutant = waiting.pop()

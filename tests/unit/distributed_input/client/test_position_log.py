@@ -10,7 +10,8 @@ from distributed_input.api.errors import PositionError
 from distributed_input.api.proto import trainer_pb2
 from distributed_input.client.position_log import PositionLog, advance, behind
 
-Position, Unit = trainer_pb2.Position, trainer_pb2.Unit
+Position = trainer_pb2.Position
+Unit = trainer_pb2.Unit
 
 
 def start(epoch: int = 0) -> Position:

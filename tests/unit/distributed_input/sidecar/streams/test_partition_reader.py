@@ -132,7 +132,8 @@ class GivenStream:
         prefix: Prefix | None,
     ) -> None:
         self.split, self.ordinal, self.start_row, self.prefix = split, ordinal, start_row, prefix
-        self.received, self.total, self.opened = start_row, None, False
+        self.received, self.opened = start_row, False
+        self.total: int | None = None
         self.start_prefix = None if start_row else Prefix()
         self.replayed = self.total_replayed = 0
         self.advanced_at = float("-inf")
@@ -149,7 +150,7 @@ class GivenStream:
         self.opened = True
         self._queued += rows
         self.received += rows
-        self.total: int | None = self.received if last else None
+        self.total = self.received if last else None
 
     def end_before_start(self, total: int) -> None:
         """Receive the end of a split that is shorter than its assumed start."""

@@ -552,6 +552,22 @@ def test_a_full_queue_stops_the_stream_until_rows_are_taken(pool: WorkerPool) ->
     server.stop(0)
 
 
+def test_the_time_in_which_the_queue_is_full_is_no_silence_of_the_worker(pool: WorkerPool) -> None:
+    worker = HangingWorker(rows=1)
+    server = serve(worker)
+    pool.update([info("worker", server)])
+    shared = replace(context(pool), queue_bytes=8)
+    stream = open_stream(shared)
+    space: Any = stream._space
+    eventually(lambda: bool(space._waiters))
+    with shared.lock:
+        stream._active_at = 0.0  # long ago
+        assert [block.rows for block in stream.take(1)] == [1]
+    eventually(lambda: stream._active_at > 0)
+    worker.released.set()
+    server.stop(0)
+
+
 def test_the_first_row_wakes_the_reader(pool: WorkerPool) -> None:
     worker = HangingWorker(rows=3)
     server = serve(worker)
