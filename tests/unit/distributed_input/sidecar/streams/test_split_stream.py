@@ -483,7 +483,7 @@ def test_a_worker_that_sends_something_wrong_is_not_lost(pool: WorkerPool) -> No
     shared = context(pool)
     assert take_all(shared, open_stream(shared)) == ROWS
     assert shared.stats.reconnects == Counter(UnavailableError=1)
-    assert not shared.stats.lost_workers
+    assert not pool.lost_workers
     server.stop(0)
 
 
