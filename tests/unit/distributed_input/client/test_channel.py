@@ -305,6 +305,15 @@ def test_a_written_file_is_as_open_as_the_folder(tmp_path: Path) -> None:
     theirs.close()
 
 
+def test_messages_of_a_sidecar_that_ended_with_unread_packets_are_read(tmp_path: Path) -> None:
+    channel, theirs = connected(tmp_path)
+    sent = trainer_pb2.FromSidecar(waiting={"what": "rows"})
+    channel.send(open=trainer_pb2.Open())
+    theirs.send(sent.SerializeToString())
+    theirs.close()  # the next read of the trainer fails once with ECONNRESET
+    assert list(channel.drain()) == [sent]
+
+
 def test_a_folder_without_a_sidecar_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(UnavailableError, match=f"no sidecar answers at {tmp_path}"):
         Channel(tmp_path, SECONDS)
