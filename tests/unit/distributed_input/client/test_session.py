@@ -6,6 +6,7 @@ import hashlib
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -166,10 +167,12 @@ def test_a_sidecar_that_sends_nothing_is_an_error_at_the_deadline(
     monkeypatch.setattr(session_module, "_POLL_SECONDS", 0.01)
     session = opened(tmp_path)
     assert session.generation == 0
+    trainer = sidecar.trainer()
+    trainer.send(waiting={"what": "rows"})  # moves the deadline by its distance from now
     with pytest.raises(UnavailableError, match="sent nothing in time"):
         session.receive(time.monotonic() + 0.2)
     session.channel.send(start=trainer_pb2.StartEpoch(generation=9))
-    received = sidecar.trainer().received
+    received = trainer.received
     first, second = (received.get(timeout=SECONDS) for _ in range(2))
     assert first.progress.waiting, "the wait is reported once in two seconds"
     assert second.start.generation == 9
@@ -234,6 +237,26 @@ def test_a_report_to_a_sidecar_that_is_gone_is_no_error(tmp_path: Path, sidecar:
     session.report(1, 2)
     session.start(trainer_pb2.StartEpoch(generation=2))
     assert not session.is_open, "the epoch starts on a new connection"
+    session.shutdown()
+
+
+def test_the_defined_job_is_opened(
+    tmp_path: Path, sidecar: Sidecar, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = SidecarSession(tmp_path, "", SECONDS)
+    session.connect(SECONDS)
+    session.define_job(types_pb2.Job(name="train"), b"", 3)
+    sent: list[trainer_pb2.FromTrainer] = []
+    send = session.channel.send
+
+    def record(**message: Any) -> None:
+        sent.append(trainer_pb2.FromTrainer(**message))
+        send(**message)
+
+    monkeypatch.setattr(session.channel, "send", record)
+    session.open_job()
+    (request,) = [one.open for one in sent]
+    assert request == trainer_pb2.Open(draft=types_pb2.Job(name="train"), replicas=3)
     session.shutdown()
 
 
