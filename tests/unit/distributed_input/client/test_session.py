@@ -227,8 +227,24 @@ def test_a_sidecar_of_another_protocol_is_an_error(
 def test_a_disowned_session_is_closed_in_this_process(tmp_path: Path, sidecar: Sidecar) -> None:
     session = opened(tmp_path)
     error = session.disown()
+    assert isinstance(error, ConfigError)
     assert session.error is error
+    assert session.disown() is error
     assert session.channel._socket.fileno() == -1
+
+
+def test_a_closed_session_returns_unread_batches_and_releases_its_job(
+    tmp_path: Path, sidecar: Sidecar
+) -> None:
+    session = opened(tmp_path)
+    trainer = sidecar.trainer()
+    trainer.unit(1, 7)
+    session.shutdown()
+    session.drop_unread()
+    session.release_job()
+    first, second = (trainer.received.get(timeout=SECONDS) for _ in range(2))
+    assert first.release.slots == [64 * 7]
+    assert second.HasField("close")
 
 
 def test_a_report_to_a_sidecar_that_is_gone_is_no_error(tmp_path: Path, sidecar: Sidecar) -> None:
