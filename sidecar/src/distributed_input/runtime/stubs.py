@@ -148,5 +148,6 @@ def end_stream(call: Any) -> None:
     """
     call.cancel()
     read_event = getattr(call, "_consume_next_event", None)
-    while read_event is not None and call._state.due:  # noqa: SLF001
+    state = getattr(call, "_state", None)
+    while read_event is not None and getattr(state, "due", None):
         read_event()
