@@ -27,10 +27,9 @@ PROTOC = $(UV) run --quiet --isolated --no-project --no-config --python '>=3.10,
 PROTOS = distributed_input/api/proto/*.proto
 
 # `make test` runs the lanes in parallel, because each lane often waits. Fast parts come first in a lane.
-LANES := machine cluster operator
-machine_LANE := lint types contracts protos-check crds-check unit integration faults
-cluster_LANE := charts cluster e2e
-operator_LANE := operator compat
+LANES := machine cluster
+machine_LANE := lint types contracts protos-check crds-check unit charts integration compat faults
+cluster_LANE := operator cluster e2e
 PARTS := $(foreach lane,$(LANES),$($(lane)_LANE))
 
 .PHONY: help setup run test lane lint format types contracts unit charts operator cluster e2e cluster-up cluster-down integration compat compat-page faults mutation mutants chaos simulate simulate-delivery bench protos protos-check crds crds-check clean

@@ -27,7 +27,7 @@ class Kubectl:
     kubeconfig: Path
     namespace: str = "default"
 
-    def __call__(self, *command: str | Path, text: str = "") -> str:
+    def __call__(self, *command: str | Path, text: str = "", timeout: float = _SECONDS) -> str:
         """Run a command with `text` as stdin and return its stdout. Raises KubectlError."""
         options = (f"--kubeconfig={self.kubeconfig}", f"-n{self.namespace}")
         result = subprocess.run(
@@ -35,7 +35,7 @@ class Kubectl:
             input=text,
             capture_output=True,
             text=True,
-            timeout=_SECONDS,
+            timeout=timeout,
         )
         if result.returncode:
             raise KubectlError(
@@ -62,4 +62,5 @@ class Kubectl:
     def wait(self, what: str, condition: str, seconds: int = 120) -> None:
         """Wait until an object (`pod/x`) has a condition (`Ready`) or field (`jsonpath={..}=x`)."""
         for_argument = condition if "=" in condition else f"condition={condition}"
-        self("wait", what, f"--for={for_argument}", f"--timeout={seconds}s")
+        arguments = ("wait", what, f"--for={for_argument}", f"--timeout={seconds}s")
+        self(*arguments, timeout=seconds + _SECONDS)

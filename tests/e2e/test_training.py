@@ -53,7 +53,7 @@ def test_the_digits_example_trains_on_two_pods_and_reads_every_row_once(kubectl,
     started = time.monotonic()
     kubectl("apply", "-f", "-", text=text.replace(_IMAGE, digits))
     # The Job can complete because the sidecars are native ones.
-    kubectl.wait("job/digits-trainer", "Complete", 170)
+    kubectl.wait("job/digits-trainer", "Complete", 500)
     measured(f"digits on two trainer pods: {time.monotonic() - started:.0f} s for the whole Job")
     pods = kubectl.list("pod", "job-name=digits-trainer")
     assert len(pods) == 2
