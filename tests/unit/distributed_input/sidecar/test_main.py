@@ -78,11 +78,17 @@ class Cycle:
 
 def test_ended_sessions_are_freed_while_the_sidecar_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     stopping, freed = Shutdown(grace=1.0), weakref.ref(Cycle())
-    waits = iter([False, True])
-    monkeypatch.setattr(stopping, "wait", lambda seconds: next(waits))
+    waited: list[float] = []
+
+    def wait(seconds: float) -> bool:
+        waited.append(seconds)
+        return len(waited) == 2
+
+    monkeypatch.setattr(stopping, "wait", wait)
     gc.disable()
     try:
         main._wait(stopping)
         assert freed() is None
+        assert waited == [60, 60]
     finally:
         gc.enable()
