@@ -5,9 +5,13 @@ from __future__ import annotations
 import hashlib
 from typing import Any
 
+import tensorflow as tf
+
 from distributed_input.tfdata.graph import node_defs
 from distributed_input.tfdata.graph.node_defs import GraphDef
 
+VERSION = f"{tf.__version__}/2"
+"""Fingerprints are comparable if this is equal: TensorFlow's graphs, and their canonical form."""
 _PYTHON = frozenset(["PyFunc", "PyFuncStateless", "EagerPyFunc"])
 
 

@@ -7,8 +7,15 @@ import re
 from distributed_input.tfdata.graph import node_defs
 from distributed_input.tfdata.graph.node_defs import FunctionDef
 
-_COUNTERS = re.compile(r"_\d+(?=/|$)")
+_COUNTERS = re.compile(r"(_\d+)+(?=/|$)")
+# A captured variable is called after its path, with "_" instead of "/".
+_ARGUMENT_COUNTERS = re.compile(r"(_\d+)+(?=_|/|$)")
 _COLOCATED = b"loc:@"
+
+
+def readable_name(function: str) -> str:
+    """Return the name of a function without TensorFlow's prefix and without counters."""
+    return re.sub(r"^__inference_|(_keyed|_\d+)+$", "", function)
 
 
 def rename_body(function: FunctionDef, outputs: bool) -> None:
@@ -51,9 +58,10 @@ def _names(function: FunctionDef) -> dict[str, str]:
     out: dict[str, str] = {}
     taken: set[str] = set()
     counts: dict[str, int] = {}
-    old = [argument.name for argument in function.signature.input_arg]
-    for name in (*old, *(node.name for node in function.node_def)):
-        base = new = _COUNTERS.sub("", name)
+    old = [(argument.name, _ARGUMENT_COUNTERS) for argument in function.signature.input_arg]
+    old += [(node.name, _COUNTERS) for node in function.node_def]
+    for name, counters in old:
+        base = new = counters.sub("", name)
         while new in taken:
             counts[base] = counts.get(base, 0) + 1
             new = f"{base}_{counts[base]}"

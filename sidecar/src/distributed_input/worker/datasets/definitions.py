@@ -16,6 +16,7 @@ from distributed_input.api.errors import JobConflictError, SpecError
 from distributed_input.api.hashing import mix
 from distributed_input.api.proto import types_pb2
 from distributed_input.tfdata.graph import canonical
+from distributed_input.tfdata.graph import fingerprint as fingerprints
 from distributed_input.tfdata.graph.fingerprint import fingerprint
 from distributed_input.tfdata.graph.node_defs import GraphDef
 from distributed_input.worker.datasets import entry_points
@@ -60,7 +61,7 @@ def check(job: types_pb2.Job, split: int, graph: GraphDef | None) -> None:
     Raises:
         JobConflictError: it is not.
     """
-    if not job.definitions or job.definition_version != tf.__version__:
+    if not job.definitions or job.definition_version != fingerprints.VERSION:
         return  # the dataset has no graph, or a graph of this version cannot be compared
     common = len(job.definitions) == 1 < job.num_splits
     expected = job.definitions[0 if common else split]

@@ -14,7 +14,7 @@ from distributed_input.assignment import jobs
 from distributed_input.assignment.jobs import DatasetFacts
 from distributed_input.runtime import logs
 from distributed_input.tfdata import export, graph_analysis, type_specs
-from distributed_input.tfdata.graph import caches, canonical
+from distributed_input.tfdata.graph import caches, canonical, fingerprint
 from distributed_input.worker.datasets import cache_files, definitions, entry_points
 from distributed_input.worker.datasets.element_specs import infer_spec
 
@@ -65,5 +65,5 @@ def describe(draft: types_pb2.Job) -> types_pb2.Job:
     job = jobs.complete(draft, described)
     graph_of = functools.partial(definitions.graph_of, job)
     job.definitions.extend(definitions.define(job.num_splits, graph_of))
-    job.definition_version = tf.__version__
+    job.definition_version = fingerprint.VERSION
     return job

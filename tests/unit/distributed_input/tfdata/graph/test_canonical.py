@@ -139,3 +139,16 @@ def test_an_object_of_this_process_is_rejected_with_a_remedy(tmp_path: Path) -> 
     dataset = tf.data.Dataset.range(3).map(lambda _: iterator.get_next())
     with pytest.raises(DatasetFnError, match="entry point"):
         serialize(dataset)
+
+
+def test_new_keras_layers_of_the_same_seed_have_the_same_bytes() -> None:
+    keras = pytest.importorskip("keras")
+
+    def build() -> tf.data.Dataset:
+        layers = keras.Sequential(
+            [keras.layers.RandomFlip(seed=1), keras.layers.RandomZoom(0.3, seed=2)]
+        )
+        image = tf.zeros([4, 4, 3])
+        return tf.data.Dataset.range(3).map(lambda _: layers(image, training=True))
+
+    assert serialize(build()) == serialize(build())
