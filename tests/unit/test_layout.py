@@ -58,6 +58,12 @@ TESTED_ELSEWHERE = {
     "distributed_input/tfdata/graph/function_names.py": f"{_UNIT}/tfdata/graph/test_canonical.py",
     "distributed_input/tfdata/graph/serialization.py": f"{_UNIT}/tfdata/graph/test_canonical.py",
     "distributed_input/tfdata/random/generators.py": f"{_UNIT}/tfdata/random/test_seeds.py",
+    "distributed_input/tfdata/random/key_datasets.py": (
+        f"{_UNIT}/tfdata/random/test_element_keys.py"
+    ),
+    "distributed_input/tfdata/random/keyed_functions.py": (
+        f"{_UNIT}/tfdata/random/test_element_keys.py"
+    ),
 }
 """Modules without a unit test of their own, and the test file that covers them."""
 

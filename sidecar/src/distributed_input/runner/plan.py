@@ -66,7 +66,7 @@ class PlannedInput:
     port: int = 0
     """Port of the dispatcher; 0: any free port."""
     relaxed: bool = False
-    """Workers run without op determinism."""
+    """Random values may differ when a split runs again."""
     tf_data_service: PlannedTfDataService | None = None
 
     @property

@@ -2,7 +2,33 @@
 
 from __future__ import annotations
 
+import tensorflow as tf
+
+from distributed_input.tfdata.graph import node_defs
 from distributed_input.tfdata.graph.node_defs import GraphDef
+from distributed_input.tfdata.random import order_dependence
+from distributed_input.tfdata.random.element_keys import key_elements
+from distributed_input.tfdata.random.order_dependence import OrderDependentOp
+
+
+def make_repeatable(graph_def: GraphDef) -> bool:
+    """Make the rows of a graph independent of the order in which its functions run, in place.
+
+    Args:
+      graph_def: a canonical graph with the seeds of an epoch.
+
+    Returns:
+      Whether the dataset must also run serially; see `run_serially`.
+    """
+    key_elements(graph_def)
+    return bool(order_dependence.find(graph_def))
+
+
+def serial_ops(graph_def: GraphDef) -> list[OrderDependentOp]:
+    """Return the ops because of which a dataset must run serially; the graph is not changed."""
+    copied = node_defs.copy_of(graph_def)
+    key_elements(copied)
+    return order_dependence.find(copied)
 
 
 def force_determinism(graph_def: GraphDef) -> None:
@@ -19,3 +45,23 @@ def force_determinism(graph_def: GraphDef) -> None:
                 node.attr["deterministic"].s = b"true"
             if "sloppy" in node.attr and node.attr["sloppy"].b:
                 node.attr["sloppy"].b = False
+
+
+def run_serially(dataset: tf.data.Dataset) -> tf.data.Dataset:
+    """Return a dataset that calls functions with stateful ops for one element at a time.
+
+    This is the part of TensorFlow's op determinism that concerns tf.data.
+    """
+    spec = dataset.element_spec
+    with tf.device("CPU:0"):
+        variant = tf.raw_ops.OptimizeDatasetV2(
+            input_dataset=tf.data.experimental.to_variant(dataset),
+            optimizations_enabled=["make_deterministic"],
+            optimizations_disabled=[],
+            optimizations_default=[],
+            output_types=tf.nest.flatten(tf.compat.v1.data.get_output_types(dataset)),
+            output_shapes=tf.nest.flatten(tf.compat.v1.data.get_output_shapes(dataset)),
+        )
+    out = tf.data.experimental.from_variant(variant, spec)
+    out._serial_of = dataset  # noqa: SLF001 - its functions and variables exist as long as it does
+    return out

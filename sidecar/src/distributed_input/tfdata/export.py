@@ -14,7 +14,7 @@ from distributed_input.api.proto import types_pb2
 from distributed_input.assignment import jobs
 from distributed_input.assignment.jobs import DatasetFacts
 from distributed_input.rows.elements import ElementSpec
-from distributed_input.tfdata import determinism, sharding, user_code
+from distributed_input.tfdata import dataset_functions, determinism, sharding, user_code
 from distributed_input.tfdata.drop_remainder import disable_drop_remainder, with_unknown_batch_size
 from distributed_input.tfdata.graph import caches, node_defs, packing, serialization
 from distributed_input.tfdata.graph.canonical import serialize
@@ -59,6 +59,7 @@ def open_split(
     epoch: int,
     folder: Path | None = None,
     cache_path: Callable[[str, str], str] | None = None,
+    relaxed: bool = False,
 ) -> tf.data.Dataset:
     """Return one split of one epoch as a dataset, on a worker.
 
@@ -71,6 +72,7 @@ def open_split(
       epoch: the index of the epoch, from 0.
       folder: see `packing.restore`.
       cache_path: see `caches.rename`. None: the files that the dataset names.
+      relaxed: random values may differ when the split runs again.
 
     Raises:
       ConfigError: the dataset caches to files in a function.
@@ -79,10 +81,12 @@ def open_split(
     graph_def = sharding.shard(graph_def, dataset.shard_policy, num_splits, split)
     graph_def = reseed(graph_def, seed, epoch, split)
     determinism.force_determinism(graph_def)
+    serial = not relaxed and determinism.make_repeatable(graph_def)
     if cache_path is not None:
         caches.rename(graph_def, cache_path)
     packing.restore(graph_def, dataset, folder)
-    return serialization.instantiate(graph_def, to_tf(element_spec))
+    out = serialization.instantiate(graph_def, to_tf(element_spec))
+    return determinism.run_serially(out) if serial else out
 
 
 def _export_function(
@@ -90,27 +94,32 @@ def _export_function(
 ) -> tuple[types_pb2.Job, types_pb2.GraphDataset]:
     """Call dataset_fn for the first split, which determines their number, and for the others."""
 
-    def trace(num_splits: int, split: int) -> tuple[GraphDef, Any, SplitInputContext]:
+    def trace(num_splits: int, split: int) -> tuple[GraphDef, tf.data.Dataset, SplitInputContext]:
         context = SplitInputContext(num_splits, split, partitions_of, draft.seed)
         dataset = user_code.call_dataset_fn(dataset_fn, context)
-        return serialize(dataset), dataset.element_spec, context
+        return serialize(dataset), dataset, context
 
     def partitions_of(global_batch_size: int) -> int:
         return jobs.partitions_of_draft(draft, global_batch_size)
 
     guess = jobs.splits_of_draft(draft, jobs.partitions_of_draft(draft))
-    first, first_spec, context = trace(guess, 0)
-    element = from_tf(first_spec)
+    first, dataset, context = trace(guess, 0)
+    element = from_tf(dataset.element_spec)
     analysis = analyze(first)
     _reject_python(analysis)
     caches.check(first)
     job, disabled = _complete(
-        draft, first, analysis, element, asked_batch=context.global_batch_size
+        draft,
+        first,
+        analysis,
+        element,
+        asked_batch=context.global_batch_size,
+        warnings=serial_warnings(first, dataset),
     )
     parts = [first] if job.num_splits == guess else []
     for split in range(len(parts), job.num_splits):
-        part, part_spec, _ = trace(job.num_splits, split)
-        _check_spec(element, from_tf(part_spec), split)
+        part, other, _ = trace(job.num_splits, split)
+        _check_spec(element, from_tf(other.element_spec), split)
         if disabled:
             disable_drop_remainder(part)
         parts.append(part)
@@ -133,7 +142,7 @@ def _export_plain(
         plain=True,
         policy=prepared.policy,
         files=prepared.files,
-        warnings=prepared.warnings,
+        warnings=(*prepared.warnings, *serial_warnings(prepared.graph_def, dataset)),
     )
     if prepared.policy == "DATA" and job.num_splits > 1:
         job.warnings.append(
@@ -200,6 +209,27 @@ def _reject_python(facts: GraphAnalysis) -> None:
             " this process: use TensorFlow ops, or move the dataset to an entry point"
             " (package.module:function) in the workers' image"
         )
+
+
+def serial_warnings(graph_def: GraphDef, dataset: tf.data.Dataset) -> list[str]:
+    """Return a warning if a dataset has to run serially, with the ops and the user's lines.
+
+    Args:
+      graph_def: the canonical graph of the dataset.
+      dataset: the dataset in the process that built it.
+    """
+    found = determinism.serial_ops(graph_def)
+    if not found:
+        return []
+    lines = dataset_functions.lines_of(dataset)
+    ops = ", ".join(
+        f"{it.op} in {it.function}" + (f" ({lines[it.op]})" if it.op in lines else "")
+        for it in found
+    )
+    return [
+        f"num_parallel_calls has no effect in functions that keep a state ({ops}): the rows would"
+        " depend on the order in which calls run. Remove the state, or set determinism: relaxed"
+    ]
 
 
 def warnings_of(facts: GraphAnalysis, num_splits: int) -> list[str]:

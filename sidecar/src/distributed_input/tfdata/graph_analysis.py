@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from distributed_input.tfdata.graph import caches, node_defs
+from distributed_input.tfdata.graph.function_names import readable_name
 from distributed_input.tfdata.graph.node_defs import GraphDef, NodeDef
 
 _PYTHON = frozenset(["PyFunc", "PyFuncStateless", "EagerPyFunc"])
-_STATEFUL_PYTHON = _PYTHON - {"PyFuncStateless"}
-_PARALLEL_MAPS = ("ParallelMapDataset", "MapAndBatchDataset", "NumaMapAndBatchDataset")
 # The input indexes of batch_size and drop_remainder (None: no such input).
 _BATCHES = {
     "BatchDataset": (-1, None),
@@ -50,8 +49,6 @@ class GraphAnalysis:
       python_ops: Python functions in the graph, which cannot run in another process.
       infinite: the dataset never ends.
       useless_cache: a cache in memory is read only once.
-      sequential_python: stateful Python functions in parallel maps, each by the function that calls
-        it. Under op determinism, TensorFlow runs one call at a time.
     """
 
     batch_size: int | None
@@ -61,7 +58,6 @@ class GraphAnalysis:
     python_ops: tuple[str, ...]
     infinite: bool
     useless_cache: bool
-    sequential_python: tuple[str, ...]
 
 
 def analyze(graph_def: GraphDef) -> GraphAnalysis:
@@ -77,7 +73,6 @@ def analyze(graph_def: GraphDef) -> GraphAnalysis:
         python_ops=walk.python_ops(main),
         infinite=walk.infinite(main, main.output),
         useless_cache=caches.has_useless_cache(graph_def),
-        sequential_python=walk.sequential_python(main),
     )
 
 
@@ -179,20 +174,8 @@ class _Walk:
         """Return the Python functions, each as "op in the function that calls it"."""
         found = [node.op for node in main.nodes.values() if node.op in _PYTHON]
         for name, function in self._library.items():
-            readable = _readable(name)
+            readable = readable_name(name)
             found += [f"{n.op} in {readable}" for n in function.node_def if n.op in _PYTHON]
-        return tuple(dict.fromkeys(found))
-
-    def sequential_python(self, main: _Scope) -> tuple[str, ...]:
-        """Return the functions of parallel maps that call stateful Python functions."""
-        found = []
-        for node in self._all(list(main.nodes.values())):
-            if node.op.startswith(_PARALLEL_MAPS):
-                for ref in node_defs.function_refs(node):
-                    called = self._library.get(ref.name)
-                    below = self._all(called.node_def) if called is not None else ()
-                    if any(one.op in _STATEFUL_PYTHON for one in below):
-                        found.append(_readable(ref.name))
         return tuple(dict.fromkeys(found))
 
     def _all(self, nodes: list[NodeDef]) -> Iterator[NodeDef]:
@@ -207,10 +190,6 @@ class _Walk:
                 if name in self._library and name not in seen:
                     seen.add(name)
                     queue += self._library[name].node_def
-
-
-def _readable(function: str) -> str:
-    return re.sub(r"^__inference_|(_\d+)+$", "", function)
 
 
 def _drops(scope: _Scope, node: NodeDef) -> bool:

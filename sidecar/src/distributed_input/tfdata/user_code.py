@@ -98,15 +98,15 @@ def user_errors(what: str) -> Iterator[None]:
         ) from error
 
 
+def is_library(filename: str) -> bool:
+    """Return whether a source file belongs to Python, to an installed package or to this one."""
+    library = (sysconfig.get_path("purelib"), sysconfig.get_path("stdlib"), sys.prefix)
+    own = __file__.rsplit("/", 2)[0]
+    return filename.startswith((*library, own, "<")) or "site-packages" in filename
+
+
 def _lines_of(error: BaseException) -> str:
     """Return the user's lines of the traceback, innermost last, or all lines if it has none."""
     frames = traceback.extract_tb(error.__traceback__)
-    library = (sysconfig.get_path("purelib"), sysconfig.get_path("stdlib"), sys.prefix)
-    own = __file__.rsplit("/", 2)[0]
-    users = [
-        frame
-        for frame in frames
-        if not frame.filename.startswith((*library, own, "<"))
-        and "site-packages" not in frame.filename
-    ]
+    users = [frame for frame in frames if not is_library(frame.filename)]
     return "".join(traceback.format_list(users or list(frames[1:]))).rstrip()

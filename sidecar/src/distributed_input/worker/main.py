@@ -55,8 +55,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         flags.RELAXED,
         action="store_true",
-        help="run TensorFlow without op determinism. Some datasets are faster, but rows that are "
-        "produced again after a failure may differ",
+        help="leave random ops in datasets as they are, and run no dataset serially. Random values "
+        "in rows that are produced again after a failure may differ",
     )
     return parser
 

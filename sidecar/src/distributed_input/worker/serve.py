@@ -41,15 +41,12 @@ def serve(args: argparse.Namespace, stopping: Shutdown) -> None:
 
 
 def _serve(args: argparse.Namespace, stopping: Shutdown, folder: Path) -> None:
-    if not args.relaxed:
-        tf.config.experimental.enable_op_determinism()
     credentials = Credentials.from_args(args.token_file, os.environ)
     channel = open_channel(args.dispatcher, credentials)
     dispatcher = Stub(channel, dispatcher_pb2.DESCRIPTOR.services_by_name["Dispatcher"])
     parallelism = args.parallelism or len(os.sched_getaffinity(0))
-    service = WorkerService(
-        SplitOpener(_fetcher(dispatcher), folder), parallelism, args.max_streams, args.share_bytes
-    )
+    splits = SplitOpener(_fetcher(dispatcher), folder, args.relaxed)
+    service = WorkerService(splits, parallelism, args.max_streams, args.share_bytes, args.relaxed)
     descriptor = worker_pb2.DESCRIPTOR.services_by_name["Worker"]
     handler = service_handler(descriptor, service, {"Stream": (None, identity)})
     server = make_server([handler], args.listen, credentials, max_workers=args.max_streams + 8)

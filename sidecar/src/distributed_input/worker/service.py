@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 import time
 from collections import Counter
@@ -39,6 +40,7 @@ class WorkerService:
         max_streams: maximum number of open streams. More are refused; sidecars then use another
             worker.
         share_bytes: maximum bytes of rows kept for other jobs; see `SharedProducers`.
+        relaxed: random values may differ when a split runs again.
 
     Attributes:
         draining: set when new streams are refused.
@@ -47,10 +49,15 @@ class WorkerService:
     """
 
     def __init__(
-        self, splits: SplitOpener, parallelism: int, max_streams: int, share_bytes: int
+        self,
+        splits: SplitOpener,
+        parallelism: int,
+        max_streams: int,
+        share_bytes: int,
+        relaxed: bool = False,
     ) -> None:
         self._splits = splits
-        self._jobs = DescribeCache(describe)
+        self._jobs = DescribeCache(functools.partial(describe, relaxed=relaxed))
         self._cpus = FairSemaphore(parallelism)
         self._producers = SharedProducers(self._start_blocks, self._cpus, share_bytes)
         self._max_streams = max_streams

@@ -112,16 +112,3 @@ def test_a_cache_in_memory_is_useless_unless_it_is_repeated(tmp_path: Path) -> N
     assert not facts(ROWS.cache().repeat(2)).useless_cache
     assert not facts(ROWS.cache(str(tmp_path / "kept"))).useless_cache
     assert not facts(ROWS).useless_cache
-
-
-@pytest.mark.parametrize("stateful", [True, False])
-def test_stateful_python_in_parallel_maps_is_found(stateful: bool) -> None:
-    def load(x: tf.Tensor) -> tf.Tensor:
-        return tf.numpy_function(lambda y: y, [x], tf.int64, stateful=stateful)
-
-    assert facts(ROWS.map(load)).sequential_python == ()
-    nested = tf.data.Dataset.range(2).interleave(lambda _: ROWS.map(load, num_parallel_calls=4))
-    for parallel in (ROWS.map(load, num_parallel_calls=4), nested):
-        found = facts(parallel).sequential_python
-        assert len(found) == stateful
-        assert all("load" in name for name in found)

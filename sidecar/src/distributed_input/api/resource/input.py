@@ -137,8 +137,8 @@ class InputSpec(Section):
     determinism: Literal["strict", "warn", "relaxed"] = Field(
         default="warn",
         description="Reaction if a replayed split produces different rows. strict: raise an "
-        "error. warn: log a warning. relaxed: count it, and run workers without TensorFlow's op "
-        "determinism. Default: warn.",
+        "error. warn: log a warning. relaxed: count it, and let random values differ when a split "
+        "runs again. Default: warn.",
     )
     workers: WorkersSpec = Field(
         default=WorkersSpec(), description="Processes that run the input pipeline."

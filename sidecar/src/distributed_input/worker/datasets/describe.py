@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 
 import tensorflow as tf
-from tensorflow.python.framework import config
 
 from distributed_input.api.errors import DatasetFnError
 from distributed_input.api.hashing import mix
@@ -19,16 +18,14 @@ from distributed_input.worker.datasets import cache_files, definitions, entry_po
 from distributed_input.worker.datasets.element_specs import infer_spec
 
 _log = logs.get("worker.datasets")
-_SEQUENTIAL = (
-    "num_parallel_calls has no effect in maps whose function calls Python ({functions}): "
-    "TensorFlow runs one call at a time, because a replay must produce the same rows. If the "
-    "result depends on the arguments only, use tf.numpy_function(..., stateful=False). If the "
-    "function waits, also set options.threading.private_threadpool_size to num_parallel_calls"
-)
 
 
-def describe(draft: types_pb2.Job) -> types_pb2.Job:
+def describe(draft: types_pb2.Job, relaxed: bool = False) -> types_pb2.Job:
     """Complete the draft of an entry point's job. Builds some or all splits of the dataset.
+
+    Args:
+        draft: the job as the resource defines it.
+        relaxed: the worker does not run datasets serially.
 
     Raises:
         ConfigError: the entry point does not exist, or its dataset caches to files in a function.
@@ -50,8 +47,8 @@ def describe(draft: types_pb2.Job) -> types_pb2.Job:
     caches.check(definition)
     graph = graph_analysis.analyze(definition)
     warnings = export.warnings_of(graph, splits)
-    if graph.sequential_python and config.is_op_determinism_enabled():
-        warnings.append(_SEQUENTIAL.format(functions=", ".join(graph.sequential_python)))
+    if not relaxed:
+        warnings += export.serial_warnings(definition, dataset)
     for warning in warnings:
         _log.warning(warning, job=draft.name)
     described = DatasetFacts(

@@ -18,8 +18,9 @@ from distributed_input.api.hashing import mix
 from distributed_input.api.proto import types_pb2
 from distributed_input.rows.elements import ElementSpec
 from distributed_input.runtime import logs
-from distributed_input.tfdata import determinism, export
+from distributed_input.tfdata import dataset_functions, determinism, export
 from distributed_input.tfdata.graph import caches, canonical, serialization
+from distributed_input.tfdata.input_context import SplitInputContext
 from distributed_input.tfdata.random import seeds
 from distributed_input.worker.datasets import definitions, entry_points
 from distributed_input.worker.datasets.cache_files import (
@@ -41,10 +42,14 @@ class SplitOpener:
     Args:
         fetch: returns the serialized GraphDataset of a dataset id.
         folder: folder for large constants; None: a temporary folder of this process.
+        relaxed: random values may differ when a split runs again.
     """
 
-    def __init__(self, fetch: Callable[[str], bytes], folder: Path | None = None) -> None:
+    def __init__(
+        self, fetch: Callable[[str], bytes], folder: Path | None = None, relaxed: bool = False
+    ) -> None:
         self._folder = folder
+        self._relaxed = relaxed
         self._datasets = DatasetCache(fetch)
         self._graphs = GraphCache()
 
@@ -74,58 +79,70 @@ class SplitOpener:
             graphs = self._datasets.get(job.dataset_id)
             caches = SplitCaches(split, job.num_splits)
             dataset = export.open_split(
-                graphs, element, job.num_splits, split, seed, epoch, self._folder, caches.path
+                graphs,
+                element,
+                job.num_splits,
+                split,
+                seed,
+                epoch,
+                self._folder,
+                caches.path,
+                self._relaxed,
             )
             return iterate_dataset(dataset, row, job.batched, batch_rows, caches.writers)
-        dataset, writers = _open_entry_point(job, seed, epoch, split, self._graphs)
+        dataset, writers = self._open_entry_point(job, seed, epoch, split)
         if not isinstance(dataset, tf.data.Dataset):
             return SplitIterator(iter(dataset), row, job.batched)
         check_spec(dataset, element, split)
         return iterate_dataset(dataset, row, job.batched, batch_rows, writers)
 
+    def _open_entry_point(
+        self, job: types_pb2.Job, seed: int, epoch: int, split: int
+    ) -> tuple[Any, Sequence[CacheWriter]]:
+        """Return the dataset of an entry point for a split and an epoch, and its cache files.
 
-def _open_entry_point(
-    job: types_pb2.Job,
-    seed: int,
-    epoch: int,
-    split: int,
-    cache: GraphCache,
-) -> tuple[Any, Sequence[CacheWriter]]:
-    """Return the entry point's dataset for a split, with the epoch's seeds, and its cache files.
+        A dataset with a graph is instantiated from the graph. This keeps
+        `reshuffle_each_iteration=False` and gives each split its own augmentations. A generator has
+        no graph, so it is seeded when it is built.
+        """
+        key = self._graphs.key(job, seed, split)
+        cached = self._graphs.get(key)
+        version = [job.entry_point.target, job.entry_point.args_json]
+        if cached is None:
+            context = entry_points.split_context(job, seed, epoch, split, job.num_splits)
+            dataset = entry_points.call(job.entry_point, context, mix(seed))
+            if not isinstance(dataset, tf.data.Dataset):
+                return dataset, ()
+            try:
+                definition = canonical.serialize(dataset)
+            except DatasetFnError as error:
+                _log.debug("dataset has no graph", cause=str(error))
+                return self._without_graph(job, context), ()
+            same = seed == job.seed and not context.varies
+            definitions.check(job, split, definition if same else None)
+            determinism.force_determinism(definition)
+            cached = SplitGraph(definition, dataset)
+            if context.varies:
+                version += [str(seed), str(epoch)]
+            else:
+                self._graphs.put(key, cached)
+        files = SplitCaches(split, job.num_splits, version)
+        graph = seeds.reseed(cached.graph, seed, epoch, split)
+        serial = not self._relaxed and determinism.make_repeatable(graph)
+        caches.rename(graph, files.path)
+        reseeded = serialization.instantiate(graph, cached.dataset.element_spec)
+        # The Python functions in the graph exist only as long as their dataset does.
+        reseeded._functions_of = cached.dataset  # noqa: SLF001 - an attribute that we add
+        return determinism.run_serially(reseeded) if serial else reseeded, files.writers
 
-    A dataset with a graph is instantiated from the graph. This keeps
-    `reshuffle_each_iteration=False` and gives each split its own augmentations. A generator has no
-    graph, so it is seeded when it is built.
-    """
-    key = cache.key(job, seed, split)
-    cached = cache.get(key)
-    version = [job.entry_point.target, job.entry_point.args_json]
-    if cached is None:
-        context = entry_points.split_context(job, seed, epoch, split, job.num_splits)
-        dataset = entry_points.call(job.entry_point, context, mix(seed))
-        if not isinstance(dataset, tf.data.Dataset):
-            return dataset, ()
-        try:
-            definition = canonical.serialize(dataset)
-        except DatasetFnError as error:
-            _log.debug("dataset has no graph", cause=str(error))
-            dataset = entry_points.call(
-                job.entry_point, context, context.seed, functions_seeded=True
-            )
-            check_without_graph(dataset)
-            return dataset, ()
-        same = seed == job.seed and not context.varies
-        definitions.check(job, split, definition if same else None)
-        determinism.force_determinism(definition)
-        cached = SplitGraph(definition, dataset)
-        if context.varies:
-            version += [str(seed), str(epoch)]
-        else:
-            cache.put(key, cached)
-    files = SplitCaches(split, job.num_splits, version)
-    graph = seeds.reseed(cached.graph, seed, epoch, split)
-    caches.rename(graph, files.path)
-    reseeded = serialization.instantiate(graph, cached.dataset.element_spec)
-    # The Python functions in the graph exist only as long as their dataset does.
-    reseeded._functions_of = cached.dataset  # noqa: SLF001 - an attribute that we add
-    return reseeded, files.writers
+    def _without_graph(self, job: types_pb2.Job, context: SplitInputContext) -> tf.data.Dataset:
+        """Return the dataset of an entry point that TensorFlow cannot serialize.
+
+        Its random ops keep their state, so it runs serially if it has any.
+        """
+        entry = job.entry_point
+        dataset = entry_points.call(entry, context, context.seed, functions_seeded=True)
+        check_without_graph(dataset)
+        if not self._relaxed and dataset_functions.depend_on_order(dataset):
+            return determinism.run_serially(dataset)
+        return dataset

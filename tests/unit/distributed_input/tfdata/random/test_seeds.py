@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TypeAlias
 
 import numpy as np
 import pytest
 import tensorflow as tf
-from tensorflow.python.framework import config
 
 from distributed_input.tfdata.graph import serialization
 from distributed_input.tfdata.graph.canonical import serialize
@@ -204,21 +203,6 @@ def test_other_variables_keep_their_values() -> None:
         return tf.random.stateless_uniform([], [1, 2]), generator.uniform([]), table + x
 
     assert [row[2] for row in epoch_of(Data.range(2).map(draw))] == [[3, 4], [4, 5]]
-
-
-@pytest.fixture
-def determinism() -> Iterator[None]:
-    config.enable_op_determinism()
-    yield
-    config.disable_op_determinism()
-
-
-def test_random_ops_in_a_parallel_map_repeat_with_op_determinism(determinism: None) -> None:
-    config.disable_op_determinism()  # the trainer's process does not use it
-    dataset = Data.range(200).map(lambda x: (x, random_number()), num_parallel_calls=8).batch(16)
-    config.enable_op_determinism()
-    assert epoch_of(dataset) == epoch_of(dataset)
-    assert epoch_of(dataset) != epoch_of(dataset, epoch=1)
 
 
 def test_every_instance_has_its_own_mutable_variables() -> None:

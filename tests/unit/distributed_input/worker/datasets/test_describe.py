@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +10,6 @@ import pytest
 
 from distributed_input.api.proto import types_pb2
 from distributed_input.rows.elements import ElementSpec, Leaf
-from distributed_input.worker.datasets import describe as module
 from distributed_input.worker.datasets.describe import describe
 
 _CODE = """
@@ -29,11 +26,18 @@ def infinite(context):
 def arrays(context):
     return [{"x": np.zeros(3, np.float32)}]
 
-def python(context, stateful):
+def python(context):
     def load(x):
-        y = tf.numpy_function(lambda x: x, [x], tf.int64, stateful=stateful)
-        return tf.ensure_shape(y, [])
-    return tf.data.Dataset.range(40).map(load, num_parallel_calls=4).cache()
+        y = tf.numpy_function(lambda x: x, [x], tf.int64)
+        z = tf.cond(y > 1, lambda: tf.random.uniform([]), lambda: 0.0)
+        return tf.ensure_shape(y, []), z
+    return tf.data.Dataset.range(40).map(load, num_parallel_calls=4)
+
+def counting(context):
+    count = tf.Variable(0, dtype=tf.int64)
+    def number(x):
+        return count.assign_add(x)
+    return tf.data.Dataset.range(40).map(number, num_parallel_calls=4)
 
 def generator(context):
     signature = tf.TensorSpec([], tf.int64)
@@ -81,18 +85,16 @@ def test_a_dataset_without_a_graph_has_a_spec(function: str, leaf: Leaf) -> None
     assert row_of(described(function)) == (leaf,)
 
 
-@pytest.mark.parametrize(
-    ("deterministic", "stateful"), list(itertools.product([True, False], repeat=2))
-)
-def test_parallel_calls_that_run_one_at_a_time_get_a_warning(
-    deterministic: bool, stateful: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module.config, "is_op_determinism_enabled", lambda: deterministic)
-    entry = types_pb2.EntryPoint(
-        target="describe_of_test:python", args_json=json.dumps({"stateful": stateful})
-    )
-    job = describe(types_pb2.Job(name="a", entry_point=entry, partitions=4))
-    (_, *sequential) = job.warnings  # the first one is about the cache
-    assert "every epoch computes them again" in job.warnings[0]
-    assert len(sequential) == (deterministic and stateful)
-    assert all("stateful=False" in warning for warning in sequential)
+@pytest.mark.parametrize("relaxed", [False, True])
+def test_functions_that_have_to_run_serially_get_a_warning_with_the_line(relaxed: bool) -> None:
+    entry = types_pb2.EntryPoint(target="describe_of_test:counting")
+    job = describe(types_pb2.Job(name="a", entry_point=entry, partitions=4), relaxed)
+    line = next(i for i, it in enumerate(_CODE.split("\n"), 1) if "assign_add" in it)
+    assert len(job.warnings) == (not relaxed)
+    for warning in job.warnings:
+        assert "AssignAddVariableOp in Dataset_map_number" in warning
+        assert f"describe_of_test.py:{line})" in warning
+
+
+def test_python_functions_and_random_ops_in_parallel_maps_get_no_warning() -> None:
+    assert not described("python").warnings

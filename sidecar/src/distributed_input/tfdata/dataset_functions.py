@@ -1,0 +1,62 @@
+"""The functions of a dataset in the process that built it, with the user's lines.
+
+A graph that TensorFlow serialized has no lines, and a dataset of a generator has no graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import tensorflow as tf
+
+from distributed_input.tfdata.random.order_dependence import depends_on_order
+from distributed_input.tfdata.user_code import is_library
+
+
+def lines_of(dataset: tf.data.Dataset) -> dict[str, str]:
+    """Return the user's line "file:number" of the first call of each op in a dataset's functions.
+
+    Ops without a known line are not included.
+    """
+    found: dict[str, str] = {}
+    for graph in _graphs(dataset):
+        for op in graph.get_operations():
+            for frame in reversed(op.traceback or ()):
+                if not is_library(frame.filename):
+                    found.setdefault(op.type, f"{frame.filename}:{frame.lineno}")
+                    break
+    return found
+
+
+def depend_on_order(dataset: tf.data.Dataset) -> bool:
+    """Return whether a function of a dataset has an op whose result depends on earlier calls."""
+    for graph in _graphs(dataset):
+        whole = graph.as_graph_def()
+        library = {function.signature.name for function in whole.library.function}
+        scopes = [whole.node, *(function.node_def for function in whole.library.function)]
+        for node in (node for nodes in scopes for node in nodes):
+            if node.op not in library and node.op != "Placeholder" and depends_on_order(node.op):
+                return True
+    return False
+
+
+def _graphs(dataset: tf.data.Dataset) -> Iterator[Any]:
+    """Yield the graphs of the functions of a dataset and of its inputs, with those they call."""
+    seen: set[int] = set()
+    datasets, graphs = [dataset], []
+    while datasets:
+        one = datasets.pop()
+        if id(one) in seen:
+            continue
+        seen.add(id(one))
+        datasets += one._inputs()  # noqa: SLF001
+        graphs += [wrapper.function.graph for wrapper in one._functions()]  # noqa: SLF001
+    while graphs:
+        graph = graphs.pop()
+        if id(graph) in seen:
+            continue
+        seen.add(id(graph))
+        yield graph
+        called = getattr(graph, "_functions", {}).values()
+        graphs += [below.graph for below in called if getattr(below, "graph", None) is not None]
