@@ -15,6 +15,9 @@ GraphDef: TypeAlias = Any  # tf.compat.v1.GraphDef; TensorFlow has no types
 NodeDef: TypeAlias = Any
 FunctionDef: TypeAlias = Any
 
+PRIVATE = "_distributed_input_private"
+"""An attribute of a variable whose value differs between datasets that use its name."""
+
 
 def copy_of(graph_def: GraphDef) -> GraphDef:
     """Return a copy of a graph, for editing."""

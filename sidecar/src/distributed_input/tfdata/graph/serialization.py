@@ -64,18 +64,28 @@ def instantiate(graph_def: GraphDef, element_spec: Any) -> tf.data.Dataset:
 
 
 def _with_private_variables(graph_def: GraphDef) -> tuple[GraphDef, list[tuple[str, int, Any]]]:
-    """Return the graph with private variables if its functions change any, and these variables."""
-    if not any(node.op in _MUTATES for f in graph_def.library.function for node in f.node_def):
+    """Return the graph with private variables, and these variables.
+
+    All variables are private if the functions change any. Otherwise, those with the states of
+    generators are private: each split has its own.
+    """
+    changed = any(node.op in _MUTATES for f in graph_def.library.function for node in f.node_def)
+    private = [
+        index
+        for index, node in enumerate(graph_def.node)
+        if node.op == "VarHandleOp" and (changed or node_defs.PRIVATE in node.attr)
+    ]
+    if not private:
         return graph_def, []
     instance = next(_instances)
     out = []
     graph_def = node_defs.copy_of(graph_def)
-    for node in graph_def.node:
-        if node.op == "VarHandleOp":
-            name = f"{node.attr['shared_name'].s.decode()}/{instance}"
-            node.attr["shared_name"].s = name.encode()
-            shape = tf.TensorShape(node.attr["shape"].shape)
-            out.append((name, node.attr["dtype"].type, shape))
+    for index in private:
+        node = graph_def.node[index]
+        name = f"{node.attr['shared_name'].s.decode()}/{instance}"
+        node.attr["shared_name"].s = name.encode()
+        shape = tf.TensorShape(node.attr["shape"].shape)
+        out.append((name, node.attr["dtype"].type, shape))
     return graph_def, out
 
 

@@ -51,6 +51,7 @@ def rekey(graph_def: GraphDef, key_of: Callable[[list[int], frozenset[str]], int
         key = key_of([int(number) for number in state], used[variable])
         state[_KEYS[state.shape]] = key % (1 << _BITS)
         const.attr["value"].tensor.CopyFrom(tensor_util.make_tensor_proto(state))
+        nodes[variable].attr[node_defs.PRIVATE].b = True
 
 
 def state_arguments(graph_def: GraphDef) -> dict[str, frozenset[str]]:

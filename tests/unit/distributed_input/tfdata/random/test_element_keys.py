@@ -158,6 +158,17 @@ def test_values_are_uniform_and_independent(name: str) -> None:
     assert np.abs(following).max() < limit
 
 
+@pytest.mark.parametrize("make", GENERATORS.values())
+def test_splits_that_are_open_at_once_have_their_own_generators(make: Any) -> None:
+    dataset = mapped(make(), parallel=None)
+    alone = [values(dataset, split=split) for split in range(2)]
+    opened = [iter(repeatable(dataset, split=split)) for split in range(2)]
+    for row, pair in enumerate(zip(*opened, strict=True)):
+        for split, element in enumerate(pair):
+            drawn = [np.asarray(part).ravel() for part in tf.nest.flatten(element)]
+            assert np.array_equal(np.concatenate(drawn), alone[split][row])
+
+
 def test_distributions_stay_the_same() -> None:
     def draw(_: tf.Tensor) -> tuple[tf.Tensor, ...]:
         return (
