@@ -218,6 +218,8 @@ class EpochReader:
     def facts(self) -> list[dispatcher_pb2.PartitionFact]:
         """Return the facts about these partitions, for the other consumers."""
         with self._lock:
+            for reader in self.partitions.values():
+                reader.pass_ended_splits()
             facts = [
                 dispatcher_pb2.PartitionFact(
                     partition=p,

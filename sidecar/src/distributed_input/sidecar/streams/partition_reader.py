@@ -84,6 +84,7 @@ class PartitionReader:
         self._streams: deque[SplitStream] = deque()
         self._next = start.ordinal  # the next split to open
         self._seen_at_close = 0
+        self._closed = False
         self._start_prefix = start.prefix
         self._open_more()
 
@@ -169,6 +170,22 @@ class PartitionReader:
             self._next_split(head)
         return True
 
+    def pass_ended_splits(self) -> None:
+        """Move behind splits of which no row is left, so that the partition's end becomes a fact.
+
+        A partition may be opened at its last row. Other consumers then wait for its end, although
+        this one may wait for them before it takes a row.
+        """
+        while not self._closed and not self.ended:
+            if not self._streams:
+                self.ended = True
+                return
+            head = self._streams[0]
+            self._settle_start(head)
+            if self._skip or not head.exhausted:
+                return
+            self._next_split(head)
+
     @property
     def total(self) -> int | None:
         """Rows of the whole partition, or None before it has ended."""
@@ -226,6 +243,7 @@ class PartitionReader:
     def close(self) -> None:
         """Close all streams."""
         self._seen_at_close = self.rows_seen
+        self._closed = True
         for stream in self._streams:
             stream.close()
         self._streams.clear()

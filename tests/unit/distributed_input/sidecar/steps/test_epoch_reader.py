@@ -21,6 +21,7 @@ from distributed_input.sidecar.streams.stream_context import StreamStats
 from distributed_input.sidecar.streams.worker_pool import WorkerPool
 from tests.unit.distributed_input.sidecar import system
 from tests.unit.distributed_input.sidecar.steps.trainers import NoTrainer, WaitingTrainer
+from tests.unit.distributed_input.sidecar.streams import streaming
 from tests.unit.distributed_input.sidecar.system import Worker, eventually, running
 
 PARTITIONS, SPLITS = 2, 4
@@ -77,12 +78,17 @@ class FakeExchange:
 
 def reader_without_workers(pool: WorkerPool, timeout: float) -> EpochReader:
     """Return the reader of an epoch whose rows never come."""
+    reader = reader_of(pool, timeout)
+    reader.open(0, PartitionStart())
+    return reader
+
+
+def reader_of(pool: WorkerPool, timeout: float) -> EpochReader:
+    """Return the reader of an epoch of two consumers, with one split for each."""
     job = types_pb2.Job(num_splits=2, partitions=2, row_spec=system.NUMBERS.to_json())
     exchange = FakeExchange()
     source = RowSource(job, pool, PartitionFacts(), exchange, StreamStats(), 1, timeout)
-    reader = EpochReader(source, share_of(job, 0, 2), 0, NoTrainer())
-    reader.open(0, PartitionStart())
-    return reader
+    return EpochReader(source, share_of(job, 0, 2), 0, NoTrainer())
 
 
 def test_cancel_ends_a_wait_for_rows_and_one_for_facts(pool: WorkerPool) -> None:
@@ -121,3 +127,18 @@ def test_time_does_not_count_while_the_trainer_does_not_wait(pool: WorkerPool) -
     with pytest.raises(UnavailableError, match="no report of the others arrived for 0 s"):
         wait(3)
     reader.close()
+
+
+def test_the_end_of_a_partition_opened_at_its_last_row_is_a_fact(pool: WorkerPool) -> None:
+    """Otherwise two consumers that resume at their last rows wait for each other."""
+    server = streaming.serve(Worker(streaming.ROWS))
+    pool.update([streaming.info("worker", server)])
+    reader = reader_of(pool, timeout=30.0)
+    rows = streaming.ROWS // 2
+    reader.open(0, PartitionStart(rows=rows))
+    assert reader.locate(0) is None
+    eventually(lambda: all(fact.ended for fact in reader.facts()))
+    (fact,) = reader.facts()
+    assert (fact.rows_seen, list(fact.split_rows)) == (rows, [rows])
+    reader.close()
+    server.stop(0)

@@ -296,6 +296,39 @@ def test_a_partition_without_splits_ends_at_once(
         assert reader.ended == (rows > 0 or find is not PartitionReader.locate)
 
 
+def test_the_end_of_a_partition_opened_at_its_last_row_is_found(
+    pool: WorkerPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader = reader_of(pool, monkeypatch, PartitionStart(rows=4), splits=(7, 8))
+    reader.pass_ended_splits()
+    assert len(STREAMS) == 1, "the first split has not answered"
+    STREAMS[0].give(0, last=True)
+    assert reader.locate()
+    reader.pass_ended_splits()
+    assert [one.split for one in STREAMS] == [7, 8]
+    assert not reader.ended, "the second split may have rows"
+    STREAMS[1].give(0, last=True)
+    reader.pass_ended_splits()
+    assert (reader.ended, reader.total, reader.lengths) == (True, 4, [4, 0])
+
+
+def test_a_split_with_rows_left_is_not_passed(
+    pool: WorkerPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader = reader_of(pool, monkeypatch, PartitionStart(rows=3))
+    STREAMS[0].give(1, last=True)
+    reader.pass_ended_splits()
+    assert len(STREAMS) == 1
+    assert taken(reader, 5) == 1
+
+
+def test_a_closed_partition_does_not_end(pool: WorkerPool, monkeypatch: pytest.MonkeyPatch) -> None:
+    reader = reader_of(pool, monkeypatch)
+    reader.close()
+    reader.pass_ended_splits()
+    assert not reader.ended
+
+
 def test_only_rows_without_a_gap_are_a_fact(
     pool: WorkerPool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
