@@ -25,8 +25,6 @@ _PER_ELEMENT = frozenset(
 # Datasets that return the elements of their first input for which a function is true.
 _SELECTING = frozenset(["FilterDataset", "ParallelFilterDataset", "TakeWhileDataset"])
 _INT64 = tf.int64.as_datatype_enum
-_UNKNOWN = tf.TensorShape(None).as_proto()
-_PAIR = tf.TensorShape([2]).as_proto()
 
 
 def takes_keys(node: NodeDef) -> bool:
@@ -66,16 +64,16 @@ def add_keys(
     generator = add("DummySeedGenerator", "generator", ())
     numbers = add("RandomDatasetV2", "numbers", (*seeds, generator.name + handle))
     numbers.attr["rerandomize_each_iteration"].b = True
-    _describe(numbers, [_INT64], [tf.TensorShape([]).as_proto()])
+    _describe(numbers, [_INT64], [_shape([])])
     size = add_const("size", 2, tf.int64)
     whole = add_const("whole", True, tf.bool)
     pairs = add("BatchDatasetV2", "pairs", (numbers.name + handle, size, whole))
     pairs.attr["parallel_copy"].b = False
-    _describe(pairs, [_INT64], [_PAIR])
+    _describe(pairs, [_INT64], [_shape([2])])
     source = node_defs.data_inputs(node)[0]
     both = add("ZipDataset", "zip", (source, pairs.name + handle))
     both.attr["N"].i = 2
-    _describe(both, [*types, _INT64], [*_shapes(nodes, source, len(types)), _PAIR])
+    _describe(both, [*types, _INT64], [*_shapes(nodes, source, len(types)), _shape([2])])
     node.input[0] = both.name + handle
 
 
@@ -101,7 +99,7 @@ def drop_keys(
     shapes = list(selecting.attr["output_shapes"].list.shape)
     for attribute in ("output_types", "output_shapes"):
         selecting.attr[attribute].Clear()
-    _describe(selecting, [*types, _INT64], [*shapes, _PAIR])
+    _describe(selecting, [*types, _INT64], [*shapes, _shape([2])])
     function = function_pb2.FunctionDef()
     function.signature.name = "distributed_input_drop_key_" + "_".join(map(str, types))
     for number, dtype in enumerate((*types, _INT64)):
@@ -123,7 +121,11 @@ def drop_keys(
 def _shapes(nodes: Any, source: str, count: int) -> list[Any]:
     found = node_defs.by_name(nodes).get(node_defs.source_of(source))
     known = list(found.attr["output_shapes"].list.shape) if found is not None else []
-    return known if len(known) == count else [_UNKNOWN] * count
+    return known if len(known) == count else [_shape(None)] * count
+
+
+def _shape(dimensions: Sequence[int] | None) -> Any:
+    return tf.TensorShape(dimensions).as_proto()
 
 
 def _describe(node: NodeDef, types: Sequence[int], shapes: Sequence[Any]) -> None:
