@@ -14,6 +14,8 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+import greenlet
+
 from testing.delivery.virtual import stand_in
 from testing.delivery.virtual.primitives import SimThreading, SimTime, current
 from testing.delivery.virtual.sockets import SimSelect, SimSocketModule
@@ -96,6 +98,13 @@ def install() -> None:
             _replace_defaults(module)
     _install_faults()
     _install_seams()
+    sys.unraisablehook = _report_unraisable
+
+
+def _report_unraisable(unraisable: Any) -> None:
+    """Report an error that Python ignores, unless it ends a task that closes a generator."""
+    if not issubclass(unraisable.exc_type, greenlet.GreenletExit):
+        sys.__unraisablehook__(unraisable)
 
 
 def _replace_defaults(module: Any) -> None:
