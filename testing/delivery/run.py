@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
+from distributed_input.client import progress
 from testing.chaos.ledger import Verdict
 from testing.delivery.cases import judge
 from testing.delivery.events import schedule_events
@@ -153,4 +154,5 @@ def _check_rings(world: World, outcome: Outcome) -> None:
 
 def collect() -> None:
     """Free what the last simulations left. The collector is off while they run."""
+    progress._totals.clear()  # one for each trainer
     gc.collect()
