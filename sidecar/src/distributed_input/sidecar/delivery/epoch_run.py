@@ -84,6 +84,7 @@ class EpochRun:
         self._skip = 0  # units of the first step that are read again and that the trainer has got
         self._begun = 0  # units of the first step that are not read and that the trainer has got
         self._position_at = float("-inf")  # when a position was last sent
+        self._is_cut_anew = False  # no position of this number of trainers was sent yet
         self._difference_sent = False
         name = f"epoch-{request.epoch}"
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
@@ -139,7 +140,8 @@ class EpochRun:
     def _open(self) -> EpochSteps:
         self._exchange.check_run()
         position = self.request.position
-        if position is not None and resume.has_same_cut(position, self._share):
+        self._is_cut_anew = position is not None and not resume.has_same_cut(position, self._share)
+        if position is not None and not self._is_cut_anew:
             if self._job.order == types_pb2.ANY:
                 self._begun = position.extra_units
             else:
@@ -172,7 +174,7 @@ class EpochRun:
                 index += 1
             writers[index].add(block)
             if not writers[index].room:
-                _mark(steps, writers[index], begun + index + 1)
+                self._mark(steps, writers[index], begun + index + 1)
         rows = sum(writer.rows for writer in writers)
         # With drop, the others are asked only once our own rows are here and reported. Otherwise
         # all consumers would wait for each other.
@@ -197,7 +199,7 @@ class EpochRun:
         for i, writer in enumerate(writers, 1):
             if self._job.remainder == types_pb2.PAD:
                 writer.pad()
-            _mark(steps, writer, begun + i)
+            self._mark(steps, writer, begun + i)
         return self._finish_step(steps, writers)
 
     def _finish_step(self, steps: EpochSteps, writers: Sequence[UnitWriter]) -> bool:
@@ -208,6 +210,18 @@ class EpochRun:
         due = self._position_due(steps)
         self._send(writers[-1], steps.position() if due else writers[-1].after)
         return True
+
+    def _mark(self, steps: EpochSteps, writer: UnitWriter, begun: int) -> None:
+        """Store the position behind a unit, if the trainer cannot count on from an earlier one.
+
+        Args:
+            steps: steps of the epoch.
+            writer: writer of the unit.
+            begun: units of the step up to this one.
+        """
+        if steps.depends_on_arrival or self._is_cut_anew:
+            writer.after = steps.position(begun)
+            self._is_cut_anew = False
 
     def _position_due(self, steps: EpochSteps) -> bool:
         """Return whether to send a position with the step, and count it as sent.
@@ -254,15 +268,3 @@ class EpochRun:
         )
         self._outbox.send(trainer_pb2.FromSidecar(end=end), self._cancelled)
         return False
-
-
-def _mark(steps: EpochSteps, writer: UnitWriter, begun: int) -> None:
-    """Store the position behind a unit, if the step cannot be read and cut into units again.
-
-    Args:
-        steps: steps of the epoch.
-        writer: writer of the unit.
-        begun: units of the step up to this one.
-    """
-    if steps.depends_on_arrival:
-        writer.after = steps.position(begun)

@@ -85,3 +85,31 @@ def test_every_epoch_has_all_rows(system: System) -> None:
     for _ in range(3):
         assert sorted(itertools.chain.from_iterable(batches(reader))) == list(range(ROWS))
     reader.close()
+
+
+def test_the_first_position_after_a_restore_is_of_the_new_number_of_trainers(
+    system: System,
+) -> None:
+    """Whole elements: a trainer takes more units in a step if there are fewer trainers."""
+    system.add_sidecar(batching={})
+    reader = system.connect()
+    expected = [row for batch in batches(reader) for row in batch]
+    position = restored_by_two(reader.position())
+    for done in (2, 3, 4, 5):  # two trainers took one element each
+        reader.restore(position)
+        assert [row for batch in batches(reader) for row in batch] == expected[done:]
+        reader.restore(position)
+        next(reader.units(reader.begin()))
+        position = reader.position()
+        assert position.consumers == 1
+    reader.close()
+
+
+def restored_by_two(position: trainer_pb2.Position) -> trainer_pb2.Position:
+    """Return the position of two trainers after their first step."""
+    start = trainer_pb2.Position()
+    start.CopyFrom(position)
+    for name in ("end", "anchors", "prefixes_v2", "base_rows", "base_step", "extra_units"):
+        start.ClearField(name)
+    start.step, start.consumers, start.epoch = 1, 2, 0
+    return start
