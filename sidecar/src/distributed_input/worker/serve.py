@@ -45,7 +45,7 @@ def _serve(args: argparse.Namespace, stopping: Shutdown, folder: Path) -> None:
     channel = open_channel(args.dispatcher, credentials)
     dispatcher = Stub(channel, dispatcher_pb2.DESCRIPTOR.services_by_name["Dispatcher"])
     parallelism = args.parallelism or len(os.sched_getaffinity(0))
-    splits = SplitOpener(_fetcher(dispatcher), folder, args.relaxed)
+    splits = SplitOpener(_fetcher(dispatcher), folder, args.relaxed, parallelism)
     service = WorkerService(splits, parallelism, args.max_streams, args.share_bytes, args.relaxed)
     descriptor = worker_pb2.DESCRIPTOR.services_by_name["Worker"]
     handler = service_handler(descriptor, service, {"Stream": (None, identity)})

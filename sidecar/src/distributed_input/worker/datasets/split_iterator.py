@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import tensorflow as tf
+from tensorflow.core.framework import dataset_options_pb2
 
 from distributed_input.rows.elements import ElementSpec
 from distributed_input.tfdata import batching
@@ -34,6 +35,7 @@ def iterate_dataset(
     batched: bool,
     batch_rows: int,
     writers: Sequence[CacheWriter] = (),
+    cpus: int = 0,
 ) -> SplitIterator:
     """Return the elements of a dataset in a fixed order, with one element prefetched.
 
@@ -43,14 +45,33 @@ def iterate_dataset(
         batched: whether the dataset's elements are batches of rows.
         batch_rows: minimum number of rows in an element; 0 leaves the elements as they are.
         writers: files that the dataset's caches write.
+        cpus: see `with_options`.
     """
-    options = tf.data.Options()
-    options.deterministic = True  # a replay must produce the same rows
     if batch_rows:
         dataset = batching.batch_rows(dataset, row, batched, batch_rows)
     # TensorFlow produces the next element while the worker sends this one.
-    dataset = dataset.prefetch(1).with_options(options)
-    elements = iter(dataset)
+    elements = iter(with_options(dataset.prefetch(1), cpus))
     if writers:
         elements = CachingIterator(elements, list(writers))
     return SplitIterator(elements, row, batched or bool(batch_rows))
+
+
+def with_options(dataset: tf.data.Dataset, cpus: int) -> tf.data.Dataset:
+    """Return a dataset with a fixed order, and with a worker's CPUs for AUTOTUNE.
+
+    Args:
+        dataset: the dataset. If its own options have a number of CPUs, it keeps them.
+        cpus: CPUs of the worker; 0: those of the machine, of which a worker may have only a few.
+    """
+    options = tf.data.Options()
+    options.deterministic = True  # a replay must produce the same rows
+    if cpus and not cpu_budget(dataset):
+        options.autotune.cpu_budget = cpus
+    return dataset.with_options(options)
+
+
+def cpu_budget(dataset: tf.data.Dataset) -> int:
+    """Return the CPUs that the options of a dataset give to AUTOTUNE, or 0."""
+    variant = tf.data.experimental.to_variant(dataset)
+    serialized = tf.raw_ops.GetOptions(input_dataset=variant).numpy()
+    return int(dataset_options_pb2.Options.FromString(serialized).autotune_options.cpu_budget)

@@ -43,11 +43,17 @@ class SplitOpener:
         fetch: returns the serialized GraphDataset of a dataset id.
         folder: folder for large constants; None: a temporary folder of this process.
         relaxed: random values may differ when a split runs again.
+        cpus: CPUs of this worker, for AUTOTUNE; 0: those of the machine.
     """
 
     def __init__(
-        self, fetch: Callable[[str], bytes], folder: Path | None = None, relaxed: bool = False
+        self,
+        fetch: Callable[[str], bytes],
+        folder: Path | None = None,
+        relaxed: bool = False,
+        cpus: int = 0,
     ) -> None:
+        self._cpus = cpus
         self._folder = folder
         self._relaxed = relaxed
         self._datasets = DatasetCache(fetch)
@@ -89,12 +95,14 @@ class SplitOpener:
                 caches.path,
                 self._relaxed,
             )
-            return iterate_dataset(dataset, row, job.batched, batch_rows, caches.writers)
+            return iterate_dataset(
+                dataset, row, job.batched, batch_rows, caches.writers, self._cpus
+            )
         dataset, writers = self._open_entry_point(job, seed, epoch, split)
         if not isinstance(dataset, tf.data.Dataset):
             return SplitIterator(iter(dataset), row, job.batched)
         check_spec(dataset, element, split)
-        return iterate_dataset(dataset, row, job.batched, batch_rows, writers)
+        return iterate_dataset(dataset, row, job.batched, batch_rows, writers, self._cpus)
 
     def _open_entry_point(
         self, job: types_pb2.Job, seed: int, epoch: int, split: int

@@ -5,8 +5,13 @@ from __future__ import annotations
 import pytest
 import tensorflow as tf
 
+from distributed_input.tfdata.graph import canonical, serialization
 from distributed_input.tfdata.type_specs import from_tf
-from distributed_input.worker.datasets.split_iterator import iterate_dataset
+from distributed_input.worker.datasets.split_iterator import (
+    cpu_budget,
+    iterate_dataset,
+    with_options,
+)
 
 ROW = from_tf(tf.TensorSpec([], tf.int64))
 
@@ -31,3 +36,16 @@ def test_the_order_is_fixed_even_if_the_dataset_allows_another() -> None:
     options.deterministic = False
     split = iterate_dataset(dataset.with_options(options), ROW, False, 0)
     assert [int(row) for row in split.elements] == list(range(200))
+
+
+def test_autotune_counts_with_the_cpus_of_the_worker() -> None:
+    dataset = tf.data.Dataset.range(5)
+    assert [cpu_budget(with_options(dataset, cpus)) for cpus in (0, 3)] == [0, 3]
+
+
+def test_a_dataset_keeps_its_own_number_of_cpus() -> None:
+    options = tf.data.Options()
+    options.autotune.cpu_budget = 7
+    dataset = tf.data.Dataset.range(5).with_options(options).map(lambda row: row)
+    sent = serialization.instantiate(canonical.serialize(dataset), dataset.element_spec)
+    assert [cpu_budget(with_options(one, 3)) for one in (dataset, sent)] == [7, 7]

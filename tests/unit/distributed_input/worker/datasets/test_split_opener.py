@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from distributed_input.api.proto import types_pb2
-from distributed_input.worker.datasets import graph_cache
+from distributed_input.worker.datasets import graph_cache, split_opener
 from distributed_input.worker.datasets.describe import describe
 from distributed_input.worker.datasets.split_opener import SplitOpener
 
@@ -116,3 +116,14 @@ def test_another_seed_or_job_does_not_use_a_cached_graph(calls):
     list(opener.open(job, 1, 0, 0, 0).elements)
     read(opener, job_of("rows", '{"size": 2}'), 0, 0)
     assert calls.count(0) >= 2
+
+
+def test_a_split_has_the_cpus_of_the_worker(calls, monkeypatch):
+    found = []
+    iterate = split_opener.iterate_dataset
+    monkeypatch.setattr(
+        split_opener, "iterate_dataset", lambda *args: found.append(args[-1]) or iterate(*args)
+    )
+    opener = SplitOpener(lambda _: b"", cpus=5)
+    read(opener, job_of("rows"), 0, 0)
+    assert found == [5]
