@@ -13,6 +13,7 @@ import pytest
 from distributed_input.api.proto import types_pb2
 from distributed_input.worker.datasets import graph_cache, split_opener
 from distributed_input.worker.datasets.describe import describe
+from distributed_input.worker.datasets.split_iterator import SplitIterator
 from distributed_input.worker.datasets.split_opener import SplitOpener
 
 # Entry points; CALLS has the split of each call.
@@ -121,9 +122,12 @@ def test_another_seed_or_job_does_not_use_a_cached_graph(calls):
 def test_a_split_has_the_cpus_of_the_worker(calls, monkeypatch):
     found = []
     iterate = split_opener.iterate_dataset
-    monkeypatch.setattr(
-        split_opener, "iterate_dataset", lambda *args: found.append(args[-1]) or iterate(*args)
-    )
+
+    def record(*args: Any) -> SplitIterator:
+        found.append(args[-1])
+        return iterate(*args)
+
+    monkeypatch.setattr(split_opener, "iterate_dataset", record)
     opener = SplitOpener(lambda _: b"", cpus=5)
     read(opener, job_of("rows"), 0, 0)
     assert found == [5]
