@@ -13,11 +13,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from testing.bench import baselines, data_plane, latency, photos, report, transport
+from testing.bench import baselines, data_plane, latency, photos, report, transport, waiting
 from testing.bench.case import OURS, SHORT, Case, System, selected
 from testing.bench.processes import BenchError, run
 
-FAMILIES = {"transport": transport, "photos": photos, "latency": latency}
+FAMILIES = {"transport": transport, "photos": photos, "latency": latency, "waiting": waiting}
 
 
 def main() -> None:
