@@ -33,6 +33,7 @@ MAX_STREAMS = "--max-streams"
 SHARE_BYTES = "--share-bytes"
 PATH = "--path"
 RELAXED = "--relaxed"
+IDLE_CPUS = "--idle-cpus"
 ADVERTISE_AUTO = "auto"
 
 # The sidecar.
@@ -82,6 +83,8 @@ class WorkerFlags:
     path: str | None = None
     """Folder that the worker inserts at the start of sys.path."""
     relaxed: bool = False
+    idle_cpus: bool = False
+    """Use only CPUs that other processes leave idle."""
     process: ProcessFlags = ProcessFlags()
 
 
@@ -143,6 +146,7 @@ def worker_arguments(flags: WorkerFlags) -> list[str]:
         *_optional(SHARE_BYTES, flags.share_bytes),
         *_optional(PATH, flags.path),
         *((RELAXED,) if flags.relaxed else ()),
+        *((IDLE_CPUS,) if flags.idle_cpus else ()),
         *_process_arguments(flags.process),
     ]
 

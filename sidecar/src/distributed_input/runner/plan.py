@@ -61,6 +61,8 @@ class PlannedInput:
     name: str
     config: InputConfig = field(default_factory=InputConfig)
     workers: int = 1
+    idle_cpus: bool = False
+    """The workers use only CPUs that the trainers leave idle."""
     parallelism: int | None = None
     """Rows that a worker computes at once; None: the worker's default."""
     port: int = 0
@@ -162,6 +164,7 @@ def worker_command(
         parallelism=of.parallelism,
         path=of.path,
         relaxed=of.relaxed,
+        idle_cpus=of.idle_cpus,
         process=_process_flags(paths, name, paths.token(of)),
     )
     return [*plan.programs.worker, *flags.worker_arguments(arguments)]

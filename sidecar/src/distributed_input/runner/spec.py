@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,10 @@ from distributed_input.runtime.addresses import free_ports
 
 
 def load(
-    file: Path, workers: int | None = None, parallelism: int | None = None
+    file: Path,
+    workers: int | None = None,
+    parallelism: int | None = None,
+    idle_cpus: bool = False,
 ) -> list[PlannedInput]:
     """Return the inputs that `file` defines, in its order.
 
@@ -20,6 +24,7 @@ def load(
         file: YAML with one DistributedInput or several.
         workers: replaces the number of workers in the file.
         parallelism: replaces the parallelism in the file.
+        idle_cpus: the workers use only CPUs that the trainers leave idle.
 
     Raises:
         ConfigError: names the file, the field and the fix.
@@ -36,7 +41,10 @@ def load(
         resources = load_all(file)
     except (OSError, ValueError) as error:
         raise ConfigError(str(error)) from error
-    inputs = [_input(one, input_config(one), workers, parallelism) for one in resources]
+    inputs = [
+        replace(_input(one, input_config(one), workers, parallelism), idle_cpus=idle_cpus)
+        for one in resources
+    ]
     names = [one.name for one in inputs]
     repeated = sorted({name for name in names if names.count(name) > 1})
     if repeated:  # the file has them in different namespaces, but this machine has none

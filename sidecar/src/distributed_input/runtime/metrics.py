@@ -58,6 +58,9 @@ WORKER_STALL_SECONDS = _counter(
     "worker_stall_seconds",
     "Time that produced rows waited for a sidecar to receive them.",
 )
+WORKER_PARALLELISM = _gauge(
+    "worker_parallelism", "Elements that this worker computes at the same time, at most."
+)
 WORKER_OPEN_STREAMS = _gauge("worker_open_streams", "Open streams; each sends one split.")
 WORKER_REPLAYED_ROWS = _counter(
     "worker_replayed_rows", "Rows produced again to resume a split, and not sent."

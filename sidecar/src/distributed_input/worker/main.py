@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from distributed_input.api import flags
 from distributed_input.runtime import args as common
 from distributed_input.runtime import logs, shutdown
+from distributed_input.worker.host.cpu_times import read_cpu_times
+from distributed_input.worker.host.priority import lower_cpu_priority
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -58,6 +60,12 @@ def _parser() -> argparse.ArgumentParser:
         help="leave random ops in datasets as they are, and run no dataset serially. Random values "
         "in rows that are produced again after a failure may differ",
     )
+    parser.add_argument(
+        flags.IDLE_CPUS,
+        action="store_true",
+        help="use only CPUs that other processes of this host leave idle, at the lowest priority. "
+        "--parallelism is then the maximum. Needs Linux",
+    )
     return parser
 
 
@@ -68,6 +76,9 @@ def _run(argv: Sequence[str] | None) -> int:
     stopping = shutdown.Shutdown(args.grace_seconds)
     stopping.install()
     sys.path[:0] = args.path
+    if args.idle_cpus:
+        read_cpu_times()  # reports an error before TensorFlow is imported
+        lower_cpu_priority()
     # Imports TensorFlow, which takes seconds: errors in the flags are reported before.
     from distributed_input.worker.serve import serve
 

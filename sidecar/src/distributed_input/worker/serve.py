@@ -21,6 +21,7 @@ from distributed_input.runtime.shutdown import Shutdown
 from distributed_input.runtime.stubs import Stub, identity, service_handler
 from distributed_input.worker.advertise import advertised_address
 from distributed_input.worker.datasets.split_opener import SplitOpener
+from distributed_input.worker.host.idle_cpus import IdleCpus
 from distributed_input.worker.membership import Membership
 from distributed_input.worker.service import WorkerService
 
@@ -57,6 +58,8 @@ def _serve(args: argparse.Namespace, stopping: Shutdown, folder: Path) -> None:
     server.start()
     membership = Membership(dispatcher, service.load, address, tf.__version__)
     membership.start()
+    if args.idle_cpus:
+        IdleCpus(parallelism, service.resize).start()
     # TensorFlow's modules are millions of objects that are never freed. Without this, scanning them
     # takes a tenth of the CPU of a worker.
     gc.collect()

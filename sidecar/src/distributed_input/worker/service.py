@@ -138,6 +138,10 @@ class WorkerService:
     def _open_with(self, request: worker_pb2.StreamRequest, rows: int) -> SplitIterator:
         return self._splits.open(request.job, request.seed, request.epoch, request.split, rows)
 
+    def resize(self, parallelism: int, may_lend: bool) -> None:
+        """Change the parallelism; see `FairSemaphore.resize`."""
+        self._cpus.resize(parallelism, may_lend)
+
     # Load.
 
     def totals(self) -> StreamCounters:
@@ -191,6 +195,7 @@ class WorkerService:
             metrics.sample(metrics.WORKER_SHARED_ROWS, totals.shared_rows),
             metrics.sample(metrics.WORKER_SHARED_BYTES, self._producers.nbytes),
             metrics.sample(metrics.WORKER_OPEN_STREAMS, self.open_streams),
+            metrics.sample(metrics.WORKER_PARALLELISM, self._cpus.permits),
             metrics.sample(metrics.WORKER_DRAINING, self.draining.is_set()),
             *(
                 metrics.sample(metrics.WORKER_FAILURES, count, error=name)

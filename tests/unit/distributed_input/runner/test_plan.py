@@ -48,7 +48,9 @@ def test_a_worker_gets_the_resources_settings() -> None:
     assert flags(command, "--path") == ["/code"]
     assert "--relaxed" in command
     plain = plan.worker_command(of(TWO), FILES, TWO, 0, "h:1")
-    assert not {"--parallelism", "--path", "--relaxed"} & set(plain)
+    assert not {"--parallelism", "--path", "--relaxed", "--idle-cpus"} & set(plain)
+    local = replace(ONE, idle_cpus=True)
+    assert "--idle-cpus" in plan.worker_command(of(local), FILES, local, 0, "h:1")
 
 
 def test_a_sidecars_dispatchers_have_names_if_there_are_several_inputs() -> None:

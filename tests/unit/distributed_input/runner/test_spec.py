@@ -40,7 +40,8 @@ def test_the_resource_defines_the_processes(tmp_path: Path) -> None:
 def test_flags_override_the_resource(tmp_path: Path) -> None:
     (tmp_path / "code").mkdir()
     (one,) = spec.load(written(tmp_path, FULL), workers=1, parallelism=2)
-    assert (one.workers, one.parallelism) == (1, 2)
+    assert (one.workers, one.parallelism, one.idle_cpus) == (1, 2, False)
+    assert spec.load(written(tmp_path, FULL), workers=1, idle_cpus=True)[0].idle_cpus
 
 
 def test_autoscaling_starts_with_the_minimum(tmp_path: Path) -> None:

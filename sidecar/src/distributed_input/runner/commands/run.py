@@ -23,6 +23,7 @@ from distributed_input.runner.folders import RunFolders
 from distributed_input.runner.supervisor import RunResult, Supervisor, Timeouts
 from distributed_input.runtime.args import EXIT_CONFIG, positive_seconds, seconds
 
+_LOCAL = "local"
 _TAIL_LINES = 15
 _KEPT_PREFIX = "distributed-input-logs-"
 
@@ -38,6 +39,7 @@ _EXAMPLES = """\
 examples:
   distributed-input run input.yaml -- python train.py
   distributed-input run input.yaml --workers 4 --report run.json -- python train.py --epochs 3
+  distributed-input run input.yaml --workers local -- python train.py # use idle CPUs only
   distributed-input run input.yaml --trainers 2 -- python train.py    # a local TF_CONFIG cluster
   distributed-input run input.yaml -- sh -c 'python train.py | tee train.log'
   distributed-input run input.yaml --dry-run -- python train.py       # only print the commands
@@ -66,9 +68,10 @@ def parser() -> argparse.ArgumentParser:
     flags.add_argument("file", metavar="FILE", type=Path, help="YAML with one input or several")
     flags.add_argument(
         "--workers",
-        type=_count,
-        metavar="N",
-        help="number of workers of each input (default: as in FILE)",
+        type=_workers,
+        metavar="N|local",
+        help="number of workers of each input, or `local`: one worker that uses only the CPUs that "
+        "the trainers leave idle, at the lowest priority (default: the number in FILE)",
     )
     flags.add_argument(
         "--trainers", type=_count, metavar="N", default=1, help="number of trainers (default: 1)"
@@ -132,7 +135,9 @@ def _run(argv: Sequence[str], programs: plan.Programs) -> int:
     command = tuple(argv[separator + 1 :])
     if not command:
         raise ConfigError("no trainer command: add it after `--`, as in `-- python train.py`")
-    inputs = spec.load(options.file, options.workers, options.parallelism)
+    local = options.workers == _LOCAL
+    workers = 1 if local else options.workers
+    inputs = spec.load(options.file, workers, options.parallelism, idle_cpus=local)
     planned = plan.Plan(tuple(inputs), command, trainers=options.trainers, programs=programs)
     if options.dry_run:
         print(_dry_run(planned), end="")
@@ -223,6 +228,10 @@ def _count(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of 1 or more")
     return int(text)
+
+
+def _workers(text: str) -> int | str:
+    return _LOCAL if text == _LOCAL else _count(text)
 
 
 def _print(text: str) -> None:

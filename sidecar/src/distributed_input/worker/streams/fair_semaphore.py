@@ -34,7 +34,7 @@ class FairSemaphore:
 
     def __init__(self, permits: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._permits, self._clock = permits, clock
-        self._lent = 0
+        self._lent, self._may_lend = 0, True
         self._held: dict[int, float] = {}  # time at which each thread got its permit
         self._waiting: deque[tuple[int, threading.Lock]] = deque()  # thread, locked until its turn
         self._lock = threading.Lock()
@@ -82,6 +82,25 @@ class FairSemaphore:
             self._count_busy()
             return self._busy_seconds
 
+    @property
+    def permits(self) -> int:
+        """Return the number of permits, without those that are lent."""
+        with self._lock:
+            return self._permits
+
+    def resize(self, permits: int, may_lend: bool) -> None:
+        """Change the number of permits. Threads keep those that they hold.
+
+        Args:
+            permits: the new number, at least one.
+            may_lend: whether CPUs of this host are idle. If not, permits are lent only to replace
+                stuck holders.
+        """
+        with self._lock:
+            self._count_busy()
+            self._permits, self._may_lend = permits, may_lend
+            self._admit()
+
     def adjust(self, use: CpuUse) -> bool:
         """Set the number of lent permits. Return whether it may have to change again soon.
 
@@ -90,6 +109,8 @@ class FairSemaphore:
         """
         with self._lock:
             now = self._clock()
+            if not self._may_lend:
+                use = CpuUse(1.0, use.late)
             self._lent = lent_permits(
                 self._lent,
                 permits=self._permits,
@@ -105,7 +126,7 @@ class FairSemaphore:
             return again
 
     def _lend(self) -> None:
-        for use in cpu_use(self._permits):
+        for use in cpu_use(lambda: self.permits):
             if not self.adjust(use):
                 return
 

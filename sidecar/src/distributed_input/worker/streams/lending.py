@@ -49,7 +49,7 @@ class CpuUse:
 
 
 def cpu_use(
-    cpus: int,
+    cpus: Callable[[], int],
     clock: Callable[[], float] = time.monotonic,
     cpu_clock: Callable[[], float] = time.process_time,
     sleep: Callable[[float], None] = time.sleep,
@@ -57,7 +57,7 @@ def cpu_use(
     """Yield the use of the CPUs since the last value. Each value takes a twentieth of a second.
 
     Args:
-        cpus: number of CPUs that the worker may use.
+        cpus: returns the number of CPUs that the worker may use now.
         clock: time in seconds.
         cpu_clock: CPU time of all threads of the process, in seconds.
         sleep: waits for a number of seconds.
@@ -67,7 +67,7 @@ def cpu_use(
         slept = clock()
         sleep(_TICK_SECONDS)
         now, now_used = clock(), cpu_clock()
-        share = (now_used - used) / max(now - began, 1e-6) / cpus
+        share = (now_used - used) / max(now - began, 1e-6) / cpus()
         yield CpuUse(share, now - slept - _TICK_SECONDS)
         began, used = now, now_used
 

@@ -29,6 +29,16 @@ def test_a_dry_run_starts_nothing_and_prints_every_command(
     assert text.count("no-such-command 'a b'") == 2
 
 
+def test_a_local_worker_replaces_those_of_the_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "input.yaml"
+    file.write_text(INPUT + "spec: {workers: {replicas: 3}}\n")
+    assert command.main([str(file), "--workers", "local", "--dry-run", "--", "true"]) == 0
+    text = capsys.readouterr().out
+    assert text.count("distributed_input.worker") == text.count("--idle-cpus") == 1
+
+
 @pytest.mark.parametrize("flags", [["--workers", "0"], ["--trainers", "x"], ["--grace-seconds=-1"]])
 def test_a_number_out_of_bounds_is_rejected(
     flags: list[str], capsys: pytest.CaptureFixture[str]

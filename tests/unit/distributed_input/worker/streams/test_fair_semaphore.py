@@ -133,3 +133,75 @@ def test_busy_seconds_count_no_more_holders_than_permits() -> None:
     for thread in threads:
         thread.join(10)
     assert semaphore.busy_seconds == 5.0
+
+
+class Holders:
+    """Threads that each want the semaphore once, and hold it until they are released."""
+
+    def __init__(self, semaphore: FairSemaphore, count: int) -> None:
+        self._semaphore, self.entered = semaphore, threading.Semaphore(0)
+        self._release = threading.Semaphore(0)
+        self._threads = [threading.Thread(target=self._hold) for _ in range(count)]
+        for thread in self._threads:
+            thread.start()
+
+    def _hold(self) -> None:
+        with self._semaphore:
+            self.entered.release()
+            self._release.acquire(timeout=30)
+
+    def inside(self, count: int) -> bool:
+        """Return whether `count` more threads enter, and no other."""
+        entered = all(self.entered.acquire(timeout=10) for _ in range(count))
+        return entered and not self.entered.acquire(timeout=0.05)
+
+    def leave(self, count: int) -> None:
+        for _ in range(count):
+            self._release.release()
+
+    def join(self) -> None:
+        self.leave(len(self._threads))
+        for thread in self._threads:
+            thread.join(30)
+
+
+def test_more_permits_admit_waiting_threads_and_fewer_admit_none() -> None:
+    semaphore = FairSemaphore(1)
+    semaphore.resize(1, may_lend=False)
+    holders = Holders(semaphore, 6)
+    assert holders.inside(1)
+    semaphore.resize(3, may_lend=False)
+    assert holders.inside(2)
+    semaphore.resize(1, may_lend=False)
+    assert semaphore.permits == 1
+    holders.leave(2)
+    assert holders.inside(0)
+    holders.leave(1)
+    assert holders.inside(1)
+    holders.join()
+
+
+def test_no_permit_is_lent_while_other_processes_use_the_cpus() -> None:
+    """The holders use no CPU, but only because other processes are preferred."""
+    semaphore = FairSemaphore(1)
+    semaphore.resize(1, may_lend=False)
+    holders = Holders(semaphore, 4)
+    assert holders.inside(1)
+    semaphore.adjust(CpuUse(0.0, 0.0))
+    assert holders.inside(0)
+    semaphore.resize(1, may_lend=True)
+    semaphore.adjust(CpuUse(0.0, 0.0))
+    assert holders.entered.acquire(timeout=10)
+    holders.join()
+
+
+def test_busy_seconds_count_the_permits_of_each_time() -> None:
+    now = 0.0
+    semaphore = FairSemaphore(2, lambda: now)
+    holders = Holders(semaphore, 2)
+    assert holders.inside(2)
+    now = 3.0
+    semaphore.resize(1, may_lend=True)
+    now = 4.0
+    assert semaphore.busy_seconds == 3.0 * 2 + 1.0
+    holders.join()

@@ -95,7 +95,7 @@ def test_no_more_permits_are_lent_than_threads_wait(
 def test_the_use_is_measured_by_cpu_time_and_by_late_wakes() -> None:
     times = itertools.chain([0.0, 0.0, 0.05, 0.05, 0.16], itertools.repeat(0.16))
     cpu = itertools.chain([0.0, 0.025, 0.245], itertools.repeat(0.245))
-    found = cpu_use(2, lambda: next(times), lambda: next(cpu), lambda _: None)
+    found = cpu_use(lambda: 2, lambda: next(times), lambda: next(cpu), lambda _: None)
     first, second = next(found), next(found)
     assert (first.share, first.late) == pytest.approx((0.25, 0.0))
     assert (second.share, second.late) == pytest.approx((1.0, 0.06))

@@ -1,0 +1,25 @@
+"""The lowest CPU priority, for a worker beside a trainer."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+
+_LOWEST = 19
+
+
+def lower_cpu_priority(root: Path = Path("/")) -> None:
+    """Give this process the lowest CPU priority. Call it before threads start: they inherit it.
+
+    Linux may schedule each session as one group ("autogroup"). Niceness then counts only within a
+    session, and the session has a niceness of its own. This function sets it if this process leads
+    its session, as all processes of `distributed-input run` do.
+
+    Args:
+        root: root of the file system.
+    """
+    os.nice(_LOWEST)
+    if os.getsid(0) == os.getpid():
+        with contextlib.suppress(OSError):  # the kernel has no such groups
+            (root / "proc/self/autogroup").write_text(str(_LOWEST))

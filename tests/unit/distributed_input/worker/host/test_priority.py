@@ -1,0 +1,37 @@
+"""The process and its session get the lowest CPU priority."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+CODE = """\
+import os, sys, pathlib
+from distributed_input.worker.host.priority import lower_cpu_priority
+lower_cpu_priority(pathlib.Path(sys.argv[1]))
+print(os.nice(0))
+"""
+
+
+@pytest.mark.parametrize("leads", [True, False])
+def test_the_priority_of_the_process_and_of_its_own_session(tmp_path: Path, leads: bool) -> None:
+    group = tmp_path / "proc/self/autogroup"
+    group.parent.mkdir(parents=True)
+    group.write_text("")
+    found = subprocess.run(
+        [sys.executable, "-c", CODE, tmp_path], start_new_session=leads, capture_output=True,
+        text=True, check=True, timeout=60,
+    )  # fmt: skip
+    assert found.stdout.strip() == "19"
+    assert group.read_text() == ("19" if leads else "")  # other processes share other sessions
+
+
+def test_a_kernel_without_such_groups_is_no_error(tmp_path: Path) -> None:
+    subprocess.run(
+        [sys.executable, "-c", CODE, tmp_path], start_new_session=True, check=True, timeout=60,
+        stdout=subprocess.DEVNULL, cwd=os.getcwd(),
+    )  # fmt: skip
