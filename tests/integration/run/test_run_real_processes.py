@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
@@ -176,6 +177,36 @@ def test_the_report_counts_all_rows_after_the_sidecar_crashed_twice(
     assert report["processes"]["sidecar-0"]["restarts"] == 2
     train = report["inputs"]["train"]
     assert (train["rows"], train["batches"], train["epochs"]) == (20000, 2500, 1)
+
+
+SMALL_TRAINER = """
+import distributed_input as di
+
+with di.connect("train", timeout=60) as train:
+    rows = [row for batch in train.numpy() for row in batch.tolist()]
+print(sorted(rows) == list(range(64)), flush=True)
+input()
+"""
+
+
+def test_a_local_worker_has_the_lowest_priority_and_delivers_every_row(
+    start: Start, tmp_path: Path
+) -> None:
+    """The dataset is small: other tests may use all CPUs, and they come first."""
+    pytest.importorskip("tensorflow")
+    (tmp_path / "numbers_of.py").write_text(REAL_DATASET.replace("20000", "64"))
+    file = REAL_INPUT.replace("spec:", "spec:\n  numSplits: 8")
+    command = [sys.executable, "-c", SMALL_TRAINER]
+    run = start(command, "--workers", "local", file=file, program=WITH_REAL_PARTS)
+    run.out.wait_for("True")
+    worker, sidecar = run.pid("worker-0"), run.pid("sidecar-0")
+    assert os.getpriority(os.PRIO_PROCESS, worker) == 19
+    assert os.getpriority(os.PRIO_PROCESS, sidecar) == os.getpriority(os.PRIO_PROCESS, 0)
+    with contextlib.suppress(OSError):  # not all kernels schedule sessions as groups
+        assert Path(f"/proc/{worker}/autogroup").read_text().split()[-1:] in (["19"], [])
+    write_line(run, "end")
+    assert run.wait() == 0
+    assert [name for name in run.report()["processes"] if "worker" in name] == ["worker-0"]
 
 
 def rows_in_status(run: Run) -> int:

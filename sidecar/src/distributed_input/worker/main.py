@@ -11,7 +11,6 @@ from distributed_input.api import flags
 from distributed_input.runtime import args as common
 from distributed_input.runtime import logs, shutdown
 from distributed_input.worker.host.cpu_times import read_cpu_times
-from distributed_input.worker.host.priority import lower_cpu_priority
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -78,7 +77,6 @@ def _run(argv: Sequence[str] | None) -> int:
     sys.path[:0] = args.path
     if args.idle_cpus:
         read_cpu_times()  # reports an error before TensorFlow is imported
-        lower_cpu_priority()
     # Imports TensorFlow, which takes seconds: errors in the flags are reported before.
     from distributed_input.worker.serve import serve
 

@@ -22,6 +22,7 @@ from distributed_input.runtime.stubs import Stub, identity, service_handler
 from distributed_input.worker.advertise import advertised_address
 from distributed_input.worker.datasets.split_opener import SplitOpener
 from distributed_input.worker.host.idle_cpus import IdleCpus
+from distributed_input.worker.host.priority import lower_cpu_priority
 from distributed_input.worker.membership import Membership
 from distributed_input.worker.service import WorkerService
 
@@ -58,12 +59,14 @@ def _serve(args: argparse.Namespace, stopping: Shutdown, folder: Path) -> None:
     server.start()
     membership = Membership(dispatcher, service.load, address, tf.__version__)
     membership.start()
-    if args.idle_cpus:
-        IdleCpus(parallelism, service.resize).start()
     # TensorFlow's modules are millions of objects that are never freed. Without this, scanning them
     # takes a tenth of the CPU of a worker.
     gc.collect()
     gc.freeze()
+    if args.idle_cpus:
+        # Not earlier: on a busy host, importing TensorFlow would take minutes.
+        lower_cpu_priority()
+        IdleCpus(parallelism, service.resize).start()
     ready.write(args.ready_file, server.address, scraped.address if scraped else None)
     _log.info("serving", address=address, worker=membership.worker_id, tensorflow=tf.__version__)
     stopping.wait()

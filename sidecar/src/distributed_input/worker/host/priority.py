@@ -10,7 +10,7 @@ _LOWEST = 19
 
 
 def lower_cpu_priority(root: Path = Path("/")) -> None:
-    """Give this process the lowest CPU priority. Call it before threads start: they inherit it.
+    """Give all threads of this process the lowest CPU priority. New threads inherit it.
 
     Linux may schedule each session as one group ("autogroup"). Niceness then counts only within a
     session, and the session has a niceness of its own. This function sets it if this process leads
@@ -19,7 +19,13 @@ def lower_cpu_priority(root: Path = Path("/")) -> None:
     Args:
         root: root of the file system.
     """
-    os.nice(_LOWEST)
+    lowered: set[int] = set()
+    # Each thread has its own niceness. A thread that starts meanwhile may have the old one.
+    while threads := {int(name) for name in os.listdir("/proc/self/task")} - lowered:
+        for thread in threads:
+            with contextlib.suppress(ProcessLookupError):  # it has ended
+                os.setpriority(os.PRIO_PROCESS, thread, _LOWEST)
+        lowered |= threads
     if os.getsid(0) == os.getpid():
         with contextlib.suppress(OSError):  # the kernel has no such groups
             (root / "proc/self/autogroup").write_text(str(_LOWEST))

@@ -1,4 +1,4 @@
-"""The process and its session get the lowest CPU priority."""
+"""The threads and the session of the process get the lowest CPU priority."""
 
 from __future__ import annotations
 
@@ -10,10 +10,15 @@ from pathlib import Path
 import pytest
 
 CODE = """\
-import os, sys, pathlib
+import os, pathlib, sys, threading
 from distributed_input.worker.host.priority import lower_cpu_priority
+started, end = threading.Event(), threading.Event()
+thread = threading.Thread(target=lambda: (started.set(), end.wait()))
+thread.start()
+started.wait()
 lower_cpu_priority(pathlib.Path(sys.argv[1]))
-print(os.nice(0))
+print(*(os.getpriority(os.PRIO_PROCESS, one) for one in (0, thread.native_id)))
+end.set()
 """
 
 
@@ -26,7 +31,7 @@ def test_the_priority_of_the_process_and_of_its_own_session(tmp_path: Path, lead
         [sys.executable, "-c", CODE, tmp_path], start_new_session=leads, capture_output=True,
         text=True, check=True, timeout=60,
     )  # fmt: skip
-    assert found.stdout.strip() == "19"
+    assert found.stdout.split() == ["19", "19"]
     assert group.read_text() == ("19" if leads else "")  # other processes share other sessions
 
 
