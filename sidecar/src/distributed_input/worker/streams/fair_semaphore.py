@@ -89,7 +89,7 @@ class FairSemaphore:
             return self._permits
 
     def resize(self, permits: int, may_lend: bool) -> None:
-        """Change the number of permits. Threads keep those that they hold.
+        """Change the number of permits from the next `adjust` on. Threads keep what they hold.
 
         Args:
             permits: the new number, at least one.
@@ -99,7 +99,6 @@ class FairSemaphore:
         with self._lock:
             self._count_busy()
             self._permits, self._may_lend = permits, may_lend
-            self._admit()
 
     def adjust(self, use: CpuUse) -> bool:
         """Set the number of lent permits. Return whether it may have to change again soon.
