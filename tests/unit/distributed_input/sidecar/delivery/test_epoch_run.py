@@ -1,19 +1,31 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from distributed_input.api.errors import ReplayWarning
-from distributed_input.api.proto import trainer_pb2
+from distributed_input.api.errors import ReplayWarning, UnavailableError
+from distributed_input.api.proto import trainer_pb2, types_pb2
+from distributed_input.assignment.share import share_of
 from distributed_input.client.reader import InputReader
+from distributed_input.rows.blocks import RowBlock
+from distributed_input.sidecar.delivery import epoch_run
+from distributed_input.sidecar.delivery.epoch_run import EpochRequest, EpochRun
 from distributed_input.sidecar.delivery.outbox import UnitOutbox
+from distributed_input.sidecar.delivery.slot_pool import ALIGN, SlotPool
+from distributed_input.sidecar.errors import Cancelled
 from distributed_input.sidecar.steps.epoch_reader import EpochReader
-from tests.unit.distributed_input.sidecar.system import BATCH, System, running
+from distributed_input.sidecar.steps.epoch_steps import EpochSteps
+from distributed_input.sidecar.steps.partition_facts import PartitionFacts
+from distributed_input.sidecar.steps.row_source import RowSource
+from distributed_input.sidecar.streams.stream_context import StreamStats
+from tests.unit.distributed_input.sidecar.system import BATCH, NUMBERS, System, running
 
 ROWS = 37  # the last batch of the epoch is not full
 
@@ -113,3 +125,340 @@ def restored_by_two(position: trainer_pb2.Position) -> trainer_pb2.Position:
         start.ClearField(name)
     start.step, start.consumers, start.epoch = 1, 2, 0
     return start
+
+
+# With the steps that the test gives.
+
+
+class GivenSteps:
+    """Steps whose batches have blocks of these numbers of rows. The rows are 0, 1, 2, ...
+
+    The others have full batches for `others` steps.
+    """
+
+    def __init__(self, run: Run, batches: Sequence[Sequence[int]], others: int) -> None:
+        self.done, self.barrier = 0, self
+        self.is_alone = others < 0
+        self.depends_on_arrival = run.job.order == types_pb2.ANY
+        self._run, self._batches, self._others = run, list(batches), others
+        self._rows = itertools.count()
+
+    def batch(self, rows: int) -> Iterator[RowBlock]:
+        """Yield the blocks of the next batch."""
+        self._run.add(f"batch of {rows}")
+        self._run.on_batch()
+        for count in self._batches.pop(0) if self._batches else []:
+            values = np.array(list(itertools.islice(self._rows, count)), np.int64)
+            yield RowBlock(0, count, (values.view(np.uint8),), np.zeros(count, np.uint64))
+
+    def position(self, begun: int = 0) -> trainer_pb2.Position:
+        """Return the position."""
+        return trainer_pb2.Position(step=self.done, extra_units=begun)
+
+    def any_has_rows(self, steps: int) -> bool:
+        """Return whether the others have rows."""
+        self._run.add(f"others after {steps}?")
+        return steps < self._others
+
+    all_have_full_step = any_has_rows
+
+
+class Run:
+    """A run of generation 7, its outbox and its exchange. `events` is what it does, in order."""
+
+    closed = has_unsent = trainer_waits = False
+
+    def __init__(
+        self,
+        folder: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        batches: Sequence[Sequence[int]],
+        others: int,
+        position: trainer_pb2.Position | None = None,
+        rows: int = 8,
+        **fields: Any,
+    ) -> None:
+        self.events: list[str] = []
+        self.on_batch: Callable[[], None] = lambda: None
+        self.on_sent: Callable[[], None] = lambda: None
+        self.job = types_pb2.Job(
+            partitions=4, num_splits=4, global_batch_size=2 * rows, row_spec=NUMBERS.to_json()
+        )
+        self.job.MergeFrom(types_pb2.Job(**fields))
+        share = share_of(self.job, 0, 1 if others < 0 else 2, rows // 2 if rows else 1)
+        self.slots = SlotPool(folder / "slots", 64 * ALIGN)
+        given: Any = GivenSteps(self, batches, others)
+        monkeypatch.setattr(EpochSteps, "open", lambda *_: given)
+        monkeypatch.setattr(EpochReader, "read_ahead", lambda _: self.add("read ahead"))
+        monkeypatch.setattr(EpochReader, "close", lambda _: self.add("close"))
+        own: Any = self
+        source = RowSource(self.job, own, PartitionFacts(), own, StreamStats(), 1, 30.0)
+        request = EpochRequest(0, 7, position)
+        self.run = EpochRun(request, source, share, self.slots, own, self._sent)
+        assert not self.run.done
+
+    def deliver(self) -> list[str]:
+        """Run to the end. Return what was sent, asked and requested."""
+        self.run._run()
+        self.slots.close()
+        hidden = ("check", "read ahead", "close", "sent", "batch")
+        return [event for event in self.events if not event.startswith(hidden)]
+
+    def add(self, event: str) -> None:
+        """Add an event."""
+        self.events.append(event)
+
+    def _sent(self, run: EpochRun) -> None:
+        assert run is self.run
+        self.add("sent")
+        self.on_sent()
+
+    # The exchange.
+
+    def check_run(self) -> None:
+        """Add the event."""
+        self.add("check")
+
+    def request_heartbeat(self) -> None:
+        """Add the event."""
+        self.add("heartbeat")
+
+    def publish_facts(self, seconds: float, cancelled: threading.Event) -> bool:
+        """Add the event."""
+        self.add("publish")
+        return True
+
+    # The outbox.
+
+    def flush(self, cancelled: threading.Event) -> None:
+        """Add the event."""
+        self.add("flush")
+
+    def send(self, message: trainer_pb2.FromSidecar, cancelled: threading.Event) -> None:
+        """Add the message."""
+        kind = message.WhichOneof("message")
+        assert kind is not None
+        content = getattr(message, kind)
+        assert content.generation == 7
+        rest = [str(value) for each, value in content.ListFields() if each.name != "generation"]
+        self.add(" ".join([kind, *rest]))
+
+    def send_unit(self, unit: trainer_pb2.Unit, cancelled: threading.Event) -> None:
+        """Add the unit: its index, its rows, and "step.units" of the position after it."""
+        assert unit.generation == 7
+        offset, size = unit.offsets[0], unit.sizes[0]
+        rows = self.slots.memory[offset : offset + size].view(np.int64)
+        after = [f"at {unit.after.step}.{unit.after.extra_units}"] if unit.HasField("after") else []
+        self.add(" ".join(["unit", f"{unit.index}:", *map(str, rows), *after]))
+
+
+Given = Callable[..., Run]
+
+
+@pytest.fixture
+def given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Given:
+    """A function that makes a run of the given batches, of 8 rows in 4 units. Time is frozen."""
+    monkeypatch.setattr(epoch_run, "time", SimpleNamespace(monotonic=lambda: 0.0))
+    return lambda *args, **fields: Run(tmp_path, monkeypatch, *args, **fields)
+
+
+FIRST = ["unit 0: 0 1", "unit 1: 2 3", "unit 2: 4 5", "unit 3: 6 7 at 1.0"]
+END = ["flush", "publish"]
+
+
+def test_a_run_opens_reads_ahead_and_closes_in_this_order(given: Given) -> None:
+    run = given([[2] * 4, [2] * 4], 2)
+    run.on_sent = lambda: run.add(f"done {run.run.done}")
+    run.deliver()
+    hidden = ("unit", "others", "heartbeat", "flush", "publish", "end")
+    assert [event for event in run.events if not event.startswith(hidden)] == [
+        *["check", "batch of 8", "read ahead", "batch of 8", "batch of 8"],
+        *["close", "sent", "done True", "close"],
+    ]
+
+
+def test_a_consumer_with_fewer_rows_sends_as_many_steps_as_the_others(given: Given) -> None:
+    assert given([[2, 2, 2, 2], [2, 1]], 3).deliver() == [
+        *FIRST,
+        *["unit 4: 8 9", "heartbeat", "unit 5: 10", "unit 6:", "unit 7:"],
+        *["heartbeat", "others after 2?", "unit 8:", "unit 9:", "unit 10:", "unit 11:"],
+        *["heartbeat", "others after 3?", *END, "end 12"],
+    ]
+
+
+def test_a_consumer_alone_exchanges_nothing(given: Given) -> None:
+    assert given([[2]], -1, global_batch_size=8).deliver() == [
+        *["unit 0: 0 1", "unit 1:", "unit 2:", "unit 3: at 1.0"],
+        *["others after 1?", "flush", "end 4"],
+    ]
+
+
+def test_with_pad_all_units_are_full(given: Given) -> None:
+    assert given([[2, 1]], 1, remainder=types_pb2.PAD).deliver() == [
+        *["unit 0: 0 1", "heartbeat", "unit 1: 2 0", "unit 2: 0 0", "unit 3: 0 0 at 1.0"],
+        *["heartbeat", "others after 1?", *END, "end 4"],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("batches", "others", "asked", "dropped"),
+    [
+        ([[2, 2, 2, 2], [2, 1]], 9, [], "3"),
+        ([[2, 2, 2, 2], [2, 2, 2, 2]], 1, ["others after 1?"], "8"),
+    ],
+    ids=["own rows", "others' rows"],
+)
+def test_with_drop_a_step_is_sent_once_all_have_its_rows(
+    given: Given, batches: Any, others: int, asked: list[str], dropped: str
+) -> None:
+    run = given(batches, others, remainder=types_pb2.DROP)
+    assert run.deliver() == [
+        *["others after 0?", *FIRST, *asked, "heartbeat", *END, f"end 4 {dropped}"]
+    ]
+    assert run.slots.slots == 4, "the dropped rows have released their slots"
+
+
+def test_with_any_order_each_unit_has_its_position(given: Given) -> None:
+    assert given([[2, 2, 2, 2], [2, 1]], 2, order=types_pb2.ANY).deliver() == [
+        *["unit 0: 0 1 at 0.1", "unit 1: 2 3 at 0.2", "unit 2: 4 5 at 0.3", "unit 3: 6 7 at 1.0"],
+        *["unit 4: 8 9 at 1.1", "heartbeat", "unit 5: 10 at 1.2", "unit 6: at 1.3"],
+        *["unit 7: at 2.0", "heartbeat", "others after 2?", *END, "end 8"],
+    ]
+
+
+BEGUN = trainer_pb2.Position(consumers=2, extra_units=1)
+
+
+def test_with_any_order_a_step_begun_has_the_rest_of_its_units(given: Given) -> None:
+    run = given([[2, 2, 2], [2]], 2, BEGUN, order=types_pb2.ANY)
+    assert run.deliver() == [
+        *["unit 0: 0 1 at 0.2", "unit 1: 2 3 at 0.3", "unit 2: 4 5 at 1.0"],
+        *["heartbeat", "unit 3: 6 7 at 1.1", "unit 4: at 1.2", "unit 5: at 1.3", "unit 6: at 2.0"],
+        *["heartbeat", "others after 2?", *END, "end 7"],
+    ]
+    assert [one for one in run.events if "batch" in one] == [
+        *["batch of 6", "batch of 8", "batch of 8"]
+    ]
+
+
+@pytest.mark.parametrize(
+    ("batch", "units"),
+    [
+        ([2, 1], ["unit 0: 0 1 at 0.2", "heartbeat", "unit 1: 2 at 0.3", "unit 2: at 1.0"]),
+        ([1], ["heartbeat", "unit 0: 0 at 0.2", "unit 1: at 0.3", "unit 2: at 1.0"]),
+        ([], ["heartbeat", "unit 0: at 0.2", "unit 1: at 0.3", "unit 2: at 1.0"]),
+    ],
+)
+def test_with_any_order_a_step_begun_is_completed_at_the_end(
+    given: Given, batch: list[int], units: list[str]
+) -> None:
+    assert given([batch], 0, BEGUN, order=types_pb2.ANY).deliver() == [
+        *[*units, "heartbeat", "others after 1?", *END, "end 3"]
+    ]
+
+
+def test_in_strict_order_units_that_the_trainer_has_are_read_again(given: Given) -> None:
+    run = given([[2, 2, 2, 2]], 0, BEGUN)
+    assert run.deliver()[:3] == ["unit 0: 2 3", "unit 1: 4 5", "unit 2: 6 7 at 1.0"]
+    assert run.slots.slots == 3
+
+
+def test_with_another_number_of_consumers_no_unit_is_skipped(given: Given) -> None:
+    other = trainer_pb2.Position(consumers=4, extra_units=1)
+    assert given([[2, 2, 2, 2]], 0, other).deliver()[:4] == FIRST
+
+
+@pytest.mark.parametrize("remainder", [types_pb2.KEEP, types_pb2.DROP])
+def test_whole_elements_end_without_a_step_of_their_own(
+    given: Given, remainder: types_pb2.Remainder
+) -> None:
+    assert given([[1, 1], [1]], 9, rows=0, remainder=remainder).deliver() == [
+        *["unit 0: 0", "unit 1: 1 at 1.0", "heartbeat", "unit 2: 2", "heartbeat", *END, "end 3"]
+    ]
+
+
+def test_a_position_is_sent_after_a_short_time(
+    given: Given, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = given([[2] * 4] * 5, 0)
+    times = iter([0.0, 0.01, 0.02, 0.03, 0.04])
+    monkeypatch.setattr(epoch_run, "time", SimpleNamespace(monotonic=lambda: next(times)))
+    units = [one for one in run.deliver() if one.startswith("unit")]
+    assert [one.split(" at ")[1:] for one in units[3::4]] == [["1.0"], [], ["3.0"], [], ["5.0"]]
+
+
+@pytest.mark.parametrize("batches", [[], [[2, 2, 2, 2]]])
+def test_a_replay_that_differs_is_reported_before_the_end_of_its_step(
+    given: Given, monkeypatch: pytest.MonkeyPatch, batches: list[list[int]]
+) -> None:
+    monkeypatch.setattr(EpochReader, "difference", "split 3 differs")
+    events = given(batches, 0).deliver()
+    report = "difference split 3 differs"
+    assert events.count(report) == 1
+    before = "unit 3: 6 7 at 1.0" if batches else "flush"
+    assert events[events.index(report) + 1] == before
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (UnavailableError("no rows"), ["failure UnavailableError no rows"]),
+        (KeyError("p"), ["failure DistributedInputError the sidecar failed: KeyError: 'p'"]),
+        (Cancelled(), []),
+    ],
+)
+def test_an_error_ends_the_run_and_is_reported(
+    given: Given, error: Exception, message: list[str]
+) -> None:
+    run = given([], 0)
+
+    def fail() -> None:
+        raise error
+
+    run.on_batch = fail
+    assert run.deliver() == message
+    assert run.events[-1] == "close"
+    assert not run.run.done
+
+
+def test_an_error_after_the_end_of_the_connection_is_not_reported(
+    given: Given, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = given([], 0)
+
+    def fail(*_: Any) -> None:
+        raise Cancelled
+
+    monkeypatch.setattr(run, "send", fail)
+    run.on_batch = lambda: 1 // 0  # type: ignore[assignment, return-value]
+    assert run.deliver() == []
+
+
+def test_cancel_waits_for_the_thread_of_a_run(given: Given) -> None:
+    run = given([[2] * 4], 0)
+    begun = threading.Event()
+
+    def wait() -> None:
+        begun.set()
+        assert run.run._cancelled.wait(10)
+        raise Cancelled
+
+    run.on_batch = wait
+    run.run.start()
+    assert begun.wait(10)
+    assert not run.run.cancelled
+    run.run.cancel()
+    assert run.run.cancelled
+    assert run.events[-1] == "close"
+    assert run.run._thread.daemon
+    run.slots.close()
+
+
+def test_a_run_may_be_cancelled_before_its_start_and_by_its_own_thread(given: Given) -> None:
+    run = given([[2] * 4], 0)
+    run.on_sent = run.run.cancel
+    run.run.start()
+    run.run._thread.join(10)
+    assert not any(event.startswith("failure") for event in run.events)
+    run.slots.close()
+    given([], 0).run.cancel()

@@ -1,16 +1,19 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from distributed_input.api.errors import UnavailableError
 from distributed_input.api.proto import types_pb2, worker_pb2
 from distributed_input.assignment.share import share_of
+from distributed_input.rows.blocks import RowBlock
 from distributed_input.sidecar.errors import Cancelled
 from distributed_input.sidecar.steps.epoch_reader import EpochReader
 from distributed_input.sidecar.steps.partition_facts import PartitionFacts
@@ -19,7 +22,9 @@ from distributed_input.sidecar.steps.row_source import RowSource
 from distributed_input.sidecar.streams.partition_reader import PartitionStart
 from distributed_input.sidecar.streams.stream_context import StreamStats
 from distributed_input.sidecar.streams.worker_pool import WorkerPool
+from tests.unit.distributed_input.dispatcher.builders import fact
 from tests.unit.distributed_input.sidecar import system
+from tests.unit.distributed_input.sidecar.steps.clocks import Clock
 from tests.unit.distributed_input.sidecar.steps.trainers import NoTrainer, WaitingTrainer
 from tests.unit.distributed_input.sidecar.streams import streaming
 from tests.unit.distributed_input.sidecar.system import Worker, eventually, running
@@ -76,19 +81,18 @@ class FakeExchange:
         return True
 
 
+def reader_of(pool: WorkerPool, timeout: float, trainer: NoTrainer) -> EpochReader:
+    """Return the reader of an epoch, without partitions."""
+    job = types_pb2.Job(num_splits=2, partitions=2, row_spec=system.NUMBERS.to_json())
+    source = RowSource(job, pool, PartitionFacts(), FakeExchange(), StreamStats(), 1, timeout)
+    return EpochReader(source, share_of(job, 0, 2), 0, trainer)
+
+
 def reader_without_workers(pool: WorkerPool, timeout: float) -> EpochReader:
     """Return the reader of an epoch whose rows never come."""
-    reader = reader_of(pool, timeout)
+    reader = reader_of(pool, timeout, NoTrainer())
     reader.open(0, PartitionStart())
     return reader
-
-
-def reader_of(pool: WorkerPool, timeout: float) -> EpochReader:
-    """Return the reader of an epoch of two consumers, with one split for each."""
-    job = types_pb2.Job(num_splits=2, partitions=2, row_spec=system.NUMBERS.to_json())
-    exchange = FakeExchange()
-    source = RowSource(job, pool, PartitionFacts(), exchange, StreamStats(), 1, timeout)
-    return EpochReader(source, share_of(job, 0, 2), 0, NoTrainer())
 
 
 def test_cancel_ends_a_wait_for_rows_and_one_for_facts(pool: WorkerPool) -> None:
@@ -133,7 +137,7 @@ def test_the_end_of_a_partition_opened_at_its_last_row_is_a_fact(pool: WorkerPoo
     """Otherwise two consumers that resume at their last rows wait for each other."""
     server = streaming.serve(Worker(streaming.ROWS))
     pool.update([streaming.info("worker", server)])
-    reader = reader_of(pool, timeout=30.0)
+    reader = reader_of(pool, 30.0, NoTrainer())
     rows = streaming.ROWS // 2
     reader.open(0, PartitionStart(rows=rows))
     assert reader.locate(0) is None
@@ -142,3 +146,234 @@ def test_the_end_of_a_partition_opened_at_its_last_row_is_a_fact(pool: WorkerPoo
     assert (fact.rows_seen, list(fact.split_rows)) == (rows, [rows])
     reader.close()
     server.stop(0)
+
+
+def test_a_partition_that_is_opened_again_closes_its_streams(pool: WorkerPool) -> None:
+    reader = reader_without_workers(pool, timeout=30.0)
+    before = reader.partitions[0]
+    assert before.head != "no split"
+    reader.open(0, PartitionStart())
+    assert before.head == "no split"
+    assert reader.partitions[0].head != "no split"
+    reader.close()
+    assert reader.partitions[0].head == "no split"
+
+
+# With the rows and the times that the test gives.
+
+
+BLOCK = RowBlock(0, 1, (), np.zeros(1, np.uint64))
+
+
+@dataclass
+class GivenPartition:
+    """A partition with the rows of the next calls of `take`."""
+
+    takes: list[list[RowBlock]] = field(default_factory=list)
+    ended: bool = False
+    total: int | None = None
+    problem: str = ""
+    replayed: int = 0
+    advanced_at: float = 0.0
+    located: int = 0  # calls of `locate` until it is found
+    rows, rows_seen, first_ordinal, first_before, total_replayed = 3, 4, 1, 2, 5
+    lengths, head = (2,), "the split"
+
+    def take(self, rows: int) -> list[RowBlock]:
+        """Return the next rows."""
+        assert rows == 2
+        return self.takes.pop(0) if self.takes else []
+
+    def locate(self) -> bool:
+        """Return whether the start was found."""
+        self.located -= 1
+        return self.located < 0
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+class SteppedWait(threading.Condition):
+    """A condition whose waits advance the clock.
+
+    Attributes:
+        notified: whether `notify_all` was called.
+        seen: what the input waited for, in each wait.
+        on_wait: called by each wait.
+    """
+
+    def __init__(self, clock: Clock, waiting: dict[str, str], lock: Any = None) -> None:
+        super().__init__(lock)
+        self.notified = False
+        self.seen: list[dict[str, str]] = []
+        self.on_wait: Callable[[], None] = lambda: None
+        self._clock, self._waiting = clock, waiting
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Advance the clock to the end of the wait."""
+        assert timeout is not None
+        self._clock.now += timeout
+        self.seen.append(dict(self._waiting))
+        self.on_wait()
+        return False
+
+    def notify_all(self) -> None:
+        """Record the call."""
+        self.notified = True
+        super().notify_all()
+
+
+class RecordingTrainer(NoTrainer):
+    """Records what it is sent. `on_flush` is called when kept units are sent."""
+
+    def __init__(self) -> None:
+        self.has_unsent = False
+        self.flushes = 0
+        self.reports: list[str] = []
+        self.on_flush: Callable[[], None] = lambda: None
+
+    def flush(self, cancelled: threading.Event) -> None:
+        """Record the call."""
+        self.flushes += 1
+        self.has_unsent = False
+        self.on_flush()
+
+    def report_wait(self, what: str, cancelled: threading.Event) -> None:
+        """Record the report."""
+        self.reports.append(what)
+
+
+class SteppedReader:
+    """A reader with given partitions. Time passes only in its waits, of 1 s for rows."""
+
+    def __init__(self, pool: WorkerPool, clock: Clock, *partitions: GivenPartition) -> None:
+        self.trainer = RecordingTrainer()
+        self.reader = reader_of(pool, 60.0, self.trainer)
+        given: Any = dict(enumerate(partitions))
+        self.reader.partitions = given
+        self.waiting = self.reader.source.stats.waiting
+        self.arrived = SteppedWait(clock, self.waiting, self.reader._lock)
+        self.changed = SteppedWait(clock, self.waiting)
+        self.reader._arrived = self.arrived
+        self.reader.source.facts.changed = self.changed
+
+    def take(self, kind: str) -> list[RowBlock]:
+        """Take two rows of partition 0, or of any."""
+        return self.reader.take(0, 2) if kind == "take" else self.reader.take_any(2)
+
+
+@pytest.mark.parametrize(
+    ("kind", "what"), [("take", "rows of partition 0"), ("take_any", "rows of any partition")]
+)
+def test_rows_that_come_later_are_waited_for(
+    pool: WorkerPool, clock: Clock, kind: str, what: str
+) -> None:
+    stepped = SteppedReader(pool, clock, GivenPartition([[], [], [BLOCK]]))
+    assert stepped.take(kind) == [BLOCK]
+    assert stepped.arrived.seen == [{"rows": what}] * 2
+    assert stepped.waiting == {}
+    assert clock.now == 102.0
+
+
+@pytest.mark.parametrize("kind", ["take", "take_any"])
+def test_a_partition_at_its_end_has_no_rows(pool: WorkerPool, clock: Clock, kind: str) -> None:
+    stepped = SteppedReader(pool, clock, GivenPartition(ended=True))
+    assert stepped.take(kind) == []
+    stepped = SteppedReader(pool, clock, GivenPartition([[BLOCK]], ended=True))
+    assert stepped.take(kind) == [BLOCK]
+    assert clock.now == 100.0
+
+
+def test_rows_of_any_partition_come_from_the_first_that_has_some(
+    pool: WorkerPool, clock: Clock
+) -> None:
+    ended, later = GivenPartition(ended=True, problem="none"), GivenPartition([[], [BLOCK]])
+    stepped = SteppedReader(pool, clock, ended, later)
+    assert stepped.take("take_any") == [BLOCK]
+    later.problem = "the worker refuses"
+    with pytest.raises(UnavailableError, match=r"any partition arrived for 60 s .*worker refuses"):
+        stepped.take("take_any")
+
+
+@pytest.mark.parametrize(
+    ("partition", "message"),
+    [
+        (GivenPartition(), "no rows of partition 0 arrived for 60 s .*its dataset produces nothi"),
+        (GivenPartition(problem="no worker"), r"the split\): no worker. Check"),
+        (GivenPartition(replayed=7), r"0 \(workers have replayed 7 rows before them\) arrived"),
+    ],
+)
+def test_the_error_of_a_wait_has_its_cause(
+    pool: WorkerPool, clock: Clock, partition: GivenPartition, message: str
+) -> None:
+    stepped = SteppedReader(pool, clock, partition)
+    with pytest.raises(UnavailableError, match=message):
+        stepped.take("take")
+    assert clock.now == 161.0
+    assert len(stepped.trainer.reports) == 4, "the wait was reported"
+
+
+def test_each_row_received_restarts_the_deadline(pool: WorkerPool, clock: Clock) -> None:
+    slow, idle = GivenPartition(advanced_at=130.0), GivenPartition()
+    stepped = SteppedReader(pool, clock, slow, idle)
+    with pytest.raises(UnavailableError):
+        stepped.take("take_any")
+    assert clock.now == 191.0
+
+
+def test_units_that_are_kept_back_are_sent_before_a_wait(pool: WorkerPool, clock: Clock) -> None:
+    partition = GivenPartition()
+    stepped = SteppedReader(pool, clock, partition)
+    stepped.trainer.has_unsent = True
+    stepped.trainer.on_flush = lambda: partition.takes.append([BLOCK])
+    assert stepped.take("take") == [BLOCK]
+    assert clock.now == 100.0, "the rows came while the units were sent"
+    assert stepped.trainer.reports == []
+
+
+def test_the_start_of_a_partition_is_waited_for(pool: WorkerPool, clock: Clock) -> None:
+    stepped = SteppedReader(pool, clock, GivenPartition(located=1, total=9))
+    assert stepped.reader.locate(0) == 9
+    assert stepped.arrived.seen == [{"rows": "split border before row 3 of partition 0"}]
+
+
+def test_a_wait_for_facts_is_reported(pool: WorkerPool, clock: Clock) -> None:
+    stepped = SteppedReader(pool, clock)
+    deadline = ProgressDeadline(60.0)
+    for _ in range(45):
+        stepped.reader.wait_facts("the others", deadline)
+    assert clock.now == pytest.approx(109.0)
+    assert stepped.trainer.reports == []
+    for _ in range(10):
+        stepped.reader.wait_facts("the others", deadline)
+    assert stepped.trainer.reports == ["the others"]
+    assert stepped.trainer.flushes == 55
+    assert stepped.changed.seen == [{"facts": "the others"}] * 55
+    assert stepped.waiting == {}
+
+
+def test_cancel_wakes_all_waits(pool: WorkerPool, clock: Clock) -> None:
+    stepped = SteppedReader(pool, clock, GivenPartition())
+    stepped.arrived.on_wait = stepped.reader.cancelled.set
+    with pytest.raises(Cancelled):
+        stepped.take("take")
+    stepped.reader.cancel()
+    assert stepped.arrived.notified
+    assert stepped.changed.notified
+
+
+def test_the_facts_have_the_rows_of_each_partition(pool: WorkerPool, clock: Clock) -> None:
+    stepped = SteppedReader(pool, clock, GivenPartition(), GivenPartition(total=9, ended=True))
+    assert stepped.reader.reported_rows == 0
+    running = fact(0, [2], rows_seen=4, first_ordinal=1, first_rows=2, remade=5)
+    ended = fact(1, [2], rows_seen=9, ended=True, first_ordinal=1, first_rows=2, remade=5)
+    assert stepped.reader.facts() == [running, ended]
+    assert stepped.reader.reported_rows == 13
+
+
+def test_the_first_replay_that_made_other_rows_is_known(pool: WorkerPool) -> None:
+    reader = reader_without_workers(pool, timeout=30.0)
+    assert reader.difference == ""
+    reader._context.differences.extend(["split 1 differs", "split 2 differs"])
+    assert reader.difference == "split 1 differs"
+    reader.close()

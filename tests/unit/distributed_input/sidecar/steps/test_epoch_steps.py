@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -11,12 +12,15 @@ from hypothesis import strategies as st
 
 from distributed_input.api.proto import trainer_pb2, types_pb2
 from distributed_input.assignment.share import Share, share_of
+from distributed_input.rows.blocks import RowBlock
 from distributed_input.rows.prefix import UNKNOWN_VERSION, Prefix
 from distributed_input.sidecar.steps.epoch_reader import EpochReader
 from distributed_input.sidecar.steps.epoch_steps import EpochSteps
+from distributed_input.sidecar.steps.resume import ResumeBase
 from distributed_input.sidecar.streams.partition_reader import PartitionPosition
+from tests.unit.distributed_input.sidecar.steps.readers import GivenTotals
 from tests.unit.distributed_input.sidecar.steps.trainers import NoTrainer
-from tests.unit.distributed_input.sidecar.system import BATCH, ROWS, System, running
+from tests.unit.distributed_input.sidecar.system import BATCH, NUMBERS, ROWS, System, running
 
 
 @pytest.fixture(scope="module")
@@ -71,6 +75,8 @@ def test_a_restored_position_skips_no_row(system: System, done: int) -> None:
     position = steps.position()
     assert (position.step, position.epoch, position.job) == (done, 0, "train")
     resumed = after.open(position)
+    again = resumed.position()
+    assert (again.step, again.base_step, sum(again.base_rows)) == (done, done, done * BATCH)
     while batch := take(resumed, BATCH):
         found += batch
     assert sorted(found) == list(range(ROWS))
@@ -105,3 +111,105 @@ def test_no_block_crosses_the_border_of_a_unit(system: System) -> None:
         taken += block.rows
     assert taken == ROWS
     epoch.reader.close()
+
+
+@pytest.mark.parametrize(
+    "at",
+    [
+        PartitionPosition(0, 0, 6, None, ended=False),
+        PartitionPosition(0, 0, 0, Prefix(0, 0, 2), ended=False),
+        PartitionPosition(2, 20, 20, Prefix(6, 99, 2), ended=True),
+    ],
+    ids=["unknown", "no rows", "ended"],
+)
+def test_a_position_has_only_prefixes_that_can_be_checked(
+    system: System, monkeypatch: pytest.MonkeyPatch, at: PartitionPosition
+) -> None:
+    epoch = Epoch(system)
+    steps = epoch.open()
+    monkeypatch.setattr(epoch.reader, "positions", lambda: {0: at})
+    position = steps.position(3)
+    assert not position.prefixes
+    assert not position.prefixes_v2
+    first = trainer_pb2.Anchor(ordinal=at.ordinal, rows=at.before, ended=at.ended)
+    assert list(position.anchors) == [first, trainer_pb2.Anchor()]
+    assert (position.extra_units, position.base_step, position.base_rows) == (3, 0, [])
+    epoch.reader.close()
+
+
+@pytest.mark.parametrize(("order", "own_rows"), [(types_pb2.STRICT, []), (types_pb2.ANY, [2, 2])])
+def test_a_position_has_own_rows_if_the_order_depends_on_arrival(
+    system: System, monkeypatch: pytest.MonkeyPatch, order: types_pb2.Order, own_rows: list[int]
+) -> None:
+    epoch = Epoch(system, order=order)
+    steps = epoch.open()
+    assert steps.depends_on_arrival is (order == types_pb2.ANY)
+    at = PartitionPosition(0, 0, 2, None, ended=False)
+    monkeypatch.setattr(epoch.reader, "positions", lambda: {0: at, 1: at})
+    assert steps.position().own_rows == own_rows
+    epoch.reader.close()
+
+
+# With the rows that the test gives.
+
+
+class GivenTakes(GivenTotals):
+    """A reader whose calls of `take` return these numbers of rows. `requests` are the calls."""
+
+    def __init__(self, job: types_pb2.Job, counts: list[int], ended: int | None = None) -> None:
+        super().__init__(job, {})
+        self.columns = NUMBERS.columns
+        self.partitions = {p: SimpleNamespace(ended=p == ended) for p in range(job.partitions)}
+        self.requests: list[tuple[int, int]] = []
+        self._counts = counts
+
+    def take(self, partition: int, rows: int) -> list[RowBlock]:
+        """Return the next rows."""
+        self.requests.append((partition, rows))
+        count = self._counts.pop(0)
+        data = np.zeros(8 * count, np.uint8)
+        return [RowBlock(0, count, (data,), np.zeros(count, np.uint64))] if count else []
+
+    def take_any(self, rows: int) -> list[RowBlock]:
+        """Return the next rows."""
+        return self.take(-1, rows)
+
+
+def steps_of(reader: GivenTakes, replicas: int = 2) -> EpochSteps:
+    any_reader: Any = reader
+    share = share_of(reader.job, 0, 1, replicas)
+    return EpochSteps(any_reader, share, ResumeBase(0, [0] * reader.job.partitions), 0)
+
+
+def given_job(**fields: Any) -> types_pb2.Job:
+    return types_pb2.Job(partitions=2, global_batch_size=8, num_splits=2, **fields)
+
+
+def test_rows_of_any_order_are_requested_for_one_unit_at_a_time() -> None:
+    reader = GivenTakes(given_job(order=types_pb2.ANY), [3, 1, 4, 2, 0])
+    steps = steps_of(reader)
+    assert [block.rows for block in steps.batch(8)] == [3, 1, 4]
+    assert [rows for _, rows in reader.requests] == [4, 1, 4]
+    assert [block.rows for block in steps.batch(8)] == [2]
+    assert [rows for _, rows in reader.requests[3:]] == [4, 2]
+
+
+def test_a_turn_ends_with_its_rows_or_with_its_partition() -> None:
+    reader = GivenTakes(given_job(), [1, 3, 2, 0, 2])
+    assert [block.rows for block in steps_of(reader).batch(8)] == [1, 3, 2, 2]
+    assert reader.requests == [(0, 4), (0, 3), (1, 4), (1, 2), (0, 2)]
+
+
+def test_a_partition_that_has_ended_gets_no_turn() -> None:
+    reader = GivenTakes(given_job(), [4, 4], ended=0)
+    assert sum(block.rows for block in steps_of(reader).batch(8)) == 8
+    assert reader.requests == [(1, 4), (1, 4)]
+
+
+def test_a_block_is_cut_at_each_border_of_a_unit() -> None:
+    reader = GivenTakes(given_job(), [4, 4])
+    cut = [block.rows for block in steps_of(reader, replicas=4).batch(8)]
+    assert cut == [2, 2, 2, 2]
+    reader = GivenTakes(given_job(), [1, 3, 4])
+    cut = [block.rows for block in steps_of(reader, replicas=4).batch(8)]
+    assert cut == [1, 1, 2, 2, 2]

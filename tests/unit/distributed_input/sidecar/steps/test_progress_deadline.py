@@ -1,24 +1,9 @@
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import pytest
 
-from distributed_input.sidecar.steps import progress_deadline
 from distributed_input.sidecar.steps.progress_deadline import ProgressDeadline
-
-
-class Clock:
-    """A clock that the test sets, in seconds."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.now = 100.0
-        monkeypatch.setattr(progress_deadline, "time", SimpleNamespace(monotonic=lambda: self.now))
-
-
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    return Clock(monkeypatch)
+from tests.unit.distributed_input.sidecar.steps.clocks import Clock
 
 
 def test_the_deadline_passes_without_progress(clock: Clock) -> None:

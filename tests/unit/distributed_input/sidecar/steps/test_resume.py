@@ -1,17 +1,23 @@
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
 
-from distributed_input.api.errors import PositionError
+from distributed_input.api.errors import PositionError, UnavailableError
 from distributed_input.api.proto import types_pb2
+from distributed_input.api.proto.dispatcher_pb2 import PartitionFact
 from distributed_input.api.proto.trainer_pb2 import Anchor, Position
 from distributed_input.api.proto.trainer_pb2 import Prefix as PrefixMessage
 from distributed_input.assignment.share import share_of
 from distributed_input.rows.prefix import Prefix
 from distributed_input.sidecar.steps import resume
+from distributed_input.sidecar.steps.resume import ResumeBase
 from distributed_input.sidecar.streams.partition_reader import PartitionStart
+from tests.unit.distributed_input.dispatcher.builders import fact
+from tests.unit.distributed_input.sidecar.steps.clocks import Clock
+from tests.unit.distributed_input.sidecar.steps.readers import GivenTotals
 
 
 def job(**fields: Any) -> types_pb2.Job:
@@ -135,3 +141,106 @@ def test_rows_count_from_the_base_of_the_position() -> None:
 def test_the_position_of_a_single_consumer_restores_several_in_any_order() -> None:
     own = job(order=types_pb2.ANY)
     resume.check_position(saved(consumers=1), own, share_of(own, 1, 2))
+
+
+def test_as_many_rows_as_partitions_are_needed() -> None:
+    position = saved(consumers=1, own_rows=[5, 6, 7])
+    with pytest.raises(ValueError, match="shorter"):
+        resume.rows_at(position, job(), share_of(job(), 0, 1), (0, 1, 2, 3), {})
+
+
+def test_a_consumer_with_a_single_partition_has_all_rows_of_its_steps() -> None:
+    position = saved(consumers=4, step=3)
+    assert resume.rows_at(position, job(), share_of(job(), 0, 4), (1,), {}) == {1: 6}
+
+
+# Opening the partitions of a consumer.
+
+
+def opened(
+    position: Position,
+    own: types_pb2.Job | None = None,
+    consumers: int = 1,
+    totals: Mapping[int, int] | None = None,
+    reports: Sequence[Sequence[PartitionFact]] = (),
+    consumer: int = 0,
+) -> tuple[ResumeBase, GivenTotals]:
+    """Open the partitions of a consumer. Return the base, and the reader."""
+    own = own or job()
+    reader = GivenTotals(own, totals or {}, *reports)
+    any_reader: Any = reader
+    return resume.open_at(any_reader, share_of(own, consumer, consumers), position), reader
+
+
+def test_partitions_that_are_shorter_than_assumed_move_the_others() -> None:
+    """Three steps are 24 rows: partition 0 has 3 of them, partition 1 has 6 in all."""
+    base, reader = opened(saved(consumers=1, step=3), totals={0: 3, 1: 6})
+    assert reader.opened == [(0, 6), (1, 6), (2, 6), (3, 6), (1, 9), (2, 8), (3, 7)]
+    assert base == ResumeBase(3, [3, 6, 8, 7])
+    assert reader.heartbeats == 0, "the consumer is alone"
+
+
+def test_known_totals_are_not_waited_for() -> None:
+    anchors = [Anchor(), Anchor(rows=4, ended=True), Anchor(), Anchor(rows=3, ended=True)]
+    base, reader = opened(saved(step=3, anchors=anchors), consumers=2)
+    assert base == ResumeBase(3, [6, 4, 6, 3])
+    assert reader.opened == [(0, 6), (2, 6)]
+    assert reader.heartbeats == 1, "the other consumer waits for our facts"
+
+
+def test_the_facts_confirm_the_rows_of_the_other_consumers() -> None:
+    reports = [
+        [fact(1, rows_seen=6)],
+        [fact(3, rows_seen=4, ended=True)],
+        [fact(1, rows_seen=7)],
+        [fact(1, rows_seen=8)],
+    ]
+    base, reader = opened(saved(step=3), consumers=2, reports=reports)
+    assert base == ResumeBase(3, [6, 8, 6, 4])
+    assert (reader.unread, reader.heartbeats) == (0, 2)
+
+
+def test_each_new_fact_restarts_the_deadline_of_a_wait(clock: Clock) -> None:
+    reports: list[list[PartitionFact]] = [[fact(3, rows_seen=6)], [fact(1, rows_seen=5)]]
+    reports += [[fact(1, remade=1)], [], []]
+    own = job()
+    reader = GivenTotals(own, {}, *reports)
+    any_reader: Any = reader
+
+    def wait() -> None:
+        clock.now += 9  # of 10 s
+
+    reader.on_wait = wait
+    with pytest.raises(UnavailableError, match="positions in partition 1"):
+        resume.open_at(any_reader, share_of(own, 0, 2), saved(step=3))
+    assert reader.unread == 0
+
+
+def test_the_position_of_another_job_opens_nothing() -> None:
+    with pytest.raises(PositionError):
+        opened(saved(seed=8))
+
+
+def test_in_parallel_epochs_a_consumer_reads_all_partitions_together() -> None:
+    """A step has 4 of the 8 rows for each of the two consumers."""
+    base, reader = opened(saved(step=3), job(mode=types_pb2.PARALLEL_EPOCHS), consumers=2)
+    assert base == ResumeBase(3, [3, 3, 3, 3])
+    assert reader.opened == [(0, 3), (1, 3), (2, 3), (3, 3)]
+
+
+@pytest.mark.parametrize(
+    ("fields", "consumers", "base"),
+    [
+        ({"own_rows": [5, 7]}, 2, ResumeBase(1, [0, 0, 0, 0])),
+        ({"own_rows": [5, 7], "base_rows": [1, 2, 3, 4]}, 2, ResumeBase(1, [1, 2, 3, 4])),
+        ({"own_rows": [5, 6, 7, 8], "consumers": 1}, 1, ResumeBase(3, [5, 6, 7, 8])),
+    ],
+)
+def test_rows_of_one_consumer_alone_keep_the_base(
+    fields: dict[str, Any], consumers: int, base: ResumeBase
+) -> None:
+    """The other consumers' rows at that step are unknown, because the order depends on arrival."""
+    own = job(order=types_pb2.ANY)
+    found, reader = opened(saved(step=3, base_step=1, **fields), own, consumers)
+    assert found == base
+    assert [rows for _, rows in reader.opened] == fields["own_rows"]

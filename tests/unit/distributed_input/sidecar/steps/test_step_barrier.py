@@ -20,12 +20,13 @@ from distributed_input.client.reader import InputReader
 from distributed_input.sidecar.steps import step_barrier
 from distributed_input.sidecar.steps.epoch_reader import EpochReader
 from distributed_input.sidecar.steps.partition_facts import PartitionFacts
-from distributed_input.sidecar.steps.progress_deadline import ProgressDeadline
 from distributed_input.sidecar.steps.row_source import RowSource
 from distributed_input.sidecar.steps.step_barrier import StepBarrier
 from distributed_input.sidecar.streams.stream_context import StreamStats
 from distributed_input.sidecar.streams.worker_pool import WorkerPool
 from tests.unit.distributed_input.dispatcher.builders import fact
+from tests.unit.distributed_input.sidecar.steps.clocks import Clock
+from tests.unit.distributed_input.sidecar.steps.readers import GivenFacts
 from tests.unit.distributed_input.sidecar.steps.trainers import NoTrainer
 from tests.unit.distributed_input.sidecar.system import NUMBERS, System, running
 
@@ -133,30 +134,6 @@ def test_facts_of_the_others_are_exchanged_ahead_of_need(
 # With the facts that the test gives.
 
 
-class GivenFacts:
-    """The reader of an epoch, with facts that change with each wait for them."""
-
-    def __init__(self, job: types_pb2.Job, *reports: Sequence[PartitionFact]) -> None:
-        self.source, self.plan, self.exchange = self, self, self
-        self.reported_rows = 0
-        self.job, self.facts, self.timeout_seconds, self.epoch = job, PartitionFacts(), 10.0, 0
-        self._reports = list(reports)
-        self.facts.merge(self._reports.pop(0))
-
-    def wait_facts(self, what: str, deadline: ProgressDeadline) -> None:
-        """Merge the next facts, instead of a wait."""
-        assert not deadline.has_passed
-        self.facts.merge(self._reports.pop(0))
-
-    def request_heartbeat(self) -> None:
-        """Merge nothing: facts come with the waits."""
-
-    @property
-    def unread(self) -> int:
-        """The number of reports that nothing waited for."""
-        return len(self._reports)
-
-
 def barrier_of(
     *reports: Sequence[PartitionFact],
     base: Sequence[int] = (0, 0, 0, 0),
@@ -251,3 +228,29 @@ def test_anchors_are_the_borders_before_the_rows_of_a_step(
         1: Anchor(ordinal=2, rows=7, ended=True),
         3: Anchor(ordinal=1, rows=5),
     }
+
+
+def test_each_new_fact_restarts_the_deadline_of_a_wait(clock: Clock) -> None:
+    barrier, reader = barrier_of(OPEN, [fact(1, remade=1)], [fact(1, remade=2)], [], [])
+
+    def wait() -> None:
+        clock.now += 9  # of 10 s
+
+    reader.on_wait = wait
+    with pytest.raises(UnavailableError):
+        barrier.any_has_rows(1)
+    assert reader.unread == 0
+
+
+def test_a_heartbeat_is_requested_as_soon_as_few_steps_are_known() -> None:
+    rows = 65 * BATCH
+    barrier, reader = barrier_of([fact(1, rows_seen=rows)], base=(3, 0, 2, 0))
+    reader.reported_rows = 5 + rows
+    assert barrier.all_have_full_step(1)
+    assert reader.heartbeats == 0
+    reader.reported_rows -= 1  # the others know only 64 of our steps
+    assert barrier.all_have_full_step(1)
+    assert reader.heartbeats == 1
+    reader.reported_rows += 1
+    assert barrier.all_have_full_step(2)  # 63 steps of the others are known ahead
+    assert reader.heartbeats == 2
