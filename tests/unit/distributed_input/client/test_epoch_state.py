@@ -6,8 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from distributed_input.api.errors import ConfigError, FencedError
-from distributed_input.client.epoch_state import EpochState, require_current, without_traceback
+from distributed_input.api.errors import ConfigError, FencedError, PositionError
+from distributed_input.api.proto.trainer_pb2 import Position, StartEpoch
+from distributed_input.client.epoch_state import (
+    EpochState,
+    epoch_after,
+    require_current,
+    without_traceback,
+)
 
 
 def test_an_older_iterator_is_fenced() -> None:
@@ -43,3 +49,65 @@ def test_a_loop_has_consumed_only_whole_steps_of_an_epoch_that_has_not_ended(
     assert consumed == min(steps, units // per_step) * per_step
     ended = EpochState(1, 0, units=units, ended=True)
     assert ended.consumed_units(steps * per_step, per_step) == min(steps * per_step, units)
+
+
+class Counter:
+    """A loop that has requested 3 steps of iterator 2."""
+
+    iterators = 2
+
+    def requested(self, iterator: int) -> int:
+        """Return the number of steps."""
+        return 3 if iterator == 2 else 0
+
+    def invalidate(self) -> None:
+        """Do nothing."""
+
+
+def test_requested_units_are_those_of_the_steps_that_a_loop_requested() -> None:
+    assert EpochState(1, 0).requested_units(4) is None
+    assert EpochState(1, 0, Counter(), iterator=2).requested_units(4) == 12
+
+
+@pytest.mark.parametrize(
+    ("position", "begun"),
+    [(Position(), False), (Position(step=3), True), (Position(extra_units=1), True)],
+)
+def test_another_sidecar_continues_behind_the_units_that_were_read_or_queued(
+    position: Position, begun: bool
+) -> None:
+    epoch = EpochState(generation=5, epoch=2, units=7)
+    start = StartEpoch(generation=5, epoch=2, position=position if begun else None)
+    assert epoch.resumption(position, queued=3) == start
+    assert epoch.units_before == 10
+
+
+def test_an_iterator_that_runs_during_a_restore_raises_an_error() -> None:
+    epoch = EpochState(1, 0)
+    epoch.stop_for_restore()
+    with pytest.raises(PositionError, match="while an iterator was running"):
+        require_current(epoch, 1)
+
+
+def test_a_restore_keeps_the_error_that_ended_the_epoch() -> None:
+    epoch = EpochState(1, 0, error=ConfigError("first"))
+    assert require_current(epoch, 1) is epoch, "a batch that was read before can be used"
+    epoch.stop_for_restore()
+    with pytest.raises(ConfigError, match="first"):
+        require_current(epoch, 1)
+
+
+@pytest.mark.parametrize(
+    ("last", "position", "generation", "epoch"),
+    [
+        (None, None, 1, 0),
+        (EpochState(4, 7), None, 5, 8),
+        (None, Position(epoch=3), 2, 3),
+        (EpochState(4, 7), Position(epoch=3, step=2), 6, 3),
+        (EpochState(4, 7), Position(epoch=3, end=True), 6, 4),
+    ],
+)
+def test_the_next_epoch_follows_the_last_or_the_position(
+    last: EpochState | None, position: Position | None, generation: int, epoch: int
+) -> None:
+    assert epoch_after(last, position) == EpochState(generation, epoch)

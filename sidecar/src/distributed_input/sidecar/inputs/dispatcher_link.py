@@ -222,7 +222,6 @@ class DispatcherLink:
     # Heartbeats.
 
     def _run(self) -> None:
-        interval = 1.0
         while not self._stopping.is_set():
             try:
                 interval = self._send_heartbeat()

@@ -100,7 +100,7 @@ def open_at(reader: EpochReader, share: Share, position: Position) -> ResumeBase
         totals |= shorter
     if position.own_rows and position.consumers > 1:
         return ResumeBase(position.base_step, list(position.base_rows) or [0] * job.partitions)
-    return ResumeBase(position.step, [rows.get(p, 0) for p in range(job.partitions)])
+    return ResumeBase(position.step, [rows[p] for p in range(job.partitions)])
 
 
 def _groups(position: Position, job: types_pb2.Job, share: Share) -> list[tuple[int, ...]]:
@@ -108,7 +108,7 @@ def _groups(position: Position, job: types_pb2.Job, share: Share) -> list[tuple[
 
     When one partition of a group has too few rows for a step, the others of the group give more.
     """
-    if job.mode == types_pb2.PARALLEL_EPOCHS or (position.own_rows and position.consumers > 1):
+    if job.mode == types_pb2.PARALLEL_EPOCHS:
         return [share.partitions]
     return [
         tuple(assignment.partitions_of(owner, position.consumers, job.partitions))

@@ -1,15 +1,24 @@
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from distributed_input.api.errors import ConfigError
 from distributed_input.api.proto import dispatcher_pb2, trainer_pb2, types_pb2
 from distributed_input.assignment.share import share_of
+from distributed_input.sidecar.delivery import epoch_sequence
+from distributed_input.sidecar.delivery.ack_tracker import AckTracker
+from distributed_input.sidecar.delivery.epoch_run import EpochRequest
 from distributed_input.sidecar.delivery.epoch_sequence import EpochSequence
 from distributed_input.sidecar.delivery.outbox import UnitOutbox
+from distributed_input.sidecar.steps.partition_facts import PartitionFacts
+from tests.unit.distributed_input.dispatcher.builders import fact
 from tests.unit.distributed_input.sidecar.delivery.sockets import Trainer
 from tests.unit.distributed_input.sidecar.system import ROWS, System, eventually, running
 
@@ -98,3 +107,174 @@ def test_a_job_must_be_open_before_an_epoch_starts(system: System) -> None:
     with pytest.raises(ConfigError, match="before it opened the job"):
         unopened.start(trainer_pb2.StartEpoch(generation=1))
     delivery.close()
+
+
+# With runs that the test ends.
+
+
+class GivenRun:
+    """A run that sends nothing. It ends once the test calls `send_all`."""
+
+    def __init__(
+        self, request: EpochRequest, source: Any, share: Any, slots: Any, outbox: Any, on_sent: Any
+    ) -> None:
+        self.request, self.source, self.share = request, source, share
+        self.started = self.cancelled = self.done = False
+        self._on_sent: Callable[[GivenRun], None] = on_sent
+
+    def start(self) -> None:
+        """Record the call."""
+        self.started = True
+
+    def cancel(self) -> None:
+        """Record the call."""
+        self.cancelled = True
+
+    def facts(self) -> list[dispatcher_pb2.PartitionFact]:
+        """Return a fact of the epoch."""
+        return [fact(epoch=self.request.epoch)]
+
+    def send_all(self) -> None:
+        """End the run."""
+        self.done = True
+        self._on_sent(self)
+
+
+class Given:
+    """A sequence of a job with some epochs (0: no limit). `runs` are those that were begun."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, epochs: int = 0) -> None:
+        self.runs: list[GivenRun] = []
+        self.begun: list[Sequence[dispatcher_pb2.PartitionFact]] = []
+
+        def create(*args: Any) -> GivenRun:
+            self.runs.append(GivenRun(*args))
+            return self.runs[-1]
+
+        monkeypatch.setattr(epoch_sequence, "EpochRun", create)
+        self.facts = PartitionFacts()
+        self.outbox: Any = SimpleNamespace(closed=False, acks=AckTracker())
+        slots: Any = None
+        self.epochs = EpochSequence(slots, self.outbox, self.begun.append)
+        source: Any = SimpleNamespace(job=types_pb2.Job(epochs=epochs), facts=self.facts)
+        share: Any = "the share"
+        self.epochs.open(source, share)
+
+    def start(self, epoch: int, generation: int, **fields: Any) -> None:
+        """Start an epoch."""
+        message = trainer_pb2.StartEpoch(epoch=epoch, generation=generation, **fields)
+        self.epochs.start(message)
+
+    @property
+    def requests(self) -> list[tuple[int, int]]:
+        """The (epoch, generation) of each run."""
+        return [(run.request.epoch, run.request.generation) for run in self.runs]
+
+
+@pytest.fixture
+def given(monkeypatch: pytest.MonkeyPatch) -> Given:
+    return Given(monkeypatch)
+
+
+def test_one_epoch_is_begun_ahead_of_the_trainer(given: Given) -> None:
+    assert given.epochs.epoch == 0
+    given.start(epoch=5, generation=7)
+    assert given.requests == [(5, 7)]
+    given.runs[0].send_all()
+    assert given.requests == [(5, 7), (6, 8)]
+    assert all(run.started and run.request.position is None for run in given.runs)
+    given.runs[1].send_all()
+    assert len(given.runs) == 2, "the trainer has not started the second yet"
+    assert given.epochs.epoch == 5
+    given.start(epoch=6, generation=8)
+    assert given.requests == [(5, 7), (6, 8), (7, 9)]
+    assert not any(run.cancelled for run in given.runs)
+
+
+def test_an_epoch_that_is_not_sent_has_no_successor(given: Given) -> None:
+    given.start(epoch=0, generation=1)
+    given.start(epoch=0, generation=1)
+    assert given.requests == [(0, 1)]
+
+
+def test_no_epoch_follows_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = Given(monkeypatch, epochs=2)
+    given.start(epoch=0, generation=1)
+    given.runs[0].send_all()
+    given.start(epoch=1, generation=2)
+    given.runs[1].send_all()
+    assert given.requests == [(0, 1), (1, 2)]
+
+
+@pytest.mark.parametrize("cause", ["cancelled", "closed", "replaced"])
+def test_a_run_that_nobody_reads_has_no_successor(given: Given, cause: str) -> None:
+    given.start(epoch=0, generation=1)
+    run = given.runs[0]
+    if cause == "cancelled":
+        run.cancelled = True
+    elif cause == "closed":
+        given.outbox.closed = True
+    else:
+        given.start(epoch=0, generation=3)
+    run.send_all()
+    run.request = EpochRequest(0, 3)
+    run.send_all()
+    assert given.requests == [(0, 1), (0, 3)][: len(given.runs)]
+    assert len(given.runs) == (2 if cause == "replaced" else 1)
+
+
+def test_another_start_cancels_the_run_and_has_its_position(given: Given) -> None:
+    given.start(epoch=0, generation=1)
+    position = trainer_pb2.Position(step=3)
+    given.start(epoch=0, generation=2, position=position)
+    assert [run.cancelled for run in given.runs] == [True, False]
+    assert given.runs[1].request == EpochRequest(0, 2, position)
+
+
+def test_a_run_that_ends_during_a_start_waits_for_it_unless_it_is_cancelled(given: Given) -> None:
+    given.start(epoch=0, generation=1)
+    run = given.runs[0]
+    with ThreadPoolExecutor(1) as executor:
+        with given.epochs._changing:
+            ending = executor.submit(run.send_all)
+            threading.Event().wait(0.15)  # longer than the thread waits at once
+            assert not ending.done()
+        ending.result(10)
+        assert given.requests == [(0, 1), (1, 2)]
+        given.start(epoch=1, generation=2)
+        with given.epochs._changing:
+            given.runs[1].cancel()
+            executor.submit(given.runs[1].send_all).result(10)
+    assert len(given.runs) == 2
+
+
+def test_the_facts_of_the_last_two_epochs_are_kept(given: Given) -> None:
+    given.facts.merge([fact(rows_seen=5, epoch=epoch) for epoch in range(4)])
+    given.start(epoch=2, generation=1)
+    assert given.begun == [[]]
+    known = [given.facts.of(epoch, 0).rows_seen for epoch in range(4)]
+    assert known == [0, 5, 5, 5]
+    given.runs[0].send_all()
+    assert {one.epoch for one in given.begun[1]} == {2}
+    assert [one.epoch for one in given.epochs.facts()] == [2, 3]
+
+
+def test_cancel_stops_the_run_that_is_sent(given: Given) -> None:
+    given.epochs.cancel()
+    given.start(epoch=0, generation=1)
+    given.epochs.cancel()
+    assert given.runs[0].cancelled
+
+
+def test_only_the_epoch_that_the_trainer_reads_can_have_ended(given: Given) -> None:
+    unit = trainer_pb2.Unit(generation=1)
+    given.start(epoch=0, generation=1)
+    assert not given.epochs.has_ended, "its rows are not read"
+    given.outbox.acks.add_sent(unit)
+    given.runs[0].send_all()
+    assert not given.epochs.has_ended, "the trainer has not received a unit"
+    given.outbox.acks.acknowledge(1, 1)
+    assert given.epochs.has_ended
+    given.runs[1].done = True
+    given.start(epoch=5, generation=3)
+    assert not given.epochs.has_ended

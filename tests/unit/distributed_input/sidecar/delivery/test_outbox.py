@@ -102,6 +102,22 @@ def test_units_with_the_largest_positions_fit_into_packets(
     assert received == units
 
 
+@pytest.mark.parametrize(("spare", "count"), [(0, 2), (-1, 1)])
+def test_a_packet_is_filled_up_to_its_limit(spare: int, count: int) -> None:
+    """Each field has a tag and a length, of 8 bytes in all."""
+    units = [trainer_pb2.Unit(index=1) for _ in range(3)]
+    free = TO_TRAINER_BYTES - 3 * 8 - units[0].ByteSize() - spare
+    units[1].after.job = "x" * (free - 12)
+    units[1].after.job += "x" * (free - units[1].ByteSize())
+    assert units[1].ByteSize() == free
+    assert module._count_in_packet(units) == count
+
+
+def test_a_unit_that_is_too_long_is_alone_in_its_packet() -> None:
+    long = trainer_pb2.Unit(after=trainer_pb2.Position(job="x" * TO_TRAINER_BYTES))
+    assert module._count_in_packet([long, long]) == 1
+
+
 def test_units_behind_a_cancelled_packet_release_their_slots(
     outbox: UnitOutbox, trainer: Trainer, slots: SlotPool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -157,8 +173,10 @@ def test_all_slots_are_released_once_the_trainer_is_gone(
 ) -> None:
     for i in range(3):
         outbox.send_unit(unit(slots, i), NEVER)
+    assert outbox.holds_slots
     outbox.release_all()
     assert slots.slots == 0
+    assert not outbox.holds_slots
 
 
 def test_progress_acknowledges_units_and_ends_a_wait(outbox: UnitOutbox, slots: SlotPool) -> None:

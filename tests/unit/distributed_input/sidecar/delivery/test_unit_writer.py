@@ -111,3 +111,21 @@ def test_a_position_is_sent_along_only_if_there_is_one(slots: SlotPool) -> None:
     assert not writer(slots, FIXED).finish(0, 0, None).HasField("after")
     after = trainer_pb2.Position(step=3)
     assert writer(slots, FIXED).finish(0, 0, after).after == after
+
+
+def test_a_column_without_bytes_takes_no_room(slots: SlotPool) -> None:
+    before = writer(slots, FIXED, capacity=1).finish(0, 0, None)
+    slots.memory[:] = 255
+    unit = writer(slots, (Column("none", 0), *FIXED), capacity=ALIGN)
+    unit.add(block(b"", b"aa", b"A", rows=1))
+    unit.pad()
+    sent = unit.finish(0, 0, None)
+    assert content(slots, sent) == [b"", b"aa" + bytes(2 * ALIGN - 2), b"A" + bytes(ALIGN - 1)]
+    assert slots.used == 2 * ALIGN + 3 * ALIGN
+    assert set(slots.memory[: 2 * ALIGN]) == {255}, "the unit before is as it was"
+    slots.release(before.slot)
+
+
+def test_a_block_with_another_number_of_columns_is_an_error(slots: SlotPool) -> None:
+    with pytest.raises(ValueError, match="shorter"):
+        writer(slots, FIXED).add(block(b"aa", rows=1))

@@ -1,17 +1,31 @@
 from __future__ import annotations
 
+import contextlib
+import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+import grpc
 import pytest
 
-from distributed_input.api.errors import DistributedInputError, FencedError
+from distributed_input.api.errors import (
+    ConfigError,
+    DistributedInputError,
+    FencedError,
+    JobConflictError,
+    ReplayError,
+    UnavailableError,
+)
 from distributed_input.api.proto import dispatcher_pb2
+from distributed_input.api.proto.dispatcher_pb2 import WorkerInfo
 from distributed_input.api.proto.types_pb2 import Job
 from distributed_input.dispatcher.datasets import DatasetStore
 from distributed_input.runtime.credentials import Credentials
+from distributed_input.sidecar.inputs import dispatcher_link
 from distributed_input.sidecar.inputs.consumer_stats import ConsumerStats
 from distributed_input.sidecar.inputs.dispatcher_link import DispatcherLink
 from tests.unit.distributed_input.dispatcher.builders import fact, job
@@ -19,13 +33,14 @@ from tests.unit.distributed_input.sidecar.system import System, eventually, runn
 
 
 class FakeConsumer:
-    """A consumer without statistics or facts. `refusals` are the errors it was given."""
+    """A consumer without facts. `refusals` are the errors it was given."""
 
     def __init__(self) -> None:
         self.refusals: list[DistributedInputError] = []
+        self.current = ConsumerStats()
 
     def stats(self) -> ConsumerStats:
-        return ConsumerStats()
+        return self.current
 
     def facts(self) -> list[dispatcher_pb2.PartitionFact]:
         return []
@@ -193,3 +208,336 @@ def test_a_link_that_two_threads_stop_reports_its_end_once(system: System, start
     entry = system.state.jobs.entry("train")
     assert entry is not None
     assert entry.consumers.over
+
+
+# With the answers that the test gives.
+
+
+NEVER = threading.Event()
+
+
+class Failure(grpc.RpcError):
+    """The failure of a call, with the error that it is reported as."""
+
+    def __init__(self, error: DistributedInputError) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+class GivenDispatcher:
+    """The client of a dispatcher that gives these answers, and the last one again and again.
+
+    `requests` are the heartbeats, and `registered` the datasets of the jobs registered.
+    """
+
+    address = "host:1"
+
+    def __init__(self, *answers: Any) -> None:
+        self.requests: list[dispatcher_pb2.ConsumerHeartbeatRequest] = []
+        self.registered: list[bytes] = []
+        self.closed = False
+        self.on_heartbeat: Callable[[], None] = lambda: None
+        self.failure: Failure | None = None  # of all other calls
+        self._answers = list(answers) or [answer()]
+        self._busy = threading.Lock()
+
+    def heartbeat(
+        self, request: dispatcher_pb2.ConsumerHeartbeatRequest, timeout: float
+    ) -> dispatcher_pb2.ConsumerHeartbeatResponse:
+        """Return the next answer."""
+        assert self._busy.acquire(blocking=False), "one heartbeat at a time"
+        with contextlib.ExitStack() as stack:
+            stack.callback(self._busy.release)
+            self.requests.append(request)
+            self.on_heartbeat()
+            one = self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
+            if isinstance(one, Failure):
+                raise one
+            assert isinstance(one, dispatcher_pb2.ConsumerHeartbeatResponse)
+            return one
+
+    def register_job(
+        self, job: Job, dataset: bytes, incarnation: str, deadline: float = float("inf")
+    ) -> Job:
+        """Record the dataset."""
+        if self.failure is not None:
+            raise self.failure
+        self.registered.append(dataset)
+        return job
+
+    def get_job(self, name: str, other_than: str = "") -> Job:
+        """Return a job of this name."""
+        if self.failure is not None:
+            raise self.failure
+        return job(name)
+
+    def error_of(self, error: Failure, action: str) -> DistributedInputError:
+        """Return the error of a failure."""
+        return error.error
+
+    def retry(self, call: Callable[[], Job], deadline: float, action: str) -> Job:
+        """Make the call."""
+        return call()
+
+    def close(self) -> None:
+        """Record the call."""
+        self.closed = True
+
+
+def answer(
+    dispatcher: str = "a", workers: str = "", interval: float = 30.0, **fields: Any
+) -> dispatcher_pb2.ConsumerHeartbeatResponse:
+    """Return an answer of a dispatcher, with workers of these names."""
+    infos = [WorkerInfo(worker_id=name, address="127.0.0.1:1") for name in workers]
+    return dispatcher_pb2.ConsumerHeartbeatResponse(
+        dispatcher_id=dispatcher, workers=infos, interval_seconds=interval, **fields
+    )
+
+
+Given = Callable[..., tuple[DispatcherLink, GivenDispatcher, FakeConsumer]]
+
+
+@pytest.fixture
+def given() -> Iterator[Given]:
+    """A function that makes a link, without its thread, to a dispatcher with these answers."""
+    links: list[DispatcherLink] = []
+
+    def make(*answers: Any) -> tuple[DispatcherLink, GivenDispatcher, FakeConsumer]:
+        link = create("host:1", 0, 2)
+        dispatcher, consumer = GivenDispatcher(*answers), link._consumer
+        link._client.close()
+        any_client: Any = dispatcher
+        link._client = any_client
+        links.append(link)
+        assert isinstance(consumer, FakeConsumer)
+        return link, dispatcher, consumer
+
+    yield make
+    for link in links:
+        if link._thread.ident is not None:
+            link.stop()
+        link.pool.close()
+
+
+def usable(link: DispatcherLink) -> str:
+    """Return the names of the workers that streams may use."""
+    return "".join(name for name in "vw" if not link.pool.is_draining(name))
+
+
+def test_a_heartbeat_has_the_consumer_and_its_job(given: Given) -> None:
+    link, dispatcher, consumer = given()
+    assert not link.connected
+    assert link._send_heartbeat() == 30.0
+    link.begin_run()
+    link.register(job(), b"", soon())
+    consumer.current = ConsumerStats(rows=3, finished=True)
+    link._send_heartbeat()
+    link.begin_run()
+    link._send_heartbeat(leaving=True)
+    first, second, third = dispatcher.requests
+    assert (first.job, first.index, first.count, first.opened) == ("", 0, 2, 0)
+    assert (second.job, second.rows, second.finished, second.opened) == ("train", 3, True, 1)
+    assert (first.finished, third.finished, third.opened) == (False, True, 2)
+
+
+def test_without_an_interval_heartbeats_are_sent_every_second(given: Given) -> None:
+    link, _, _ = given(answer(interval=0.0))
+    assert link._send_heartbeat() == 1.0
+
+
+def test_workers_that_left_are_not_used_except_after_a_restart_of_the_dispatcher(
+    given: Given, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 100.0
+    monkeypatch.setattr(
+        dispatcher_link,
+        "time",
+        SimpleNamespace(monotonic=lambda: now, time_ns=time.time_ns),
+    )
+    link, _, _ = given(answer(workers="vw"), answer(workers="w"), answer("b", "v"), answer("b", ""))
+    found = []
+    for seconds in (0, 1, 1, 14, 2):
+        now += seconds
+        link._send_heartbeat()
+        found.append(usable(link))
+    assert found == ["vw", "w", "vw", "vw", ""]
+
+
+def test_the_facts_of_the_other_consumers_are_kept(given: Given) -> None:
+    link, _, _ = given(answer(facts=[fact(1, rows_seen=3)]))
+    link._send_heartbeat()
+    assert link.partition_facts.of(0, 1).rows_seen == 3
+
+
+def test_a_fence_is_reported_with_its_cause(given: Given) -> None:
+    link, _, consumer = given(answer(fenced=True), answer(fenced=True, fenced_by="a newer one"))
+    link._send_heartbeat()
+    link._send_heartbeat()
+    assert [type(one) for one in consumer.refusals] == [FencedError, FencedError]
+    first, second = map(str, consumer.refusals)
+    assert first == "this trainer was consumer 0 of 2 and stops here: another one took its place"
+    assert second.endswith("stops here: a newer one")
+
+
+def test_a_contradiction_ends_the_run_once_and_the_next_run_has_no_facts(given: Given) -> None:
+    link, dispatcher, consumer = given(answer(contradiction="rows differ"))
+    link.partition_facts.merge([fact(0, [3])])
+    link.begin_run()
+    link.check_run()
+    assert link.partition_facts.of(0, 0).rows_seen == 3
+    link._send_heartbeat()
+    link._send_heartbeat()
+    (refused,) = consumer.refusals
+    assert isinstance(refused, ReplayError)
+    assert str(refused).startswith("rows differ. All trainers must stop")
+    with pytest.raises(ReplayError, match="rows differ"):
+        link.check_run()
+    dispatcher.on_heartbeat = link.begin_run  # while the heartbeat of the run before is sent
+    link._send_heartbeat()
+    link.check_run()
+    assert link.partition_facts.of(0, 0).rows_seen == 0
+    assert len(consumer.refusals) == 1
+
+
+def test_a_dispatcher_without_the_job_gets_it_once(given: Given) -> None:
+    unknown = answer("b", job_unknown=True)
+    link, dispatcher, _ = given(answer(), unknown, answer("b"), answer("c"), answer("c"))
+    link._send_heartbeat()
+    link.register(job(), b"data", soon())
+    counts = []
+    for _ in range(4):
+        link._send_heartbeat()
+        counts.append(len(dispatcher.registered))
+    assert counts == [2, 2, 3, 3]
+    assert set(dispatcher.registered) == {b"data"}
+    assert link._confirmed == 5
+
+
+@pytest.mark.parametrize(
+    ("error", "refused"), [(UnavailableError("later"), False), (ConfigError("never"), True)]
+)
+def test_a_job_that_cannot_be_registered_again_is_refused(
+    given: Given, error: DistributedInputError, refused: bool
+) -> None:
+    link, dispatcher, consumer = given(answer(job_unknown=True))
+    link.register(job(), b"", soon())
+    dispatcher.failure = Failure(error)
+    link._send_heartbeat()
+    assert consumer.refusals == [error] * refused
+    assert link._confirmed == 0, "the facts are not known to the dispatcher"
+
+
+def test_a_running_job_is_known_if_the_dispatcher_answers(given: Given) -> None:
+    link, dispatcher, _ = given()
+    assert link.running_job("other") == job("other")
+    dispatcher.failure = Failure(UnavailableError("later"))
+    assert link.running_job("other") is None
+
+
+def test_a_job_that_another_consumer_registers_is_released_before(given: Given) -> None:
+    link, dispatcher, _ = given()
+    link.start()
+    link.register(job(), b"", soon())
+    eventually(lambda: dispatcher.requests[-1].job == "train")
+    link.partition_facts.merge([fact(0, [3])])
+    sent = len(dispatcher.requests)
+    assert link.wait_for_job("train", soon()) == job()
+    assert link.partition_facts.of(0, 0).rows_seen == 0
+    eventually(lambda: dispatcher.requests[-1].job == "train" and len(dispatcher.requests) > sent)
+    assert "" in [one.job for one in dispatcher.requests[sent:]]
+
+
+@pytest.mark.parametrize(
+    ("error", "refused", "reported"),
+    [
+        (UnavailableError("later"), False, False),
+        (ConfigError("never"), True, False),
+        (FencedError("fenced"), True, True),
+        (JobConflictError("conflict"), True, True),
+    ],
+)
+def test_a_failed_heartbeat_is_repeated_soon(
+    given: Given, error: DistributedInputError, refused: bool, reported: bool
+) -> None:
+    link, dispatcher, consumer = given(Failure(error), Failure(error), answer(workers="w"))
+    states: list[tuple[bool, DistributedInputError | None]] = []
+    dispatcher.on_heartbeat = lambda: states.append((link.connected, link.refused))
+    link.start()
+    eventually(lambda: link.connected)
+    assert link.refused is None
+    assert states == [(False, None), *[(False, error if refused else None)] * 2]
+    assert consumer.refusals == [error] * 2 * reported
+    assert link._thread.daemon
+
+
+def test_a_connection_that_is_lost_is_seen(given: Given) -> None:
+    link, _, _ = given(answer(), Failure(UnavailableError("later")))
+    link.start()
+    eventually(lambda: link.connected)
+    link.request_heartbeat()
+    eventually(lambda: not link.connected)
+
+
+def test_heartbeats_are_sent_on_request_and_limited(given: Given) -> None:
+    link, dispatcher, _ = given()
+    link.start()
+    eventually(lambda: link.connected)
+    link.request_heartbeat()
+    eventually(lambda: len(dispatcher.requests) == 2)
+    threading.Event().wait(0.2)
+    assert len(dispatcher.requests) == 2, "one for the request"
+    ends = time.monotonic() + 0.5
+    while time.monotonic() < ends:
+        link.request_heartbeat()
+        threading.Event().wait(0.001)
+    assert 3 <= len(dispatcher.requests) <= 14, "20 a second"
+
+
+@pytest.mark.parametrize("connected", [True, False])
+def test_a_link_that_stops_reports_its_end_if_it_is_connected(
+    given: Given, connected: bool
+) -> None:
+    link, dispatcher, _ = given(answer() if connected else Failure(UnavailableError("later")))
+
+    def wait() -> None:
+        threading.Event().wait(0.2)
+
+    dispatcher.on_heartbeat = wait
+    link.start()
+    eventually(lambda: dispatcher.requests)
+    began = time.monotonic()
+    link.stop()
+    link.stop()
+    assert time.monotonic() - began < 2.0, "well before the end of the interval"
+    assert not link._thread.is_alive()
+    assert sum(one.finished for one in dispatcher.requests) == connected
+    assert dispatcher.requests[-1].finished == connected
+    assert dispatcher.closed
+
+
+def test_facts_are_published_by_a_heartbeat_that_begins_later(given: Given) -> None:
+    link, dispatcher, _ = given()
+    with ThreadPoolExecutor(1) as executor:
+        publishing: list[Any] = []
+
+        def publish() -> None:
+            publishing.append(executor.submit(link.publish_facts, 0.9, NEVER))
+            eventually(link._requested.is_set)
+
+        dispatcher.on_heartbeat = publish
+        link._send_heartbeat()  # may have older facts
+        dispatcher.on_heartbeat = lambda: None
+        with pytest.raises(TimeoutError):
+            publishing[0].result(0.2)
+        link._send_heartbeat()
+        assert publishing[0].result(10) is True
+
+
+def test_facts_that_nothing_confirms_are_not_published(given: Given) -> None:
+    link, _, _ = given()
+    began = time.monotonic()
+    assert link.publish_facts(0.05, NEVER) is False
+    assert 0.05 <= time.monotonic() - began < 0.9
+    cancelled = threading.Event()
+    cancelled.set()
+    assert link.publish_facts(30.0, cancelled) is False

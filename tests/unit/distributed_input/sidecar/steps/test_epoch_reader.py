@@ -176,6 +176,7 @@ class GivenPartition:
     replayed: int = 0
     advanced_at: float = 0.0
     located: int = 0  # calls of `locate` until it is found
+    ahead: int = 0
     rows, rows_seen, first_ordinal, first_before, total_replayed = 3, 4, 1, 2, 5
     lengths, head = (2,), "the split"
 
@@ -189,8 +190,9 @@ class GivenPartition:
         self.located -= 1
         return self.located < 0
 
-    def close(self) -> None:
-        """Do nothing."""
+    def read_ahead(self, splits: int) -> None:
+        """Record the number of splits."""
+        self.ahead = splits
 
 
 class SteppedWait(threading.Condition):
@@ -335,6 +337,12 @@ def test_the_start_of_a_partition_is_waited_for(pool: WorkerPool, clock: Clock) 
     stepped = SteppedReader(pool, clock, GivenPartition(located=1, total=9))
     assert stepped.reader.locate(0) == 9
     assert stepped.arrived.seen == [{"rows": "split border before row 3 of partition 0"}]
+
+
+def test_all_partitions_read_ahead(pool: WorkerPool, clock: Clock) -> None:
+    partitions = [GivenPartition(), GivenPartition()]
+    SteppedReader(pool, clock, *partitions).reader.read_ahead()
+    assert [one.ahead for one in partitions] == [1, 1]
 
 
 def test_a_wait_for_facts_is_reported(pool: WorkerPool, clock: Clock) -> None:

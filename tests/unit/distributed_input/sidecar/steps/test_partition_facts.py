@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from itertools import permutations
 
 from distributed_input.sidecar.steps.partition_facts import PartitionFacts, PartitionKnowledge
@@ -59,3 +61,20 @@ def test_the_first_border_of_a_report_is_known() -> None:
     known = PartitionKnowledge()
     known.merge(fact(0, first_ordinal=2, first_rows=7))
     assert known.borders == {0: 0, 2: 7}
+
+
+def test_a_merge_is_counted_and_ends_a_wait() -> None:
+    facts, waiting = PartitionFacts(), threading.Event()
+
+    def wait() -> bool:
+        with facts.changed:
+            waiting.set()
+            return facts.changed.wait(10)
+
+    with ThreadPoolExecutor(1) as executor:
+        ended = executor.submit(wait)
+        assert waiting.wait(10)
+        assert facts.merged == 0
+        facts.merge([])
+        assert ended.result()
+    assert facts.merged == 1

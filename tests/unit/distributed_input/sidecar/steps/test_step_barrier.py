@@ -230,6 +230,14 @@ def test_anchors_are_the_borders_before_the_rows_of_a_step(
     }
 
 
+def test_anchors_follow_the_partition_that_others_continue_with() -> None:
+    """Of 20 rows, the partition that has ended gave 7."""
+    facts = [fact(1, [3, 4], ended=True, rows_seen=7), fact(3, [5, 7])]
+    barrier, _ = barrier_of(facts)
+    ended, running = Anchor(ordinal=2, rows=7, ended=True), Anchor(ordinal=2, rows=12)
+    assert barrier.anchors(5) == {1: ended, 3: running}
+
+
 def test_each_new_fact_restarts_the_deadline_of_a_wait(clock: Clock) -> None:
     barrier, reader = barrier_of(OPEN, [fact(1, remade=1)], [fact(1, remade=2)], [], [])
 
