@@ -207,8 +207,7 @@ class EpochRun:
         steps.done += 1
         for writer in writers[:-1]:
             self._send(writer, writer.after)
-        due = self._position_due(steps)
-        self._send(writers[-1], steps.position() if due else writers[-1].after)
+        self._send(writers[-1], steps.position() if self._position_due(steps) else None)
         return True
 
     def _mark(self, steps: EpochSteps, writer: UnitWriter, begun: int) -> None:

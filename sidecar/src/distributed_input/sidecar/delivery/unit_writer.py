@@ -67,8 +67,6 @@ class UnitWriter:
     def pad(self) -> None:
         """Fill the unit up with rows of zeros. In a column of varying width they have no bytes."""
         missing = self.room
-        if not missing:
-            return
         if self._fixed:
             self._reserve_fixed()
             for offset, width in zip(self._offsets, self._widths, strict=True):

@@ -164,7 +164,10 @@ class GivenSteps:
 
 
 class Run:
-    """A run of generation 7, its outbox and its exchange. `events` is what it does, in order."""
+    """A run of generation 7, its outbox and its exchange.
+
+    `events` is what it does, in order. `held` are the slots in use when each unit is sent.
+    """
 
     closed = has_unsent = trainer_waits = False
 
@@ -179,6 +182,7 @@ class Run:
         **fields: Any,
     ) -> None:
         self.events: list[str] = []
+        self.held: list[int] = []
         self.on_batch: Callable[[], None] = lambda: None
         self.on_sent: Callable[[], None] = lambda: None
         self.job = types_pb2.Job(
@@ -246,6 +250,7 @@ class Run:
     def send_unit(self, unit: trainer_pb2.Unit, cancelled: threading.Event) -> None:
         """Add the unit: its index, its rows, and "step.units" of the position after it."""
         assert unit.generation == 7
+        self.held.append(self.slots.slots)
         offset, size = unit.offsets[0], unit.sizes[0]
         rows = self.slots.memory[offset : offset + size].view(np.int64)
         after = [f"at {unit.after.step}.{unit.after.extra_units}"] if unit.HasField("after") else []
@@ -360,7 +365,7 @@ def test_with_any_order_a_step_begun_is_completed_at_the_end(
 def test_in_strict_order_units_that_the_trainer_has_are_read_again(given: Given) -> None:
     run = given([[2, 2, 2, 2]], 0, BEGUN)
     assert run.deliver()[:3] == ["unit 0: 2 3", "unit 1: 4 5", "unit 2: 6 7 at 1.0"]
-    assert run.slots.slots == 3
+    assert run.held == [1, 2, 3], "the slot of the unit that is not sent is free for the others"
 
 
 def test_with_another_number_of_consumers_no_unit_is_skipped(given: Given) -> None:
@@ -454,11 +459,17 @@ def test_cancel_waits_for_the_thread_of_a_run(given: Given) -> None:
     run.slots.close()
 
 
-def test_a_run_may_be_cancelled_before_its_start_and_by_its_own_thread(given: Given) -> None:
+def test_a_run_may_be_cancelled_before_its_start_and_by_its_own_thread(
+    given: Given, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run = given([[2] * 4], 0)
     run.on_sent = run.run.cancel
     run.run.start()
     run.run._thread.join(10)
     assert not any(event.startswith("failure") for event in run.events)
     run.slots.close()
-    given([], 0).run.cancel()
+    other = given([], 0)
+    monkeypatch.setattr(other.slots, "wake", lambda: other.add("wake"))
+    other.run.cancel()
+    assert other.events == ["wake"], "a wait for a slot ends"
+    other.slots.close()

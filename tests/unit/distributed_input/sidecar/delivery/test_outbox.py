@@ -154,6 +154,7 @@ def test_the_trainer_releases_only_slots_that_it_holds(outbox: UnitOutbox, slots
     outbox.send_unit(held, NEVER)
     outbox.release([held.slot, other.slot, held.slot])
     assert slots.slots == 1
+    assert not outbox.holds_slots
     slots.release(other.slot)
     assert slots.slots == 0
 
@@ -187,6 +188,7 @@ def test_progress_acknowledges_units_and_ends_a_wait(outbox: UnitOutbox, slots: 
     done = trainer_pb2.Progress(generation=1, units=1, wait_seconds=2, wall_seconds=3)
     outbox.record_progress(done)
     assert not outbox.trainer_waits
+    outbox.record_progress(trainer_pb2.Progress(waiting=True))
     assert (outbox.acks.units, outbox.wait_seconds, outbox.wall_seconds) == (1, 2, 3)
     assert outbox.received is None, "an older client"
     received = types_pb2.ReceivedTotals(trainer="t", rows=2)

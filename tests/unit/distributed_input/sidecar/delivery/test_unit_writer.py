@@ -113,17 +113,24 @@ def test_a_position_is_sent_along_only_if_there_is_one(slots: SlotPool) -> None:
     assert writer(slots, FIXED).finish(0, 0, after).after == after
 
 
-def test_a_column_without_bytes_takes_no_room(slots: SlotPool) -> None:
-    before = writer(slots, FIXED, capacity=1).finish(0, 0, None)
-    slots.memory[:] = 255
+@pytest.mark.parametrize("before", [0, 1])
+def test_a_column_without_bytes_takes_no_room(slots: SlotPool, before: int) -> None:
+    for _ in range(before):
+        writer(slots, (Column("a", 1),)).finish(0, 0, None)
     unit = writer(slots, (Column("none", 0), *FIXED), capacity=ALIGN)
     unit.add(block(b"", b"aa", b"A", rows=1))
     unit.pad()
     sent = unit.finish(0, 0, None)
     assert content(slots, sent) == [b"", b"aa" + bytes(2 * ALIGN - 2), b"A" + bytes(ALIGN - 1)]
-    assert slots.used == 2 * ALIGN + 3 * ALIGN
-    assert set(slots.memory[: 2 * ALIGN]) == {255}, "the unit before is as it was"
-    slots.release(before.slot)
+    assert slots.used == (before + 3) * ALIGN
+    rest = [*slots.memory[: before * ALIGN], *slots.memory[slots.used :]]
+    assert set(rest) == {255}, "other units are as they were"
+
+
+def test_each_column_of_a_row_is_copied(slots: SlotPool) -> None:
+    unit = writer(slots, (*FIXED, Column("text", None)))
+    unit.add(block(b"aa", b"A", lengths(1), b"x", rows=1))
+    assert content(slots, unit.finish(0, 0, None)) == [b"aa", b"A", lengths(1), b"x"]
 
 
 def test_a_block_with_another_number_of_columns_is_an_error(slots: SlotPool) -> None:

@@ -515,6 +515,30 @@ def test_a_link_that_stops_reports_its_end_if_it_is_connected(
     assert dispatcher.closed
 
 
+def test_the_end_is_reported_after_the_heartbeat_on_its_way(
+    given: Given, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dispatcher_link, "CALL_SECONDS", 0.05)
+    link, dispatcher, _ = given()
+    closed: list[str] = []
+    monkeypatch.setattr(link.pool, "close", lambda: closed.append("pool"))
+    link.start()
+    eventually(lambda: link.connected)
+    slow = threading.Event()
+
+    def wait() -> None:
+        if not slow.is_set():
+            slow.set()
+            threading.Event().wait(0.3)
+
+    dispatcher.on_heartbeat = wait
+    link.request_heartbeat()
+    assert slow.wait(10)
+    link.stop()
+    assert [one.finished for one in dispatcher.requests] == [False, False, True]
+    assert closed == ["pool"]
+
+
 def test_facts_are_published_by_a_heartbeat_that_begins_later(given: Given) -> None:
     link, dispatcher, _ = given()
     with ThreadPoolExecutor(1) as executor:
