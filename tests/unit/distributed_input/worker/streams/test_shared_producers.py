@@ -559,13 +559,18 @@ def test_a_stream_that_changes_producers_gets_the_progress_of_the_new_replay(
     splits = FakeSplits([2])
     splits.reports_progress = True
     producers = producers_of(splits, limit=1)
-    first = request("slow", start=20)
-    first.tell_replay = True
-    slow = producers.blocks(first, StreamCounters())
-    found = [blocks.decode(next(slow)) for _ in range(2)]
-    assert [block.replayed for block in found] == [15, 0]
+    slow = []
+    for name in ("leader", "other"):
+        first = request(name, start=20)
+        first.tell_replay = True
+        slow.append(producers.blocks(first, StreamCounters()))
+
+    def next_of_each() -> list[int]:
+        return [blocks.decode(next(stream)).replayed for stream in slow]
+
+    assert [next_of_each() for _ in range(2)] == [[15, 15], [0, 0]]
     read(producers, request("quick", start=20))  # evicts row 22
-    assert [blocks.decode(next(slow)).replayed for _ in range(2)] == [15, 0]
+    assert [next_of_each() for _ in range(2)] == [[15, 15], [0, 0]]
 
 
 def test_nothing_is_kept_once_all_jobs_have_ended(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -591,8 +596,9 @@ def test_a_kept_producer_that_a_stream_joins_is_not_removed() -> None:
     assert len(producers._idle) == kept
 
 
+@pytest.mark.parametrize("others", [0, 1])
 def test_a_stream_that_cannot_change_producers_leaves_once(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, others: int
 ) -> None:
     class OnceSplits(FakeSplits):
         def start(
@@ -607,12 +613,14 @@ def test_a_stream_that_cannot_change_producers_leaves_once(
     slow = producers.blocks(request("slow"), StreamCounters())
     next(slow)
     quick = producers.blocks(request("quick"), StreamCounters())
-    for _ in range(4):
+    for _ in range(4 if others else ROWS // 2 + 1):
         next(quick)
+    if not others:
+        assert next(quick, None) is None
     with pytest.raises(OSError, match="disk"):
         next(slow)
-    assert producers._busy == 1
-    assert sum(1 for _ in quick) == ROWS // 2 + 1 - 4
+    assert producers._busy == others
+    assert sum(1 for _ in quick) == (ROWS // 2 + 1 - 4) * others
     assert producers._busy == 0
 
 
@@ -645,3 +653,25 @@ def test_a_stream_behind_the_end_counts_no_rows() -> None:
     producers = producers_of(FakeSplits([7]))
     assert sum(1 for _ in producers.blocks(request(start=ROWS + 5), counters)) == 1
     assert counters.rows == 0
+
+
+def test_a_producer_is_marked_while_a_stream_produces() -> None:
+    """The other streams wait then."""
+    marked = []
+
+    class ObservedSplits(FakeSplits):
+        def _blocks(
+            self, request: worker_pb2.StreamRequest, cut: int
+        ) -> Generator[RowBlock, None, None]:
+            for block in super()._blocks(request, cut):
+                marked.extend(one.is_producing for one in busy_in(producers))
+                yield block
+
+    producers = producers_of(ObservedSplits([20]), is_shared=False)
+    for _ in producers.blocks(request(), StreamCounters()):
+        assert not any(one.is_producing for one in busy_in(producers))
+    assert marked == [True] * 3
+
+
+def busy_in(producers: SharedProducers) -> list[BlockProducer]:
+    return [one for one in running_in(producers) if one.window.positions]

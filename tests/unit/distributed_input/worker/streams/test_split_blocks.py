@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -96,6 +97,7 @@ def test_other_rows_before_the_start_are_reported_once() -> None:
 def test_digests_have_the_requested_version_if_the_worker_has_it(requested: int, sent: int) -> None:
     job = types_pb2.Job(name="train", row_spec=ROW.to_json())
     request = worker_pb2.StreamRequest(job=job, digest_version=requested, start_row=2)
+    assert module.digest_version(request) == sent
     found = list(split_blocks(request, split_of(5), "node", StreamCounters()))
     decoded = [blocks.decode(block.encoded) for block in found]
     assert {block.digest_version for block in decoded} == {sent}
@@ -114,13 +116,31 @@ def test_a_long_replay_reports_its_progress(monkeypatch: pytest.MonkeyPatch) -> 
     found = split_blocks(request, split_of(6), "node", counters)
     for replayed in range(1, 5):
         progress = next(found)
-        assert (progress.replayed, progress.rows, progress.last) == (replayed, 0, False)
+        assert (progress.replayed, progress.last) == (replayed, False)
+        assert (progress.first_row, progress.rows) == (0, 0)
         assert blocks.decode(progress.encoded).replayed == replayed
         assert counters.replayed_rows == replayed
     rest = list(found)
     assert rows_in(rest) == [4, 5]
     assert [block.last for block in rest] == [False] * (len(rest) - 1) + [True]
     assert rest[0].first_row == 4
+
+
+def test_progress_is_reported_once_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+
+    def elements() -> Iterator[Any]:
+        nonlocal now
+        for row in range(8):
+            now += 0.6
+            yield {"id": np.int64(row)}
+
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now))
+    job = types_pb2.Job(name="train", row_spec=ROW.to_json())
+    request = worker_pb2.StreamRequest(job=job, start_row=7)
+    split = SplitIterator(elements(), ROW, batched=False)
+    found = split_blocks(request, split, "node", StreamCounters())
+    assert [block.replayed for block in found if block.replayed] == [2, 4, 6]
 
 
 @given(st.integers(0, 12), st.integers(0, 12), st.lists(st.integers(1, 5), max_size=6))
