@@ -368,9 +368,12 @@ def test_in_strict_order_units_that_the_trainer_has_are_read_again(given: Given)
     assert run.held == [1, 2, 3], "the slot of the unit that is not sent is free for the others"
 
 
-def test_with_another_number_of_consumers_no_unit_is_skipped(given: Given) -> None:
+def test_with_another_number_of_consumers_the_first_unit_has_a_position(given: Given) -> None:
     other = trainer_pb2.Position(consumers=4, extra_units=1)
-    assert given([[2, 2, 2, 2]], 0, other).deliver()[:4] == FIRST
+    assert given([[2, 2, 2, 2]] * 2, 0, other).deliver()[:8] == [
+        *["unit 0: 0 1 at 0.1", *FIRST[1:]],
+        *["unit 4: 8 9", "unit 5: 10 11", "unit 6: 12 13", "unit 7: 14 15"],
+    ]
 
 
 @pytest.mark.parametrize("remainder", [types_pb2.KEEP, types_pb2.DROP])

@@ -177,6 +177,7 @@ class GivenPartition:
     advanced_at: float = 0.0
     located: int = 0  # calls of `locate` until it is found
     ahead: int = 0
+    passed: bool = False
     rows, rows_seen, first_ordinal, first_before, total_replayed = 3, 4, 1, 2, 5
     lengths, head = (2,), "the split"
 
@@ -193,6 +194,10 @@ class GivenPartition:
     def read_ahead(self, splits: int) -> None:
         """Record the number of splits."""
         self.ahead = splits
+
+    def pass_ended_splits(self) -> None:
+        """Record the call."""
+        self.passed = True
 
 
 class SteppedWait(threading.Condition):
@@ -371,12 +376,14 @@ def test_cancel_wakes_all_waits(pool: WorkerPool, clock: Clock) -> None:
 
 
 def test_the_facts_have_the_rows_of_each_partition(pool: WorkerPool, clock: Clock) -> None:
-    stepped = SteppedReader(pool, clock, GivenPartition(), GivenPartition(total=9, ended=True))
+    partitions = [GivenPartition(), GivenPartition(total=9, ended=True)]
+    stepped = SteppedReader(pool, clock, *partitions)
     assert stepped.reader.reported_rows == 0
     running = fact(0, [2], rows_seen=4, first_ordinal=1, first_rows=2, remade=5)
     ended = fact(1, [2], rows_seen=9, ended=True, first_ordinal=1, first_rows=2, remade=5)
     assert stepped.reader.facts() == [running, ended]
     assert stepped.reader.reported_rows == 13
+    assert all(one.passed for one in partitions)
 
 
 def test_the_first_replay_that_made_other_rows_is_known(pool: WorkerPool) -> None:
