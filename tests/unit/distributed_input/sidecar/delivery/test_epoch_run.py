@@ -434,11 +434,14 @@ def test_an_error_after_the_end_of_the_connection_is_not_reported(
 ) -> None:
     run = given([], 0)
 
-    def fail(*_: Any) -> None:
+    def fail() -> None:
+        raise UnavailableError("no rows")
+
+    def send(*_: Any) -> None:
         raise Cancelled
 
-    monkeypatch.setattr(run, "send", fail)
-    run.on_batch = lambda: 1 // 0  # type: ignore[assignment, return-value]
+    run.on_batch = fail
+    monkeypatch.setattr(run, "send", send)
     assert run.deliver() == []
 
 

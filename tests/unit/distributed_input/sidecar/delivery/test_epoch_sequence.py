@@ -153,9 +153,10 @@ class Given:
 
         monkeypatch.setattr(epoch_sequence, "EpochRun", create)
         self.facts = PartitionFacts()
-        self.outbox: Any = SimpleNamespace(closed=False, acks=AckTracker())
+        self.outbox = SimpleNamespace(closed=False, acks=AckTracker())
+        outbox: Any = self.outbox
         slots: Any = None
-        self.epochs = EpochSequence(slots, self.outbox, self.begun.append)
+        self.epochs = EpochSequence(slots, outbox, self.begun.append)
         source: Any = SimpleNamespace(job=types_pb2.Job(epochs=epochs), facts=self.facts)
         share: Any = "the share"
         self.epochs.open(source, share)

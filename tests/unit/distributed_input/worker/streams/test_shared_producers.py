@@ -657,7 +657,7 @@ def test_a_stream_behind_the_end_counts_no_rows() -> None:
 
 def test_a_producer_is_marked_while_a_stream_produces() -> None:
     """The other streams wait then."""
-    marked = []
+    marked: list[bool] = []
 
     class ObservedSplits(FakeSplits):
         def _blocks(
