@@ -296,20 +296,39 @@ def test_a_partition_without_splits_ends_at_once(
         assert reader.ended == (rows > 0 or find is not PartitionReader.locate)
 
 
+@pytest.mark.parametrize("locate", [True, False])
 def test_the_end_of_a_partition_opened_at_its_last_row_is_found(
-    pool: WorkerPool, monkeypatch: pytest.MonkeyPatch
+    pool: WorkerPool, monkeypatch: pytest.MonkeyPatch, locate: bool
 ) -> None:
     reader = reader_of(pool, monkeypatch, PartitionStart(rows=4), splits=(7, 8))
     reader.pass_ended_splits()
     assert len(STREAMS) == 1, "the first split has not answered"
     STREAMS[0].give(0, last=True)
-    assert reader.locate()
+    assert not locate or reader.locate()
     reader.pass_ended_splits()
     assert [one.split for one in STREAMS] == [7, 8]
     assert not reader.ended, "the second split may have rows"
     STREAMS[1].give(0, last=True)
     reader.pass_ended_splits()
     assert (reader.ended, reader.total, reader.lengths) == (True, 4, [4, 0])
+
+
+def test_a_partition_without_splits_has_ended(
+    pool: WorkerPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader = reader_of(pool, monkeypatch, splits=())
+    reader.pass_ended_splits()
+    assert (reader.ended, reader.total) == (True, 0)
+
+
+def test_a_split_is_not_passed_before_the_splits_in_front_of_it(
+    pool: WorkerPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader = reader_of(pool, monkeypatch, splits=(7, 8))
+    reader.read_ahead(1)
+    STREAMS[1].give(0, last=True)
+    reader.pass_ended_splits()
+    assert (reader.lengths, reader.ended) == ([], False)
 
 
 def test_a_split_with_rows_left_is_not_passed(
