@@ -552,7 +552,7 @@ def test_facts_are_published_by_a_heartbeat_that_begins_later(given: Given) -> N
         link._send_heartbeat()  # may have older facts
         dispatcher.on_heartbeat = lambda: None
         with pytest.raises(TimeoutError):
-            publishing[0].result(0.2)
+            publishing[0].result(0.1)
         link._send_heartbeat()
         assert publishing[0].result(10) is True
 
