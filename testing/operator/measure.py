@@ -9,6 +9,8 @@
 With --bare, the controller-manager and the scheduler do not run. With --workers, the pods run on
 fake nodes (kwok); without it, there are no nodes. With --folder, the cluster's data stays in that
 folder, and the next run continues with it. This splits a long measurement into several runs.
+
+This module is long because its measurements share one API server, its inputs and its report.
 """
 
 from __future__ import annotations

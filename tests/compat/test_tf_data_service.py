@@ -1,4 +1,7 @@
-"""TensorFlow's tf.data service, at the endpoint that an input's pods serve."""
+"""TensorFlow's tf.data service, at the endpoint that an input's pods serve.
+
+This module is long because it checks the rows of one page of TensorFlow's reference in their order.
+"""
 
 from __future__ import annotations
 

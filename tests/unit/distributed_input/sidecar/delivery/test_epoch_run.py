@@ -1,3 +1,9 @@
+"""One pass over an epoch: its units, its positions, and its end.
+
+This module is long because all tests of one module are in one file, and each guard of the module
+has a test.
+"""
+
 from __future__ import annotations
 
 import itertools

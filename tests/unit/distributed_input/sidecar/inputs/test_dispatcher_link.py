@@ -1,3 +1,9 @@
+"""The link to the dispatcher: heartbeats, registration, facts and refusals.
+
+This module is long because all tests of one module are in one file, and each guard of the module
+has a test.
+"""
+
 from __future__ import annotations
 
 import contextlib

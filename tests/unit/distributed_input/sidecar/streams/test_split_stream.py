@@ -1,3 +1,9 @@
+"""The stream of one split: rows, retries, prefixes, and what it leaves in memory.
+
+This module is long because all tests of one module are in one file, and each guard of the module
+has a test.
+"""
+
 from __future__ import annotations
 
 import gc

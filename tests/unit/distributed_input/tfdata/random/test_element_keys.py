@@ -1,4 +1,8 @@
-"""Random values are functions of the element: parallel calls do not change them."""
+"""Random values are functions of the element: parallel calls do not change them.
+
+This module is long because it checks every place in which a random op can be: branches, loops,
+calls and nested datasets.
+"""
 
 from __future__ import annotations
 

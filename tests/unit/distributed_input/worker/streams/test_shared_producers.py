@@ -1,4 +1,8 @@
-"""Streams that share producers: each gets its own rows, whichever stream produces them."""
+"""Streams that share producers: each gets its own rows, whichever stream produces them.
+
+This module is long because all tests of one module are in one file, and each guard of the module
+has a test.
+"""
 
 from __future__ import annotations
 
