@@ -33,3 +33,11 @@ def cluster(shared: Cluster) -> Iterator[Cluster]:
     shared.new_log_lines()
     yield shared
     print(shared.new_log_lines())
+
+
+@pytest.fixture
+def own_cluster() -> Iterator[Cluster]:
+    """Yield a cluster without workers, for a test that kills parts. Its logs are shown."""
+    with Cluster() as cluster:
+        yield cluster
+        print(cluster.new_log_lines())

@@ -11,12 +11,6 @@ import tensorflow as tf
 CALLS = 16
 
 
-def _parallel(dataset: tf.data.Dataset, calls: int = CALLS) -> tf.data.Dataset:
-    options = tf.data.Options()
-    options.threading.private_threadpool_size = calls
-    return dataset.with_options(options)
-
-
 def augmented(ctx: Any, rows: int, milliseconds: float = 5.0) -> tf.data.Dataset:
     """Return rows with values of random ops in branches, loops, generators and Keras layers.
 
@@ -53,27 +47,6 @@ def augmented(ctx: Any, rows: int, milliseconds: float = 5.0) -> tf.data.Dataset
 
     numbers = tf.data.Dataset.range(rows).shuffle(rows)
     numbers = numbers.shard(ctx.num_input_pipelines, ctx.input_pipeline_id)
-    return _parallel(numbers.map(augment, num_parallel_calls=CALLS))
-
-
-def waiting(ctx: Any, rows: int, milliseconds: float, calls: int, random: bool = False) -> Any:
-    """Return rows that wait in Python, in this number of calls at once.
-
-    With `random`, each row also has a random value from a branch.
-    """
-
-    def wait(row: np.int64) -> np.int64:
-        time.sleep(milliseconds / 1e3)
-        return row
-
-    def load(row: tf.Tensor) -> dict[str, tf.Tensor]:
-        loaded = {"id": tf.ensure_shape(tf.numpy_function(wait, [row], tf.int64), [])}
-        if random:
-            loaded["noise"] = tf.cond(
-                row % 2 == 0, lambda: tf.random.uniform([]), lambda: tf.random.normal([])
-            )
-        return loaded
-
-    numbers = tf.data.Dataset.range(rows)
-    numbers = numbers.shard(ctx.num_input_pipelines, ctx.input_pipeline_id)
-    return _parallel(numbers.map(load, num_parallel_calls=calls), calls)
+    options = tf.data.Options()
+    options.threading.private_threadpool_size = CALLS
+    return numbers.map(augment, num_parallel_calls=CALLS).with_options(options)

@@ -7,7 +7,7 @@ import json
 import re
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -23,13 +23,6 @@ TIMEOUT = 3
 SLACK = 8
 """Seconds that an error may be late on a busy machine."""
 BATCH = 8
-
-
-@pytest.fixture
-def own_cluster() -> Iterator[Cluster]:
-    with Cluster() as cluster:
-        yield cluster
-        print(cluster.new_log_lines())
 
 
 def slow(rows: int, milliseconds: float, **fields: Any) -> Any:

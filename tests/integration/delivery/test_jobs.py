@@ -7,7 +7,7 @@ import os
 import signal
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -185,13 +185,6 @@ def test_batches_of_a_closed_job_stay_valid_until_they_are_dropped(cluster: Clus
 # Shared rows. The dataset is slow, so that the jobs share streams.
 
 WIDE: dict[str, Any] = {"rows": 480, "kib": 64, "milliseconds": 2}
-
-
-@pytest.fixture
-def own_cluster() -> Iterator[Cluster]:
-    with Cluster() as cluster:
-        yield cluster
-        print(cluster.new_log_lines())
 
 
 def metric_of(worker: Part, name: str) -> float:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,13 +13,6 @@ from testing.integration import readers
 from testing.integration.cluster import Cluster, spec
 
 BATCH = 4
-
-
-@pytest.fixture
-def own_cluster() -> Iterator[Cluster]:
-    with Cluster() as cluster:
-        yield cluster
-        print(cluster.new_log_lines())
 
 
 @pytest.mark.parametrize("determinism", ["warn", "strict"])

@@ -3,22 +3,12 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
-
-import pytest
 
 from testing.integration import readers
 from testing.integration.cluster import Cluster, spec
 
 ROWS = 320
 BATCH = 8
-
-
-@pytest.fixture
-def own_cluster() -> Iterator[Cluster]:
-    with Cluster() as cluster:
-        yield cluster
-        print(cluster.new_log_lines())
 
 
 def test_rows_after_a_killed_worker_are_those_of_an_undisturbed_run(own_cluster: Cluster) -> None:

@@ -9,7 +9,6 @@ split. So row k does not get the same augmentation in every split.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable
 from typing import Any
 
@@ -24,6 +23,7 @@ from distributed_input.tfdata.graph.random_ops import (
     is_unseeded,
     seed_inputs,
 )
+from distributed_input.tfdata.random.function_bodies import number_pair
 from distributed_input.tfdata.random.generators import rekey
 
 _MAPS = frozenset(
@@ -134,9 +134,7 @@ class _Seeder:
     ) -> tuple[int, int]:
         """Return two positive seeds of 62 bits."""
         epoch = self._epoch if with_epoch else None
-        text = repr((self._seed, epoch, tuple(old), place, split)).encode()
-        digest = hashlib.blake2b(text, digest_size=16).digest()
-        first, second = (int.from_bytes(half, "little") >> 2 for half in (digest[:8], digest[8:]))
+        first, second = number_pair(self._seed, epoch, tuple(old), place, split)
         return first | 1, second
 
 
