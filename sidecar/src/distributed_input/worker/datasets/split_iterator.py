@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.core.framework import dataset_options_pb2
 
 from distributed_input.rows.elements import ElementSpec
 from distributed_input.tfdata import batching
 from distributed_input.worker.datasets.cache_files import CacheWriter, CachingIterator
+from distributed_input.worker.datasets.shared_threads import options_of, share_threads
 
 
 @dataclass(frozen=True)
@@ -34,6 +34,7 @@ def iterate_dataset(
     row: ElementSpec,
     batched: bool,
     batch_rows: int,
+    dataset_id: str,
     writers: Sequence[CacheWriter] = (),
     cpus: int = 0,
 ) -> SplitIterator:
@@ -44,13 +45,15 @@ def iterate_dataset(
         row: spec of one row.
         batched: whether the dataset's elements are batches of rows.
         batch_rows: minimum number of rows in an element; 0 leaves the elements as they are.
+        dataset_id: splits with the same id share threads; see `share_threads`.
         writers: files that the dataset's caches write.
         cpus: see `with_options`.
     """
     if batch_rows:
         dataset = batching.batch_rows(dataset, row, batched, batch_rows)
     # TensorFlow produces the next element while the worker sends this one.
-    elements = iter(with_options(dataset.prefetch(1), cpus))
+    dataset = share_threads(dataset.prefetch(1), dataset_id)
+    elements = iter(with_options(dataset, cpus))
     if writers:
         elements = CachingIterator(elements, list(writers))
     return SplitIterator(elements, row, batched or bool(batch_rows))
@@ -65,13 +68,6 @@ def with_options(dataset: tf.data.Dataset, cpus: int) -> tf.data.Dataset:
     """
     options = tf.data.Options()
     options.deterministic = True  # a replay must produce the same rows
-    if cpus and not cpu_budget(dataset):
+    if cpus and not options_of(dataset).autotune_options.cpu_budget:
         options.autotune.cpu_budget = cpus
     return dataset.with_options(options)
-
-
-def cpu_budget(dataset: tf.data.Dataset) -> int:
-    """Return the CPUs that the options of a dataset give to AUTOTUNE, or 0."""
-    variant = tf.data.experimental.to_variant(dataset)
-    serialized = tf.raw_ops.GetOptions(input_dataset=variant).numpy()
-    return int(dataset_options_pb2.Options.FromString(serialized).autotune_options.cpu_budget)

@@ -96,13 +96,15 @@ class SplitOpener:
                 self._relaxed,
             )
             return iterate_dataset(
-                dataset, row, job.batched, batch_rows, caches.writers, self._cpus
+                dataset, row, job.batched, batch_rows, job.dataset_id, caches.writers, self._cpus
             )
         dataset, writers = self._open_entry_point(job, seed, epoch, split)
         if not isinstance(dataset, tf.data.Dataset):
             return SplitIterator(iter(dataset), row, job.batched)
         check_spec(dataset, element, split)
-        return iterate_dataset(dataset, row, job.batched, batch_rows, writers, self._cpus)
+        return iterate_dataset(
+            dataset, row, job.batched, batch_rows, job.dataset_id, writers, self._cpus
+        )
 
     def _open_entry_point(
         self, job: types_pb2.Job, seed: int, epoch: int, split: int

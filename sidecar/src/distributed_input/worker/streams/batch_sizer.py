@@ -19,8 +19,8 @@ from distributed_input.worker.datasets.split_iterator import SplitIterator
 from distributed_input.worker.streams.element_rows import BLOCK_BYTES
 
 _ELEMENT_SECONDS = 0.02  # target time to produce one element
-_MEASURE_SECONDS = 0.01
-_MEASURE_ELEMENTS = 4
+_QUICK_SECONDS, _QUICK_ELEMENTS = 0.01, 4  # enough to measure the rate of a quick dataset
+_MEASURE_SECONDS, _MEASURE_ELEMENTS = 0.1, 32  # the limits for others
 _MAX_DATASETS = 1000
 
 
@@ -54,6 +54,10 @@ class BatchSizer:
 def measure_rate(split: SplitIterator, rows: int) -> tuple[SplitIterator, float | None]:
     """Measure the rate of a split on its first elements.
 
+    A quick dataset is measured in a few milliseconds. Another one, for example with rows that wait
+    for storage, is measured for a tenth of a second. Its rate then contains the time of the first
+    element, because rows that were made together with that element come all at once.
+
     Args:
         split: the split. Use the returned one afterwards.
         rows: approximate number of rows in an element.
@@ -64,18 +68,22 @@ def measure_rate(split: SplitIterator, rows: int) -> tuple[SplitIterator, float 
     """
     measured: deque[Any] = deque()
     error: Exception | None = None
+    quick = False
     began = first = last = time.perf_counter()
     try:
-        while len(measured) < _MEASURE_ELEMENTS and last - began < _MEASURE_SECONDS:
+        while len(measured) < _MEASURE_ELEMENTS and last - began < _MEASURE_SECONDS and not quick:
             measured.append(next(split.elements))
             last = time.perf_counter()
             first = first if len(measured) > 1 else last
+            quick = len(measured) == _QUICK_ELEMENTS and last - began < _QUICK_SECONDS
     except StopIteration:
-        pass
+        quick = last - began < _QUICK_SECONDS
     except Exception as raised:  # noqa: BLE001 - raised again after the measured elements
         error = raised
-    quick = error is None and len(measured) > 1 and last - began < _MEASURE_SECONDS
-    rate = (len(measured) - 1) * rows / max(last - first, 1e-6) if quick else None
+    rate = None
+    if error is None and len(measured) > 1:
+        count, since = (len(measured) - 1, first) if quick else (len(measured), began)
+        rate = count * rows / max(last - since, 1e-6)
     return replace(split, elements=_from_first(measured, error, split.elements)), rate
 
 

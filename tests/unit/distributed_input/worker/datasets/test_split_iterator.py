@@ -7,11 +7,8 @@ import tensorflow as tf
 
 from distributed_input.tfdata.graph import canonical, serialization
 from distributed_input.tfdata.type_specs import from_tf
-from distributed_input.worker.datasets.split_iterator import (
-    cpu_budget,
-    iterate_dataset,
-    with_options,
-)
+from distributed_input.worker.datasets.shared_threads import options_of
+from distributed_input.worker.datasets.split_iterator import iterate_dataset, with_options
 
 ROW = from_tf(tf.TensorSpec([], tf.int64))
 
@@ -23,7 +20,7 @@ ROW = from_tf(tf.TensorSpec([], tf.int64))
 def test_rows_are_batched_if_a_size_is_given(
     batch_rows: int, elements: list[object], batched: bool
 ) -> None:
-    split = iterate_dataset(tf.data.Dataset.range(5), ROW, False, batch_rows)
+    split = iterate_dataset(tf.data.Dataset.range(5), ROW, False, batch_rows, "d")
     assert [element.numpy().tolist() for element in split.elements] == elements
     assert (split.batched, split.row) == (batched, ROW)
 
@@ -34,8 +31,12 @@ def test_the_order_is_fixed_even_if_the_dataset_allows_another() -> None:
     )
     options = tf.data.Options()
     options.deterministic = False
-    split = iterate_dataset(dataset.with_options(options), ROW, False, 0)
+    split = iterate_dataset(dataset.with_options(options), ROW, False, 0, "d")
     assert [int(row) for row in split.elements] == list(range(200))
+
+
+def cpu_budget(dataset: tf.data.Dataset) -> int:
+    return int(options_of(dataset).autotune_options.cpu_budget)
 
 
 def test_autotune_counts_with_the_cpus_of_the_worker() -> None:
