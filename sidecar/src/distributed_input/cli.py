@@ -54,8 +54,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     # Parse only the subcommand. Its own parser handles the rest.
     options = _parser().parse_args(arguments[:1])
-    if options.command == "version":
+    if options.command == "help":
+        _parser().print_help()
+        return 0
+    if options.version or options.command == "version":
         return _version()
+    if options.command is None:
+        _parser().error("a COMMAND is needed: see `distributed-input --help`")
     return _entry(options.command)(arguments[1:])
 
 
@@ -95,10 +100,12 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    parser.add_argument("--version", action="store_true", help="print the version")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND")
     for name, (_, description) in {**_COMMANDS, **_PLUGINS}.items():
         commands.add_parser(name, help=description, add_help=False)
     commands.add_parser("version", help="print the version", add_help=False)
+    commands.add_parser("help", help="print this text", add_help=False)
     return parser
 
 

@@ -40,8 +40,20 @@ def test_an_unknown_subcommand_is_status_2(capsys: pytest.CaptureFixture[str]) -
     assert "invalid choice: 'runn'" in capsys.readouterr().err
 
 
-def test_version(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["version"]) == 0
+def test_no_subcommand_is_status_2(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        cli.main([])
+    assert "distributed-input --help" in capsys.readouterr().err
+
+
+def test_help_is_a_subcommand_too(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["help"]) == 0
+    assert "examples:" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", ["version", "--version"])
+def test_version(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main([name]) == 0
     assert capsys.readouterr().out.startswith("distributed-input ")
 
 

@@ -130,9 +130,7 @@ def main(argv: Sequence[str], programs: plan.Programs | None = None) -> int:
 
 
 def _run(argv: Sequence[str], programs: plan.Programs) -> int:
-    separator = list(argv).index("--") if "--" in argv else len(argv)
-    options = parser().parse_args(argv[:separator])
-    command = tuple(argv[separator + 1 :])
+    options, command = _parse(argv)
     if not command:
         raise ConfigError("no trainer command: add it after `--`, as in `-- python train.py`")
     local = options.workers == _LOCAL
@@ -159,6 +157,17 @@ def _run(argv: Sequence[str], programs: plan.Programs) -> int:
         result = asyncio.run(_execute(planned, folders, env, timeouts))
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # only the report is left
         return _finish(result, folders, options)
+
+
+def _parse(argv: Sequence[str]) -> tuple[argparse.Namespace, tuple[str, ...]]:
+    """Return the flags and the trainer command."""
+    if "--" in argv:
+        separator = list(argv).index("--")
+        return parser().parse_args(argv[:separator]), tuple(argv[separator + 1 :])
+    options, unknown = parser().parse_known_args(argv)
+    if unknown and not unknown[0].startswith("-"):
+        raise ConfigError(f"add `--` before the trainer command: `-- {shlex.join(unknown)}`")
+    return parser().parse_args(argv) if unknown else options, ()
 
 
 async def _execute(

@@ -8,6 +8,8 @@ from typing import Any
 
 import grpc
 
+from distributed_input.api.errors import UnavailableError
+from distributed_input.api.names import DISPATCHER_PORT
 from distributed_input.api.proto import dispatcher_pb2
 from distributed_input.api.stalls import stall_text
 from distributed_input.runner.display.stats import ConsumerSample, StatusSample, WorkerSample
@@ -29,6 +31,7 @@ class StatusClient:
         """Request the status, and wait at most `timeout` seconds.
 
         Raises:
+            UnavailableError: the dispatcher did not respond in time.
             DistributedInputError: the call failed; see `statuses.from_rpc_error`.
         """
         try:
@@ -36,6 +39,13 @@ class StatusClient:
                 dispatcher_pb2.StatusRequest(), timeout=timeout, wait_for_ready=True
             )
         except grpc.RpcError as error:
+            if isinstance(error, grpc.Call) and error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
+                raise UnavailableError(
+                    f"the dispatcher at {self.address} did not respond within {timeout:g} s. Check "
+                    "that it is running, and that this machine reaches its address. In a cluster, "
+                    "forward the port of its Service first: kubectl port-forward "
+                    f"service/NAME-dispatcher {DISPATCHER_PORT}"
+                ) from error
             raise statuses.from_rpc_error(
                 error, f"requesting the status of the dispatcher at {self.address}"
             ) from error

@@ -46,3 +46,24 @@ def test_a_number_out_of_bounds_is_rejected(
     with pytest.raises(SystemExit, match="2"):
         command.main(["input.yaml", *flags, "--", "true"])
     assert flags[0].partition("=")[0] in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["python", "train it.py", "--epochs", "3"], "`-- python 'train it.py' --epochs 3`"),
+        ([], "no trainer command"),
+        (["--"], "no trainer command"),
+    ],
+)
+def test_a_missing_trainer_command_is_reported(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command.main(["input.yaml", *arguments]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_an_unknown_flag_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        command.main(["input.yaml", "--worker", "2"])
+    assert "unrecognized arguments: --worker" in capsys.readouterr().err

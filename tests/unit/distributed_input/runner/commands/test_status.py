@@ -104,7 +104,7 @@ def test_replays_that_differ_are_shown() -> None:
         (
             ["--dispatcher", "127.0.0.1:1", "--timeout", "0.3"],
             1,
-            "status of the dispatcher",
+            "dispatcher at 127.0.0.1:1 did not respond within 0.3 s. Check",
         ),
         (["--dispatcher", "127.0.0.1:1", "--token-file", "/none"], 2, "token file"),
     ],
