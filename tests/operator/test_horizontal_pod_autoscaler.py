@@ -13,9 +13,9 @@ import pytest
 
 from distributed_input_operator import metrics
 from testing.operator.dispatcher import run_dispatcher, token_of
+from testing.operator.documentation import documented_manifest
 from testing.operator.external_metrics import run_adapter
 from testing.operator.processes import eventually, manifest
-from testing.operator.scaling_docs import documented_manifest
 from testing.operator.webhooks import free_port
 
 NAME = "digits"  # the name in the manifest

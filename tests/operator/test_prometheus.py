@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,9 +16,9 @@ from testing.charts.rendering import CHART
 from testing.cluster.debian import AptMissingError
 from testing.operator import prometheus
 from testing.operator.dispatcher import run_dispatcher, token_of
+from testing.operator.documentation import documented_manifest, documented_yaml
 from testing.operator.policies import apply_policy
 from testing.operator.processes import eventually, manifest
-from testing.operator.scaling_docs import documented_manifest, documented_yaml
 from testing.operator.webhooks import free_port
 
 NAME = "digits"
@@ -57,6 +58,10 @@ HEALTHY = {
     "DistributedInputReconcilesFail": "0+1",
 }
 """Values of the first series of each alert for which it does not fire."""
+
+
+LASTING = [name for name, series in FIRING.items() if "namespace" in next(iter(series))]
+"""Alerts about one input."""
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -152,6 +157,30 @@ def test_prometheus_accepts_the_rules(scraped):
     assert {one["health"] for one in group["rules"]} == {"ok"}
 
 
+@pytest.mark.parametrize("name", LASTING)
+def test_an_alert_fires_after_its_duration_although_other_labels_change(name, tmp_path):
+    """The operator restarts, and the reason of a limit changes, every 5 minutes."""
+    minutes = int(ALERTS[name]["for"].removesuffix("m"))
+    count = minutes // 5 + 4
+    case = _case(name, {}, {minutes - 1: False, minutes + 10: True})
+    case["input_series"] = [
+        {
+            "series": _with_labels(one, pod=f"operator-{number}", message=f"{number} of 9"),
+            "values": " ".join(["_"] * (5 * number) + [text] * 5 + ["stale"]),
+        }
+        for one, text in FIRING[name].items()
+        for number in range(count)
+    ]
+    _check(tmp_path, [case])
+
+
+def _with_labels(series: str, **labels: str) -> str:
+    """Return a series with more labels. A label that it has gets the new value."""
+    name, _, rest = series.rstrip("}").partition("{")
+    found = dict(re.findall(r'(\w+)="([^"]*)"', rest)) | labels
+    return name + "{" + ",".join(f'{key}="{value}"' for key, value in found.items()) + "}"
+
+
 @pytest.mark.parametrize("name", ALERTS)
 def test_an_alert_fires_after_its_duration_and_only_for_its_condition(name, tmp_path):
     minutes = int(ALERTS[name]["for"].removesuffix("m"))
@@ -161,7 +190,11 @@ def test_an_alert_fires_after_its_duration_and_only_for_its_condition(name, tmp_
         _case(name, FIRING[name], {minutes - 1: False, minutes + 15: True}),
         _case(name, healthy, {minutes + 15: False}),
     ]
-    file = tmp_path / "tests.yaml"
+    _check(tmp_path, tests)
+
+
+def _check(folder: Path, tests: list[dict[str, Any]]) -> None:
+    file = folder / "tests.yaml"
     file.write_text(yaml.safe_dump({"rule_files": [str(RULES)], "tests": tests}))
     result = prometheus.promtool("test", "rules", file)
     assert result.returncode == 0, result.stdout + result.stderr
