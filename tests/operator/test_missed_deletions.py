@@ -7,6 +7,7 @@ later, is disabled in these tests.
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
@@ -147,6 +148,31 @@ def test_an_input_that_is_deleted_during_the_start_stays_deleted(
     ) as operator:
         eventually(lambda: before)
         assert_forgotten(cluster, proxy, operator, before[0])
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_the_children_of_a_new_input_that_is_deleted_during_the_start_are_created_at_most_once(
+    cluster: Cluster, proxy: Proxy, tmp_path, names, stage: str
+) -> None:
+    """No operator has seen the input before, so no child and no status shows that it existed."""
+    cluster.create(manifest("fresh"))
+    before: list[int] = []
+
+    def meanwhile() -> None:
+        cluster.delete(INPUT.kind, "fresh")
+        before.append(len(proxy.writes))
+
+    proxy.hold(STAGES[stage].matches, meanwhile, answered=STAGES[stage].answered)
+    flags = ("--namespace", cluster.namespace)
+    with run_operator(proxy.kubeconfig, cluster.namespace, tmp_path, *_NO_RESYNC, *flags):
+        eventually(lambda: before)
+        eventually(lambda: all_kinds_are_watched(proxy))
+        assert_operator_works(cluster, "kept", 2)
+        eventually(lambda: not cluster.children("fresh"))
+        time.sleep(_QUIET_SECONDS)
+        assert not cluster.children("fresh")
+    written = Counter(one for one in proxy.writes[before[0] :] if "/fresh" in one)
+    assert set(written.values()) <= {1}
 
 
 def test_an_input_that_is_deleted_after_the_start_stays_deleted(

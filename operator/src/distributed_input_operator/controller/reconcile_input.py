@@ -57,7 +57,9 @@ async def _reconcile(
     failed = [] if blocking else await apply(context.api, context.store, snapshot, plan)
     status = input_status(snapshot, plan, map(failure, failed), now)
     if status is not None:
-        await write_status(context.api, context.store, *key, status)
+        if not await write_status(context.api, context.store, *key, status):
+            # A new input, which is not read before its children are created, is deleted too.
+            raise OwnerGone(snapshot.resource.metadata.uid or "", None)
         await events.report_limit(context.api, snapshot, status, now)
         await events.report_mismatches(context.api, snapshot, status, now)
     if blocking:

@@ -109,8 +109,8 @@ async def _own_object(api: Api, kind: str, meta: Mapping[str, Any]) -> Mapping[s
 
 async def write_status(
     api: Api, store: Store, namespace: str, name: str, status: Mapping[str, Any], kind: str = KIND
-) -> None:
-    """Replace the operator's fields of a status. Do nothing if the object is deleted.
+) -> bool:
+    """Replace the operator's fields of a status. Return False if the object is deleted.
 
     Raises ApiError.
 
@@ -133,6 +133,8 @@ async def write_status(
     except ApiError as error:
         if error.status != 404:
             raise
+        return False
+    return True
 
 
 def failure(error: ApiError) -> Failure:

@@ -18,7 +18,7 @@ from distributed_input_operator.objects.children import digest
 from tests.unit.distributed_input_operator.snapshots import NOW, SETTINGS, plan, resource, snapshot
 
 KEY = ("team", "digits")
-OLD: Json = {"observedGeneration": 3}
+OLD: Json = {"observedGeneration": 3, "conditions": [{"type": "Ready", "status": "True"}]}
 """The status of an input that was reconciled before."""
 _SECRET = {"metadata": {"name": "digits-distributed-input"}, "data": {"token": "c2VjcmV0"}}
 
@@ -103,6 +103,22 @@ def test_an_input_is_not_read_before_its_children_are_created_for_the_first_time
     asyncio.run(reconcile(context(server, stored_input()), KEY))
     assert len(server.created) == 8 + 1  # and the Secret
     assert server.reads == 0
+
+
+def test_a_new_input_that_is_deleted_gets_its_children_once():
+    """Otherwise they are created each time after the garbage collector has deleted them."""
+
+    class Gone(Server):
+        async def apply(self, manifest: Json, subresource: str = "") -> Json:
+            if subresource == "status":
+                raise ApiError(404, "NotFound", "there is no such input")
+            return await super().apply(manifest, subresource)
+
+    server = Gone(None)
+    known = context(server, stored_input())
+    assert asyncio.run(reconcile(known, KEY)) == 0
+    assert asyncio.run(reconcile(known, KEY)) is None
+    assert (len(server.created), server.reads) == (8 + 1, 0)
 
 
 def test_nothing_is_created_while_the_input_cannot_be_read():
