@@ -11,7 +11,9 @@ from distributed_input.api.resource.status import Status
 from distributed_input_operator.budget.claim import Grant, full_grant
 from distributed_input_operator.objects.snapshot import Settings, Snapshot
 from distributed_input_operator.reconcile.plan import Plan, make_plan, plan_demand
+from distributed_input_operator.reconcile.rollout import DEADLINE
 
+ROLLED_OUT = "NewReplicaSetAvailable"
 NOW = 1_800_000_000.0
 SETTINGS = Settings("worker:1", "sidecar:1", "operators")
 
@@ -32,6 +34,40 @@ def plan(found: Snapshot, now: float = NOW, grant: Grant | None = None) -> Plan:
     """Plan as the controller does. Without a `grant`, the whole request is granted."""
     demand = plan_demand(found, now)
     return make_plan(found, demand, grant or full_grant(demand.request.claim.requested))
+
+
+def pods_status(
+    available: int, *, updated: int | None = None, older: int = 0, reason: str = ROLLED_OUT
+) -> dict[str, Any]:
+    """Return a Deployment's status.
+
+    Args:
+        available: number of pods that are ready.
+        updated: number of pods with the latest template. None: those that are available.
+        older: number of pods with an earlier template.
+        reason: of the condition Progressing.
+    """
+    updated = available if updated is None else updated
+    message = f"the ReplicaSet: {reason}"
+    status = "False" if reason == DEADLINE else "True"
+    return {
+        "replicas": updated + older,
+        "updatedReplicas": updated,
+        "readyReplicas": available,
+        "availableReplicas": available,
+        "conditions": [
+            {"type": "Progressing", "status": status, "reason": reason, "message": message}
+        ],
+    }
+
+
+def with_deployments(found: Snapshot, **statuses: dict[str, Any]) -> Snapshot:
+    """Return the snapshot with the status of the Deployments `dispatcher` and `worker`."""
+    objects = dict(found.objects)
+    for part, status in statuses.items():
+        place = ("Deployment", f"digits-{part}")
+        objects[place] = {**objects[place], "status": status}
+    return replace(found, objects=objects)
 
 
 def after(before: Snapshot, written: Plan) -> Snapshot:

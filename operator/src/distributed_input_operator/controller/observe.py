@@ -15,10 +15,11 @@ from distributed_input_operator.controller.context import ControllerContext
 from distributed_input_operator.kube.api import Api, ApiError, Json
 from distributed_input_operator.kube.apply import failure
 from distributed_input_operator.kube.kinds import CONFIG_MAP
+from distributed_input_operator.kube.store import Store
 from distributed_input_operator.objects.children import digest
 from distributed_input_operator.objects.dispatcher import dispatcher_port
 from distributed_input_operator.objects.pod_state import parse_pod
-from distributed_input_operator.objects.snapshot import Failure, Snapshot
+from distributed_input_operator.objects.snapshot import CODE_MISSING, Failure, Snapshot
 
 
 class InvalidSpec(Exception):
@@ -37,17 +38,26 @@ async def observe(context: ControllerContext, key: InputKey) -> Snapshot | None:
     if stored is None or "deletionTimestamp" in stored["metadata"]:
         return None
     resource = parse_input(stored)
-    children = context.store.children(key)
     snapshot = Snapshot(
         resource=resource,
         status=Status.model_validate(stored.get("status") or {}),
         settings=context.settings,
-        objects={place: obj for place, obj in children.items() if place[0] != "Pod"},
-        pods=tuple(parse_pod(obj) for place, obj in children.items() if place[0] == "Pod"),
+        objects={},
         scaled=context.autoscaling_state(key, resource.metadata.uid or ""),
     )
+    snapshot = with_children(context.store, key, snapshot)
     snapshot = await _with_code(context.api, snapshot)
     return await _with_measurement(context, key, snapshot)
+
+
+def with_children(store: Store, key: InputKey, snapshot: Snapshot) -> Snapshot:
+    """Return the snapshot with the children as the store has them now."""
+    children = store.children(key)
+    return replace(
+        snapshot,
+        objects={place: obj for place, obj in children.items() if place[0] != "Pod"},
+        pods=tuple(parse_pod(obj) for place, obj in children.items() if place[0] == "Pod"),
+    )
 
 
 def parse_input(stored: Json) -> DistributedInput:
@@ -69,7 +79,7 @@ async def _with_code(api: Api, snapshot: Snapshot) -> Snapshot:
         content = {key: found.get(key) for key in ("data", "binaryData")}
         return replace(snapshot, code=digest(content))
     text = f"spec.dataset.source.configMap: there is no ConfigMap {name}: create it"
-    return replace(snapshot, missing=(*snapshot.missing, Failure("CodeMissing", text)))
+    return replace(snapshot, missing=(*snapshot.missing, Failure(CODE_MISSING, text)))
 
 
 async def _with_measurement(

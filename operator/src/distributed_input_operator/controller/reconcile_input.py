@@ -7,7 +7,7 @@ import time
 from distributed_input_operator.budget.claim import InputKey
 from distributed_input_operator.controller import budgets, input_metrics
 from distributed_input_operator.controller.context import ControllerContext
-from distributed_input_operator.controller.observe import InvalidSpec, observe
+from distributed_input_operator.controller.observe import InvalidSpec, observe, with_children
 from distributed_input_operator.kube import events
 from distributed_input_operator.kube.api import ApiError
 from distributed_input_operator.kube.apply import apply, failure, write_status
@@ -55,7 +55,9 @@ async def _reconcile(
     blocking = [one for one in snapshot.missing if one.passing]
     # Without the input's own token, its pods would start with a token that is about to be deleted.
     failed = [] if blocking else await apply(context.api, context.store, snapshot, plan)
-    status = input_status(snapshot, plan, map(failure, failed), now)
+    # Only the applied objects show whether the status of a Deployment is about an earlier spec.
+    after = with_children(context.store, key, snapshot) if plan.objects else snapshot
+    status = input_status(after, plan, map(failure, failed), now)
     if status is not None:
         if not await write_status(context.api, context.store, *key, status):
             # A new input, which is not read before its children are created, is deleted too.

@@ -16,6 +16,8 @@ Manifest = Mapping[str, Any]
 """A Kubernetes object as JSON."""
 Key = tuple[str, str]
 """Kind and name of an object in the input's namespace."""
+CODE_MISSING = "CodeMissing"
+"""Reason of the failure that the ConfigMap with the entry point's code does not exist."""
 
 
 @dataclass(frozen=True)
@@ -69,6 +71,11 @@ class Failure:
     passing: bool = False
     """Whether the operator retries, because the same request may succeed later."""
 
+    @property
+    def final(self) -> bool:
+        """Whether the user must change something. A missing ConfigMap may be created later."""
+        return not self.passing and self.reason != CODE_MISSING
+
 
 @dataclass(frozen=True)
 class Snapshot:
@@ -99,7 +106,7 @@ class Snapshot:
     @property
     def young(self) -> bool:
         """Whether no child was created yet: none is known, and no status was written."""
-        return not self.objects and not self.status.observed_generation
+        return not self.objects and not self.status.conditions
 
     def live(self, kind: str, name: str) -> Manifest:
         """Return a child object in the cluster, or an empty mapping if it does not exist."""

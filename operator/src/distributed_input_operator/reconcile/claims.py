@@ -10,6 +10,7 @@ from distributed_input_operator.autoscaling.decision import ScalingDecision
 from distributed_input_operator.budget.claim import Claim, InputKey, WorkerRequest
 from distributed_input_operator.budget.pod_requests import requested_amount
 from distributed_input_operator.objects.snapshot import Manifest, Pod, Snapshot
+from distributed_input_operator.reconcile.rollout import is_observed
 
 
 def worker_request(
@@ -92,9 +93,8 @@ def _is_scaling(live: Manifest, pods: Sequence[Pod]) -> bool:
     It creates hundreds in one run, 20 per second, and updates the status only at the end.
     """
     status = live.get("status") or {}
-    seen = status.get("observedGeneration", 0) >= live.get("metadata", {}).get("generation", 0)
     running = sum(1 for one in pods if not one.terminating)
-    return not (seen and status.get("replicas", 0) == running)
+    return not (is_observed(live) and status.get("replicas", 0) == running)
 
 
 def _worker_size(template: Amount, live: Manifest, pods: Sequence[Pod]) -> Amount:

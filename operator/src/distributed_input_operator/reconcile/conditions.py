@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from distributed_input.api import names
@@ -11,20 +11,29 @@ from distributed_input.api.resource.status import Condition
 from distributed_input_operator.autoscaling.decision import IDLE, PAUSED, ScalingDecision
 from distributed_input_operator.budget.claim import Grant
 from distributed_input_operator.objects.snapshot import Failure, Manifest, Pod, Snapshot
+from distributed_input_operator.reconcile.rollout import DEADLINE, Rollout, is_observed, rollout
 
 READY = "Ready"
+RECONCILING = "Reconciling"
+STALLED = "Stalled"
 DISPATCHER_READY = "DispatcherReady"
 WORKERS_AVAILABLE = "WorkersAvailable"
 APPLIED = "Applied"
 LIMITED = "ScalingLimited"
-"""Types of conditions. Types and reasons are an interface."""
+UNSCHEDULABLE = "Unschedulable"
+"""Types of conditions. Types and reasons are an interface. kstatus, which Flux uses, defines the
+first three: at most one of them is True."""
 
+APPLYING = "Applying"
 SUSPENDED = "Suspended"
 STARTING = "Starting"
 SERVING = "Serving"
 BUDGET_SPENT = "BudgetSpent"
 OTHERS_LEAVE = "OthersLeave"
 
+_NO_WORKERS = (SUSPENDED, PAUSED, BUDGET_SPENT, OTHERS_LEAVE)
+"""Reasons why there should be no workers now."""
+_PARTS = ("Dispatcher", "Workers")
 _MESSAGE_LENGTH = 1024
 
 
@@ -47,17 +56,62 @@ def findings(
     """Return all conditions of an input. Those that report a problem are present only with one.
 
     Args:
-        snapshot: the input as it is.
+        snapshot: the input as it is after the plan was applied.
         grant: workers that there should be, and why there are not more.
         decision: autoscaling's decision. None: the input has no autoscaling.
-        failures: what the API server refused this time.
+        failures: what the API server refused this time, and what is missing.
     """
+    failed = sorted(failures, key=lambda one: not one.final)
     limits = _limits(grant, decision, snapshot.status.conditions)
     dispatcher, workers = _dispatcher(snapshot), _workers(snapshot, grant.workers, limits)
-    problems = _pod_problems(snapshot)
-    problems += [_not_applied(one, snapshot.status.conditions) for one in failures][:1]
-    ready = _ready(snapshot, dispatcher, workers, problems)
-    return [ready, dispatcher, workers, *problems, *limits]
+    pods = _pod_problems(snapshot)
+    applied = [_not_applied(one, snapshot.status.conditions) for one in failed][:1]
+    rollouts = _rollouts(snapshot, grant.workers)
+    unapplied = _unapplied(snapshot, failed, applied)
+    ready = unapplied or _ready(dispatcher, workers, pods, rollouts)
+    overdue = unapplied is None and not ready.holds and any(one.failed for one in rollouts)
+    summary = summarize(
+        ready,
+        stalled=overdue or any(one.final for one in failed),
+        resting=unapplied is None and ready.reason in (SUSPENDED, PAUSED),
+    )
+    return [*summary, dispatcher, workers, *pods, *applied, *limits]
+
+
+def summarize(ready: Finding, *, stalled: bool, resting: bool = False) -> list[Finding]:
+    """Return the conditions that kstatus reads. They have the same reason and message.
+
+    Args:
+        ready: the condition Ready.
+        stalled: whether the input cannot become ready without a change by the user.
+        resting: whether the spec requests no workers, so that nothing is in progress.
+    """
+    reconciling = not (ready.holds or stalled or resting)
+    return [
+        ready,
+        replace(ready, type=RECONCILING, holds=reconciling),
+        replace(ready, type=STALLED, holds=stalled),
+    ]
+
+
+def observed_generation(snapshot: Snapshot, failures: Iterable[Failure]) -> int:
+    """Return the generation of the spec that the conditions are about.
+
+    A new generation counts once the API server has accepted its objects and the Deployments'
+    status is about them, or once the API server has refused it for good. Until then, the last one
+    stays.
+
+    Args:
+        snapshot: the input as it is after the plan was applied.
+        failures: what the API server refused this time, and what is missing.
+    """
+    generation = snapshot.resource.metadata.generation or 0
+    failed = list(failures)
+    if any(one.final for one in failed):
+        return generation
+    if any(one.passing for one in failed) or not _is_observed(snapshot):
+        return snapshot.status.observed_generation
+    return generation
 
 
 def conditions(
@@ -161,7 +215,7 @@ def _pod_problems(snapshot: Snapshot) -> list[Finding]:
     if failing := _first_message(pods, lambda pod: pod.failing):
         found.append(Finding("PodsFailing", True, "PodsFailing", failing))
     if waiting := _first_message(pods, lambda pod: pod.unschedulable):
-        found.append(Finding("Unschedulable", True, "Unschedulable", waiting))
+        found.append(Finding(UNSCHEDULABLE, True, UNSCHEDULABLE, waiting))
     return found
 
 
@@ -183,22 +237,74 @@ def _refused_pods(snapshot: Snapshot) -> str:
     return ""
 
 
+def _rollouts(snapshot: Snapshot, desired: int) -> tuple[Rollout, Rollout]:
+    """Return the rollouts of the dispatcher and of the workers."""
+    dispatcher, worker = _deployments(snapshot)
+    scaling = snapshot.resource.spec.workers.autoscaling
+    minimum = min(desired, scaling.min_replicas) if scaling else desired
+    pods = 0 if snapshot.resource.spec.suspend else 1
+    return rollout(dispatcher, pods, pods), rollout(worker, desired, minimum)
+
+
+def _deployments(snapshot: Snapshot) -> tuple[Manifest, Manifest]:
+    name = snapshot.name
+    return (
+        snapshot.live("Deployment", names.dispatcher(name)),
+        snapshot.live("Deployment", names.worker(name)),
+    )
+
+
+def _is_observed(snapshot: Snapshot) -> bool:
+    return all(map(is_observed, _deployments(snapshot)))
+
+
+def _unapplied(
+    snapshot: Snapshot, failures: list[Failure], applied: list[Finding]
+) -> Finding | None:
+    """Return Ready if the objects in the cluster are not, or may not be, those of the spec."""
+    generation = snapshot.resource.metadata.generation or 0
+    current = snapshot.status.observed_generation == generation
+    # A request that is retried does not affect pods that serve this generation already.
+    if failures and not (current and all(one.passing for one in failures)):
+        return replace(applied[0], type=READY)
+    if _is_observed(snapshot):
+        return None
+    for last in snapshot.status.conditions:
+        if last.type == READY and last.status == "True" and current:
+            return Finding(READY, True, last.reason, last.message)
+    return Finding(READY, False, APPLYING, f"generation {generation} of the spec is being applied")
+
+
 def _ready(
-    snapshot: Snapshot, dispatcher: Finding, workers: Finding, problems: list[Finding]
+    dispatcher: Finding,
+    workers: Finding,
+    problems: list[Finding],
+    rollouts: tuple[Rollout, Rollout],
 ) -> Finding:
     """Summarize the other conditions in the condition Ready."""
-    if dispatcher.holds and workers.holds:
-        refused = [one for one in problems if one.type == APPLIED]
-        return Finding(READY, True, refused[0].reason if refused else SERVING, workers.message)
-    if dispatcher.holds and workers.reason == IDLE:
+    if rollouts[0].complete and workers.reason == IDLE:
         return Finding(READY, True, IDLE, workers.message)  # The first consumer starts workers.
-    if snapshot.resource.spec.suspend or workers.reason in (PAUSED, BUDGET_SPENT):
+    if workers.reason in _NO_WORKERS:
         return Finding(READY, False, workers.reason, workers.message)
-    if problems:
-        worst = problems[-1] if problems[-1].type == APPLIED else problems[0]
-        return Finding(READY, False, worst.reason, worst.message)
-    part, first = ("Workers", workers) if dispatcher.holds else ("Dispatcher", dispatcher)
-    return Finding(READY, False, f"{part}{STARTING}", first.message)
+    missing = [
+        _incomplete(part, one, state)
+        for part, one, state in zip(_PARTS, (dispatcher, workers), rollouts, strict=True)
+        if not state.complete
+    ]
+    # Autoscaling may request more workers than there are nodes. Those that exist serve.
+    serious = problems if missing else [one for one in problems if one.type != UNSCHEDULABLE]
+    if serious:
+        return replace(serious[0], type=READY, holds=False)
+    return missing[0] if missing else Finding(READY, True, SERVING, workers.message)
+
+
+def _incomplete(part: str, one: Finding, state: Rollout) -> Finding:
+    if state.failed:
+        return Finding(READY, False, DEADLINE, f"{one.message}: {state.failed}")
+    message = one.message
+    if state.older:
+        message = f"{state.updated} pods have the latest spec, {state.older} have an earlier one"
+    return Finding(READY, False, f"{part}{STARTING}", message)
 
 
 def _status(live: Manifest) -> Mapping[str, Any]:

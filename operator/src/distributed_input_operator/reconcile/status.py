@@ -16,7 +16,9 @@ from distributed_input_operator.reconcile.conditions import (
     Finding,
     conditions,
     findings,
+    observed_generation,
     ready_workers,
+    summarize,
 )
 from distributed_input_operator.reconcile.live_status import live_status, should_write
 from distributed_input_operator.reconcile.plan import Plan
@@ -30,14 +32,15 @@ def input_status(
     Values that change all the time are written at most every 30 s.
 
     Args:
-        snapshot: the input as it was before the plan.
+        snapshot: the input as it is after the plan was applied.
         plan: what the operator wrote.
         failures: what the API server refused.
         now: seconds since 1970.
     """
     resource, before = snapshot.resource, snapshot.status
-    generation = resource.metadata.generation or 0
-    found = findings(snapshot, plan.grant, plan.decision, [*snapshot.missing, *failures])
+    failed = [*snapshot.missing, *failures]
+    found = findings(snapshot, plan.grant, plan.decision, failed)
+    generation = observed_generation(snapshot, failed)
     ready = ready_workers(snapshot)
     name = snapshot.name
     tf_data_service = tf_data_service_address(resource)
@@ -86,7 +89,7 @@ def invalid_status(
         now: seconds since 1970.
     """
     old = Status.model_validate(before)
-    found = [Finding(READY, False, "InvalidSpec", message)]
+    found = summarize(Finding(READY, False, "InvalidSpec", message), stalled=True)
     kept = {key: before[key] for key in ("selector", "workers", "dispatcher") if key in before}
     status = {
         **kept,

@@ -12,16 +12,30 @@ from distributed_input.api.resource.status import Status
 from distributed_input_operator.autoscaling.rates import Measurement
 from distributed_input_operator.budget.claim import Grant
 from distributed_input_operator.objects.snapshot import Failure
+from distributed_input_operator.reconcile.rollout import DEADLINE
 from distributed_input_operator.reconcile.status import input_status, invalid_status
+from testing.operator.gitops import CURRENT, FAILED, IN_PROGRESS, argocd_health, kstatus
 from tests.unit.distributed_input_operator.reconcile.strategies import measurements, specs
-from tests.unit.distributed_input_operator.snapshots import NOW, after, plan, snapshot
+from tests.unit.distributed_input_operator.snapshots import (
+    NOW,
+    ROLLED_OUT,
+    after,
+    plan,
+    pods_status,
+    snapshot,
+    with_deployments,
+)
 
 MESSAGE = "3 of 9 requested workers: budget research is used up; team/b loses 41 % more per worker"
 
 
-def written(found, planned, now):
+FAILURE = Failure("Refused", "no")
+RETRIED = Failure("Conflict", "later", passing=True)
+
+
+def written(found, planned, now, failures=()):
     """Return the status, which must be worth a write."""
-    status = input_status(found, planned, [], now)
+    status = input_status(found, planned, failures, now)
     assert status is not None
     return status
 
@@ -54,12 +68,20 @@ def test_the_time_of_a_condition_moves_only_with_its_status():
     planned = plan(new)
     first = Status.model_validate(input_status(new, planned, [], NOW))
     found = replace(new, status=first)
-    refused = Failure("Refused", "no")
-    second = Status.model_validate(input_status(found, planned, [refused], NOW + 60))
+    second = Status.model_validate(input_status(found, planned, [FAILURE], NOW + 60))
     times = [{one.type: one.last_transition_time for one in s.conditions} for s in (first, second)]
     assert times[0]["Ready"] == times[1]["Ready"]
     assert times[1]["Applied"] > times[1]["Ready"]
     assert {one.type: one.reason for one in second.conditions}["Ready"] == "Refused"
+
+
+def test_the_generation_of_status_and_conditions_is_the_one_that_was_applied():
+    new = snapshot()
+    for failures, generation in (([RETRIED], -1), ([], 3)):
+        status = input_status(new, plan(new), failures, NOW)
+        assert status is not None
+        found = {one["observedGeneration"] for one in status["conditions"]}
+        assert found == {generation} == {status["observedGeneration"]}
 
 
 def test_the_status_explains_a_grant_that_is_smaller_than_the_request():
@@ -103,12 +125,58 @@ def test_an_idle_input_is_ready_for_its_first_consumer(consumers, ready):
     assert summary["status"] == ("True" if ready == "Idle" else "False")
 
 
+@given(
+    st.builds(
+        pods_status,
+        st.integers(0, 2),
+        updated=st.integers(0, 2),
+        older=st.integers(0, 1),
+        reason=st.sampled_from([ROLLED_OUT, "ReplicaSetUpdated", DEADLINE]),
+    ),
+    st.lists(st.sampled_from([FAILURE, RETRIED, Failure("CodeMissing", "no ConfigMap")])),
+    st.sampled_from([{}, {"suspend": True}, {"workers": {"replicas": 2}}]),
+    st.sampled_from([-1, 2, 3]),
+    st.booleans(),
+)
+def test_flux_and_argo_cd_agree_and_never_see_an_incomplete_input_as_ready(
+    worker, failures, spec, generation, seen
+):
+    new = snapshot(**spec)
+    found = with_deployments(
+        after(new, plan(new)),
+        dispatcher=pods_status(1),
+        worker={**worker, "observedGeneration": 1 if seen else 0},
+    )
+    found.objects["Deployment", "digits-worker"]["metadata"]["generation"] = 1
+    found = replace(found, status=Status.model_validate({"observedGeneration": generation}))
+    status = written(found, plan(found), NOW, failures)
+    obj = {"metadata": {"generation": 3}, "status": status}
+    health = (kstatus(obj), argocd_health(obj)[0])
+    assert health in {
+        (CURRENT, "Healthy"),
+        (IN_PROGRESS, "Progressing"),
+        (IN_PROGRESS, "Suspended"),
+        (FAILED, "Degraded"),
+    }
+    summary = [one for one in status["conditions"][:3] if one["status"] == "True"]
+    assert len(summary) <= 1
+    if health[0] == CURRENT:
+        assert (seen, worker["replicas"]) == (True, worker["updatedReplicas"])
+        assert worker["availableReplicas"] >= spec.get("workers", {"replicas": 1})["replicas"]
+        assert all(one is RETRIED for one in failures)
+
+
 def test_an_invalid_spec_is_reported_once_and_keeps_the_known_values():
     before = {"workers": {"ready": 2}, "selector": "a=b"}
     first = invalid_status(before, 4, "spec.x: wrong", NOW)
     assert first is not None
     assert first["selector"] == "a=b"
-    assert first["conditions"][0]["message"] == "spec.x: wrong"
+    found = [(one["type"], one["status"], one["message"]) for one in first["conditions"]]
+    assert found == [
+        ("Ready", "False", "spec.x: wrong"),
+        ("Reconciling", "False", "spec.x: wrong"),
+        ("Stalled", "True", "spec.x: wrong"),
+    ]
     assert invalid_status(first, 4, "spec.x: wrong", NOW + 99) is None
 
 

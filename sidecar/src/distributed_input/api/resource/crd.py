@@ -14,7 +14,7 @@ import yaml
 
 from distributed_input.api.resource.input import API_VERSION, GROUP, KIND, DistributedInput
 from distributed_input.api.resource.scalars import NAME_LENGTH
-from distributed_input.api.resource.status import Status
+from distributed_input.api.resource.status import NOT_OBSERVED, Status
 
 Schema = dict[str, Any]
 
@@ -28,7 +28,7 @@ _MAX_ITEMS = 64
 """Bound of lists and mappings, for the API server's cost estimate of CEL rules."""
 _READY = '.status.conditions[?(@.type=="Ready")]'
 _COLUMNS = (
-    ("Ready", "string", f"{_READY}.status", "Whether trainers can read rows."),
+    ("Ready", "string", f"{_READY}.status", "Whether all workers run the latest spec."),
     ("Workers", "string", ".status.workers.summary", "Ready and desired workers."),
     ("Stall", "string", ".status.live.stall", "Share of time that trainers wait for input."),
     ("Rows/s", "integer", ".status.live.rowsPerSecond", "Rows per second over all trainers."),
@@ -111,7 +111,10 @@ def _root() -> Schema:
             "kind": {"type": "string"},
             "metadata": {"type": "object"},
             "spec": {**spec, "default": {}},
-            "status": without_defaults(structural(status, status.get("$defs", {}))),
+            "status": {
+                **without_defaults(structural(status, status.get("$defs", {}))),
+                "default": {"observedGeneration": NOT_OBSERVED},
+            },
         },
         "x-kubernetes-validations": rules,
     }

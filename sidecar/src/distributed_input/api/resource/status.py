@@ -6,6 +6,10 @@ from pydantic import Field
 
 from distributed_input.api.resource.base import StatusSection
 
+NOT_OBSERVED = -1
+"""The generation in the status of an input that the operator has not processed yet. Without it,
+kstatus would report an input without a status as complete."""
+
 
 class Condition(StatusSection):
     """A condition, as in the status of other Kubernetes objects."""
@@ -91,7 +95,9 @@ class Status(StatusSection):
     """The observed state, written by the operator for users, `kubectl wait` and autoscalers."""
 
     observed_generation: int = Field(
-        default=0, description="Generation of the spec that the operator processed last."
+        default=NOT_OBSERVED,
+        description="Generation of the spec that the conditions are about: the API server has "
+        "accepted or refused its objects. -1: none yet.",
     )
     conditions: list[Condition] = Field(
         default=[], description="Conditions, at most one of each type."

@@ -39,8 +39,11 @@ def test_a_section_has_a_default_only_if_its_fields_have_defaults():
     assert "default" not in spec["workers"]["properties"]["resources"]
 
 
-def test_a_status_has_no_defaults():
-    assert all("default" not in field for _, field in fields(SCHEMA["properties"]["status"], ""))
+def test_a_status_has_no_default_except_that_no_generation_is_observed():
+    status = SCHEMA["properties"]["status"]
+    assert status["default"] == {"observedGeneration": -1}
+    rest = {key: value for key, value in status.items() if key != "default"}
+    assert all("default" not in field for _, field in fields(rest, ""))
 
 
 def test_a_large_integer_is_an_int64_whose_maximum_does_not_overflow():

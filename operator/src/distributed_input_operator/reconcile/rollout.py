@@ -1,0 +1,54 @@
+"""How far the pods of a Deployment follow its spec, from its status. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from distributed_input_operator.objects.snapshot import Manifest
+
+DEADLINE = "ProgressDeadlineExceeded"
+"""Reason of a Deployment whose pods made no progress for its `progressDeadlineSeconds`."""
+_ROLLED_OUT = "NewReplicaSetAvailable"
+
+
+@dataclass(frozen=True)
+class Rollout:
+    """The state of a Deployment's latest template."""
+
+    complete: bool
+    """Whether no pod has an earlier template, and enough pods are available."""
+    updated: int
+    """Number of pods with the latest template."""
+    older: int
+    """Number of pods with an earlier template."""
+    failed: str = ""
+    """The Deployment's message if its deadline has passed without progress. Otherwise empty."""
+
+
+def is_observed(live: Manifest) -> bool:
+    """Return whether a Deployment's status is about its latest spec."""
+    status = live.get("status") or {}
+    seen, generation = status.get("observedGeneration", 0), live.get("metadata", {})
+    return int(seen) >= int(generation.get("generation", 0))
+
+
+def rollout(live: Manifest, desired: int, minimum: int) -> Rollout:
+    """Return how far the rollout of a Deployment is.
+
+    Args:
+        live: the Deployment in the cluster.
+        desired: number of pods that it should have. A rollout ends when all are available.
+        minimum: number of pods that must be available later, while autoscaling changes the number.
+    """
+    status = live.get("status") or {}
+    replicas, updated = int(status.get("replicas", 0)), int(status.get("updatedReplicas", 0))
+    conditions = {one["type"]: one for one in status.get("conditions", [])}
+    progress = conditions.get("Progressing", {})
+    enough = minimum if progress.get("reason") == _ROLLED_OUT else desired
+    available = int(status.get("availableReplicas", 0))
+    return Rollout(
+        complete=updated >= replicas and available >= enough,
+        updated=updated,
+        older=max(0, replicas - updated),
+        failed=str(progress.get("message", "")) if progress.get("reason") == DEADLINE else "",
+    )
