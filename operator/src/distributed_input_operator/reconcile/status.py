@@ -64,7 +64,7 @@ def input_status(
         },
         "dispatcher": {"address": names.address(name)},
         "tfDataService": {"address": tf_data_service} if tf_data_service else None,
-        "live": live_status(before.live, snapshot.measured, parallelism(resource), now),
+        "live": _live(snapshot, now),
         "autoscaling": _autoscaling(state),
     }
     status = {key: value for key, value in status.items() if value is not None}
@@ -100,6 +100,13 @@ def invalid_status(
         ],
     }
     return None if Status.model_validate(status) == old else status
+
+
+def _live(snapshot: Snapshot, now: float) -> dict[str, Any] | None:
+    if snapshot.resource.spec.suspend:
+        return None  # Nothing is measured any more.
+    threads = parallelism(snapshot.resource)
+    return live_status(snapshot.status.live, snapshot.measured, threads, now)
 
 
 def _autoscaling(state: AutoscalingState | None) -> dict[str, Any] | None:

@@ -166,6 +166,27 @@ def test_flux_and_argo_cd_agree_and_never_see_an_incomplete_input_as_ready(
         assert all(one is RETRIED for one in failures)
 
 
+def test_measurements_end_when_an_input_is_suspended():
+    scaling = {"workers": {"autoscaling": {"maxReplicas": 9}}}
+    reading = replace(snapshot(**scaling), measured=Measurement(consumers=2, rows_per_second=100))
+    before = written(reading, plan(reading), NOW)
+    assert before["live"]["rowsPerSecond"] == 100
+    suspended = snapshot(suspend=True, **scaling)
+    # The dispatcher may still answer while its pod terminates.
+    for measured in (None, Measurement(consumers=2, rows_per_second=100)):
+        found = replace(suspended, status=Status.model_validate(before), measured=measured)
+        status = written(found, plan(found, NOW + 1), NOW + 1)
+        assert "live" not in status
+        assert "autoscaling" not in status
+        assert status["workers"] == {
+            "desired": 0,
+            "asked": 0,
+            "replicas": 0,
+            "ready": 0,
+            "summary": "0/0",
+        }
+
+
 def test_an_invalid_spec_is_reported_once_and_keeps_the_known_values():
     before = {"workers": {"ready": 2}, "selector": "a=b"}
     first = invalid_status(before, 4, "spec.x: wrong", NOW)
