@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from tensorflow.python.data.experimental.ops import testing
 
 
 def wide(ctx: Any, rows: int = 100, width: int = 128 << 10) -> tf.data.Dataset:
@@ -17,6 +18,13 @@ def wide(ctx: Any, rows: int = 100, width: int = 128 << 10) -> tf.data.Dataset:
     return numbers.map(
         lambda row: {"id": row, "bytes": tf.fill([width], tf.cast(row % 251, tf.uint8))}
     )
+
+
+def timed(ctx: Any, rows: int, milliseconds: float) -> tf.data.Dataset:
+    """Return shuffled rows that take this number of milliseconds each, without Python functions."""
+    numbers = tf.data.Dataset.range(rows).shard(ctx.num_input_pipelines, ctx.input_pipeline_id)
+    slow = numbers.shuffle(64, seed=3).apply(testing.sleep(int(milliseconds * 1000)))
+    return slow.map(lambda row: {"id": row, "value": row * 2}, num_parallel_calls=2)
 
 
 def slow(ctx: Any, rows: int, kib: int, milliseconds: float) -> Iterator[dict[str, Any]]:

@@ -34,6 +34,7 @@ SHARE_BYTES = "--share-bytes"
 PATH = "--path"
 RELAXED = "--relaxed"
 IDLE_CPUS = "--idle-cpus"
+STATE_DIR = "--state-dir"
 ADVERTISE_AUTO = "auto"
 
 # The sidecar.
@@ -85,6 +86,8 @@ class WorkerFlags:
     relaxed: bool = False
     idle_cpus: bool = False
     """Use only CPUs that other processes leave idle."""
+    state_dir: str | None = None
+    """Folder for the saved states of splits."""
     process: ProcessFlags = ProcessFlags()
 
 
@@ -147,6 +150,7 @@ def worker_arguments(flags: WorkerFlags) -> list[str]:
         *_optional(PATH, flags.path),
         *((RELAXED,) if flags.relaxed else ()),
         *((IDLE_CPUS,) if flags.idle_cpus else ()),
+        *_optional(STATE_DIR, flags.state_dir),
         *_process_arguments(flags.process),
     ]
 

@@ -41,6 +41,8 @@ class RowBlock:
         replayed: number of rows before the first block that were produced so far. A block with
             this field is a progress report and has no rows.
         digest_version: version of the digests.
+        resume_token: saved state of the split; see `worker.states`. A block with this field has no
+            rows.
         encoded: the serialized message, on blocks that `encode_runs` returned; else empty.
     """
 
@@ -55,6 +57,7 @@ class RowBlock:
     prefix_digest: int = 0
     replayed: int = 0
     digest_version: int = DIGEST_VERSION
+    resume_token: bytes = field(default=b"", repr=False)
     encoded: bytes = field(default=b"", repr=False)
 
     @property
@@ -103,6 +106,7 @@ def _serialize(block: RowBlock, columns: Sequence[Sequence[Bytes]]) -> bytes:
         prefix_digest=block.prefix_digest,
         replayed=block.replayed,
         digest_version=block.digest_version,
+        resume_token=block.resume_token,
     ).SerializeToString()
     rows = [memoryview(piece) for pieces in columns for piece in pieces]
     return b"".join([bytes((_PAYLOAD_TAG,)), _varint(sum(sizes)), *rows, header])
@@ -147,6 +151,7 @@ def _decode(data: bytes) -> RowBlock:
         header.prefix_digest,
         header.replayed,
         header.digest_version or 1,
+        header.resume_token,
     )
 
 

@@ -65,6 +65,11 @@ WORKER_OPEN_STREAMS = _gauge("worker_open_streams", "Open streams; each sends on
 WORKER_REPLAYED_ROWS = _counter(
     "worker_replayed_rows", "Rows produced again to resume a split, and not sent."
 )
+WORKER_STATES = _counter(
+    "worker_states",
+    "States of splits that were saved, restored, or refused and replaced by a replay.",
+    "event",
+)
 WORKER_SHARED_ROWS = _counter(
     "worker_shared_rows", "Rows sent that were produced for another job of the same dataset."
 )

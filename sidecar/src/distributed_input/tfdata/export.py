@@ -60,6 +60,7 @@ def open_split(
     folder: Path | None = None,
     cache_path: Callable[[str, str], str] | None = None,
     relaxed: bool = False,
+    on_graph: Callable[[GraphDef], None] | None = None,
 ) -> tf.data.Dataset:
     """Return one split of one epoch as a dataset, on a worker.
 
@@ -73,6 +74,7 @@ def open_split(
       folder: see `packing.restore`.
       cache_path: see `caches.rename`. None: the files that the dataset names.
       relaxed: random values may differ when the split runs again.
+      on_graph: called with the graph of the split, without its large constants.
 
     Raises:
       ConfigError: the dataset caches to files in a function.
@@ -82,6 +84,8 @@ def open_split(
     graph_def = reseed(graph_def, seed, epoch, split)
     determinism.force_determinism(graph_def)
     serial = not relaxed and determinism.make_repeatable(graph_def)
+    if on_graph is not None:
+        on_graph(graph_def)
     if cache_path is not None:
         caches.rename(graph_def, cache_path)
     packing.restore(graph_def, dataset, folder)

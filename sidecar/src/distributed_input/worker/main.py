@@ -60,6 +60,13 @@ def _parser() -> argparse.ArgumentParser:
         "in rows that are produced again after a failure may differ",
     )
     parser.add_argument(
+        flags.STATE_DIR,
+        metavar="DIR",
+        help="folder in which splits save their state, so that a restored job does not compute "
+        "their rows again. Workers of several inputs may share it. It has at most 256 MiB "
+        "(default: none; sidecars keep the states for workers that fail)",
+    )
+    parser.add_argument(
         flags.IDLE_CPUS,
         action="store_true",
         help="use only CPUs that other processes of this host leave idle, at the lowest priority. "

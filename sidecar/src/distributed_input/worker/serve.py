@@ -25,6 +25,7 @@ from distributed_input.worker.host.idle_cpus import IdleCpus
 from distributed_input.worker.host.priority import lower_cpu_priority
 from distributed_input.worker.membership import Membership
 from distributed_input.worker.service import WorkerService
+from distributed_input.worker.states.state_files import StateFiles
 
 _log = logs.get("worker.main")
 _HAND_BACK_SECONDS = 2.0  # part of the grace period, for streams that have not ended before it
@@ -48,7 +49,10 @@ def _serve(args: argparse.Namespace, stopping: Shutdown, folder: Path) -> None:
     dispatcher = Stub(channel, dispatcher_pb2.DESCRIPTOR.services_by_name["Dispatcher"])
     parallelism = args.parallelism or len(os.sched_getaffinity(0))
     splits = SplitOpener(_fetcher(dispatcher), folder, args.relaxed, parallelism)
-    service = WorkerService(splits, parallelism, args.max_streams, args.share_bytes, args.relaxed)
+    states = StateFiles(Path(args.state_dir)) if args.state_dir else None
+    service = WorkerService(
+        splits, parallelism, args.max_streams, args.share_bytes, args.relaxed, states
+    )
     descriptor = worker_pb2.DESCRIPTOR.services_by_name["Worker"]
     handler = service_handler(descriptor, service, {"Stream": (None, identity)})
     server = make_server([handler], args.listen, credentials, max_workers=args.max_streams + 8)

@@ -6,7 +6,7 @@ import functools
 import threading
 import time
 from collections import Counter
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,19 +14,17 @@ from distributed_input.api.errors import UnavailableError
 from distributed_input.api.proto import types_pb2, worker_pb2
 from distributed_input.api.protocol import check_protocol
 from distributed_input.api.stalls import stall_text
-from distributed_input.rows.blocks import RowBlock
 from distributed_input.runtime import logs, metrics
 from distributed_input.worker.datasets.describe import describe
 from distributed_input.worker.datasets.describe_cache import DescribeCache
-from distributed_input.worker.datasets.split_iterator import SplitIterator
 from distributed_input.worker.datasets.split_opener import SplitOpener
 from distributed_input.worker.load import WorkerLoad
-from distributed_input.worker.node import NODE
-from distributed_input.worker.streams.batch_sizer import BatchSizer, measure_rate
+from distributed_input.worker.states.split_states import SplitStates
+from distributed_input.worker.states.state_files import StateFiles
 from distributed_input.worker.streams.counters import StreamCounters, sum_counters
 from distributed_input.worker.streams.fair_semaphore import FairSemaphore
 from distributed_input.worker.streams.shared_producers import SharedProducers
-from distributed_input.worker.streams.split_blocks import split_blocks
+from distributed_input.worker.streams.split_runner import SplitRunner
 
 _log = logs.get("worker.service")
 
@@ -41,6 +39,7 @@ class WorkerService:
             worker.
         share_bytes: maximum bytes of rows kept for other jobs; see `SharedProducers`.
         relaxed: random values may differ when a split runs again.
+        state_files: saved states of splits in a folder; None: only sidecars keep them.
 
     Attributes:
         draining: set when new streams are refused.
@@ -55,13 +54,14 @@ class WorkerService:
         max_streams: int,
         share_bytes: int,
         relaxed: bool = False,
+        state_files: StateFiles | None = None,
     ) -> None:
-        self._splits = splits
         self._jobs = DescribeCache(functools.partial(describe, relaxed=relaxed))
         self._cpus = FairSemaphore(parallelism)
-        self._producers = SharedProducers(self._start_blocks, self._cpus, share_bytes)
+        self._states = SplitStates(state_files)
+        runner = SplitRunner(splits, self._states)
+        self._producers = SharedProducers(runner.blocks, self._cpus, share_bytes)
         self._max_streams = max_streams
-        self._batch_sizer = BatchSizer()
         self._lock = threading.Lock()
         self._open: dict[int, StreamCounters] = {}
         self._closed = StreamCounters()  # sum of the closed streams' counters
@@ -108,35 +108,6 @@ class WorkerService:
             raise
         finally:
             self._leave(key, counters)
-
-    def _start_blocks(
-        self, request: worker_pb2.StreamRequest, counters: StreamCounters
-    ) -> Generator[RowBlock, None, None]:
-        """Yield a split's blocks. The first one also builds the dataset, lists its files and fills
-        its shuffle buffers. The caller acquires a core for each whole block: with a shorter time,
-        waking the threads costs more than the work.
-        """
-        for block in split_blocks(request, self._open_split(request), NODE, counters):
-            if block.last and counters.busy_seconds:
-                rate = counters.rows / counters.busy_seconds
-                self._batch_sizer.record_rate(request.job, rate)
-            yield block
-
-    def _open_split(self, request: worker_pb2.StreamRequest) -> SplitIterator:
-        """Return the split's elements, with a batch size that suits the rate of its dataset."""
-        rows = self._batch_sizer.rows(request.job)
-        split = self._open_with(request, rows)
-        if not rows or self._batch_sizer.has_rate(request.job):
-            return split
-        split, rate = measure_rate(split, rows)
-        if rate is not None:
-            self._batch_sizer.record_rate(request.job, rate)
-            better = self._batch_sizer.rows(request.job)
-            split = self._open_with(request, better) if better != rows else split
-        return split
-
-    def _open_with(self, request: worker_pb2.StreamRequest, rows: int) -> SplitIterator:
-        return self._splits.open(request.job, request.seed, request.epoch, request.split, rows)
 
     def resize(self, parallelism: int, may_lend: bool) -> None:
         """Change the parallelism; see `FairSemaphore.resize`."""
@@ -200,6 +171,10 @@ class WorkerService:
             *(
                 metrics.sample(metrics.WORKER_FAILURES, count, error=name)
                 for name, count in failures.items()
+            ),
+            *(
+                metrics.sample(metrics.WORKER_STATES, count, event=event)
+                for event, count in self._states.counts.items()
             ),
         ]
 

@@ -30,12 +30,13 @@ def test_the_dispatcher_reads_its_arguments() -> None:
 
 
 def test_the_worker_reads_its_arguments() -> None:
-    flags = WorkerFlags(":1", "d:2", "w:1", 3, 4, "/code", True, True, process=PROCESS)
+    flags = WorkerFlags(":1", "d:2", "w:1", 3, 4, "/code", True, True, "/states", PROCESS)
     read = worker._parser().parse_args(worker_arguments(flags))
     assert (read.listen, read.dispatcher, read.advertise) == (":1", "d:2", "w:1")
     assert (read.parallelism, read.share_bytes, read.path) == (3, 4, ["/code"])
     assert read.relaxed
     assert read.idle_cpus
+    assert read.state_dir == "/states"
     assert (read.token_file, read.grace_seconds) == ("/token", 2.5)
 
 

@@ -60,6 +60,12 @@ def counted(service: WorkerService) -> dict[str, float]:
     }
 
 
+def failures_of(service: WorkerService) -> dict[Any, float]:
+    """Return the counts of failures by the labels of their samples."""
+    failures = (s for s in service.samples() if s.definition is metrics.WORKER_FAILURES)
+    return {sample.labels: sample.value for sample in failures}
+
+
 def test_rows_and_replays_are_counted() -> None:
     service = service_of(NumberSplits())
     assert counted(service)["rows_total"] == 0
@@ -90,8 +96,7 @@ def test_failures_are_counted_by_error_class() -> None:
     for _ in range(2):
         with pytest.raises(DatasetFnError, match="the disk is gone"):
             list(service.Stream(request(), None))
-    failures = {s.labels: s.value for s in service.samples() if s.labels}
-    assert failures == {("DatasetFnError",): 2}
+    assert failures_of(service) == {("DatasetFnError",): 2}
 
 
 def test_a_closed_stream_and_a_leaving_worker_are_not_failures() -> None:
@@ -102,7 +107,7 @@ def test_a_closed_stream_and_a_leaving_worker_are_not_failures() -> None:
     service.handing_back.set()
     with pytest.raises(Exception, match="leaving"):
         list(service.Stream(request(), None))
-    assert all(not sample.labels for sample in service.samples())
+    assert failures_of(service) == {}
 
 
 def test_a_draining_worker_reports_it() -> None:

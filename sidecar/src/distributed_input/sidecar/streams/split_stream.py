@@ -150,6 +150,7 @@ class SplitStream:
             _log.exception("stream failed", split=self.split, epoch=self._context.plan.epoch)
             self._fail(internal_error(error))
         finally:
+            self._context.states.drop(self.split)
             self._context.stats.waiting.pop("worker", None)  # other streams set it again
 
     def _read_all(self) -> None:
@@ -262,6 +263,8 @@ class SplitStream:
             check_prefix=prefix.rows > 0,
             protocol=PROTOCOL,
             tell_replay=True,
+            accept_states=True,
+            resume_token=self._context.states.of(self.split),
             digest_version=prefix.version,
         )
         replays = self.received > 0
@@ -279,9 +282,13 @@ class SplitStream:
         first = True
         for data in call:
             block = blocks.decode(data)
+            if block.resume_token:
+                self._context.states.keep(self.split, block.resume_token)
+                continue
             if block.replayed:
                 self._record_replay(block.replayed)
                 continue
+            self._context.states.record_rows(self.split)
             # A later report of replayed rows is of another replay: the stream fell behind others.
             self.replayed = 0
             if first:
@@ -292,6 +299,7 @@ class SplitStream:
         raise ValueError(f"it ended the stream within split {self.split}")
 
     def _record_replay(self, replayed: int) -> None:
+        self._context.states.record_begin(self.split)
         with self._context.lock:
             self._active_at = self.advanced_at = time.monotonic()
             self.total_replayed += max(0, replayed - self.replayed)
@@ -343,8 +351,7 @@ class SplitStream:
         with context.lock:
             if self._closed:
                 return False
-            # The partition's reader waits for rows when there are none, or for the end. Most blocks
-            # come before they are needed and have to wake no thread.
+            # The partition's reader waits only for rows when there are none, or for the end.
             notify = not self._queue or block.last
             self.opened = True
             self._active_at = self.advanced_at = time.monotonic()

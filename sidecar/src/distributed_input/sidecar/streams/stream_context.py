@@ -7,6 +7,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from distributed_input.sidecar.streams.epoch_plan import EpochPlan
+from distributed_input.sidecar.streams.resume_states import ResumeStates
 from distributed_input.sidecar.streams.worker_pool import WorkerPool
 
 
@@ -44,6 +45,7 @@ class StreamContext:
         timeout_seconds: time without progress after which a stream fails.
         differences: descriptions of the replays that made other rows, oldest first.
         queue_bytes: size at which the queue of a stream is full.
+        states: saved states of the splits that are read.
     """
 
     plan: EpochPlan
@@ -54,3 +56,4 @@ class StreamContext:
     timeout_seconds: float
     queue_bytes: int = 1 << 20
     differences: list[str] = field(default_factory=list)
+    states: ResumeStates = field(default_factory=ResumeStates)

@@ -11,6 +11,7 @@ import tensorflow as tf
 from distributed_input.rows.elements import ElementSpec
 from distributed_input.tfdata import batching
 from distributed_input.worker.datasets.cache_files import CacheWriter, CachingIterator
+from distributed_input.worker.datasets.iterator_state import SavableIterator, StateIdentity
 from distributed_input.worker.datasets.shared_threads import options_of, share_threads
 
 
@@ -22,11 +23,13 @@ class SplitIterator:
         elements: iterator over the elements, from the first one.
         row: spec of one row.
         batched: whether an element is a batch of rows.
+        state: saves and restores the state of `elements`; None if they have none.
     """
 
     elements: Iterator[Any]
     row: ElementSpec
     batched: bool
+    state: SavableIterator | None = None
 
 
 def iterate_dataset(
@@ -37,6 +40,7 @@ def iterate_dataset(
     dataset_id: str,
     writers: Sequence[CacheWriter] = (),
     cpus: int = 0,
+    identity: StateIdentity | None = None,
 ) -> SplitIterator:
     """Return the elements of a dataset in a fixed order, with one element prefetched.
 
@@ -48,15 +52,20 @@ def iterate_dataset(
         dataset_id: splits with the same id share threads; see `share_threads`.
         writers: files that the dataset's caches write.
         cpus: see `with_options`.
+        identity: what the states of the split belong to; None if the dataset has no graph.
     """
     if batch_rows:
         dataset = batching.batch_rows(dataset, row, batched, batch_rows)
     # TensorFlow produces the next element while the worker sends this one.
     dataset = share_threads(dataset.prefetch(1), dataset_id)
     elements = iter(with_options(dataset, cpus))
+    state = None
     if writers:
+        # Their names are private, so the iterator cannot continue in another process.
         elements = CachingIterator(elements, list(writers))
-    return SplitIterator(elements, row, batched or bool(batch_rows))
+    elif identity is not None:
+        elements = state = SavableIterator(elements, identity)
+    return SplitIterator(elements, row, batched or bool(batch_rows), state)
 
 
 def with_options(dataset: tf.data.Dataset, cpus: int) -> tf.data.Dataset:

@@ -31,6 +31,7 @@ from distributed_input.worker.datasets.cache_files import (
 from distributed_input.worker.datasets.dataset_cache import DatasetCache
 from distributed_input.worker.datasets.element_specs import check_spec
 from distributed_input.worker.datasets.graph_cache import GraphCache, SplitGraph
+from distributed_input.worker.datasets.iterator_state import StateIdentity, identify
 from distributed_input.worker.datasets.split_iterator import SplitIterator, iterate_dataset
 
 _log = logs.get("worker.datasets")
@@ -84,6 +85,7 @@ class SplitOpener:
         if not job.HasField("entry_point"):
             graphs = self._datasets.get(job.dataset_id)
             caches = SplitCaches(split, job.num_splits)
+            identities: list[StateIdentity] = []
             dataset = export.open_split(
                 graphs,
                 element,
@@ -94,22 +96,31 @@ class SplitOpener:
                 self._folder,
                 caches.path,
                 self._relaxed,
+                lambda graph: identities.append(identify(graph, job.row_spec)),
             )
             return iterate_dataset(
-                dataset, row, job.batched, batch_rows, job.dataset_id, caches.writers, self._cpus
+                dataset,
+                row,
+                job.batched,
+                batch_rows,
+                job.dataset_id,
+                caches.writers,
+                self._cpus,
+                identities[0],
             )
-        dataset, writers = self._open_entry_point(job, seed, epoch, split)
+        dataset, writers, identity = self._open_entry_point(job, seed, epoch, split)
         if not isinstance(dataset, tf.data.Dataset):
             return SplitIterator(iter(dataset), row, job.batched)
         check_spec(dataset, element, split)
         return iterate_dataset(
-            dataset, row, job.batched, batch_rows, job.dataset_id, writers, self._cpus
+            dataset, row, job.batched, batch_rows, job.dataset_id, writers, self._cpus, identity
         )
 
     def _open_entry_point(
         self, job: types_pb2.Job, seed: int, epoch: int, split: int
-    ) -> tuple[Any, Sequence[CacheWriter]]:
-        """Return the dataset of an entry point for a split and an epoch, and its cache files.
+    ) -> tuple[Any, Sequence[CacheWriter], StateIdentity | None]:
+        """Return the dataset of an entry point for a split and an epoch, its cache files, and the
+        identity of its states.
 
         A dataset with a graph is instantiated from the graph. This keeps
         `reshuffle_each_iteration=False` and gives each split its own augmentations. A generator has
@@ -122,12 +133,12 @@ class SplitOpener:
             context = entry_points.split_context(job, seed, epoch, split, job.num_splits)
             dataset = entry_points.call(job.entry_point, context, mix(seed))
             if not isinstance(dataset, tf.data.Dataset):
-                return dataset, ()
+                return dataset, (), None
             try:
                 definition = canonical.serialize(dataset)
             except DatasetFnError as error:
                 _log.debug("dataset has no graph", cause=str(error))
-                return self._without_graph(job, context), ()
+                return self._without_graph(job, context), (), None
             same = seed == job.seed and not context.varies
             definitions.check(job, split, definition if same else None)
             determinism.force_determinism(definition)
@@ -139,11 +150,13 @@ class SplitOpener:
         files = SplitCaches(split, job.num_splits, version)
         graph = seeds.reseed(cached.graph, seed, epoch, split)
         serial = not self._relaxed and determinism.make_repeatable(graph)
+        identity = identify(graph, job.row_spec)
         caches.rename(graph, files.path)
         reseeded = serialization.instantiate(graph, cached.dataset.element_spec)
         # The Python functions in the graph exist only as long as their dataset does.
         reseeded._functions_of = cached.dataset  # noqa: SLF001 - an attribute that we add
-        return determinism.run_serially(reseeded) if serial else reseeded, files.writers
+        repeatable = determinism.run_serially(reseeded) if serial else reseeded
+        return repeatable, files.writers, identity
 
     def _without_graph(self, job: types_pb2.Job, context: SplitInputContext) -> tf.data.Dataset:
         """Return the dataset of an entry point that TensorFlow cannot serialize.

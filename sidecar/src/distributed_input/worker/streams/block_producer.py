@@ -99,12 +99,16 @@ class BlockProducer:
         self.changed.notify_all()
 
     def publish(self, block: RowBlock) -> None:
-        """Record a block or progress report that a stream produced, and wake all streams."""
+        """Record a block or progress report that a stream produced, and wake all streams.
+
+        A saved state is only for the stream that produced it.
+        """
         self.is_producing, self.running_since = False, None
         self.prefix_differs = self.prefix_differs or block.prefix_differs
-        self.progress = block if block.replayed else None
-        if not block.replayed:
-            self.window.append(block)
+        if not block.resume_token:
+            self.progress = block if block.replayed else None
+            if not block.replayed:
+                self.window.append(block)
         self.changed.notify_all()
 
     def wake_waiting(self, limit: int) -> None:

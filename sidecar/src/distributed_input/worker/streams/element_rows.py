@@ -16,8 +16,10 @@ from distributed_input.rows.prefix import DIGEST_VERSION
 from distributed_input.rows.runs import Bytes, slice_run
 from distributed_input.tfdata import user_code
 from distributed_input.worker.datasets.split_iterator import SplitIterator
+from distributed_input.worker.states.state_saver import StateSaver
 from distributed_input.worker.streams.counters import StreamCounters
 
+_NO_DIGESTS: NDArray[np.uint64] = np.zeros(0, np.uint64)
 BLOCK_BYTES = 1 << 20  # message size with the highest gRPC throughput
 _QUICK_SECONDS = 0.002  # elements produced faster than this may share a block
 _MAX_HOLD_SECONDS = 0.01  # maximum time that rows wait for others of their block
@@ -62,22 +64,30 @@ class ElementRows:
 
 
 def encode_elements(
-    split: SplitIterator, counters: StreamCounters, digest_version: int = DIGEST_VERSION
+    split: SplitIterator,
+    counters: StreamCounters,
+    digest_version: int = DIGEST_VERSION,
+    first_row: int = 0,
+    saver: StateSaver | None = None,
 ) -> Iterator[ElementRows]:
-    """Yield the rows of each element of a split, from the first row of the split.
+    """Yield the rows of each element of a split.
 
     Args:
         split: the elements.
         counters: `busy_seconds` is updated.
         digest_version: version of the rows' digests.
+        first_row: index of the first row of the first element.
+        saver: saves the state of the split between elements.
 
     Raises:
         DatasetFnError: the dataset raised an error.
     """
     encoder = encode.make_encoder(split.row, split.batched)
     widths = [column.row_bytes for column in split.row.columns]
-    first_row = 0
+    taken = 0
     while True:
+        if saver is not None:
+            saver.before_element(taken)
         with user_code.user_errors("the dataset"):
             began = time.perf_counter()
             try:
@@ -87,8 +97,13 @@ def encode_elements(
             rows, buffers = encoder(element)
             seconds = time.perf_counter() - began
         counters.busy_seconds += seconds
+        taken += 1
+        digests = _NO_DIGESTS
         if rows:
             digests = row_digests(widths, buffers, rows, first_row, digest_version)
+        if saver is not None:
+            saver.add(digests, seconds)
+        if rows:
             yield ElementRows(first_row, buffers, digests, seconds)
             first_row += rows
 

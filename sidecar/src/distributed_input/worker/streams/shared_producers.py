@@ -98,6 +98,10 @@ class SharedProducers:
                     if request.tell_replay:
                         yield block.encoded
                     continue
+                if block.resume_token:
+                    if request.accept_states:
+                        yield block.encoded
+                    continue
                 yield encoded_from(block, row, request) + cursor.take_header()
                 if block.last:
                     return
@@ -264,6 +268,8 @@ class SharedProducers:
             producer.publish(block)
             if block.replayed:
                 cursor.replayed = block.replayed
+                return block
+            if block.resume_token:
                 return block
             self._bytes += len(block.encoded) if block.rows else 0
             return self._take(producer, cursor, block, produced=True)

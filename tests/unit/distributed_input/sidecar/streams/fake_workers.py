@@ -59,6 +59,33 @@ class ScriptedWorker(Worker):
         raise error
 
 
+class StatefulWorker(Worker):
+    """Breaks three calls: after rows and a state, at once, and after the report of a replay.
+
+    Attributes:
+        requests: all requests.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(ROWS)
+        self.requests: list[worker_pb2.StreamRequest] = []
+
+    def Stream(  # noqa: N802
+        self, request: worker_pb2.StreamRequest, context: Any
+    ) -> Iterator[bytes]:
+        self.requests.append(request)
+        nothing = DIGESTS[:0]
+        if len(self.requests) == 1:
+            yield block_of(request, 3)
+            yield blocks.encode(RowBlock(0, 0, (), nothing, resume_token=b"state"))
+        elif len(self.requests) == 3:
+            yield blocks.encode(RowBlock(0, 0, (), nothing, replayed=2))
+        elif len(self.requests) > 3:
+            yield from super().Stream(request, context)
+            return
+        raise UnavailableError("the worker is leaving")
+
+
 class DifferentWorker(Worker):
     """Reports that the rows before the first one differ from the prefix."""
 

@@ -40,6 +40,7 @@ from tests.unit.distributed_input.sidecar.streams.fake_workers import (
     ReplayingWorker,
     ScriptedWorker,
     ShortWorker,
+    StatefulWorker,
     block_of,
     prefix_of,
 )
@@ -105,6 +106,14 @@ def test_a_dataset_error_is_retried(
     worker = ScriptedWorker(*script)
     assert read(pool, worker) == ROWS
     assert len(worker.requests) == calls
+
+
+def test_a_state_is_sent_until_a_worker_has_begun_to_use_it(pool: WorkerPool) -> None:
+    worker = StatefulWorker()
+    assert read(pool, worker) == ROWS
+    assert [request.resume_token for request in worker.requests] == [b"", b"state", b"state", b""]
+    assert all(request.accept_states for request in worker.requests)
+    assert {request.start_row for request in worker.requests[1:]} == {3}
 
 
 def test_a_dataset_error_of_three_attempts_is_raised(pool: WorkerPool) -> None:

@@ -124,7 +124,7 @@ def test_a_split_has_the_cpus_of_the_worker(calls, monkeypatch):
     iterate = split_opener.iterate_dataset
 
     def record(*args: Any) -> SplitIterator:
-        found.append(args[-1])
+        found.append(args[6])
         return iterate(*args)
 
     monkeypatch.setattr(split_opener, "iterate_dataset", record)

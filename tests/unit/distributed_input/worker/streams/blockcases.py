@@ -40,6 +40,11 @@ def progress_of(rows: int) -> RowBlock:
     return encode_runs(RowBlock(0, 0, (), digests_of(0, 0), replayed=rows), [])
 
 
+def state_of(token: bytes) -> RowBlock:
+    """Return a block with a saved state."""
+    return encode_runs(RowBlock(0, 0, (), digests_of(0, 0), resume_token=token), [])
+
+
 def rows_in(found: list[RowBlock]) -> list[int]:
     """Return the indices that the rows of blocks contain."""
     return [int(row) for block in found for row in block.buffers[0].view(np.int64)]

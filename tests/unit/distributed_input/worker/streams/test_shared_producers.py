@@ -33,6 +33,7 @@ from tests.unit.distributed_input.worker.streams.blockcases import (
     prefix_of,
     progress_of,
     rows_in,
+    state_of,
 )
 
 ROWS = 40
@@ -45,9 +46,11 @@ class FakeSplits:
         produced: number of rows produced, without replayed rows.
         started: number of splits started.
         reports_progress: whether a replay reports its progress.
+        state: saved state to send first.
     """
 
     reports_progress = False
+    state = b""
 
     def __init__(self, cuts: list[int]) -> None:
         self._cuts = cuts
@@ -70,6 +73,8 @@ class FakeSplits:
             "node": "node",
             "prefix_digest": prefix_of(row).digest,
         }
+        if self.state:
+            yield state_of(self.state)
         for replayed in range(15, row if self.reports_progress else 0, 15):
             yield progress_of(replayed)
         while row < ROWS:
@@ -185,6 +190,22 @@ def test_every_stream_gets_its_rows_once_and_in_order(
             for block in found:
                 prefix = prefix.extend(block.digests)
             assert prefix == prefix_of(ROWS)
+
+
+def test_a_state_is_sent_to_the_stream_that_produced_it_if_it_accepts_states() -> None:
+    splits = FakeSplits([5])
+    splits.state = b"state"
+    producers = producers_of(splits)
+    found = {}
+    for job, accepts in (("a", True), ("b", True), ("c", False)):
+        stream = request(job)
+        stream.accept_states = accepts
+        if job == "c":
+            stream.epoch = 1  # its own producer
+        sent = read(producers, stream)
+        found[job] = [block.resume_token for block in sent if block.resume_token]
+        assert rows_in([block for block in sent if block.rows]) == list(range(ROWS))
+    assert found == {"a": [b"state"], "b": [], "c": []}
 
 
 def test_rows_of_jobs_at_the_same_speed_are_produced_once() -> None:

@@ -1,0 +1,187 @@
+"""Iterators whose state TensorFlow can save, and restore in another process.
+
+TensorFlow saves buffers, offsets in files and positions in random sequences. It does not save what
+a Python function, a variable or a random op without a seed of its own has done. Datasets with such
+ops have no state; see `find_problem`.
+
+To save, TensorFlow waits for the functions that run. So each call has a deadline. After a call that
+missed it, the iterator may be blocked, and its stream has to be opened again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import tensorflow as tf
+
+from distributed_input.tfdata.graph import node_defs
+from distributed_input.tfdata.graph.function_names import readable_name
+from distributed_input.tfdata.graph.node_defs import GraphDef
+from distributed_input.tfdata.random.order_dependence import depends_on_order
+from distributed_input.worker.states.saved_state import (
+    KEY_BYTES,
+    StateError,
+    StateTimeoutError,
+)
+
+_PYTHON = frozenset(["PyFunc", "PyFuncStateless", "EagerPyFunc"])
+_IGNORE_EXTERNAL_STATE = 1  # `find_problem` has checked it, except for constant tables
+_RESTORE_SECONDS = 20.0  # no element is produced meanwhile
+_PART_VARIANTS = 64  # written together, so that a state that is too large is noticed early
+_LENGTH = struct.Struct("<Q")
+_Result = TypeVar("_Result")
+
+
+@dataclass(frozen=True)
+class StateIdentity:
+    """What a state belongs to.
+
+    Attributes:
+        key: hash of the graph with the seeds of an epoch, and of TensorFlow's version.
+        problem: why the dataset has no state that can be saved, or "".
+    """
+
+    key: bytes
+    problem: str
+
+
+def identify(graph_def: GraphDef, *values: object) -> StateIdentity:
+    """Return the identity of a split's states.
+
+    Args:
+        graph_def: graph of the split with the seeds of the epoch.
+        values: what the rows depend on besides the graph.
+    """
+    digest = hashlib.blake2b(digest_size=KEY_BYTES)
+    digest.update(repr((tf.__version__, *values)).encode())
+    digest.update(node_defs.to_bytes(graph_def))
+    return StateIdentity(digest.digest(), find_problem(graph_def))
+
+
+def find_problem(graph_def: GraphDef) -> str:
+    """Return the op because of which a dataset has no state that can be saved, or ""."""
+    library = {function.signature.name: function for function in graph_def.library.function}
+    for name, function in library.items():
+        for node in function.node_def:
+            if node.op not in library and (node.op in _PYTHON or depends_on_order(node.op)):
+                return f"{node.op} in {readable_name(name)}"
+    return ""
+
+
+class SavableIterator:
+    """An iterator of elements whose state can be saved.
+
+    Args:
+        elements: TensorFlow's iterator, before its first element.
+        identity: what its states belong to.
+
+    Attributes:
+        fetched: number of elements returned so far.
+    """
+
+    def __init__(self, elements: Any, identity: StateIdentity) -> None:
+        self._elements = elements
+        self._identity = identity
+        self.fetched = 0
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        element = next(self._elements)
+        self.fetched += 1
+        return element
+
+    @property
+    def key(self) -> bytes:
+        """Return the key of its states."""
+        return self._identity.key
+
+    @property
+    def problem(self) -> str:
+        """Return why its state cannot be saved, or ""."""
+        return self._identity.problem
+
+    def save(self, max_bytes: int, timeout: float) -> bytes:
+        """Return the state after the last element returned.
+
+        Args:
+            max_bytes: maximum size.
+            timeout: seconds until a StateTimeoutError.
+
+        Raises:
+            StateTimeoutError: TensorFlow did not return in time.
+            StateError: the state is larger, or TensorFlow cannot save it.
+        """
+        return _within(timeout, "save", lambda: _save(self._elements, max_bytes))
+
+    def restore(self, data: bytes) -> None:
+        """Continue after the element at which the state was saved.
+
+        Raises:
+            StateTimeoutError: TensorFlow did not return in time.
+            StateError: TensorFlow cannot restore it.
+        """
+        _within(_RESTORE_SECONDS, "restore", lambda: _restore(self._elements, data))
+
+
+def _within(timeout: float, what: str, work: Callable[[], _Result]) -> _Result:
+    results: list[_Result] = []
+    errors: list[Exception] = []
+
+    def run() -> None:
+        try:
+            results.append(work())
+        except Exception as error:  # noqa: BLE001 - raised in the thread that waits
+            errors.append(error)
+
+    thread = threading.Thread(target=run, name=f"{what}-state", daemon=True)
+    thread.start()
+    thread.join(timeout)
+    if results:
+        return results[0]
+    if not errors:
+        raise StateTimeoutError(f"TensorFlow did not {what} the state within {timeout:.0f} s")
+    error = errors[0]
+    if isinstance(error, StateError):
+        raise error
+    raise StateError(f"TensorFlow cannot {what} the state: {error}") from error
+
+
+def _save(iterator: Any, max_bytes: int) -> bytes:
+    state = tf.raw_ops.SerializeIterator(
+        resource_handle=iterator._iterator_resource,  # noqa: SLF001 - there is no public method
+        external_state_policy=_IGNORE_EXTERNAL_STATE,
+    )
+    parts: list[bytes] = []
+    size = 0
+    for start in range(0, state.shape[0], _PART_VARIANTS):
+        part = tf.io.serialize_tensor(state[start : start + _PART_VARIANTS]).numpy()
+        size += _LENGTH.size + len(part)
+        if size > max_bytes:
+            raise StateError(f"the state has more than {max_bytes} bytes")
+        parts += [_LENGTH.pack(len(part)), part]
+    return b"".join(parts)
+
+
+def _restore(iterator: Any, data: bytes) -> None:
+    parts = [tf.io.parse_tensor(part, tf.variant) for part in _split(data)]
+    variants = [one for part in parts for one in tf.unstack(part)]  # TensorFlow cannot concat them
+    tf.raw_ops.DeserializeIterator(
+        resource_handle=iterator._iterator_resource,  # noqa: SLF001 - there is no public method
+        serialized=tf.stack(variants),
+    )
+
+
+def _split(data: bytes) -> Iterator[bytes]:
+    at = 0
+    while at < len(data):
+        (length,) = _LENGTH.unpack_from(data, at)
+        at += _LENGTH.size
+        yield data[at : at + length]
+        at += length

@@ -1,0 +1,75 @@
+"""The state of a split's iterator at a row, as bytes. No TensorFlow.
+
+A saved state is a cache entry that comes from the network or from a file. A checksum finds damaged
+bytes before TensorFlow reads them. The key finds states of other datasets, splits, epochs, seeds
+and versions of TensorFlow.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+
+import xxhash
+
+from distributed_input.rows.prefix import Prefix
+
+KEY_BYTES = 16
+_MAGIC = b"DIS1"
+_CHECKSUM_BYTES = 16
+_FIELDS = struct.Struct(f"<{KEY_BYTES}sQQII")  # key, row, digest, its version, rows in an element
+_OVERHEAD = len(_MAGIC) + _CHECKSUM_BYTES + _FIELDS.size
+
+
+class StateError(Exception):
+    """A state cannot be saved, or a saved state cannot be used. The split is then replayed."""
+
+
+class StateTimeoutError(StateError):
+    """TensorFlow did not save or restore a state in time. Its iterator may be blocked."""
+
+
+@dataclass(frozen=True)
+class SavedState:
+    """The state of a split's iterator at the end of an element.
+
+    Attributes:
+        key: identifies the split, and everything that its rows depend on.
+        prefix: the rows before the state.
+        batch_rows: number of rows in an element for which the dataset was opened.
+        data: what the iterator saved.
+    """
+
+    key: bytes
+    prefix: Prefix
+    batch_rows: int
+    data: bytes
+
+
+def encode(state: SavedState) -> bytes:
+    """Return a state with its checksum."""
+    prefix = state.prefix
+    fields = _FIELDS.pack(state.key, prefix.rows, prefix.digest, prefix.version, state.batch_rows)
+    return b"".join([_MAGIC, _checksum(fields, state.data), fields, state.data])
+
+
+def decode(token: bytes) -> SavedState:
+    """Return the state in `token`.
+
+    Raises:
+        StateError: `token` is not a state, or is damaged.
+    """
+    start = len(_MAGIC) + _CHECKSUM_BYTES
+    if len(token) < _OVERHEAD or token[: len(_MAGIC)] != _MAGIC:
+        raise StateError("it is not a state of this version")
+    fields, data = token[start:_OVERHEAD], token[_OVERHEAD:]
+    if token[len(_MAGIC) : start] != _checksum(fields, data):
+        raise StateError("its checksum is wrong")
+    key, row, digest, version, batch_rows = _FIELDS.unpack(fields)
+    return SavedState(key, Prefix(row, digest, version), batch_rows, data)
+
+
+def _checksum(fields: bytes, data: bytes) -> bytes:
+    found = xxhash.xxh3_128(fields)
+    found.update(data)
+    return found.digest()

@@ -1,0 +1,164 @@
+"""The saved states of a worker's splits: which one a stream may use, and who saves new ones."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from distributed_input.api.hashing import mix
+from distributed_input.api.proto import worker_pb2
+from distributed_input.rows.prefix import Prefix
+from distributed_input.runtime import logs
+from distributed_input.worker.states.save_schedule import SaveCost
+from distributed_input.worker.states.saved_state import SavedState, StateError, decode
+from distributed_input.worker.states.state_files import StateFiles, StoredState
+from distributed_input.worker.states.state_saver import StateSaver, StateSource
+
+_log = logs.get("worker.states")
+_CHECKED = 16  # one epoch of this many replays all rows, which checks what states cannot show
+_MAX_DATASETS = 1000
+
+
+class SplitStates:
+    """Finds and saves states. The GIL makes it thread-safe.
+
+    Args:
+        files: states in a folder; None: only the sidecars keep states.
+
+    Attributes:
+        counts: number of states "saved", "restored" and "refused".
+    """
+
+    def __init__(self, files: StateFiles | None = None) -> None:
+        self._files = files
+        self.counts: Counter[str] = Counter({"saved": 0, "restored": 0, "refused": 0})
+        self._costs: dict[str, SaveCost] = {}
+
+    def find(self, request: worker_pb2.StreamRequest, version: int) -> SavedState | None:
+        """Return a state from which a stream can start, or None.
+
+        Args:
+            request: request of a sidecar.
+            version: version of the digests of the stream.
+        """
+        token = request.resume_token
+        if not token or is_checked(request):
+            return None
+        try:
+            state = decode(token)
+        except StateError as error:
+            self.refuse(request, error)
+            return None
+        if not can_start(state.prefix, request, version):
+            return None
+        return state
+
+    @property
+    def has_files(self) -> bool:
+        """Return whether states are also kept in a folder."""
+        return self._files is not None
+
+    def take_file(
+        self, request: worker_pb2.StreamRequest, version: int, key: bytes
+    ) -> tuple[StoredState, SavedState] | None:
+        """Return a state in the folder from which a stream can start, or None.
+
+        Args:
+            request: request of a sidecar.
+            version: version of the digests of the stream.
+            key: key of the split.
+        """
+        if self._files is None or not request.start_row or is_checked(request):
+            return None
+        stored = self._files.take(key, last_row(request))
+        if stored is None:
+            return None
+        try:
+            state = decode(stored.token)
+        except StateError as error:
+            stored.remove()
+            self.refuse(request, error)
+            return None
+        if not can_start(state.prefix, request, version):
+            stored.put_back()
+            return None
+        return stored, state
+
+    def record_restore(self, request: worker_pb2.StreamRequest, state: SavedState) -> None:
+        """Record that a split continues from a state."""
+        self.counts["restored"] += 1
+        _log.info(
+            "resuming a split from a saved state",
+            job=request.job.name,
+            epoch=request.epoch,
+            split=request.split,
+            row=state.prefix.rows,
+            start_row=request.start_row,
+        )
+
+    def refuse(self, request: worker_pb2.StreamRequest, cause: Exception) -> None:
+        """Record that a state could not be used, and that the split is replayed instead."""
+        self.counts["refused"] += 1
+        _log.warning(
+            "replaying a split: its saved state cannot be used",
+            job=request.job.name,
+            epoch=request.epoch,
+            split=request.split,
+            cause=str(cause),
+        )
+
+    def saver(
+        self,
+        request: worker_pb2.StreamRequest,
+        source: StateSource | None,
+        start: Prefix,
+        batch_rows: int,
+    ) -> StateSaver | None:
+        """Return what saves the states of a stream, or None.
+
+        Args:
+            request: request of a sidecar.
+            source: iterator of the split; None if it has no state.
+            start: rows of the split before its first element.
+            batch_rows: number of rows in an element for which the dataset was opened.
+        """
+        if source is None or not (request.accept_states or self._files is not None):
+            return None
+        dataset = request.job.dataset_id
+        cost = self._costs.setdefault(dataset, SaveCost())
+        while len(self._costs) > _MAX_DATASETS:
+            self._costs.pop(next(iter(self._costs)))
+        return StateSaver(source, start, batch_rows, cost, self._keep)
+
+    def _keep(self, key: bytes, row: int, token: bytes) -> None:
+        self.counts["saved"] += 1
+        if self._files is not None:
+            self._files.write(key, row, token)
+
+
+def can_start(prefix: Prefix, request: worker_pb2.StreamRequest, version: int) -> bool:
+    """Return whether a stream can start with these rows, and check the rows that it has to check.
+
+    Args:
+        prefix: rows before a state.
+        request: request of a sidecar.
+        version: version of the digests of the stream.
+    """
+    return prefix.version == version and 0 < prefix.rows <= last_row(request)
+
+
+def last_row(request: worker_pb2.StreamRequest) -> int:
+    """Return the last row at which a state may be.
+
+    If the request has a digest, at least one row is produced again. Its digest shows whether the
+    iterator continues as before.
+    """
+    return request.prefix_rows - 1 if request.check_prefix else request.start_row
+
+
+def is_checked(request: worker_pb2.StreamRequest) -> bool:
+    """Return whether all rows of an epoch are replayed, although there may be states.
+
+    A replay also finds changes of data that was read before a state. All splits of an epoch are
+    replayed or none, because the slowest one determines the time of a restore.
+    """
+    return mix(request.seed, request.epoch, _CHECKED) % _CHECKED == 0

@@ -1,0 +1,138 @@
+"""Runs splits: from a request to blocks, from the first row of the split or from a saved state."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import dataclass
+
+from distributed_input.api.proto import worker_pb2
+from distributed_input.rows.blocks import RowBlock
+from distributed_input.rows.prefix import Prefix
+from distributed_input.worker.datasets.split_iterator import SplitIterator
+from distributed_input.worker.datasets.split_opener import SplitOpener
+from distributed_input.worker.node import NODE
+from distributed_input.worker.states.saved_state import SavedState, StateError
+from distributed_input.worker.states.split_states import SplitStates
+from distributed_input.worker.states.state_files import StoredState
+from distributed_input.worker.streams.batch_sizer import BatchSizer, measure_rate
+from distributed_input.worker.streams.counters import StreamCounters
+from distributed_input.worker.streams.split_blocks import (
+    digest_version,
+    progress_report,
+    split_blocks,
+)
+
+
+@dataclass(frozen=True)
+class _OpenSplit:
+    """A split that is ready to run.
+
+    Attributes:
+        elements: its elements.
+        batch_rows: number of rows in an element for which the dataset was opened.
+        start: rows before the first element.
+    """
+
+    elements: SplitIterator
+    batch_rows: int
+    start: Prefix
+
+
+class SplitRunner:
+    """Produces the blocks of splits.
+
+    Args:
+        splits: opens splits.
+        states: saved states of splits.
+    """
+
+    def __init__(self, splits: SplitOpener, states: SplitStates) -> None:
+        self._splits = splits
+        self._states = states
+        self._batch_sizer = BatchSizer()
+
+    def blocks(
+        self, request: worker_pb2.StreamRequest, counters: StreamCounters
+    ) -> Generator[RowBlock, None, None]:
+        """Yield a split's blocks. The first one also builds the dataset, lists its files and fills
+        its shuffle buffers. The caller acquires a core for each whole block: with a shorter time,
+        waking the threads costs more than the work.
+
+        If a saved state cannot be used, the split is replayed from its first row.
+        """
+        state = self._states.find(request, digest_version(request))
+        request.ClearField("resume_token")  # it may be large
+        stored = None
+        if state is None:
+            stored, state = self._find_file(request)
+        if state is not None:
+            has_rows = False
+            # If the state ends this process, the sidecar learns that it was in use.
+            yield progress_report(state.prefix.rows)
+            try:
+                for block in self._run(request, self._restore(request, state), counters):
+                    if not has_rows and not (block.replayed or block.resume_token):
+                        has_rows = True
+                        if stored is not None:
+                            stored.put_back()
+                    yield block
+                return
+            except Exception as error:
+                if has_rows:
+                    raise
+                if stored is not None:
+                    stored.remove()
+                self._states.refuse(request, error)
+        yield from self._run(request, self._open(request), counters)
+
+    def _find_file(
+        self, request: worker_pb2.StreamRequest
+    ) -> tuple[StoredState, SavedState] | tuple[None, None]:
+        """Return a state in the folder from which the stream can start."""
+        if not self._states.has_files or not request.start_row:
+            return None, None
+        opened = self._open_with(request, self._batch_sizer.rows(request.job))
+        if opened.state is None:
+            return None, None
+        version = digest_version(request)
+        return self._states.take_file(request, version, opened.state.key) or (None, None)
+
+    def _run(
+        self, request: worker_pb2.StreamRequest, split: _OpenSplit, counters: StreamCounters
+    ) -> Generator[RowBlock, None, None]:
+        saver = self._states.saver(request, split.elements.state, split.start, split.batch_rows)
+        for block in split_blocks(request, split.elements, NODE, counters, split.start, saver):
+            if block.last and counters.busy_seconds:
+                rate = counters.rows / counters.busy_seconds
+                self._batch_sizer.record_rate(request.job, rate)
+            yield block
+
+    def _restore(self, request: worker_pb2.StreamRequest, state: SavedState) -> _OpenSplit:
+        """Return the split behind the rows of a saved state.
+
+        Raises:
+            StateError: the state is of another split, or TensorFlow cannot use it.
+        """
+        elements = self._open_with(request, state.batch_rows)
+        if elements.state is None or elements.state.key != state.key:
+            raise StateError("it belongs to another dataset, split or version of TensorFlow")
+        elements.state.restore(state.data)
+        self._states.record_restore(request, state)
+        return _OpenSplit(elements, state.batch_rows, state.prefix)
+
+    def _open(self, request: worker_pb2.StreamRequest) -> _OpenSplit:
+        """Return the split from its first row, with a batch size that suits the dataset's rate."""
+        start = Prefix(version=digest_version(request))
+        rows = self._batch_sizer.rows(request.job)
+        elements = self._open_with(request, rows)
+        if rows and not self._batch_sizer.has_rate(request.job):
+            elements, rate = measure_rate(elements, rows)
+            if rate is not None:
+                self._batch_sizer.record_rate(request.job, rate)
+                better = self._batch_sizer.rows(request.job)
+                if better != rows:
+                    return _OpenSplit(self._open_with(request, better), better, start)
+        return _OpenSplit(elements, rows, start)
+
+    def _open_with(self, request: worker_pb2.StreamRequest, rows: int) -> SplitIterator:
+        return self._splits.open(request.job, request.seed, request.epoch, request.split, rows)

@@ -1,0 +1,295 @@
+"""Splits that run from their first row, or continue from a saved state."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from distributed_input.api.proto import types_pb2, worker_pb2
+from distributed_input.rows.blocks import RowBlock
+from distributed_input.rows.prefix import Prefix
+from distributed_input.worker.datasets.split_iterator import SplitIterator
+from distributed_input.worker.states import save_schedule, split_states
+from distributed_input.worker.states.saved_state import KEY_BYTES, StateError, decode
+from distributed_input.worker.states.split_states import SplitStates
+from distributed_input.worker.states.state_files import StateFiles
+from distributed_input.worker.streams import batch_sizer, element_rows
+from distributed_input.worker.streams.counters import StreamCounters
+from distributed_input.worker.streams.split_runner import SplitRunner
+from tests.unit.distributed_input.worker.streams.blockcases import ROW, rows_in
+
+ROWS = 40
+KEY = b"k" * KEY_BYTES
+
+
+@pytest.fixture(autouse=True)
+def _states_at_every_element(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(save_schedule, "MIN_REPLAY_SECONDS", 0.0)
+    monkeypatch.setattr(save_schedule, "_MAX_SHARE", float("inf"))
+    monkeypatch.setattr(split_states, "is_checked", lambda request: False)
+    monkeypatch.setattr(element_rows, "_QUICK_SECONDS", 0.0)  # one block for each element
+    monkeypatch.setattr(batch_sizer, "_ELEMENT_SECONDS", 0.0)
+
+
+class Elements:
+    """Batches of rows that contain their index plus `shift`. The state is the next row."""
+
+    def __init__(self, splits: Splits, batch: int) -> None:
+        self._splits, self._batch, self._row = splits, batch, 0
+        self.fetched = 0
+        self.key = splits.key
+        self.problem = ""
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        if self._row >= self._splits.rows:
+            raise StopIteration
+        if self._row in self._splits.broken:
+            self._splits.broken.clear()
+            raise OSError("the disk is gone")
+        rows = np.arange(self._row, min(self._splits.rows, self._row + self._batch))
+        self._row += self._batch
+        self.fetched += 1
+        self._splits.produced += len(rows)
+        return {"id": rows + self._splits.shift}
+
+    def save(self, _max_bytes: int, _timeout: float) -> bytes:
+        return b"%d" % self._row
+
+    def restore(self, data: bytes) -> None:
+        if self._splits.refuses:
+            raise StateError("TensorFlow cannot restore it")
+        self._row = int(data)
+
+
+@dataclass
+class Splits:
+    """A fake `SplitOpener`. Rows in `broken` cannot be read the first time."""
+
+    key: bytes = KEY
+    rows: int = ROWS
+    shift: int = 0
+    refuses: bool = False
+    broken: set[int] = field(default_factory=set)
+    produced: int = 0
+    opened: list[int] = field(default_factory=list)
+
+    def open(self, _job: Any, _seed: int, _epoch: int, _split: int, batch: int) -> SplitIterator:
+        self.opened.append(batch)
+        elements: Any = Elements(self, batch)
+        return SplitIterator(elements, ROW, True, elements)
+
+
+def request_of(start: int = 0, token: bytes = b"", **fields: Any) -> worker_pb2.StreamRequest:
+    job = types_pb2.Job(
+        name="train", dataset_id="d", row_spec=ROW.to_json(), global_batch_size=4, partitions=1
+    )
+    return worker_pb2.StreamRequest(
+        job=job, start_row=start, resume_token=token, accept_states=True, digest_version=2, **fields
+    )
+
+
+def run(splits: Any, request: worker_pb2.StreamRequest) -> tuple[list[RowBlock], SplitStates]:
+    states = SplitStates()
+    return list(SplitRunner(splits, states).blocks(request, StreamCounters())), states
+
+
+def received(found: list[RowBlock]) -> list[RowBlock]:
+    """Return the blocks with rows, and the last block."""
+    return [block for block in found if not (block.resume_token or block.replayed)]
+
+
+def whole() -> tuple[list[Prefix], list[bytes]]:
+    """Return all prefixes of the split, and the states that are saved while it runs."""
+    found, _ = run(Splits(), request_of())
+    prefixes = [Prefix()]
+    for block in received(found):
+        for digest in block.digests:
+            prefixes.append(prefixes[-1].extend(np.array([digest], np.uint64)))
+    return prefixes, [block.resume_token for block in found if block.resume_token]
+
+
+PREFIXES: list[Prefix] = []
+TOKENS: list[bytes] = []
+
+
+@pytest.fixture(autouse=True)
+def _run_once(_states_at_every_element: None) -> None:
+    if not TOKENS:
+        prefixes, tokens = whole()
+        PREFIXES.extend(prefixes)
+        TOKENS.extend(tokens)
+
+
+def checked(row: int) -> dict[str, Any]:
+    known = PREFIXES[row]
+    return {"prefix_rows": row, "prefix_digest": known.digest, "check_prefix": row > 0}
+
+
+def test_states_are_sent_after_the_rows_before_them() -> None:
+    found, states = run(Splits(), request_of())
+    row, count = 0, 0
+    for block in found:
+        if block.resume_token:
+            state = decode(block.resume_token)
+            assert state.prefix == PREFIXES[state.prefix.rows]
+            assert 0 < state.prefix.rows <= row
+            count += 1
+        row = block.end_row if not block.resume_token else row
+    assert count > 1
+    assert states.counts["saved"] >= count
+    assert rows_in(received(found)) == list(range(ROWS))
+
+
+def test_a_sidecar_that_does_not_accept_states_gets_none() -> None:
+    request = request_of()
+    request.accept_states = False
+    found, _ = run(Splits(), request)
+    assert received(found) == found
+
+
+@given(st.data())
+def test_a_restored_split_has_the_same_rows_as_a_replayed_one(data: st.DataObject) -> None:
+    token = data.draw(st.sampled_from(TOKENS))
+    at = decode(token).prefix.rows
+    is_checked = data.draw(st.booleans())
+    start = data.draw(st.integers(at + is_checked, ROWS))
+    fields = checked(start) if is_checked else {}
+    splits = Splits()
+    found, states = run(splits, request_of(start, token, **fields))
+    blocks = received(found)
+    assert rows_in(blocks) == list(range(start, ROWS))
+    assert splits.produced == ROWS - at
+    assert states.counts["restored"] == 1
+    assert blocks[0].prefix_digest == PREFIXES[start].digest
+    assert not blocks[0].prefix_differs
+    assert blocks[-1].last
+
+
+def test_only_rows_that_are_produced_again_count_as_replayed() -> None:
+    counters = StreamCounters()
+    at = decode(TOKENS[0]).prefix.rows
+    splits: Any = Splits()
+    list(SplitRunner(splits, SplitStates()).blocks(request_of(at + 3, TOKENS[0]), counters))
+    assert counters.replayed_rows == 3
+
+
+def test_the_use_of_a_state_is_reported_before_it_is_restored() -> None:
+    splits: Any = Splits()
+    blocks = SplitRunner(splits, SplitStates()).blocks(
+        request_of(ROWS, TOKENS[0]), StreamCounters()
+    )
+    assert next(blocks).replayed == decode(TOKENS[0]).prefix.rows
+    assert splits.opened == []
+
+
+def test_the_batch_size_of_a_state_is_used() -> None:
+    splits = Splits()
+    run(splits, request_of(ROWS, TOKENS[-1]))
+    assert splits.opened == [decode(TOKENS[-1]).batch_rows]
+
+
+@pytest.mark.parametrize("problem", ["other dataset", "refused by TensorFlow", "broken"])
+def test_a_state_that_cannot_be_used_is_replaced_by_a_replay(problem: str) -> None:
+    start = decode(TOKENS[0]).prefix.rows + 1
+    splits = {
+        "other dataset": Splits(key=b"o" * KEY_BYTES),
+        "refused by TensorFlow": Splits(refuses=True),
+        "broken": Splits(broken={start - 1}),
+    }[problem]
+    found, states = run(splits, request_of(start, TOKENS[0], **checked(start)))
+    assert rows_in(received(found)) == list(range(start, ROWS))
+    assert splits.produced >= ROWS
+    assert states.counts["refused"] == 1
+
+
+def test_a_damaged_state_is_replaced_by_a_replay() -> None:
+    splits = Splits()
+    found, states = run(splits, request_of(8, TOKENS[0][:-1] + b"!", **checked(8)))
+    assert rows_in(received(found)) == list(range(8, ROWS))
+    assert splits.produced >= ROWS
+    assert states.counts["refused"] == 1
+
+
+def test_changed_rows_are_replayed_and_reported() -> None:
+    """The state has the old digest, so only rows behind it show the change."""
+    start = decode(TOKENS[0]).prefix.rows + 1
+    splits = Splits(shift=100)
+    found, states = run(splits, request_of(start, TOKENS[0], **checked(start)))
+    blocks = received(found)
+    assert rows_in(blocks) == list(range(start + 100, ROWS + 100))
+    assert blocks[0].prefix_differs
+    assert states.counts["refused"] == 1
+
+
+def test_a_state_at_the_start_is_not_used_because_no_row_would_show_a_change() -> None:
+    start = decode(TOKENS[0]).prefix.rows
+    splits = Splits(shift=100)
+    found, states = run(splits, request_of(start, TOKENS[0], **checked(start)))
+    assert received(found)[0].prefix_differs
+    assert states.counts == {"saved": states.counts["saved"], "restored": 0, "refused": 0}
+
+
+def test_a_state_with_another_digest_is_replaced_by_a_replay() -> None:
+    start = decode(TOKENS[0]).prefix.rows + 1
+    fields = {**checked(start), "prefix_digest": 1}
+    found, states = run(Splits(), request_of(start, TOKENS[0], **fields))
+    assert states.counts["refused"] == 1
+    assert received(found)[0].prefix_differs
+
+
+def test_a_split_that_has_become_shorter_is_replayed() -> None:
+    token = TOKENS[1]
+    at = decode(token).prefix.rows
+    splits = Splits(rows=at + 1)
+    found, states = run(splits, request_of(at + 3, token))
+    assert states.counts["refused"] == 1
+    assert [(block.first_row, block.last) for block in received(found)] == [(at + 1, True)]
+    assert splits.produced >= at + 1
+
+
+def test_no_state_is_saved_from_rows_that_are_not_verified() -> None:
+    start = decode(TOKENS[0]).prefix.rows + 8
+    found, _ = run(Splits(), request_of(start, TOKENS[0], **checked(start)))
+    rows = [decode(block.resume_token).prefix.rows for block in found if block.resume_token]
+    assert rows
+    assert min(rows) >= start
+
+
+@pytest.mark.parametrize("damage", [b"", b"!"], ids=["whole", "damaged"])
+def test_a_state_in_a_folder_restores_another_job(tmp_path: Path, damage: bytes) -> None:
+    first: Any = Splits()
+    run_first = SplitRunner(first, SplitStates(StateFiles(tmp_path)))
+    found = list(run_first.blocks(request_of(), StreamCounters()))
+    paths = list(tmp_path.iterdir())
+    assert len(paths) > 2
+    for path in paths:
+        path.write_bytes(path.read_bytes() + damage)
+    splits: Any = Splits()
+    states = SplitStates(StateFiles(tmp_path))
+    start = ROWS - 2
+    request = request_of(start, **checked(start))
+    request.accept_states = False
+    found = list(SplitRunner(splits, states).blocks(request, StreamCounters()))
+    assert rows_in(received(found)) == list(range(start, ROWS))
+    assert (splits.produced < ROWS) == (not damage)
+    assert states.counts["restored"] == (not damage)
+    assert states.counts["refused"] == bool(damage)
+    assert not list(tmp_path.glob("*.used"))
+
+
+def test_an_error_after_the_first_rows_is_not_hidden() -> None:
+    start = decode(TOKENS[0]).prefix.rows + 1
+    splits = Splits(broken={start + 7})
+    with pytest.raises(Exception, match="the disk is gone"):
+        run(splits, request_of(start, TOKENS[0], **checked(start)))
+    assert splits.opened[1:] == []
