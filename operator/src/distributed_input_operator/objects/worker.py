@@ -152,6 +152,7 @@ def _args(resource: DistributedInput) -> list[str]:
             share_bytes=_share_bytes(resource),
             path=files.CODE_DIR if resource.spec.dataset.source.config_map else None,
             relaxed=resource.spec.determinism == "relaxed",
+            state_dir=workers.state_directory,
             process=flags.ProcessFlags(token_file=files.token_file(name), grace_seconds=grace),
         )
     )

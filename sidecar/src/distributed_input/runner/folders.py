@@ -36,6 +36,8 @@ class RunFolders:
     """Folder for tokens, configurations, ready files and logs."""
     shared: Path
     """Folder for sockets and rings, in shared memory if the machine has it."""
+    states: Path | None = None
+    """Folder for saved states of splits, which later runs use too."""
 
     @property
     def logs(self) -> Path:
@@ -81,7 +83,9 @@ def create(
             shared.mkdir(mode=0o700)
         else:
             shared = stack.enter_context(locked(shared_base / (_PREFIX + run)))
-        folders = RunFolders(run, path, shared)
+        # Workers trust saved states, so other users must not be able to write them.
+        states = base / "states" if _is_private(base) else None
+        folders = RunFolders(run, path, shared, states)
         folders.logs.mkdir(mode=0o700)
         yield folders
 
@@ -142,6 +146,12 @@ def _create_folder(folder: Path) -> Path:
             f"folder {folder}: {error.strerror}; set another folder with --dir"
         ) from error
     return folder.absolute()
+
+
+def _is_private(folder: Path) -> bool:
+    """Return whether the folder is ours, and others cannot write to it."""
+    found = folder.lstat()
+    return found.st_uid == os.getuid() and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
 
 
 def _create_private(folder: Path) -> Path:

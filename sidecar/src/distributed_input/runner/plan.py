@@ -165,6 +165,7 @@ def worker_command(
         path=of.path,
         relaxed=of.relaxed,
         idle_cpus=of.idle_cpus,
+        state_dir=str(paths.folders.states) if paths.folders.states else None,
         process=_process_flags(paths, name, paths.token(of)),
     )
     return [*plan.programs.worker, *flags.worker_arguments(arguments)]

@@ -48,6 +48,20 @@ def test_folders_are_private_and_removed_at_the_end(home: Path) -> None:
     assert not created.shared.exists()
 
 
+def test_the_folder_of_states_outlives_a_run(home: Path) -> None:
+    with folders.create(home, {}) as first:
+        pass
+    with folders.create(home, {}) as second:
+        assert first.states == second.states == home / "states"
+        assert not second.path.is_relative_to(home / "states")
+
+
+def test_states_are_not_kept_where_others_may_write_them(home: Path) -> None:
+    home.chmod(0o777)
+    with folders.create(home, {}) as created:
+        assert created.states is None
+
+
 def test_without_shared_memory_there_is_one_folder(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

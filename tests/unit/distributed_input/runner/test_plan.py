@@ -53,6 +53,12 @@ def test_a_worker_gets_the_resources_settings() -> None:
     assert "--idle-cpus" in plan.worker_command(of(local), FILES, local, 0, "h:1")
 
 
+def test_a_worker_gets_the_folder_of_states_if_there_is_one() -> None:
+    assert not flags(plan.worker_command(of(ONE), FILES, ONE, 0, "h:1"), "--state-dir")
+    kept = replace(FILES, folders=replace(FILES.folders, states=Path("/states")))
+    assert flags(plan.worker_command(of(ONE), kept, ONE, 0, "h:1"), "--state-dir") == ["/states"]
+
+
 def test_a_sidecars_dispatchers_have_names_if_there_are_several_inputs() -> None:
     where = {"train": "h:1", "eval": "h:2"}
     assert flags(plan.sidecar_command(of(ONE), FILES, 0, where), "--dispatcher") == ["h:1"]

@@ -48,6 +48,12 @@ def test_a_worker_computes_one_row_per_cpu_in_parallel(resources, parallelism):
     assert flag(args, "--parallelism") == parallelism
 
 
+def test_a_worker_saves_states_in_the_folder_of_the_resource():
+    args = containers("worker", workers={"stateDirectory": "/states"})["worker"]["args"]
+    assert flag(args, "--state-dir") == "/states"
+    assert "--state-dir" not in containers("worker")["worker"]["args"]
+
+
 @pytest.mark.parametrize(
     ("resources", "size"),
     [

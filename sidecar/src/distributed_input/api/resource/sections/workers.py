@@ -154,6 +154,14 @@ class WorkersSpec(Section):
         default=[],
         description="Volume mounts of the worker's container, as in a container. Default: none.",
     )
+    state_directory: Annotated[str, Field(pattern=r"^/.+$", max_length=512)] | None = Field(
+        default=None,
+        description="Folder in which workers save the state of splits, so that a restored job "
+        "does not compute their rows again. Mount a volume there that all workers share, with "
+        "`volumes` and `volumeMounts`. `distributed-input run` has a folder of its own. Default: "
+        "none.",
+        examples=["/states"],
+    )
     termination_grace_period_seconds: int = Field(
         default=60,
         ge=5,
