@@ -65,6 +65,15 @@ def _forgotten(dice: random.Random, drawn: Delivery) -> Delivery:
     return replace(plain, window=1000, socket_bytes=600, parallelism=4, share_bytes=1 << 20)
 
 
+def _resumed(dice: random.Random, drawn: Delivery) -> Delivery:
+    """Draw long splits whose workers die several times, and that resume from saved states."""
+    data = Data(rows=(60, 45, 50), row_bytes=24, sleep_ms=dice.choice((2, 5)))
+    restart = dice.choice(("same", "new"))
+    steps = sorted(dice.sample(range(3, 24), 3))
+    faults = (Fault("kill_all_workers", step=step, restart=restart) for step in steps)
+    return _plain(drawn, replace(_ALONE, ring_steps=2), data, *faults)
+
+
 def _idle(dice: random.Random, drawn: Delivery) -> Delivery:
     """Draw an input without workers, with the default timeout.
 
@@ -96,6 +105,7 @@ CASES: dict[str, Callable[[random.Random, Delivery], Delivery]] = {
     "held": _held,
     "restarted": _restarted,
     "forgotten": _forgotten,
+    "resumed": _resumed,
     "idle": _idle,
     "restored": _restored,
     "resplit": _resplit,

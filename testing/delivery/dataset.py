@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 import json
 import random
 from collections.abc import Callable, Iterator
@@ -17,6 +18,7 @@ import numpy as np
 from distributed_input.api.proto import types_pb2
 from distributed_input.assignment.jobs import DatasetFacts, complete
 from distributed_input.rows.elements import ElementSpec, Leaf
+from distributed_input.worker.states.saved_state import KEY_BYTES
 from testing.chaos import rows
 
 element = functools.lru_cache(maxsize=4096)(rows.element)
@@ -47,6 +49,43 @@ def describe(draft: types_pb2.Job, relaxed: bool = False) -> types_pb2.Job:
     return complete(draft, DatasetFacts(ElementSpec(structure, tuple(leaves))))
 
 
+class NumpyIterator:
+    """An iterator with a state that can be saved, as `SavableIterator` has.
+
+    Args:
+        elements: returns the elements from a row on.
+        batch_rows: rows in an element; the last one may have fewer.
+        key: key of its states.
+    """
+
+    problem = ""
+
+    def __init__(
+        self, elements: Callable[[int], Iterator[dict[str, Any]]], batch_rows: int, key: bytes
+    ) -> None:
+        self.key, self.fetched = key, 0
+        self._elements, self._batch_rows, self._row = elements, batch_rows, 0
+        self._rest = elements(0)
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        return self
+
+    def __next__(self) -> dict[str, Any]:
+        found = next(self._rest)
+        self.fetched += 1
+        self._row += self._batch_rows
+        return found
+
+    def save(self, _max_bytes: int, _timeout: float) -> bytes:
+        """Return the state after the last element returned."""
+        return b"%d" % self._row
+
+    def restore(self, data: bytes) -> None:
+        """Continue after the element at which the state was saved."""
+        self._row = int(data)
+        self._rest = self._elements(self._row)
+
+
 class NumpySplits:
     """Opens the splits of one worker.
 
@@ -67,18 +106,26 @@ class NumpySplits:
 
         row = ElementSpec.from_json(job.row_spec)
         arguments = _arguments(job.entry_point.args_json)
-        elements = self._elements(arguments, rows.context_seed(seed, epoch, None), epoch, split)
-        if batch_rows:
-            return SplitIterator(self._batches(elements, batch_rows), row, True)
-        return SplitIterator(self._single(elements), row, False)
+        context_seed = rows.context_seed(seed, epoch, None)
+
+        def elements(first: int) -> Iterator[dict[str, Any]]:
+            each = self._elements(arguments, context_seed, epoch, split, first)
+            return self._batches(each, batch_rows) if batch_rows else self._single(each)
+
+        if arguments.get("flaky"):
+            return SplitIterator(elements(0), row, bool(batch_rows))
+        values = job.entry_point.args_json, context_seed, epoch, split
+        key = hashlib.blake2b(repr(values).encode(), digest_size=KEY_BYTES).digest()
+        iterator: Any = NumpyIterator(elements, batch_rows or 1, key)
+        return SplitIterator(iterator, row, bool(batch_rows), iterator)
 
     def _elements(
-        self, arguments: dict[str, Any], seed: int, epoch: int, split: int
+        self, arguments: dict[str, Any], seed: int, epoch: int, split: int, first: int
     ) -> Iterator[dict[str, Any]]:
         order = list(range(rows.rows_in(arguments["rows"], arguments["vary"], epoch, split)))
         if arguments.get("flaky"):
             random.Random(self._pid).shuffle(order)
-        for number in order:
+        for number in order[first:]:
             if self._fails(split, number):
                 raise UserError(f"row {number} of split {split} cannot be read")
             yield element(seed, epoch, split, number, arguments["size"], arguments["texts"])

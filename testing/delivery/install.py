@@ -21,6 +21,7 @@ from testing.delivery.virtual.primitives import SimThreading, SimTime, current
 from testing.delivery.virtual.sockets import SimSelect, SimSocketModule
 
 _PARTS = ("dispatcher", "worker", "sidecar", "client")
+_MIN_REPLAY_SECONDS = 0.01  # splits take less than a second, and states are to be used
 _installed: list[bool] = []
 _DEFAULTS: dict[Any, Any] = {
     time.monotonic: SimTime.monotonic,
@@ -135,11 +136,13 @@ def _install_seams() -> None:
     from distributed_input.sidecar.inputs import dispatcher_client
     from distributed_input.sidecar.streams import worker_pool
     from distributed_input.worker import service
+    from distributed_input.worker.states import save_schedule
     from testing.chaos import rows
     from testing.delivery import dataset, world
 
     heap.memory_limit = lambda root=None: None  # an execution must not depend on the machine
     service.describe = dataset.describe
+    save_schedule.MIN_REPLAY_SECONDS = _MIN_REPLAY_SECONDS
     worker_pool.open_channel = world.open_channel  # type: ignore[assignment]
     dispatcher_client.open_channel = world.open_channel  # type: ignore[assignment]
     open_readers._readers = _PerProcess()  # type: ignore[assignment]

@@ -48,6 +48,11 @@ def test_a_schedule_that_once_failed_passes(seed: int) -> None:
     assert " 0 failed" in simulate("--n", "1", "--seed", str(seed))
 
 
+def test_splits_resume_from_saved_states() -> None:
+    events = simulate("--n", "4", "--case", "resumed", "-v")
+    assert "log: resuming a split from a saved state" in events
+
+
 @pytest.mark.parametrize("case", CASES)
 def test_a_case_passes(case: str) -> None:
     assert " 0 failed" in simulate("--n", "12", "--case", case)
