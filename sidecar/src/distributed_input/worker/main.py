@@ -63,7 +63,7 @@ def _parser() -> argparse.ArgumentParser:
         flags.STATE_DIR,
         metavar="DIR",
         help="folder in which splits save their state, so that a restored job does not compute "
-        "their rows again. Workers of several inputs may share it. It has at most 256 MiB "
+        "their rows again. Workers of several inputs may share it. It has at most 128 MiB "
         "(default: none; sidecars keep the states for workers that fail)",
     )
     parser.add_argument(

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import hashlib
 import struct
-import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -23,11 +22,8 @@ from distributed_input.tfdata.graph import node_defs
 from distributed_input.tfdata.graph.function_names import readable_name
 from distributed_input.tfdata.graph.node_defs import GraphDef
 from distributed_input.tfdata.random.order_dependence import depends_on_order
-from distributed_input.worker.states.saved_state import (
-    KEY_BYTES,
-    StateError,
-    StateTimeoutError,
-)
+from distributed_input.worker.states.deadline import within
+from distributed_input.worker.states.saved_state import KEY_BYTES, StateError
 
 _PYTHON = frozenset(["PyFunc", "PyFuncStateless", "EagerPyFunc"])
 _IGNORE_EXTERNAL_STATE = 1  # `find_problem` has checked it, except for constant tables
@@ -118,7 +114,7 @@ class SavableIterator:
             StateTimeoutError: TensorFlow did not return in time.
             StateError: the state is larger, or TensorFlow cannot save it.
         """
-        return _within(timeout, "save", lambda: _save(self._elements, max_bytes))
+        return _call(timeout, "save", lambda: _save(self._elements, max_bytes))
 
     def restore(self, data: bytes) -> None:
         """Continue after the element at which the state was saved.
@@ -127,30 +123,16 @@ class SavableIterator:
             StateTimeoutError: TensorFlow did not return in time.
             StateError: TensorFlow cannot restore it.
         """
-        _within(_RESTORE_SECONDS, "restore", lambda: _restore(self._elements, data))
+        _call(_RESTORE_SECONDS, "restore", lambda: _restore(self._elements, data))
 
 
-def _within(timeout: float, what: str, work: Callable[[], _Result]) -> _Result:
-    results: list[_Result] = []
-    errors: list[Exception] = []
-
-    def run() -> None:
-        try:
-            results.append(work())
-        except Exception as error:  # noqa: BLE001 - raised in the thread that waits
-            errors.append(error)
-
-    thread = threading.Thread(target=run, name=f"{what}-state", daemon=True)
-    thread.start()
-    thread.join(timeout)
-    if results:
-        return results[0]
-    if not errors:
-        raise StateTimeoutError(f"TensorFlow did not {what} the state within {timeout:.0f} s")
-    error = errors[0]
-    if isinstance(error, StateError):
-        raise error
-    raise StateError(f"TensorFlow cannot {what} the state: {error}") from error
+def _call(timeout: float, what: str, work: Callable[[], _Result]) -> _Result:
+    try:
+        return within(timeout, f"{what} a state", work)
+    except StateError:
+        raise
+    except Exception as error:
+        raise StateError(f"TensorFlow cannot {what} the state: {error}") from error
 
 
 def _save(iterator: Any, max_bytes: int) -> bytes:

@@ -4,25 +4,33 @@ A checkpoint is older than the newest state of its splits. So a split keeps seve
 distances between them grow with their age. A restored job then produces again about as much as a
 quarter of the work that was lost since the checkpoint, at most.
 
-The folder is a cache. Several workers write to it, and files may disappear at any time.
+The folder is a cache. Several workers write to it, and files may disappear at any time. It may be
+on a volume that does not respond, so another thread writes, and reading has a deadline.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import queue
 import re
 import secrets
+import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-MAX_BYTES = 1 << 28
+from distributed_input.worker.states.deadline import within
+from distributed_input.worker.states.saved_state import StateTimeoutError
+
+MAX_BYTES = 1 << 27
 _MAX_SECONDS = 7 * 86400.0
 _SUFFIX, _USED, _PART = ".state", ".used", ".part"
 _NAME = re.compile(r"([0-9a-f]+)-(\d+)\.state")
 _MAX_GAP = 0.25  # of the distance to the newest state
+_MAX_QUEUED = 8
+_READ_SECONDS = 5.0
 
 
 @dataclass(frozen=True)
@@ -56,15 +64,37 @@ class StateFiles:
 
     def __init__(self, folder: Path, max_bytes: int = MAX_BYTES) -> None:
         self._folder, self._max_bytes = folder, max_bytes
+        self._queue: queue.Queue[tuple[bytes, int, bytes]] = queue.Queue(_MAX_QUEUED)
+        self._writer: threading.Thread | None = None
 
     def write(self, key: bytes, row: int, token: bytes) -> None:
-        """Write a state. Remove states of the split that are close to others, and old files.
+        """Write a state in another thread. It is dropped if too many wait already.
 
         Args:
             key: key of the split.
             row: number of rows before the state.
             token: the state.
         """
+        if self._writer is None:
+            self._writer = threading.Thread(target=self._write_all, name="states", daemon=True)
+            self._writer.start()
+        with contextlib.suppress(queue.Full):
+            self._queue.put_nowait((key, row, token))
+
+    def flush(self) -> None:
+        """Wait until all states are written."""
+        self._queue.join()
+
+    def _write_all(self) -> None:
+        while True:
+            state = self._queue.get()
+            try:
+                self._write(*state)
+            finally:
+                self._queue.task_done()
+
+    def _write(self, key: bytes, row: int, token: bytes) -> None:
+        """Write a state. Remove states of the split that are close to others, and old files."""
         path = self._folder / f"{key.hex()}-{row}{_SUFFIX}"
         part = path.with_suffix(f".{secrets.token_hex(4)}{_PART}")
         with contextlib.suppress(OSError):  # for example, the disk is full
@@ -83,6 +113,12 @@ class StateFiles:
 
         A state that breaks the worker stays hidden, so that it does not break the next one.
         """
+        try:
+            return within(_READ_SECONDS, "read a state", lambda: self._take(key, max_row))
+        except StateTimeoutError:
+            return None
+
+    def _take(self, key: bytes, max_row: int) -> StoredState | None:
         for row in sorted(self._rows(key), reverse=True):
             if row <= max_row:
                 path = self._path(key, row)

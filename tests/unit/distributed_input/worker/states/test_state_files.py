@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from pathlib import Path
 
@@ -25,6 +26,7 @@ def test_the_last_state_before_a_row_is_found(tmp_path: Path) -> None:
     for row in (5, 20, 100):
         files.write(KEY, row, b"%d" % row)
     files.write(OTHER, 30, b"other")
+    files.flush()
     for max_row, expected in ((4, None), (5, b"5"), (99, b"20"), (1000, b"100")):
         found = files.take(KEY, max_row)
         assert (found.token if found is not None else None) == expected
@@ -36,6 +38,7 @@ def test_a_state_in_use_is_hidden_until_it_is_put_back(tmp_path: Path) -> None:
     files = StateFiles(tmp_path)
     files.write(KEY, 5, b"old")
     files.write(KEY, 20, b"new")
+    files.flush()
     first = files.take(KEY, 20)
     second = StateFiles(tmp_path).take(KEY, 20)
     assert first is not None
@@ -57,17 +60,20 @@ def test_the_oldest_files_are_removed_when_there_are_too_many(tmp_path: Path) ->
     for number in range(4):
         key = bytes([number]) * 16
         files.write(key, 1, b"x" * 10)
+        files.flush()
         os.utime(tmp_path / f"{key.hex()}-1.state", (began - 60 + number,) * 2)
     assert [name[:2] for name in names_in(tmp_path)] == ["01", "02", "03"]
 
 
-def test_old_files_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_old_files_are_removed(tmp_path: Path) -> None:
     files = StateFiles(tmp_path)
     files.write(KEY, 1, b"old")
+    files.flush()
     os.utime(tmp_path / f"{KEY.hex()}-1.state", (1e9, 1e9))
     (tmp_path / "broken.part").touch()
     os.utime(tmp_path / "broken.part", (1e9, 1e9))
     files.write(OTHER, 1, b"new")
+    files.flush()
     assert names_in(tmp_path) == [f"{OTHER.hex()}-1.state"]
 
 
@@ -75,7 +81,23 @@ def test_a_folder_that_cannot_be_written_costs_the_states_only(tmp_path: Path) -
     (tmp_path / "file").touch()
     files = StateFiles(tmp_path / "file" / "states")
     files.write(KEY, 1, b"state")
+    files.flush()
     assert files.take(KEY, 5) is None
+
+
+def test_a_folder_that_does_not_respond_delays_no_split(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    release = threading.Event()
+    monkeypatch.setattr(module, "_scan", lambda _: iter([release.wait() or None][1:]))
+    monkeypatch.setattr(module, "_READ_SECONDS", 0.01)
+    files = StateFiles(tmp_path)
+    for row in range(1, 20):
+        files.write(KEY, row, b"state")
+    assert files.take(KEY, 50) is None
+    release.set()
+    files.flush()
+    assert len(names_in(tmp_path)) < 19
 
 
 @given(st.lists(st.integers(1, 50), min_size=1, max_size=60))

@@ -268,8 +268,9 @@ def test_no_state_is_saved_from_rows_that_are_not_verified() -> None:
 @pytest.mark.parametrize("damage", [b"", b"!"], ids=["whole", "damaged"])
 def test_a_state_in_a_folder_restores_another_job(tmp_path: Path, damage: bytes) -> None:
     first: Any = Splits()
-    run_first = SplitRunner(first, SplitStates(StateFiles(tmp_path)))
-    found = list(run_first.blocks(request_of(), StreamCounters()))
+    files = StateFiles(tmp_path)
+    found = list(SplitRunner(first, SplitStates(files)).blocks(request_of(), StreamCounters()))
+    files.flush()
     paths = list(tmp_path.iterdir())
     assert len(paths) > 2
     for path in paths:
