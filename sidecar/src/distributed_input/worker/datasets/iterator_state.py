@@ -10,20 +10,20 @@ missed it, the iterator may be blocked, and its stream has to be opened again.
 
 from __future__ import annotations
 
-import hashlib
 import struct
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import tensorflow as tf
+import xxhash
 
 from distributed_input.tfdata.graph import node_defs
 from distributed_input.tfdata.graph.function_names import readable_name
 from distributed_input.tfdata.graph.node_defs import GraphDef
 from distributed_input.tfdata.random.order_dependence import depends_on_order
 from distributed_input.worker.states.deadline import within
-from distributed_input.worker.states.saved_state import KEY_BYTES, StateError
+from distributed_input.worker.states.saved_state import StateError
 
 _PYTHON = frozenset(["PyFunc", "PyFuncStateless", "EagerPyFunc"])
 _IGNORE_EXTERNAL_STATE = 1  # `find_problem` has checked it, except for constant tables
@@ -53,7 +53,7 @@ def identify(graph_def: GraphDef, *values: object) -> StateIdentity:
         graph_def: graph of the split with the seeds of the epoch.
         values: what the rows depend on besides the graph.
     """
-    digest = hashlib.blake2b(digest_size=KEY_BYTES)
+    digest = xxhash.xxh3_128()
     digest.update(repr((tf.__version__, *values)).encode())
     digest.update(node_defs.to_bytes(graph_def))
     return StateIdentity(digest.digest(), find_problem(graph_def))

@@ -14,7 +14,12 @@ from distributed_input.tfdata.graph import canonical, serialization
 from distributed_input.tfdata.random.element_keys import key_elements
 from distributed_input.tfdata.random.seeds import reseed
 from distributed_input.worker.datasets import iterator_state as module
-from distributed_input.worker.datasets.iterator_state import SavableIterator, identify
+from distributed_input.worker.datasets.iterator_state import (
+    SavableIterator,
+    StateIdentity,
+    identify,
+)
+from distributed_input.worker.datasets.shared_threads import share_threads
 from distributed_input.worker.states.saved_state import StateError, StateTimeoutError
 
 BYTES = 1 << 20
@@ -89,6 +94,12 @@ def zipped() -> tf.data.Dataset:
     return pairs.skip(2).shard(2, 1).enumerate().map(lambda n, pair: n + pair[0] + pair[1])
 
 
+def own_threads() -> tf.data.Dataset:
+    options = tf.data.Options()
+    options.threading.private_threadpool_size = 2
+    return share_threads(shuffled().with_options(options), "dataset")
+
+
 DATASETS = (
     *(shuffled, random_map, repeated, filtered, table, windows),
     *(ragged, cached, sampled, scanned, grouped, zipped),
@@ -123,6 +134,16 @@ def test_a_restored_iterator_continues_with_the_same_elements(build: Build, take
     second = opened(build)
     assert second.key == first.key
     second.restore(data)
+    expected = rest_of(first)
+    assert len(expected) > 3
+    assert rest_of(second) == expected
+
+
+def test_a_dataset_with_shared_threads_continues() -> None:
+    first, second = (SavableIterator(iter(own_threads()), StateIdentity(b"", "")) for _ in range(2))
+    for _ in range(13):
+        next(first)
+    second.restore(first.save(BYTES, 20.0))
     expected = rest_of(first)
     assert len(expected) > 3
     assert rest_of(second) == expected
