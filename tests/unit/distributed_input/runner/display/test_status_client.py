@@ -83,6 +83,6 @@ def test_a_response_becomes_values(address: str, token_file: str) -> None:
 def test_an_unreachable_dispatcher_is_none_on_the_loop_and_an_error_elsewhere() -> None:
     dispatcher = StatusClient("127.0.0.1:1", Credentials())
     assert asyncio.run(dispatcher.status_or_none(timeout=0.5)) is None
-    with pytest.raises(UnavailableError, match=r"status of the dispatcher at 127\.0\.0\.1:1"):
+    with pytest.raises(UnavailableError, match=r"the dispatcher at 127\.0\.0\.1:1 did not respond"):
         dispatcher.status(timeout=0.5)
     dispatcher.close()
