@@ -15,7 +15,7 @@ import secrets
 import shutil
 import signal
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -174,6 +174,7 @@ class Cluster:
         only: int | None = None,
         folder: Path | None = None,
         token: Path | None = None,
+        pods: Sequence[str] = (),
     ) -> list[Sidecar]:
         """Start the sidecars of this number of trainers, all with these inputs (name: `spec(...)`).
 
@@ -183,6 +184,7 @@ class Cluster:
             only: index of the only trainer that gets a sidecar.
             folder: folder of an earlier sidecar that this one replaces.
             token: token file, if not the cluster's.
+            pods: id of the pod of each consumer, for workers with the same `--pod`.
         """
         config = self.folder / f"config-{len(self.sidecars)}.json"
         config.write_text(json.dumps({"inputs": inputs}))
@@ -192,6 +194,7 @@ class Cluster:
             flags = ["--config", str(config), "--dir", str(shared)]
             flags += [f for name in inputs for f in ("--dispatcher", f"{name}={self.address}")]
             flags += ["--consumer-index", str(consumer), "--consumer-count", str(consumers)]
+            flags += ["--pod", pods[consumer]] if pods else []
             part = self._add("sidecar", flags, token)
             assert isinstance(part, Sidecar)
             part.shared = shared

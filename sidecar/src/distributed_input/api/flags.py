@@ -26,6 +26,9 @@ HEARTBEAT_SECONDS = "--heartbeat-seconds"
 EXPIRY_SECONDS = "--expiry-seconds"
 MAX_DATASET_BYTES = "--max-dataset-bytes"
 
+# The worker and the sidecar.
+POD = "--pod"
+
 # The worker.
 ADVERTISE = "--advertise"
 PARALLELISM = "--parallelism"
@@ -88,6 +91,8 @@ class WorkerFlags:
     """Use only CPUs that other processes leave idle."""
     state_dir: str | None = None
     """Folder for the saved states of splits."""
+    pod: str | None = None
+    """Id of the pod whose sidecar alone uses the worker, or `$(VARIABLE)`."""
     process: ProcessFlags = ProcessFlags()
 
 
@@ -104,6 +109,8 @@ class SidecarFlags:
     consumer_index: str
     """A number, or `$(VARIABLE)`, which Kubernetes replaces."""
     consumer_count: str
+    pod: str | None = None
+    """Id of its pod, or `$(VARIABLE)`, if the pod has workers of its own."""
     process: ProcessFlags = ProcessFlags()
 
 
@@ -151,6 +158,7 @@ def worker_arguments(flags: WorkerFlags) -> list[str]:
         *((RELAXED,) if flags.relaxed else ()),
         *((IDLE_CPUS,) if flags.idle_cpus else ()),
         *_optional(STATE_DIR, flags.state_dir),
+        *_optional(POD, flags.pod),
         *_process_arguments(flags.process),
     ]
 
@@ -171,6 +179,7 @@ def sidecar_arguments(flags: SidecarFlags) -> list[str]:
         *_optional(TOKEN_FILE, flags.process.token_file),
         *(CONSUMER_INDEX, flags.consumer_index),
         *(CONSUMER_COUNT, flags.consumer_count),
+        *_optional(POD, flags.pod),
         *_seconds(GRACE_SECONDS, flags.process.grace_seconds),
         *_optional(READY_FILE, flags.process.ready_file),
         *_optional(METRICS_LISTEN, flags.process.metrics_listen),

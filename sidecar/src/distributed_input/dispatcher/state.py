@@ -67,7 +67,7 @@ class DispatcherState:
         consumers.check(beat)
         response = ConsumerHeartbeatResponse(
             dispatcher_id=self.dispatcher_id,
-            workers=self.workers.live(now),
+            workers=self.workers.usable_from(now, beat.pod),
             interval_seconds=self.limits.heartbeat,
         )
         self._leave_other(beat)

@@ -21,13 +21,14 @@ class WorkerRegistry:
     """The live workers.
 
     If two workers have the same address, the one that started later serves there. The other is its
-    earlier start, or advertises a wrong address. It is rejected while the later one is alive.
+    earlier start, or advertises a wrong address. It is rejected while the later one is alive. A
+    worker that only one pod uses has an address within that pod.
     """
 
     def __init__(self, limits: DispatcherLimits) -> None:
         self._limits = limits
         self._workers: dict[str, _Worker] = {}
-        self._at: dict[str, str] = {}  # worker id by address
+        self._at: dict[tuple[str, str], str] = {}  # worker id by pod and address
         self._superseded: dict[str, float] = {}  # time of the last heartbeat by id
         self.losses = 0
         """Number of workers that expired without draining."""
@@ -41,7 +42,8 @@ class WorkerRegistry:
         """
         _check(beat)
         self.expire(now)
-        holder = self._at.get(beat.address)
+        place = (beat.pod, beat.address)
+        holder = self._at.get(place)
         if holder is not None and beat.worker_id in self._superseded:
             self._superseded[beat.worker_id] = now
             raise TerminalError(
@@ -52,12 +54,12 @@ class WorkerRegistry:
         known = self._workers.get(beat.worker_id)
         if known is None and len(self._workers) >= self._limits.workers:
             raise TerminalError(f"more than {self._limits.workers} workers: start fewer")
-        if known is not None and known.info.address != beat.address:
-            self._at.pop(known.info.address, None)
+        if known is not None and _place(known.info) != place:
+            self._at.pop(_place(known.info), None)
         if holder is not None and holder != beat.worker_id:
             del self._workers[holder]
             self._superseded[holder] = now
-        self._at[beat.address] = beat.worker_id
+        self._at[place] = beat.worker_id
         self._workers[beat.worker_id] = _Worker(_info(beat), now)
 
     def expire(self, now: float) -> None:
@@ -65,7 +67,7 @@ class WorkerRegistry:
         oldest = now - self._limits.expiry
         for worker_id in [key for key, worker in self._workers.items() if worker.received < oldest]:
             gone = self._workers.pop(worker_id).info
-            self._at.pop(gone.address, None)
+            self._at.pop(_place(gone), None)
             self.losses += not gone.draining
         for worker_id in [key for key, received in self._superseded.items() if received < oldest]:
             del self._superseded[worker_id]
@@ -75,15 +77,25 @@ class WorkerRegistry:
         self.expire(now)
         return [self._workers[worker_id].info for worker_id in sorted(self._workers)]
 
+    def usable_from(self, now: float, pod: str) -> list[WorkerInfo]:
+        """Return the live workers that a sidecar in `pod` may use, by id. "": in no such pod."""
+        return [info for info in self.live(now) if info.pod in ("", pod)]
+
     def oldest_heartbeat(self, now: float) -> float:
         """Return the age in seconds of the oldest heartbeat of live workers; 0 without workers."""
         return max((now - worker.received for worker in self._workers.values()), default=0.0)
+
+
+def _place(info: WorkerInfo) -> tuple[str, str]:
+    return info.pod, info.address
 
 
 def _check(beat: WorkerHeartbeatRequest) -> None:
     for name, value in (("worker_id", beat.worker_id), ("address", beat.address)):
         if not 0 < len(value) <= 512:
             raise InvalidRequestError(f"{name}: must have 1 to 512 characters, has {len(value)}")
+    if len(beat.pod) > 512:
+        raise InvalidRequestError(f"pod: must have at most 512 characters, has {len(beat.pod)}")
 
 
 def _info(beat: WorkerHeartbeatRequest) -> WorkerInfo:
@@ -95,5 +107,8 @@ def _info(beat: WorkerHeartbeatRequest) -> WorkerInfo:
         rows=beat.rows,
         busy_seconds=beat.busy_seconds,
         node=beat.node,
+        pod=beat.pod,
+        parallelism=beat.parallelism,
+        permit_seconds=beat.permit_seconds,
         stalled=beat.stalled[:MAX_STALLED],
     )

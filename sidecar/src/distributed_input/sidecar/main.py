@@ -58,6 +58,13 @@ def _parser() -> argparse.ArgumentParser:
         default=1,
         help="Number of consumers. Default: %(default)s",
     )
+    parser.add_argument(
+        flags.POD,
+        default="",
+        metavar="ID",
+        help="Id of this pod. Workers with the same id are preferred to others. Default: no such "
+        "worker",
+    )
     return parser
 
 
@@ -137,6 +144,7 @@ def _registry(args: argparse.Namespace, folder: Path) -> InputRegistry:
             consumers,
             job,
             available,
+            args.pod,
         )
 
     return InputRegistry(create, list(specs), limit)

@@ -17,6 +17,8 @@ class WorkerLoad:
         open_streams: number of open streams.
         rows: rows sent since the start.
         busy_seconds: time spent producing rows since the start.
+        parallelism: number of elements that it may compute at the same time now.
+        permit_seconds: `parallelism`, summed over the time since the start.
         stalled: splits whose next rows take long, the longest first.
     """
 
@@ -24,4 +26,6 @@ class WorkerLoad:
     open_streams: int
     rows: int
     busy_seconds: float
+    parallelism: int
+    permit_seconds: float
     stalled: Sequence[types_pb2.StalledSplit] = ()

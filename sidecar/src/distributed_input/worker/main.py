@@ -72,6 +72,13 @@ def _parser() -> argparse.ArgumentParser:
         help="use only CPUs that other processes of this host leave idle, at the lowest priority. "
         "--parallelism is then the maximum. Needs Linux",
     )
+    parser.add_argument(
+        flags.POD,
+        default="",
+        metavar="ID",
+        help="id of the trainer's pod that this worker runs in. Only the sidecar with the same id "
+        "uses this worker (default: all sidecars of the input use it)",
+    )
     return parser
 
 

@@ -30,14 +30,20 @@ class Membership:
         load: returns the current load of the worker.
         address: host:port at which sidecars reach the worker.
         tf_version: version of TensorFlow.
+        pod: id of the pod whose sidecar alone uses this worker, or "".
     """
 
     def __init__(
-        self, stub: Stub, load: Callable[[], WorkerLoad], address: str, tf_version: str
+        self,
+        stub: Stub,
+        load: Callable[[], WorkerLoad],
+        address: str,
+        tf_version: str,
+        pod: str = "",
     ) -> None:
         self.worker_id = f"{socket.gethostname()}-{uuid.uuid4().hex[:12]}"
         self._stub, self._load = stub, load
-        self._address, self._tf_version = address, tf_version
+        self._address, self._tf_version, self._pod = address, tf_version, pod
         self._stop = threading.Event()
         self._wake = threading.Event()
         self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
@@ -84,6 +90,9 @@ class Membership:
                 busy_seconds=load.busy_seconds,
                 tf_version=self._tf_version,
                 protocol=PROTOCOL,
+                pod=self._pod,
+                parallelism=load.parallelism,
+                permit_seconds=load.permit_seconds,
                 stalled=load.stalled[:MAX_STALLED],
             ),
             timeout=_CALL_SECONDS,

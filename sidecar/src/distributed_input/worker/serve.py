@@ -61,7 +61,7 @@ def _serve(args: argparse.Namespace, stopping: Shutdown, folder: Path) -> None:
     exposition.add_source(service.samples)
     scraped = exposition.serve(args.metrics_listen, lambda: server.healthy)
     server.start()
-    membership = Membership(dispatcher, service.load, address, tf.__version__)
+    membership = Membership(dispatcher, service.load, address, tf.__version__, args.pod)
     membership.start()
     # TensorFlow's modules are millions of objects that are never freed. Without this, scanning them
     # takes a tenth of the CPU of a worker.

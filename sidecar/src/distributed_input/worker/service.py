@@ -135,7 +135,13 @@ class WorkerService:
         stalled = self._producers.stalled()
         self._log_stalled(stalled)
         return WorkerLoad(
-            self.draining.is_set(), self.open_streams, totals.rows, totals.busy_seconds, stalled
+            draining=self.draining.is_set(),
+            open_streams=self.open_streams,
+            rows=totals.rows,
+            busy_seconds=totals.busy_seconds,
+            parallelism=self._cpus.permits,
+            permit_seconds=self._cpus.permit_seconds,
+            stalled=stalled,
         )
 
     def _log_stalled(self, stalled: Sequence[types_pb2.StalledSplit]) -> None:

@@ -30,13 +30,14 @@ def test_the_dispatcher_reads_its_arguments() -> None:
 
 
 def test_the_worker_reads_its_arguments() -> None:
-    flags = WorkerFlags(":1", "d:2", "w:1", 3, 4, "/code", True, True, "/states", PROCESS)
+    flags = WorkerFlags(":1", "d:2", "w:1", 3, 4, "/code", True, True, "/states", "p", PROCESS)
     read = worker._parser().parse_args(worker_arguments(flags))
     assert (read.listen, read.dispatcher, read.advertise) == (":1", "d:2", "w:1")
     assert (read.parallelism, read.share_bytes, read.path) == (3, 4, ["/code"])
     assert read.relaxed
     assert read.idle_cpus
     assert read.state_dir == "/states"
+    assert read.pod == "p"
     assert (read.token_file, read.grace_seconds) == ("/token", 2.5)
 
 
@@ -45,10 +46,11 @@ def test_absent_values_add_no_flag() -> None:
 
 
 def test_the_sidecar_reads_its_arguments() -> None:
-    flags = SidecarFlags(["/a", "/b"], ["a=h:1", "b=h:2"], "/run", "1", "4", PROCESS)
+    flags = SidecarFlags(["/a", "/b"], ["a=h:1", "b=h:2"], "/run", "1", "4", "p", PROCESS)
     read = sidecar._parser().parse_args(sidecar_arguments(flags))
     assert (read.config, read.dispatcher) == (["/a", "/b"], ["a=h:1", "b=h:2"])
     assert (read.dir, read.consumer_index, read.consumer_count) == ("/run", 1, 4)
+    assert read.pod == "p"
     assert (read.token_file, read.ready_file, read.grace_seconds) == ("/token", "/ready", 2.5)
 
 

@@ -56,6 +56,19 @@ def test_a_consumer_without_a_job_gets_the_workers():
     assert not known.status(0.0).consumers
 
 
+def test_a_consumer_gets_the_workers_of_its_own_pod_and_of_none():
+    known = state()
+    for worker_id, pod in (("own", "p"), ("other", "q"), ("remote", "")):
+        known.worker_beat(0.0, worker(worker_id, pod=pod, parallelism=3, permit_seconds=2.5))
+    answer = beat(known, 0.0, name="", pod="p")
+    assert [one.worker_id for one in answer.workers] == ["own", "remote"]
+    assert [(one.pod, one.parallelism, one.permit_seconds) for one in answer.workers] == [
+        ("p", 3, 2.5),
+        ("", 3, 2.5),
+    ]
+    assert [one.worker_id for one in known.status(0.0).workers] == ["other", "own", "remote"]
+
+
 def test_an_unknown_job_is_reported_and_not_stored():
     known = state()
     answer = beat(known, 0.0, facts=[fact(0, [3])])

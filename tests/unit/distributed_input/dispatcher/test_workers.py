@@ -68,9 +68,23 @@ def test_a_worker_may_change_its_address():
     assert [(w.worker_id, w.address) for w in workers.live(1.0)] == [("a", "h:2"), ("b", "h:1")]
 
 
+def test_workers_of_other_pods_are_not_usable():
+    workers = WorkerRegistry(LIMITS)
+    for worker_id, pod in (("a", "p"), ("b", "q"), ("c", "")):
+        workers.beat(0.0, worker(worker_id, "127.0.0.1:7071", pod=pod))
+    usable = {pod: [one.worker_id for one in workers.usable_from(0.0, pod)] for pod in ("p", "")}
+    assert usable == {"p": ["a", "c"], "": ["c"]}
+    assert ids(workers, 0.0) == ["a", "b", "c"]
+
+
 @pytest.mark.parametrize(
     ("field", "beat"),
-    [("worker_id", worker("")), ("address", worker("a", "")), ("address", worker("a", "x" * 513))],
+    [
+        ("worker_id", worker("")),
+        ("address", worker("a", "")),
+        ("address", worker("a", "x" * 513)),
+        ("pod", worker("a", pod="x" * 513)),
+    ],
 )
 def test_an_error_names_the_invalid_field(field, beat):
     with pytest.raises(InvalidRequestError, match=field):
@@ -88,25 +102,28 @@ def test_the_number_of_workers_is_bounded():
 
 
 BEATS = st.tuples(
-    st.floats(0.0, 4.0), st.sampled_from("abcdef"), st.sampled_from(["h:1", "h:2", "h:3"])
+    st.floats(0.0, 4.0),
+    st.sampled_from("abcdef"),
+    st.sampled_from(["h:1", "h:2"]),
+    st.sampled_from(["", "p", "q"]),
 )
 
 
 @given(st.lists(BEATS, max_size=60))
-def test_no_two_live_workers_share_an_address(beats):
+def test_no_two_live_workers_of_a_pod_share_an_address(beats):
     workers, now = WorkerRegistry(LIMITS), 0.0
-    for wait, worker_id, address in beats:
+    for wait, worker_id, address, pod in beats:
         now += wait
         try:
-            workers.beat(now, worker(worker_id, address))
+            workers.beat(now, worker(worker_id, address, pod=pod))
             assert worker_id in ids(workers, now)
         except TerminalError:
             # A rejection needs another worker at the address with a recent heartbeat.
-            assert address in {info.address for info in workers.live(now)}
+            assert (pod, address) in {(info.pod, info.address) for info in workers.live(now)}
             assert worker_id not in ids(workers, now)
         live = workers.live(now)
-        assert len({info.address for info in live}) == len(live)
-        assert workers._at == {info.address: info.worker_id for info in live}
+        assert len({(info.pod, info.address) for info in live}) == len(live)
+        assert workers._at == {(info.pod, info.address): info.worker_id for info in live}
         assert len(workers._superseded) <= 6
 
 

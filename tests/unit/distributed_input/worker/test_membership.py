@@ -50,7 +50,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     running: list[Membership] = []
 
     def start(dispatcher: Any, load: WorkerLoad) -> Membership:
-        membership = Membership(dispatcher, lambda: load, "host:1", "2.19")
+        membership = Membership(dispatcher, lambda: load, "host:1", "2.19", "pod")
         membership.start()
         running.append(membership)
         return membership
@@ -63,23 +63,24 @@ def started(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
 def test_a_heartbeat_has_the_load_and_the_address(started: Any) -> None:
     dispatcher = FakeDispatcher()
-    membership = started(dispatcher, WorkerLoad(True, 3, 70, 1.5))
+    membership = started(dispatcher, WorkerLoad(True, 3, 70, 1.5, 4, 8.5))
     request = dispatcher.requests.get(timeout=20)
     assert (request.worker_id, request.address) == (membership.worker_id, "host:1")
     assert (request.draining, request.open_streams) == (True, 3)
     assert (request.rows, request.busy_seconds) == (70, 1.5)
+    assert (request.pod, request.parallelism, request.permit_seconds) == ("pod", 4, 8.5)
     assert (request.tf_version, request.protocol) == ("2.19", PROTOCOL)
 
 
 def test_heartbeats_continue_after_failures(started: Any) -> None:
     dispatcher = FakeDispatcher(failures=3)
-    started(dispatcher, WorkerLoad(False, 0, 0, 0.0))
+    started(dispatcher, WorkerLoad(False, 0, 0, 0.0, 1, 0.0))
     assert dispatcher.requests.get(timeout=20).address == "host:1"
 
 
 def test_a_heartbeat_can_be_sent_before_its_time(started: Any) -> None:
     dispatcher = FakeDispatcher()
-    membership = started(dispatcher, WorkerLoad(False, 0, 0, 0.0))
+    membership = started(dispatcher, WorkerLoad(False, 0, 0, 0.0, 1, 0.0))
     dispatcher.requests.get(timeout=20)
     assert dispatcher.requests.empty()  # the next one is due in 60 s
     membership.send_now()

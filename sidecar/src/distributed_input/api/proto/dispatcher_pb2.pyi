@@ -7,7 +7,7 @@ from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Map
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class WorkerHeartbeatRequest(_message.Message):
-    __slots__ = ("worker_id", "address", "draining", "open_streams", "rows", "busy_seconds", "tf_version", "node", "protocol", "stalled")
+    __slots__ = ("worker_id", "address", "draining", "open_streams", "rows", "busy_seconds", "tf_version", "node", "protocol", "pod", "parallelism", "permit_seconds", "stalled")
     WORKER_ID_FIELD_NUMBER: _ClassVar[int]
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
     DRAINING_FIELD_NUMBER: _ClassVar[int]
@@ -17,6 +17,9 @@ class WorkerHeartbeatRequest(_message.Message):
     TF_VERSION_FIELD_NUMBER: _ClassVar[int]
     NODE_FIELD_NUMBER: _ClassVar[int]
     PROTOCOL_FIELD_NUMBER: _ClassVar[int]
+    POD_FIELD_NUMBER: _ClassVar[int]
+    PARALLELISM_FIELD_NUMBER: _ClassVar[int]
+    PERMIT_SECONDS_FIELD_NUMBER: _ClassVar[int]
     STALLED_FIELD_NUMBER: _ClassVar[int]
     worker_id: str
     address: str
@@ -27,8 +30,11 @@ class WorkerHeartbeatRequest(_message.Message):
     tf_version: str
     node: str
     protocol: int
+    pod: str
+    parallelism: int
+    permit_seconds: float
     stalled: _containers.RepeatedCompositeFieldContainer[_types_pb2.StalledSplit]
-    def __init__(self, worker_id: _Optional[str] = ..., address: _Optional[str] = ..., draining: bool = ..., open_streams: _Optional[int] = ..., rows: _Optional[int] = ..., busy_seconds: _Optional[float] = ..., tf_version: _Optional[str] = ..., node: _Optional[str] = ..., protocol: _Optional[int] = ..., stalled: _Optional[_Iterable[_Union[_types_pb2.StalledSplit, _Mapping]]] = ...) -> None: ...
+    def __init__(self, worker_id: _Optional[str] = ..., address: _Optional[str] = ..., draining: bool = ..., open_streams: _Optional[int] = ..., rows: _Optional[int] = ..., busy_seconds: _Optional[float] = ..., tf_version: _Optional[str] = ..., node: _Optional[str] = ..., protocol: _Optional[int] = ..., pod: _Optional[str] = ..., parallelism: _Optional[int] = ..., permit_seconds: _Optional[float] = ..., stalled: _Optional[_Iterable[_Union[_types_pb2.StalledSplit, _Mapping]]] = ...) -> None: ...
 
 class WorkerHeartbeatResponse(_message.Message):
     __slots__ = ("dispatcher_id", "interval_seconds")
@@ -59,7 +65,7 @@ class PartitionFact(_message.Message):
     def __init__(self, partition: _Optional[int] = ..., epoch: _Optional[int] = ..., split_rows: _Optional[_Iterable[int]] = ..., rows_seen: _Optional[int] = ..., ended: bool = ..., first_ordinal: _Optional[int] = ..., first_rows: _Optional[int] = ..., remade: _Optional[int] = ...) -> None: ...
 
 class ConsumerHeartbeatRequest(_message.Message):
-    __slots__ = ("job", "index", "count", "incarnation", "facts", "epoch", "rows", "batches", "wait_seconds", "wall_seconds", "buffer_fill", "replay_mismatches", "finished", "useful_workers", "protocol", "waiting_for", "opened", "no_trainer", "received")
+    __slots__ = ("job", "index", "count", "incarnation", "facts", "epoch", "rows", "batches", "wait_seconds", "wall_seconds", "buffer_fill", "replay_mismatches", "finished", "useful_workers", "protocol", "waiting_for", "opened", "no_trainer", "pod", "received")
     JOB_FIELD_NUMBER: _ClassVar[int]
     INDEX_FIELD_NUMBER: _ClassVar[int]
     COUNT_FIELD_NUMBER: _ClassVar[int]
@@ -78,6 +84,7 @@ class ConsumerHeartbeatRequest(_message.Message):
     WAITING_FOR_FIELD_NUMBER: _ClassVar[int]
     OPENED_FIELD_NUMBER: _ClassVar[int]
     NO_TRAINER_FIELD_NUMBER: _ClassVar[int]
+    POD_FIELD_NUMBER: _ClassVar[int]
     RECEIVED_FIELD_NUMBER: _ClassVar[int]
     job: str
     index: int
@@ -97,8 +104,9 @@ class ConsumerHeartbeatRequest(_message.Message):
     waiting_for: str
     opened: int
     no_trainer: bool
+    pod: str
     received: _types_pb2.ReceivedTotals
-    def __init__(self, job: _Optional[str] = ..., index: _Optional[int] = ..., count: _Optional[int] = ..., incarnation: _Optional[str] = ..., facts: _Optional[_Iterable[_Union[PartitionFact, _Mapping]]] = ..., epoch: _Optional[int] = ..., rows: _Optional[int] = ..., batches: _Optional[int] = ..., wait_seconds: _Optional[float] = ..., wall_seconds: _Optional[float] = ..., buffer_fill: _Optional[float] = ..., replay_mismatches: _Optional[int] = ..., finished: bool = ..., useful_workers: _Optional[int] = ..., protocol: _Optional[int] = ..., waiting_for: _Optional[str] = ..., opened: _Optional[int] = ..., no_trainer: bool = ..., received: _Optional[_Union[_types_pb2.ReceivedTotals, _Mapping]] = ...) -> None: ...
+    def __init__(self, job: _Optional[str] = ..., index: _Optional[int] = ..., count: _Optional[int] = ..., incarnation: _Optional[str] = ..., facts: _Optional[_Iterable[_Union[PartitionFact, _Mapping]]] = ..., epoch: _Optional[int] = ..., rows: _Optional[int] = ..., batches: _Optional[int] = ..., wait_seconds: _Optional[float] = ..., wall_seconds: _Optional[float] = ..., buffer_fill: _Optional[float] = ..., replay_mismatches: _Optional[int] = ..., finished: bool = ..., useful_workers: _Optional[int] = ..., protocol: _Optional[int] = ..., waiting_for: _Optional[str] = ..., opened: _Optional[int] = ..., no_trainer: bool = ..., pod: _Optional[str] = ..., received: _Optional[_Union[_types_pb2.ReceivedTotals, _Mapping]] = ...) -> None: ...
 
 class ConsumerHeartbeatResponse(_message.Message):
     __slots__ = ("dispatcher_id", "workers", "facts", "fenced", "job_unknown", "interval_seconds", "fenced_by", "contradiction")
@@ -121,7 +129,7 @@ class ConsumerHeartbeatResponse(_message.Message):
     def __init__(self, dispatcher_id: _Optional[str] = ..., workers: _Optional[_Iterable[_Union[WorkerInfo, _Mapping]]] = ..., facts: _Optional[_Iterable[_Union[PartitionFact, _Mapping]]] = ..., fenced: bool = ..., job_unknown: bool = ..., interval_seconds: _Optional[float] = ..., fenced_by: _Optional[str] = ..., contradiction: _Optional[str] = ...) -> None: ...
 
 class WorkerInfo(_message.Message):
-    __slots__ = ("worker_id", "address", "draining", "open_streams", "rows", "busy_seconds", "node", "stalled")
+    __slots__ = ("worker_id", "address", "draining", "open_streams", "rows", "busy_seconds", "node", "pod", "parallelism", "permit_seconds", "stalled")
     WORKER_ID_FIELD_NUMBER: _ClassVar[int]
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
     DRAINING_FIELD_NUMBER: _ClassVar[int]
@@ -129,6 +137,9 @@ class WorkerInfo(_message.Message):
     ROWS_FIELD_NUMBER: _ClassVar[int]
     BUSY_SECONDS_FIELD_NUMBER: _ClassVar[int]
     NODE_FIELD_NUMBER: _ClassVar[int]
+    POD_FIELD_NUMBER: _ClassVar[int]
+    PARALLELISM_FIELD_NUMBER: _ClassVar[int]
+    PERMIT_SECONDS_FIELD_NUMBER: _ClassVar[int]
     STALLED_FIELD_NUMBER: _ClassVar[int]
     worker_id: str
     address: str
@@ -137,8 +148,11 @@ class WorkerInfo(_message.Message):
     rows: int
     busy_seconds: float
     node: str
+    pod: str
+    parallelism: int
+    permit_seconds: float
     stalled: _containers.RepeatedCompositeFieldContainer[_types_pb2.StalledSplit]
-    def __init__(self, worker_id: _Optional[str] = ..., address: _Optional[str] = ..., draining: bool = ..., open_streams: _Optional[int] = ..., rows: _Optional[int] = ..., busy_seconds: _Optional[float] = ..., node: _Optional[str] = ..., stalled: _Optional[_Iterable[_Union[_types_pb2.StalledSplit, _Mapping]]] = ...) -> None: ...
+    def __init__(self, worker_id: _Optional[str] = ..., address: _Optional[str] = ..., draining: bool = ..., open_streams: _Optional[int] = ..., rows: _Optional[int] = ..., busy_seconds: _Optional[float] = ..., node: _Optional[str] = ..., pod: _Optional[str] = ..., parallelism: _Optional[int] = ..., permit_seconds: _Optional[float] = ..., stalled: _Optional[_Iterable[_Union[_types_pb2.StalledSplit, _Mapping]]] = ...) -> None: ...
 
 class RegisterJobRequest(_message.Message):
     __slots__ = ("job", "incarnation")

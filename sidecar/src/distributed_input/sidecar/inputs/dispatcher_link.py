@@ -30,6 +30,7 @@ from distributed_input.runtime.credentials import Credentials
 from distributed_input.sidecar.inputs.consumer_stats import ConsumerStats
 from distributed_input.sidecar.inputs.dispatcher_client import CALL_SECONDS, DispatcherClient
 from distributed_input.sidecar.steps.partition_facts import PartitionFacts
+from distributed_input.sidecar.streams.local_share import LocalSample, LocalShare
 from distributed_input.sidecar.streams.worker_pool import WorkerPool
 
 _log = logs.get("sidecar.link")
@@ -68,6 +69,7 @@ class DispatcherLink:
         index: index of the consumer.
         count: number of consumers.
         consumer: source of statistics and facts.
+        pod: id of this pod, or "" if it has no worker of its own.
 
     Attributes:
         pool: the workers that the dispatcher has reported.
@@ -85,6 +87,7 @@ class DispatcherLink:
         index: int,
         count: int,
         consumer: ReportingConsumer,
+        pod: str = "",
     ) -> None:
         self.pool = WorkerPool(credentials)
         self.partition_facts = PartitionFacts()
@@ -95,6 +98,8 @@ class DispatcherLink:
         self.contradiction = ""
         self._opened = 0
         self._consumer = consumer
+        self._pod = pod
+        self._local_share = LocalShare()
         self._stopping = threading.Event()
         self._ending = threading.Lock()
         self._client = DispatcherClient(address, credentials, self._stopping)
@@ -257,6 +262,8 @@ class DispatcherLink:
             self._dispatcher_since = now if self._dispatcher_id else float("-inf")
             self._dispatcher_id = answer.dispatcher_id
         self._update_workers(answer.workers, now)
+        if self._pod:
+            self._share_locally(request, now)
         self.partition_facts.merge(answer.facts)
         if answer.fenced:
             self._consumer.refuse(
@@ -300,6 +307,7 @@ class DispatcherLink:
             opened=self._opened,
             no_trainer=stats.no_trainer,
             received=stats.received,
+            pod=self._pod,
         )
 
     def _end_run(self, contradiction: str, opened: int) -> None:
@@ -319,6 +327,14 @@ class DispatcherLink:
             self.pool.add(workers)
         else:
             self.pool.update(workers)
+
+    def _share_locally(self, sent: dispatcher_pb2.ConsumerHeartbeatRequest, now: float) -> None:
+        """Set the share of the pod's own worker by what trainer and worker have reported."""
+        sample = LocalSample(
+            now, sent.rows, sent.wait_seconds, sent.wall_seconds, self.pool.local_counters()
+        )
+        self._local_share = self._local_share.add(sample)
+        self.pool.share_locally(self._local_share, self.count)
 
     def _register_again(self, registered: _Registered) -> None:
         job = registered.job

@@ -45,6 +45,7 @@ class JobInput:
         consumers: number of consumers.
         job: name of the job, or "" for the input's own job.
         available_bytes: memory for the job's streams and the process. None: no limit.
+        pod: id of this pod, or "" if it has no worker of its own.
 
     Attributes:
         config: the job, without the fields that depend on the dataset.
@@ -67,6 +68,7 @@ class JobInput:
         consumers: int,
         job: str = "",
         available_bytes: int | None = None,
+        pod: str = "",
     ) -> None:
         self.name, self.job = name, job
         self.consumer, self.consumers = consumer, consumers
@@ -80,7 +82,7 @@ class JobInput:
         self._read_ahead = spec.sidecar.read_ahead
         self._available_bytes = available_bytes
         self.sessions = ReaderSessions(self.config.name, self.slots, self.streams, self._read_ahead)
-        self.link = DispatcherLink(address, credentials, consumer, consumers, self.sessions)
+        self.link = DispatcherLink(address, credentials, consumer, consumers, self.sessions, pod)
         self._job: types_pb2.Job | None = None
 
     def open_job(self, draft: types_pb2.Job, dataset: bytes) -> types_pb2.Job:

@@ -1,8 +1,10 @@
 """The workers that a sidecar may open streams on.
 
-`assignment.splits.place` chooses the worker of a split from the workers that are available. Every
-consumer of every job of a dataset makes the same choice, so a worker produces a split once for all
-of them.
+A worker of the sidecar's own pod comes first: it uses CPUs that the trainer leaves idle, and its
+rows do not cross the network. It gets a share of the streams (see `local_share`).
+`assignment.splits.place` chooses the worker of every other split from the other workers. Every
+consumer of every job of a dataset makes the same choice, so these workers produce a split once for
+all of them.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from distributed_input.assignment.splits import place
 from distributed_input.runtime.credentials import Credentials
 from distributed_input.runtime.serving import open_channel
 from distributed_input.runtime.stubs import Stub, identity
+from distributed_input.sidecar.streams.local_share import LocalShare, WorkerCounters
 
 _RETRY_SECONDS = 2.0  # a worker that failed is used again after this, or if no other is left
 
@@ -34,6 +37,15 @@ class _Member:
     open_streams: int = 0
     failed_at: float = float("-inf")
     lost: bool = False
+
+    @property
+    def is_local(self) -> bool:
+        # The dispatcher does not report workers of other pods.
+        return bool(self.info.pod)
+
+    @property
+    def cpus(self) -> int:
+        return self.info.parallelism or 1  # an earlier version does not report it
 
 
 # All streams that are opened together have the same arguments.
@@ -57,6 +69,7 @@ class WorkerPool:
         self.lost_workers = 0
         self._credentials = credentials
         self._members: dict[str, _Member] = {}
+        self._local_share = 1.0
         self._changed = threading.Condition()
 
     def update(self, infos: Iterable[dispatcher_pb2.WorkerInfo]) -> None:
@@ -99,12 +112,46 @@ class WorkerPool:
             now = time.monotonic()
             usable = [m for m in self._members.values() if not m.info.draining]
             healthy = [m for m in usable if now - m.failed_at > _RETRY_SECONDS]
-            candidates = {m.key: m for m in healthy or usable}
+            candidates = {m.key: m for m in self._by_share(healthy or usable)}
             if not candidates:
                 return None
             chosen = candidates[_placed(concurrent_keys, tuple(sorted(candidates)))[key]]
             chosen.open_streams += 1
             return chosen.info.worker_id, chosen.stub
+
+    def _by_share(self, members: list[_Member]) -> list[_Member]:
+        """Return the local workers if they have less than their share, or else the others."""
+        local = [m for m in members if m.is_local]
+        others = [m for m in members if not m.is_local]
+        if not local or not others:
+            return members
+        streams = 1 + sum(m.open_streams for m in self._members.values())
+        is_below = sum(m.open_streams for m in local) < self._local_share * streams
+        return local if is_below else others
+
+    def share_locally(self, measured: LocalShare, consumers: int) -> None:
+        """Set the share of the streams that the pod's own worker gets from now on.
+
+        Streams that are open stay where they are.
+
+        Args:
+            measured: demand of the trainer, and rate of the own worker.
+            consumers: number of consumers, which share the other workers.
+        """
+        with self._changed:
+            usable = [m for m in self._members.values() if not m.info.draining]
+            own = sum(m.cpus for m in usable if m.is_local)
+            others = sum(m.cpus for m in usable if not m.is_local)
+            self._local_share = measured.share(own, others / consumers)
+
+    def local_counters(self) -> dict[str, WorkerCounters]:
+        """Return the counters that the workers of this pod last reported, by id."""
+        with self._changed:
+            return {
+                worker_id: WorkerCounters(member.info.rows, member.info.busy_seconds)
+                for worker_id, member in self._members.items()
+                if member.is_local
+            }
 
     def release(self, worker_id: str, failed: bool) -> None:
         """Count one open stream less, and record whether it failed.

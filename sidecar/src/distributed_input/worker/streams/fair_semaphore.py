@@ -38,7 +38,7 @@ class FairSemaphore:
         self._held: dict[int, float] = {}  # time at which each thread got its permit
         self._waiting: deque[tuple[int, threading.Lock]] = deque()  # thread, locked until its turn
         self._lock = threading.Lock()
-        self._busy_seconds, self._counted_at = 0.0, clock()
+        self._busy_seconds, self._permit_seconds, self._counted_at = 0.0, 0.0, clock()
         self._lender: threading.Thread | None = None
 
     def __enter__(self) -> None:
@@ -81,6 +81,13 @@ class FairSemaphore:
         with self._lock:
             self._count_busy()
             return self._busy_seconds
+
+    @property
+    def permit_seconds(self) -> float:
+        """Return the number of permits, without those that were lent, summed over time."""
+        with self._lock:
+            self._count_busy()
+            return self._permit_seconds
 
     @property
     def permits(self) -> int:
@@ -147,4 +154,5 @@ class FairSemaphore:
     def _count_busy(self) -> None:
         now = self._clock()
         self._busy_seconds += min(len(self._held), self._permits) * (now - self._counted_at)
+        self._permit_seconds += self._permits * (now - self._counted_at)
         self._counted_at = now

@@ -34,7 +34,7 @@ from distributed_input.runtime.credentials import Credentials
 from distributed_input.sidecar.inputs import dispatcher_link
 from distributed_input.sidecar.inputs.consumer_stats import ConsumerStats
 from distributed_input.sidecar.inputs.dispatcher_link import DispatcherLink
-from tests.unit.distributed_input.dispatcher.builders import fact, job
+from tests.unit.distributed_input.dispatcher.builders import fact, job, worker
 from tests.unit.distributed_input.sidecar.system import System, eventually, running
 
 
@@ -58,8 +58,8 @@ class FakeConsumer:
 Start = Callable[..., DispatcherLink]
 
 
-def create(address: str, index: int = 0, count: int = 1) -> DispatcherLink:
-    return DispatcherLink(address, Credentials(), index, count, FakeConsumer())
+def create(address: str, index: int = 0, count: int = 1, pod: str = "") -> DispatcherLink:
+    return DispatcherLink(address, Credentials(), index, count, FakeConsumer(), pod)
 
 
 @pytest.fixture
@@ -73,8 +73,8 @@ def start(system: System) -> Iterator[Start]:
     """A function that starts a link and waits until it is connected."""
     links: list[DispatcherLink] = []
 
-    def start(index: int = 0, count: int = 1) -> DispatcherLink:
-        link = create(system.address, index, count)
+    def start(index: int = 0, count: int = 1, pod: str = "") -> DispatcherLink:
+        link = create(system.address, index, count, pod)
         links.append(link)
         link.start()
         eventually(lambda: link.connected)
@@ -571,3 +571,13 @@ def test_facts_that_nothing_confirms_are_not_published(given: Given) -> None:
     cancelled = threading.Event()
     cancelled.set()
     assert link.publish_facts(30.0, cancelled) is False
+
+
+def test_heartbeats_set_the_share_of_the_pods_own_worker(system: System, start: Start) -> None:
+    for name, pod in (("own", "p"), ("other", "q"), ("remote", "")):
+        beat = worker(name, f"127.0.0.1:{len(name)}", pod=pod, parallelism=2)
+        system.state.worker_beat(system.clock.now(), beat)
+    link = start(pod="p")
+    # Two CPUs of five: the worker of the system does not report its parallelism.
+    eventually(lambda: link.pool._local_share == 2 / 5)
+    assert list(link.pool.local_counters()) == ["own"]

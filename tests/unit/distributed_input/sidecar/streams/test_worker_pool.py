@@ -5,17 +5,23 @@ import time
 from unittest.mock import MagicMock
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from distributed_input.api.proto.dispatcher_pb2 import WorkerInfo
 from distributed_input.api.proto.types_pb2 import StalledSplit
+from distributed_input.runtime.credentials import Credentials
 from distributed_input.sidecar.streams import worker_pool
+from distributed_input.sidecar.streams.local_share import LocalShare, WorkerCounters
 from distributed_input.sidecar.streams.worker_pool import WorkerPool
 
 KEYS = ((1, 2, 3, 4),)
 
 
-def worker(name: str, draining: bool = False) -> WorkerInfo:
-    return WorkerInfo(worker_id=name, address="127.0.0.1:9", draining=draining)
+def worker(name: str, draining: bool = False, pod: str = "", cpus: int = 0) -> WorkerInfo:
+    return WorkerInfo(
+        worker_id=name, address="127.0.0.1:9", draining=draining, pod=pod, parallelism=cpus
+    )
 
 
 def acquire(pool: WorkerPool, key: int = 1) -> str | None:
@@ -154,3 +160,79 @@ def test_what_a_worker_reports_about_a_stalled_split_is_returned(pool: WorkerPoo
 def test_a_release_of_a_worker_that_is_gone_is_ignored(pool: WorkerPool) -> None:
     pool.release("gone", failed=True)
     assert pool.open_streams == 0
+
+
+# The worker of the sidecar's own pod.
+
+
+@given(st.floats(0.0, 1.0), st.lists(st.booleans(), max_size=60))
+def test_the_own_worker_gets_its_share_of_the_open_streams(
+    share: float, openings: list[bool]
+) -> None:
+    pool = WorkerPool(Credentials())
+    pool.update([worker("own", pod="p"), worker("b"), worker("c")])
+    pool._local_share = share
+    chosen: list[str] = []
+    for opens in openings:
+        if opens or not chosen:
+            local = chosen.count("own")
+            chosen.append(str(acquire(pool)))
+            # It is chosen exactly while it has less than its share.
+            assert (chosen[-1] == "own") == (local < share * len(chosen))
+        else:
+            pool.release(chosen.pop(0), failed=False)
+    pool.close()
+
+
+def test_all_streams_are_local_while_the_own_worker_suffices(pool: WorkerPool) -> None:
+    pool.update([worker("own", pod="p", cpus=4), worker("b", cpus=4)])
+    pool.share_locally(LocalShare(demand=100.0, rate=100.0), 1)
+    assert {acquire(pool, key) for key in KEYS[0]} == {"own"}
+
+
+def test_new_streams_go_elsewhere_when_the_trainer_needs_its_cpus(pool: WorkerPool) -> None:
+    measured = LocalShare(demand=100.0, rate=100.0)
+    pool.update([worker("own", pod="p", cpus=4), worker("b", cpus=4)])
+    pool.share_locally(measured, 1)
+    before = [acquire(pool, key) for key in KEYS[0]]
+    slow = LocalShare(demand=100.0, rate=1.0)
+    pool.update([worker("own", pod="p", cpus=1), worker("b", cpus=4)])
+    pool.share_locally(slow, 1)
+    assert {acquire(pool, key) for key in KEYS[0]} == {"b"}
+    assert before == ["own"] * 4  # open streams stay
+    pool.update([worker("own", pod="p", cpus=4), worker("b", cpus=4)])
+    pool.share_locally(measured, 1)
+    assert {acquire(pool, key) for key in KEYS[0]} == {"own"}
+
+
+def test_consumers_share_the_other_workers(pool: WorkerPool) -> None:
+    infos = [worker("own", pod="p", cpus=2), worker("b", cpus=4), worker("c", cpus=4)]
+    pool.update([*infos, worker("d", draining=True, cpus=90)])
+    pool.share_locally(LocalShare(), 4)
+    assert pool._local_share == 0.5  # a quarter of 8 CPUs is for this consumer
+
+
+@pytest.mark.parametrize("share", [0.0, 1.0])
+def test_the_only_worker_gets_all_streams(pool: WorkerPool, share: float) -> None:
+    pool._local_share = share
+    pool.update([worker("own", pod="p")])
+    assert acquire(pool) == "own"
+    pool.update([worker("b")])
+    assert acquire(pool) == "b"
+
+
+def test_streams_go_elsewhere_while_the_own_worker_fails(
+    pool: WorkerPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pool.update([worker("own", pod="p"), worker("b")])
+    assert acquire(pool) == "own"
+    pool.release("own", failed=True)
+    assert acquire(pool) == "b"
+    monkeypatch.setattr(worker_pool, "_RETRY_SECONDS", -1.0)
+    assert acquire(pool) == "own"
+
+
+def test_only_the_counters_of_local_workers_are_returned(pool: WorkerPool) -> None:
+    own = WorkerInfo(worker_id="own", address="127.0.0.1:9", pod="p", rows=7, busy_seconds=2.5)
+    pool.update([own, worker("b")])
+    assert pool.local_counters() == {"own": WorkerCounters(7, 2.5)}

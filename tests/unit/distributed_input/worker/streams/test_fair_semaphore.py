@@ -204,4 +204,6 @@ def test_busy_seconds_count_the_permits_of_each_time() -> None:
     semaphore.resize(1, may_lend=True)
     now = 4.0
     assert semaphore.busy_seconds == 3.0 * 2 + 1.0
+    now = 6.0
+    assert semaphore.permit_seconds == 3.0 * 2 + 3.0
     holders.join()
