@@ -128,7 +128,11 @@ class PodRunner:
         place.mkdir(parents=True)
         if "emptyDir" in volume:
             place.chmod(0o777)
-        for source in volume.get("projected", {}).get("sources", ()):
+        sources = list(volume.get("projected", {}).get("sources", ()))
+        if "secret" in volume:
+            secret = volume["secret"]
+            sources.append({"secret": {"name": secret["secretName"], "items": secret["items"]}})
+        for source in sources:
             ((kind, one),) = source.items()
             for item in one["items"]:
                 file = place / item["path"]
@@ -140,8 +144,9 @@ class PodRunner:
         if "valueFrom" not in one:
             return str(one.get("value", ""))
         path = one["valueFrom"]["fieldRef"]["fieldPath"]
-        where, key = path.removeprefix("metadata.").removesuffix("']").split("['")
-        return str(self._pod["metadata"][where][key])
+        where, *keys = path.removeprefix("metadata.").removesuffix("']").split("['")
+        value = self._pod["metadata"][where]
+        return str(value[keys[0]] if keys else value)
 
     def _mounts(self, container: Json) -> list[str]:
         """Return shell lines that create the container's file system."""

@@ -11,6 +11,7 @@ from testing.operator.cluster import RequestRejected
 from testing.operator.processes import manifest
 
 BATCH = {"batching": {"globalBatchSize": 12}}
+LOCAL = {"cpus": 4, "memory": "2Gi"}
 TPU = {"type": "gke-tpu", "product": "tpu-v5-lite-podslice", "topology": "2x2"}
 
 VALID_AND_INVALID = [
@@ -60,6 +61,16 @@ VALID_AND_INVALID = [
         {"workers": {"accelerator": TPU}},
         {"workers": {"accelerator": {"type": "gke-tpu"}}},
         "spec.workers.accelerator: .*needs product and topology",
+    ),
+    (
+        {"workers": {"local": LOCAL, "autoscaling": {"minReplicas": 0, "maxReplicas": 2}}},
+        {"workers": {"autoscaling": {"minReplicas": 0, "maxReplicas": 2}}},
+        "spec.workers: .*minReplicas is 0, but there are no workers beside the trainers: add local",
+    ),
+    (
+        {"workers": {"local": LOCAL}},
+        {"workers": {"local": LOCAL, "accelerator": {"type": "nvidia"}}},
+        "spec.workers: .*local excludes accelerator",
     ),
     (
         {"workers": {"accelerator": {"type": "nvidia"}}},

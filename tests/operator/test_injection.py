@@ -15,6 +15,7 @@ from distributed_input.api.resource.input import DistributedInput
 from distributed_input_operator.injection.pod import inject, json_patch
 from distributed_input_operator.injection.workloads import JOB_INDEX, JOBSET, REPLICATED_JOB
 from distributed_input_operator.kube.kinds import INPUT
+from distributed_input_operator.objects.snapshot import Settings
 from distributed_input_operator.webhook.admission import OWNERS
 from testing.operator.cluster import Cluster, RequestRejected
 from testing.operator.processes import eventually, manifest
@@ -43,6 +44,8 @@ def hook(cluster: Cluster, control_plane, tmp_path_factory) -> Iterator[Webhook]
     )
     cluster.create(manifest("train", workers={"replicas": 0}))
     cluster.create(manifest("eval", workers={"replicas": 0}, sidecar={"buffer": "16Mi"}))
+    local = {"cpus": 2, "memory": "1Gi"}
+    cluster.create(manifest("local", workers={"replicas": 0, "local": local}))
     folder = tmp_path_factory.mktemp("webhook")
     with run_webhook(cluster, control_plane.kubeconfig, folder) as created:
         yield created
@@ -85,12 +88,41 @@ def test_the_patched_pod_needs_no_second_patch(hook):
     def find(name: str) -> DistributedInput:
         return DistributedInput.model_validate(hook.cluster.get(INPUT.kind, name))
 
-    assert json_patch(created, inject(created, {}, find, "sidecar:1")) == []
+    assert json_patch(created, inject(created, {}, find, Settings("worker:1", "sidecar:1"))) == []
     again = {"apiVersion": "v1", "kind": "Pod", "spec": created["spec"]}
     again["metadata"] = {**created["metadata"], "name": "again"}
     for key in ("uid", "resourceVersion", "generateName", "managedFields", "creationTimestamp"):
         again["metadata"].pop(key, None)
     assert hook.create(again)["spec"]["initContainers"] == created["spec"]["initContainers"]
+
+
+def test_a_pod_gets_a_worker_of_its_own(hook):
+    created = hook.create(pod("eval,local"))
+    worker, sidecar = created["spec"]["initContainers"]
+    assert (worker["name"], worker["restartPolicy"]) == ("di-worker-local", "Always")
+    assert worker["image"] == "worker:1"
+    assert worker["resources"] == {
+        "requests": {"cpu": "10m", "memory": "1Gi"},
+        "limits": {"cpu": "2", "memory": "1Gi"},
+    }
+    ids = [
+        one["valueFrom"]["fieldRef"]["fieldPath"]
+        for container in (worker, sidecar)
+        for one in container["env"]
+        if one["name"] == "DISTRIBUTED_INPUT_POD_UID"
+    ]
+    assert ids == ["metadata.uid", "metadata.uid"]
+    assert all("$(DISTRIBUTED_INPUT_POD_UID)" in one["args"] for one in (worker, sidecar))
+    ports = [one["ports"][0]["containerPort"] for one in (sidecar, worker)]
+    assert ports == [9090, 9091]
+    (secret,) = [volume["secret"] for volume in created["spec"]["volumes"] if "secret" in volume]
+    found = eventually(lambda: hook.cluster.get("Secret", secret["secretName"]))
+    assert files.TOKEN_KEY in found["data"]
+
+    def find(name: str) -> DistributedInput:
+        return DistributedInput.model_validate(hook.cluster.get(INPUT.kind, name))
+
+    assert json_patch(created, inject(created, {}, find, Settings("worker:1", "sidecar:1"))) == []
 
 
 def test_a_pod_without_the_label_is_unchanged(hook):
@@ -200,7 +232,7 @@ def test_pods_of_a_jobset_are_numbered_across_its_jobs(hook):
 def test_the_error_of_a_missing_input_lists_the_existing_ones(hook):
     message = rejection_message(hook, pod("train,trian"))
     assert f"no DistributedInput 'trian' in namespace {hook.cluster.namespace}" in message
-    assert "(found: eval, train)" in message
+    assert "(found: eval, local, train)" in message
 
 
 def test_the_error_of_an_unknown_index_names_the_annotation_that_sets_it(hook):

@@ -8,10 +8,11 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from distributed_input.api.environment import SIDECAR_IMAGE_ENV
+from distributed_input.api.environment import SIDECAR_IMAGE_ENV, WORKER_IMAGE_ENV
 from distributed_input.api.errors import ConfigError
 from distributed_input_operator.injection.offline import InjectedManifests, inject_files
 from distributed_input_operator.injection.yaml_text import dump_yaml
+from distributed_input_operator.objects.snapshot import Settings
 
 EXIT_CONFIG = 2
 _STDIN = "-"
@@ -37,7 +38,7 @@ def main(argv: Sequence[str]) -> int:
     """
     options = _parser().parse_args(argv)
     try:
-        result = _inject(options.file, options.image)
+        result = _inject(options.file, Settings(options.worker_image, options.image))
     except ConfigError as error:
         print(f"distributed-input inject: {error}", file=sys.stderr)
         return EXIT_CONFIG
@@ -69,12 +70,18 @@ def _parser() -> argparse.ArgumentParser:
         help="image of the sidecar, if no input sets spec.sidecar.image (default: the environment "
         f"variable {SIDECAR_IMAGE_ENV})",
     )
+    parser.add_argument(
+        "--worker-image",
+        default=os.environ.get(WORKER_IMAGE_ENV, ""),
+        help="image of the worker in the pod, for inputs with spec.workers.local and without "
+        f"spec.workers.image (default: the environment variable {WORKER_IMAGE_ENV})",
+    )
     return parser
 
 
-def _inject(files: Sequence[str], image: str) -> InjectedManifests:
+def _inject(files: Sequence[str], settings: Settings) -> InjectedManifests:
     try:
-        return inject_files({name: _read(name) for name in files}, image)
+        return inject_files({name: _read(name) for name in files}, settings)
     except ValueError as error:
         raise ConfigError(str(error)) from error
 

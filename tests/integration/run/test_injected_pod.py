@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from distributed_input_operator.injection.pod import inject
 from distributed_input_operator.injection.workloads import COMPLETION_INDEX
 from distributed_input_operator.objects.shared import shared_objects
 from distributed_input_operator.objects.snapshot import Settings
-from testing.integration.cluster import Cluster
+from testing.integration.cluster import DATASETS, Cluster
 from testing.integration.kubelet import IMAGE_USER, PodRunner, reason_not_to_run
 
 pytestmark = pytest.mark.skipif(bool(reason_not_to_run()), reason=reason_not_to_run())
@@ -25,6 +24,12 @@ pytestmark = pytest.mark.skipif(bool(reason_not_to_run()), reason=reason_not_to_
 TRAINER = Path(__file__).parents[3] / "testing" / "integration" / "injected_trainer.py"
 ROOT, USER = 0, 1000  # users of the trainers; root has no access to others' files
 INPUTS = ("train", "eval")
+SETTINGS = Settings("worker:1", "sidecar:1")
+WITH_LOCAL = {
+    "replicas": 0,
+    "local": {"cpus": 2, "memory": "2Gi"},
+    "env": [{"name": "PYTHONPATH", "value": str(DATASETS)}],
+}
 
 
 def resource(name: str, **spec: Any) -> DistributedInput:
@@ -34,11 +39,13 @@ def resource(name: str, **spec: Any) -> DistributedInput:
     return DistributedInput.model_validate({**head, "spec": spec})
 
 
-def inputs_of() -> dict[str, DistributedInput]:
+def inputs_of(local: bool) -> dict[str, DistributedInput]:
     dataset = {"entryPoint": "rows:numbered", "args": {"rows": 40}}
     batching = {"globalBatchSize": 8}
     return {
-        "train": resource("train", dataset=dataset, batching=batching),
+        "train": resource(
+            "train", dataset=dataset, batching=batching, workers=WITH_LOCAL if local else {}
+        ),
         "eval": resource("eval"),
     }
 
@@ -47,7 +54,7 @@ def objects_of(inputs: dict[str, DistributedInput], cluster: Cluster) -> dict[An
     """Return the ConfigMaps and Secrets that the operator creates."""
     made = {}
     for name, one in inputs.items():
-        objects = shared_objects(one, Settings("worker:1", "sidecar:1"))
+        objects = shared_objects(one, SETTINGS)
         (config,) = [obj for obj in objects if obj["kind"] == "ConfigMap"]
         made["configMap", names.shared(name)] = config["data"]
         made["secret", names.shared(name)] = {files.TOKEN_KEY: cluster.token.read_text()}
@@ -62,6 +69,7 @@ def pods_of(inputs: dict[str, DistributedInput], monkeypatch: pytest.MonkeyPatch
     for index in range(2):
         pod = {
             "metadata": {
+                "uid": f"pod-{index}",
                 "labels": {names.INJECT_LABEL: "true"},
                 "annotations": {
                     names.INPUTS_ANNOTATION: ",".join(INPUTS),
@@ -71,31 +79,30 @@ def pods_of(inputs: dict[str, DistributedInput], monkeypatch: pytest.MonkeyPatch
             "spec": {"containers": [{"name": "trainer"}]},
         }
         # Both pods share this machine's ports, and other processes may use the defaults.
-        monkeypatch.setattr(names, "METRICS_PORT", 21000 + os.getpid() % 20000 + index)
-        made.append(inject(pod, {"Job": job}, inputs.__getitem__, "sidecar:1"))
+        monkeypatch.setattr(names, "METRICS_PORT", 21000 + os.getpid() % 20000 + 2 * index)
+        made.append(inject(pod, {"Job": job}, inputs.__getitem__, SETTINGS))
     return made
 
 
-@pytest.fixture
-def own() -> Iterator[Cluster]:
-    """Start a separate cluster, because the names of inputs identify jobs."""
-    with Cluster() as cluster:
-        cluster.add_workers(2)
-        yield cluster
-
-
-def test_trainers_read_through_the_sidecar_of_their_patch(
-    own: Cluster, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("local", [False, True], ids=["worker-pods", "local-workers"])
+def test_trainers_read_through_the_containers_of_their_patch(
+    own_cluster: Cluster, monkeypatch: pytest.MonkeyPatch, local: bool
 ) -> None:
+    own = own_cluster  # a separate one, because the names of inputs identify jobs
+    if not local:
+        own.add_workers(2)
     # The cluster's dispatcher represents the Services of both inputs.
     monkeypatch.setattr(names, "DISPATCHER_PORT", int(own.address.rpartition(":")[2]))
-    inputs = inputs_of()
+    inputs = inputs_of(local)
     pods, objects = pods_of(inputs, monkeypatch), objects_of(inputs, own)
     hosts = [names.dispatcher(name) for name in INPUTS]
     with PodRunner(pods[0], objects, hosts) as first, PodRunner(pods[1], objects, hosts) as second:
         trainers = []
         for node, pod, user in ((first, pods[0], USER), (second, pods[1], ROOT)):
-            (sidecar,) = pod["spec"]["initContainers"]
+            *workers, sidecar = pod["spec"]["initContainers"]
+            assert len(workers) == local
+            for worker in workers:
+                node.start(worker, IMAGE_USER)
             node.probe(node.start(sidecar, IMAGE_USER), sidecar)
             (trainer,) = pod["spec"]["containers"]
             command = [sys.executable, str(TRAINER)]

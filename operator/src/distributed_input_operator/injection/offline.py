@@ -21,6 +21,7 @@ from distributed_input_operator.injection.pod import (
     requests_sidecar,
 )
 from distributed_input_operator.injection.trainer_pod import Manifest, RefusedError
+from distributed_input_operator.objects.snapshot import Settings
 
 
 @dataclass(frozen=True)
@@ -33,12 +34,12 @@ class InjectedManifests:
     """Possible problems, each with file and object."""
 
 
-def inject_files(files: Mapping[str, str], image: str) -> InjectedManifests:
+def inject_files(files: Mapping[str, str], settings: Settings) -> InjectedManifests:
     """Inject the sidecar into all pods and pod templates that request it.
 
     Args:
         files: texts of the YAML files by name. They have the requested inputs too.
-        image: default image of the sidecar.
+        settings: the default images. An empty one is an error if it is needed.
 
     Raises:
         ResourceError: a file is not YAML, or has an invalid input.
@@ -52,7 +53,7 @@ def inject_files(files: Mapping[str, str], image: str) -> InjectedManifests:
         found += [(file, value) for value in values]
         if any(isinstance(value, dict) and value.get("kind") == KIND for value in values):
             inputs += parse_all(text, file)
-    injected = [_inject_document(value, file, inputs, image) for file, value in found]
+    injected = [_inject_document(value, file, inputs, settings) for file, value in found]
     if not any(one.count for one in injected):
         raise RefusedError(
             f"{', '.join(files)}: no pod requests the sidecar: add label "
@@ -74,7 +75,7 @@ class _Injected:
 
 
 def _inject_document(
-    value: Any, file: str, inputs: Sequence[DistributedInput], image: str
+    value: Any, file: str, inputs: Sequence[DistributedInput], settings: Settings
 ) -> _Injected:
     """Inject the sidecar into the pods of an object, or of all objects of a List.
 
@@ -84,7 +85,7 @@ def _inject_document(
     if not isinstance(value, dict):
         return _Injected(value)
     if value.get("kind") == "List":
-        items = [_inject_document(one, file, inputs, image) for one in value["items"]]
+        items = [_inject_document(one, file, inputs, settings) for one in value["items"]]
         return _Injected(
             {**value, "items": [one.manifest for one in items]},
             tuple(text for one in items for text in one.warnings),
@@ -94,12 +95,12 @@ def _inject_document(
     title = f"{file}: {value.get('kind')} {meta.get('name') or meta.get('generateName', '')}"
 
     def find(name: str) -> DistributedInput:
-        return _find(name, meta.get("namespace"), inputs, image)
+        return _find(name, meta.get("namespace"), inputs, settings)
 
     templates = list(_templates(value))
     try:
         warnings = [text for one in templates for text in host_network_warnings(one, find)]
-        manifest = _inject_templates(value, value, find, image)
+        manifest = _inject_templates(value, value, find, settings)
     except RefusedError as error:
         raise RefusedError(f"{title}: {error}") from None
     return _Injected(manifest, tuple(f"{title}: {one}" for one in warnings), len(templates))
@@ -116,14 +117,14 @@ def _templates(value: Any) -> Iterator[Manifest]:
             yield from _templates(one)
 
 
-def _inject_templates(value: Any, owner: Manifest, find: FindInput, image: str) -> Any:
+def _inject_templates(value: Any, owner: Manifest, find: FindInput, settings: Settings) -> Any:
     """Return a value with the sidecar in all pods and pod templates that request it."""
     if _is_template(value):
-        return inject(value, _owners(owner), find, image)
+        return inject(value, _owners(owner), find, settings)
     if isinstance(value, list):
-        return [_inject_templates(one, owner, find, image) for one in value]
+        return [_inject_templates(one, owner, find, settings) for one in value]
     if isinstance(value, dict):
-        return {key: _inject_templates(one, owner, find, image) for key, one in value.items()}
+        return {key: _inject_templates(one, owner, find, settings) for key, one in value.items()}
     return value
 
 
@@ -137,16 +138,21 @@ def _is_template(value: Any) -> bool:
 
 
 def _find(
-    name: str, namespace: str | None, inputs: Sequence[DistributedInput], image: str
+    name: str, namespace: str | None, inputs: Sequence[DistributedInput], settings: Settings
 ) -> DistributedInput:
     for one in inputs:
         # An object without namespace may go to any namespace: kubectl decides.
         fits = one.metadata.namespace == namespace or None in (one.metadata.namespace, namespace)
         if one.metadata.name != name or not fits:
             continue
-        if not image and not one.spec.sidecar.image:
+        if not settings.sidecar_image and not one.spec.sidecar.image:
             raise RefusedError(
                 f"input {name} has no image of the sidecar: set --image, or spec.sidecar.image"
+            )
+        if one.spec.workers.local and not (settings.worker_image or one.spec.workers.image):
+            raise RefusedError(
+                f"input {name} has no image of its worker beside the trainer: set --worker-image, "
+                "or spec.workers.image"
             )
         return one
     existing = ", ".join(one.metadata.name for one in inputs) or "none"

@@ -1,4 +1,4 @@
-"""Injection of the sidecar into a pod or a pod template.
+"""Injection of the sidecar, and of workers, into a pod or a pod template.
 
 Injection is idempotent: what is already present stays. The API server may call the webhook again
 after others have changed the pod, and a pod may have been injected offline before.
@@ -13,10 +13,13 @@ from typing import Any
 
 from distributed_input.api import environment, files, names
 from distributed_input.api.resource.input import DistributedInput
+from distributed_input_operator.injection.local_worker import local_worker
 from distributed_input_operator.injection.rank import trainer_rank
 from distributed_input_operator.injection.sidecar import (
+    POD_UID,
     RUN_MOUNT,
-    free_port,
+    free_ports,
+    has_local_worker,
     rank_env,
     sidecar_container,
     sidecar_volumes,
@@ -28,6 +31,7 @@ from distributed_input_operator.injection.trainer_pod import (
     requested_inputs,
 )
 from distributed_input_operator.objects.matching import contains
+from distributed_input_operator.objects.snapshot import Settings
 from distributed_input_operator.objects.tf_data_service import tf_data_service_env
 
 FindInput = Callable[[str], DistributedInput]
@@ -40,7 +44,7 @@ def requests_sidecar(pod: Manifest) -> bool:
 
 
 def inject(
-    pod: Manifest, owners: Mapping[str, Manifest], find: FindInput, image: str
+    pod: Manifest, owners: Mapping[str, Manifest], find: FindInput, settings: Settings
 ) -> dict[str, Any]:
     """Return a copy of a pod with the sidecar.
 
@@ -50,7 +54,7 @@ def inject(
         pod: a pod that is being created, or a pod template: `metadata` and `spec`.
         owners: the pod's owners by kind; see `rank.trainer_rank`.
         find: returns the input with a name.
-        image: default image of the sidecar.
+        settings: the operator's settings, with the default images.
 
     Raises:
         RefusedError: injection is not possible. The message says what to change.
@@ -59,7 +63,7 @@ def inject(
     rank = trainer_rank(pod, owners)
     result = copy.deepcopy(dict(pod))
     if rank is not None:
-        _add_sidecar(result["spec"], inputs, rank, image)
+        _add_containers(result["spec"], inputs, rank, settings)
         reads = {names.reads_label(one.metadata.name): "true" for one in inputs}
         result["metadata"]["labels"] = {**labels_of(pod), **reads}
     result["metadata"]["annotations"] = {
@@ -110,16 +114,26 @@ def host_network_warnings(pod: Manifest, find: FindInput) -> list[str]:
     return found
 
 
-def _add_sidecar(
-    spec: dict[str, Any], inputs: Sequence[DistributedInput], rank: TrainerRank, image: str
+def _add_containers(
+    spec: dict[str, Any],
+    inputs: Sequence[DistributedInput],
+    rank: TrainerRank,
+    settings: Settings,
 ) -> None:
     runs_as_root = (spec.get("securityContext") or {}).get("runAsUser") == 0
     user = names.USER_ID if runs_as_root else None
-    port, trainers = free_port({"spec": spec}), rank.count or 1
-    sidecar = sidecar_container(inputs, image, user, port, trainers)
-    sidecar["env"] = rank_env(rank)
+    local = [one for one in inputs if one.spec.workers.local]
+    added = [names.SIDECAR_CONTAINER, *(names.local_worker(one.metadata.name) for one in local)]
+    port, *worker_ports = free_ports({"spec": spec}, added)
+    volumes = sidecar_volumes(inputs)
+    for one, worker_port in zip(local, worker_ports, strict=True):
+        worker, more = local_worker({"spec": spec}, one, settings, user, worker_port)
+        spec["initContainers"] = _with(spec.get("initContainers"), worker)
+        volumes += more
+    sidecar = sidecar_container(inputs, settings.sidecar_image, user, port, rank.count or 1)
+    sidecar["env"] = [*rank_env(rank), *([POD_UID] if has_local_worker(inputs) else ())]
     spec["initContainers"] = _with(spec.get("initContainers"), sidecar)
-    for volume in sidecar_volumes(inputs):
+    for volume in volumes:
         spec["volumes"] = _with(spec.get("volumes"), volume)
     env = [
         {"name": environment.DIR_ENV, "value": files.RUN_DIR},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any
@@ -22,6 +23,14 @@ _DATASET_BYTES = 256 * MIB
 _GRACE_SECONDS = 5
 
 RUN_MOUNT = {"name": RUN_VOLUME, "mountPath": files.RUN_DIR}
+NO_TOKEN_MOUNT = {"name": _EMPTY_VOLUME, "mountPath": _TOKEN_DIR, "readOnly": True}
+"""Prevents Kubernetes from mounting the trainer's API token, which the added containers do not
+need. The pod then stays unchanged after the webhook, so the API server need not call it again."""
+POD_UID = {
+    "name": environment.POD_UID_ENV,
+    "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.uid"}},
+}
+"""The variable by which the sidecar recognizes the workers of its own pod."""
 
 
 def sidecar_container(
@@ -63,12 +72,14 @@ def sidecar_container(
         "volumeMounts": [
             RUN_MOUNT,
             {"name": MOUNTS_VOLUME, "mountPath": files.MOUNTS_DIR, "readOnly": True},
-            # This empty volume prevents Kubernetes from mounting the trainer's API token, which
-            # the sidecar does not need. The pod then stays unchanged after the webhook, so the API
-            # server need not call the webhook again.
-            {"name": _EMPTY_VOLUME, "mountPath": _TOKEN_DIR, "readOnly": True},
+            NO_TOKEN_MOUNT,
         ],
     }
+
+
+def has_local_worker(inputs: Sequence[DistributedInput]) -> bool:
+    """Return whether a pod that reads these inputs has a worker of its own."""
+    return any(one.spec.workers.local for one in inputs)
 
 
 def rank_env(rank: TrainerRank) -> list[dict[str, Any]]:
@@ -101,16 +112,22 @@ def sidecar_volumes(inputs: Sequence[DistributedInput]) -> list[dict[str, Any]]:
     ]
 
 
-def free_port(pod: Manifest) -> int:
-    """Return a port for the sidecar that no other container of the pod declares."""
+def free_ports(pod: Manifest, added: Sequence[str]) -> list[int]:
+    """Return a port for each added container that no other container of the pod declares.
+
+    Args:
+        pod: the pod. It may have the added containers already.
+        added: names of the added containers.
+    """
     used = {
         port.get("containerPort")
         for part in ("containers", "initContainers")
         for container in pod["spec"].get(part) or ()
-        if container["name"] != names.SIDECAR_CONTAINER
+        if container["name"] not in added
         for port in container.get("ports") or ()
     }
-    return next(port for port in range(names.METRICS_PORT, 1 << 16) if port not in used)
+    free = (port for port in range(names.METRICS_PORT, 1 << 16) if port not in used)
+    return list(itertools.islice(free, len(added)))
 
 
 def _args(inputs: Sequence[DistributedInput], port: int) -> list[str]:
@@ -123,6 +140,7 @@ def _args(inputs: Sequence[DistributedInput], port: int) -> list[str]:
             # Kubernetes expands these references to environment variables.
             consumer_index=f"$({environment.CONSUMER_INDEX_ENV})",
             consumer_count=f"$({environment.CONSUMER_COUNT_ENV})",
+            pod=f"$({environment.POD_UID_ENV})" if has_local_worker(inputs) else None,
             process=flags.ProcessFlags(
                 token_file=files.TOKENS_DIR,
                 metrics_listen=f":{port}",

@@ -42,13 +42,15 @@ def dispatcher_objects(resource: DistributedInput, settings: Settings) -> list[d
     """
     name, spec = resource.metadata.name, resource.spec
     selector = names.selector(name, names.DISPATCHER)
+    # A dispatcher that an earlier operator started may not separate the workers of different pods.
+    config = {"localWorkers": True} if spec.workers.local else {}
     pod = add_tf_data_dispatcher(resource, settings, _pod(resource, settings))
     deployment = {
         "replicas": 0 if spec.suspend else 1,
         "strategy": {"type": "Recreate"},
         "revisionHistoryLimit": 2,
         "selector": {"matchLabels": selector},
-        "template": pod_template(name, names.DISPATCHER, pod, {}),
+        "template": pod_template(name, names.DISPATCHER, pod, config),
     }
     # The Service's port never changes: running trainers and workers keep using it.
     ports = [*service_ports(names.DISPATCHER_PORT), *tf_data_service_ports(resource)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from distributed_input.api import files, flags, names
@@ -27,6 +28,10 @@ from distributed_input_operator.objects.template_merge import merge
 from distributed_input_operator.objects.tf_data_service import add_tf_data_worker
 
 _DEFAULT_REQUESTS = {"cpu": "250m", "memory": "512Mi"}
+_LOCAL_CPU_REQUEST = "10m"
+"""Request of a worker in a trainer's pod. Linux divides CPUs by request when they are scarce."""
+_LOCAL_GRACE_SECONDS = 5
+"""Such a worker stops after its trainer, when nothing reads from it."""
 _SHUTDOWN_SECONDS = 3
 """The part of the grace period for shutting down after the worker's streams have ended."""
 
@@ -35,6 +40,54 @@ def parallelism(resource: DistributedInput) -> int:
     """Return the number of rows that one worker computes in parallel."""
     workers = resource.spec.workers
     return workers.parallelism or cpus(container_resources(workers.resources, _DEFAULT_REQUESTS))
+
+
+def local_worker_container(
+    resource: DistributedInput, settings: Settings, pod: str, metrics_port: int
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the container of a worker in a trainer's pod, and a worker pod's spec.
+
+    The container is that of a worker pod, with its user, environment and volume mounts. It differs
+    in its resources, its flags and its probes. The worker listens on the loopback interface, which
+    other pods cannot reach.
+
+    Args:
+        resource: the input, with `spec.workers.local`.
+        settings: the operator's settings.
+        pod: id of the pod, or a reference to an environment variable.
+        metrics_port: of metrics and health checks.
+    """
+    local = resource.spec.workers.local
+    assert local is not None
+    spec = _worker_template(resource, settings, code="")["spec"]
+    (base,) = (one for one in spec["containers"] if one["name"] == names.WORKER)
+    own = flags.WorkerFlags(
+        listen="127.0.0.1:0",
+        dispatcher=names.address(resource.metadata.name),
+        parallelism=local.cpus,
+        share_bytes=quantity_bytes(local.memory) // 8,
+        idle_cpus=True,
+        pod=pod,
+    )
+    process = flags.ProcessFlags(
+        metrics_listen=f":{metrics_port}", grace_seconds=_LOCAL_GRACE_SECONDS
+    )
+    probe = {"httpGet": {"path": "/healthz", "port": metrics_port}, "timeoutSeconds": 5}
+    unused = ("startupProbe", "readinessProbe")
+    return {
+        **{key: value for key, value in base.items() if key not in unused},
+        "name": names.local_worker(resource.metadata.name),
+        "args": _arguments(resource, own, process),
+        "ports": [
+            {"name": names.LOCAL_WORKER_METRICS_PORT_NAME, "containerPort": metrics_port},
+        ],
+        "resources": {
+            "requests": {"cpu": _LOCAL_CPU_REQUEST, "memory": local.memory},
+            "limits": {"cpu": str(local.cpus), "memory": local.memory},
+        },
+        # The trainer starts without waiting for it. On a busy node, its start takes minutes.
+        "livenessProbe": {**probe, "periodSeconds": 10, "failureThreshold": 60},
+    }, spec
 
 
 def worker_objects(
@@ -61,7 +114,7 @@ def worker_objects(
         },
         "revisionHistoryLimit": 2,
         "selector": {"matchLabels": selector},
-        "template": merge(_template(resource, settings, code), resource.spec.workers.pod_template),
+        "template": _worker_template(resource, settings, code),
     }
     service = {"clusterIP": "None", "selector": selector, "ports": service_ports(names.WORKER_PORT)}
     budget = {
@@ -86,6 +139,11 @@ def worker_objects(
             ("policy/v1", "PodDisruptionBudget", budget, {}),
         )
     ]
+
+
+def _worker_template(resource: DistributedInput, settings: Settings, code: str) -> dict[str, Any]:
+    merged = merge(_template(resource, settings, code), resource.spec.workers.pod_template)
+    return dict(merged)
 
 
 def _template(resource: DistributedInput, settings: Settings, code: str) -> dict[str, Any]:
@@ -142,17 +200,26 @@ def _share_bytes(resource: DistributedInput) -> int:
 
 
 def _args(resource: DistributedInput) -> list[str]:
-    name, workers = resource.metadata.name, resource.spec.workers
-    grace = workers.termination_grace_period_seconds - _SHUTDOWN_SECONDS
-    return flags.worker_arguments(
-        flags.WorkerFlags(
-            listen=f":{names.WORKER_PORT}",
-            dispatcher=names.address(name),
-            parallelism=parallelism(resource),
-            share_bytes=_share_bytes(resource),
-            path=files.CODE_DIR if resource.spec.dataset.source.config_map else None,
-            relaxed=resource.spec.determinism == "relaxed",
-            state_dir=workers.state_directory,
-            process=flags.ProcessFlags(token_file=files.token_file(name), grace_seconds=grace),
-        )
+    own = flags.WorkerFlags(
+        listen=f":{names.WORKER_PORT}",
+        dispatcher=names.address(resource.metadata.name),
+        parallelism=parallelism(resource),
+        share_bytes=_share_bytes(resource),
     )
+    grace = resource.spec.workers.termination_grace_period_seconds - _SHUTDOWN_SECONDS
+    return _arguments(resource, own, flags.ProcessFlags(grace_seconds=grace))
+
+
+def _arguments(
+    resource: DistributedInput, own: flags.WorkerFlags, process: flags.ProcessFlags
+) -> list[str]:
+    """Return the arguments of a worker, with those that all workers of an input have."""
+    token_file = files.token_file(resource.metadata.name)
+    common = replace(
+        own,
+        path=files.CODE_DIR if resource.spec.dataset.source.config_map else None,
+        relaxed=resource.spec.determinism == "relaxed",
+        state_dir=resource.spec.workers.state_directory,
+        process=replace(process, token_file=token_file),
+    )
+    return flags.worker_arguments(common)

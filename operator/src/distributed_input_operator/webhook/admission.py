@@ -26,6 +26,7 @@ from distributed_input_operator.injection.workloads import Owner, owners_of
 from distributed_input_operator.kube.api import Api, ApiError, Json
 from distributed_input_operator.kube.kinds import INPUT, Kind
 from distributed_input_operator.kube.read_cache import ReadCache
+from distributed_input_operator.objects.snapshot import Settings
 
 _log = logging.getLogger(__name__)
 
@@ -43,11 +44,11 @@ OWNERS = {
 class Injector:
     """Responds to AdmissionReviews of pods."""
 
-    def __init__(self, api: Api, image: str) -> None:
-        """Read inputs and owners with `api`. `image` is the default image of sidecars."""
+    def __init__(self, api: Api, settings: Settings) -> None:
+        """Read inputs and owners with `api`. `settings` has the default images."""
         self._api = api
         self._cache = ReadCache(api)
-        self._image = image
+        self._settings = settings
 
     async def respond(self, request: Json) -> Json:
         """Return the `response` for the `request` of an AdmissionReview."""
@@ -84,7 +85,7 @@ class Injector:
         )
         by_name = dict(zip(input_names, inputs, strict=True))
         by_kind = {one.kind: obj for one, obj in zip(owners, owner_objects, strict=True)}
-        injected = inject(pod, by_kind, by_name.__getitem__, self._image)
+        injected = inject(pod, by_kind, by_name.__getitem__, self._settings)
         return injected, host_network_warnings(pod, by_name.__getitem__)
 
     async def _input(self, name: str, namespace: str) -> DistributedInput:

@@ -15,6 +15,7 @@ from aiohttp import web
 from distributed_input.api import names
 from distributed_input_operator import metrics
 from distributed_input_operator.kube.api import Api
+from distributed_input_operator.objects.snapshot import Settings
 from distributed_input_operator.webhook import certificates
 from distributed_input_operator.webhook.admission import Injector
 from distributed_input_operator.webhook.rotation import (
@@ -98,7 +99,7 @@ async def start(api: Api, namespace: str, args: argparse.Namespace) -> Webhook |
     Args:
         api: client of the API server.
         namespace: the operator's namespace, which has the Secret.
-        args: the flags of `add_flags` and `--sidecar-image`.
+        args: the flags of `add_flags`, and those of the default images.
 
     Raises:
         OSError: the port is not available.
@@ -119,7 +120,8 @@ async def start(api: Api, namespace: str, args: argparse.Namespace) -> Webhook |
             configuration=args.webhook_configuration,
         )
     host, _, port = args.webhook_listen.rpartition(":")
-    runner = await _serve(Injector(api, args.sidecar_image), context, host, int(port))
+    settings = Settings(args.worker_image, args.sidecar_image, pull_policy=args.image_pull_policy)
+    runner = await _serve(Injector(api, settings), context, host, int(port))
     ready = asyncio.Event()
     rotation = asyncio.create_task(refresh_forever(certificate.refresh, ready))
     return Webhook(runner, rotation, ready)

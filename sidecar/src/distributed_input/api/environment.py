@@ -13,6 +13,8 @@ CONSUMER_INDEX_ENV = "DISTRIBUTED_INPUT_CONSUMER_INDEX"
 """Index of this trainer, from 0."""
 CONSUMER_COUNT_ENV = "DISTRIBUTED_INPUT_CONSUMER_COUNT"
 """Number of trainers."""
+POD_UID_ENV = "DISTRIBUTED_INPUT_POD_UID"
+"""Id of the trainer's pod, for the sidecar and the workers of the same pod."""
 TF_DATA_SERVICE_ENV = "DISTRIBUTED_INPUT_TF_DATA_SERVICE"
 """Address of TensorFlow's own tf.data service, see `tf_data_service_value`."""
 

@@ -69,6 +69,7 @@ TF_DATA_PORT_NAME = "tf-data"
 SIDECAR_METRICS_PORT_NAME = "input-metrics"
 """Differs from common names of trainers' ports. A Service's port name refers to the first container
 that has it."""
+LOCAL_WORKER_METRICS_PORT_NAME = "worker-metrics"
 OPERATOR_HEALTH_PORT = 8080
 """Port of the operator's /healthz and /metrics."""
 WEBHOOK_PATH = "/inject"
@@ -86,6 +87,11 @@ def dispatcher(name: str) -> str:
 def worker(name: str) -> str:
     """Return the name of an input's worker Deployment, Service and PodDisruptionBudget."""
     return f"{name}-worker"
+
+
+def local_worker(name: str) -> str:
+    """Return the name of the container of an input's worker in a trainer's pod."""
+    return f"di-worker-{name}"
 
 
 def shared(name: str) -> str:

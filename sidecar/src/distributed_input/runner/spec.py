@@ -24,7 +24,8 @@ def load(
         file: YAML with one DistributedInput or several.
         workers: replaces the number of workers in the file.
         parallelism: replaces the parallelism in the file.
-        idle_cpus: the workers use only CPUs that the trainers leave idle.
+        idle_cpus: the workers use only CPUs that the trainers leave idle. An input with
+            spec.workers.local gets one such worker, unless `workers` sets their number.
 
     Raises:
         ConfigError: names the file, the field and the fix.
@@ -41,10 +42,12 @@ def load(
         resources = load_all(file)
     except (OSError, ValueError) as error:
         raise ConfigError(str(error)) from error
-    inputs = [
-        replace(_input(one, input_config(one), workers, parallelism), idle_cpus=idle_cpus)
-        for one in resources
-    ]
+    inputs = []
+    for one in resources:
+        local = one.spec.workers.local if workers is None else None
+        count, cpus = (1, parallelism or local.cpus) if local else (workers, parallelism)
+        planned = _input(one, input_config(one), count, cpus)
+        inputs.append(replace(planned, idle_cpus=idle_cpus or local is not None))
     names = [one.name for one in inputs]
     repeated = sorted({name for name in names if names.count(name) > 1})
     if repeated:  # the file has them in different namespaces, but this machine has none

@@ -44,6 +44,16 @@ def test_flags_override_the_resource(tmp_path: Path) -> None:
     assert spec.load(written(tmp_path, FULL), workers=1, idle_cpus=True)[0].idle_cpus
 
 
+def test_a_local_worker_of_the_resource_uses_idle_cpus(tmp_path: Path) -> None:
+    workers = "{replicas: 0, local: {cpus: 3, memory: 1Gi}}"
+    file = written(tmp_path, f"{HEAD}metadata: {{name: a}}\nspec: {{workers: {workers}}}\n")
+    (one,) = spec.load(file)
+    assert (one.workers, one.parallelism, one.idle_cpus) == (1, 3, True)
+    assert spec.load(file, parallelism=2)[0].parallelism == 2
+    (one,) = spec.load(file, workers=2)
+    assert (one.workers, one.parallelism, one.idle_cpus) == (2, None, False)
+
+
 def test_autoscaling_starts_with_the_minimum(tmp_path: Path) -> None:
     workers = "{autoscaling: {minReplicas: 2, maxReplicas: 8}}"
     text = f"{HEAD}metadata: {{name: a}}\nspec: {{workers: {workers}}}\n"

@@ -12,9 +12,11 @@ from distributed_input_operator.injection import pod as injection
 from distributed_input_operator.injection.offline import InjectedManifests, inject_files
 from distributed_input_operator.injection.trainer_pod import RefusedError
 from distributed_input_operator.injection.yaml_text import dump_yaml
+from distributed_input_operator.objects.snapshot import Settings
 from tests.unit.distributed_input.api.resource.manifests import manifest
 from tests.unit.distributed_input_operator.injection.trainer_pods import (
     IMAGE,
+    SETTINGS,
     finder,
     pod,
     resource,
@@ -34,8 +36,11 @@ def job(kind: str = "Job", **spec: Any) -> dict[str, Any]:
     }
 
 
-def inject(*values: Any, image: str = IMAGE, inputs: str = INPUT) -> InjectedManifests:
-    return inject_files({"job.yaml": dump_yaml(values), "input.yaml": inputs}, image)
+def inject(
+    *values: Any, image: str = IMAGE, worker_image: str = "", inputs: str = INPUT
+) -> InjectedManifests:
+    settings = Settings(worker_image, image)
+    return inject_files({"job.yaml": dump_yaml(values), "input.yaml": inputs}, settings)
 
 
 def refusal(*values: Any, **more: Any) -> str:
@@ -47,13 +52,13 @@ def refusal(*values: Any, **more: Any) -> str:
 def test_a_pod_gets_the_same_sidecar_as_from_the_webhook():
     plain = {"apiVersion": "v1", "kind": "Pod", **pod()}
     made = inject(plain).manifests[0]
-    assert made == injection.inject(plain, {}, finder(resource("train")), IMAGE)
+    assert made == injection.inject(plain, {}, finder(resource("train")), SETTINGS)
 
 
 def test_a_jobs_template_gets_the_same_sidecar_as_its_pods_from_the_webhook():
     made = inject(job()).manifests[0]
     assert made["spec"]["template"] == injection.inject(
-        template(), {"Job": job()}, finder(resource("train")), IMAGE
+        template(), {"Job": job()}, finder(resource("train")), SETTINGS
     )
     assert made["spec"]["completions"] == 2
 
@@ -121,6 +126,14 @@ def test_an_image_is_required_from_the_flag_or_the_input():
     inject(job(), image="", inputs=manifest("sidecar: {image: 'a:1'}", "train"))
 
 
+def test_a_worker_in_the_pod_needs_an_image_from_the_flag_or_the_input():
+    local = "workers: {local: {cpus: 2, memory: 1Gi}}"
+    assert "--worker-image" in refusal(job(), inputs=manifest(local, "train"))
+    inject(job(), worker_image="w:1", inputs=manifest(local, "train"))
+    named = "workers: {image: 'w:1', local: {cpus: 2, memory: 1Gi}}"
+    inject(job(), inputs=manifest(named, "train"))
+
+
 def test_a_warning_has_file_and_object():
     here = job()
     here["spec"]["template"]["spec"]["hostNetwork"] = True
@@ -129,4 +142,4 @@ def test_a_warning_has_file_and_object():
 
 def test_the_message_about_invalid_yaml_has_file_and_line():
     with pytest.raises(ResourceError, match=r"job\.yaml:3: is not YAML"):
-        inject_files({"job.yaml": "a: 1\nb: [\n"}, IMAGE)
+        inject_files({"job.yaml": "a: 1\nb: [\n"}, SETTINGS)

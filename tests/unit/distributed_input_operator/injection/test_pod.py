@@ -19,7 +19,7 @@ from distributed_input_operator.injection.pod import (
 )
 from distributed_input_operator.injection.trainer_pod import RefusedError
 from tests.unit.distributed_input_operator.injection.trainer_pods import (
-    IMAGE,
+    SETTINGS,
     finder,
     job,
     pod,
@@ -34,7 +34,7 @@ FIND = finder(TRAIN, EVAL)
 
 
 def inject(of: Any, *inputs: Any, **owners: Any) -> dict[str, Any]:
-    return injection.inject(of, owners, finder(*inputs) if inputs else FIND, IMAGE)
+    return injection.inject(of, owners, finder(*inputs) if inputs else FIND, SETTINGS)
 
 
 def refusal(of: Any, *inputs: Any) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from distributed_input_operator.injection.sidecar import (
-    free_port,
+    free_ports,
     sidecar_container,
     sidecar_volumes,
 )
@@ -91,5 +91,6 @@ def test_the_sidecar_has_minimal_permissions():
 
 def test_the_sidecars_port_is_not_used_by_other_containers():
     trainer = {"name": "trainer", "ports": [{"containerPort": 9090}, {"containerPort": 9091}]}
-    assert free_port(pod(containers=[trainer])) == 9092
-    assert free_port(pod(initContainers=[container(TRAIN)])) == 9090
+    added = ["distributed-input", "di-worker-train"]
+    assert free_ports(pod(containers=[trainer]), added) == [9092, 9093]
+    assert free_ports(pod(initContainers=[container(TRAIN)]), added) == [9090, 9091]

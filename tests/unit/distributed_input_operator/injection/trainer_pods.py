@@ -10,9 +10,11 @@ from distributed_input.api.resource.input import DistributedInput
 from distributed_input.api.resource.parse import parse
 from distributed_input_operator.injection.trainer_pod import RefusedError
 from distributed_input_operator.injection.workloads import COMPLETION_INDEX, JOB_INDEX, JOBSET
+from distributed_input_operator.objects.snapshot import Settings
 from tests.unit.distributed_input.api.resource.manifests import manifest
 
 IMAGE = "registry/sidecar:1"
+SETTINGS = Settings("registry/worker:1", IMAGE)
 
 
 def resource(name: str = "train", spec: str = "") -> DistributedInput:

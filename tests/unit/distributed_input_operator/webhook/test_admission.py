@@ -13,6 +13,7 @@ import pytest
 from distributed_input.api import names
 from distributed_input_operator.kube.api import ApiError
 from distributed_input_operator.kube.kinds import Kind
+from distributed_input_operator.objects.snapshot import Settings
 from distributed_input_operator.webhook import admission
 from distributed_input_operator.webhook.admission import Injector
 from tests.unit.distributed_input_operator.injection.trainer_pods import (
@@ -51,7 +52,7 @@ class FakeApi:
 
 def respond(of: Any, api: FakeApi) -> dict[str, Any]:
     request = {"uid": "7", "namespace": "ml", "object": of}
-    made = asyncio.run(Injector(api, "sidecar:1").respond(request))  # type: ignore[arg-type]
+    made = asyncio.run(Injector(api, Settings("worker:1", "sidecar:1")).respond(request))  # type: ignore[arg-type]
     assert made["uid"] == "7"
     return made
 

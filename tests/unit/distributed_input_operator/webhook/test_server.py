@@ -21,6 +21,8 @@ from distributed_input_operator.webhook.server import Webhook, add_flags, start
 def flags(*given: str) -> argparse.Namespace:
     parser = argparse.ArgumentParser()
     parser.add_argument("--sidecar-image", default="sidecar:1")
+    parser.add_argument("--worker-image", default="worker:1")
+    parser.add_argument("--image-pull-policy", default="")
     add_flags(parser)
     return parser.parse_args(given)
 

@@ -73,6 +73,11 @@ class AutoscalingStatus(StatusSection):
     idle_since: str = Field(
         default="", description="Start of the period in which no trainer has read."
     )
+    unmeasured_since: str = Field(
+        default="",
+        description="Start of the period in which trainers have read, but without worker pods and "
+        "without known rates.",
+    )
 
 
 class DispatcherStatus(StatusSection):

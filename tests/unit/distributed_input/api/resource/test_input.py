@@ -159,13 +159,14 @@ def test_no_section_accepts_unknown_fields():
         assert part["additionalProperties"] is False
 
 
-def test_only_three_fields_are_required():
+def test_few_fields_are_required():
     schema = DistributedInput.model_json_schema()
     required = {name: part.get("required", []) for name, part in schema["$defs"].items()}
     assert {name: fields for name, fields in required.items() if fields} == {
         "ObjectMeta": ["name"],
         "AcceleratorSpec": ["type"],
         "AutoscalingSpec": ["maxReplicas"],
+        "LocalWorkerSpec": ["cpus", "memory"],
     }
 
 

@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import ConfigDict, Field, model_validator
 
 from distributed_input.api.resource.base import Section, cel
-from distributed_input.api.resource.scalars import Anything, Image, ObjectName, problem
+from distributed_input.api.resource.scalars import Anything, Buffer, Image, ObjectName, problem
 from distributed_input.api.resource.sections.pods import (
     AcceleratorSpec,
     Objects,
@@ -29,7 +29,10 @@ class AutoscalingSpec(Section):
     )
 
     min_replicas: int = Field(
-        default=1, ge=1, le=1000, description="Minimum number of workers. Default: 1."
+        default=1,
+        ge=0,
+        le=1000,
+        description="Minimum number of workers. 0 needs `workers.local`. Default: 1.",
     )
     max_replicas: int = Field(
         ge=1, le=1000, description="Maximum number of workers. Required.", examples=[8]
@@ -65,17 +68,45 @@ class AutoscalingSpec(Section):
         return self
 
 
+class LocalWorkerSpec(Section):
+    """A worker in each trainer's pod, which uses the CPUs that the trainer leaves idle."""
+
+    cpus: int = Field(
+        ge=1,
+        le=1024,
+        description="Maximum number of CPUs of the container. The worker uses those that are idle, "
+        "and at least one at the lowest priority. Required.",
+        examples=[16],
+    )
+    memory: Buffer = Field(
+        description="Memory of the container, requested and as limit, from 1Mi to 1Ti. TensorFlow "
+        "alone needs about 700Mi. Required.",
+        examples=["4Gi"],
+    )
+
+
 class WorkersSpec(Section):
     """The processes that run the input pipeline."""
 
     model_config = ConfigDict(
         json_schema_extra=cel(
             (
+                "!has(self.autoscaling) || self.autoscaling.minReplicas > 0 || has(self.local)",
+                "autoscaling.minReplicas is 0, but there are no workers beside the trainers: add "
+                "local, or use autoscaling.idleTTLSeconds to remove all workers while no trainer "
+                "reads",
+            ),
+            (
+                "!has(self.local) || !has(self.accelerator)",
+                "local excludes accelerator, because the trainer uses the accelerators of its pod: "
+                "remove one of them",
+            ),
+            (
                 "!has(self.autoscaling) || !has(oldSelf.autoscaling) || "
                 "self.replicas == oldSelf.replicas",
                 "replicas cannot change while autoscaling sets the number of workers: change "
                 "autoscaling.minReplicas or autoscaling.maxReplicas, or remove autoscaling",
-            )
+            ),
         )
     )
 
@@ -83,14 +114,23 @@ class WorkersSpec(Section):
         default=1,
         ge=0,
         le=1000,
-        description="Number of workers. 0 pauses the input. `kubectl scale` and a "
-        "HorizontalPodAutoscaler change it. Ignored if `autoscaling` is set. Default: 1.",
+        description="Number of worker pods. 0 pauses the input, unless `local` is set. "
+        "`kubectl scale` and a HorizontalPodAutoscaler change it. Ignored if `autoscaling` is "
+        "set. Default: 1.",
         examples=[2],
     )
     autoscaling: AutoscalingSpec | None = Field(
         default=None,
         description="Bounds of autoscaling. Default: no autoscaling; `replicas` is the number of "
         "workers.",
+    )
+    local: LocalWorkerSpec | None = Field(
+        default=None,
+        description="Worker container that is added to each trainer's pod, in addition to the "
+        "worker pods. A trainer reads from its own worker first, and from worker pods what that "
+        "one cannot produce. `distributed-input run` then starts one worker, as with "
+        "`--workers local`. Default: none.",
+        examples=[{"cpus": 16, "memory": "4Gi"}],
     )
     parallelism: Annotated[int, Field(ge=1, le=1024)] | None = Field(
         default=None,
@@ -175,3 +215,20 @@ class WorkersSpec(Section):
         "without a field here. Mappings merge by key; lists of named objects, such as containers, "
         "merge by name; other lists are replaced. Default: none.",
     )
+
+    @model_validator(mode="after")
+    def _check_local(self) -> WorkersSpec:
+        if self.local is not None and self.accelerator is not None:
+            raise problem(
+                "excludes accelerator, because the trainer uses the accelerators of its pod: "
+                "remove one of them",
+                "local",
+            )
+        if self.autoscaling and not self.autoscaling.min_replicas and self.local is None:
+            raise problem(
+                "0 needs workers beside the trainers: add local, or use "
+                "autoscaling.idleTTLSeconds to remove all workers while no trainer reads",
+                "autoscaling",
+                "minReplicas",
+            )
+        return self

@@ -18,7 +18,7 @@ INVALID = [
         "from 0 to 1000, for example 2, not 1001",
     ),
     ("workers: {replicas: -1}", "5: spec.workers.replicas", "from 0 to 1000"),
-    ("workers: 3", "5: spec.workers", "fields replicas, autoscaling, parallelism, "),
+    ("workers: 3", "5: spec.workers", "fields replicas, autoscaling, local, "),
     ("workers: {parallelism: 0}", "5: spec.workers.parallelism", "from 1 to 1024"),
     (
         "workers:\n  autoscaling:\n    maxReplicas: 3\n    minReplicas: 5",
@@ -30,6 +30,19 @@ INVALID = [
         "6: spec.workers.autoscaling.maxReplicas",
         "is missing: set it to an integer from 1 to 1000, for example 8",
     ),
+    (
+        "workers:\n  autoscaling: {minReplicas: 0, maxReplicas: 2}",
+        "6: spec.workers.autoscaling.minReplicas",
+        "0 needs workers beside the trainers: add local, or use autoscaling.idleTTLSeconds",
+    ),
+    (
+        "workers:\n  accelerator: {type: nvidia}\n  local: {cpus: 2, memory: 1Gi}",
+        "7: spec.workers.local",
+        "excludes accelerator, because the trainer uses the accelerators of its pod",
+    ),
+    ("workers: {local: {cpus: 2}}", "5: spec.workers.local.memory", "is missing"),
+    ("workers: {local: {memory: 1Gi}}", "5: spec.workers.local.cpus", "is missing"),
+    ("workers: {local: {cpus: 0, memory: 1Gi}}", "5: spec.workers.local.cpus", "from 1 to 1024"),
 ]
 
 
@@ -43,3 +56,10 @@ def test_equal_bounds_of_autoscaling_and_zero_replicas_are_valid():
     workers = parse(manifest(text)).spec.workers
     assert workers.autoscaling is not None
     assert (workers.replicas, workers.autoscaling.min_replicas) == (0, 3)
+
+
+def test_no_worker_pod_is_needed_beside_local_workers():
+    text = "autoscaling: {minReplicas: 0, maxReplicas: 3}, local: {cpus: 8, memory: 4Gi}"
+    workers = parse(manifest(f"workers: {{{text}}}")).spec.workers
+    assert workers.local is not None
+    assert (workers.local.cpus, workers.local.memory) == (8, "4Gi")
