@@ -5,6 +5,7 @@ The number follows the needed workers (see `demand`), up to the number that can 
 - It rises at once, but to at most four times the workers that are ready.
 - It falls only to the maximum that was needed during a whole stabilization window.
 - It becomes 0 if there were no consumers for a long time and the spec allows it.
+- It stays 0 while the workers in the trainers' own pods start, if the minimum is 0.
 - Small differences change nothing.
 """
 
@@ -28,6 +29,8 @@ MAXIMUM = "MaxReplicas"
 
 _MIN_STEP = 8
 """Workers that may always start at once, even if few are ready."""
+LOCAL_START_SECONDS = 60.0
+"""Time that workers in trainers' pods may take until rates are known. Then workers start."""
 _STEP_FACTOR = 4
 """Maximum growth in one step, as a multiple of the ready workers. The demand of a trainer that
 waits nearly all of its time is not measured well."""
@@ -70,6 +73,8 @@ class AutoscalingState:
     """Maximum number of workers needed since then."""
     idle_since: float | None = None
     """Time in seconds since which there are no consumers."""
+    unmeasured_since: float | None = None
+    """Time in seconds since which there are consumers, but no workers and no rates."""
 
 
 @dataclass(frozen=True)
@@ -123,9 +128,13 @@ def _follow_demand(
 ) -> ScalingDecision:
     current = min(max(state.desired, bounds.minimum), bounds.maximum)
     if observed.needed is None:
-        if observed.consumers and not state.desired:  # Without workers, no rate can be measured.
-            current = min(max(current, _MIN_STEP), bounds.maximum)
-        return ScalingDecision(AutoscalingState(current, state.fewer_since, state.fewer))
+        if not observed.consumers or state.desired:
+            return ScalingDecision(AutoscalingState(current, state.fewer_since, state.fewer))
+        since = now if state.unmeasured_since is None else state.unmeasured_since
+        if not bounds.minimum and now - since < LOCAL_START_SECONDS:
+            return ScalingDecision(AutoscalingState(0, unmeasured_since=since))
+        # Without workers, no rate can be measured.
+        return ScalingDecision(AutoscalingState(min(max(current, _MIN_STEP), bounds.maximum)))
     needed = whole_workers(observed.needed, -STALL_TOLERANCE)
     up, reason, message = _limit(needed, bounds, observed.useful_workers)
     spared = whole_workers(observed.needed, SPARE_CAPACITY)

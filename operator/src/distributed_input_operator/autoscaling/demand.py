@@ -1,6 +1,7 @@
 """Compute how many workers the trainers of an input could keep busy. Pure.
 
-needed workers = rows per second that the trainers would read if they never waited
+needed workers = (rows per second that the trainers would read if they never waited
+- rows per second that the workers in their own pods can produce for them)
 / rows per second that one worker produces while it is busy
 """
 
@@ -17,14 +18,15 @@ SPARE_CAPACITY = 0.03
 
 
 def needed_workers(measurement: Measurement | None, parallelism: int) -> float | None:
-    """Return the number of workers, not rounded, that the trainers could keep busy.
+    """Return the number of worker pods, not rounded, that the trainers could keep busy.
 
     Args:
         measurement: the input's rates. None: unknown.
         parallelism: rows that one worker computes at the same time.
 
     Returns:
-        None if unknown, 0 if there are no consumers or all of them have paused for long.
+        None if unknown, 0 if there are no consumers, if all of them have paused for long, or if
+        the workers in their own pods suffice.
     """
     if measurement is None:
         return None
@@ -32,15 +34,35 @@ def needed_workers(measurement: Measurement | None, parallelism: int) -> float |
         return 0.0
     if measurement.demand is None or measurement.busy_rate is None:
         return None
-    return measurement.demand / (measurement.busy_rate * parallelism)
+    remaining = measurement.demand - measurement.local_rate
+    if measurement.local_rate and remaining <= STALL_TOLERANCE * measurement.demand:
+        return 0.0
+    return remaining / (measurement.busy_rate * parallelism)
+
+
+def useful_workers(measurement: Measurement | None) -> int:
+    """Return the number of worker pods above which more cannot help. 0: unknown.
+
+    The workers in the trainers' pods have their share of the open streams.
+    """
+    if measurement is None:
+        return 0
+    useful, demand = measurement.useful_workers, measurement.demand
+    if not (demand and measurement.local_rate and useful):
+        return useful
+    return max(1, math.ceil(useful * (1 - measurement.local_rate / demand)))
 
 
 def recommended_workers(measurement: Measurement | None, parallelism: int) -> int | None:
-    """Return `needed_workers` as a whole number: at least one if there are consumers."""
+    """Return `needed_workers` as a whole number.
+
+    It is at least one if there are consumers, unless they have workers in their own pods.
+    """
     exact = needed_workers(measurement, parallelism)
     if exact is None:
         return None
-    minimum = 1 if measurement and measurement.consumers else 0
+    alone = measurement and measurement.consumers and not measurement.local_workers
+    minimum = 1 if alone else 0
     return max(minimum, whole_workers(exact, -STALL_TOLERANCE))
 
 

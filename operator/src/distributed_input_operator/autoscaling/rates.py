@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
+from distributed_input_operator.autoscaling.local_rate import met_locally
+
 MIN_RUNNING_SHARE = 0.01
 """Minimum share of its time that a trainer counts as running. It keeps the demand finite."""
 WINDOW_SECONDS = 120.0
@@ -36,6 +38,8 @@ class ConsumerCounters:
     batches: int = 0
     mismatches: int = 0
     """Replays that made other rows than before."""
+    pod: str = ""
+    """Id of its pod. Empty: the pod has no worker of its own."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +53,10 @@ class WorkerCounters:
     stalled: str = ""
     """Split that has made no progress for the longest time."""
     stalled_seconds: float = 0.0
+    pod: str = ""
+    """Id of the trainer's pod that alone uses it. Empty: it is a worker pod."""
+    permits: float = 0.0
+    """Number of streams that it could run at the same time, summed over time in seconds."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +82,12 @@ class Measurement:
     demand: float | None = None
     """Rows per second that all trainers would read if they never waited."""
     busy_rate: float | None = None
-    """Rows per second that one stream of one worker produces while it is busy."""
+    """Rows per second that one stream of one worker produces while it is busy. If worker pods
+    have produced rows, only they count."""
+    local_rate: float = 0.0
+    """The part of the demand that the workers in the trainers' own pods can meet."""
+    local_workers: int = 0
+    """Number of workers in trainers' pods."""
     useful_workers: int = 0
     """Number of workers above which more cannot help. 0 means unknown."""
     streams: Mapping[str, int] = field(default_factory=dict)
@@ -122,14 +135,23 @@ class RateWindow:
         since = self.samples[-1].time if self.paused_since is None else self.paused_since
         if self.measurement and sample.time - since < PAUSE_SECONDS:
             before = self.measurement
-            latest = replace(latest, demand=before.demand, busy_rate=before.busy_rate)
+            latest = replace(
+                latest,
+                demand=before.demand,
+                busy_rate=before.busy_rate,
+                local_rate=before.local_rate,
+            )
         return RateWindow((sample,), latest, since)
 
 
 def _load_changed(whole: Measurement, latest: Measurement) -> bool:
     if latest.batches < MIN_BATCHES * latest.consumers:
         return False
-    pairs = ((whole.demand, latest.demand), (whole.busy_rate, latest.busy_rate))
+    pairs = (
+        (whole.demand, latest.demand),
+        (whole.busy_rate, latest.busy_rate),
+        (whole.local_rate, latest.local_rate),
+    )
     return any(old and new and abs(new / old - 1) > LOAD_CHANGE for old, new in pairs)
 
 
@@ -152,6 +174,8 @@ def measure(before: DispatcherSample | None, after: DispatcherSample) -> Measure
     pairs = [(known[key], one) for key, one in reading.items() if key in known]
     pairs = [(then, now) for then, now in pairs if now.rows >= then.rows and now.wall > then.wall]
     seconds = max(after.time - before.time, 1e-3) if before else 1.0
+    rates = [(now.pod, _unstalled_rate(then, now)) for then, now in pairs]
+    worked = before.workers if before else {}
     wall = sum(now.wall - then.wall for then, now in pairs)
     wait = sum(max(0.0, now.wait - then.wait) for then, now in pairs)
     return Measurement(
@@ -159,8 +183,10 @@ def measure(before: DispatcherSample | None, after: DispatcherSample) -> Measure
         epoch=max((one.epoch for one in reading.values()), default=0),
         rows_per_second=sum(now.rows - then.rows for then, now in pairs) / seconds,
         stall=min(1.0, wait / wall) if wall > 0 else 0.0,
-        demand=sum(map(_unstalled_rate, *zip(*pairs, strict=True))) if pairs else None,
-        busy_rate=_busy_rate(before.workers, after.workers) if before else None,
+        demand=sum(rate for _, rate in rates) if pairs else None,
+        busy_rate=_remote_busy_rate(before.workers, after.workers) if before else None,
+        local_rate=met_locally(rates, _local_capacity(worked, after.workers, seconds)),
+        local_workers=sum(1 for one in after.workers.values() if one.pod),
         useful_workers=sum(one.useful_workers for one in reading.values()),
         streams=_streams_by_host(after.workers.values()),
         batches=sum(now.batches - then.batches for then, now in pairs),
@@ -177,6 +203,29 @@ def _unstalled_rate(then: ConsumerCounters, now: ConsumerCounters) -> float:
     wall = now.wall - then.wall
     running = max(wall - (now.wait - then.wait), MIN_RUNNING_SHARE * wall)
     return (now.rows - then.rows) / running
+
+
+def _remote_busy_rate(
+    before: Mapping[str, WorkerCounters], after: Mapping[str, WorkerCounters]
+) -> float | None:
+    remote = {key: one for key, one in after.items() if not one.pod}
+    found = _busy_rate(before, remote)
+    return _busy_rate(before, after) if found is None else found
+
+
+def _local_capacity(
+    before: Mapping[str, WorkerCounters], after: Mapping[str, WorkerCounters], seconds: float
+) -> dict[str, float]:
+    """Return the rows per second that the workers of each pod could produce."""
+    found: dict[str, float] = {}
+    usual = _busy_rate(before, after) or 0.0
+    for key, now in after.items():
+        if now.pod:
+            rate = _busy_rate(before, {key: now})  # None: it was idle
+            permits = max(0.0, now.permits - before.get(key, WorkerCounters()).permits)
+            capacity = (usual if rate is None else rate) * permits / seconds
+            found[now.pod] = found.get(now.pod, 0.0) + capacity
+    return found
 
 
 def _busy_rate(
@@ -199,4 +248,8 @@ def _stalled(workers: Iterable[WorkerCounters]) -> str:
 
 
 def _streams_by_host(workers: Iterable[WorkerCounters]) -> dict[str, int]:
-    return {worker.address.rpartition(":")[0].strip("[]"): worker.streams for worker in workers}
+    return {
+        worker.address.rpartition(":")[0].strip("[]"): worker.streams
+        for worker in workers
+        if not worker.pod
+    }

@@ -113,6 +113,7 @@ def _sample(response: dispatcher_pb2.StatusResponse, now: float) -> DispatcherSa
             finished=one.finished,
             batches=one.batches,
             mismatches=one.replay_mismatches,
+            pod=one.pod,
         )
     workers = {one.worker_id: _worker(one) for one in response.workers}
     return DispatcherSample(now, consumers, workers)
@@ -121,10 +122,12 @@ def _sample(response: dispatcher_pb2.StatusResponse, now: float) -> DispatcherSa
 def _worker(one: dispatcher_pb2.WorkerInfo) -> WorkerCounters:
     longest = max(one.stalled, key=lambda split: split.seconds, default=None)
     return WorkerCounters(
-        address=one.address,
+        address=one.worker_id if one.pod else one.address,
         rows=one.rows,
         busy=one.busy_seconds,
         streams=one.open_streams,
         stalled=f"split {longest.split} of dataset {longest.dataset}" if longest else "",
         stalled_seconds=longest.seconds if longest else 0.0,
+        pod=one.pod,
+        permits=one.permit_seconds,
     )

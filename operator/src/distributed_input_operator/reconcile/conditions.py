@@ -30,6 +30,7 @@ STARTING = "Starting"
 SERVING = "Serving"
 BUDGET_SPENT = "BudgetSpent"
 OTHERS_LEAVE = "OthersLeave"
+LOCAL = "LocalWorkers"
 
 _NO_WORKERS = (SUSPENDED, PAUSED, BUDGET_SPENT, OTHERS_LEAVE)
 """Reasons why there should be no workers now."""
@@ -190,6 +191,8 @@ def _workers(snapshot: Snapshot, desired: int, limits: list[Finding]) -> Finding
         return Finding(WORKERS_AVAILABLE, False, SUSPENDED, "spec.suspend is true")
     if desired == 0 and limits:
         return Finding(WORKERS_AVAILABLE, False, limits[0].reason, limits[0].message)
+    if desired == 0 and snapshot.resource.spec.workers.local:
+        return _local_workers(snapshot)
     if desired == 0:
         return Finding(WORKERS_AVAILABLE, False, PAUSED, "spec.workers.replicas is 0")
     message = f"{ready} of {desired} workers are ready"
@@ -197,6 +200,18 @@ def _workers(snapshot: Snapshot, desired: int, limits: list[Finding]) -> Finding
         return Finding(WORKERS_AVAILABLE, False, STARTING, message)
     reason = "AllServe" if ready >= desired else "SomeServe"
     return Finding(WORKERS_AVAILABLE, True, reason, message)
+
+
+def _local_workers(snapshot: Snapshot) -> Finding:
+    """Report whether trainers have workers in their own pods, if there are no worker pods."""
+    measured = snapshot.measured
+    if measured and measured.consumers and not measured.local_workers:
+        message = (
+            "trainers read, but no worker in their pods has started: create pods again that are "
+            "older than spec.workers.local"
+        )
+        return Finding(WORKERS_AVAILABLE, False, STARTING, message)
+    return Finding(WORKERS_AVAILABLE, True, LOCAL, "the workers in the trainers' pods suffice")
 
 
 def ready_workers(snapshot: Snapshot) -> int:

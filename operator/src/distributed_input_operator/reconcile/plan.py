@@ -20,7 +20,7 @@ from distributed_input_operator.autoscaling.decision import (
     ScalingDecision,
     decide,
 )
-from distributed_input_operator.autoscaling.demand import needed_workers
+from distributed_input_operator.autoscaling.demand import needed_workers, useful_workers
 from distributed_input_operator.autoscaling.rates import reconcile_interval
 from distributed_input_operator.budget.claim import Grant, WorkerRequest
 from distributed_input_operator.objects.dispatcher import dispatcher_objects
@@ -135,7 +135,7 @@ def _requested_workers(snapshot: Snapshot, now: float) -> tuple[int, ScalingDeci
     observed = Observation(
         needed_workers(measured, parallelism(snapshot.resource)),
         measured.consumers if measured else None,
-        measured.useful_workers if measured else 0,
+        useful_workers(measured),
         ready_workers(snapshot),
     )
     decision = decide(_autoscaling_state(snapshot), bounds, observed, now)
@@ -152,7 +152,8 @@ def _autoscaling_state(snapshot: Snapshot) -> AutoscalingState:
         return AutoscalingState(int(spec.get("replicas", snapshot.resource.spec.workers.replicas)))
     idle_since = timestamps.to_seconds(last.idle_since)
     fewer_since = timestamps.to_seconds(last.fewer_since)
-    return AutoscalingState(last.desired, fewer_since, last.fewer, idle_since)
+    unmeasured_since = timestamps.to_seconds(last.unmeasured_since)
+    return AutoscalingState(last.desired, fewer_since, last.fewer, idle_since, unmeasured_since)
 
 
 def _is_up_to_date(snapshot: Snapshot, desired: Manifest) -> bool:

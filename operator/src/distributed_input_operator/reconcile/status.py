@@ -117,4 +117,6 @@ def _autoscaling(state: AutoscalingState | None) -> dict[str, Any] | None:
         status |= {"fewerSince": timestamps.to_text(state.fewer_since), "fewer": state.fewer}
     if state.idle_since is not None:
         status["idleSince"] = timestamps.to_text(state.idle_since)
+    if state.unmeasured_since is not None:
+        status["unmeasuredSince"] = timestamps.to_text(state.unmeasured_since)
     return status

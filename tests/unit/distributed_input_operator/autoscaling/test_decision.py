@@ -11,6 +11,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from distributed_input_operator.autoscaling.decision import (
+    LOCAL_START_SECONDS,
     AutoscalingState,
     Observation,
     ScalingBounds,
@@ -187,3 +188,43 @@ def test_without_a_ttl_the_minimum_stays():
     for now in range(0, 9000, 100):
         state = decide(state, limits, Observation(0.0, 0), float(now)).state
     assert state.desired == 2
+
+
+# Workers in the trainers' own pods: the minimum may be 0.
+
+BESIDE = ScalingBounds(0, 20, 120.0)
+
+
+def test_no_worker_starts_while_own_workers_start():
+    state = AutoscalingState(0)
+    for now in range(0, int(LOCAL_START_SECONDS), 10):
+        state = decide(state, BESIDE, Observation(None, 2), float(now)).state
+        assert state.desired == 0
+    state = decide(state, BESIDE, Observation(None, 2), LOCAL_START_SECONDS).state
+    assert state.desired > 0
+
+
+def test_the_time_for_own_workers_begins_again_once_a_rate_is_known():
+    state = decide(AutoscalingState(0), BESIDE, Observation(None, 2), 0.0).state
+    state = decide(state, BESIDE, Observation(0.0, 2), 50.0).state
+    assert (state.desired, state.unmeasured_since) == (0, None)
+    assert decide(state, BESIDE, Observation(None, 2), 100.0).state.desired == 0
+
+
+def test_without_own_workers_the_first_worker_starts_at_once():
+    limits = replace(BESIDE, minimum=1, idle_ttl=10.0)
+    assert decide(AutoscalingState(0), limits, Observation(None, 2), 0.0).state.desired > 0
+
+
+@given(st.integers(0, 20), st.floats(1, 600))
+def test_own_workers_that_suffice_end_all_workers_after_the_window(count, window):
+    limits = replace(BESIDE, window=window)
+    state = settle(AutoscalingState(count), limits, 0.0, 0, seconds=window + 60)
+    assert state.desired == 0
+
+
+@given(st.floats(0.1, 20))
+def test_workers_start_at_once_when_own_workers_no_longer_suffice(need):
+    state = decide(AutoscalingState(0), BESIDE, Observation(need, 1), 0.0).state
+    assert state.desired == min(math.ceil(need * (1 - STALL_TOLERANCE) - 1e-9), 8) or need > 8
+    assert state.desired >= 1

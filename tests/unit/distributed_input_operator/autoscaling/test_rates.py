@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from distributed_input.api.local_workers import PLANNED_SHARE
 from distributed_input_operator.autoscaling.demand import needed_workers, recommended_workers
 from distributed_input_operator.autoscaling.rates import (
     PAUSE_SECONDS,
@@ -121,3 +124,77 @@ def test_the_need_is_unknown_until_the_first_row():
 def test_an_input_that_stalls_is_reconciled_more_often():
     assert reconcile_interval(Measurement(consumers=1, stall=0.5)) == STALLED_RECONCILE_SECONDS
     assert reconcile_interval(Measurement(consumers=1, stall=0.01)) == RECONCILE_SECONDS
+
+
+# Workers in the trainers' own pods.
+
+
+def beside(time: float, rate: float, local_cpus: float, *, remote_rows: float = 0.0):
+    """Return a sample of a trainer that takes `rate` rows/s; one CPU produces 10 rows/s."""
+    local = rate * time - remote_rows
+    return DispatcherSample(
+        time,
+        {"0": ConsumerCounters(rows=int(rate * time), wall=time, batches=int(time), pod="p")},
+        {
+            "own": WorkerCounters(
+                rows=int(local), busy=local / 10, pod="p", permits=local_cpus * time
+            ),
+            "w": WorkerCounters("10.0.0.1:7071", rows=int(remote_rows), busy=remote_rows / 20),
+        },
+    )
+
+
+def test_the_rate_of_own_workers_is_that_of_the_cpus_they_might_use():
+    found = measure(beside(0.0, 100, 4), beside(10.0, 100, 4))
+    assert found.demand == pytest.approx(100.0)
+    assert found.local_rate == pytest.approx(40.0 * PLANNED_SHARE)
+    assert found.local_workers == 1
+    assert measure(beside(0.0, 100, 40), beside(10.0, 100, 40)).local_rate == pytest.approx(100.0)
+
+
+def test_the_busy_rate_is_that_of_worker_pods_once_they_work():
+    assert measure(beside(0.0, 100, 4), beside(10.0, 100, 4)).busy_rate == pytest.approx(10.0)
+    found = measure(beside(0.0, 100, 4), beside(10.0, 100, 4, remote_rows=500))
+    assert found.busy_rate == pytest.approx(20.0)
+    assert found.local_rate == pytest.approx(40.0 * PLANNED_SHARE)
+    assert found.streams == {"10.0.0.1": 0}
+
+
+def test_an_idle_own_worker_counts_with_the_rate_of_the_others():
+    before, after = beside(0.0, 0, 4), beside(10.0, 0, 4)
+    idle = replace(
+        after,
+        consumers={"0": ConsumerCounters(rows=400, wall=10.0, batches=10, pod="p")},
+        workers={**after.workers, "w": WorkerCounters("h:1", rows=400, busy=20.0)},
+    )
+    assert measure(before, idle).local_rate == pytest.approx(40.0)
+
+
+def test_less_cpu_for_own_workers_is_a_change_of_load():
+    window = RateWindow()
+    for number in range(10):
+        window = window.add(beside(10.0 * number, 100, 8))
+    assert window.measurement is not None
+    assert window.measurement.local_rate == pytest.approx(80.0 * PLANNED_SHARE)
+    last = window.samples[-1].workers["own"]
+    for number in range(1, 3):
+        after = beside(90.0 + 10 * number, 100, 8)
+        own = replace(after.workers["own"], permits=last.permits + 10.0 * number)
+        window = window.add(replace(after, workers={**after.workers, "own": own}))
+    assert window.measurement is not None
+    assert window.measurement.local_rate == pytest.approx(10.0 * PLANNED_SHARE)
+
+
+def test_the_rate_of_own_workers_is_kept_during_a_pause():
+    window = RateWindow()
+    for time in (0.0, 10.0):
+        window = window.add(beside(time, 100, 4))
+    paused = replace(
+        window.samples[-1],
+        time=20.0,
+        consumers={"0": ConsumerCounters(rows=1000, wall=20.0, batches=10, pod="p")},
+    )
+    found = window.add(paused).measurement
+    assert found is not None
+    assert found.paused
+    assert found.local_rate == pytest.approx(40.0 * PLANNED_SHARE)

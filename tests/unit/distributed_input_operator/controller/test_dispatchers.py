@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import asyncio
 
-from distributed_input.api.proto.dispatcher_pb2 import StatusResponse, WorkerInfo
+from distributed_input.api.proto.dispatcher_pb2 import (
+    ConsumerHeartbeatRequest,
+    ConsumerInfo,
+    StatusResponse,
+    WorkerInfo,
+)
 from distributed_input.api.proto.types_pb2 import StalledSplit
 from distributed_input_operator.autoscaling.rates import measure
 from distributed_input_operator.controller import dispatchers
@@ -67,3 +72,18 @@ def test_the_split_that_stalls_for_the_longest_time_is_measured():
     ]
     sample = dispatchers._sample(StatusResponse(workers=workers), 0.0)
     assert measure(None, sample).stalled == "split 5 of dataset data:rows, worker h:2"
+
+
+def test_the_pods_of_workers_and_consumers_are_measured():
+    beat = ConsumerHeartbeatRequest(job="train", pod="p")
+    workers = [
+        WorkerInfo(worker_id="own", address="127.0.0.1:1", pod="p", permit_seconds=2.5),
+        WorkerInfo(worker_id="w", address="h:1"),
+    ]
+    response = StatusResponse(workers=workers, consumers=[ConsumerInfo(last=beat)])
+    sample = dispatchers._sample(response, 0.0)
+    assert [one.pod for one in sample.consumers.values()] == ["p"]
+    own = sample.workers["own"]
+    # An address within a pod is of no use to people.
+    assert (own.pod, own.permits, own.address) == ("p", 2.5, "own")
+    assert (sample.workers["w"].pod, sample.workers["w"].address) == ("", "h:1")

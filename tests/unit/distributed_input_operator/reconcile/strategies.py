@@ -20,6 +20,7 @@ workers = optional(
         st.integers(1, 9),
         st.integers(0, 9),
     ),
+    local=st.just({"cpus": 4, "memory": "2Gi"}),
     accelerator=st.sampled_from(
         [
             {"type": "nvidia"},
@@ -32,7 +33,7 @@ workers = optional(
     env=st.just([{"name": "BUCKET", "value": ""}]),
     resources=st.sampled_from([{"requests": {"cpu": "1000m"}}, {"limits": {"memory": "2Gi"}}]),
     podTemplate=st.sampled_from([{}, {"spec": {"hostNetwork": False, "dnsPolicy": "Default"}}]),
-)
+).filter(lambda one: not {"local", "accelerator"} <= one.keys())
 specs = optional(
     suspend=st.booleans(),
     workers=workers,
@@ -52,4 +53,6 @@ measurements = st.none() | st.builds(
     demand=st.none() | st.floats(0, 1e6),
     busy_rate=st.none() | st.floats(0.1, 1e4),
     useful_workers=st.integers(0, 20),
+    local_rate=st.floats(0, 1e6),
+    local_workers=st.integers(0, 9),
 )

@@ -8,6 +8,7 @@ import pytest
 
 from distributed_input.api.resource.status import Status
 from distributed_input_operator.autoscaling.decision import AutoscalingState, ScalingDecision
+from distributed_input_operator.autoscaling.rates import Measurement
 from distributed_input_operator.budget.claim import Grant, full_grant
 from distributed_input_operator.objects.snapshot import Failure, Pod
 from distributed_input_operator.reconcile.conditions import (
@@ -259,3 +260,24 @@ def test_of_several_failures_the_one_that_the_user_must_fix_is_reported():
 def test_a_long_message_is_cut():
     found = findings(running(), full_grant(1), None, [Failure("Refused", "x" * 5000)])
     assert max(len(one.message) for one in conditions(found, [], 1, "now")) == 1024
+
+
+@pytest.mark.parametrize(
+    ("measured", "ready", "workers"),
+    [
+        (None, "Serving", "LocalWorkers"),
+        (Measurement(consumers=0), "Serving", "LocalWorkers"),
+        (Measurement(consumers=2, local_workers=1), "Serving", "LocalWorkers"),
+        (Measurement(consumers=2), "WorkersStarting", "Starting"),
+    ],
+)
+def test_without_worker_pods_trainers_need_workers_of_their_own(measured, ready, workers):
+    local = {"replicas": 0, "local": {"cpus": 2, "memory": "1Gi"}}
+    found = replace(running(ready=0, workers=local), measured=measured)
+    given = reasons(found, full_grant(0))
+    assert (given["Ready"], given["WorkersAvailable"]) == (ready, workers)
+
+
+def test_without_workers_of_any_kind_the_input_is_paused():
+    given = reasons(running(ready=0, workers={"replicas": 0}), full_grant(0))
+    assert (given["Ready"], given["WorkersAvailable"]) == ("Paused", "Paused")

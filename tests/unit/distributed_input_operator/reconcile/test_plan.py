@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from distributed_input.api import timestamps
 from distributed_input.api.resource.policy import UNLIMITED, Budget
 from distributed_input.api.resource.status import Status
+from distributed_input_operator.autoscaling.decision import LOCAL_START_SECONDS
 from distributed_input_operator.autoscaling.rates import Measurement
 from distributed_input_operator.budget.allocation import allocate
 from distributed_input_operator.budget.claim import Claim, Grant
@@ -302,3 +303,35 @@ def test_an_input_that_returns_from_idle_gets_its_minimum_of_a_used_up_budget():
     grants = allocate(budgets, [back, other])
     assert (grants[back.key].target, grants[other.key].target) == (2, 4)
     assert grants[back.key].workers == 0, "until the pods of the other have terminated"
+
+
+def test_a_new_leader_waits_as_long_for_own_workers_as_the_last_one_would():
+    workers = {
+        "local": {"cpus": 2, "memory": "1Gi"},
+        "autoscaling": {"minReplicas": 0, "maxReplicas": 9},
+        "replicas": 0,
+    }
+    new = replace(snapshot(workers=workers), measured=ONE_CONSUMER)
+    found = after(new, plan(new, NOW))
+    first = input_status(found, plan(found, NOW), [], NOW)
+    assert first is not None
+    assert first["autoscaling"]["desired"] == 0
+    found = replace(found, status=Status.model_validate(first))
+    assert plan(found, NOW + LOCAL_START_SECONDS - 1).desired == 0
+    assert plan(found, NOW + LOCAL_START_SECONDS).desired > 0
+
+
+def test_own_workers_that_suffice_need_no_pods():
+    workers = {
+        "local": {"cpus": 2, "memory": "1Gi"},
+        "autoscaling": {"minReplicas": 0, "maxReplicas": 9},
+        "replicas": 0,
+    }
+    measured = Measurement(
+        consumers=1, demand=100.0, busy_rate=10.0, local_rate=100.0, useful_workers=16
+    )
+    found = snapshot(workers=workers)
+    assert plan(replace(found, measured=measured), NOW).desired == 0
+    # Half of the rows have to come from worker pods, which may have half of the streams.
+    less = replace(measured, local_rate=50.0, busy_rate=1.0)
+    assert plan(replace(found, measured=less), NOW).desired == 8
