@@ -143,8 +143,8 @@ def _add_containers(
     ]
     for container in spec["containers"]:
         container["volumeMounts"] = _with(container.get("volumeMounts"), RUN_MOUNT)
-        for one in env:
-            container["env"] = _with(container.get("env"), one)
+        for variable in env:
+            container["env"] = _with(container.get("env"), variable)
 
 
 def _with(items: Sequence[Mapping[str, Any]] | None, added: Mapping[str, Any]) -> list[Any]:

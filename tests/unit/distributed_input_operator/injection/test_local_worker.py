@@ -89,7 +89,7 @@ def test_the_trainer_does_not_wait_for_its_worker():
 
 
 def test_the_worker_has_what_worker_pods_have():
-    workers = {
+    workers: dict[str, Any] = {
         "image": "own:1",
         "env": [{"name": "KEY", "value": "v"}],
         "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "photos"}}],
@@ -120,7 +120,7 @@ def test_the_worker_has_what_worker_pods_have():
 
 def test_volumes_of_the_trainer_keep_their_content():
     own = {"name": "data", "emptyDir": {}}
-    workers = {
+    workers: dict[str, Any] = {
         "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "photos"}}],
         "volumeMounts": [{"name": "data", "mountPath": "/data"}],
     }
