@@ -73,7 +73,7 @@ class DispatcherClient:
             known.window = RateWindow()
             return None
         known.failures = 0
-        known.window = known.window.add(_sample(response, now))
+        known.window = known.window.add(sample_of(response, now))
         return known.window.measurement
 
     def forget(self, key: InputKey) -> None:
@@ -100,7 +100,8 @@ async def _status(address: str, token: str) -> dispatcher_pb2.StatusResponse:
         return response
 
 
-def _sample(response: dispatcher_pb2.StatusResponse, now: float) -> DispatcherSample:
+def sample_of(response: dispatcher_pb2.StatusResponse, now: float) -> DispatcherSample:
+    """Return the counters in a dispatcher's status, with the time at which it was received."""
     consumers = {}
     for info in response.consumers:
         one = info.last

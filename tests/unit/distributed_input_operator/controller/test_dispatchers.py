@@ -70,7 +70,7 @@ def test_the_split_that_stalls_for_the_longest_time_is_measured():
         WorkerInfo(worker_id="b", address="h:2", stalled=[stalled(5, 40)]),
         WorkerInfo(worker_id="c", address="h:3"),
     ]
-    sample = dispatchers._sample(StatusResponse(workers=workers), 0.0)
+    sample = dispatchers.sample_of(StatusResponse(workers=workers), 0.0)
     assert measure(None, sample).stalled == "split 5 of dataset data:rows, worker h:2"
 
 
@@ -81,7 +81,7 @@ def test_the_pods_of_workers_and_consumers_are_measured():
         WorkerInfo(worker_id="w", address="h:1"),
     ]
     response = StatusResponse(workers=workers, consumers=[ConsumerInfo(last=beat)])
-    sample = dispatchers._sample(response, 0.0)
+    sample = dispatchers.sample_of(response, 0.0)
     assert [one.pod for one in sample.consumers.values()] == ["p"]
     own = sample.workers["own"]
     # An address within a pod is of no use to people.
