@@ -211,7 +211,8 @@ def _local_workers(snapshot: Snapshot) -> Finding:
             "older than spec.workers.local"
         )
         return Finding(WORKERS_AVAILABLE, False, STARTING, message)
-    return Finding(WORKERS_AVAILABLE, True, LOCAL, "the workers in the trainers' pods suffice")
+    message = "there are no worker pods: trainers read from the workers in their own pods"
+    return Finding(WORKERS_AVAILABLE, True, LOCAL, message)
 
 
 def ready_workers(snapshot: Snapshot) -> int:

@@ -149,7 +149,9 @@ def _autoscaling_state(snapshot: Snapshot) -> AutoscalingState:
     last = snapshot.status.autoscaling
     if last is None:
         spec = snapshot.live("Deployment", names.worker(snapshot.name)).get("spec") or {}
-        return AutoscalingState(int(spec.get("replicas", snapshot.resource.spec.workers.replicas)))
+        workers = snapshot.resource.spec.workers
+        starts_empty = workers.autoscaling is not None and not workers.autoscaling.min_replicas
+        return AutoscalingState(int(spec.get("replicas", 0 if starts_empty else workers.replicas)))
     idle_since = timestamps.to_seconds(last.idle_since)
     fewer_since = timestamps.to_seconds(last.fewer_since)
     unmeasured_since = timestamps.to_seconds(last.unmeasured_since)

@@ -34,3 +34,13 @@ def test_the_dispatcher_uses_the_sidecars_image():
     assert containers("dispatcher")["dispatcher"]["image"] == "sidecar:1"
     own = containers("dispatcher", sidecar={"image": "own:2"})
     assert own["dispatcher"]["image"] == "own:2"
+
+
+def test_an_input_with_own_workers_gets_a_dispatcher_that_separates_them():
+    """A dispatcher that an earlier operator has started may not."""
+    local = {"cpus": 2, "memory": "1Gi"}
+    before, after = (
+        objects(workers=workers)["Deployment", "digits-dispatcher"]["spec"]["template"]["metadata"]
+        for workers in ({}, {"local": local})
+    )
+    assert before["annotations"] != after["annotations"]

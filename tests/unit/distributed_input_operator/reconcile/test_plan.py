@@ -309,7 +309,6 @@ def test_a_new_leader_waits_as_long_for_own_workers_as_the_last_one_would():
     workers = {
         "local": {"cpus": 2, "memory": "1Gi"},
         "autoscaling": {"minReplicas": 0, "maxReplicas": 9},
-        "replicas": 0,
     }
     new = replace(snapshot(workers=workers), measured=ONE_CONSUMER)
     found = after(new, plan(new, NOW))
@@ -325,7 +324,6 @@ def test_own_workers_that_suffice_need_no_pods():
     workers = {
         "local": {"cpus": 2, "memory": "1Gi"},
         "autoscaling": {"minReplicas": 0, "maxReplicas": 9},
-        "replicas": 0,
     }
     measured = Measurement(
         consumers=1, demand=100.0, busy_rate=10.0, local_rate=100.0, useful_workers=16
