@@ -100,7 +100,13 @@ def _resplit(dice: random.Random, drawn: Delivery) -> Delivery:
     return replace(_plain(drawn, _ALONE, data, fault), case="resplit")
 
 
+def _beside(dice: random.Random, drawn: Delivery) -> Delivery:
+    """Draw sidecars that read first from the first worker, and any faults."""
+    return replace(drawn, pod="own")
+
+
 CASES: dict[str, Callable[[random.Random, Delivery], Delivery]] = {
+    "beside": _beside,
     "flaky": _flaky,
     "held": _held,
     "restarted": _restarted,

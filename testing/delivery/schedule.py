@@ -27,6 +27,7 @@ class Delivery:
         failures: errors of the user's dataset: how often (split, row) fails.
         prefetch: units that a trainer's iterator reads ahead of its loop; 0: it has no thread.
         retries: retryable errors after which the trainers may continue.
+        pod: id of the pod of all sidecars and of the first worker; "": it is no worker of a pod.
         case: name of a case that the training loop or the verdict treats in its own way.
         chaos: faults at random times, as (seconds, kind, target, seconds that it lasts).
     """
@@ -46,6 +47,7 @@ class Delivery:
     chaos: tuple[tuple[float, str, int, float], ...] = ()
     prefetch: int = 0
     retries: int = 0
+    pod: str = ""
     case: str = ""
 
     def __str__(self) -> str:

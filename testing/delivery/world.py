@@ -230,7 +230,8 @@ class World:
             service = WorkerService(splits, delivery.parallelism, 2048, delivery.share_bytes)
             handler = service_handler(_WORKER_SERVICE, service, {"Stream": (None, identity)})
             server: Any = SimServer(network, part.process, place.address, [handler])
-            membership = Membership(dispatcher, service.load, place.address, "2.16.0")
+            pod = "" if place.number else delivery.pod
+            membership = Membership(dispatcher, service.load, place.address, "2.16.0", pod)
             membership.start()
             place.busy = False
             part.terminating.wait()
@@ -253,6 +254,7 @@ class World:
                 config=[self._config],
                 dispatcher=[DISPATCHER],
                 token_file=None,
+                pod=self.delivery.pod,
             )
             part.registry = sidecar_main._registry(args, folder)
             server = SidecarServer(part.registry, folder)
