@@ -17,6 +17,7 @@ from __future__ import annotations
 import argparse
 import csv
 import hashlib
+import math
 import os
 import statistics
 import sys
@@ -61,7 +62,7 @@ def dataset_fn(context: Any, milliseconds: float, blocks: int) -> Iterator[dict[
             time.sleep(milliseconds / 1e3)
         else:
             _burn(blocks)
-        yield {"id": np.int64(number), "pixels": np.zeros(1 << 10, np.uint8)}
+        yield {"id": np.int64(number), "pixels": np.zeros(64 << 10, np.uint8)}
 
 
 def _burn(blocks: int) -> None:
@@ -208,11 +209,14 @@ def _observe(
 
 
 def _local_share(before: Any, after: Any) -> float:
-    """Return the share of the rows between two status responses that the own worker sent."""
+    """Return the share of the rows between two status responses that the own worker sent.
+
+    It is not a number if there were no rows.
+    """
     then = {one.worker_id: one.rows for one in before.workers}
     rows = {one.worker_id: one.rows - then.get(one.worker_id, 0) for one in after.workers}
     own = sum(rows[one.worker_id] for one in after.workers if one.pod)
-    return own / total if (total := sum(rows.values())) else 0.0
+    return own / total if (total := sum(rows.values())) else float("nan")
 
 
 def summarize(samples: Sequence[Mapping[str, float]], warm_up: float) -> str:
@@ -220,13 +224,18 @@ def summarize(samples: Sequence[Mapping[str, float]], warm_up: float) -> str:
     lines = []
     for name, heavy in (("light", 0), ("heavy", 1)):
         some = [one for one in samples if one["heavy"] == heavy and one["seconds"] >= warm_up]
-        means = {key: statistics.mean(one[key] for one in some) for key in COLUMNS[2:]}
+        means = {key: _mean([one[key] for one in some]) for key in COLUMNS[2:]}
         lines.append(
             f"{name} phases: stall {100 * means['stall']:.1f} %, local CPUs "
             f"{means['local_cpus']:.1f}, local share of rows {100 * means['local_share']:.0f} %, "
             f"needed worker pods {means['needed_workers']:.2f}, running {means['workers']:.2f}"
         )
     return "\n".join(lines)
+
+
+def _mean(values: Sequence[float]) -> float:
+    known = [value for value in values if not math.isnan(value)]
+    return statistics.mean(known) if known else math.nan
 
 
 def draw(source: Path, picture: Path) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from distributed_input.api import files, names
+from distributed_input.api import files, flags, names
 from distributed_input.api.resource.input import API_VERSION, KIND, DistributedInput
 from distributed_input_operator.injection.pod import inject
 from distributed_input_operator.injection.workloads import COMPLETION_INDEX
@@ -102,7 +102,9 @@ def test_trainers_read_through_the_containers_of_their_patch(
             *workers, sidecar = pod["spec"]["initContainers"]
             assert len(workers) == local
             for worker in workers:
-                node.start(worker, IMAGE_USER)
+                # Other tests may leave no CPU idle for minutes.
+                args = [one for one in worker["args"] if one != flags.IDLE_CPUS]
+                node.start({**worker, "args": args}, IMAGE_USER)
             node.probe(node.start(sidecar, IMAGE_USER), sidecar)
             (trainer,) = pod["spec"]["containers"]
             command = [sys.executable, str(TRAINER)]

@@ -26,7 +26,8 @@ def needed_workers(measurement: Measurement | None, parallelism: int) -> float |
 
     Returns:
         None if unknown, 0 if there are no consumers, if all of them have paused for long, or if
-        the workers in their own pods suffice.
+        the workers in their own pods suffice. At most one per consumer until the rate of a worker
+        pod is known.
     """
     if measurement is None:
         return None
@@ -37,7 +38,10 @@ def needed_workers(measurement: Measurement | None, parallelism: int) -> float |
     remaining = measurement.demand - measurement.local_rate
     if measurement.local_rate and remaining <= STALL_TOLERANCE * measurement.demand:
         return 0.0
-    return remaining / (measurement.busy_rate * parallelism)
+    needed = remaining / (measurement.busy_rate * parallelism)
+    # Otherwise, the first worker pods would be as many as if their nodes were as busy as the
+    # trainers'. The next measurement has the rate of a worker pod.
+    return min(needed, measurement.consumers) if measurement.busy_rate_is_local else needed
 
 
 def useful_workers(measurement: Measurement | None) -> int:

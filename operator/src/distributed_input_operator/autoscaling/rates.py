@@ -84,6 +84,9 @@ class Measurement:
     busy_rate: float | None = None
     """Rows per second that one stream of one worker produces while it is busy. If worker pods
     have produced rows, only they count."""
+    busy_rate_is_local: bool = False
+    """Whether `busy_rate` is that of workers in trainers' pods, because no worker pod has produced
+    rows. On a busy node it is much lower."""
     local_rate: float = 0.0
     """The part of the demand that the workers in the trainers' own pods can meet."""
     local_workers: int = 0
@@ -139,6 +142,7 @@ class RateWindow:
                 latest,
                 demand=before.demand,
                 busy_rate=before.busy_rate,
+                busy_rate_is_local=before.busy_rate_is_local,
                 local_rate=before.local_rate,
             )
         return RateWindow((sample,), latest, since)
@@ -176,6 +180,9 @@ def measure(before: DispatcherSample | None, after: DispatcherSample) -> Measure
     seconds = max(after.time - before.time, 1e-3) if before else 1.0
     rates = [(now.pod, _unstalled_rate(then, now)) for then, now in pairs]
     worked = before.workers if before else {}
+    remote = {key: one for key, one in after.workers.items() if not one.pod}
+    remote_rate = _busy_rate(worked, remote) if before else None
+    any_rate = _busy_rate(worked, after.workers) if before else None
     wall = sum(now.wall - then.wall for then, now in pairs)
     wait = sum(max(0.0, now.wait - then.wait) for then, now in pairs)
     return Measurement(
@@ -184,7 +191,8 @@ def measure(before: DispatcherSample | None, after: DispatcherSample) -> Measure
         rows_per_second=sum(now.rows - then.rows for then, now in pairs) / seconds,
         stall=min(1.0, wait / wall) if wall > 0 else 0.0,
         demand=sum(rate for _, rate in rates) if pairs else None,
-        busy_rate=_remote_busy_rate(before.workers, after.workers) if before else None,
+        busy_rate=any_rate if remote_rate is None else remote_rate,
+        busy_rate_is_local=remote_rate is None and any_rate is not None,
         local_rate=met_locally(rates, _local_capacity(worked, after.workers, seconds)),
         local_workers=sum(1 for one in after.workers.values() if one.pod),
         useful_workers=sum(one.useful_workers for one in reading.values()),
@@ -203,14 +211,6 @@ def _unstalled_rate(then: ConsumerCounters, now: ConsumerCounters) -> float:
     wall = now.wall - then.wall
     running = max(wall - (now.wait - then.wait), MIN_RUNNING_SHARE * wall)
     return (now.rows - then.rows) / running
-
-
-def _remote_busy_rate(
-    before: Mapping[str, WorkerCounters], after: Mapping[str, WorkerCounters]
-) -> float | None:
-    remote = {key: one for key, one in after.items() if not one.pod}
-    found = _busy_rate(before, remote)
-    return _busy_rate(before, after) if found is None else found
 
 
 def _local_capacity(

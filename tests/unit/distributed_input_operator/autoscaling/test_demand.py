@@ -82,6 +82,20 @@ def test_own_workers_change_nothing_in_whether_all_streams_are_used(demand, shar
         assert remaining <= useful_workers(beside) * (1 + 1e-9)
 
 
+def test_each_consumer_gets_at_most_one_worker_pod_until_its_rate_is_known():
+    busy = Measurement(
+        consumers=3,
+        demand=100,
+        busy_rate=1,
+        local_rate=10,
+        local_workers=3,
+        busy_rate_is_local=True,
+    )
+    assert needed_workers(busy, 1) == 3
+    assert needed_workers(replace(busy, busy_rate_is_local=False), 1) == 90
+    assert needed_workers(replace(busy, busy_rate=90.0), 1) == 1
+
+
 def test_without_a_measurement_the_useful_number_is_unknown():
     assert useful_workers(None) == 0
     assert useful_workers(Measurement(demand=10.0, local_rate=5.0)) == 0
