@@ -155,7 +155,8 @@ class PodRunner:
         for mount in mounts:
             top = Path(*Path(mount["mountPath"]).parts[:2])
             if top == Path("/etc"):
-                (self.folder / "etc" / Path(mount["mountPath"]).name).mkdir(exist_ok=True)
+                place = self.folder / mount["mountPath"].lstrip("/")
+                place.mkdir(parents=True, exist_ok=True)
             else:
                 lines += [f"mount -t tmpfs tmpfs {top}", f"mkdir -p {mount['mountPath']}"]
         lines.append(f"mount -t overlay overlay -o lowerdir={self.folder}/etc:/etc /etc")
