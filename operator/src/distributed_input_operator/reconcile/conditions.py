@@ -31,9 +31,10 @@ SERVING = "Serving"
 BUDGET_SPENT = "BudgetSpent"
 OTHERS_LEAVE = "OthersLeave"
 LOCAL = "LocalWorkers"
+NO_LOCAL = "NoLocalWorkers"
 
-_NO_WORKERS = (SUSPENDED, PAUSED, BUDGET_SPENT, OTHERS_LEAVE)
-"""Reasons why there should be no workers now."""
+_NO_WORKERS = (SUSPENDED, PAUSED, BUDGET_SPENT, OTHERS_LEAVE, NO_LOCAL)
+"""Reasons why there are no workers, and why the operator starts none."""
 _PARTS = ("Dispatcher", "Workers")
 _MESSAGE_LENGTH = 1024
 
@@ -210,7 +211,7 @@ def _local_workers(snapshot: Snapshot) -> Finding:
             "trainers read, but no worker in their pods has started: create pods again that are "
             "older than spec.workers.local"
         )
-        return Finding(WORKERS_AVAILABLE, False, STARTING, message)
+        return Finding(WORKERS_AVAILABLE, False, NO_LOCAL, message)
     message = "there are no worker pods: trainers read from the workers in their own pods"
     return Finding(WORKERS_AVAILABLE, True, LOCAL, message)
 

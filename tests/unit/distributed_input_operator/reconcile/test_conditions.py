@@ -268,7 +268,7 @@ def test_a_long_message_is_cut():
         (None, "Serving", "LocalWorkers"),
         (Measurement(consumers=0), "Serving", "LocalWorkers"),
         (Measurement(consumers=2, local_workers=1), "Serving", "LocalWorkers"),
-        (Measurement(consumers=2), "WorkersStarting", "Starting"),
+        (Measurement(consumers=2), "NoLocalWorkers", "NoLocalWorkers"),
     ],
 )
 def test_without_worker_pods_trainers_need_workers_of_their_own(measured, ready, workers):
