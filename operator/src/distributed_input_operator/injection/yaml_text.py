@@ -11,6 +11,7 @@ import yaml
 # Text that is a string in every version of YAML. All other text is quoted.
 _PLAIN = re.compile(r"[A-Za-z_/$][A-Za-z0-9_./$()=-]*([:,@][A-Za-z0-9_./$()=-]+)*")
 _RESERVED = frozenset("y n yes no on off true false null".split())
+_OTHER_BREAKS = re.compile("[\r\x85\u2028\u2029]")  # a block would not keep them
 _NO_WRAP = 1 << 20
 
 
@@ -23,7 +24,7 @@ class _Dumper(yaml.SafeDumper):
 
 def _represent_text(dumper: yaml.SafeDumper, data: str) -> yaml.Node:
     style: str | None = "'" if '"' in data and data.isprintable() else '"'
-    if "\n" in data:
+    if "\n" in data and not _OTHER_BREAKS.search(data):
         style = "|"
     if _PLAIN.fullmatch(data) and data.lower() not in _RESERVED:
         style = None

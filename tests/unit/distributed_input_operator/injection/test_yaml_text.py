@@ -28,6 +28,7 @@ VALUES = st.recursive(
     st.lists(st.dictionaries(st.sampled_from(WORDS), VALUES, min_size=1), min_size=1, max_size=2)
 )
 @example([{"y": {'"\x85': None}}])  # \x85 is a line break in YAML 1.1
+@example([{"y": {"\n\x85": "a\n\r\u2028\u2029"}}])
 def test_written_values_can_be_read_again(values: list[Any]) -> None:
     text = dump_yaml(values)
     assert list(yaml.safe_load_all(text)) == values
