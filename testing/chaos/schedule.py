@@ -58,7 +58,7 @@ class Topology:
     determinism: str = "warn"
     epochs: int = 1
     replicas: int = 1
-    read_ahead: int = 1
+    read_ahead: int | None = 1
     ring_steps: int = 4
     seed: int = 0
     proxied: bool = False

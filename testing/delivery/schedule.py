@@ -154,7 +154,7 @@ def _topology(dice: random.Random) -> Topology:
         determinism=dice.choice(("warn", "strict")),
         epochs=dice.choice((1, 1, 2)),
         replicas=replicas,
-        read_ahead=dice.choice((0, 1, 1, 2)),
+        read_ahead=dice.choice((0, 1, None, 2)),
         ring_steps=dice.choice((2, 3, 16)),
         seed=dice.choice((0, 1, 12345)),
         proxied=True,

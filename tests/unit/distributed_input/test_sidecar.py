@@ -29,6 +29,7 @@ from distributed_input.sidecar.steps.progress_deadline import ProgressDeadline
 from distributed_input.sidecar.steps.row_source import RowSource
 from distributed_input.sidecar.steps.step_barrier import StepBarrier
 from distributed_input.sidecar.streams import split_stream, worker_pool
+from distributed_input.sidecar.streams.read_ahead import ReadAhead
 from distributed_input.sidecar.streams.stream_context import StreamStats
 from distributed_input.sidecar.streams.worker_pool import WorkerPool
 from tests.unit.distributed_input.sidecar.delivery.sockets import Trainer
@@ -148,6 +149,7 @@ class SilentPartition:
     advanced_at = float("-inf")
     problem = ""
     head = "split 0"
+    is_full = False
 
     def take(self, rows: int) -> list[Any]:
         return []
@@ -183,7 +185,9 @@ class NoExchange:
 @pytest.fixture
 def reader(clock: VirtualTime, pool: WorkerPool) -> EpochReader:
     job = types_pb2.Job(num_splits=2, partitions=2, global_batch_size=2, row_spec=NUMBERS.to_json())
-    source = RowSource(job, pool, PartitionFacts(), NoExchange(), StreamStats(), 1, TIMEOUT)
+    source = RowSource(
+        job, pool, PartitionFacts(), NoExchange(), StreamStats(), ReadAhead(1), TIMEOUT
+    )
     found = EpochReader(source, share_of(job, 0, 2), 0, ReportedTrainer(clock))
     found.partitions[0] = SilentPartition()  # type: ignore[assignment]
     return found

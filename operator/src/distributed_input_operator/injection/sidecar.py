@@ -13,6 +13,7 @@ from distributed_input.api.resource.scalars import MIB, quantity, quantity_bytes
 from distributed_input.api.resource.sections.processes import SIDECAR_BYTES
 from distributed_input_operator.injection.trainer_pod import Manifest, RefusedError, TrainerRank
 from distributed_input_operator.objects.resources import container_resources
+from distributed_input_operator.objects.worker import parallelism
 
 RUN_VOLUME = "distributed-input"
 MOUNTS_VOLUME = "distributed-input-config"
@@ -197,7 +198,14 @@ def _stream_bytes(one: DistributedInput, trainers: int) -> int:
     """Return the memory for the process and the open streams of one input."""
     parallel = one.spec.processing_mode == "parallel_epochs"
     own = sidecar_memory.own_partitions(one.spec.partitions, trainers, parallel=parallel)
-    return sidecar_memory.default_bytes(own, one.spec.sidecar.read_ahead)
+    read_ahead = one.spec.sidecar.read_ahead
+    if read_ahead is None:
+        workers = one.spec.workers
+        most = workers.autoscaling.max_replicas if workers.autoscaling else workers.replicas
+        partitions = one.spec.partitions or sidecar_memory.DEFAULT_PARTITIONS
+        useful = sidecar_memory.useful_read_ahead(most * parallelism(one), partitions)
+        read_ahead = min(useful, sidecar_memory.most_read_ahead(own))
+    return sidecar_memory.default_bytes(own, read_ahead)
 
 
 def _buffer_bytes(one: DistributedInput) -> int:

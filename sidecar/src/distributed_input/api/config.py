@@ -80,8 +80,8 @@ class BatchingConfig:
 class DeliveryConfig:
     """How a sidecar delivers rows."""
 
-    read_ahead: int = 1
-    """Splits that each partition opens ahead."""
+    read_ahead: int | None = None
+    """Splits that each partition opens ahead. None: as many as the workers can compute."""
     timeout_seconds: float = 600
     """Seconds without rows before the trainer gets a retryable error."""
     buffer_bytes: int = 256 << 20
@@ -166,10 +166,9 @@ class InputConfig:
 
 
 def _delivery(fields: _Fields) -> DeliveryConfig:
-    read_ahead, size = fields.count("readAhead"), fields.count("bufferBytes")
-    seconds = fields.number("timeoutSeconds")
+    size, seconds = fields.count("bufferBytes"), fields.number("timeoutSeconds")
     return DeliveryConfig(
-        DeliveryConfig.read_ahead if read_ahead is None else read_ahead,
+        fields.count("readAhead"),
         DeliveryConfig.timeout_seconds if seconds is None else seconds,
         DeliveryConfig.buffer_bytes if size is None else size,
     )

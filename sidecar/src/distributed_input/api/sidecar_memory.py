@@ -13,7 +13,12 @@ _LEAST_BYTES = 512 * _MIB
 _STREAM_BYTES = 5 * _MIB
 """An open stream with rows of up to 64 KiB. Measured: 4.1 MiB, of which gRPC has three quarters."""
 _QUEUE_BYTES = 2 * _MIB
-_DEFAULT_PARTITIONS = 8
+_MOST_STREAMS = 512
+"""Maximum of the streams of a sidecar that decides itself how many splits it opens ahead."""
+_SPLITS_PER_PLACE = 2
+"""Splits to open for each one that the workers can compute at the same time. While a split starts,
+or has a full queue, another one is computed."""
+DEFAULT_PARTITIONS = 8
 """Maximum of the default of spec.partitions, which depends on the dataset."""
 
 
@@ -25,8 +30,23 @@ def own_partitions(partitions: int | None, consumers: int, *, parallel: bool) ->
         consumers: number of trainers.
         parallel: each trainer reads the whole dataset (`parallel_epochs`).
     """
-    partitions = partitions or _DEFAULT_PARTITIONS
+    partitions = partitions or DEFAULT_PARTITIONS
     return partitions if parallel else -(-partitions // max(1, consumers))
+
+
+def useful_read_ahead(capacity: int, partitions: int) -> int:
+    """Return how many splits each partition must open ahead to use all workers, at least 1.
+
+    Args:
+        capacity: number of splits that the workers can compute at the same time.
+        partitions: number of partitions that all consumers read at the same time.
+    """
+    return max(1, -(-_SPLITS_PER_PLACE * capacity // partitions) - 1)
+
+
+def most_read_ahead(partitions: int) -> int:
+    """Return the maximum of the automatic read-ahead of a sidecar that reads these partitions."""
+    return max(1, _MOST_STREAMS // partitions - 1)
 
 
 def default_bytes(partitions: int, read_ahead: int) -> int:

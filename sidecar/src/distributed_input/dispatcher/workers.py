@@ -111,4 +111,5 @@ def _info(beat: WorkerHeartbeatRequest) -> WorkerInfo:
         parallelism=beat.parallelism,
         permit_seconds=beat.permit_seconds,
         stalled=beat.stalled[:MAX_STALLED],
+        capacity=beat.capacity,
     )

@@ -19,6 +19,7 @@ class WorkerLoad:
         busy_seconds: time spent producing rows since the start.
         parallelism: number of elements that it may compute at the same time now.
         permit_seconds: `parallelism`, summed over the time since the start.
+        capacity: number of splits that it can compute at the same time.
         stalled: splits whose next rows take long, the longest first.
     """
 
@@ -28,4 +29,5 @@ class WorkerLoad:
     busy_seconds: float
     parallelism: int
     permit_seconds: float
+    capacity: int = 1
     stalled: Sequence[types_pb2.StalledSplit] = ()

@@ -94,6 +94,7 @@ class Membership:
                 parallelism=load.parallelism,
                 permit_seconds=load.permit_seconds,
                 stalled=load.stalled[:MAX_STALLED],
+                capacity=load.capacity,
             ),
             timeout=_CALL_SECONDS,
         )

@@ -141,6 +141,7 @@ class WorkerService:
             busy_seconds=totals.busy_seconds,
             parallelism=self._cpus.permits,
             permit_seconds=self._cpus.permit_seconds,
+            capacity=self._cpus.capacity,
             stalled=stalled,
         )
 

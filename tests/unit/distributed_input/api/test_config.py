@@ -42,7 +42,7 @@ CONFIGS = st.builds(
     order=st.sampled_from(config.ORDERS),
     determinism=st.sampled_from(config.DETERMINISMS),
     sidecar=st.builds(
-        DeliveryConfig, st.integers(0, 8), st.integers(1, 86400), st.integers(1, 2**40)
+        DeliveryConfig, st.none() | st.integers(0, 8), st.integers(1, 86400), st.integers(1, 2**40)
     ),
 )
 

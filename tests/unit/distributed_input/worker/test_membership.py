@@ -63,12 +63,13 @@ def started(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
 def test_a_heartbeat_has_the_load_and_the_address(started: Any) -> None:
     dispatcher = FakeDispatcher()
-    membership = started(dispatcher, WorkerLoad(True, 3, 70, 1.5, 4, 8.5))
+    membership = started(dispatcher, WorkerLoad(True, 3, 70, 1.5, 4, 8.5, 8))
     request = dispatcher.requests.get(timeout=20)
     assert (request.worker_id, request.address) == (membership.worker_id, "host:1")
     assert (request.draining, request.open_streams) == (True, 3)
     assert (request.rows, request.busy_seconds) == (70, 1.5)
     assert (request.pod, request.parallelism, request.permit_seconds) == ("pod", 4, 8.5)
+    assert request.capacity == 8
     assert (request.tf_version, request.protocol) == ("2.19", PROTOCOL)
 
 

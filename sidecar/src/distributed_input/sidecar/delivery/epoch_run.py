@@ -114,10 +114,8 @@ class EpochRun:
     def _run(self) -> None:
         try:
             steps = self._open()
-            more = self._deliver_step(steps)
-            self._reader.read_ahead()
-            while more:
-                more = self._deliver_step(steps)
+            while self._deliver_step(steps):
+                self._reader.read_ahead()
             self._reader.close()
             self.done = True
             self._on_sent(self)

@@ -24,11 +24,13 @@ from distributed_input.sidecar.inputs.dispatcher_link import DispatcherLink
 from distributed_input.sidecar.inputs.job_config import job_of_config
 from distributed_input.sidecar.inputs.reader_sessions import ReaderSessions
 from distributed_input.sidecar.steps.row_source import RowSource
+from distributed_input.sidecar.streams.read_ahead import ReadAhead
 from distributed_input.sidecar.streams.stream_context import StreamStats
 
 _log = logs.get("sidecar.job")
 _DESCRIBE_SECONDS = 120.0  # building a dataset may read much data
 _LEAVE_SECONDS = 30.0  # limit of the wait for a dispatcher that is away when a job is closed
+_SMALL_ROW_BYTES = 64 << 10  # rows up to this size do not reduce the automatic read-ahead
 _LAST_SECONDS = 1.0  # at least, so that a call that begins just before the deadline can succeed
 
 
@@ -81,7 +83,7 @@ class JobInput:
         )
         self._read_ahead = spec.sidecar.read_ahead
         self._available_bytes = available_bytes
-        self.sessions = ReaderSessions(self.config.name, self.slots, self.streams, self._read_ahead)
+        self.sessions = ReaderSessions(self.config.name, self.slots, self.streams)
         self.link = DispatcherLink(address, credentials, consumer, consumers, self.sessions, pod)
         self._job: types_pb2.Job | None = None
 
@@ -169,33 +171,58 @@ class JobInput:
         """
         parallel = job.mode == types_pb2.PARALLEL_EPOCHS
         own = sidecar_memory.own_partitions(job.partitions, self.consumers, parallel=parallel)
-        available = sidecar_memory.default_bytes(own, self._read_ahead)
-        read_ahead = self._read_ahead
+        most = self._most_read_ahead(job, own)
+        available = sidecar_memory.default_bytes(own, most)
         if self._available_bytes is not None:
             available = min(available, self._available_bytes)
-            read_ahead = self._fitting_read_ahead(job, own, self._available_bytes)
+        streams = own * (1 + most)
         return RowSource(
             job,
             self.link.pool,
             self.link.partition_facts,
             self.link,
             self.streams,
-            read_ahead,
+            ReadAhead(
+                most,
+                automatic=self._read_ahead is None,
+                partitions=job.partitions * (self.consumers if parallel else 1),
+            ),
             self.timeout_seconds,
-            sidecar_memory.queue_bytes(own * (1 + read_ahead), available),
+            sidecar_memory.queue_bytes(streams, available),
+            min(streams, own * _turns(job), job.num_splits),
         )
 
-    def _fitting_read_ahead(self, job: types_pb2.Job, partitions: int, available: int) -> int:
-        """Return how many splits each partition may open ahead within the memory limit.
+    def _most_read_ahead(self, job: types_pb2.Job, partitions: int) -> int:
+        """Return how many splits each of our partitions may open ahead.
+
+        Raises:
+            ConfigError: the memory limit has no room for the job's rows.
+        """
+        columns = ElementSpec.from_json(job.row_spec).columns
+        row_bytes = sum(column.row_bytes or 0 for column in columns)
+        available, fixed = self._available_bytes, self._read_ahead
+        least = 1 if fixed is None else fixed
+        if available is not None:
+            least = self._fitting_read_ahead(row_bytes, partitions, least, available)
+        if fixed is not None or not least:
+            return least
+        most = sidecar_memory.most_read_ahead(partitions)
+        if available is None:
+            available = sidecar_memory.needed_bytes(partitions, most, _SMALL_ROW_BYTES)
+        most = min(most, _turns(job) - 1)
+        return max(least, sidecar_memory.fitting_read_ahead(partitions, most, row_bytes, available))
+
+    def _fitting_read_ahead(
+        self, row_bytes: int, partitions: int, read_ahead: int, available: int
+    ) -> int:
+        """Return the largest number of splits up to `read_ahead` that fits.
 
         Raises:
             ConfigError: there is no room even without further splits.
         """
-        columns = ElementSpec.from_json(job.row_spec).columns
-        row_bytes = sum(column.row_bytes or 0 for column in columns)
-        need = sidecar_memory.needed_bytes(partitions, self._read_ahead, row_bytes)
+        need = sidecar_memory.needed_bytes(partitions, read_ahead, row_bytes)
         if need <= available:
-            return self._read_ahead
+            return read_ahead
         if not sidecar_memory.holds_one_row(partitions, row_bytes, available):
             raise ConfigError(
                 f"input {self.name}: rows of {row_bytes:,} bytes from {partitions} partitions need "
@@ -203,9 +230,7 @@ class JobInput:
                 f"{max(0, available) >> 20} MiB. Set spec.sidecar.resources.limits.memory to at "
                 f"least {_mebibytes(need + self.slots.size)}Mi, or lower spec.partitions"
             )
-        fitting = sidecar_memory.fitting_read_ahead(
-            partitions, self._read_ahead, row_bytes, available
-        )
+        fitting = sidecar_memory.fitting_read_ahead(partitions, read_ahead, row_bytes, available)
         _log.warning(
             "memory limit is low: fewer splits are opened ahead",
             input=self.config.name,
@@ -225,6 +250,11 @@ class JobInput:
         self.sessions.close()
         self.link.stop()
         self.slots.close()
+
+
+def _turns(job: types_pb2.Job) -> int:
+    """Return the largest number of splits of one partition."""
+    return -(-job.num_splits // job.partitions)
 
 
 def _mebibytes(size: int) -> int:

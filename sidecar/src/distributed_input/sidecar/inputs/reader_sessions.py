@@ -20,8 +20,8 @@ class ReaderSession(Protocol):
     number: int
 
     @property
-    def partitions(self) -> int:
-        """Number of partitions that the trainer reads."""
+    def useful_workers(self) -> int:
+        """Maximum number of splits that are open at the same time."""
 
     def stats(self) -> ConsumerStats:
         """Return what the trainer has received in this session."""
@@ -46,16 +46,12 @@ class ReaderSessions:
         job_name: full name of the job.
         slots: slots that the sessions use.
         streams: counters of the job's streams.
-        read_ahead: number of splits opened ahead in each partition.
     """
 
-    def __init__(
-        self, job_name: str, slots: SlotPool, streams: StreamStats, read_ahead: int
-    ) -> None:
+    def __init__(self, job_name: str, slots: SlotPool, streams: StreamStats) -> None:
         self._job_name = job_name
         self._slots = slots
         self._streams = streams
-        self._read_ahead = read_ahead
         self._current: ReaderSession | None = None
         self._counted: list[ReaderSession] = []  # sessions that `_earlier` does not include
         self._earlier = ConsumerStats()  # of the sessions that are closed
@@ -127,11 +123,11 @@ class ReaderSessions:
             stats = self._earlier
             for session in self._counted:
                 stats = session.stats().after(stats)
-            partitions = self._current.partitions if self._current is not None else 0
+            useful = self._current.useful_workers if self._current is not None else 0
         return replace(
             stats,
             buffer_fill=self._slots.used / self._slots.size,
-            useful_workers=partitions * (1 + self._read_ahead),
+            useful_workers=useful,
             waiting_for=", ".join(sorted(set(self._streams.waiting.copy().values()))),
             mismatches=self._streams.mismatches,
             no_trainer=self.is_idle,

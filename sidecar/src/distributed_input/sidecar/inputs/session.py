@@ -43,10 +43,13 @@ class TrainerSession:
 
     Attributes:
         number: increases with each connection that the sidecar accepts.
+        useful_workers: maximum number of splits that are open at the same time, or 0 before the
+            trainer has opened the job.
     """
 
     def __init__(self, sock: socket.socket, registry: InputRegistry) -> None:
         self.number = next(_numbers)
+        self.useful_workers = 0
         self._socket = TrainerSocket(sock)
         self._registry = registry
         self._reading: _Reading | None = None
@@ -139,7 +142,9 @@ class TrainerSession:
         job = reading.input.open_job(request.draft, dataset)
         consumer, consumers = reading.input.consumer, reading.input.consumers
         share = self._share = share_of(job, consumer, consumers, max(1, request.replicas))
-        reading.epochs.open(reading.input.row_source(job), share)
+        source = reading.input.row_source(job)
+        self.useful_workers = source.useful_workers
+        reading.epochs.open(source, share)
         opened = trainer_pb2.Opened(
             job=job,
             unit_rows=0 if share.whole else share.unit_rows,
@@ -216,11 +221,6 @@ class TrainerSession:
             finished=self._socket.closed.is_set() and epochs.has_ended,
             received=outbox.received,
         )
-
-    @property
-    def partitions(self) -> int:
-        """Number of partitions that the trainer reads, or 0 before it has opened the job."""
-        return len(self._share.partitions) if self._share is not None else 0
 
     def facts(self) -> list[dispatcher_pb2.PartitionFact]:
         """Return the facts about the partitions that the session reads."""

@@ -23,6 +23,7 @@ from distributed_input.sidecar.streams.partition_reader import (
 from distributed_input.sidecar.streams.stream_context import StreamContext
 
 _log = logs.get("sidecar.reading")
+_ADAPT_SECONDS = 0.5
 _REMEDY = (
     "Check the worker's log, and what the dataset reads at this row, for example a file or a "
     "service that does not respond. If the dataset needs more time, increase "
@@ -52,10 +53,12 @@ class EpochReader:
         self, source: RowSource, share: Share, epoch: int, trainer: WaitingTrainer
     ) -> None:
         self.source = source
-        self.plan = EpochPlan.of_job(source.job, epoch, share.consumer, source.read_ahead)
+        self.plan = EpochPlan.of_job(source.job, epoch, share.consumer)
         self.partitions: dict[int, PartitionReader] = {}
         self.cancelled = threading.Event()
         self.reported_rows = 0
+        self._adapted_at: float | None = None  # when the number of open splits was last set
+        self._waited = 0.0  # seconds since then
         self._trainer = trainer
         self._lock = threading.Lock()
         self._arrived = threading.Condition(self._lock)
@@ -78,14 +81,23 @@ class EpochReader:
             self.partitions[partition] = PartitionReader(self._context, splits, start)
 
     def read_ahead(self) -> None:
-        """Open splits ahead of need.
+        """Open splits ahead of need, as many as are useful now.
 
-        Call it after the first rows were taken. These would come later if workers had to prepare
-        other splits at the same time.
+        Call it after each step. The first rows would come later if workers had to prepare other
+        splits at the same time.
         """
+        now, began, ahead = time.monotonic(), self._adapted_at, self.source.read_ahead
+        if began is not None:
+            if now - began < _ADAPT_SECONDS:
+                return
+            splits = ahead.splits
+            ahead.adapt(self.source.pool.capacity, self._waited, now - began)
+        self._adapted_at, self._waited = now, 0.0
+        if began is not None and ahead.splits == splits:
+            return
         with self._lock:
             for reader in self.partitions.values():
-                reader.read_ahead(self.source.read_ahead)
+                reader.read_ahead(ahead.splits)
 
     def locate(self, partition: int) -> int | None:
         """Wait until the start of a partition is found.
@@ -163,8 +175,11 @@ class EpochReader:
             return  # rows may have come meanwhile
         waiting = self.source.stats.waiting
         waiting["rows"] = what
+        began = time.monotonic()
         self._arrived.wait(1.0)
         waiting.pop("rows", None)
+        if not any(reader.is_full for reader in readers):
+            self._waited += time.monotonic() - began
         if self.cancelled.is_set():
             raise Cancelled
 

@@ -8,6 +8,7 @@ from typing import Protocol
 
 from distributed_input.api.proto import types_pb2
 from distributed_input.sidecar.steps.partition_facts import PartitionFacts
+from distributed_input.sidecar.streams.read_ahead import ReadAhead
 from distributed_input.sidecar.streams.stream_context import StreamStats
 from distributed_input.sidecar.streams.worker_pool import WorkerPool
 
@@ -53,9 +54,10 @@ class RowSource:
         facts: facts about other consumers' partitions.
         exchange: exchange of these facts.
         stats: counters of the input.
-        read_ahead: number of splits opened ahead in each partition.
+        read_ahead: number of splits opened ahead in each partition, over all epochs.
         timeout_seconds: time without progress after which a wait fails.
         queue_bytes: size at which the queue of a stream is full.
+        useful_workers: maximum number of splits that this consumer has open at the same time.
     """
 
     job: types_pb2.Job
@@ -63,6 +65,7 @@ class RowSource:
     facts: PartitionFacts
     exchange: FactExchange
     stats: StreamStats
-    read_ahead: int
+    read_ahead: ReadAhead
     timeout_seconds: float
     queue_bytes: int = 1 << 20
+    useful_workers: int = 0

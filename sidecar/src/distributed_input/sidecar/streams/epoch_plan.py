@@ -10,6 +10,8 @@ from distributed_input.api.proto import types_pb2
 from distributed_input.assignment import splits as assignment
 from distributed_input.rows.elements import Column, ElementSpec
 
+_LEAST_TURNS = 2
+
 
 @dataclass(frozen=True)
 class EpochPlan:
@@ -21,7 +23,6 @@ class EpochPlan:
         seed: seed of the order of splits.
         columns: columns of a row.
         deal: splits of every partition, in order, including other consumers' partitions.
-        open_splits: number of splits of one partition that are open at once.
     """
 
     job: types_pb2.Job
@@ -29,36 +30,37 @@ class EpochPlan:
     seed: int
     columns: Sequence[Column]
     deal: Sequence[Sequence[int]]
-    open_splits: int
 
     @classmethod
-    def of_job(cls, job: types_pb2.Job, epoch: int, consumer: int, read_ahead: int) -> EpochPlan:
+    def of_job(cls, job: types_pb2.Job, epoch: int, consumer: int) -> EpochPlan:
         """Return the plan of one consumer.
 
         Args:
             job: the job, complete.
             epoch: index of the epoch.
             consumer: index of the consumer. In PARALLEL_EPOCHS each one has its own order.
-            read_ahead: number of splits opened ahead of the one that is read.
         """
         seed = job.seed
         if job.mode == types_pb2.PARALLEL_EPOCHS:
             seed = mix(seed, consumer + 1)
         deal = assignment.deal(seed, epoch, job.num_splits, job.partitions)
         columns = ElementSpec.from_json(job.row_spec).columns
-        return cls(job, epoch, seed, columns, deal, 1 + read_ahead)
+        return cls(job, epoch, seed, columns, deal)
 
     def key(self, split: int) -> int:
         """Return the key of a split in this epoch, by which a worker is chosen."""
         return (self.epoch << 32) ^ split
 
-    def concurrent_keys(self, ordinal: int) -> tuple[tuple[int, ...], ...]:
+    def concurrent_keys(self, ordinal: int, workers: int) -> tuple[tuple[int, ...], ...]:
         """Return the keys of the splits that all partitions read together with `ordinal`.
 
-        There is one tuple for each ordinal, from the first that is open at the same time up to
-        `ordinal` itself.
+        There is one tuple for each ordinal of a group, from the first of the group up to `ordinal`
+        itself. A group has at least one split for each worker, so that consecutive groups have an
+        even load however many splits are open. It does not depend on that number, because consumers
+        may differ in it.
         """
-        first = ordinal - ordinal % self.open_splits
+        turns = max(_LEAST_TURNS, -(-workers // len(self.deal)))
+        first = ordinal - ordinal % turns
         return tuple(
             tuple(self.key(splits[at]) for splits in self.deal if at < len(splits))
             for at in range(first, ordinal + 1)

@@ -187,6 +187,11 @@ class PartitionReader:
             self._next_split(head)
 
     @property
+    def is_full(self) -> bool:
+        """Whether a split that was opened ahead waits. Opening another one would not help."""
+        return any(stream.is_full for stream in self._streams)
+
+    @property
     def total(self) -> int | None:
         """Rows of the whole partition, or None before it has ended."""
         return self._before if self.ended else None

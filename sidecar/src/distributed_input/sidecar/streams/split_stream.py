@@ -128,6 +128,11 @@ class SplitStream:
         )
 
     @property
+    def is_full(self) -> bool:
+        """Whether the split has more rows, which wait until the queue has room."""
+        return self.total is None and self._queued_bytes >= self._context.queue_bytes
+
+    @property
     def exhausted(self) -> bool:
         """Whether all rows of the split were taken."""
         return self.total is not None and not self._queue
@@ -156,8 +161,8 @@ class SplitStream:
     def _read_all(self) -> None:
         context = self._context
         retry = StreamRetry(context.timeout_seconds)
-        keys = context.plan.concurrent_keys(self.ordinal)
         while not self._closed and self.total is None:
+            keys = context.plan.concurrent_keys(self.ordinal, context.pool.size)
             chosen = context.pool.acquire(keys, context.plan.key(self.split))
             if chosen is None:
                 self._wait_for_worker(retry)

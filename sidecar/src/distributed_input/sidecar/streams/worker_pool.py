@@ -63,10 +63,12 @@ class WorkerPool:
 
     Attributes:
         lost_workers: number of workers that broke streams without draining.
+        size: number of workers that take new streams.
+        capacity: number of splits that those can compute at the same time.
     """
 
     def __init__(self, credentials: Credentials) -> None:
-        self.lost_workers = 0
+        self.lost_workers = self.size = self.capacity = 0
         self._credentials = credentials
         self._members: dict[str, _Member] = {}
         self._local_share = 1.0
@@ -95,6 +97,9 @@ class WorkerPool:
                 channel = open_channel(info.address, self._credentials)
                 key = mix(*info.worker_id.encode())
                 self._members[info.worker_id] = _Member(info, channel, _worker_stub(channel), key)
+            usable = [m.info for m in self._members.values() if not m.info.draining]
+            self.size = len(usable)
+            self.capacity = sum(max(1, info.capacity) for info in usable)
             self._changed.notify_all()
 
     def acquire(

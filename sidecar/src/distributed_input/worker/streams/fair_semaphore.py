@@ -73,6 +73,12 @@ class FairSemaphore:
             return len(self._waiting)
 
     @property
+    def capacity(self) -> int:
+        """Return the number of threads that may hold a permit now, with those that are lent."""
+        with self._lock:
+            return self._permits + self._lent
+
+    @property
     def busy_seconds(self) -> float:
         """Return the time in which permits were held, without those that were lent.
 

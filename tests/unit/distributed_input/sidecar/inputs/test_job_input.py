@@ -77,7 +77,38 @@ def test_a_low_memory_limit_opens_fewer_splits_ahead(
     own = system.add_sidecar(sidecar={"bufferBytes": 1 << 20, "readAhead": 3})
     own._available_bytes = available
     source = own.row_source(wide_job(row_bytes))
-    assert (source.read_ahead, source.queue_bytes) == (read_ahead, queue_bytes)
+    ahead = source.read_ahead
+    assert (ahead.splits, ahead.most, source.queue_bytes) == (read_ahead, read_ahead, queue_bytes)
+    assert source.useful_workers == min(16, 8 * (1 + read_ahead))
+
+
+@pytest.mark.parametrize(
+    ("splits", "row_bytes", "available", "most", "queue_bytes"),
+    [
+        (800, 100, None, 63, 1747626),
+        (800, 100, 512 * MIB, 8, 1864135),
+        (800, 16 * MIB, None, 7, 2 * MIB),
+        (800, 16 * MIB, 512 * MIB, 0, 2 * MIB),
+        (20, 100, None, 2, 2 * MIB),
+        (8, 100, None, 1, 2 * MIB),
+    ],
+)
+def test_the_automatic_read_ahead_is_bounded_by_memory_and_splits(
+    system: System,
+    splits: int,
+    row_bytes: int,
+    available: int | None,
+    most: int,
+    queue_bytes: int,
+) -> None:
+    own = system.add_sidecar()
+    own._available_bytes = available
+    job = wide_job(row_bytes)
+    job.num_splits = splits
+    source = own.row_source(job)
+    assert (source.read_ahead.most, source.queue_bytes) == (most, queue_bytes)
+    assert source.read_ahead.splits == min(1, most)
+    assert source.useful_workers == min(splits, 8 * (1 + most))
 
 
 def test_a_memory_limit_without_room_for_the_rows_is_an_error_with_one_that_fits(

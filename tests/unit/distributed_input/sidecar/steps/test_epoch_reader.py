@@ -11,15 +11,18 @@ import numpy as np
 import pytest
 
 from distributed_input.api.errors import UnavailableError
-from distributed_input.api.proto import types_pb2, worker_pb2
+from distributed_input.api.proto import dispatcher_pb2, types_pb2, worker_pb2
+from distributed_input.api.protocol import PROTOCOL
 from distributed_input.assignment.share import share_of
 from distributed_input.rows.blocks import RowBlock
 from distributed_input.sidecar.errors import Cancelled
+from distributed_input.sidecar.steps import epoch_reader
 from distributed_input.sidecar.steps.epoch_reader import EpochReader
 from distributed_input.sidecar.steps.partition_facts import PartitionFacts
 from distributed_input.sidecar.steps.progress_deadline import ProgressDeadline
 from distributed_input.sidecar.steps.row_source import RowSource
 from distributed_input.sidecar.streams.partition_reader import PartitionStart
+from distributed_input.sidecar.streams.read_ahead import ReadAhead
 from distributed_input.sidecar.streams.stream_context import StreamStats
 from distributed_input.sidecar.streams.worker_pool import WorkerPool
 from tests.unit.distributed_input.dispatcher.builders import fact
@@ -66,6 +69,56 @@ def test_splits_are_read_ahead_only_after_the_first_rows(
         reader.close()
 
 
+class SlowWorker(Worker):
+    """Takes a while for each block. Records the splits that are requested and those that ended."""
+
+    requested: set[int]
+    ended: set[int]
+
+    def Stream(  # noqa: N802
+        self, request: worker_pb2.StreamRequest, _context: Any
+    ) -> Iterator[bytes]:
+        self.requested.add(request.split)
+        for block in super().Stream(request, _context):
+            threading.Event().wait(0.02)
+            yield block
+        self.ended.add(request.split)
+
+
+def test_steps_that_wait_open_as_many_splits_as_the_workers_can_compute(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(SlowWorker, "requested", set(), raising=False)
+    monkeypatch.setattr(SlowWorker, "ended", set(), raising=False)
+    monkeypatch.setattr(system, "Worker", SlowWorker)
+    monkeypatch.setattr(epoch_reader, "_ADAPT_SECONDS", 0.0)
+    splits, capacity = 16, 6
+    with running(tmp_path, rows=splits * 200) as parts:
+        own = parts.add_sidecar(numSplits=splits)
+        reader = parts.connect()
+        units = reader.units(reader.begin())
+        while len(SlowWorker.requested) < 2 * PARTITIONS:  # the workers' capacity is not known
+            next(units)
+        (info,) = parts.state.workers.live(parts.clock.now())
+        info.capacity = capacity
+        parts.state.worker_beat(parts.clock.now(), heartbeat_of(info))
+        while len(SlowWorker.requested) < 2 * capacity:
+            next(units)
+        assert not SlowWorker.ended, "more were opened before any had ended"
+        assert own.link.pool.capacity == capacity
+        reader.close()
+    assert len(SlowWorker.requested) == 2 * capacity
+
+
+def heartbeat_of(info: dispatcher_pb2.WorkerInfo) -> dispatcher_pb2.WorkerHeartbeatRequest:
+    return dispatcher_pb2.WorkerHeartbeatRequest(
+        worker_id=info.worker_id,
+        address=info.address,
+        capacity=info.capacity,
+        protocol=PROTOCOL,
+    )
+
+
 class FakeExchange:
     """Counts the heartbeats that are requested."""
 
@@ -84,7 +137,7 @@ class FakeExchange:
 def reader_of(pool: WorkerPool, timeout: float, trainer: NoTrainer) -> EpochReader:
     """Return the reader of an epoch, without partitions."""
     job = types_pb2.Job(num_splits=2, partitions=2, row_spec=system.NUMBERS.to_json())
-    source = RowSource(job, pool, PartitionFacts(), FakeExchange(), StreamStats(), 1, timeout)
+    source = RowSource(job, pool, PartitionFacts(), FakeExchange(), StreamStats(), ReadAhead(1), timeout)
     return EpochReader(source, share_of(job, 0, 2), 0, trainer)
 
 

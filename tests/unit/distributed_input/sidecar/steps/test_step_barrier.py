@@ -22,6 +22,7 @@ from distributed_input.sidecar.steps.epoch_reader import EpochReader
 from distributed_input.sidecar.steps.partition_facts import PartitionFacts
 from distributed_input.sidecar.steps.row_source import RowSource
 from distributed_input.sidecar.steps.step_barrier import StepBarrier
+from distributed_input.sidecar.streams.read_ahead import ReadAhead
 from distributed_input.sidecar.streams.stream_context import StreamStats
 from distributed_input.sidecar.streams.worker_pool import WorkerPool
 from tests.unit.distributed_input.dispatcher.builders import fact
@@ -113,7 +114,7 @@ def test_facts_of_the_others_are_exchanged_ahead_of_need(
     exchange = Exchange(facts)
     exchange.request_heartbeat()
     share = share_of(job, 0, 2)
-    source = RowSource(job, pool, facts, exchange, StreamStats(), 1, 30.0)
+    source = RowSource(job, pool, facts, exchange, StreamStats(), ReadAhead(1), 30.0)
     reader = EpochReader(source, share, 0, NoTrainer())
     barrier = StepBarrier(reader, share, [0, 0])
     monkeypatch.setattr(reader, "wait_facts", lambda *_: pytest.fail("a step waits for facts"))

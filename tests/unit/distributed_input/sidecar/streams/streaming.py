@@ -39,7 +39,7 @@ def context(
     job = types_pb2.Job(
         name="train", num_splits=splits, partitions=1, strict=strict, row_spec=NUMBERS.to_json()
     )
-    plan = EpochPlan.of_job(job, epoch=0, consumer=0, read_ahead=0)
+    plan = EpochPlan.of_job(job, epoch=0, consumer=0)
     lock = threading.Lock()
     return StreamContext(plan, pool, StreamStats(), lock, threading.Condition(lock), timeout)
 

@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+from collections import Counter
+
 from hypothesis import given
 from hypothesis import strategies as st
 
 from distributed_input.api.hashing import mix
 from distributed_input.api.proto import types_pb2
+from distributed_input.assignment.splits import place
 from distributed_input.sidecar.streams.epoch_plan import EpochPlan
 from tests.unit.distributed_input.sidecar.system import NUMBERS
 
@@ -18,12 +21,12 @@ def job(
 
 
 def test_all_consumers_of_a_distributed_epoch_have_the_same_plan() -> None:
-    assert EpochPlan.of_job(job(), 1, 0, 1) == EpochPlan.of_job(job(), 1, 1, 1)
+    assert EpochPlan.of_job(job(), 1, 0) == EpochPlan.of_job(job(), 1, 1)
 
 
 def test_each_consumer_of_parallel_epochs_has_its_own_order() -> None:
     parallel = job(types_pb2.PARALLEL_EPOCHS)
-    first, second = (EpochPlan.of_job(parallel, 1, consumer, 1) for consumer in range(2))
+    first, second = (EpochPlan.of_job(parallel, 1, consumer) for consumer in range(2))
     assert first.seed != second.seed
     assert first.deal != second.deal
     # Positions that were saved before need the same order again.
@@ -31,14 +34,30 @@ def test_each_consumer_of_parallel_epochs_has_its_own_order() -> None:
 
 
 def test_keys_of_one_split_differ_between_epochs() -> None:
-    assert EpochPlan.of_job(job(), 0, 0, 1).key(5) != EpochPlan.of_job(job(), 1, 0, 1).key(5)
+    assert EpochPlan.of_job(job(), 0, 0).key(5) != EpochPlan.of_job(job(), 1, 0).key(5)
 
 
-@given(st.integers(0, 20), st.integers(0, 4))
-def test_concurrent_keys_end_with_those_of_the_ordinal(splits: int, read_ahead: int) -> None:
-    plan = EpochPlan.of_job(job(splits=splits), 2, 0, read_ahead)
+@given(st.integers(0, 20), st.integers(0, 12))
+def test_concurrent_keys_end_with_those_of_the_ordinal(splits: int, workers: int) -> None:
+    plan = EpochPlan.of_job(job(splits=splits), 2, 0)
     for ordinal in range(max(map(len, plan.deal))):
-        found = plan.concurrent_keys(ordinal)
-        assert 1 <= len(found) <= 1 + read_ahead
+        found = plan.concurrent_keys(ordinal, workers)
+        assert 1 <= len(found) <= max(2, -(-workers // 3))
         expected = [plan.key(own[ordinal]) for own in plan.deal if ordinal < len(own)]
         assert list(found[-1]) == expected
+
+
+@given(st.integers(1, 40), st.integers(1, 40), st.integers(1, 40))
+def test_all_workers_get_splits_whatever_number_is_open(
+    splits: int, workers: int, turns: int
+) -> None:
+    plan = EpochPlan.of_job(job(splits=splits), 2, 0)
+    found: dict[int, int] = {}
+    for ordinal in range(min(turns, max(map(len, plan.deal)))):
+        placed = place(plan.concurrent_keys(ordinal, workers), range(workers))
+        found |= {key: placed[key] for key in plan.concurrent_keys(ordinal, workers)[-1]}
+    group = 3 * max(2, -(-workers // 3))
+    whole = len(found) // group
+    load = Counter(found.values())
+    assert min(load[worker] for worker in range(workers)) >= whole * (group // workers)
+    assert max(load.values()) <= -(-len(found) // group) * -(-group // workers)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -70,6 +71,18 @@ def test_splits_follow_each_other_in_order(shared: StreamContext, read_ahead: in
     assert read(shared, reader, ROWS + 1) == expected_rows(shared)
     assert (reader.ended, reader.total, reader.rows) == (True, ROWS, ROWS)
     assert reader.lengths == [ROWS // SPLITS] * SPLITS
+
+
+def test_a_split_whose_queue_is_full_waits_until_it_is_read(shared: StreamContext) -> None:
+    shared = replace(shared, queue_bytes=1)
+    reader = open_at(shared, PartitionStart())
+    deadline = time.monotonic() + SECONDS
+    with shared.lock:
+        while not reader.is_full:
+            assert time.monotonic() < deadline
+            shared.arrived.wait(0.02)
+    assert read(shared, reader, ROWS) == expected_rows(shared)
+    assert not reader.is_full
 
 
 @pytest.mark.parametrize("rows", range(ROWS + 1))

@@ -48,6 +48,16 @@ def test_a_draining_worker_gets_no_new_stream(pool: WorkerPool) -> None:
     assert pool.is_draining("a")
 
 
+def test_the_capacity_is_that_of_the_workers_that_take_streams(pool: WorkerPool) -> None:
+    old = worker("old")  # of a version that does not report its capacity
+    new, leaving = worker("new"), worker("leaving", draining=True)
+    new.capacity = leaving.capacity = 4
+    pool.update([old, new, leaving])
+    assert (pool.size, pool.capacity) == (2, 5)
+    pool.update([new])
+    assert (pool.size, pool.capacity) == (1, 4)
+
+
 def test_a_worker_that_failed_is_used_only_if_no_other_is_left(pool: WorkerPool) -> None:
     pool.update([worker("a"), worker("b")])
     failed = acquire(pool)

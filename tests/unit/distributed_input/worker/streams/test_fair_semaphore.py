@@ -128,6 +128,7 @@ def test_busy_seconds_count_no_more_holders_than_permits() -> None:
     for thread in threads:
         thread.start()
     both.wait(10)  # the second thread has a lent permit
+    assert semaphore.capacity == 2
     now = 5.0
     both.wait(10)
     for thread in threads:

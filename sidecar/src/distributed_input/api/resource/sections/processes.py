@@ -60,12 +60,12 @@ class SidecarSpec(Section):
         description="Memory shared with the trainer for batches that are ready, from 1Mi to 1Ti. "
         "Default: 256Mi.",
     )
-    read_ahead: int = Field(
-        default=1,
-        ge=0,
-        le=8,
-        description="Number of splits that each partition opens before they are needed. "
-        "Default: 1.",
+    read_ahead: Annotated[int, Field(ge=0, le=8)] | None = Field(
+        default=None,
+        description="Number of splits that each partition opens before they are needed. Default: "
+        "1, and more while trainers wait for workers that could compute more splits, as far as the "
+        "memory limit allows.",
+        examples=[1],
     )
     timeout_seconds: int = Field(
         default=600,
