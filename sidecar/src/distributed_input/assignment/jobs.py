@@ -14,6 +14,12 @@ from distributed_input.rows.elements import ElementSpec
 
 SPLITS_PER_PARTITION = 4
 """More splits replay fewer rows when a worker ends. Each split costs a start."""
+MOST_SPLITS = 512
+"""Maximum of the default number of splits, unless there are many partitions."""
+_ROWS_PER_SPLIT = 1024
+_FILES_PER_SPLIT = 4
+"""A large dataset has more splits, so that many workers can compute at the same time. With this
+size, the start of a split is short compared with its rows."""
 _WHOLE_PARTITIONS = 8
 """Partitions of a job without a batch size. It supports 1, 2, 4 and 8 trainers."""
 
@@ -65,6 +71,7 @@ class DatasetFacts:
         plain: it is a tf.data.Dataset rather than a function, and is sharded by `policy`.
         policy: FILE, DATA or OFF; "" for functions.
         files: number of files for FILE sharding, if known.
+        rows: number of its rows or elements, if known and if a split does not read the others'.
         warnings: messages for the user.
     """
 
@@ -76,6 +83,7 @@ class DatasetFacts:
     plain: bool = False
     policy: str = ""
     files: int | None = None
+    rows: int | None = None
     warnings: Sequence[str] = ()
 
 
@@ -98,7 +106,8 @@ def splits_of_draft(
     A split of an infinite dataset never ends, so each partition has one. With DATA sharding, every
     split reads the whole dataset, so there is one split per partition. With OFF, there is one.
 
-    Law: the result is at least 1, and a default is at most SPLITS_PER_PARTITION per partition.
+    Law: the result is at least 1. A default is at most SPLITS_PER_PARTITION per partition or
+    MOST_SPLITS, whichever is greater.
     """
     if facts is not None and facts.policy == "OFF":
         return 1
@@ -106,10 +115,12 @@ def splits_of_draft(
         return draft.num_splits
     if facts is not None and (facts.infinite or facts.policy == "DATA"):
         return partitions
-    splits = SPLITS_PER_PARTITION * partitions
-    if facts is not None and facts.files:
-        return max(1, min(splits, facts.files))
-    return splits
+    least = SPLITS_PER_PARTITION * partitions
+    if facts is None:
+        return least
+    large = max((facts.rows or 0) // _ROWS_PER_SPLIT, (facts.files or 0) // _FILES_PER_SPLIT)
+    splits = max(least, min(MOST_SPLITS, large) // partitions * partitions)
+    return max(1, min(splits, facts.files)) if facts.files else splits
 
 
 def is_completed(draft: types_pb2.Job, job: types_pb2.Job) -> bool:

@@ -31,6 +31,7 @@ _KEEPS = re.compile(
 )
 _FLATTENS = re.compile(r"^(Parallel|LegacyParallel)?(Interleave|FlatMap)Dataset(V\d)?$")
 _JOINS = ("ZipDataset", "ConcatenateDataset")
+_SKIPPING = ("RangeDataset", "TensorSliceDataset")
 _READERS = re.compile(
     r"^((TFRecord|TextLine|FixedLengthRecord|CSV|Sql|LMDB|Avro|Parquet|GrpcIO|IO)\w*Dataset(V\d)?"
     r"|ReadFile|WholeFileReaderV2|ReaderReadV2)$"
@@ -45,6 +46,7 @@ class GraphAnalysis:
       batch_size: rows in an element, by the outermost batch op; None if it is unknown.
       batched: the dataset has such a batch op.
       drop_remainder: a batch op drops an incomplete batch at the end of every split.
+      shards_source: the shard op skips the elements of other splits at no cost.
       shards_records: records are sharded after they were read, so every split reads all of them.
       python_ops: Python functions in the graph, which cannot run in another process.
       infinite: the dataset never ends.
@@ -54,6 +56,7 @@ class GraphAnalysis:
     batch_size: int | None
     batched: bool
     drop_remainder: bool
+    shards_source: bool
     shards_records: bool
     python_ops: tuple[str, ...]
     infinite: bool
@@ -69,6 +72,7 @@ def analyze(graph_def: GraphDef) -> GraphAnalysis:
         batch_size=size,
         batched=batched,
         drop_remainder=any(_drops(scope, node) for scope, node in walk.chain(main, main.output)),
+        shards_source=walk.shards_source(main),
         shards_records=walk.shards_records(main),
         python_ops=walk.python_ops(main),
         infinite=walk.infinite(main, main.output),
@@ -160,6 +164,12 @@ class _Walk:
             if inner is not None and self.infinite(inner, inner.output):
                 return True
         return bool(endless) and endless[0]
+
+    def shards_source(self, main: _Scope) -> bool:
+        """Return whether all shard ops, at least one, read a source that skips elements."""
+        shards = [node for node in main.nodes.values() if node.op == "ShardDataset"]
+        sources = [main.input(node) for node in shards]
+        return bool(shards) and all(one is not None and one.op in _SKIPPING for one in sources)
 
     def shards_records(self, main: _Scope) -> bool:
         """Return whether a shard op follows a reader of files."""

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from distributed_input.api.errors import ConfigError
 from distributed_input.api.proto import types_pb2
 from distributed_input.assignment.jobs import (
+    MOST_SPLITS,
     SPLITS_PER_PARTITION,
     DatasetFacts,
     check_name,
@@ -50,14 +51,38 @@ FACTS = st.builds(
     element=st.none(),
     infinite=st.booleans(),
     policy=st.sampled_from(["", "FILE", "DATA", "OFF"]),
-    files=st.none() | st.integers(0, 100),
+    files=st.none() | st.integers(0, 10_000),
+    rows=st.none() | st.integers(0, 10**7),
 )
 
 
 @given(FACTS, st.integers(1, 64))
 def test_default_splits_are_bounded(facts: DatasetFacts, partitions: int) -> None:
     splits = splits_of_draft(types_pb2.Job(), partitions, facts)
-    assert 1 <= splits <= SPLITS_PER_PARTITION * partitions
+    assert 1 <= splits <= max(SPLITS_PER_PARTITION * partitions, MOST_SPLITS)
+    if facts.files and not facts.infinite and facts.policy != "DATA":
+        assert splits <= facts.files
+    if splits > SPLITS_PER_PARTITION * partitions:
+        assert splits % partitions == 0 or splits == facts.files
+        assert max((facts.rows or 0) / splits / 1024, (facts.files or 0) / splits / 4) >= 1
+
+
+@pytest.mark.parametrize(
+    ("rows", "files", "splits"),
+    [
+        (None, None, 32),
+        (33_000, None, 32),
+        (100_000, None, 96),
+        (10**7, None, 512),
+        (None, 20, 20),
+        (None, 100, 32),
+        (None, 400, 96),
+        (None, 9000, 512),
+    ],
+)
+def test_a_large_dataset_has_more_splits(rows: int | None, files: int | None, splits: int) -> None:
+    facts = DatasetFacts(ELEMENT, files=files, rows=rows)
+    assert splits_of_draft(types_pb2.Job(), 8, facts) == splits
 
 
 ELEMENT = ElementSpec(0, (Leaf("", "dense", "int64", (None,)),))

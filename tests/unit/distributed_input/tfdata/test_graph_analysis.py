@@ -97,6 +97,16 @@ def test_a_shard_after_a_reader_is_found(tmp_path: Path) -> None:
     assert not facts(ROWS.shard(2, 0)).shards_records
 
 
+def test_a_shard_of_a_source_that_skips_elements_is_found() -> None:
+    numbers = tf.data.Dataset.range(8)
+    names = tf.data.Dataset.from_tensor_slices(["a", "b"])
+    assert facts(numbers.shard(2, 0).map(lambda x: x + 1)).shards_source
+    assert facts(names.shard(2, 0)).shards_source
+    assert not facts(numbers.map(lambda x: x + 1).shard(2, 0)).shards_source
+    assert not facts(numbers.shuffle(8).shard(2, 0)).shards_source
+    assert not facts(numbers).shards_source
+
+
 def test_python_in_a_graph_is_named() -> None:
     def load(x: Any) -> Any:
         return np.int64(x)

@@ -15,6 +15,8 @@ from distributed_input.worker.streams.lending import (
     lent_permits,
 )
 
+_MOST_PLACES = 4
+
 
 class FairSemaphore:
     """A semaphore that threads acquire in the order in which they asked, as a context manager.
@@ -74,9 +76,12 @@ class FairSemaphore:
 
     @property
     def capacity(self) -> int:
-        """Return the number of threads that may hold a permit now, with those that are lent."""
+        """Return the number of threads that may hold a permit now, with those that are lent.
+
+        At most _MOST_PLACES for each CPU: sidecars open splits for them, and each takes memory.
+        """
         with self._lock:
-            return self._permits + self._lent
+            return min(self._permits + self._lent, _MOST_PLACES * self._permits)
 
     @property
     def busy_seconds(self) -> float:

@@ -20,6 +20,12 @@ def batches(context):
     rows = context.get_per_replica_batch_size(8)
     return tf.data.Dataset.range(40).batch(rows)
 
+def sharded(context, rows, batch=1, mapped=False):
+    data = tf.data.Dataset.range(rows)
+    data = data.map(lambda x: x + 1) if mapped else data
+    data = data.shard(context.num_input_pipelines, context.input_pipeline_id)
+    return data.batch(batch) if batch > 1 else data
+
 def infinite(context):
     return tf.data.Dataset.range(40).repeat()
 
@@ -67,6 +73,21 @@ def test_a_batched_dataset_sets_the_batch_size_of_the_job() -> None:
     job = described("batches")
     assert (job.global_batch_size, job.batched, job.infinite) == (8, True, False)
     assert row_of(job) == (Leaf("", "dense", "int64", ()),)
+
+
+@pytest.mark.parametrize(
+    ("args", "splits"),
+    [
+        ('{"rows": 20000}', 32),
+        ('{"rows": 100000}', 96),
+        ('{"rows": 100000, "batch": 50}', 96),
+        ('{"rows": 100000, "mapped": true}', 32),  # each split would compute all rows
+    ],
+)
+def test_a_large_dataset_has_more_splits(args: str, splits: int) -> None:
+    entry = types_pb2.EntryPoint(target="describe_of_test:sharded", args_json=args)
+    job = describe(types_pb2.Job(name="a", entry_point=entry))
+    assert (job.num_splits, job.partitions, len(job.definitions)) == (splits, 8, 1)
 
 
 def test_an_infinite_dataset_has_one_split_for_each_partition() -> None:
