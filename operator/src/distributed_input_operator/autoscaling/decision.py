@@ -60,6 +60,8 @@ class Observation:
     useful_workers: int = 0
     """Number of workers above which more cannot help. 0: unknown."""
     ready_workers: int = 0
+    useful_limit: str = ""
+    """What sets `useful_workers`, as text for people. Empty: unknown."""
 
 
 @dataclass(frozen=True)
@@ -136,9 +138,9 @@ def _follow_demand(
         # Without workers, no rate can be measured.
         return ScalingDecision(AutoscalingState(min(max(current, _MIN_STEP), bounds.maximum)))
     needed = whole_workers(observed.needed, -STALL_TOLERANCE)
-    up, reason, message = _limit(needed, bounds, observed.useful_workers)
+    up, reason, message = _limit(needed, bounds, observed)
     spared = whole_workers(observed.needed, SPARE_CAPACITY)
-    down = _limit(spared, bounds, observed.useful_workers)[0]
+    down = _limit(spared, bounds, observed)[0]
     if up > current:
         step = max(_MIN_STEP, _STEP_FACTOR * observed.ready_workers)
         raised = AutoscalingState(max(current, min(up, step)))
@@ -150,18 +152,19 @@ def _follow_demand(
     return ScalingDecision(lowered, reason, message, min(kept, current))
 
 
-def _limit(needed: int, bounds: ScalingBounds, useful: int) -> tuple[int, str, str]:
+def _limit(needed: int, bounds: ScalingBounds, observed: Observation) -> tuple[int, str, str]:
     """Return the number within the limits, and the reason and message of the limit.
 
     The message does not contain `needed`: that number changes all the time, and each new message
     is a status write and an Event. `status.live` has the number.
     """
+    useful = observed.useful_workers
     if useful and needed > useful and useful < bounds.maximum:
+        limit = observed.useful_limit or "raise spec.partitions or spec.sidecar.readAhead"
         return (
             max(useful, bounds.minimum),
             USELESS,
-            f"more workers are needed, but only {useful} can work at the same time: raise "
-            "spec.partitions or spec.sidecar.readAhead",
+            f"more workers are needed, but only {useful} can work at the same time: {limit}",
         )
     if needed > bounds.maximum:
         return (

@@ -34,6 +34,7 @@ class ConsumerCounters:
     wall: float = 0.0
     epoch: int = 0
     useful_workers: int = 0
+    useful_limit: str = ""
     finished: bool = False
     batches: int = 0
     mismatches: int = 0
@@ -93,6 +94,8 @@ class Measurement:
     """Number of workers in trainers' pods."""
     useful_workers: int = 0
     """Number of workers above which more cannot help. 0 means unknown."""
+    useful_limit: str = ""
+    """What sets this number, as text for people. Empty: unknown."""
     streams: Mapping[str, int] = field(default_factory=dict)
     """Open streams by the worker's host."""
     batches: int = 0
@@ -196,6 +199,7 @@ def measure(before: DispatcherSample | None, after: DispatcherSample) -> Measure
         local_rate=met_locally(rates, _local_capacity(worked, after.workers, seconds)),
         local_workers=sum(1 for one in after.workers.values() if one.pod),
         useful_workers=sum(one.useful_workers for one in reading.values()),
+        useful_limit=min((one.useful_limit for one in reading.values()), default=""),
         streams=_streams_by_host(after.workers.values()),
         batches=sum(now.batches - then.batches for then, now in pairs),
         stalled=_stalled(after.workers.values()),

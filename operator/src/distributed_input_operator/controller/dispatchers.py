@@ -111,6 +111,7 @@ def sample_of(response: dispatcher_pb2.StatusResponse, now: float) -> Dispatcher
             wall=one.wall_seconds,
             epoch=one.epoch,
             useful_workers=one.useful_workers,
+            useful_limit=one.useful_limit,
             finished=one.finished,
             batches=one.batches,
             mismatches=one.replay_mismatches,

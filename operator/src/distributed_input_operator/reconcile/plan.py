@@ -137,6 +137,7 @@ def _requested_workers(snapshot: Snapshot, now: float) -> tuple[int, ScalingDeci
         measured.consumers if measured else None,
         useful_workers(measured),
         ready_workers(snapshot),
+        measured.useful_limit if measured else "",
     )
     decision = decide(_autoscaling_state(snapshot), bounds, observed, now)
     return decision.state.desired, decision

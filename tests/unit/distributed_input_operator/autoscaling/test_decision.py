@@ -113,7 +113,10 @@ def test_the_limit_is_reported():
     assert most.reason == "MaxReplicas"
     capped = decide(AutoscalingState(4), limits, Observation(20, 1, 4, 4), 0.0)
     assert (capped.reason, capped.state.desired) == ("NoMoreUse", 4)
-    assert "only 4 can work at the same time" in capped.message
+    assert "only 4 can work at the same time: raise spec.partitions" in capped.message
+    named = Observation(20, 1, 4, 4, "the dataset has 4 splits")
+    message = decide(AutoscalingState(4), limits, named, 0.0).message
+    assert message.endswith("only 4 can work at the same time: the dataset has 4 splits")
     assert decide(AutoscalingState(4), limits, Observation(4, 1, 16, 4), 0.0).reason == ""
 
 

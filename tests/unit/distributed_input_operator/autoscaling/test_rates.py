@@ -47,12 +47,17 @@ def test_demand_and_busy_rate_are_measured_between_two_samples():
     # 300 rows in 10 s.
     after = DispatcherSample(
         10.0,
-        {"a": ConsumerCounters(rows=300, wait=7.5, wall=11.0, useful_workers=16)},
+        {
+            "a": ConsumerCounters(
+                rows=300, wait=7.5, wall=11.0, useful_workers=16, useful_limit="memory"
+            )
+        },
         {"w": WorkerCounters("10.0.0.1:7071", rows=300, busy=10.0, streams=3)},
     )
     found = measure(before, after)
     assert (found.demand, found.busy_rate) == (120.0, 30.0)
     assert (found.rows_per_second, found.stall) == (30.0, 0.75)
+    assert (found.useful_workers, found.useful_limit) == (16, "memory")
     assert found.streams == {"10.0.0.1": 3}
     assert recommended_workers(found, 1) == 4
     assert recommended_workers(found, 2) == 2

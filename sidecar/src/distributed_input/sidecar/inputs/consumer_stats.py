@@ -24,6 +24,7 @@ class ConsumerStats:
     mismatches: int = 0
     no_trainer: bool = False
     received: types_pb2.ReceivedTotals | None = None
+    useful_limit: str = ""
 
     def after(self, earlier: ConsumerStats) -> ConsumerStats:
         """Return these values with the counts of an earlier connection added."""

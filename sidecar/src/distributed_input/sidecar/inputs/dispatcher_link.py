@@ -302,6 +302,7 @@ class DispatcherLink:
             replay_mismatches=stats.mismatches,
             finished=leaving or stats.finished,
             useful_workers=stats.useful_workers,
+            useful_limit=stats.useful_limit,
             protocol=PROTOCOL,
             waiting_for=stats.waiting_for,
             opened=self._opened,

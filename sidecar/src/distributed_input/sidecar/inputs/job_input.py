@@ -24,7 +24,7 @@ from distributed_input.sidecar.inputs.dispatcher_link import DispatcherLink
 from distributed_input.sidecar.inputs.job_config import job_of_config
 from distributed_input.sidecar.inputs.reader_sessions import ReaderSessions
 from distributed_input.sidecar.steps.row_source import RowSource
-from distributed_input.sidecar.streams.read_ahead import ReadAhead
+from distributed_input.sidecar.streams.read_ahead import ReadAhead, turns_of, useful_workers
 from distributed_input.sidecar.streams.stream_context import StreamStats
 
 _log = logs.get("sidecar.job")
@@ -175,21 +175,21 @@ class JobInput:
         available = sidecar_memory.default_bytes(own, most)
         if self._available_bytes is not None:
             available = min(available, self._available_bytes)
-        streams = own * (1 + most)
+        ahead = ReadAhead(
+            most,
+            automatic=self._read_ahead is None,
+            partitions=job.partitions * (self.consumers if parallel else 1),
+        )
         return RowSource(
             job,
             self.link.pool,
             self.link.partition_facts,
             self.link,
             self.streams,
-            ReadAhead(
-                most,
-                automatic=self._read_ahead is None,
-                partitions=job.partitions * (self.consumers if parallel else 1),
-            ),
+            ahead,
             self.timeout_seconds,
-            sidecar_memory.queue_bytes(streams, available),
-            min(streams, own * _turns(job), job.num_splits),
+            sidecar_memory.queue_bytes(own * (1 + most), available),
+            useful_workers(job, own, ahead),
         )
 
     def _most_read_ahead(self, job: types_pb2.Job, partitions: int) -> int:
@@ -209,7 +209,7 @@ class JobInput:
         most = sidecar_memory.most_read_ahead(partitions)
         if available is None:
             available = sidecar_memory.needed_bytes(partitions, most, _SMALL_ROW_BYTES)
-        most = min(most, _turns(job) - 1)
+        most = min(most, turns_of(job) - 1)
         return max(least, sidecar_memory.fitting_read_ahead(partitions, most, row_bytes, available))
 
     def _fitting_read_ahead(
@@ -250,11 +250,6 @@ class JobInput:
         self.sessions.close()
         self.link.stop()
         self.slots.close()
-
-
-def _turns(job: types_pb2.Job) -> int:
-    """Return the largest number of splits of one partition."""
-    return -(-job.num_splits // job.partitions)
 
 
 def _mebibytes(size: int) -> int:

@@ -11,6 +11,7 @@ from distributed_input.api.errors import DistributedInputError, FencedError
 from distributed_input.api.proto import dispatcher_pb2
 from distributed_input.sidecar.delivery.slot_pool import SlotPool
 from distributed_input.sidecar.inputs.consumer_stats import ConsumerStats
+from distributed_input.sidecar.streams.read_ahead import UsefulWorkers
 from distributed_input.sidecar.streams.stream_context import StreamStats
 
 
@@ -20,8 +21,8 @@ class ReaderSession(Protocol):
     number: int
 
     @property
-    def useful_workers(self) -> int:
-        """Maximum number of splits that are open at the same time."""
+    def useful(self) -> UsefulWorkers:
+        """How many workers the trainer can use."""
 
     def stats(self) -> ConsumerStats:
         """Return what the trainer has received in this session."""
@@ -123,11 +124,12 @@ class ReaderSessions:
             stats = self._earlier
             for session in self._counted:
                 stats = session.stats().after(stats)
-            useful = self._current.useful_workers if self._current is not None else 0
+            useful = self._current.useful if self._current is not None else UsefulWorkers()
         return replace(
             stats,
             buffer_fill=self._slots.used / self._slots.size,
-            useful_workers=useful,
+            useful_workers=useful.number,
+            useful_limit=useful.limit,
             waiting_for=", ".join(sorted(set(self._streams.waiting.copy().values()))),
             mismatches=self._streams.mismatches,
             no_trainer=self.is_idle,

@@ -21,6 +21,7 @@ from distributed_input.sidecar.errors import Cancelled, internal_error
 from distributed_input.sidecar.inputs.consumer_stats import ConsumerStats
 from distributed_input.sidecar.inputs.job_input import JobInput
 from distributed_input.sidecar.inputs.registry import InputRegistry
+from distributed_input.sidecar.streams.read_ahead import UsefulWorkers
 
 _log = logs.get("sidecar.connection")
 _numbers = itertools.count()
@@ -43,13 +44,12 @@ class TrainerSession:
 
     Attributes:
         number: increases with each connection that the sidecar accepts.
-        useful_workers: maximum number of splits that are open at the same time, or 0 before the
-            trainer has opened the job.
+        useful: how many workers the trainer can use; none before it has opened the job.
     """
 
     def __init__(self, sock: socket.socket, registry: InputRegistry) -> None:
         self.number = next(_numbers)
-        self.useful_workers = 0
+        self.useful = UsefulWorkers()
         self._socket = TrainerSocket(sock)
         self._registry = registry
         self._reading: _Reading | None = None
@@ -143,7 +143,7 @@ class TrainerSession:
         consumer, consumers = reading.input.consumer, reading.input.consumers
         share = self._share = share_of(job, consumer, consumers, max(1, request.replicas))
         source = reading.input.row_source(job)
-        self.useful_workers = source.useful_workers
+        self.useful = source.useful
         reading.epochs.open(source, share)
         opened = trainer_pb2.Opened(
             job=job,

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from distributed_input.api.proto import types_pb2
 from distributed_input.sidecar.steps.partition_facts import PartitionFacts
-from distributed_input.sidecar.streams.read_ahead import ReadAhead
+from distributed_input.sidecar.streams.read_ahead import ReadAhead, UsefulWorkers
 from distributed_input.sidecar.streams.stream_context import StreamStats
 from distributed_input.sidecar.streams.worker_pool import WorkerPool
 
@@ -57,7 +57,7 @@ class RowSource:
         read_ahead: number of splits opened ahead in each partition, over all epochs.
         timeout_seconds: time without progress after which a wait fails.
         queue_bytes: size at which the queue of a stream is full.
-        useful_workers: maximum number of splits that this consumer has open at the same time.
+        useful: how many workers this consumer can use.
     """
 
     job: types_pb2.Job
@@ -68,4 +68,4 @@ class RowSource:
     read_ahead: ReadAhead
     timeout_seconds: float
     queue_bytes: int = 1 << 20
-    useful_workers: int = 0
+    useful: UsefulWorkers = field(default_factory=UsefulWorkers)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from distributed_input.api.proto import types_pb2
 from distributed_input.api.sidecar_memory import useful_read_ahead
 
 _STARVED_SHARE = 0.1
@@ -68,3 +69,45 @@ class ReadAhead:
                 partitions=self.partitions,
                 starved=waited > _STARVED_SHARE * seconds,
             )
+
+
+@dataclass(frozen=True)
+class UsefulWorkers:
+    """How many workers can compute rows of one consumer at the same time.
+
+    Attributes:
+        number: the maximum number of its open splits.
+        limit: what sets the maximum, and the field to change, as text for people.
+    """
+
+    number: int = 0
+    limit: str = ""
+
+
+def turns_of(job: types_pb2.Job) -> int:
+    """Return the largest number of splits of one partition that are read in one epoch."""
+    return 1 if job.infinite else -(-job.num_splits // job.partitions)
+
+
+def useful_workers(job: types_pb2.Job, partitions: int, ahead: ReadAhead) -> UsefulWorkers:
+    """Return how many workers can compute rows of a consumer at the same time.
+
+    Args:
+        job: the job, complete.
+        partitions: number of partitions that the consumer reads.
+        ahead: number of splits that each of them opens ahead.
+    """
+    splits = min(job.num_splits, partitions * turns_of(job))
+    streams = partitions * (1 + ahead.most)
+    if streams < splits and ahead.automatic:
+        return UsefulWorkers(
+            streams,
+            "more open splits need more memory in the sidecar. Raise "
+            "spec.sidecar.resources.limits.memory, or use more trainers",
+        )
+    if streams < splits:
+        return UsefulWorkers(streams, f"spec.sidecar.readAhead is {ahead.most}. Remove it")
+    if job.infinite:
+        limit = f"an endless dataset has one split for each of {job.partitions} partitions"
+        return UsefulWorkers(splits, f"{limit}. Raise spec.partitions")
+    return UsefulWorkers(splits, f"the dataset has {job.num_splits} splits. Raise spec.numSplits")

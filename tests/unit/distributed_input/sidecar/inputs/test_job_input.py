@@ -79,7 +79,7 @@ def test_a_low_memory_limit_opens_fewer_splits_ahead(
     source = own.row_source(wide_job(row_bytes))
     ahead = source.read_ahead
     assert (ahead.splits, ahead.most, source.queue_bytes) == (read_ahead, read_ahead, queue_bytes)
-    assert source.useful_workers == min(16, 8 * (1 + read_ahead))
+    assert source.useful.number == min(16, 8 * (1 + read_ahead))
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_the_automatic_read_ahead_is_bounded_by_memory_and_splits(
     source = own.row_source(job)
     assert (source.read_ahead.most, source.queue_bytes) == (most, queue_bytes)
     assert source.read_ahead.splits == min(1, most)
-    assert source.useful_workers == min(splits, 8 * (1 + most))
+    assert source.useful.number == min(splits, 8 * (1 + most))
 
 
 def test_a_memory_limit_without_room_for_the_rows_is_an_error_with_one_that_fits(

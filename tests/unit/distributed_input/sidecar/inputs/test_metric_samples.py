@@ -13,6 +13,7 @@ def test_all_metrics_of_the_sidecar_have_samples(tmp_path: Path) -> None:
         reader = system.connect()
         assert sum(batch.rows for batch in reader.units(reader.begin())) == ROWS
         eventually(lambda: job.sessions.stats().batches == ROWS // BATCH)
+        assert job.sessions.stats().useful_limit.startswith("the dataset has 4 splits")
         job.streams.reconnects["UnavailableError"] += 2
         job.link.pool.lost_workers += 1
         found = {(sample.definition.name, sample.labels): sample.value for sample in samples(job)}

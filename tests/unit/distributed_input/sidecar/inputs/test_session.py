@@ -161,7 +161,7 @@ def test_progress_and_releases_before_hello_have_no_effect() -> None:
     session = TrainerSession(theirs, InputRegistry(lambda name, job: pytest.fail(name), []))
     session._receive(trainer_pb2.FromTrainer(progress=trainer_pb2.Progress(units=3)))
     session._receive(trainer_pb2.FromTrainer(release=trainer_pb2.Release(slots=[0])))
-    assert (session.stats().rows, session.useful_workers, session.facts()) == (0, 0, [])
+    assert (session.stats().rows, session.useful.number, session.facts()) == (0, 0, [])
     session.close()
     assert ours.recv(1 << 16) == b""
     ours.close()

@@ -1,9 +1,15 @@
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from distributed_input.sidecar.streams.read_ahead import ReadAhead, automatic_read_ahead
+from distributed_input.api.proto import types_pb2
+from distributed_input.sidecar.streams.read_ahead import (
+    ReadAhead,
+    automatic_read_ahead,
+    useful_workers,
+)
 
 SPLITS, MOST = st.integers(0, 64), st.integers(0, 64)
 CAPACITY, PARTITIONS = st.integers(0, 1024), st.integers(1, 64)
@@ -50,3 +56,22 @@ def test_a_given_number_never_changes(splits: int, capacity: int) -> None:
     ahead = ReadAhead(splits)
     ahead.adapt(capacity, waited=1.0, seconds=1.0)
     assert ahead.splits == splits
+
+
+@pytest.mark.parametrize(
+    ("infinite", "own", "ahead", "number", "limit"),
+    [
+        (False, 8, ReadAhead(3, automatic=True), 32, "has 32 splits. Raise spec.numSplits"),
+        (False, 2, ReadAhead(9, automatic=True), 8, "has 32 splits. Raise spec.numSplits"),
+        (False, 8, ReadAhead(2, automatic=True), 24, "Raise spec.sidecar.resources.limits.memory"),
+        (False, 8, ReadAhead(1), 16, "spec.sidecar.readAhead is 1. Remove it"),
+        (True, 8, ReadAhead(1), 8, "Raise spec.partitions"),
+    ],
+)
+def test_useful_workers_have_the_field_that_limits_them(
+    infinite: bool, own: int, ahead: ReadAhead, number: int, limit: str
+) -> None:
+    job = types_pb2.Job(num_splits=32, partitions=8, infinite=infinite)
+    found = useful_workers(job, own, ahead)
+    assert found.number == number
+    assert limit in found.limit
