@@ -10,7 +10,7 @@ import hashlib
 
 from distributed_input.api.errors import PositionError
 from distributed_input.api.proto import trainer_pb2, types_pb2
-from distributed_input.assignment.jobs import input_of
+from distributed_input.assignment.jobs import SPLITS_PER_PARTITION, input_of
 
 FORMAT = 1
 """Version of saved positions. Version 0 had no dataset, definition and number of splits."""
@@ -80,6 +80,26 @@ def check(position: trainer_pb2.Position, job: types_pb2.Job) -> None:
                 "checkpoint"
             )
     _check_dataset(position, job)
+
+
+def check_old(position: trainer_pb2.Position, config: types_pb2.Job, job: types_pb2.Job) -> None:
+    """Check a position of format 0, which has no number of splits, against the default of then.
+
+    Args:
+        position: the position, of any format.
+        config: the job as the resource defines it.
+        job: the job, complete.
+
+    Raises:
+        PositionError: the job has more splits by default than before.
+    """
+    before = SPLITS_PER_PARTITION * job.partitions
+    if not (position.format or config.num_splits) and job.num_splits > before:
+        raise PositionError(
+            f"the checkpoint was saved with spec.numSplits = {before} by default, the job now has "
+            f"{job.num_splits}: the order of rows depends on it. Set spec.numSplits to {before}, "
+            "or start without the checkpoint"
+        )
 
 
 def _check_dataset(position: trainer_pb2.Position, job: types_pb2.Job) -> None:

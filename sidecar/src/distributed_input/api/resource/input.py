@@ -105,7 +105,7 @@ class InputSpec(Section):
     num_splits: Annotated[int, Field(ge=1, le=65536)] | None = Field(
         default=None,
         description="Number of splits of the dataset. A split is the unit of work of a worker. "
-        "Default: derived from the dataset.",
+        "Default: derived from the dataset; 4 per partition, and up to 512 if it is large.",
         examples=[32],
     )
     partitions: Annotated[int, Field(ge=1, le=MAX_PARTITIONS)] | None = Field(

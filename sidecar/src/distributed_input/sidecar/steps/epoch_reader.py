@@ -81,7 +81,7 @@ class EpochReader:
             self.partitions[partition] = PartitionReader(self._context, splits, start)
 
     def read_ahead(self) -> None:
-        """Open splits ahead of need, as many as are useful now.
+        """Open splits ahead of need, up to the number that is useful now.
 
         Call it after each step. The first rows would come later if workers had to prepare other
         splits at the same time.
