@@ -14,10 +14,11 @@ from distributed_input.api.errors import (
     ConfigError,
     DatasetFnError,
     FencedError,
+    PositionError,
     TerminalError,
     UnavailableError,
 )
-from distributed_input.api.proto import types_pb2
+from distributed_input.api.proto import trainer_pb2, types_pb2
 from distributed_input.client import session
 from distributed_input.client.reader import InputReader
 from tests.unit.distributed_input.client.sidecars import SECONDS, Sidecar, Trainer
@@ -381,4 +382,15 @@ def test_a_sidecar_that_reports_progress_extends_the_deadline(
     reporting.join(SECONDS)
     with pytest.raises(UnavailableError, match="sent nothing in time"):
         next(units)
+    reader.close()
+
+
+def test_an_old_position_of_a_job_with_more_splits_is_refused(
+    tmp_path: Path, sidecar: Sidecar
+) -> None:
+    reader = opened(tmp_path)
+    reader.opened.job.num_splits = 8
+    reader.restore(trainer_pb2.Position(job="train", partitions=1, global_batch_size=1))
+    with pytest.raises(PositionError, match=r"Set spec\.numSplits to 4"):
+        reader.begin()
     reader.close()
