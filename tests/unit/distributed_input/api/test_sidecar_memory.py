@@ -47,6 +47,22 @@ def test_the_default_has_room_for_small_rows(partitions: int, read_ahead: int) -
     assert queues <= (available - PROCESS_BYTES) / 3
 
 
+@given(st.integers(0, 4096), PARTITIONS)
+def test_the_useful_read_ahead_is_the_least_with_two_splits_for_each_place(
+    capacity: int, partitions: int
+) -> None:
+    found = sidecar_memory.useful_read_ahead(capacity, partitions)
+    assert found >= 1
+    assert partitions * (1 + found) >= 2 * capacity
+    assert found == 1 or partitions * found < 2 * capacity
+
+
+@given(PARTITIONS)
+def test_the_automatic_read_ahead_has_a_maximum(partitions: int) -> None:
+    found = sidecar_memory.most_read_ahead(partitions)
+    assert found == 1 or partitions * (1 + found) <= 512 < partitions * (2 + found)
+
+
 @given(PARTITIONS, AVAILABLE)
 def test_queues_are_never_larger_than_two_blocks(streams: int, available: int) -> None:
     assert 0 <= sidecar_memory.queue_bytes(streams, available) <= 2 * MIB

@@ -52,6 +52,10 @@ def test_the_memory_of_the_sidecar_includes_its_buffers():
         ("partitions: 128\nprocessingMode: parallel_epochs", 4, 256 + 128 + 5 * 256),
         ("partitions: 128\nsidecar: {readAhead: 3}", 1, 256 + 128 + 5 * 512),
         ("sidecar: {readAhead: 8, buffer: 1Gi}", 1, 1024 + 512),
+        ("workers: {replicas: 64, parallelism: 2}", 1, 256 + 128 + 5 * 256),
+        ("workers: {replicas: 64, parallelism: 2}", 8, 256 + 512),
+        ("workers: {autoscaling: {maxReplicas: 1000}, parallelism: 2}", 1, 256 + 128 + 5 * 512),
+        ("workers: {replicas: 64, parallelism: 2}\nsidecar: {readAhead: 1}", 1, 256 + 512),
     ],
 )
 def test_the_memory_limit_includes_the_open_streams(spec: str, trainers: int, limit: int):
