@@ -30,6 +30,7 @@ from distributed_input.sidecar.steps.epoch_reader import EpochReader
 from distributed_input.sidecar.steps.epoch_steps import EpochSteps
 from distributed_input.sidecar.steps.partition_facts import PartitionFacts
 from distributed_input.sidecar.steps.row_source import RowSource
+from distributed_input.sidecar.streams.read_ahead import ReadAhead
 from distributed_input.sidecar.streams.stream_context import StreamStats
 from tests.unit.distributed_input.sidecar.system import BATCH, NUMBERS, System, running
 
@@ -202,7 +203,7 @@ class Run:
         monkeypatch.setattr(EpochReader, "read_ahead", lambda _: self.add("read ahead"))
         monkeypatch.setattr(EpochReader, "close", lambda _: self.add("close"))
         own: Any = self
-        source = RowSource(self.job, own, PartitionFacts(), own, StreamStats(), 1, 30.0)
+        source = RowSource(self.job, own, PartitionFacts(), own, StreamStats(), ReadAhead(1), 30.0)
         request = EpochRequest(0, 7, position)
         self.run = EpochRun(request, source, share, self.slots, own, self._sent)
         assert not self.run.done

@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
@@ -21,7 +22,7 @@ from distributed_input.sidecar.steps.epoch_reader import EpochReader
 from distributed_input.sidecar.steps.partition_facts import PartitionFacts
 from distributed_input.sidecar.steps.progress_deadline import ProgressDeadline
 from distributed_input.sidecar.steps.row_source import RowSource
-from distributed_input.sidecar.streams.partition_reader import PartitionStart
+from distributed_input.sidecar.streams.partition_reader import PartitionReader, PartitionStart
 from distributed_input.sidecar.streams.read_ahead import ReadAhead
 from distributed_input.sidecar.streams.stream_context import StreamStats
 from distributed_input.sidecar.streams.worker_pool import WorkerPool
@@ -137,7 +138,9 @@ class FakeExchange:
 def reader_of(pool: WorkerPool, timeout: float, trainer: NoTrainer) -> EpochReader:
     """Return the reader of an epoch, without partitions."""
     job = types_pb2.Job(num_splits=2, partitions=2, row_spec=system.NUMBERS.to_json())
-    source = RowSource(job, pool, PartitionFacts(), FakeExchange(), StreamStats(), ReadAhead(1), timeout)
+    source = RowSource(
+        job, pool, PartitionFacts(), FakeExchange(), StreamStats(), ReadAhead(1), timeout
+    )
     return EpochReader(source, share_of(job, 0, 2), 0, trainer)
 
 
@@ -146,6 +149,19 @@ def reader_without_workers(pool: WorkerPool, timeout: float) -> EpochReader:
     reader = reader_of(pool, timeout, NoTrainer())
     reader.open(0, PartitionStart())
     return reader
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_a_wait_counts_only_if_a_further_split_would_shorten_it(
+    pool: WorkerPool, monkeypatch: pytest.MonkeyPatch, full: bool
+) -> None:
+    monkeypatch.setattr(PartitionReader, "is_full", full)
+    reader = reader_without_workers(pool, timeout=30.0)
+    monkeypatch.setattr(reader, "_arrived", MagicMock())
+    with reader._lock:
+        reader._wait("rows", list(reader.partitions.values()), ProgressDeadline(30.0))
+    assert (reader._waited == 0.0) == full
+    reader.close()
 
 
 def test_cancel_ends_a_wait_for_rows_and_one_for_facts(pool: WorkerPool) -> None:

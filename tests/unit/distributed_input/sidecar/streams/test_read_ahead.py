@@ -23,7 +23,7 @@ def test_the_number_is_within_its_bounds_and_increases_only_while_starved(
         splits, most=most, capacity=capacity, partitions=partitions, starved=starved
     )
     assert min(1, most) <= found <= most
-    assert found <= max(1, splits if not starved else 2 * splits)
+    assert found <= max(1, splits) * (2 if starved else 1)
     if found > 1:  # one split less would be too few for the workers
         assert found * partitions < 2 * capacity
 
