@@ -208,3 +208,12 @@ def test_busy_seconds_count_the_permits_of_each_time() -> None:
     now = 6.0
     assert semaphore.permit_seconds == 3.0 * 2 + 3.0
     holders.join()
+
+
+def test_the_reported_capacity_is_at_most_four_places_for_each_permit() -> None:
+    semaphore = FairSemaphore(2)
+    assert semaphore.capacity == 2
+    semaphore._lent = 5
+    assert semaphore.capacity == 7
+    semaphore._lent = 30
+    assert semaphore.capacity == 8
