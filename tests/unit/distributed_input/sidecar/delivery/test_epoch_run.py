@@ -284,7 +284,7 @@ def test_a_run_opens_reads_ahead_and_closes_in_this_order(given: Given) -> None:
     run.deliver()
     hidden = ("unit", "others", "heartbeat", "flush", "publish", "end")
     assert [event for event in run.events if not event.startswith(hidden)] == [
-        *["check", "batch of 8", "read ahead", "batch of 8", "batch of 8"],
+        *["check", "batch of 8", "read ahead", "batch of 8", "read ahead", "batch of 8"],
         *["close", "sent", "done True", "close"],
     ]
 

@@ -247,6 +247,7 @@ class GivenPartition:
     located: int = 0  # calls of `locate` until it is found
     ahead: int = 0
     passed: bool = False
+    is_full: bool = False
     rows, rows_seen, first_ordinal, first_before, total_replayed = 3, 4, 1, 2, 5
     lengths, head = (2,), "the split"
 
