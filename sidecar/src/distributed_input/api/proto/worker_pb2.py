@@ -15,7 +15,7 @@ _sym_db = _symbol_database.Default()
 from distributed_input.api.proto import types_pb2 as distributed__input_dot_api_dot_proto_dot_types__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n(distributed_input/api/proto/worker.proto\x12\x14\x64istributed_input.v1\x1a\'distributed_input/api/proto/types.proto\"9\n\x0f\x44\x65scribeRequest\x12&\n\x03job\x18\x01 \x01(\x0b\x32\x19.distributed_input.v1.Job\":\n\x10\x44\x65scribeResponse\x12&\n\x03job\x18\x01 \x01(\x0b\x32\x19.distributed_input.v1.Job\"\xa4\x02\n\rStreamRequest\x12&\n\x03job\x18\x01 \x01(\x0b\x32\x19.distributed_input.v1.Job\x12\x0c\n\x04seed\x18\x02 \x01(\x04\x12\r\n\x05\x65poch\x18\x03 \x01(\x04\x12\r\n\x05split\x18\x04 \x01(\r\x12\x11\n\tstart_row\x18\x05 \x01(\x04\x12\x15\n\rprefix_digest\x18\x06 \x01(\x06\x12\x14\n\x0c\x63heck_prefix\x18\x07 \x01(\x08\x12\x14\n\x0cresume_token\x18\x08 \x01(\x0c\x12\x10\n\x08protocol\x18\t \x01(\r\x12\x13\n\x0bprefix_rows\x18\n \x01(\x04\x12\x13\n\x0btell_replay\x18\x0b \x01(\x08\x12\x15\n\raccept_states\x18\x0c \x01(\x08\x12\x16\n\x0e\x64igest_version\x18( \x01(\r\"\x9d\x02\n\x05\x42lock\x12\x11\n\tfirst_row\x18\x01 \x01(\x04\x12\x0c\n\x04rows\x18\x02 \x01(\r\x12\x14\n\x0c\x62uffer_sizes\x18\x03 \x03(\x04\x12\x13\n\x0brow_digests\x18\x04 \x01(\x0c\x12\x0c\n\x04last\x18\x05 \x01(\x08\x12\x1b\n\x0eprefix_differs\x18\x06 \x01(\x08H\x00\x88\x01\x01\x12\x0c\n\x04node\x18\x07 \x01(\t\x12\x14\n\x0cresume_token\x18\x08 \x01(\x0c\x12\x14\n\x0c\x62usy_seconds\x18\t \x01(\x01\x12\x15\n\rprefix_digest\x18\n \x01(\x06\x12\x10\n\x08replayed\x18\x0b \x01(\x04\x12\x0f\n\x07payload\x18\x0f \x01(\x0c\x12\x16\n\x0e\x64igest_version\x18( \x01(\rB\x11\n\x0f_prefix_differs2\xb1\x01\n\x06Worker\x12Y\n\x08\x44\x65scribe\x12%.distributed_input.v1.DescribeRequest\x1a&.distributed_input.v1.DescribeResponse\x12L\n\x06Stream\x12#.distributed_input.v1.StreamRequest\x1a\x1b.distributed_input.v1.Block0\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n(distributed_input/api/proto/worker.proto\x12\x14\x64istributed_input.v1\x1a\'distributed_input/api/proto/types.proto\"9\n\x0f\x44\x65scribeRequest\x12&\n\x03job\x18\x01 \x01(\x0b\x32\x19.distributed_input.v1.Job\":\n\x10\x44\x65scribeResponse\x12&\n\x03job\x18\x01 \x01(\x0b\x32\x19.distributed_input.v1.Job\"\xb5\x02\n\rStreamRequest\x12&\n\x03job\x18\x01 \x01(\x0b\x32\x19.distributed_input.v1.Job\x12\x0c\n\x04seed\x18\x02 \x01(\x04\x12\r\n\x05\x65poch\x18\x03 \x01(\x04\x12\r\n\x05split\x18\x04 \x01(\r\x12\x11\n\tstart_row\x18\x05 \x01(\x04\x12\x15\n\rprefix_digest\x18\x06 \x01(\x06\x12\x14\n\x0c\x63heck_prefix\x18\x07 \x01(\x08\x12\x14\n\x0cresume_token\x18\x08 \x01(\x0c\x12\x10\n\x08protocol\x18\t \x01(\r\x12\x13\n\x0bprefix_rows\x18\n \x01(\x04\x12\x13\n\x0btell_replay\x18\x0b \x01(\x08\x12\x15\n\raccept_states\x18\x0c \x01(\x08\x12\x16\n\x0e\x64igest_version\x18( \x01(\r\x12\x0f\n\x07ordinal\x18= \x01(\r\"\x9d\x02\n\x05\x42lock\x12\x11\n\tfirst_row\x18\x01 \x01(\x04\x12\x0c\n\x04rows\x18\x02 \x01(\r\x12\x14\n\x0c\x62uffer_sizes\x18\x03 \x03(\x04\x12\x13\n\x0brow_digests\x18\x04 \x01(\x0c\x12\x0c\n\x04last\x18\x05 \x01(\x08\x12\x1b\n\x0eprefix_differs\x18\x06 \x01(\x08H\x00\x88\x01\x01\x12\x0c\n\x04node\x18\x07 \x01(\t\x12\x14\n\x0cresume_token\x18\x08 \x01(\x0c\x12\x14\n\x0c\x62usy_seconds\x18\t \x01(\x01\x12\x15\n\rprefix_digest\x18\n \x01(\x06\x12\x10\n\x08replayed\x18\x0b \x01(\x04\x12\x0f\n\x07payload\x18\x0f \x01(\x0c\x12\x16\n\x0e\x64igest_version\x18( \x01(\rB\x11\n\x0f_prefix_differs2\xb1\x01\n\x06Worker\x12Y\n\x08\x44\x65scribe\x12%.distributed_input.v1.DescribeRequest\x1a&.distributed_input.v1.DescribeResponse\x12L\n\x06Stream\x12#.distributed_input.v1.StreamRequest\x1a\x1b.distributed_input.v1.Block0\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -27,9 +27,9 @@ if _descriptor._USE_C_DESCRIPTORS == False:
   _globals['_DESCRIBERESPONSE']._serialized_start=166
   _globals['_DESCRIBERESPONSE']._serialized_end=224
   _globals['_STREAMREQUEST']._serialized_start=227
-  _globals['_STREAMREQUEST']._serialized_end=519
-  _globals['_BLOCK']._serialized_start=522
-  _globals['_BLOCK']._serialized_end=807
-  _globals['_WORKER']._serialized_start=810
-  _globals['_WORKER']._serialized_end=987
+  _globals['_STREAMREQUEST']._serialized_end=536
+  _globals['_BLOCK']._serialized_start=539
+  _globals['_BLOCK']._serialized_end=824
+  _globals['_WORKER']._serialized_start=827
+  _globals['_WORKER']._serialized_end=1004
 # @@protoc_insertion_point(module_scope)

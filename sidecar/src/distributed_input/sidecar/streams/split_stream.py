@@ -271,6 +271,7 @@ class SplitStream:
             accept_states=True,
             resume_token=self._context.states.of(self.split),
             digest_version=prefix.version,
+            ordinal=self.ordinal,
         )
         replays = self.received > 0
         call = stub.Stream(request)

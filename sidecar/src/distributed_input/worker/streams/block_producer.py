@@ -11,6 +11,7 @@ from distributed_input.rows.blocks import RowBlock
 from distributed_input.worker.streams.block_window import BlockWindow
 from distributed_input.worker.streams.counters import StreamCounters
 from distributed_input.worker.streams.dataset_usage import DatasetUsage, SplitKey
+from distributed_input.worker.streams.permit_queue import PermitRequest
 from distributed_input.worker.streams.stream_cursor import StreamCursor
 
 _MAX_JOIN_SECONDS = 60.0  # for one block
@@ -29,7 +30,7 @@ class BlockProducer:
         counters: counters of what was produced.
         usage: the jobs that read the dataset.
         changed: notified when a block or an error is available.
-        is_producing: whether a stream produces the next block now.
+        request: the permit for the next block that a stream produces now; None if none does.
         running_since: monotonic time since which the next block is computed; None if no stream
             computes it, or if it waits for a CPU.
         progress: latest progress report of the replay; None after the replay.
@@ -45,7 +46,7 @@ class BlockProducer:
     counters: StreamCounters
     usage: DatasetUsage
     changed: threading.Condition
-    is_producing: bool = False
+    request: PermitRequest | None = None
     running_since: float | None = None
     progress: RowBlock | None = None
     waiting: int = 0
@@ -95,7 +96,7 @@ class BlockProducer:
 
     def fail(self, error: BaseException) -> None:
         """Record the error that ended `blocks`, and wake all streams."""
-        self.error, self.is_producing, self.running_since = error, False, None
+        self.error, self.request, self.running_since = error, None, None
         self.changed.notify_all()
 
     def publish(self, block: RowBlock) -> None:
@@ -103,7 +104,7 @@ class BlockProducer:
 
         A saved state is only for the stream that produced it.
         """
-        self.is_producing, self.running_since = False, None
+        self.request = self.running_since = None
         self.prefix_differs = self.prefix_differs or block.prefix_differs
         if not block.resume_token:
             self.progress = block if block.replayed else None

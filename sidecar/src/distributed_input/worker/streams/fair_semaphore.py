@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
-from collections import deque
-from collections.abc import Callable
-from types import TracebackType
+from collections.abc import Callable, Iterator
 
 from distributed_input.worker.streams.lending import (
     STUCK_SECONDS,
@@ -14,12 +13,13 @@ from distributed_input.worker.streams.lending import (
     cpu_use,
     lent_permits,
 )
+from distributed_input.worker.streams.permit_queue import Need, PermitQueue, PermitRequest
 
 _MOST_PLACES = 4
 
 
 class FairSemaphore:
-    """A semaphore that threads acquire in the order in which they asked, as a context manager.
+    """A semaphore that threads acquire in the order of `PermitQueue`.
 
     `threading.Semaphore` is not fair: the running thread usually acquires again what it has just
     released. With more streams than permits, some streams starved, and the trainer with them,
@@ -37,36 +37,40 @@ class FairSemaphore:
     def __init__(self, permits: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._permits, self._clock = permits, clock
         self._lent, self._may_lend = 0, True
-        self._held: dict[int, float] = {}  # time at which each thread got its permit
-        self._waiting: deque[tuple[int, threading.Lock]] = deque()  # thread, locked until its turn
+        self._held: dict[PermitRequest, float] = {}  # time at which each got its permit
+        self._waiting = PermitQueue()
         self._lock = threading.Lock()
         self._busy_seconds, self._permit_seconds, self._counted_at = 0.0, 0.0, clock()
         self._lender: threading.Thread | None = None
 
-    def __enter__(self) -> None:
-        thread = threading.get_ident()
+    @contextlib.contextmanager
+    def permit(self, request: PermitRequest) -> Iterator[None]:
+        """Hold a permit. Each request is for one call."""
+        self._acquire(request)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._count_busy()
+                del self._held[request]
+                self._admit()
+
+    def add_need(self, request: PermitRequest, need: Need) -> None:
+        """Record that a further stream waits for the thread of a request, if that still waits."""
+        with self._lock:
+            self._waiting.add_need(request, need)
+
+    def _acquire(self, request: PermitRequest) -> None:
         with self._lock:
             if self._has_free():
-                self._hold(thread)
+                self._hold(request)
                 return
-            turn = threading.Lock()
-            turn.acquire()
-            self._waiting.append((thread, turn))
+            request.turn.acquire()
+            self._waiting.add(request)
             if self._lender is None:
                 self._lender = threading.Thread(target=self._lend, name="lender", daemon=True)
                 self._lender.start()
-        turn.acquire()  # blocks until another thread releases it
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        with self._lock:
-            self._count_busy()
-            del self._held[threading.get_ident()]
-            self._admit()
+        request.turn.acquire()  # blocks until another thread releases it
 
     @property
     def waiting(self) -> int:
@@ -153,14 +157,13 @@ class FairSemaphore:
         return len(self._held) < self._permits + self._lent
 
     def _admit(self) -> None:
-        while self._waiting and self._has_free():
-            thread, turn = self._waiting.popleft()
-            self._hold(thread)
-            turn.release()
+        while self._has_free() and (request := self._waiting.pop()) is not None:
+            self._hold(request)
+            request.turn.release()
 
-    def _hold(self, thread: int) -> None:
+    def _hold(self, request: PermitRequest) -> None:
         self._count_busy()
-        self._held[thread] = self._clock()
+        self._held[request] = self._clock()
 
     def _count_busy(self) -> None:
         now = self._clock()

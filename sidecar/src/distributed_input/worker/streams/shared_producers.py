@@ -34,6 +34,7 @@ from distributed_input.worker.streams.dataset_usage import (
 )
 from distributed_input.worker.streams.element_rows import BLOCK_BYTES
 from distributed_input.worker.streams.fair_semaphore import FairSemaphore
+from distributed_input.worker.streams.permit_queue import PermitRequest
 from distributed_input.worker.streams.stalls import stalled_split
 from distributed_input.worker.streams.stream_cursor import (
     StreamCursor,
@@ -220,12 +221,13 @@ class SharedProducers:
                 progress = producer.next_progress(cursor)
                 if progress is not None:
                     return progress
-                if producer.is_producing:
+                if producer.request is not None:
+                    self._cores.add_need(producer.request, cursor.need)
                     producer.changed.wait(1.0)
                 elif not self._wait_for_slower(producer):
-                    producer.is_producing = True
+                    producer.request = request = PermitRequest(cursor.need)
                     break
-        return self._produce(producer, cursor)
+        return self._produce(producer, cursor, request)
 
     def _is_in_older(self, producer: BlockProducer, cursor: StreamCursor) -> bool:
         """Return whether an older producer has the stream's next row. `_join` finds it first."""
@@ -253,9 +255,11 @@ class SharedProducers:
         self._wait_budget.update(now, now - began)
         return True
 
-    def _produce(self, producer: BlockProducer, cursor: StreamCursor) -> RowBlock:
+    def _produce(
+        self, producer: BlockProducer, cursor: StreamCursor, request: PermitRequest
+    ) -> RowBlock:
         try:
-            with self._cores:
+            with self._cores.permit(request):
                 producer.running_since = time.monotonic()
                 block = next(producer.blocks)
             if block.last:

@@ -12,6 +12,7 @@ from distributed_input.rows.prefix import Prefix
 from distributed_input.rows.runs import slice_run
 from distributed_input.worker.node import NODE
 from distributed_input.worker.streams.counters import StreamCounters
+from distributed_input.worker.streams.permit_queue import Need
 
 
 @dataclass(eq=False)
@@ -48,6 +49,12 @@ class StreamCursor:
     def known(self) -> Prefix:
         """Return the rows whose digest the request has."""
         return Prefix(self.request.prefix_rows, self.request.prefix_digest)
+
+    @property
+    def need(self) -> Need:
+        """Return who reads the split, and when."""
+        request = self.request
+        return Need((request.job.name, request.seed), (request.epoch, request.ordinal))
 
     def take_header(self) -> bytes:
         """Return `header` and clear it."""

@@ -182,6 +182,19 @@ def test_a_block_that_repeats_or_skips_rows_is_not_taken(pool: WorkerPool, row: 
 # Replays.
 
 
+def test_a_request_has_the_place_of_the_split_in_its_partition(pool: WorkerPool) -> None:
+    worker = ScriptedWorker((1, LEAVING))
+    server = serve(worker)
+    pool.add([info("a", server)])
+    shared = context(pool, splits=8)
+    stream = SplitStream(shared, shared.plan.deal[0][5], 5, 0, None)
+    eventually(lambda: len(worker.requests) == 2)
+    assert [request.ordinal for request in worker.requests] == [5, 5]
+    with shared.lock:
+        stream.close()
+    server.stop(0)
+
+
 def test_a_reopened_stream_requests_the_rows_not_received_and_sends_its_prefix(
     pool: WorkerPool,
 ) -> None:

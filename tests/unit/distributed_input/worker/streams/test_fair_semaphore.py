@@ -1,4 +1,4 @@
-"""The semaphore is first come, first served, and bounded by the CPUs in use."""
+"""The semaphore serves threads in order, and is bounded by the CPUs in use."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import pytest
 from distributed_input.worker.streams import fair_semaphore as module
 from distributed_input.worker.streams.fair_semaphore import FairSemaphore
 from distributed_input.worker.streams.lending import STUCK_SECONDS, CpuUse
+from distributed_input.worker.streams.permit_queue import Need, PermitRequest
 
 BUSY = CpuUse(1.0, 0.0)
 
@@ -33,7 +34,7 @@ def test_no_more_threads_enter_than_there_are_permits(monkeypatch: pytest.Monkey
     def work() -> None:
         nonlocal inside, most
         for _ in range(200):
-            with semaphore:
+            with semaphore.permit(PermitRequest()):
                 with lock:
                     inside += 1
                     most = max(most, inside)
@@ -41,7 +42,7 @@ def test_no_more_threads_enter_than_there_are_permits(monkeypatch: pytest.Monkey
                     inside -= 1
 
     def meet() -> None:
-        with semaphore:
+        with semaphore.permit(PermitRequest()):
             both.wait(10)  # passes only if both threads hold a permit
 
     for target, count in ((work, 6), (meet, 2)):
@@ -59,18 +60,41 @@ def test_a_thread_that_returns_at_once_queues_behind_the_waiting_ones() -> None:
     order: list[str] = []
 
     def wait() -> None:
-        with semaphore:
+        with semaphore.permit(PermitRequest()):
             order.append("waiting")
 
     thread = threading.Thread(target=wait)
-    with semaphore:
+    with semaphore.permit(PermitRequest()):
         thread.start()
         while not semaphore.waiting:
             pass
-    with semaphore:
+    with semaphore.permit(PermitRequest()):
         order.append("returning")
     thread.join(10)
     assert order == ["waiting", "returning"]
+
+
+@pytest.mark.parametrize("joined", [False, True])
+def test_the_thread_whose_split_is_read_first_is_the_next(joined: bool) -> None:
+    semaphore, served = FairSemaphore(1), []
+    semaphore.resize(1, may_lend=False)
+    requests = [PermitRequest(Need(order=(0, ordinal))) for ordinal in (7, 3, 5)]
+
+    def wait(request: PermitRequest) -> None:
+        with semaphore.permit(request):
+            served.append(requests.index(request))
+
+    threads = [threading.Thread(target=wait, args=(request,)) for request in requests]
+    with semaphore.permit(PermitRequest()):
+        for at, thread in enumerate(threads, 1):
+            thread.start()
+            while semaphore.waiting < at:
+                pass
+        if joined:
+            semaphore.add_need(requests[2], Need(order=(0, 2)))
+    for thread in threads:
+        thread.join(10)
+    assert served == ([2, 1, 0] if joined else [1, 2, 0])
 
 
 def test_holders_that_wait_do_not_keep_others_waiting() -> None:
@@ -79,7 +103,7 @@ def test_holders_that_wait_do_not_keep_others_waiting() -> None:
 
     def work() -> None:
         for _ in range(4):
-            with semaphore:
+            with semaphore.permit(PermitRequest()):
                 time.sleep(0.1)
 
     run([work] * 40)
@@ -93,12 +117,12 @@ def test_a_holder_that_never_returns_is_replaced_even_if_the_cpus_are_busy() -> 
     entered = threading.Event()
 
     def stuck() -> None:
-        with semaphore:
+        with semaphore.permit(PermitRequest()):
             entered.set()
             returns.wait(30)
 
     def work() -> None:
-        with semaphore:
+        with semaphore.permit(PermitRequest()):
             returns.set()
 
     threads = [threading.Thread(target=stuck), threading.Thread(target=work)]
@@ -120,7 +144,7 @@ def test_busy_seconds_count_no_more_holders_than_permits() -> None:
     semaphore.adjust(CpuUse(0.0, 0.0))
 
     def work() -> None:
-        with semaphore:
+        with semaphore.permit(PermitRequest()):
             both.wait(10)
             both.wait(10)
 
@@ -147,7 +171,7 @@ class Holders:
             thread.start()
 
     def _hold(self) -> None:
-        with self._semaphore:
+        with self._semaphore.permit(PermitRequest()):
             self.entered.release()
             self._release.acquire(timeout=30)
 

@@ -7,6 +7,7 @@ has a test.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import replace
 from typing import Any
@@ -24,6 +25,7 @@ from distributed_input.worker.streams import shared_producers as module
 from distributed_input.worker.streams.block_producer import BlockProducer
 from distributed_input.worker.streams.counters import StreamCounters
 from distributed_input.worker.streams.fair_semaphore import FairSemaphore
+from distributed_input.worker.streams.permit_queue import PermitRequest
 from distributed_input.worker.streams.shared_producers import SharedProducers
 from distributed_input.worker.streams.stream_cursor import StreamCursor
 from tests.unit.distributed_input.worker.streams.blockcases import (
@@ -689,14 +691,51 @@ def test_a_producer_is_marked_while_a_stream_produces() -> None:
             self, request: worker_pb2.StreamRequest, cut: int
         ) -> Generator[RowBlock, None, None]:
             for block in super()._blocks(request, cut):
-                marked.extend(one.is_producing for one in busy_in(producers))
+                marked.extend(one.request is not None for one in busy_in(producers))
                 yield block
 
     producers = producers_of(ObservedSplits([20]), is_shared=False)
     for _ in producers.blocks(request(), StreamCounters()):
-        assert not any(one.is_producing for one in busy_in(producers))
+        assert not any(one.request is not None for one in busy_in(producers))
     assert marked == [True] * 3
 
 
 def busy_in(producers: SharedProducers) -> list[BlockProducer]:
     return [one for one in running_in(producers) if one.window.positions]
+
+
+def test_a_split_that_another_job_waits_for_gets_its_permit_in_that_jobs_turn() -> None:
+    produced: list[int] = []
+
+    class RecordingSplits(FakeSplits):
+        def _blocks(
+            self, request: worker_pb2.StreamRequest, cut: int
+        ) -> Generator[RowBlock, None, None]:
+            produced.append(request.split)
+            yield from super()._blocks(request, cut)
+
+    cores = FairSemaphore(1)
+    cores.resize(1, may_lend=False)
+    producers = ObservedProducers(RecordingSplits([ROWS]).start, cores, 1 << 20)
+    results = []
+    with cores.permit(PermitRequest()):
+        for waiting, ordinal in enumerate((1, 2, 9), 1):
+            stream = request("behind")
+            stream.split = stream.ordinal = ordinal
+            results.append(next_in_thread(producers.blocks(stream, StreamCounters())))
+            wait_until(lambda waiting=waiting: cores.waiting == waiting)
+        stream = request("ahead")
+        stream.split = 9
+        results.append(next_in_thread(producers.blocks(stream, StreamCounters())))
+        assert producers.two_streams.wait(20)
+        last = next(one for one in busy_in(producers) if len(one.window.positions) == 2)
+        wait_until(lambda: last.request is not None and len(last.request.orders) == 2)
+    assert all(isinstance(result(), RowBlock) for result in results)
+    assert produced == [1, 9, 2]
+
+
+def wait_until(is_true: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 20
+    while not is_true():
+        assert time.monotonic() < deadline
+        time.sleep(0)
