@@ -54,14 +54,13 @@ class EpochPlan:
     def concurrent_keys(self, ordinal: int, workers: int) -> tuple[tuple[int, ...], ...]:
         """Return the keys of the splits that all partitions read together with `ordinal`.
 
-        There is one tuple for each ordinal of a group, from the first of the group up to `ordinal`
-        itself. A group has at least one split for each worker, so that consecutive groups have an
-        even load however many splits are open. It does not depend on that number, because consumers
-        may differ in it.
+        There is one tuple for each ordinal of a group. A group has at least one split for each
+        worker, so that consecutive groups have an even load however many splits are open. It does
+        not depend on that number, because consumers may differ in it.
         """
         turns = max(_LEAST_TURNS, -(-workers // len(self.deal)))
         first = ordinal - ordinal % turns
         return tuple(
             tuple(self.key(splits[at]) for splits in self.deal if at < len(splits))
-            for at in range(first, ordinal + 1)
+            for at in range(first, first + turns)
         )

@@ -38,13 +38,15 @@ def test_keys_of_one_split_differ_between_epochs() -> None:
 
 
 @given(st.integers(0, 20), st.integers(0, 12))
-def test_concurrent_keys_end_with_those_of_the_ordinal(splits: int, workers: int) -> None:
+def test_concurrent_keys_are_those_of_all_ordinals_of_a_group(splits: int, workers: int) -> None:
     plan = EpochPlan.of_job(job(splits=splits), 2, 0)
+    turns = max(2, -(-workers // 3))
     for ordinal in range(max(map(len, plan.deal))):
         found = plan.concurrent_keys(ordinal, workers)
-        assert 1 <= len(found) <= max(2, -(-workers // 3))
+        assert found == plan.concurrent_keys(ordinal - ordinal % turns, workers)
         expected = [plan.key(own[ordinal]) for own in plan.deal if ordinal < len(own)]
-        assert list(found[-1]) == expected
+        assert list(found[ordinal % turns]) == expected
+        assert len(found) == turns
 
 
 @given(st.integers(1, 40), st.integers(1, 40), st.integers(1, 40))
@@ -55,7 +57,11 @@ def test_all_workers_get_splits_whatever_number_is_open(
     found: dict[int, int] = {}
     for ordinal in range(min(turns, max(map(len, plan.deal)))):
         placed = place(plan.concurrent_keys(ordinal, workers), range(workers))
-        found |= {key: placed[key] for key in plan.concurrent_keys(ordinal, workers)[-1]}
+        found |= {
+            plan.key(own[ordinal]): placed[plan.key(own[ordinal])]
+            for own in plan.deal
+            if ordinal < len(own)
+        }
     group = 3 * max(2, -(-workers // 3))
     whole = len(found) // group
     load = Counter(found.values())
