@@ -189,7 +189,7 @@ class JobInput:
             ahead,
             self.timeout_seconds,
             sidecar_memory.queue_bytes(own * (1 + most), available),
-            useful_workers(job, own, ahead),
+            useful_workers(job, own, most, self._read_ahead),
         )
 
     def _most_read_ahead(self, job: types_pb2.Job, partitions: int) -> int:

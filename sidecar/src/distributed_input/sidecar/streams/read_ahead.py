@@ -89,24 +89,27 @@ def turns_of(job: types_pb2.Job) -> int:
     return 1 if job.infinite else -(-job.num_splits // job.partitions)
 
 
-def useful_workers(job: types_pb2.Job, partitions: int, ahead: ReadAhead) -> UsefulWorkers:
+def useful_workers(
+    job: types_pb2.Job, partitions: int, most: int, configured: int | None
+) -> UsefulWorkers:
     """Return how many workers can compute rows of a consumer at the same time.
 
     Args:
         job: the job, complete.
         partitions: number of partitions that the consumer reads.
-        ahead: number of splits that each of them opens ahead.
+        most: number of splits that each of them opens ahead at most.
+        configured: spec.sidecar.readAhead. The memory limit may allow fewer.
     """
     splits = min(job.num_splits, partitions * turns_of(job))
-    streams = partitions * (1 + ahead.most)
-    if streams < splits and ahead.automatic:
+    streams = partitions * (1 + most)
+    if streams < splits and most != configured:
         return UsefulWorkers(
             streams,
             "more open splits need more memory in the sidecar. Raise "
             "spec.sidecar.resources.limits.memory, or use more trainers",
         )
     if streams < splits:
-        return UsefulWorkers(streams, f"spec.sidecar.readAhead is {ahead.most}. Remove it")
+        return UsefulWorkers(streams, f"spec.sidecar.readAhead is {configured}. Remove it")
     if job.infinite:
         limit = f"an endless dataset has one split for each of {job.partitions} partitions"
         return UsefulWorkers(splits, f"{limit}. Raise spec.partitions")

@@ -59,19 +59,20 @@ def test_a_given_number_never_changes(splits: int, capacity: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("infinite", "own", "ahead", "number", "limit"),
+    ("infinite", "own", "most", "configured", "number", "limit"),
     [
-        (False, 8, ReadAhead(3, automatic=True), 32, "has 32 splits. Raise spec.numSplits"),
-        (False, 2, ReadAhead(9, automatic=True), 8, "has 32 splits. Raise spec.numSplits"),
-        (False, 8, ReadAhead(2, automatic=True), 24, "Raise spec.sidecar.resources.limits.memory"),
-        (False, 8, ReadAhead(1), 16, "spec.sidecar.readAhead is 1. Remove it"),
-        (True, 8, ReadAhead(1), 8, "Raise spec.partitions"),
+        (False, 8, 3, None, 32, "has 32 splits. Raise spec.numSplits"),
+        (False, 2, 9, None, 8, "has 32 splits. Raise spec.numSplits"),
+        (False, 8, 2, None, 24, "Raise spec.sidecar.resources.limits.memory"),
+        (False, 8, 1, 1, 16, "spec.sidecar.readAhead is 1. Remove it"),
+        (False, 8, 2, 3, 24, "Raise spec.sidecar.resources.limits.memory"),
+        (True, 8, 1, 1, 8, "Raise spec.partitions"),
     ],
 )
 def test_useful_workers_have_the_field_that_limits_them(
-    infinite: bool, own: int, ahead: ReadAhead, number: int, limit: str
+    infinite: bool, own: int, most: int, configured: int | None, number: int, limit: str
 ) -> None:
     job = types_pb2.Job(num_splits=32, partitions=8, infinite=infinite)
-    found = useful_workers(job, own, ahead)
+    found = useful_workers(job, own, most, configured)
     assert found.number == number
     assert limit in found.limit
