@@ -20,6 +20,7 @@ from distributed_input.sidecar.streams.partition_reader import (
     PartitionReader,
     PartitionStart,
 )
+from distributed_input.sidecar.streams.read_ahead import ReadingTime
 from distributed_input.sidecar.streams.stream_context import StreamContext
 
 _log = logs.get("sidecar.reading")
@@ -58,6 +59,7 @@ class EpochReader:
         self.cancelled = threading.Event()
         self.reported_rows = 0
         self._adapted_at: float | None = None  # when the number of open splits was last set
+        self._adapted_rows = 0  # received until then
         self._waited = 0.0  # seconds since then
         self._trainer = trainer
         self._lock = threading.Lock()
@@ -87,12 +89,15 @@ class EpochReader:
         splits at the same time.
         """
         now, began, ahead = time.monotonic(), self._adapted_at, self.source.read_ahead
+        rows = self.source.stats.rows
         if began is not None:
             if now - began < _ADAPT_SECONDS:
                 return
             splits = ahead.splits
-            ahead.adapt(self.source.pool.capacity, self._waited, now - began)
-        self._adapted_at, self._waited = now, 0.0
+            ahead.has_end = ahead.has_end or any(one.lengths for one in self.partitions.values())
+            last = ReadingTime(now - began, self._waited, rows - self._adapted_rows)
+            ahead.adapt(self.source.pool.capacity, last)
+        self._adapted_at, self._adapted_rows, self._waited = now, rows, 0.0
         if began is not None and ahead.splits == splits:
             return
         with self._lock:

@@ -3,6 +3,11 @@
 A partition delivers its splits one after the other. Splits that are opened ahead let more workers
 compute at the same time. Each takes memory in the sidecar and in a worker. So the automatic number
 is small, and increases only while rows are waited for and the workers could compute more splits.
+
+It also increases only after a split has ended. The rows of further splits are needed after the end
+of those that are open. If that takes an hour, they take memory and CPU time from the rows that are
+needed now. For the same reason, each increase is a trial: without more rows per second, it is taken
+back. Workers report the CPUs that they may use, but another process may use the same CPUs.
 """
 
 from __future__ import annotations
@@ -13,14 +18,18 @@ from distributed_input.api.proto import types_pb2
 from distributed_input.api.sidecar_memory import useful_read_ahead
 
 _STARVED_SHARE = 0.1
+_START_SECONDS = 1.0  # until splits that are opened have their first rows
+_MEASURE_SECONDS = 2.0
+_PAUSE_SECONDS = 30.0  # after an increase that did not help
+_GAIN_SHARE, _MOST_GROWTH = 0.4, 0.5  # rows that an increase must bring, see `_helped`
 
 
 def automatic_read_ahead(
-    splits: int, *, most: int, capacity: int, partitions: int, starved: bool
+    splits: int, *, most: int, capacity: int, partitions: int, increases: bool
 ) -> int:
     """Return the number of splits that each partition opens ahead from now on.
 
-    Law: the result is at most `most`, and at least 1 if `most` is. It increases only while starved,
+    Law: the result is at most `most`, and at least 1 if `most` is. It increases only if requested,
     and then up to two open splits for each split that the workers can compute at the same time.
 
     Args:
@@ -28,10 +37,55 @@ def automatic_read_ahead(
         most: maximum, which memory and dataset set.
         capacity: number of splits that the workers can compute at the same time.
         partitions: number of partitions that all consumers read at the same time.
-        starved: whether the steps waited for rows.
+        increases: whether the number may increase.
     """
-    wanted = 2 * max(1, splits) if starved else splits
+    wanted = 2 * max(1, splits) if increases else splits
     return min(most, max(1, min(wanted, useful_read_ahead(capacity, partitions))))
+
+
+@dataclass(frozen=True)
+class ReadingTime:
+    """A short time in which steps read rows.
+
+    Attributes:
+        seconds: its duration.
+        waited: seconds in which the steps waited for rows that a further split could provide.
+        rows: rows that were received from all open splits.
+    """
+
+    seconds: float
+    waited: float
+    rows: int
+
+    @property
+    def is_starved(self) -> bool:
+        """Whether the steps waited for rows."""
+        return self.waited > _STARVED_SHARE * self.seconds
+
+
+@dataclass
+class Measurement:
+    """Measures the rows per second while the steps wait for rows.
+
+    Attributes:
+        wait: seconds until the measurement begins.
+    """
+
+    wait: float = 0.0
+    _rows: int = 0
+    _seconds: float = 0.0
+
+    def add(self, last: ReadingTime) -> float | None:
+        """Return the rows per second, or None before enough time was added.
+
+        Time in which the steps did not wait is ignored: full queues slow the workers down then.
+        """
+        if self.wait > 0:
+            self.wait -= last.seconds
+        elif last.is_starved:
+            self._rows += last.rows
+            self._seconds += last.seconds
+        return self._rows / self._seconds if self._seconds >= _MEASURE_SECONDS else None
 
 
 @dataclass
@@ -43,32 +97,53 @@ class ReadAhead:
         automatic: whether the number follows the workers. Otherwise it is the maximum.
         partitions: number of partitions that all consumers read at the same time.
         splits: the number now.
+        has_end: whether a split of the job has ended.
     """
 
     most: int
     automatic: bool = False
     partitions: int = 1
     splits: int = field(init=False)
+    has_end: bool = False
+    _before: tuple[int, float] | None = None  # the number and the rate before the last increase
+    _measured: Measurement = field(default_factory=Measurement)
 
     def __post_init__(self) -> None:
         self.splits = min(1, self.most) if self.automatic else self.most
 
-    def adapt(self, capacity: int, waited: float, seconds: float) -> None:
+    def adapt(self, capacity: int, last: ReadingTime) -> None:
         """Set the number for the workers of now.
 
         Args:
             capacity: number of splits that the workers can compute at the same time.
-            waited: seconds that the steps waited for rows which a further split could provide.
-            seconds: duration of the steps.
+            last: the time since the last call.
         """
-        if self.automatic:
-            self.splits = automatic_read_ahead(
-                self.splits,
-                most=self.most,
-                capacity=capacity,
-                partitions=self.partitions,
-                starved=waited > _STARVED_SHARE * seconds,
-            )
+        if not self.automatic:
+            return
+        rate = self._measured.add(last) if self.has_end else None
+        if rate is not None:
+            self._measured = Measurement()
+            if self._before is not None and not _helped(*self._before, self.splits, rate):
+                self.splits, rate = self._before[0], None
+                self._measured = Measurement(_PAUSE_SECONDS)
+            self._before = None
+        splits = automatic_read_ahead(
+            self.splits,
+            most=self.most,
+            capacity=capacity,
+            partitions=self.partitions,
+            increases=rate is not None,
+        )
+        if rate is not None and splits > self.splits:
+            self._before = self.splits, rate
+            self._measured = Measurement(_START_SECONDS)
+        self.splits = splits
+
+
+def _helped(splits_before: int, rate_before: float, splits: int, rate: float) -> bool:
+    """Return whether the rate has grown by a share of the growth of the open splits."""
+    growth = (splits - splits_before) / (1 + splits_before)
+    return rate >= rate_before * (1 + _GAIN_SHARE * min(growth, _MOST_GROWTH))
 
 
 @dataclass(frozen=True)

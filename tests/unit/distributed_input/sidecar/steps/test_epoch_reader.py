@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import MagicMock
 
@@ -22,8 +23,9 @@ from distributed_input.sidecar.steps.epoch_reader import EpochReader
 from distributed_input.sidecar.steps.partition_facts import PartitionFacts
 from distributed_input.sidecar.steps.progress_deadline import ProgressDeadline
 from distributed_input.sidecar.steps.row_source import RowSource
+from distributed_input.sidecar.streams import read_ahead
 from distributed_input.sidecar.streams.partition_reader import PartitionReader, PartitionStart
-from distributed_input.sidecar.streams.read_ahead import ReadAhead
+from distributed_input.sidecar.streams.read_ahead import ReadAhead, ReadingTime
 from distributed_input.sidecar.streams.stream_context import StreamStats
 from distributed_input.sidecar.streams.worker_pool import WorkerPool
 from tests.unit.distributed_input.dispatcher.builders import fact
@@ -75,11 +77,16 @@ class SlowWorker(Worker):
 
     requested: set[int]
     ended: set[int]
+    most: list[int]
+    """Number of splits that were open when each one was requested."""
 
     def Stream(  # noqa: N802
         self, request: worker_pb2.StreamRequest, _context: Any
     ) -> Iterator[bytes]:
         self.requested.add(request.split)
+        self.most.append(len(self.requested - self.ended))
+        if self.most[-1] > 2 * PARTITIONS:
+            assert self.ended, "more splits were opened before one had ended"
         for block in super().Stream(request, _context):
             threading.Event().wait(0.02)
             yield block
@@ -91,9 +98,13 @@ def test_steps_that_wait_open_as_many_splits_as_the_workers_can_compute(
 ) -> None:
     monkeypatch.setattr(SlowWorker, "requested", set(), raising=False)
     monkeypatch.setattr(SlowWorker, "ended", set(), raising=False)
+    monkeypatch.setattr(SlowWorker, "most", [], raising=False)
     monkeypatch.setattr(system, "Worker", SlowWorker)
     monkeypatch.setattr(epoch_reader, "_ADAPT_SECONDS", 0.0)
-    splits, capacity = 16, 6
+    for name in ("_START_SECONDS", "_MEASURE_SECONDS"):
+        monkeypatch.setattr(read_ahead, name, 1e-9)
+    monkeypatch.setattr(read_ahead, "_helped", lambda *_: True)
+    splits, capacity = 32, 6
     with running(tmp_path, rows=splits * 200) as parts:
         own = parts.add_sidecar(numSplits=splits)
         reader = parts.connect()
@@ -103,12 +114,11 @@ def test_steps_that_wait_open_as_many_splits_as_the_workers_can_compute(
         (info,) = parts.state.workers.live(parts.clock.now())
         info.capacity = capacity
         parts.state.worker_beat(parts.clock.now(), heartbeat_of(info))
-        while len(SlowWorker.requested) < 2 * capacity:
+        while max(SlowWorker.most) < 2 * capacity:
             next(units)
-        assert not SlowWorker.ended, "more were opened before any had ended"
         assert own.link.pool.capacity == capacity
         reader.close()
-    assert len(SlowWorker.requested) == 2 * capacity
+    assert max(SlowWorker.most) == 2 * capacity
 
 
 def heartbeat_of(info: dispatcher_pb2.WorkerInfo) -> dispatcher_pb2.WorkerHeartbeatRequest:
@@ -418,6 +428,29 @@ def test_all_partitions_read_ahead(pool: WorkerPool, clock: Clock) -> None:
     partitions = [GivenPartition(), GivenPartition()]
     SteppedReader(pool, clock, *partitions).reader.read_ahead()
     assert [one.ahead for one in partitions] == [1, 1]
+
+
+@pytest.mark.parametrize("lengths", [(), (2,)])
+def test_the_number_of_splits_follows_the_waits_and_rows_since_the_last_change(
+    pool: WorkerPool, clock: Clock, monkeypatch: pytest.MonkeyPatch, lengths: tuple[int, ...]
+) -> None:
+    monkeypatch.setattr(epoch_reader, "time", SimpleNamespace(monotonic=lambda: clock.now))
+    partition: Any = GivenPartition()
+    partition.lengths = lengths
+    reader = SteppedReader(pool, clock, partition).reader
+    ahead, stats = reader.source.read_ahead, reader.source.stats
+    adapted: list[ReadingTime] = []
+    monkeypatch.setattr(ahead, "adapt", lambda _capacity, last: adapted.append(last))
+    for rows, seconds in ((5, 0.25), (15, 0.25)):  # the first call begins, the second is too early
+        stats.rows = rows
+        reader.read_ahead()
+        clock.now += seconds
+    with reader._lock:
+        reader._wait("rows", [partition], ProgressDeadline(60.0))
+    stats.rows = 25
+    reader.read_ahead()
+    assert adapted == [ReadingTime(1.5, 1.0, 20)]
+    assert ahead.has_end == bool(lengths)
 
 
 def test_a_wait_for_facts_is_reported(pool: WorkerPool, clock: Clock) -> None:
