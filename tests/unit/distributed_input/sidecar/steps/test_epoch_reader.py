@@ -1,3 +1,9 @@
+"""The partitions of an epoch: waits for rows and facts, and the number of open splits.
+
+This module is long because all tests of one module are in one file, and each guard of the module
+has a test.
+"""
+
 from __future__ import annotations
 
 import threading
