@@ -2,9 +2,8 @@
 
 A `SplitStream` receives blocks ahead of need into a short queue of at least one block. When a
 stream breaks, it opens another one at the first row not yet received, on another worker if there is
-one. The request has the digest of the rows received so far. The worker replays those rows and
-checks that they are the same. A full queue stops reading, so that HTTP/2 flow control slows the
-worker down.
+one. The worker replays the rows received so far, and compares their digest with the request's. A
+full queue stops reading, so that HTTP/2 flow control slows the worker down.
 """
 
 from __future__ import annotations
@@ -122,10 +121,9 @@ class SplitStream:
     @property
     def problem(self) -> str:
         """Why no rows have come lately, as text for people, or "" if that is unknown."""
-        plan = self._context.plan
-        return self.failure or self._context.pool.stalled(
-            self.worker, dataset_name(plan.job), plan.epoch, self.split
-        )
+        plan, pool = self._context.plan, self._context.pool
+        dataset = dataset_name(plan.job)
+        return self.failure or pool.stalled(self.worker, dataset, plan.epoch, self.split)
 
     @property
     def is_full(self) -> bool:
@@ -220,9 +218,8 @@ class SplitStream:
         return True
 
     def _report_retry(self, error: DistributedInputError) -> None:
-        stats = self._context.stats
-        stats.reconnects[type(error).__name__] += 1
-        stats.waiting["worker"] = "a worker"
+        self._context.stats.reconnects[type(error).__name__] += 1
+        self._context.stats.waiting["worker"] = "a worker"
         self.failure = str(error)
         _log.warning(
             "stream broke; opening it again",
@@ -255,8 +252,7 @@ class SplitStream:
             self._context.arrived.notify_all()
 
     def _read(self, stub: Stub) -> None:
-        plan = self._context.plan
-        prefix = self._prefix or Prefix()
+        plan, prefix = self._context.plan, self._prefix or Prefix()
         request = worker_pb2.StreamRequest(
             job=plan.job,
             seed=plan.seed,
@@ -273,14 +269,13 @@ class SplitStream:
             digest_version=prefix.version,
             ordinal=self.ordinal,
         )
-        replays = self.received > 0
         call = stub.Stream(request)
         try:
             with self._context.lock:
                 self._call, self._active_at, self.replayed = call, time.monotonic(), 0
                 if self._closed:
                     return
-            self._receive_blocks(call, replays)
+            self._receive_blocks(call, replays=self.received > 0)
         finally:
             _finish_call(call, self.total is not None)
 
@@ -401,6 +396,5 @@ def _finish_call(call: Any, finished: bool) -> None:
     """Read a call to its end, which frees its memory. Cancel it if rows are left."""
     if finished:
         with contextlib.suppress(grpc.RpcError):
-            for _ in call:
-                pass
+            deque(call, maxlen=0)
     end_stream(call)
