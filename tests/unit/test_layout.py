@@ -44,6 +44,7 @@ TESTED_ELSEWHERE = {
     "distributed_input_operator/controller/reconcile_input.py": "tests/operator/test_reconcile.py",
     "distributed_input_operator/main.py": "tests/operator/test_reconcile.py",
     # Values and protocols without logic.
+    "distributed_input/api/local_workers.py": f"{_UNIT}/sidecar/streams/test_local_share.py",
     "distributed_input/dispatcher/limits.py": f"{_UNIT}/dispatcher/test_state.py",
     "distributed_input/sidecar/steps/row_source.py": (
         f"{_UNIT}/sidecar/steps/test_epoch_reader.py"
