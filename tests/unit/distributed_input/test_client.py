@@ -26,7 +26,6 @@ from distributed_input.sidecar.inputs import job_input
 from distributed_input.sidecar.inputs.job_input import JobInput
 from distributed_input.sidecar.inputs.registry import InputRegistry
 from distributed_input.sidecar.inputs.session import TrainerSession
-from distributed_input.sidecar.streams.worker_pool import WorkerPool
 from tests.unit.distributed_input.client.sidecars import SECONDS, Sidecar, Trainer
 from tests.unit.distributed_input.virtual_time import VirtualTime
 
@@ -252,10 +251,11 @@ def test_no_worker_ever_comes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     """The sidecar waits for a worker and reads nothing. Its error arrives before the client's."""
     clock = virtual(monkeypatch, threads=2)
     clock.replace(job_input)
-    monkeypatch.setattr(WorkerPool, "wait", lambda self, seconds: clock.sleep(seconds))
     monkeypatch.setattr(TrainerSocket, "send_last", TrainerSocket._send_last)
     config = InputConfig(DatasetConfig("any:where"))
     job = JobInput("train", config, "127.0.0.1:9", Credentials(), tmp_path, 0, 1)
+    # Not in the class: a thread that another test has left would use this clock too.
+    monkeypatch.setattr(job.link.pool, "wait", clock.sleep)
     registry = InputRegistry(lambda name, _: job, ["train"])
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     listening.bind(str(tmp_path / SOCKET_NAME))

@@ -250,7 +250,7 @@ def wait_facts_for_ever(reader: EpochReader, deadline: ProgressDeadline) -> None
 def test_a_stream_without_a_worker(
     pool: WorkerPool, clock: VirtualTime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(WorkerPool, "wait", lambda self, seconds: clock.sleep(seconds))
+    monkeypatch.setattr(pool, "wait", clock.sleep)
     began = clock.now
     shared = context(pool, timeout=TIMEOUT)
     stream = open_stream(shared)
@@ -270,8 +270,8 @@ class BrokenStub:
 def test_a_stream_whose_workers_all_fail(
     pool: WorkerPool, clock: VirtualTime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(WorkerPool, "wait", lambda self, seconds: clock.sleep(seconds))
-    monkeypatch.setattr(WorkerPool, "acquire", lambda self, keys, key: ("w", BrokenStub()))
+    monkeypatch.setattr(pool, "wait", clock.sleep)
+    monkeypatch.setattr(pool, "acquire", lambda keys, key: ("w", BrokenStub()))
     began = clock.now
     shared = context(pool, timeout=TIMEOUT)
     stream = open_stream(shared)
