@@ -44,7 +44,8 @@ def test_the_number_of_workers_follows_the_trainers_demand(cluster, operator, tm
     with run_dispatcher(port, token, tmp_path) as heartbeats:
         # The trainer reads 100 rows/s in 25% of its time: it could read 400. A worker makes 100.
         eventually(lambda: replicas() == 4, _LONG)
-        assert operator.metric("distributed_input_workers_recommended") == 4
+        # It is set after the API server has accepted the number.
+        eventually(lambda: operator.metric("distributed_input_workers_recommended") == 4)
 
         def live():
             return cluster.get("DistributedInput", NAME)["status"].get("live", {})

@@ -196,7 +196,9 @@ def test_kubectl_explains_and_scales(cluster, control_plane):
 
     cluster.create(manifest("shown"))
     explained = kubectl("explain", "dinput.spec.workers")
-    assert "Number of workers. 0 pauses the input." in " ".join(explained.split())
+    assert "Number of worker pods. 0 pauses the input, unless `local` is set." in " ".join(
+        explained.split()
+    )
     kubectl("scale", "dinput/shown", "--replicas=3")
     found = cluster.get("DistributedInput", "shown")
     assert found["spec"]["workers"]["replicas"] == 3

@@ -251,7 +251,7 @@ def test_the_crd_can_be_upgraded_with_existing_inputs(cluster, control_plane, tm
             # An older operator with a newer CRD ignores unknown fields.
             eventually(accepted)
             eventually(lambda: len(cluster.pods("live")) == 2)
-            assert cluster.condition("live", "Ready")["reason"] == "Unschedulable"
+            eventually(lambda: cluster.condition("live", "Ready")["reason"] == "Unschedulable")
         finally:
             install(cluster)
         assert operator.process.poll() is None

@@ -6,6 +6,7 @@ of a quick dataset in C++, up to the size of one message.
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import deque
 from collections.abc import Iterator
@@ -21,6 +22,7 @@ from distributed_input.worker.streams.element_rows import BLOCK_BYTES
 _ELEMENT_SECONDS = 0.02  # target time to produce one element
 _QUICK_SECONDS, _QUICK_ELEMENTS = 0.01, 4  # enough to measure the rate of a quick dataset
 _MEASURE_SECONDS, _MEASURE_ELEMENTS = 0.1, 32  # the limits for others
+_LATE_SECONDS = 0.05  # after which elements are sent while the next one is still produced
 _MAX_DATASETS = 1000
 
 
@@ -66,32 +68,71 @@ def measure_rate(split: SplitIterator, rows: int) -> tuple[SplitIterator, float 
         The split from its first element on, and its rate in rows a second. The rate is None if the
         split is so slow that the elements should not be produced a second time.
     """
-    measured: deque[Any] = deque()
-    error: Exception | None = None
-    quick = False
-    began = first = last = time.perf_counter()
-    try:
-        while len(measured) < _MEASURE_ELEMENTS and last - began < _MEASURE_SECONDS and not quick:
-            measured.append(next(split.elements))
-            last = time.perf_counter()
-            first = first if len(measured) > 1 else last
-            quick = len(measured) == _QUICK_ELEMENTS and last - began < _QUICK_SECONDS
-    except StopIteration:
-        quick = last - began < _QUICK_SECONDS
-    except Exception as raised:  # noqa: BLE001 - raised again after the measured elements
-        error = raised
-    rate = None
-    if error is None and len(measured) > 1:
-        count, since = (len(measured) - 1, first) if quick else (len(measured), began)
-        rate = count * rows / max(last - since, 1e-6)
-    return replace(split, elements=_from_first(measured, error, split.elements)), rate
+    measurement = _Measurement(split.elements)
+    return replace(split, elements=measurement.rest()), measurement.rate(rows)
 
 
-def _from_first(
-    measured: deque[Any], error: Exception | None, rest: Iterator[Any]
-) -> Iterator[Any]:
-    while measured:
-        yield measured.popleft()
-    if error is not None:
-        raise error
-    yield from rest
+class _Measurement:
+    """Takes the first elements of a split, in a thread of its own.
+
+    The elements that are there are used without a wait for the next one, which may never come.
+    """
+
+    def __init__(self, elements: Iterator[Any]) -> None:
+        self._elements = elements
+        self._measured: deque[Any] = deque()
+        self._error: Exception | None = None
+        self._is_quick = self._is_late = False
+        self._taken = 0
+        self._has_first = threading.Event()
+        self._began = self._first = self._last = time.perf_counter()
+        self._thread = threading.Thread(target=self._run, name="measure", daemon=True)
+        self._thread.start()
+        self._has_first.wait()
+        left = _MEASURE_SECONDS - (self._last - self._began)
+        self._thread.join(max(0.0, left) + _LATE_SECONDS)
+        self._is_late = self._thread.is_alive()
+
+    def _run(self) -> None:
+        try:
+            while self._goes_on():
+                self._measured.append(next(self._elements))
+                self._taken += 1
+                self._last = time.perf_counter()
+                self._first = self._first if self._taken > 1 else self._last
+                quick = self._last - self._began < _QUICK_SECONDS
+                self._is_quick = quick and self._taken == _QUICK_ELEMENTS
+                self._has_first.set()
+        except StopIteration:
+            self._is_quick = self._last - self._began < _QUICK_SECONDS
+        except Exception as raised:  # noqa: BLE001 - raised again after the measured elements
+            self._error = raised
+        finally:
+            self._has_first.set()
+
+    def _goes_on(self) -> bool:
+        return (
+            self._taken < _MEASURE_ELEMENTS
+            and self._last - self._began < _MEASURE_SECONDS
+            and not (self._is_quick or self._is_late)
+        )
+
+    def rate(self, rows: int) -> float | None:
+        """Return the rate in rows a second, or None if it is not known."""
+        if self._is_late or self._error is not None or self._taken < 2:
+            return None
+        count, since = self._taken, self._began
+        if self._is_quick:
+            count, since = self._taken - 1, self._first
+        return count * rows / max(self._last - since, 1e-6)
+
+    def rest(self) -> Iterator[Any]:
+        """Yield all elements of the split, from the first one."""
+        while self._thread.is_alive() or self._measured:
+            if not self._measured:
+                self._thread.join()  # it waits for the next element
+            else:
+                yield self._measured.popleft()
+        if self._error is not None:
+            raise self._error
+        yield from self._elements

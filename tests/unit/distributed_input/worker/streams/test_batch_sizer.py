@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 
 import pytest
@@ -105,6 +106,21 @@ def test_slow_elements_are_not_produced_again(monkeypatch: pytest.MonkeyPatch) -
     assert rate is None
     assert clock.now == 0.11
     assert list(split.elements) == [0, 1, 2]
+
+
+def test_an_element_does_not_wait_for_the_next_one() -> None:
+    goes_on = threading.Event()
+
+    def hanging() -> Iterator[int]:
+        yield 0
+        goes_on.wait()
+        yield from (1, 2)
+
+    split, rate = measure_rate(split_of(hanging()), rows=8)
+    assert rate is None
+    assert next(split.elements) == 0
+    goes_on.set()
+    assert list(split.elements) == [1, 2]
 
 
 def test_an_error_is_raised_after_the_elements_before_it() -> None:
