@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import threading
+import itertools
 from collections.abc import Iterator
 
 import pytest
@@ -64,63 +64,20 @@ def test_one_element_is_not_enough_for_a_rate(count: int) -> None:
     assert list(split.elements) == list(range(count))
 
 
-class Clock:
-    """Seconds that pass while a split produces elements."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.now = 0.0
-        monkeypatch.setattr(batch_sizer.time, "perf_counter", lambda: self.now)
-
-    def elements(self, *seconds: float) -> Iterator[int]:
-        for index, taken in enumerate(seconds):
-            self.now += taken
-            yield index
-
-
-def test_a_quick_dataset_is_measured_without_its_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = Clock(monkeypatch)
-    split, rate = measure_rate(split_of(clock.elements(0.005, *[0.001] * 9)), rows=8)
-    assert rate == pytest.approx(8 / 0.001)
-    assert clock.now == pytest.approx(0.008)
-    assert list(split.elements) == list(range(10))
-
-
-def test_rows_that_come_together_count_from_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = Clock(monkeypatch)
-    burst = [0.04, *[0.0] * 7]
-    split, rate = measure_rate(split_of(clock.elements(*burst * 4)), rows=8)
-    assert rate == pytest.approx(17 * 8 / 0.12)  # it ends with the first element after 0.1 s
-    assert list(split.elements) == list(range(32))
-
-
-def test_the_measured_elements_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = Clock(monkeypatch)
-    split, rate = measure_rate(split_of(clock.elements(0.02, *[0.0] * 99)), rows=8)
-    assert rate == pytest.approx(32 * 8 / 0.02)
-    assert list(split.elements) == list(range(100))
-
-
 def test_slow_elements_are_not_produced_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = Clock(monkeypatch)
-    split, rate = measure_rate(split_of(clock.elements(0.11, 0.11, 0.11)), rows=8)
+    ticks = itertools.count(0.0, 0.02)  # each element takes 20 ms
+    monkeypatch.setattr(batch_sizer.time, "perf_counter", lambda: next(ticks))
+    produced: list[int] = []
+
+    def slow() -> Iterator[int]:
+        for i in range(3):
+            produced.append(i)
+            yield i
+
+    split, rate = measure_rate(split_of(slow()), rows=8)
     assert rate is None
-    assert clock.now == 0.11
-    assert list(split.elements) == [0, 1, 2]
-
-
-def test_an_element_does_not_wait_for_the_next_one() -> None:
-    goes_on = threading.Event()
-
-    def hanging() -> Iterator[int]:
-        yield 0
-        goes_on.wait()
-        yield from (1, 2)
-
-    split, rate = measure_rate(split_of(hanging()), rows=8)
-    assert rate is None
-    assert next(split.elements) == 0
-    goes_on.set()
-    assert list(split.elements) == [1, 2]
+    assert produced == [0]
+    assert list(split.elements) == produced == [0, 1, 2]
 
 
 def test_an_error_is_raised_after_the_elements_before_it() -> None:
