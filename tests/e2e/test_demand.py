@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from testing.e2e.training import Training
+from testing.operator.processes import eventually
 
 pytestmark = pytest.mark.timeout(900)  # the pods train, possibly on a slow machine
 
@@ -24,14 +25,14 @@ def test_workers_follow_a_dataset_that_becomes_slower(kubectl, node_cluster, mea
     initial = len(training.workers())
     training.wait_for_epochs(_SLOW[1], 400)
     slow = len(training.workers())
-    training.wait_for_workers(initial, 180)
+    # One or two, as at the start: 80 rows/s need 0.8 workers, and measurements are not exact.
+    eventually(lambda: len(training.workers()) <= 2, 180)
     training.wait_for_more_epochs()
+    last = len(training.workers())
     trainers = training.verify_epochs()
     stalls = [max(one.stall_ratio for one in parts) for parts in zip(*trainers, strict=False)]
     percent = " ".join(f"{100 * stall_ratio:.0f}" for stall_ratio in stalls)
-    measured(
-        f"four times slower: {initial}, {slow}, {initial} workers; stall % by epoch: {percent}"
-    )
+    measured(f"four times slower: {initial}, {slow}, {last} workers; stall % by epoch: {percent}")
     assert initial <= 2
     assert slow >= 4
     for trainer in trainers:
