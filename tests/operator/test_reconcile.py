@@ -232,7 +232,8 @@ def test_an_exceeded_quota_is_reported_with_the_api_servers_message(cluster, nam
         cluster.create(manifest(name, workers=workers))
         found = eventually(lambda: cluster.condition(name, "QuotaExceeded"))
         assert "exceeded quota: tight" in found["message"]
-        assert cluster.condition(name, "Ready")["reason"] == "QuotaExceeded"
+        # The status may first say that the change is being applied.
+        eventually(lambda: cluster.condition(name, "Ready")["reason"] == "QuotaExceeded")
     finally:
         cluster.call("DELETE", f"{path}/tight")
 
