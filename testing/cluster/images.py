@@ -17,6 +17,7 @@ from pathlib import Path
 from testing import examples
 from testing.cluster import packages
 from testing.cluster.binaries import cache_dir, lock
+from testing.releases.sources import extract
 
 TARGETS = ("operator", "sidecar", "worker")
 """Targets of the Dockerfile."""
@@ -51,17 +52,34 @@ def image(target: str) -> Image:
         packages.MissingRequirement: this machine cannot build images.
         subprocess.CalledProcessError: the build failed. Its output is on stderr.
     """
+    return _image(target, target, _ROOT)
+
+
+def earlier_image(target: str, release: str) -> Image:
+    """Return an image of an earlier release, like `image`.
+
+    Args:
+        target: one of TARGETS.
+        release: a key of `testing.releases.sources.COMMITS`.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        extract(release, Path(folder))
+        return _image(f"{target}-{release}", target, Path(folder))
+
+
+def _image(repository: str, target: str, root: Path) -> Image:
     packages.require(packages.IMAGES)
     base = _base()
-    name = f"localhost/distributed-input-{target}:{_key(base, *_contents(*_SOURCES[target]))}"
+    key = _key(base, *_contents(*_SOURCES[target], root=root))
+    name = f"localhost/distributed-input-{repository}:{key}"
     with lock("images"):
         target_image = _archive(name)
         if not target_image.archive.exists():
             print(f"building {name}", file=sys.stderr, flush=True)
             build = ["bud", "--quiet", "--isolation=chroot", "--layers", f"--target={target}"]
-            _buildah(*build, f"--build-arg=BASE_IMAGE={base}", f"--tag={name}", str(_ROOT))
+            _buildah(*build, f"--build-arg=BASE_IMAGE={base}", f"--tag={name}", str(root))
             _push(target_image)
-            _remove_older(target)
+            _remove_older(repository)
     return target_image
 
 
@@ -155,20 +173,21 @@ def _archive(name: str) -> Image:
 
 
 def _remove_older(target: str) -> None:
-    found = (cache_dir() / "images").glob(f"distributed-input-{target}-*.tar")
+    # The key has 12 characters. Another repository's name may begin with this one.
+    found = (cache_dir() / "images").glob(f"distributed-input-{target}-{'?' * 12}.tar")
     for archive in sorted(found, key=lambda path: path.stat().st_mtime)[:-_MAX_ARCHIVES]:
         archive.unlink()
         key = archive.stem.rpartition("-")[2]
         _buildah("rmi", "--force", f"localhost/distributed-input-{target}:{key}")
 
 
-def _contents(*sources: str) -> Iterable[str | bytes]:
+def _contents(*sources: str, root: Path = _ROOT) -> Iterable[str | bytes]:
     for source in sources:
-        path = _ROOT / source
+        path = root / source
         files = [path] if path.is_file() else sorted(path.rglob("*"))
         for file in files:
             if file.is_file() and "__pycache__" not in file.parts:
-                yield str(file.relative_to(_ROOT))
+                yield str(file.relative_to(root))
                 yield file.read_bytes()
 
 

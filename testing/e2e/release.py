@@ -18,19 +18,16 @@ class Release:
     def __init__(self, kubeconfig: Path, images: Mapping[str, str]) -> None:
         self.kubectl = Kubectl(kubeconfig, NAMESPACE)
         self._flags = (f"--kubeconfig={kubeconfig}", f"--namespace={NAMESPACE}")
-        self._images = [
-            flag
-            for target, image in images.items()
-            for flag in (
-                f"--set=images.{target}.repository={image.rpartition(':')[0]}",
-                f"--set-string=images.{target}.tag={image.rpartition(':')[2]}",
-            )
-        ]
+        self._images = image_flags(images)
 
     def install(self, chart: Path = CHART, *flags: str) -> None:
         """Install or upgrade the chart. Return when its pods are ready."""
         command = ("upgrade", "--install", RELEASE, str(chart), "--create-namespace", "--wait")
         self._helm(*command, "--timeout=3m", *self._images, *flags)
+
+    def roll_back(self) -> None:
+        """Return to the chart and the values before the last upgrade."""
+        self._helm("rollback", RELEASE, "--wait", "--timeout=3m")
 
     def test(self) -> str:
         """Run `helm test` and return its output."""
@@ -53,3 +50,15 @@ class Release:
         result = helm(*command, *self._flags, seconds=200)
         assert result.returncode == 0, f"helm {command[0]}: {result.stderr}{result.stdout}"
         return result.stdout
+
+
+def image_flags(images: Mapping[str, str]) -> list[str]:
+    """Return helm's flags for image names by target of the Dockerfile."""
+    return [
+        flag
+        for target, image in images.items()
+        for flag in (
+            f"--set=images.{target}.repository={image.rpartition(':')[0]}",
+            f"--set-string=images.{target}.tag={image.rpartition(':')[2]}",
+        )
+    ]

@@ -21,6 +21,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+import grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
 Json = Mapping[str, Any]
 IMAGE_USER = 65532
 _CHECKOUT = Path(__file__).parents[2]
@@ -57,11 +60,26 @@ class PodRunner:
         (self.folder / "etc").mkdir()
         (self.folder / "etc" / "hosts").write_text(names)
 
-    def start(self, container: Json, user: int, argv: Sequence[str] = ()) -> subprocess.Popen[str]:
-        """Start a container. `argv` is its command if the manifest has none."""
-        env = {one["name"]: self._value(one) for one in container.get("env", ())}
+    def start(
+        self,
+        container: Json,
+        user: int,
+        argv: Sequence[str] = (),
+        image: Mapping[str, str] | None = None,
+    ) -> subprocess.Popen[str]:
+        """Start a container.
+
+        Args:
+            container: its manifest.
+            user: id of the user, if the manifest has none.
+            argv: its command, if the manifest has none.
+            image: environment variables of the image.
+        """
+        env: dict[str, str] = {}
+        for one in container.get("env", ()):  # a value may refer to variables before it
+            env[one["name"]] = _expand(self._value(one), env)
         given = [*container.get("command", argv), *container.get("args", ())]
-        expanded = [re.sub(r"\$\((\w+)\)", lambda m: env.get(m[1], m[0]), arg) for arg in given]
+        expanded = [_expand(word, env) for word in given]
         security = container.get("securityContext", {})
         user = security.get("runAsUser", user)
         lines = [*self._mounts(container)]
@@ -81,8 +99,14 @@ class PodRunner:
         with log.open("w") as errors:
             process = subprocess.Popen(
                 ["unshare", "--mount", "sh", "-ec", "\n".join(lines)],
-                env={"PATH": path, "HOME": "/nonexistent", "TF_CPP_MIN_LOG_LEVEL": "2", **env},
-                stdin=subprocess.DEVNULL,
+                env={
+                    "PATH": path,
+                    "HOME": "/nonexistent",
+                    "TF_CPP_MIN_LOG_LEVEL": "2",
+                    **(image or {}),
+                    **env,
+                },
+                stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,
                 text=True,
@@ -93,14 +117,11 @@ class PodRunner:
     def probe(self, process: subprocess.Popen[str], container: Json) -> None:
         """Wait for the startup probe. Raises AssertionError with the container's log."""
         probe = container["startupProbe"]
-        page = f"http://127.0.0.1:{probe['httpGet']['port']}{probe['httpGet']['path']}"
         deadline = time.monotonic() + probe["failureThreshold"] * probe["periodSeconds"]
         while time.monotonic() < deadline and process.poll() is None:
-            try:
-                with urllib.request.urlopen(page, timeout=probe["timeoutSeconds"]):
-                    return
-            except (urllib.error.URLError, OSError):
-                time.sleep(0.05)
+            if _serves(probe):
+                return
+            time.sleep(0.05)
         raise AssertionError(f"{container['name']} does not serve:\n{self.log(container)}")
 
     def log(self, container: Json) -> str:
@@ -119,8 +140,9 @@ class PodRunner:
         for process in self._processes:
             process.kill()
             process.wait()
-            if process.stdout:
-                process.stdout.close()
+            for pipe in (process.stdin, process.stdout):
+                if pipe:
+                    pipe.close()
         shutil.rmtree(self.folder)
 
     def _make(self, volume: Json, objects: Mapping[tuple[str, str], Mapping[str, str]]) -> None:
@@ -165,6 +187,30 @@ class PodRunner:
             if mount.get("readOnly"):
                 lines.append(f"mount -o remount,ro,bind {mount['mountPath']}")
         return lines
+
+
+def _expand(text: str, env: Mapping[str, str]) -> str:
+    """Replace references `$(NAME)` to variables that exist, as Kubernetes does."""
+    return re.sub(r"\$\((\w+)\)", lambda found: env.get(found[1], found[0]), text)
+
+
+def _serves(probe: Json) -> bool:
+    """Return whether a probe succeeds: gRPC's health service, or an HTTP page."""
+    seconds = probe["timeoutSeconds"]
+    if "grpc" in probe:
+        with grpc.insecure_channel(f"127.0.0.1:{probe['grpc']['port']}") as channel:
+            check = health_pb2_grpc.HealthStub(channel).Check
+            try:
+                answer = check(health_pb2.HealthCheckRequest(), timeout=seconds)
+            except grpc.RpcError:
+                return False
+        return bool(answer.status == health_pb2.HealthCheckResponse.SERVING)
+    page = f"http://127.0.0.1:{probe['httpGet']['port']}{probe['httpGet']['path']}"
+    try:
+        with urllib.request.urlopen(page, timeout=seconds):
+            return True
+    except (urllib.error.URLError, OSError):
+        return False
 
 
 def _open_to_all_users(stage: Path, needed: Sequence[Path]) -> list[str]:

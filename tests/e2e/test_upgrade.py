@@ -1,4 +1,4 @@
-"""`helm upgrade` during a training: a new operator and CRD do not affect the data plane."""
+"""`helm upgrade` and `helm rollback` during a training do not affect the data plane."""
 
 from __future__ import annotations
 
@@ -10,10 +10,15 @@ import pytest
 import yaml
 
 from testing.charts.rendering import CHART
+from testing.cluster import images
 from testing.cluster.fixtures import skip_or_fail
+from testing.e2e.release import image_flags
 from testing.e2e.training import Training, restarts
+from testing.operator.processes import eventually
+from testing.releases.sources import COMMITS, extract
 
-pytestmark = pytest.mark.timeout(900)  # the pods train, possibly on a slow machine
+# The pods train, possibly on a slow machine. The first run builds images of earlier releases.
+pytestmark = pytest.mark.timeout(1800)
 
 _CRD = "distributedinputs.distributed-input.dev"
 
@@ -43,6 +48,57 @@ def test_an_upgrade_restarts_no_pod_of_the_data_plane(
     assert _restarts(training) == before
     epochs = training.finish()
     measured(f"helm upgrade under training: {epochs} epochs exact, no pod of the input replaced")
+    training.remove()  # the next test has an input of the same name
+
+
+@pytest.mark.parametrize("earlier", sorted(COMMITS))
+def test_a_training_of_an_earlier_release_continues_through_upgrade_and_rollback(
+    kubectl, release, node_cluster, tmp_path, request, measured, earlier
+):
+    node = node_cluster.node
+    if node is None:
+        skip_or_fail("E2E_KUBECONFIG is set: this test adds images of a release to the node")
+    built = {target: images.earlier_image(target, earlier) for target in images.TARGETS}
+    node.load(*built.values())
+    names = {target: image.name for target, image in built.items()}
+    # A user's image of workers and trainers. It contains the code of the earlier release.
+    own = "localhost/user-of-distributed-input:1"
+    node.tag(names["worker"], own)
+    extract(earlier, tmp_path, "charts")
+    request.addfinalizer(release.install)  # restore the release for other tests
+    release.install(tmp_path / "charts" / "distributed-input", *image_flags(names))
+    training = Training(kubectl, own)
+    training.start(image=own)
+    training.wait_for_workers(2)
+    before, operators = _restarts(training), _operators(release)
+    release.install()
+    assert not operators & _operators(release)
+    training.wait_for_more_epochs(2)
+    assert _restarts(training) == before
+    # This operator replaces the workers: the user's image gets a setting that it does not have.
+    _replace_workers(training, image=own, parallelism=2, stateDirectory="/tmp/states")
+    training.wait_for_more_epochs(2)
+    operators = _operators(release)
+    release.roll_back()
+    assert not operators & _operators(release)
+    training.wait_for_more_epochs(2)
+    _replace_workers(training, image=own, parallelism=3)
+    training.wait_for_more_epochs(2)
+    epochs = training.finish()
+    measured(f"upgrade from {earlier} and rollback under training: {epochs} epochs exact")
+    training.remove()
+
+
+def _replace_workers(training: Training, **workers: Any) -> None:
+    """Change the input, and wait until all workers are new and ready."""
+    before = {pod["metadata"]["uid"] for pod in training.workers()}
+    training.kubectl.apply(training.input(**workers))
+
+    def all_workers_are_new() -> bool:
+        return not before & {pod["metadata"]["uid"] for pod in training.workers()}
+
+    eventually(all_workers_are_new, 120)
+    training.wait_for_workers(2)
 
 
 def _restarts(training: Training) -> dict[str, int]:

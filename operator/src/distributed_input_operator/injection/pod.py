@@ -16,10 +16,8 @@ from distributed_input.api.resource.input import DistributedInput
 from distributed_input_operator.injection.local_worker import local_worker
 from distributed_input_operator.injection.rank import trainer_rank
 from distributed_input_operator.injection.sidecar import (
-    POD_UID,
     RUN_MOUNT,
     free_ports,
-    has_local_worker,
     rank_env,
     sidecar_container,
     sidecar_volumes,
@@ -130,8 +128,7 @@ def _add_containers(
         worker, more = local_worker({"spec": spec}, one, settings, user, worker_port)
         spec["initContainers"] = _with(spec.get("initContainers"), worker)
         volumes += more
-    sidecar = sidecar_container(inputs, settings.sidecar_image, user, port, rank.count or 1)
-    sidecar["env"] = [*rank_env(rank), *([POD_UID] if has_local_worker(inputs) else ())]
+    sidecar = sidecar_container(inputs, settings.sidecar_image, user, port, rank)
     spec["initContainers"] = _with(spec.get("initContainers"), sidecar)
     for volume in volumes:
         spec["volumes"] = _with(spec.get("volumes"), volume)

@@ -12,6 +12,7 @@ from distributed_input.api.resource.input import DistributedInput
 from distributed_input.api.resource.scalars import MIB, quantity, quantity_bytes
 from distributed_input.api.resource.sections.processes import SIDECAR_BYTES
 from distributed_input_operator.injection.trainer_pod import Manifest, RefusedError, TrainerRank
+from distributed_input_operator.objects.children import process_fields
 from distributed_input_operator.objects.resources import container_resources
 from distributed_input_operator.objects.worker import parallelism
 
@@ -35,7 +36,11 @@ POD_UID = {
 
 
 def sidecar_container(
-    inputs: Sequence[DistributedInput], image: str, user: int | None, port: int, trainers: int
+    inputs: Sequence[DistributedInput],
+    image: str,
+    user: int | None,
+    port: int,
+    rank: TrainerRank,
 ) -> dict[str, Any]:
     """Return a native sidecar: an init container that runs until the other containers end.
 
@@ -44,7 +49,7 @@ def sidecar_container(
         image: default image.
         user: ID of the user to run as. None: the user of the pod or the image.
         port: of metrics and health checks.
-        trainers: number of trainers.
+        rank: index of the trainer, and number of trainers.
 
     Raises:
         RefusedError: the inputs set different images.
@@ -57,14 +62,21 @@ def sidecar_container(
         "seccompProfile": {"type": "RuntimeDefault"},
     }
     probe = {"httpGet": {"path": "/healthz", "port": port}}
+    fields = process_fields(_arguments(inputs, port))
     return {
         "name": names.SIDECAR_CONTAINER,
         "image": _image(inputs, image),
         "restartPolicy": "Always",
         "command": ["python", "-m", "distributed_input.sidecar"],
-        "args": _args(inputs, port),
+        "args": fields["args"],
+        # Kubernetes expands references only to variables that come before.
+        "env": [
+            *rank_env(rank),
+            *([POD_UID] if has_local_worker(inputs) else ()),
+            *fields.get("env", ()),
+        ],
         "ports": [{"name": names.SIDECAR_METRICS_PORT_NAME, "containerPort": port}],
-        "resources": _resources(inputs, trainers),
+        "resources": _resources(inputs, rank.count or 1),
         "securityContext": security if user is None else {**security, "runAsUser": user},
         "terminationMessagePolicy": "FallbackToLogsOnError",
         # The trainer starts after this probe succeeds. That needs no dispatcher and no worker.
@@ -131,7 +143,7 @@ def free_ports(pod: Manifest, added: Sequence[str]) -> list[int]:
     return list(itertools.islice(free, len(added)))
 
 
-def _args(inputs: Sequence[DistributedInput], port: int) -> list[str]:
+def _arguments(inputs: Sequence[DistributedInput], port: int) -> list[str]:
     input_names = [one.metadata.name for one in inputs]
     return flags.sidecar_arguments(
         flags.SidecarFlags(

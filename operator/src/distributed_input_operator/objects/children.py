@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from distributed_input.api import files, flags, names
+from distributed_input.api import environment, files, flags, names, process_config
 from distributed_input.api.resource.input import API_VERSION, KIND, DistributedInput
 from distributed_input_operator.objects.snapshot import Settings
 
@@ -149,6 +149,19 @@ def image_pull_policy(spec_image: str | None, settings: Settings) -> dict[str, s
     return {"imagePullPolicy": policy} if policy else {}
 
 
+def process_fields(arguments: Sequence[str], mandatory: Collection[str] = ()) -> dict[str, Any]:
+    """Return `args` of a container, and `env` if it needs a document; see `process_config`.
+
+    Args:
+        arguments: the flags of a process of this release.
+        mandatory: flags that an image of another release must not ignore.
+    """
+    args, document = process_config.split(arguments, mandatory)
+    if not document:
+        return {"args": args}
+    return {"args": args, "env": [{"name": environment.CONFIG_ENV, "value": document}]}
+
+
 def container(
     part: str, image: str, args: list[str], port: int, resources: Mapping[str, Any]
 ) -> dict[str, Any]:
@@ -158,7 +171,7 @@ def container(
         "name": part,
         "image": image,
         "command": ["python", "-m", f"distributed_input.{part}"],
-        "args": [*args, flags.METRICS_LISTEN, f":{names.METRICS_PORT}"],
+        **process_fields([*args, flags.METRICS_LISTEN, f":{names.METRICS_PORT}"]),
         "ports": [
             {"name": names.GRPC_PORT_NAME, "containerPort": port},
             {"name": names.METRICS_PORT_NAME, "containerPort": names.METRICS_PORT},

@@ -111,7 +111,8 @@ def add_tf_data_worker(
     process = _container(names.TF_DATA_WORKER_CONTAINER, image, service, args, port)
     worker = pod["containers"][0]
     address = {"name": _POD_IP_ENV, "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}
-    process["env"] = [*worker["env"], address]
+    env = [one for one in worker["env"] if one["name"] != environment.CONFIG_ENV]
+    process["env"] = [*env, address]
     process["volumeMounts"] = [
         mount for mount in worker["volumeMounts"] if mount["mountPath"] != files.TOKENS_DIR
     ]
@@ -124,7 +125,8 @@ def _container(
     return {
         "name": name,
         "image": image,
-        "command": ["python", "-m", "distributed_input.tf_data_service"],
+        # The name of the module `tf_data_service` in images of release 0.1.0.
+        "command": ["python", "-m", "distributed_input.stock"],
         "args": args,
         "ports": [{"name": names.TF_DATA_PORT_NAME, "containerPort": port}],
         "env": [{"name": "HOME", "value": "/tmp"}],  # noqa: S108 - private to the container

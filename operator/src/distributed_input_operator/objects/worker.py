@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from distributed_input.api import files, flags, names
+from distributed_input.api import environment, files, flags, names
 from distributed_input.api.resource.input import DistributedInput
 from distributed_input.api.resource.scalars import quantity_bytes
 from distributed_input_operator.objects.children import (
@@ -18,6 +18,7 @@ from distributed_input_operator.objects.children import (
     image_pull_secrets,
     manifest,
     pod_template,
+    process_fields,
     token_volume,
 )
 from distributed_input_operator.objects.dispatcher import service_ports
@@ -72,12 +73,17 @@ def local_worker_container(
     process = flags.ProcessFlags(
         metrics_listen=f":{metrics_port}", grace_seconds=_LOCAL_GRACE_SECONDS
     )
+    # An image without these flags must not start: all trainers would use its worker.
+    mandatory = (flags.IDLE_CPUS, flags.POD)
+    fields = process_fields(_arguments(resource, own, process), mandatory)
+    env = [one for one in base["env"] if one["name"] != environment.CONFIG_ENV]
     probe = {"httpGet": {"path": "/healthz", "port": metrics_port}, "timeoutSeconds": 5}
     unused = ("startupProbe", "readinessProbe")
     return {
         **{key: value for key, value in base.items() if key not in unused},
         "name": names.local_worker(resource.metadata.name),
-        "args": _arguments(resource, own, process),
+        "args": fields["args"],
+        "env": [*env, *fields.get("env", ())],
         "ports": [
             {"name": names.LOCAL_WORKER_METRICS_PORT_NAME, "containerPort": metrics_port},
         ],
@@ -177,6 +183,7 @@ def _pod(resource: DistributedInput, settings: Settings) -> dict[str, Any]:
     process["env"] = [
         {"name": "HOME", "value": "/tmp"},  # noqa: S108 - private to the container
         *workers.env,
+        *process.get("env", ()),
     ]
     process["volumeMounts"] = [*mounts, *workers.volume_mounts]
     return {

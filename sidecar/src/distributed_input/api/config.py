@@ -88,9 +88,9 @@ class DeliveryConfig:
     """Shared memory for batches that are ready."""
 
     def to_json(self) -> dict[str, Any]:
-        """Return the JSON object."""
+        """Return the JSON object. Sidecars of release 0.1.0 refuse null as `readAhead`."""
         return {
-            "readAhead": self.read_ahead,
+            **({} if self.read_ahead is None else {"readAhead": self.read_ahead}),
             "timeoutSeconds": self.timeout_seconds,
             "bufferBytes": self.buffer_bytes,
         }
@@ -116,7 +116,7 @@ class InputConfig:
     sidecar: DeliveryConfig = DeliveryConfig()
 
     def to_json(self) -> dict[str, Any]:
-        """Return the JSON object. Its keys are camelCase; an absent value is null."""
+        """Return the JSON object. Its keys are camelCase; most absent values are null."""
         return {
             "dataset": self.dataset.to_json(),
             "processingMode": self.processing_mode,

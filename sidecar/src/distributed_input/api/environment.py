@@ -19,6 +19,9 @@ TF_DATA_SERVICE_ENV = "DISTRIBUTED_INPUT_TF_DATA_SERVICE"
 """Address of TensorFlow's own tf.data service, see `tf_data_service_value`."""
 
 # Every process.
+CONFIG_ENV = "DISTRIBUTED_INPUT_CONFIG"
+"""Settings of a process in a pod, as a JSON document. The operator sets it, see
+`process_config`."""
 TOKEN_ENV = "DISTRIBUTED_INPUT_TOKEN"  # noqa: S105 - the variable's name
 """The input's bearer token, if there is no token file."""
 DIE_WITH_PARENT_ENV = "DISTRIBUTED_INPUT_DIE_WITH_PARENT"
@@ -35,6 +38,7 @@ POD_NAMESPACE_ENV = "POD_NAMESPACE"
 
 LOCAL_RUN_ENV = frozenset(
     {
+        CONFIG_ENV,
         DIR_ENV,
         NAMES_ENV,
         CONSUMER_INDEX_ENV,

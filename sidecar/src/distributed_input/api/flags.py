@@ -1,7 +1,8 @@
 """The processes' command-line flags: their names, and builders of argument lists.
 
 The runner and the operator build command lines here. The processes' parsers declare the same
-names. A field that is None, empty or False adds no flag, so the process uses its default.
+names. A field that is None, empty or False adds no flag, so the process uses its default. Pods get
+later flags as fields of a document, see `process_config`.
 """
 
 from __future__ import annotations

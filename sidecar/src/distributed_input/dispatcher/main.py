@@ -72,8 +72,7 @@ def _limits(args: argparse.Namespace) -> DispatcherLimits:
 
 
 def _body(argv: Sequence[str] | None) -> int:
-    args = _parser().parse_args(argv)
-    logs.setup("dispatcher", args.log_level)
+    args = common.parse("dispatcher", _parser(), argv)
     shutdown.die_with_parent(os.environ)
     stopping = shutdown.Shutdown(args.grace_seconds)
     stopping.install()

@@ -1,23 +1,30 @@
-"""The flags that all processes have, and the exit status for an invalid configuration."""
+"""The flags that all processes have, and how they are parsed together with a pod's document."""
 
 from __future__ import annotations
 
 import argparse
 import math
+import os
 import sys
 from collections.abc import Callable, Sequence
 
-from distributed_input.api import flags
+from distributed_input.api import flags, process_config
+from distributed_input.api.environment import CONFIG_ENV
 from distributed_input.api.errors import ConfigError, UnavailableError
 from distributed_input.runtime import logs
 
 EXIT_CONFIG = 2
+_log = logs.get("runtime.args")
 
 
 def parser(part: str, description: str) -> argparse.ArgumentParser:
     """Return a parser for process `part` (dispatcher, worker or sidecar) with the common flags."""
     flags_parser = argparse.ArgumentParser(
-        prog=f"distributed-input {part}", description=description, allow_abbrev=False
+        prog=f"distributed-input {part}",
+        description=description,
+        epilog=f"The variable {CONFIG_ENV} may have the values of flags as a JSON document: "
+        '{"version": 1, "logLevel": "debug"}. Flags take precedence.',
+        allow_abbrev=False,
     )
     flags_parser.add_argument(
         flags.TOKEN_FILE, metavar="FILE", help="file with the input's token; read again on change"
@@ -47,6 +54,34 @@ def parser(part: str, description: str) -> argparse.ArgumentParser:
         help="lowest level of log lines (default: info)",
     )
     return flags_parser
+
+
+def parse(
+    part: str, flags_parser: argparse.ArgumentParser, argv: Sequence[str] | None
+) -> argparse.Namespace:
+    """Parse the flags and the document in the environment, and set up the log.
+
+    Settings of the document that the parser does not have are ignored, see `process_config`.
+
+    Args:
+        part: name of the process in its log.
+        flags_parser: has the flag --log-level.
+        argv: the flags. None: those of this process.
+
+    Raises:
+        ConfigError: the document is invalid.
+    """
+    text = os.environ.get(CONFIG_ENV)
+    document = process_config.document_flags(text) if text else []
+    words = list(sys.argv[1:] if argv is None else argv)
+    _, unknown = flags_parser.parse_known_args([*document, *words])
+    known = [word for word in document if word not in unknown]
+    args = flags_parser.parse_args([*known, *words])
+    logs.setup(part, args.log_level)
+    if len(known) < len(document):
+        fields = sorted({process_config.field_of(word) for word in document if word in unknown})
+        _log.warning("ignored settings that this release does not have", settings=fields)
+    return args
 
 
 def add_listen(flags_parser: argparse.ArgumentParser, default: str = "127.0.0.1:0") -> None:

@@ -161,8 +161,7 @@ def _wait(stopping: shutdown.Shutdown) -> None:
 
 
 def _body(argv: Sequence[str] | None) -> int:
-    args = _parser().parse_args(argv)
-    logs.setup("sidecar", args.log_level)
+    args = common.parse("sidecar", _parser(), argv)
     heap.keep_freed_memory(arenas=2)  # an arena for each of dozens of streams used 50 MB more
     shutdown.die_with_parent(os.environ)
     stopping = shutdown.Shutdown(args.grace_seconds)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from distributed_input.api import flags
 from distributed_input.runtime import args as common
-from distributed_input.runtime import logs, shutdown
+from distributed_input.runtime import shutdown
 from distributed_input.worker.host.cpu_times import read_cpu_times
 
 
@@ -83,8 +83,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _run(argv: Sequence[str] | None) -> int:
-    args = _parser().parse_args(argv)
-    logs.setup("worker", args.log_level)
+    args = common.parse("worker", _parser(), argv)
     shutdown.die_with_parent(os.environ)
     stopping = shutdown.Shutdown(args.grace_seconds)
     stopping.install()

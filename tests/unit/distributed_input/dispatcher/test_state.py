@@ -36,6 +36,7 @@ def beat(
 def test_a_worker_learns_the_interval_and_who_answers():
     answer = state(heartbeat=0.5).worker_beat(0.0, worker())
     assert (answer.dispatcher_id, answer.interval_seconds) == ("d", 0.5)
+    assert answer.separates_pods
 
 
 def test_incompatible_versions_are_rejected():

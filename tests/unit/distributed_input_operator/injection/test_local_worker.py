@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from distributed_input.api import names
+from distributed_input.api.process_config import FIXED_FLAGS
 from distributed_input_operator.injection import pod as injection
 from distributed_input_operator.injection.pod import json_patch
 from distributed_input_operator.injection.trainer_pod import RefusedError
@@ -19,6 +20,7 @@ from tests.unit.distributed_input_operator.injection.trainer_pods import (
     pod,
     resource,
 )
+from tests.unit.distributed_input_operator.objects.builders import document
 
 DATASET = "dataset: {entryPoint: 'rows:numbered', source: {configMap: code}}"
 
@@ -53,16 +55,25 @@ def variables(of: dict[str, Any]) -> dict[str, Any]:
 def test_without_local_resources_there_is_no_worker_and_no_pod_id():
     made = inject(pod(), resource("train"))
     (sidecar,) = made["spec"]["initContainers"]
-    assert "--pod" not in sidecar["args"]
-    assert "DISTRIBUTED_INPUT_POD_UID" not in variables(sidecar)
+    assert not {"DISTRIBUTED_INPUT_POD_UID", "DISTRIBUTED_INPUT_CONFIG"} & set(variables(sidecar))
 
 
 def test_worker_and_sidecar_have_the_same_pod_id():
-    made = inject(pod(), local())
-    for one in (worker_in(made), container(made, names.SIDECAR_CONTAINER)):
-        assert flag(one["args"], "--pod") == "$(DISTRIBUTED_INPUT_POD_UID)"
-        (uid,) = [v for v in one["env"] if v["name"] == "DISTRIBUTED_INPUT_POD_UID"]
+    made = inject(pod(), local(stateDirectory="/states"))
+    worker, sidecar = worker_in(made), container(made, names.SIDECAR_CONTAINER)
+    # A worker must not ignore its pod. A sidecar may: then it does not see this worker.
+    assert flag(worker["args"], "--pod") == "$(DISTRIBUTED_INPUT_POD_UID)"
+    assert worker["env"][-1] == document(stateDir="/states")
+    assert "--pod" not in sidecar["args"]
+    assert sidecar["env"][-1] == document(pod="$(DISTRIBUTED_INPUT_POD_UID)")
+    for one in (worker, sidecar):
+        (uid,) = [v for v in one["env"][:-1] if v["name"] == "DISTRIBUTED_INPUT_POD_UID"]
         assert uid["valueFrom"]["fieldRef"]["fieldPath"] == "metadata.uid"
+
+
+def test_a_sidecar_gets_only_the_flags_that_images_of_release_0_1_0_have():
+    args = container(inject(pod(), local()), names.SIDECAR_CONTAINER)["args"]
+    assert {word for word in args if word.startswith("--")} <= FIXED_FLAGS
 
 
 def test_the_worker_uses_idle_cpus_and_only_its_pod_reaches_it():

@@ -11,7 +11,7 @@ from distributed_input_operator.injection.sidecar import (
     sidecar_container,
     sidecar_volumes,
 )
-from distributed_input_operator.injection.trainer_pod import RefusedError
+from distributed_input_operator.injection.trainer_pod import RefusedError, TrainerRank
 from tests.unit.distributed_input_operator.injection.trainer_pods import IMAGE, pod, resource
 
 TRAIN = resource("train", "sidecar: {buffer: 64Mi}\ndataset: {entryPoint: 'rows:numbered'}")
@@ -19,7 +19,8 @@ EVAL = resource("eval", "sidecar: {buffer: 16Mi}")
 
 
 def container(*inputs: Any, user: int | None = None, trainers: int = 1) -> dict[str, Any]:
-    return sidecar_container(inputs, IMAGE, user, 9090, trainers)
+    rank = TrainerRank({"value": "0"}, trainers, "the test")
+    return sidecar_container(inputs, IMAGE, user, 9090, rank)
 
 
 def shared_memory(*inputs: Any) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from distributed_input_operator.objects.dispatcher import dispatcher_objects
@@ -35,3 +36,8 @@ def containers(component: str, **spec: Any) -> dict[str, Any]:
 def flag(args: list[str], name: str) -> str:
     """Return the value of a flag."""
     return args[args.index(name) + 1]
+
+
+def document(**fields: Any) -> dict[str, str]:
+    """Return the variable with the document of a process."""
+    return {"name": "DISTRIBUTED_INPUT_CONFIG", "value": json.dumps({"version": 1, **fields})}

@@ -7,9 +7,11 @@ from typing import Any
 import pytest
 
 from distributed_input.api import files
+from distributed_input.api.process_config import FIXED_FLAGS
 from distributed_input_operator.objects.worker import worker_objects
 from tests.unit.distributed_input_operator.objects.builders import (
     containers,
+    document,
     flag,
     objects,
     pod_spec,
@@ -49,9 +51,35 @@ def test_a_worker_computes_one_row_per_cpu_in_parallel(resources, parallelism):
 
 
 def test_a_worker_saves_states_in_the_folder_of_the_resource():
-    args = containers("worker", workers={"stateDirectory": "/states"})["worker"]["args"]
-    assert flag(args, "--state-dir") == "/states"
-    assert "--state-dir" not in containers("worker")["worker"]["args"]
+    own = {"name": "FOLDER", "value": "/states"}
+    spec = {"stateDirectory": "/states", "env": [own]}
+    container = containers("worker", workers=spec)["worker"]
+    # Kubernetes expands references only to variables that come before.
+    assert container["env"][-2:] == [own, document(stateDir="/states")]
+
+
+def test_a_document_exists_only_if_the_spec_needs_it():
+    tf_data = {"workers": {"stateDirectory": "/states"}, "tfDataService": {}}
+    without = (
+        containers("worker")["worker"],
+        containers("dispatcher")["dispatcher"],
+        containers("worker", **tf_data)["tf-data-worker"],
+    )
+    for container in without:
+        assert "DISTRIBUTED_INPUT_CONFIG" not in [one["name"] for one in container.get("env", ())]
+
+
+@pytest.mark.parametrize("component", ["dispatcher", "worker"])
+def test_pods_get_only_the_flags_that_images_of_release_0_1_0_have(component):
+    spec = {
+        "dataset": {"entryPoint": "a:b", "source": {"configMap": "code"}},
+        "determinism": "relaxed",
+        "tfDataService": {"staticSharding": True, "crossTrainerCache": "1Gi"},
+        "workers": {"stateDirectory": "/states", "local": {"cpus": 1, "memory": "1Gi"}},
+    }
+    for container in containers(component, **spec).values():
+        found = {word for word in container["args"] if word.startswith("--")}
+        assert found <= FIXED_FLAGS
 
 
 @pytest.mark.parametrize(

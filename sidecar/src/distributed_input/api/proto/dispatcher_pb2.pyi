@@ -39,12 +39,14 @@ class WorkerHeartbeatRequest(_message.Message):
     def __init__(self, worker_id: _Optional[str] = ..., address: _Optional[str] = ..., draining: bool = ..., open_streams: _Optional[int] = ..., rows: _Optional[int] = ..., busy_seconds: _Optional[float] = ..., tf_version: _Optional[str] = ..., node: _Optional[str] = ..., protocol: _Optional[int] = ..., pod: _Optional[str] = ..., parallelism: _Optional[int] = ..., permit_seconds: _Optional[float] = ..., stalled: _Optional[_Iterable[_Union[_types_pb2.StalledSplit, _Mapping]]] = ..., capacity: _Optional[int] = ...) -> None: ...
 
 class WorkerHeartbeatResponse(_message.Message):
-    __slots__ = ("dispatcher_id", "interval_seconds")
+    __slots__ = ("dispatcher_id", "interval_seconds", "separates_pods")
     DISPATCHER_ID_FIELD_NUMBER: _ClassVar[int]
     INTERVAL_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    SEPARATES_PODS_FIELD_NUMBER: _ClassVar[int]
     dispatcher_id: str
     interval_seconds: float
-    def __init__(self, dispatcher_id: _Optional[str] = ..., interval_seconds: _Optional[float] = ...) -> None: ...
+    separates_pods: bool
+    def __init__(self, dispatcher_id: _Optional[str] = ..., interval_seconds: _Optional[float] = ..., separates_pods: bool = ...) -> None: ...
 
 class PartitionFact(_message.Message):
     __slots__ = ("partition", "epoch", "split_rows", "rows_seen", "ended", "first_ordinal", "first_rows", "remade")

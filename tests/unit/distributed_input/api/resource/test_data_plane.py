@@ -20,7 +20,7 @@ DEFAULTS = {
     "batching": {"globalBatchSize": None, "remainder": "keep"},
     "order": "strict",
     "determinism": "warn",
-    "sidecar": {"bufferBytes": 256 * 2**20, "readAhead": None, "timeoutSeconds": 600},
+    "sidecar": {"bufferBytes": 256 * 2**20, "timeoutSeconds": 600},
 }
 
 

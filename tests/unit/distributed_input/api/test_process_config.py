@@ -1,0 +1,120 @@
+"""The flags and the document of a pod's process."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from distributed_input.api import flags
+from distributed_input.api.errors import ConfigError
+from distributed_input.api.process_config import FIXED_FLAGS, document_flags, field_of, split
+from distributed_input.sidecar import main as sidecar
+from distributed_input.worker import main as worker
+
+TEXTS = st.text(st.characters(exclude_categories=("Cs", "Cc")), min_size=1).filter(
+    lambda text: not text.startswith("-")
+)
+SECONDS = st.floats(0, 1e6)
+
+
+def optional(values: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    return st.none() | values
+
+
+PROCESSES = st.builds(flags.ProcessFlags, *map(optional, (TEXTS, TEXTS, TEXTS, SECONDS)))
+WORKERS = st.builds(
+    flags.WorkerFlags,
+    listen=TEXTS,
+    dispatcher=TEXTS,
+    advertise=optional(TEXTS),
+    parallelism=optional(st.integers(1)),
+    share_bytes=optional(st.integers(0)),
+    path=optional(TEXTS),
+    relaxed=st.booleans(),
+    idle_cpus=st.booleans(),
+    state_dir=optional(TEXTS),
+    pod=optional(TEXTS),
+    process=PROCESSES,
+)
+SIDECARS = st.builds(
+    flags.SidecarFlags,
+    configs=st.lists(TEXTS, min_size=1),
+    dispatchers=st.lists(TEXTS, min_size=1),
+    folder=TEXTS,
+    consumer_index=st.integers(0).map(str),
+    consumer_count=st.integers(1).map(str),
+    pod=optional(TEXTS),
+    process=PROCESSES,
+)
+
+
+def joined(arguments: list[str], document: str) -> list[str]:
+    return [*(document_flags(document) if document else ()), *arguments]
+
+
+@given(WORKERS)
+def test_a_worker_reads_the_same_from_flags_alone_and_with_a_document(found):
+    arguments = flags.worker_arguments(found)
+    parse = worker._parser().parse_args
+    assert parse(joined(*split(arguments))) == parse(arguments)
+
+
+@given(SIDECARS)
+def test_a_sidecar_reads_the_same_from_flags_alone_and_with_a_document(found):
+    arguments = flags.sidecar_arguments(found)
+    parse = sidecar._parser().parse_args
+    assert parse(joined(*split(arguments))) == parse(arguments)
+
+
+def test_the_fixed_flags_do_not_change():
+    # Images of release 0.1.0 refuse all others. Do not add a flag here: it becomes a field.
+    assert set(FIXED_FLAGS) == {
+        *("--advertise", "--cache-bytes", "--config", "--consumer-count", "--consumer-index"),
+        *("--dir", "--dispatcher", "--grace-seconds", "--listen", "--metrics-listen"),
+        *("--parallelism", "--path", "--port", "--relaxed", "--share-bytes", "--static-workers"),
+        *("--token-file", "--work-dir"),
+    }
+
+
+def test_a_later_setting_is_a_field_of_the_document():
+    arguments = ["--listen", ":1", "--state-dir", "/states", "--idle-cpus", "--pod", "p"]
+    kept, document = split(arguments, mandatory=["--pod"])
+    assert kept == ["--listen", ":1", "--pod", "p"]
+    assert json.loads(document) == {"version": 1, "stateDir": "/states", "idleCpus": True}
+
+
+def test_a_repeated_flag_is_a_list():
+    _, document = split(["--new", "a", "--new", "b"])
+    assert json.loads(document) == {"version": 1, "new": ["a", "b"]}
+    assert document_flags(document) == ["--new=a", "--new=b"]
+
+
+def test_without_later_settings_there_is_no_document():
+    assert split(["--listen", ":1"]) == (["--listen", ":1"], "")
+
+
+def test_numbers_are_values_and_absent_values_are_defaults():
+    fields = {"version": 1, "maxStreams": 5, "relaxed": False, "pod": None, "idleCpus": True}
+    assert document_flags(json.dumps(fields)) == ["--max-streams=5", "--idle-cpus"]
+
+
+def test_a_word_of_a_document_names_its_field():
+    assert [field_of(word) for word in ("--state-dir=/a=b", "--idle-cpus")] == [
+        "stateDir",
+        "idleCpus",
+    ]
+
+
+@pytest.mark.parametrize("text", ["{", "[]", "1", "{}", '"version"'])
+def test_what_is_not_a_document_is_refused_with_an_example(text):
+    with pytest.raises(ConfigError, match=r'expected a JSON object like \{"version": 1\}, got'):
+        document_flags(text)
+
+
+def test_a_later_version_is_refused_with_the_remedy():
+    with pytest.raises(ConfigError, match="reads version 1, not 2: use an image of the operator's"):
+        document_flags('{"version": 2}')
