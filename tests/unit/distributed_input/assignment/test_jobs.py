@@ -53,6 +53,7 @@ FACTS = st.builds(
     policy=st.sampled_from(["", "FILE", "DATA", "OFF"]),
     files=st.none() | st.integers(0, 10_000),
     rows=st.none() | st.integers(0, 10**7),
+    whole=st.booleans(),
 )
 
 
@@ -60,7 +61,9 @@ FACTS = st.builds(
 def test_default_splits_are_bounded(facts: DatasetFacts, partitions: int) -> None:
     splits = splits_of_draft(types_pb2.Job(), partitions, facts)
     assert 1 <= splits <= max(SPLITS_PER_PARTITION * partitions, MOST_SPLITS)
-    if facts.files and not facts.infinite and facts.policy != "DATA":
+    if facts.policy != "OFF" and (facts.infinite or facts.whole or facts.policy == "DATA"):
+        assert splits == partitions
+    elif facts.files:
         assert splits <= facts.files
     if splits > SPLITS_PER_PARTITION * partitions:
         assert splits % partitions == 0 or splits == facts.files
