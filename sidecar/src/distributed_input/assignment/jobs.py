@@ -26,7 +26,7 @@ _WHOLE_PARTITIONS = 8
 # The fields that `complete` and the definitions set.
 _COMPLETED = (
     "partitions num_splits global_batch_size infinite batched row_spec element_spec warnings"
-    " definitions definition_version"
+    " definitions definition_version read_amplification"
 ).split()
 
 _JOB_NAME = re.compile(r"[A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?")
@@ -164,6 +164,8 @@ def complete(draft: types_pb2.Job, facts: DatasetFacts) -> types_pb2.Job:
     job.global_batch_size = given or asked or (facts.static_batch if facts.plain else 0) or 0
     job.partitions = partitions_of_draft(job)
     job.num_splits = splits_of_draft(draft, job.partitions, facts)
+    whole = facts.whole or facts.policy == "DATA"
+    job.read_amplification = job.num_splits if whole else 0
     job.infinite = facts.infinite
     job.batched = bool(job.global_batch_size and (asked or facts.batched))
     if facts.policy == "OFF":

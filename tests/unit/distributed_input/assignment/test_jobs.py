@@ -88,6 +88,17 @@ def test_a_large_dataset_has_more_splits(rows: int | None, files: int | None, sp
     assert splits_of_draft(types_pb2.Job(), 8, facts) == splits
 
 
+@pytest.mark.parametrize(
+    ("facts", "given", "amplification"),
+    [({}, 0, 0), ({"whole": True}, 0, 4), ({"whole": True}, 12, 12), ({"policy": "DATA"}, 0, 4)],
+)
+def test_every_split_that_needs_all_records_amplifies_reads(
+    facts: dict[str, Any], given: int, amplification: int
+) -> None:
+    job = complete(types_pb2.Job(partitions=4, num_splits=given), DatasetFacts(ELEMENT, **facts))
+    assert job.read_amplification == amplification
+
+
 ELEMENT = ElementSpec(0, (Leaf("", "dense", "int64", (None,)),))
 DRAFTS = st.builds(
     types_pb2.Job,
@@ -105,6 +116,7 @@ ENTRY_FACTS = st.builds(
     asked_batch=st.none() | st.just(16),
     batched=st.booleans(),
     infinite=st.booleans(),
+    whole=st.booleans(),
     warnings=st.lists(st.just("slow"), max_size=1),
 )
 
