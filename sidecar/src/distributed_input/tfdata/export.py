@@ -238,8 +238,8 @@ def warnings_of(facts: GraphAnalysis, num_splits: int) -> list[str]:
         out.append(
             "the dataset shards records after they were read or computed: its read amplification"
             f" is up to {num_splits}, because each of the {num_splits} splits needs all records."
-            " Splits on one worker share a pass if the records have one size. Shard the list of"
-            " files before reading them instead"
+            " Splits on one worker share a pass if they only batch the records. Shard the list of"
+            " files, or the source, before records are read or computed"
         )
     if facts.useless_cache:
         out.append(

@@ -178,7 +178,7 @@ class _Pass:
         self.records, self.rows = records, min(rows, records.max_rows)
         self._clock = clock
         self._chunks = self._read()
-        self._window: deque[Chunk] = deque()
+        self._window: deque[tuple[Chunk, int]] = deque()  # with their bytes
         self._first = 0  # index of the first chunk in the window
         self._bytes = 0
         self._readers: weakref.WeakSet[PassReader] = weakref.WeakSet()
@@ -212,7 +212,7 @@ class _Pass:
                     raise _MissedError
                 if index < len(self._window):
                     reader.position += 1
-                    chunk = self._window[index]
+                    chunk, _ = self._window[index]
                     self._drop_read()
                     return chunk
                 if isinstance(self._end, StopIteration):
@@ -230,16 +230,18 @@ class _Pass:
 
     def _read_chunk(self) -> None:
         chunk: Chunk = ()
+        nbytes = 0
         end: BaseException | None = None
         try:
             chunk = next(self._chunks)
+            nbytes = _nbytes(chunk)
         except BaseException as error:  # noqa: BLE001 - raised for every reader
             end = error
         with self._changed:
             self._is_reading, self._end = False, end
             if end is None:
-                self._window.append(chunk)
-                self._bytes += _nbytes(chunk)
+                self._window.append((chunk, nbytes))
+                self._bytes += nbytes
             self._changed.notify_all()
 
     def _wait_for_slower(self) -> bool:
@@ -283,7 +285,7 @@ class _Pass:
             self._drop_first()
 
     def _drop_first(self) -> None:
-        self._bytes -= _nbytes(self._window.popleft())
+        self._bytes -= self._window.popleft()[1]
         self._first += 1
         self._full_since = None
         self._changed.notify_all()
