@@ -291,7 +291,7 @@ class _Pass:
         self._changed.notify_all()
 
     def _read(self) -> Iterator[Chunk]:
-        """Yield the chunks. Each is several batches, as many as are read in _CHUNK_SECONDS."""
+        """Yield the chunks. A chunk has the batches that are read in about _CHUNK_SECONDS."""
         batches = self.records.batches(self.rows)
         most = max(1, self.records.max_rows // self.rows)
         count = 1
