@@ -28,7 +28,7 @@ from distributed_input.rows.elements import ElementSpec
 from distributed_input.tfdata.graph import serialization
 from distributed_input.tfdata.graph.fingerprint import fingerprint
 from distributed_input.tfdata.record_sharding import RecordShard
-from distributed_input.worker.datasets.shared_threads import share_threads
+from distributed_input.worker.datasets.shared_threads import options_of, share_threads
 from distributed_input.worker.datasets.split_iterator import with_options
 
 _WINDOW_BYTES = 64 << 20
@@ -50,14 +50,19 @@ class Records:
         num_splits: number of splits.
         dataset_id: passes of the same dataset share threads.
         cpus: CPUs of this worker.
-        owner: object with the resources of the graph.
+        split: dataset of the split, with its options and the resources of its graph.
     """
 
     def __init__(
-        self, shard: RecordShard, num_splits: int, dataset_id: str, cpus: int, owner: Any
+        self,
+        shard: RecordShard,
+        num_splits: int,
+        dataset_id: str,
+        cpus: int,
+        split: tf.data.Dataset,
     ) -> None:
         self.num_splits = num_splits
-        self._shard, self._dataset_id, self._cpus, self._owner = shard, dataset_id, cpus, owner
+        self._shard, self._dataset_id, self._cpus, self._of = shard, dataset_id, cpus, split
         self.key = dataset_id, fingerprint(shard.source), num_splits
         row_bytes = sum(_bytes_of(spec) for spec in shard.spec)
         self.max_rows = max(1, _CHUNK_BYTES // max(1, num_splits * row_bytes))
@@ -73,7 +78,12 @@ class Records:
 
     def _records(self) -> tf.data.Dataset:
         spec = self._shard.spec
-        return serialization.instantiate(self._shard.source, spec[0] if len(spec) == 1 else spec)
+        spec = spec[0] if len(spec) == 1 else spec
+        records = serialization.instantiate(self._shard.source, spec)
+        # The options may follow the shard, for example the number of private threads.
+        options = tf.data.Options()
+        options._from_proto(options_of(self._of))  # noqa: SLF001 - there is no public method
+        return records.with_options(options)
 
     def _batches(self, records: tf.data.Dataset, rows: int) -> Iterator[Batch]:
         batches = share_threads(records.batch(rows).prefetch(1), self._dataset_id)

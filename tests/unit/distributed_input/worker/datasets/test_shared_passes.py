@@ -18,6 +18,7 @@ from distributed_input.tfdata.graph.canonical import serialize
 from distributed_input.tfdata.record_sharding import find
 from distributed_input.worker.datasets import shared_passes
 from distributed_input.worker.datasets.shared_passes import Records, SharedPasses
+from distributed_input.worker.datasets.shared_threads import options_of
 
 ROW = ElementSpec(0, (Leaf("", "dense", "int64", ()),))
 
@@ -202,3 +203,14 @@ def test_the_records_of_a_graph() -> None:
         assert found == [(i, str(i)) for i in range(split, 50, splits)]
         alone = [int(i) for batch in records.of_split(split, 5, 6) for i in batch[0]]
         assert alone == list(range(split, 50, splits))[6:]
+
+
+def test_the_records_have_the_options_of_the_split() -> None:
+    options = tf.data.Options()
+    options.threading.private_threadpool_size = 3
+    data = tf.data.Dataset.range(50).map(lambda x: x).shard(2, 0).batch(4).with_options(options)
+    shard = find(serialize(data), 2, 0)
+    assert shard is not None
+    assert shard.batches == 1
+    records = Records(shard, 2, "dataset", 2, data)._records()
+    assert options_of(records).threading_options.private_threadpool_size == 3
