@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any
 
 import numpy as np
@@ -33,7 +33,6 @@ class Numbers(Records):
         self.own: list[tuple[int, int]] = []
         self.wait = threading.Event()
         self.wait.set()
-        self.full = threading.Event()
         self.fails_at: int | None = None
 
     def batches(self, rows: int) -> Iterator[Any]:
@@ -43,7 +42,6 @@ class Numbers(Records):
             if self.fails_at is not None and start >= self.fails_at:
                 raise ValueError("broken")
             self.read.append(start)
-            self.full.set()
             yield [np.arange(start, min(start + size, self.count))]
 
     def of_split(self, split: int, rows: int, skipped: int) -> Iterator[Any]:
@@ -118,16 +116,18 @@ def test_the_window_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """A reader that does not advance loses its place after a wait, and reads on by itself."""
     monkeypatch.setattr(shared_passes, "_WINDOW_BYTES", 3 * 80)
     monkeypatch.setattr(shared_passes, "_OPEN_SECONDS", 0.0)
-    monkeypatch.setattr(shared_passes, "_WAIT_SECONDS", 0.2)
+    monkeypatch.setattr(shared_passes, "_WAIT_SECONDS", 0.5)
     numbers, passes = Numbers(200, 2, max_rows=5), SharedPasses()
     fast, slow = (passes.read(numbers, ROW, split, 5) for split in range(2))
     assert take(slow, 2) == list(range(1, 20, 2))
-    assert take(fast) == list(range(0, 200, 2))
+    with ThreadPoolExecutor(1) as pool:  # it waits once, not for every chunk
+        assert pool.submit(take, fast).result(5) == list(range(0, 200, 2))
     assert numbers.own == []
     assert take(slow) == list(range(21, 200, 2))
     assert numbers.own == [(1, 10)]
     late = passes.read(numbers, ROW, 0, 5)
     assert take(late) == list(range(0, 200, 2))
+    assert numbers.own == [(1, 10)]
 
 
 def test_a_pass_waits_for_splits_that_open_soon(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -135,7 +135,7 @@ def test_a_pass_waits_for_splits_that_open_soon(monkeypatch: pytest.MonkeyPatch)
     numbers, passes = Numbers(200, 2, max_rows=5), SharedPasses()
     with ThreadPoolExecutor(2) as pool:
         first = pool.submit(take, passes.read(numbers, ROW, 0, 5))
-        numbers.full.wait(10)
+        assert wait([first], 0.5).not_done
         second = pool.submit(take, passes.read(numbers, ROW, 1, 5))
         assert first.result(10) == list(range(0, 200, 2))
         assert second.result(10) == list(range(1, 200, 2))
