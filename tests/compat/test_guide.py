@@ -26,7 +26,9 @@ from testing.integration.devices import CPUS
 GUIDE = Reference.GUIDE
 GLOBAL_BATCH = 16
 # TensorFlow warns in the same way.
-pytestmark = pytest.mark.filterwarnings("ignore:In AUTO-mode", "ignore:DATA sharding")
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:In AUTO-mode", "ignore:DATA sharding", "ignore:the dataset shards records"
+)
 
 
 @tf.function

@@ -14,7 +14,9 @@ from testing.integration.devices import CPUS
 
 TPU = Reference.TPU
 # TensorFlow warns in the same way.
-pytestmark = pytest.mark.filterwarnings("ignore:In AUTO-mode", "ignore:DATA sharding")
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:In AUTO-mode", "ignore:DATA sharding", "ignore:the dataset shards records"
+)
 ReduceOp = tf.distribute.ReduceOp
 
 

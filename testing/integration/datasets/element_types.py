@@ -72,6 +72,32 @@ def single_varied(ctx: Any) -> tf.data.Dataset:
     return _numbers(ctx).map(_varied).map(lambda row: {key: row[key] for key in kept})
 
 
+def parsed(ctx: Any) -> tf.data.Dataset:
+    """Return tensors of unknown rank, from 0 to 3, to pass whole."""
+
+    def parse(row: Any) -> dict[str, Any]:
+        shape = tf.ones([row % 4], tf.int32)
+        numbers = tf.io.serialize_tensor(tf.reshape(row, shape))
+        words = tf.io.serialize_tensor(tf.reshape(tf.strings.as_string(row), shape))
+        return {
+            "id": row,
+            "numbers": tf.io.parse_tensor(numbers, tf.int64),
+            "words": tf.io.parse_tensor(words, tf.string),
+        }
+
+    return _numbers(ctx).map(parse)
+
+
+def parsed_rows(ctx: Any) -> tf.data.Dataset:
+    """Return single rows of one shape whose rank is unknown; the workers batch them."""
+
+    def parse(row: Any) -> dict[str, Any]:
+        numbers = tf.io.serialize_tensor(tf.fill([2, 3], row))
+        return {"id": row, "numbers": tf.io.parse_tensor(numbers, tf.int64)}
+
+    return _numbers(ctx).map(parse)
+
+
 def padded(ctx: Any) -> tf.data.Dataset:
     """Return the user's own batches, as wide as their longest row, to pass whole."""
     rows = _numbers(ctx).map(lambda row: {"id": row, "tokens": tf.fill([row % 5], row)})

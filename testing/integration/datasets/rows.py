@@ -39,6 +39,12 @@ def shuffled(ctx: Any, rows: int = 100, global_batch: int = 32) -> tf.data.Datas
     return _with_values(dataset).batch(ctx.get_per_replica_batch_size(global_batch))
 
 
+def selected(ctx: Any, rows: int = 100, global_batch: int = 32) -> tf.data.Dataset:
+    """Return rows that are selected after they were computed, so that splits share a pass."""
+    dataset = _sharded(_with_values(tf.data.Dataset.range(rows).shuffle(rows)), ctx)
+    return dataset.batch(ctx.get_per_replica_batch_size(global_batch))
+
+
 def augmented(ctx: Any, rows: int = 100, global_batch: int = 32) -> tf.data.Dataset:
     """Return shuffled rows with random values that are computed in parallel."""
 

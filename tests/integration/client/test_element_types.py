@@ -23,8 +23,13 @@ ROWWISE: dict[str, Callable[[Any], tf.data.Dataset]] = {
     "dense": element_types.dense,
     "varied": element_types.varied,
     "single_varied": element_types.single_varied,
+    "parsed_rows": element_types.parsed_rows,
 }
-WHOLE = {"padded": element_types.padded, "scalars": element_types.scalars}
+WHOLE = {
+    "padded": element_types.padded,
+    "scalars": element_types.scalars,
+    "parsed": element_types.parsed,
+}
 PYTHON = {"generated": 8, "called": 8, "iterated": 8, "iterated_varied": None}
 
 
@@ -143,6 +148,8 @@ def test_the_element_spec_is_available_before_the_first_batch(
     (here,) = local_datasets({**ROWWISE, **WHOLE}[name])
     if name in WHOLE:
         assert before == here.element_spec
+    elif name == "parsed_rows":
+        assert before["numbers"] == tf.TensorSpec(None, tf.int64)
     elif name != "varied":
         assert before == here.ragged_batch(8).element_spec
 

@@ -33,11 +33,12 @@ def test_a_restarted_trainer_may_provide_another_dataset(cluster: Cluster) -> No
     """The sidecar continues, as when a container restarts or a notebook runs its next cell."""
     (sidecar,) = cluster.add_sidecars({"changed": spec(partitions=2, numSplits=2)})
     for count in (20, 30):
-        rows = tf.data.Dataset.range(count).map(lambda row: {"id": row})
+        rows = tf.data.Dataset.range(count)
         with readers.connect(sidecar) as data:
             dataset = data.dataset(lambda ctx, rows=rows: sharded(rows, ctx), global_batch_size=4)
             assert sorted(ids(dataset.as_numpy_iterator())) == list(range(count))
 
 
 def sharded(rows: tf.data.Dataset, ctx: tf.distribute.InputContext) -> tf.data.Dataset:
-    return rows.shard(ctx.num_input_pipelines, ctx.input_pipeline_id)
+    mine = rows.shard(ctx.num_input_pipelines, ctx.input_pipeline_id)
+    return mine.map(lambda row: {"id": row})

@@ -22,6 +22,7 @@ CASES: dict[str, tuple[int, dict[str, Any]]] = {
     "uneven-in-batches": (sum(SIZES), {"partitions": 4, "globalBatchSize": 8}),
     "few-splits": (101, {"numSplits": 3, "partitions": 4, "globalBatchSize": 12}),
     "shuffled-before-shard": (103, {}),
+    "selected-after-map": (103, {}),
     "listed-before-shard": (sum(FILES), {"numSplits": 5, "globalBatchSize": 8}),
     "any-order": (sum(SIZES), {"order": "any", "partitions": 6, "globalBatchSize": 8}),
 }
@@ -34,6 +35,7 @@ def _inputs(pattern: str) -> dict[str, Any]:
         "uneven-in-batches": ("rows:uneven", {"sizes": SIZES, "batch": 6}),
         "few-splits": ("rows:numbered", {"rows": 101}),
         "shuffled-before-shard": ("rows:shuffled", {"rows": 103, "global_batch": 16}),
+        "selected-after-map": ("rows:selected", {"rows": 103, "global_batch": 16}),
         "listed-before-shard": ("rows:listed", {"pattern": pattern}),
         "any-order": ("rows:uneven", {"sizes": SIZES}),
     }

@@ -1,7 +1,7 @@
 """Hypothesis strategies for leaf specs and matching rows, as plain Python values.
 
-The value of a row is an array for a dense leaf, nested lists of arrays for a ragged leaf, and
-(indices, values, dense_shape) for a sparse leaf. This module does not import TensorFlow.
+The value of a row is an array for a dense or unranked leaf, nested lists of arrays for a ragged
+leaf, and (indices, values, dense_shape) for a sparse leaf. This module does not import TensorFlow.
 """
 
 from __future__ import annotations
@@ -36,8 +36,10 @@ def array(draw: Any, dtype: str, shape: tuple[int, ...]) -> np.ndarray[Any, Any]
 @st.composite
 def leaves(draw: Any, path: str = "x") -> Leaf:
     """Draw any leaf of a row."""
-    kind = draw(st.sampled_from(["dense", "ragged", "sparse"]))
+    kind = draw(st.sampled_from(["dense", "ragged", "sparse", "unranked"]))
     dtype = draw(st.sampled_from(DTYPES))
+    if kind == "unranked":
+        return Leaf(path, kind, dtype, ())
     if kind == "ragged":
         rank = draw(st.integers(0, 2))
         inner = tuple(draw(st.lists(st.integers(1, 2), max_size=2)))
@@ -62,13 +64,15 @@ def specs(draw: Any) -> ElementSpec:
 
 
 def draw_dims(draw: Any, leaf: Leaf) -> tuple[int, ...]:
-    """Draw sizes for the unknown dimensions of a dense or sparse leaf."""
+    """Draw the shape of a row: sizes for the unknown dimensions, or all of an unranked leaf."""
+    if leaf.kind == "unranked":
+        return tuple(draw(st.lists(_SIZES, max_size=3)))
     return tuple(draw(_SIZES) if size is None else size for size in leaf.shape)
 
 
 def draw_rows(draw: Any, leaf: Leaf, count: int) -> list[Any]:
     """Draw rows of a leaf. Dense rows have the same dimensions, so that they can be one batch."""
-    if leaf.kind == "dense":
+    if leaf.kind in ("dense", "unranked"):
         dims = draw_dims(draw, leaf)
         return [array(draw, leaf.dtype, dims) for _ in range(count)]
     if leaf.kind == "ragged":

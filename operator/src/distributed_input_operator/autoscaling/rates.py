@@ -69,6 +69,8 @@ class DispatcherSample:
     """By job, index and incarnation."""
     workers: Mapping[str, WorkerCounters] = field(default_factory=dict)
     """By worker id. A restarted worker has a new id."""
+    amplification: int = 0
+    """How often an epoch of a job reads every record, at most. 0: once."""
 
 
 @dataclass(frozen=True)
@@ -106,6 +108,8 @@ class Measurement:
     """Split that has made no progress for the longest time, and its worker. Empty: none."""
     mismatches: int = 0
     """Replays that made other rows than before, since the sidecars started."""
+    amplification: int = 0
+    """How often an epoch of a job reads every record, at most. 0: once."""
 
 
 def reconcile_interval(measurement: Measurement) -> float:
@@ -207,6 +211,7 @@ def measure(before: DispatcherSample | None, after: DispatcherSample) -> Measure
         and wait <= MIN_RUNNING_SHARE * wall
         and all(now.rows == then.rows for then, now in pairs),
         mismatches=sum(one.mismatches for one in after.consumers.values()),
+        amplification=after.amplification,
     )
 
 

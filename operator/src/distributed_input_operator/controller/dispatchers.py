@@ -118,7 +118,8 @@ def sample_of(response: dispatcher_pb2.StatusResponse, now: float) -> Dispatcher
             pod=one.pod,
         )
     workers = {one.worker_id: _worker(one) for one in response.workers}
-    return DispatcherSample(now, consumers, workers)
+    amplification = max((job.read_amplification for job in response.jobs), default=0)
+    return DispatcherSample(now, consumers, workers, amplification)
 
 
 def _worker(one: dispatcher_pb2.WorkerInfo) -> WorkerCounters:

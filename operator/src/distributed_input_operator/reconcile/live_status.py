@@ -42,6 +42,7 @@ def live_status(
         "recommendedWorkers": recommended_workers(measurement, parallelism) or 0,
         "stalled": measurement.stalled,
         "replayMismatches": measurement.mismatches,
+        "readAmplification": measurement.amplification,
     }
     if old and all(old[key] == value for key, value in values.items()):
         return old

@@ -26,7 +26,7 @@ _WHOLE_PARTITIONS = 8
 # The fields that `complete` and the definitions set.
 _COMPLETED = (
     "partitions num_splits global_batch_size infinite batched row_spec element_spec warnings"
-    " definitions definition_version"
+    " definitions definition_version read_amplification"
 ).split()
 
 _JOB_NAME = re.compile(r"[A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?")
@@ -72,6 +72,7 @@ class DatasetFacts:
         policy: FILE, DATA or OFF; "" for functions.
         files: number of files for FILE sharding, if known.
         rows: number of its rows or elements, if known and if a split does not read the others'.
+        whole: every split reads or computes the records of all splits.
         warnings: messages for the user.
     """
 
@@ -84,6 +85,7 @@ class DatasetFacts:
     policy: str = ""
     files: int | None = None
     rows: int | None = None
+    whole: bool = False
     warnings: Sequence[str] = ()
 
 
@@ -103,8 +105,8 @@ def splits_of_draft(
 ) -> int:
     """Return the number of splits: the draft's value, or a default for the dataset.
 
-    A split of an infinite dataset never ends, so each partition has one. With DATA sharding, every
-    split reads the whole dataset, so there is one split per partition. With OFF, there is one.
+    A split of an infinite dataset never ends, so each partition has one. If every split reads the
+    whole dataset, there is also one split per partition. With OFF, there is one.
 
     Law: the result is at least 1. A default is at most SPLITS_PER_PARTITION per partition or
     MOST_SPLITS, whichever is greater.
@@ -113,7 +115,7 @@ def splits_of_draft(
         return 1
     if draft.num_splits:
         return draft.num_splits
-    if facts is not None and (facts.infinite or facts.policy == "DATA"):
+    if facts is not None and (facts.infinite or facts.whole or facts.policy == "DATA"):
         return partitions
     least = SPLITS_PER_PARTITION * partitions
     if facts is None:
@@ -162,6 +164,8 @@ def complete(draft: types_pb2.Job, facts: DatasetFacts) -> types_pb2.Job:
     job.global_batch_size = given or asked or (facts.static_batch if facts.plain else 0) or 0
     job.partitions = partitions_of_draft(job)
     job.num_splits = splits_of_draft(draft, job.partitions, facts)
+    whole = facts.whole or facts.policy == "DATA"
+    job.read_amplification = job.num_splits if whole else 0
     job.infinite = facts.infinite
     job.batched = bool(job.global_batch_size and (asked or facts.batched))
     if facts.policy == "OFF":

@@ -22,7 +22,7 @@ from distributed_input.dispatcher.facts import FactStore
 from distributed_input.dispatcher.limits import DispatcherLimits
 from distributed_input.runtime.statuses import InvalidRequestError, NotFoundError
 
-_INFORMATIVE = frozenset({"warnings"})
+_INFORMATIVE = frozenset({"warnings", "read_amplification"})
 _MAX_CHARACTERS = 80
 
 
@@ -68,7 +68,7 @@ class JobRegistry:
         self._entries: dict[str, JobEntry] = {}
 
     def register(self, now: float, job: Job, incarnation: str = "") -> Job:
-        """Register `job`; return the registered job, which may differ only in its warnings.
+        """Register `job`; return the registered job, which may differ only in what it reports.
 
         Args:
             now: time in seconds.

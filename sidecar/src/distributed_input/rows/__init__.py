@@ -12,6 +12,7 @@ Column
 
         dense, all sizes known        values: fixed
         dense, unknown sizes          dims: fixed (int32); values: variable
+        dense, unknown rank           dims: variable (int32); values: variable
         ragged                        one lengths column for each inner level; values: variable
         sparse                        shape: fixed (int64); indices: variable; values: variable
         any of these, of strings      additionally the uint32 length of each string

@@ -51,7 +51,7 @@ def decode(spec: ElementSpec, rows: int | None, buffers: Sequence[Buffer]) -> An
       Arrays for dense leaves, with bytes objects for strings. `Ragged` or `Sparse` for the others.
 
     Raises:
-      SpecError: rows differ in the shape of a dense leaf with unknown dimensions. Names the leaf.
+      SpecError: rows differ in the shape of a dense or unranked leaf. Names the leaf.
     """
     return spec.unflatten(decode_leaves(spec, rows, buffers))
 
@@ -88,13 +88,32 @@ def _common_dims(leaf: Leaf, rows: int, flat: npt.NDArray[np.int32]) -> tuple[in
         return tuple(size or 0 for size in leaf.shape)
     if (dims != dims[0]).any():
         other = dims[(dims != dims[0]).any(axis=1).argmax()]
-        raise SpecError(
-            f"{leaf.label}: rows of one batch have shapes {tuple(dims[0].tolist())} and"
-            f" {tuple(other.tolist())}. Pad or resize them in the dataset, make them ragged"
-            " (ragged_batch, tf.RaggedTensor), or batch inside the dataset and set no global"
-            " batch size."
-        )
+        raise _shapes_error(leaf, tuple(dims[0].tolist()), tuple(other.tolist()))
     return tuple(dims[0].tolist())
+
+
+def _shapes_error(leaf: Leaf, one: tuple[int, ...], other: tuple[int, ...]) -> SpecError:
+    return SpecError(
+        f"{leaf.label}: rows of one batch have shapes {one} and {other}. Pad or resize them in the"
+        " dataset, make them ragged (ragged_batch, tf.RaggedTensor), or batch inside the dataset"
+        " and set no global batch size."
+    )
+
+
+def _unranked(leaf: Leaf, rows: int | None, source: Iterator[Buffer]) -> Array:
+    lengths, flat = row_lengths(next(source)), as_bytes(next(source)).view(np.int32)
+    values, counts = _values(leaf, source)
+    ends, dims = _splits(lengths // 4, np.dtype(np.int64)).tolist(), flat.tolist()
+    shapes = [
+        # Without dimensions, it is a scalar, or a row that fills up a batch and has no values.
+        tuple(dims[start:end]) if count or end > start else (0,)
+        for (start, end), count in zip(pairwise(ends), counts.tolist(), strict=True)
+    ]
+    shape = shapes[0] if shapes else (0,)
+    for other in shapes:
+        if other != shape:
+            raise _shapes_error(leaf, shape, other)
+    return values.reshape(shape if rows is None else (rows, *shape))
 
 
 def _ragged(leaf: Leaf, rows: int | None, source: Iterator[Buffer]) -> Ragged | Array:
@@ -128,7 +147,7 @@ def _sparse(leaf: Leaf, rows: int | None, source: Iterator[Buffer]) -> Sparse:
     return Sparse(np.column_stack([row, indices]), values, dense_shape.astype(np.int64))
 
 
-_DECODERS = {"dense": _dense, "ragged": _ragged, "sparse": _sparse}
+_DECODERS = {"dense": _dense, "ragged": _ragged, "sparse": _sparse, "unranked": _unranked}
 
 
 def _values(leaf: Leaf, source: Iterator[Buffer]) -> tuple[Array, Array]:

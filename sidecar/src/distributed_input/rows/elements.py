@@ -35,7 +35,8 @@ _EXTENDED = {
     "int4": 1,
     "uint4": 1,
 }
-_VERSION = 1
+_VERSIONS = 1, 2
+"""Versions of the JSON of a spec. 2 adds unranked leaves; other specs are written as 1."""
 
 
 def numpy_dtype(name: str) -> np.dtype[Any]:
@@ -89,9 +90,10 @@ class Leaf:
 
     Attributes:
       path: position in the structure ("image", "1", "x/y"); empty if the row is this leaf.
-      kind: "dense", "ragged" or "sparse".
+      kind: "dense", "ragged", "sparse", or "unranked": dense, with a rank that is not known.
       dtype: TensorFlow's name of the type ("float32", "string", ...).
-      shape: shape in one row, with None for unknown sizes. For a ragged leaf, the full shape.
+      shape: shape in one row, with None for unknown sizes. For a ragged leaf, the full shape. For
+        an unranked leaf, ().
       ragged_rank: number of partitioned dimensions of a ragged row. 0 is a row of a ragged batch
         of rank 1: a vector whose length differs between rows.
       row_splits_dtype: "int32" or "int64"; used by ragged leaves only.
@@ -105,7 +107,7 @@ class Leaf:
     row_splits_dtype: str = "int64"
 
     def __post_init__(self) -> None:
-        if self.kind not in ("dense", "ragged", "sparse"):
+        if self.kind not in ("dense", "ragged", "sparse", "unranked"):
             raise SpecError(f"{self.label}: unknown kind {self.kind!r}")
         if not is_supported_dtype(self.dtype):
             raise SpecError(
@@ -169,6 +171,8 @@ class Leaf:
         if self.kind == "sparse":
             rank = len(self.shape)
             return (Column(f"{name}:shape", 8 * rank), Column(f"{name}:indices", None), *values)
+        if self.kind == "unranked":
+            return (Column(f"{name}:dims", None), *values)
         if not self.is_static:
             return (Column(f"{name}:dims", 4 * len(self.shape)), *values)
         if self.is_string:
@@ -181,6 +185,8 @@ class Leaf:
         Raises:
           SpecError: the leaf is a scalar.
         """
+        if self.kind == "unranked":
+            return self
         if not self.shape:
             raise SpecError(
                 f"{self.label} is a scalar and has no batch dimension. Every component of a batched"
@@ -244,7 +250,8 @@ class ElementSpec:
             + ([leaf.ragged_rank, leaf.row_splits_dtype] if leaf.kind == "ragged" else [])
             for leaf in self.leaves
         ]
-        plain = {"v": _VERSION, "s": nested.to_plain(self.structure), "l": leaves}
+        version = 2 if any(leaf.kind == "unranked" for leaf in self.leaves) else 1
+        plain = {"v": version, "s": nested.to_plain(self.structure), "l": leaves}
         return json.dumps(plain, separators=(",", ":"))
 
     @staticmethod
@@ -257,7 +264,7 @@ class ElementSpec:
         try:
             plain = json.loads(text)
             version = plain["v"]
-            if version == _VERSION:
+            if version in _VERSIONS:
                 leaves = tuple(
                     Leaf(path, kind, dtype, tuple(shape), *rest)
                     for path, kind, dtype, shape, *rest in plain["l"]
@@ -266,6 +273,6 @@ class ElementSpec:
         except (ValueError, KeyError, TypeError) as error:
             raise SpecError(f"not an element spec: {error}: {text[:80]!r}") from error
         raise SpecError(
-            f"element spec has version {version}, this release supports {_VERSION}. Use the same"
+            f"element spec has version {version}, this release supports {_VERSIONS}. Use the same"
             " release of distributed-input in trainers, sidecars and workers."
         )

@@ -68,9 +68,26 @@ def _dense(leaf: Leaf, value: Any, batched: bool) -> tuple[int, list[Bytes]]:
         lengths, data = _string_bytes(leaf, array)
         sizes = lengths.reshape(rows, leaf.size).sum(axis=1, dtype=np.int64)
         return rows, [_bytes(lengths), _row_bytes(leaf, sizes), data]
-    dims = np.tile(np.array(shape, np.int32), rows)
+    return rows, [_tiled(shape, rows), *_equal_rows(leaf, array, shape, rows)]
+
+
+def _unranked(leaf: Leaf, value: Any, batched: bool) -> tuple[int, list[Bytes]]:
+    array = _array(leaf, value)
+    if batched and not array.ndim:
+        raise SpecError(f"{leaf.label} is a scalar, expected a batch of rows")
+    rows, shape = (array.shape[0], array.shape[1:]) if batched else (1, array.shape)
+    ranks = _row_bytes(leaf, np.full(rows, 4 * len(shape)))
+    return rows, [ranks, _tiled(shape, rows), *_equal_rows(leaf, array, shape, rows)]
+
+
+def _tiled(shape: tuple[int, ...], rows: int) -> Bytes:
+    return _bytes(np.tile(np.array(shape, np.int32), rows))
+
+
+def _equal_rows(leaf: Leaf, array: Array, shape: tuple[int, ...], rows: int) -> list[Bytes]:
+    """Return the variable-width columns of rows that have one shape."""
     counts = np.full(rows, int(np.prod(shape, dtype=np.int64)), np.int64)
-    return rows, [_bytes(dims), *_values(leaf, array.reshape(-1), _ends(counts))]
+    return _values(leaf, array.reshape(-1), _ends(counts))
 
 
 def _dense_from_ragged(leaf: Leaf, value: Any, batched: bool) -> tuple[int, list[Bytes]]:
@@ -136,6 +153,7 @@ _ENCODERS: dict[str, Callable[[Leaf, Any, bool], tuple[int, list[Bytes]]]] = {
     "dense": _dense,
     "ragged": _ragged,
     "sparse": _sparse,
+    "unranked": _unranked,
 }
 
 

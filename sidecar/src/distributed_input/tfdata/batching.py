@@ -55,8 +55,8 @@ def _rebatch(dataset: tf.data.Dataset, rows: int) -> tf.data.Dataset:
 
 
 def _can_batch(leaf: Leaf) -> bool:
-    if leaf.kind == "ragged":
-        return True
+    if leaf.kind in ("ragged", "unranked"):
+        return leaf.kind == "ragged"
     # A batch has one shape. Only the first dimension of the rows may differ: it becomes ragged.
     unknown = leaf.shape[1:] if leaf.kind == "dense" else leaf.shape
     return None not in unknown

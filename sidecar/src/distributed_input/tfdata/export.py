@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings as python_warnings
 from collections.abc import Callable
-from pathlib import Path
+from dataclasses import replace
 from typing import Any
 
 import tensorflow as tf
@@ -16,7 +16,7 @@ from distributed_input.assignment.jobs import DatasetFacts
 from distributed_input.rows.elements import ElementSpec
 from distributed_input.tfdata import dataset_functions, determinism, sharding, user_code
 from distributed_input.tfdata.drop_remainder import disable_drop_remainder, with_unknown_batch_size
-from distributed_input.tfdata.graph import caches, node_defs, packing, serialization
+from distributed_input.tfdata.graph import caches, node_defs, packing
 from distributed_input.tfdata.graph.canonical import serialize
 from distributed_input.tfdata.graph.node_defs import GraphDef
 from distributed_input.tfdata.graph_analysis import GraphAnalysis, analyze
@@ -50,47 +50,34 @@ def export_job(draft: types_pb2.Job, dataset: Any) -> tuple[types_pb2.Job, bytes
     return job, node_defs.to_bytes(packed)
 
 
-def open_split(
+def split_graph(
     dataset: types_pb2.GraphDataset,
-    element_spec: ElementSpec,
     num_splits: int,
     split: int,
     seed: int,
     epoch: int,
-    folder: Path | None = None,
-    cache_path: Callable[[str, str], str] | None = None,
     relaxed: bool = False,
-    on_graph: Callable[[GraphDef], None] | None = None,
-) -> tf.data.Dataset:
-    """Return one split of one epoch as a dataset, on a worker.
+) -> tuple[GraphDef, bool]:
+    """Return the graph of one split of one epoch, on a worker.
+
+    `packing.restore` adds the large constants, which the graph lacks.
 
     Args:
       dataset: the exported dataset.
-      element_spec: of the dataset's elements, not of their rows.
       num_splits: the job's number of splits.
       split: the index of the split.
       seed: the job's seed.
       epoch: the index of the epoch, from 0.
-      folder: see `packing.restore`.
-      cache_path: see `caches.rename`. None: the files that the dataset names.
       relaxed: random values may differ when the split runs again.
-      on_graph: called with the graph of the split, without its large constants.
 
-    Raises:
-      ConfigError: the dataset caches to files in a function.
+    Returns:
+      The graph, and whether it has to run serially.
     """
     graph_def = packing.load_bare(dataset, split)
     graph_def = sharding.shard(graph_def, dataset.shard_policy, num_splits, split)
     graph_def = reseed(graph_def, seed, epoch, split)
     determinism.force_determinism(graph_def)
-    serial = not relaxed and determinism.make_repeatable(graph_def)
-    if on_graph is not None:
-        on_graph(graph_def)
-    if cache_path is not None:
-        caches.rename(graph_def, cache_path)
-    packing.restore(graph_def, dataset, folder)
-    out = serialization.instantiate(graph_def, to_tf(element_spec))
-    return determinism.run_serially(out) if serial else out
+    return graph_def, not relaxed and determinism.make_repeatable(graph_def)
 
 
 def _export_function(
@@ -165,6 +152,7 @@ def _complete(
     **facts: Any,
 ) -> tuple[types_pb2.Job, bool]:
     """Return the job, and whether drop_remainder was disabled in the graph for it."""
+    plain = facts.get("plain", False)  # its own shard ops do not make its splits
 
     def complete(analysis: GraphAnalysis, element: ElementSpec) -> types_pb2.Job:
         return jobs.complete(
@@ -174,6 +162,7 @@ def _complete(
                 batched=analysis.batched,
                 static_batch=analysis.batch_size,
                 infinite=analysis.infinite,
+                whole=bool(analysis.record_shard) and not plain,
                 **facts,
             ),
         )
@@ -185,6 +174,7 @@ def _complete(
         job = complete(analysis, with_unknown_batch_size(element))
         if job.remainder == types_pb2.KEEP:
             job.remainder = types_pb2.DROP
+    analysis = replace(analysis, record_shard="") if plain else analysis
     job.warnings.extend(warnings_of(analysis, job.num_splits))
     return job, disabled
 
@@ -244,10 +234,12 @@ def warnings_of(facts: GraphAnalysis, num_splits: int) -> list[str]:
             "a batch in the dataset has drop_remainder=True: it loses rows at the end of every"
             " split; batch with drop_remainder=False and set remainder: drop"
         )
-    if facts.shards_records:
+    if facts.record_shard:
         out.append(
-            f"the dataset shards records after reading them: every one of the {num_splits} splits"
-            " reads all files; shard the list of files instead"
+            "the dataset shards records after they were read or computed: its read amplification"
+            f" is up to {num_splits}, because each of the {num_splits} splits needs all records."
+            " Splits on one worker share a pass if they only batch the records. Shard the list of"
+            " files, or the source, before records are read or computed"
         )
     if facts.useless_cache:
         out.append(

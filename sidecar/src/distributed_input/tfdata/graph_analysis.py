@@ -47,7 +47,8 @@ class GraphAnalysis:
       batched: the dataset has such a batch op.
       drop_remainder: a batch op drops an incomplete batch at the end of every split.
       shards_source: the shard op skips the elements of other splits at no cost.
-      shards_records: records are sharded after they were read, so every split reads all of them.
+      record_shard: name of the shard op that keeps some of the records that were read or computed
+        before it, so that every split reads or computes all of them; "" if there is none.
       python_ops: Python functions in the graph, which cannot run in another process.
       infinite: the dataset never ends.
       useless_cache: a cache in memory is read only once.
@@ -57,7 +58,7 @@ class GraphAnalysis:
     batched: bool
     drop_remainder: bool
     shards_source: bool
-    shards_records: bool
+    record_shard: str
     python_ops: tuple[str, ...]
     infinite: bool
     useless_cache: bool
@@ -73,7 +74,7 @@ def analyze(graph_def: GraphDef) -> GraphAnalysis:
         batched=batched,
         drop_remainder=any(_drops(scope, node) for scope, node in walk.chain(main, main.output)),
         shards_source=walk.shards_source(main),
-        shards_records=walk.shards_records(main),
+        record_shard=walk.record_shard(main),
         python_ops=walk.python_ops(main),
         infinite=walk.infinite(main, main.output),
         useless_cache=caches.has_useless_cache(graph_def),
@@ -171,14 +172,28 @@ class _Walk:
         sources = [main.input(node) for node in shards]
         return bool(shards) and all(one is not None and one.op in _SKIPPING for one in sources)
 
-    def shards_records(self, main: _Scope) -> bool:
-        """Return whether a shard op follows a reader of files."""
+    def record_shard(self, main: _Scope) -> str:
+        """Return the shard op that selects records; "" if there is none.
+
+        If files are read after a shard, it selects their names. Elements in memory that no function
+        has computed cost less than a function after the shard.
+        """
         for node in main.nodes.values():
-            if node.op == "ShardDataset":
-                before = node_defs.ancestors(main.nodes, node)
-                if any(_READERS.match(below.op) for below in self._all(before)):
-                    return True
-        return False
+            source = main.input(node)
+            if node.op != "ShardDataset" or source is None or source.op in _SKIPPING:
+                continue
+            before = node_defs.ancestors(main.nodes, source)
+            names = {below.name for below in before}
+            after = [other for other in main.nodes.values() if other.name not in names]
+            if self._reads_files(after):
+                continue
+            costs = self._reads_files(before) or _calls_function(before)
+            if costs or not _calls_function(after):
+                return str(node.name)
+        return ""
+
+    def _reads_files(self, nodes: list[NodeDef]) -> bool:
+        return any(_READERS.match(node.op) for node in self._all(nodes))
 
     def python_ops(self, main: _Scope) -> tuple[str, ...]:
         """Return the Python functions, each as "op in the function that calls it"."""
@@ -200,6 +215,10 @@ class _Walk:
                 if name in self._library and name not in seen:
                     seen.add(name)
                     queue += self._library[name].node_def
+
+
+def _calls_function(nodes: list[NodeDef]) -> bool:
+    return any(any(node_defs.function_refs(node)) for node in nodes)
 
 
 def _drops(scope: _Scope, node: NodeDef) -> bool:

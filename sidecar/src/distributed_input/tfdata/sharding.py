@@ -131,7 +131,7 @@ def shard(graph_def: GraphDef, policy: str, num_splits: int, split: int) -> Grap
         whole = node_defs.by_name(out.node)[node_defs.source_of(end.input[0])]
         node = tf.compat.v1.NodeDef(name="split", op="ShardDataset", input=[end.input[0], "", ""])
         for key in ("output_types", "output_shapes"):
-            node.attr[key].CopyFrom(_output_attr(out, whole, key))
+            node.attr[key].CopyFrom(output_attr(out, whole, key))
         out.node.append(node)
         _set_shard(out, out.node[-1], num_splits, split)
         end.input[0] = node.name
@@ -150,7 +150,7 @@ def _set_shard(graph_def: GraphDef, node: NodeDef, num_splits: int, split: int) 
     node.attr["require_non_empty"].b = False
 
 
-def _output_attr(graph_def: GraphDef, node: NodeDef, key: str) -> Any:
+def output_attr(graph_def: GraphDef, node: NodeDef, key: str) -> Any:
     """Return the types or shapes of a dataset's elements; some ops call them `Toutput_types`."""
     nodes = node_defs.by_name(graph_def.node)
     while True:
@@ -178,8 +178,8 @@ def count_files(graph_def: GraphDef) -> int | None:
 def _count(graph_def: GraphDef, node: NodeDef) -> int | None:
     part = node_defs.copy_of(graph_def)
     node_defs.retval(part).input[0] = node.input[0]
-    types = _output_attr(part, node, "output_types").list.type
-    shapes = _output_attr(part, node, "output_shapes").list.shape
+    types = output_attr(part, node, "output_types").list.type
+    shapes = output_attr(part, node, "output_shapes").list.shape
     spec = tuple(
         tf.TensorSpec(tf.TensorShape(shape), tf.dtypes.as_dtype(kind))
         for kind, shape in zip(types, shapes, strict=True)

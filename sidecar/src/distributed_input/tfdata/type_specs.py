@@ -25,8 +25,8 @@ def from_tf(element_spec: Any) -> ElementSpec:
       element_spec: the value of `tf.data.Dataset.element_spec`.
 
     Raises:
-      SpecError: a component has an unsupported kind or type, or an unknown rank; the message names
-        it.
+      SpecError: a component has an unsupported kind or type, or it is ragged or sparse and its rank
+        is unknown; the message names it.
     """
     leaves: list[Leaf] = []
 
@@ -82,7 +82,12 @@ def _leaf(path: str, spec: Any) -> Leaf:
             " sparse tensors in dicts, tuples or namedtuples"
         )
     if spec.shape.rank is None:
-        raise SpecError(f"{label} has no known rank: give it one with tf.ensure_shape in a map")
+        if isinstance(spec, tf.TensorSpec):
+            return Leaf(path, "unranked", spec.dtype.name, ())
+        raise SpecError(
+            f"{label} is a {type(spec).__name__} of unknown rank, which cannot be sent: set its"
+            " rank with tf.ensure_shape in a map"
+        )
     shape = tuple(spec.shape.as_list())
     if isinstance(spec, tf.RaggedTensorSpec):
         return Leaf(
@@ -129,6 +134,8 @@ def _is_text(array: np.ndarray[Any, Any]) -> bool:
 def _type_spec(leaf: Leaf, rows: list[int | None]) -> tf.TypeSpec:
     shape = [*rows, *leaf.shape]
     dtype = tf.dtypes.as_dtype(leaf.dtype)
+    if leaf.kind == "unranked":
+        return tf.TensorSpec(None, dtype)
     if leaf.kind == "sparse":
         return tf.SparseTensorSpec(shape, dtype)
     ragged_rank = leaf.ragged_rank + len(rows)

@@ -53,6 +53,7 @@ FACTS = st.builds(
     policy=st.sampled_from(["", "FILE", "DATA", "OFF"]),
     files=st.none() | st.integers(0, 10_000),
     rows=st.none() | st.integers(0, 10**7),
+    whole=st.booleans(),
 )
 
 
@@ -60,7 +61,9 @@ FACTS = st.builds(
 def test_default_splits_are_bounded(facts: DatasetFacts, partitions: int) -> None:
     splits = splits_of_draft(types_pb2.Job(), partitions, facts)
     assert 1 <= splits <= max(SPLITS_PER_PARTITION * partitions, MOST_SPLITS)
-    if facts.files and not facts.infinite and facts.policy != "DATA":
+    if facts.policy != "OFF" and (facts.infinite or facts.whole or facts.policy == "DATA"):
+        assert splits == partitions
+    elif facts.files:
         assert splits <= facts.files
     if splits > SPLITS_PER_PARTITION * partitions:
         assert splits % partitions == 0 or splits == facts.files
@@ -85,6 +88,17 @@ def test_a_large_dataset_has_more_splits(rows: int | None, files: int | None, sp
     assert splits_of_draft(types_pb2.Job(), 8, facts) == splits
 
 
+@pytest.mark.parametrize(
+    ("facts", "given", "amplification"),
+    [({}, 0, 0), ({"whole": True}, 0, 4), ({"whole": True}, 12, 12), ({"policy": "DATA"}, 0, 4)],
+)
+def test_every_split_that_needs_all_records_amplifies_reads(
+    facts: dict[str, Any], given: int, amplification: int
+) -> None:
+    job = complete(types_pb2.Job(partitions=4, num_splits=given), DatasetFacts(ELEMENT, **facts))
+    assert job.read_amplification == amplification
+
+
 ELEMENT = ElementSpec(0, (Leaf("", "dense", "int64", (None,)),))
 DRAFTS = st.builds(
     types_pb2.Job,
@@ -102,6 +116,7 @@ ENTRY_FACTS = st.builds(
     asked_batch=st.none() | st.just(16),
     batched=st.booleans(),
     infinite=st.booleans(),
+    whole=st.booleans(),
     warnings=st.lists(st.just("slow"), max_size=1),
 )
 

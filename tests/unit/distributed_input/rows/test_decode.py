@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,11 @@ def spec_of(*leaf: Any) -> ElementSpec:
     return ElementSpec({"a": 0}, (Leaf("a", *leaf),))
 
 
-@given(st.data(), leaves("a").filter(lambda leaf: leaf.kind == "dense"), st.integers(1, 4))
+@given(
+    st.data(),
+    leaves("a").filter(lambda leaf: leaf.kind in ("dense", "unranked")),
+    st.integers(1, 4),
+)
 def test_dense_rows_survive(data: Any, leaf: Leaf, count: int) -> None:
     spec = ElementSpec(0, (leaf,))
     rows = np.stack(draw_rows(data.draw, leaf, count))
@@ -78,6 +83,33 @@ def test_rows_of_different_shapes_are_no_batch() -> None:
     single = [make_encoder(spec, False)({"a": np.zeros(size, np.int8)})[1] for size in (2, 3)]
     with pytest.raises(SpecError, match=r"component 'a'.*\(2,\) and \(3,\)"):
         decode(spec, 2, concat_runs(single))
+
+
+@given(st.data(), st.integers(1, 3), st.integers(1, 3))
+def test_unranked_rows_are_a_batch_if_their_shapes_are_equal(
+    data: Any, first: int, second: int
+) -> None:
+    leaf = Leaf("a", "unranked", "int8", ())
+    spec = ElementSpec(0, (leaf,))
+    batches = [np.stack(draw_rows(data.draw, leaf, rows)) for rows in (first, second)]
+    run = concat_runs([make_encoder(spec, True)(batch)[1] for batch in batches])
+    one, other = (batch.shape[1:] for batch in batches)
+    if one == other:
+        assert np.array_equal(decode(spec, first + second, run), np.concatenate(batches))
+    else:
+        with pytest.raises(SpecError, match=re.escape(f"{one} and {other}")):
+            decode(spec, first + second, run)
+
+
+def test_rows_that_fill_up_a_batch_of_unranked_rows_are_empty() -> None:
+    spec = spec_of("unranked", "float32", ())
+    padding = [np.zeros(8, np.uint8), np.zeros(0, np.uint8)] * 2
+    assert decode(spec, 2, padding)["a"].shape == (2, 0)
+    _, scalar = make_encoder(spec, False)({"a": np.float32(1)})
+    with pytest.raises(
+        SpecError, match=re.escape("component 'a': rows of one batch have shapes ()")
+    ):
+        decode(spec, 3, concat_runs([scalar, padding]))
 
 
 @given(leaves("a"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import json
 
 import pytest
 from hypothesis import given
@@ -40,6 +41,7 @@ def columns(leaf: Leaf) -> list[tuple[str, int | None]]:
             Leaf("a", "sparse", "float64", (9, None)),
             [("a:shape", 16), ("a:indices", None), ("a", None)],
         ),
+        (Leaf("a", "unranked", "int16", ()), [("a:dims", None), ("a", None)]),
     ],
 )
 def test_columns_of_a_leaf(leaf: Leaf, expected: list[tuple[str, int | None]]) -> None:
@@ -79,6 +81,14 @@ def test_the_error_for_another_version_says_what_to_do() -> None:
         ElementSpec.from_json('{"v":99}')
 
 
+def test_only_a_spec_with_an_unranked_leaf_needs_version_2() -> None:
+    """Releases that cannot read such rows then name the version, and what to do."""
+    for kind, version in (("dense", 1), ("ragged", 1), ("sparse", 1), ("unranked", 2)):
+        shape = () if kind == "unranked" else (None,)
+        spec = ElementSpec(0, (Leaf("", kind, "int8", shape),))
+        assert json.loads(spec.to_json())["v"] == version
+
+
 @pytest.mark.parametrize(
     ("batch", "row"),
     [
@@ -92,6 +102,7 @@ def test_the_error_for_another_version_says_what_to_do() -> None:
             Leaf("a", "ragged", "int8", (None, None), 1),
             Leaf("a", "ragged", "int8", (None,), 0),
         ),
+        (Leaf("a", "unranked", "int8", ()), Leaf("a", "unranked", "int8", ())),
     ],
 )
 def test_unbatched_removes_the_leading_dimension(batch: Leaf, row: Leaf) -> None:

@@ -20,7 +20,11 @@ def spec_of(*leaf: Any) -> ElementSpec:
     return ElementSpec({"a": 0}, (Leaf("a", *leaf),))
 
 
-@given(st.data(), leaves("a").filter(lambda leaf: leaf.kind == "dense"), st.integers(1, 4))
+@given(
+    st.data(),
+    leaves("a").filter(lambda leaf: leaf.kind in ("dense", "unranked")),
+    st.integers(1, 4),
+)
 def test_a_batch_and_its_single_rows_are_the_same_run(data: Any, leaf: Leaf, count: int) -> None:
     spec = ElementSpec(0, (leaf,))
     rows = draw_rows(data.draw, leaf, count)
@@ -48,6 +52,18 @@ def test_the_layout_of_a_ragged_leaf() -> None:
     assert lengths.view(np.int32).tolist() == [1, 2]
     assert values_bytes.view(np.uint32).tolist() == [6, 0]
     assert values.view(np.int16).tolist() == [1, 2, 3]
+
+
+def test_the_layout_of_an_unranked_leaf() -> None:
+    spec = spec_of("unranked", "int16", ())
+    rows, buffers = make_encoder(spec, True)({"a": np.zeros((2, 3, 1), np.int16)})
+    assert rows == 2
+    assert [buffer.view(np.int32).tolist() for buffer in buffers[:3]] == [
+        [8, 8],
+        [3, 1] * 2,
+        [6, 6],
+    ]
+    assert buffers[3].size == 12
 
 
 def test_a_sparse_batch_in_any_order_is_sorted_by_row() -> None:
@@ -78,6 +94,7 @@ def test_numbers_in_another_byte_order_are_converted() -> None:
         (("dense", "int8", ()), np.zeros(2, np.int16), "is int16, expected int8. Cast it"),
         (("dense", "int8", (2,)), np.zeros((3, 4), np.int8), "expected a batch of rows"),
         (("dense", "string", ()), [b"a", 1], "values that are not strings"),
+        (("unranked", "int8", ()), np.int8(1), "is a scalar, expected a batch of rows"),
         (("ragged", "int8", (None,)), np.zeros((1, 2, 2), np.int8), "expected 1"),
         (("sparse", "int8", (2,)), np.zeros((1, 2), np.int8), "expected a sparse tensor"),
     ],

@@ -51,6 +51,7 @@ def test_batched_rows_encode_to_the_same_run(make: Callable[[], Data]) -> None:
     [
         lambda: ROWS.map(lambda x: tf.ones([2, x])),
         lambda: ROWS.map(lambda x: tf.sparse.from_dense(tf.ones([x]))),
+        lambda: ROWS.map(lambda x: tf.io.parse_tensor(tf.io.serialize_tensor(x), tf.int64)),
     ],
 )
 def test_rows_that_a_batch_would_change_are_not_batched(make: Callable[[], Data]) -> None:

@@ -23,6 +23,7 @@ SPECS = [
     tf.RaggedTensorSpec([4, None], tf.string, 1),
     tf.RaggedTensorSpec([None, 3, None], tf.int64, 2),
     tf.SparseTensorSpec([None, 5], tf.bool),
+    tf.TensorSpec(None, tf.int32),
 ]
 
 
@@ -45,7 +46,8 @@ def test_the_spec_of_batched_rows_is_the_batchs_spec() -> None:
     for spec in SPECS[1:]:
         batch = tf.nest.map_structure(lambda s: s, spec)
         row = from_tf(batch).unbatched()
-        assert to_tf(row, batched=True, static_batch=batch.shape[0]) == batch
+        size = None if batch.shape.rank is None else batch.shape[0]
+        assert to_tf(row, batched=True, static_batch=size) == batch
 
 
 def test_a_ragged_row_of_rank_0_is_a_dense_vector() -> None:
@@ -57,7 +59,10 @@ def test_a_ragged_row_of_rank_0_is_a_dense_vector() -> None:
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        (tf.TensorSpec(None, tf.int32), "component 'a' has no known rank.*ensure_shape"),
+        (
+            tf.SparseTensorSpec(None, tf.int32),
+            "component 'a' is a SparseTensorSpec of unknown rank.*ensure_shape",
+        ),
         (tf.TensorSpec([], tf.variant), "component 'a' has type variant"),
         (tf.TensorSpec([], tf.qint8), "component 'a' has type qint8"),
         (tf.data.DatasetSpec(tf.TensorSpec([])), "component 'a' is a DatasetSpec"),

@@ -10,7 +10,7 @@ from distributed_input.api.proto.dispatcher_pb2 import (
     StatusResponse,
     WorkerInfo,
 )
-from distributed_input.api.proto.types_pb2 import StalledSplit
+from distributed_input.api.proto.types_pb2 import Job, StalledSplit
 from distributed_input_operator.autoscaling.rates import measure
 from distributed_input_operator.controller import dispatchers
 from distributed_input_operator.controller.dispatchers import DispatcherClient
@@ -87,3 +87,9 @@ def test_the_pods_of_workers_and_consumers_are_measured():
     # An address within a pod is of no use to people.
     assert (own.pod, own.permits, own.address) == ("p", 2.5, "own")
     assert (sample.workers["w"].pod, sample.workers["w"].address) == ("", "h:1")
+
+
+def test_the_largest_read_amplification_of_the_jobs_is_measured():
+    jobs = [Job(read_amplification=4), Job(read_amplification=8), Job()]
+    assert measure(None, dispatchers.sample_of(StatusResponse(jobs=jobs), 0.0)).amplification == 8
+    assert measure(None, dispatchers.sample_of(StatusResponse(), 0.0)).amplification == 0

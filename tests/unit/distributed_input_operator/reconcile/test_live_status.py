@@ -53,12 +53,13 @@ def test_a_need_that_keeps_changing_is_written_every_30_s(low, most):
     assert min(gaps) >= 30
 
 
-def test_replays_that_differ_are_in_the_status():
+def test_replays_that_differ_and_the_read_amplification_are_in_the_status():
     before = scaled(minReplicas=1, maxReplicas=9)
-    measured = Measurement(consumers=2, mismatches=3)
+    measured = Measurement(consumers=2, mismatches=3, amplification=8)
     status = input_status(replace(before, measured=measured), plan(before, NOW), [], NOW)
     assert status is not None
     assert status["live"]["replayMismatches"] == 3
+    assert status["live"]["readAmplification"] == 8
 
 
 def test_a_new_number_of_workers_is_written_at_once():

@@ -57,6 +57,11 @@ class LiveStatus(StatusSection):
     replay_mismatches: int = Field(
         default=0, description="Replays of splits that made other rows than before."
     )
+    read_amplification: int = Field(
+        default=0,
+        description="Maximum number of times that an epoch reads every record, because splits "
+        "select records after they were read. 0: once.",
+    )
     observed_at: str = Field(default="", description="Time of this update.")
 
 

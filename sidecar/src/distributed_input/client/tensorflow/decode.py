@@ -40,6 +40,8 @@ def signature(
 def _leaf_signature(leaf: Leaf, rows_mode: bool, static_rows: int | None) -> list[tf.TensorSpec]:
     dtype = tf.dtypes.as_dtype(leaf.dtype)
     rows = [static_rows] if rows_mode else []
+    if leaf.kind == "unranked":
+        return [tf.TensorSpec(None, dtype)]
     if leaf.kind == "dense":
         return [tf.TensorSpec([*rows, *leaf.shape], dtype)]
     if leaf.kind == "sparse":
@@ -66,7 +68,7 @@ def components(spec: ElementSpec, rows: int | None, buffers: Sequence[Buffer]) -
       buffers: the columns of the run.
 
     Raises:
-      SpecError: the shape of a dense leaf differs between rows.
+      SpecError: the shape of a dense or unranked leaf differs between rows.
     """
     out: list[Array] = []
     for value in decode_leaves(spec, rows, buffers):
@@ -92,7 +94,9 @@ def pack(
         count = len(_leaf_signature(leaf, rows_mode, static_rows))
         parts = [next(source) for _ in range(count)]
         rows = [static_rows] if rows_mode else []
-        if leaf.kind == "dense":
+        if leaf.kind == "unranked":
+            leaves.append(parts[0])
+        elif leaf.kind == "dense":
             leaves.append(tf.ensure_shape(parts[0], [*rows, *leaf.shape]))
         elif leaf.kind == "sparse":
             leaves.append(_pack_sparse([*rows, *leaf.shape], *parts))

@@ -112,7 +112,7 @@ def zeros(spec: Any, rows: int) -> Any:
     """
 
     def zeros_of(part: Any) -> Any:
-        dims = part.shape.as_list()
+        dims = [None] if part.shape.rank is None else part.shape.as_list()
         shape = [(rows or 1) if not i and dim is None else dim or 1 for i, dim in enumerate(dims)]
         return tf.zeros(shape, part.dtype)
 

@@ -74,11 +74,16 @@ def main(argv: Sequence[str]) -> int:
 
 
 def as_text(status: StatusSample) -> str:
-    """Return two tables, consumers and workers, then the splits that make no progress."""
+    """Return two tables, consumers and workers, with lines about what needs attention."""
     rows: list[tuple[str, ...]] = [_CONSUMER_HEADER]
     rows += [_consumer_row(consumer) for consumer in status.consumers]
     text = formatting.table(rows, indent="") if status.consumers else "no trainer is connected\n"
     text += "".join(map(_differences, status.consumers))
+    text += "".join(
+        f"{job}: read amplification up to {times}: each of {times} splits needs all records. Shard "
+        "the list of files before reading them\n"
+        for job, times in status.amplification.items()
+    )
     if not status.workers:
         return text + "no worker is registered\n"
     header = ("worker", "streams", "rows", "busy", "")
@@ -141,6 +146,7 @@ def as_json(status: StatusSample) -> dict[str, Any]:
     """Return the status as JSON values. Times in seconds, shares from 0 to 1."""
     return {
         "jobs": list(status.jobs),
+        "read_amplification": dict(status.amplification),
         "consumers": [
             {
                 "job": one.job,

@@ -60,6 +60,8 @@ class StatusSample:
     consumers: Sequence[ConsumerSample] = ()
     workers: Sequence[WorkerSample] = ()
     jobs: Sequence[str] = ()
+    amplification: Mapping[str, int] = field(default_factory=dict)
+    """How often an epoch reads every record at most, by job, if more than once."""
 
 
 @dataclass(frozen=True)

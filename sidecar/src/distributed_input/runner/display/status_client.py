@@ -100,6 +100,9 @@ def from_message(response: Any) -> StatusSample:
             for info in response.workers
         ),
         jobs=tuple(job.name for job in response.jobs),
+        amplification={
+            job.name: job.read_amplification for job in response.jobs if job.read_amplification > 1
+        },
     )
 
 

@@ -14,7 +14,7 @@ from distributed_input.api.errors import ConfigError
 from distributed_input.tfdata.graph import node_defs
 from distributed_input.tfdata.graph.node_defs import GraphDef, NodeDef
 
-_CACHES = frozenset(["CacheDataset", "CacheDatasetV2"])
+OPS = frozenset(["CacheDataset", "CacheDatasetV2"])
 _REPEATS = ("RepeatDataset", "ShuffleAndRepeatDataset")
 _FILE = 1  # index of the input with the file's name; "" is a cache in memory
 
@@ -25,7 +25,7 @@ def has_useless_cache(graph_def: GraphDef) -> bool:
     repeats = [node for node in graph_def.node if node.op.startswith(_REPEATS)]
     repeated = {below.name for node in repeats for below in node_defs.ancestors(nodes, node)}
     return any(
-        node.op in _CACHES and _file(nodes, node) == "" and node.name not in repeated
+        node.op in OPS and _file(nodes, node) == "" and node.name not in repeated
         for node in graph_def.node
     )
 
@@ -40,7 +40,7 @@ def check(graph_def: GraphDef) -> None:
         in_graph = scope is graph_def
         nodes = node_defs.by_name(scope.node if in_graph else scope.node_def)
         for node in nodes.values():
-            name = _file(nodes, node) if node.op in _CACHES else ""
+            name = _file(nodes, node) if node.op in OPS else ""
             if name != "" and not (in_graph and name):
                 raise ConfigError(
                     f"the dataset caches to files ({name or 'with a computed name'}) in a function "
@@ -58,7 +58,7 @@ def before_caches(graph_def: GraphDef) -> tuple[frozenset[str], frozenset[str]]:
     before = [
         below
         for node in graph_def.node
-        if node.op in _CACHES and _file(nodes, node)
+        if node.op in OPS and _file(nodes, node)
         for below in node_defs.ancestors(nodes, node)
     ]
     called = {function.signature.name for function in _called(graph_def, before)}
@@ -77,7 +77,7 @@ def rename(graph_def: GraphDef, path_of: Callable[[str, str], str]) -> None:
     """
     check(graph_def)
     nodes = node_defs.by_name(graph_def.node)
-    caches = [node for node in graph_def.node if node.op in _CACHES and _file(nodes, node)]
+    caches = [node for node in graph_def.node if node.op in OPS and _file(nodes, node)]
     prints = [_fingerprint(graph_def, nodes, node) for node in caches]
     for node, fingerprint in zip(caches, prints, strict=True):
         old = nodes[node_defs.source_of(node_defs.data_inputs(node)[_FILE])]

@@ -47,11 +47,7 @@ def describe(draft: types_pb2.Job, relaxed: bool = False) -> types_pb2.Job:
         return jobs.complete(draft, DatasetFacts(element, context.global_batch_size))
     caches.check(definition)
     graph = graph_analysis.analyze(definition)
-    warnings = export.warnings_of(graph, splits)
-    if not relaxed:
-        warnings += export.serial_warnings(definition, dataset)
-    for warning in warnings:
-        _log.warning(warning, job=draft.name)
+    serial = [] if relaxed else export.serial_warnings(definition, dataset)
     described = DatasetFacts(
         element=element,
         asked_batch=context.global_batch_size,
@@ -59,9 +55,12 @@ def describe(draft: types_pb2.Job, relaxed: bool = False) -> types_pb2.Job:
         static_batch=graph.batch_size,
         infinite=graph.infinite,
         rows=_rows(dataset, graph, splits),
-        warnings=warnings,
+        whole=bool(graph.record_shard),
     )
     job = jobs.complete(draft, described)
+    job.warnings.extend([*export.warnings_of(graph, job.num_splits), *serial])
+    for warning in job.warnings:
+        _log.warning(warning, job=draft.name)
     graph_of = functools.partial(definitions.graph_of, job)
     job.definitions.extend(definitions.define(job.num_splits, graph_of))
     job.definition_version = fingerprint.VERSION

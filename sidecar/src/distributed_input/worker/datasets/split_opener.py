@@ -8,6 +8,7 @@ the epoch only; it is the same for every split.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,15 @@ from distributed_input.api.hashing import mix
 from distributed_input.api.proto import types_pb2
 from distributed_input.rows.elements import ElementSpec
 from distributed_input.runtime import logs
-from distributed_input.tfdata import dataset_functions, determinism, export
-from distributed_input.tfdata.graph import caches, canonical, serialization
+from distributed_input.tfdata import (
+    dataset_functions,
+    determinism,
+    export,
+    record_sharding,
+    type_specs,
+)
+from distributed_input.tfdata.graph import caches, canonical, packing, serialization
+from distributed_input.tfdata.graph.node_defs import GraphDef
 from distributed_input.tfdata.input_context import SplitInputContext
 from distributed_input.tfdata.random import seeds
 from distributed_input.worker.datasets import definitions, entry_points
@@ -32,9 +40,27 @@ from distributed_input.worker.datasets.dataset_cache import DatasetCache
 from distributed_input.worker.datasets.element_specs import check_spec
 from distributed_input.worker.datasets.graph_cache import GraphCache, SplitGraph
 from distributed_input.worker.datasets.iterator_state import StateIdentity, identify
+from distributed_input.worker.datasets.shared_passes import PassReader, Records, SharedPasses
 from distributed_input.worker.datasets.split_iterator import SplitIterator, iterate_dataset
 
 _log = logs.get("worker.datasets")
+
+
+@dataclass(frozen=True)
+class _Opened:
+    """What a job's dataset returns for a split and an epoch.
+
+    Attributes:
+        dataset: a tf.data.Dataset or another iterable.
+        writers: files that its caches write.
+        identity: what its states belong to; None if it has no graph.
+        shared_graph: its graph, if other splits may share a part of it.
+    """
+
+    dataset: Any
+    writers: Sequence[CacheWriter] = ()
+    identity: StateIdentity | None = None
+    shared_graph: GraphDef | None = None
 
 
 class SplitOpener:
@@ -59,6 +85,7 @@ class SplitOpener:
         self._relaxed = relaxed
         self._datasets = DatasetCache(fetch)
         self._graphs = GraphCache()
+        self._passes = SharedPasses()
 
     def open(
         self, job: types_pb2.Job, seed: int, epoch: int, split: int, batch_rows: int
@@ -82,45 +109,61 @@ class SplitOpener:
         """
         row = ElementSpec.from_json(job.row_spec)
         element = ElementSpec.from_json(job.element_spec)
-        if not job.HasField("entry_point"):
-            graphs = self._datasets.get(job.dataset_id)
-            caches = SplitCaches(split, job.num_splits)
-            identities: list[StateIdentity] = []
-            dataset = export.open_split(
-                graphs,
-                element,
-                job.num_splits,
-                split,
-                seed,
-                epoch,
-                self._folder,
-                caches.path,
-                self._relaxed,
-                lambda graph: identities.append(identify(graph, job.row_spec)),
-            )
-            return iterate_dataset(
-                dataset,
-                row,
-                job.batched,
-                batch_rows,
-                job.dataset_id,
-                caches.writers,
-                self._cpus,
-                identities[0],
-            )
-        dataset, writers, identity = self._open_entry_point(job, seed, epoch, split)
-        if not isinstance(dataset, tf.data.Dataset):
-            return SplitIterator(iter(dataset), row, job.batched)
-        check_spec(dataset, element, split)
+        if job.HasField("entry_point"):
+            opened = self._open_entry_point(job, seed, epoch, split)
+            if not isinstance(opened.dataset, tf.data.Dataset):
+                return SplitIterator(iter(opened.dataset), row, job.batched)
+            check_spec(opened.dataset, element, split)
+        else:
+            opened = self._open_graph(job, element, seed, epoch, split)
+        shared = self._share(job, row, split, batch_rows, opened) if batch_rows else None
+        if shared is not None:
+            return SplitIterator(shared, row, True)
         return iterate_dataset(
-            dataset, row, job.batched, batch_rows, job.dataset_id, writers, self._cpus, identity
+            opened.dataset,
+            row,
+            job.batched,
+            batch_rows,
+            job.dataset_id,
+            opened.writers,
+            self._cpus,
+            opened.identity,
         )
 
-    def _open_entry_point(
-        self, job: types_pb2.Job, seed: int, epoch: int, split: int
-    ) -> tuple[Any, Sequence[CacheWriter], StateIdentity | None]:
-        """Return the dataset of an entry point for a split and an epoch, its cache files, and the
-        identity of its states.
+    def _share(
+        self, job: types_pb2.Job, row: ElementSpec, split: int, batch_rows: int, opened: _Opened
+    ) -> PassReader | None:
+        """Return the elements of a split from a pass that several splits share.
+
+        None if the rows are not records that were only batched after the shard.
+        """
+        if opened.shared_graph is None:
+            return None
+        shard = record_sharding.find(opened.shared_graph, job.num_splits, split)
+        if shard is None or shard.batches != int(job.batched):
+            return None
+        records = Records(shard, job.num_splits, job.dataset_id, self._cpus, opened.dataset)
+        return self._passes.read(records, row, split, batch_rows)
+
+    def _open_graph(
+        self, job: types_pb2.Job, element: ElementSpec, seed: int, epoch: int, split: int
+    ) -> _Opened:
+        """Return the dataset of a trainer's graph for a split and an epoch."""
+        graphs = self._datasets.get(job.dataset_id)
+        graph, serial = export.split_graph(
+            graphs, job.num_splits, split, seed, epoch, self._relaxed
+        )
+        identity = identify(graph, job.row_spec)
+        files = SplitCaches(split, job.num_splits)
+        caches.rename(graph, files.path)
+        packing.restore(graph, graphs, self._folder)
+        dataset = serialization.instantiate(graph, type_specs.to_tf(element))
+        if serial:
+            return _Opened(determinism.run_serially(dataset), files.writers, identity)
+        return _Opened(dataset, files.writers, identity, graph)
+
+    def _open_entry_point(self, job: types_pb2.Job, seed: int, epoch: int, split: int) -> _Opened:
+        """Return the dataset of an entry point for a split and an epoch.
 
         A dataset with a graph is instantiated from the graph. This keeps
         `reshuffle_each_iteration=False` and gives each split its own augmentations. A generator has
@@ -133,12 +176,12 @@ class SplitOpener:
             context = entry_points.split_context(job, seed, epoch, split, job.num_splits)
             dataset = entry_points.call(job.entry_point, context, mix(seed))
             if not isinstance(dataset, tf.data.Dataset):
-                return dataset, (), None
+                return _Opened(dataset)
             try:
                 definition = canonical.serialize(dataset)
             except DatasetFnError as error:
                 _log.debug("dataset has no graph", cause=str(error))
-                return self._without_graph(job, context), (), None
+                return _Opened(self._without_graph(job, context))
             same = seed == job.seed and not context.varies
             definitions.check(job, split, definition if same else None)
             determinism.force_determinism(definition)
@@ -155,8 +198,9 @@ class SplitOpener:
         reseeded = serialization.instantiate(graph, cached.dataset.element_spec)
         # The Python functions in the graph exist only as long as their dataset does.
         reseeded._functions_of = cached.dataset  # noqa: SLF001 - an attribute that we add
-        repeatable = determinism.run_serially(reseeded) if serial else reseeded
-        return repeatable, files.writers, identity
+        if serial:
+            return _Opened(determinism.run_serially(reseeded), files.writers, identity)
+        return _Opened(reseeded, files.writers, identity, graph)
 
     def _without_graph(self, job: types_pb2.Job, context: SplitInputContext) -> tf.data.Dataset:
         """Return the dataset of an entry point that TensorFlow cannot serialize.

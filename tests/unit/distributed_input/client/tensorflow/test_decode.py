@@ -41,7 +41,7 @@ def ragged_parts(leaf: Leaf, rows: list[Any]) -> tuple[np.ndarray, list[np.ndarr
 def batch_value(leaf: Leaf, rows: list[Any]) -> Any:
     """Return the rows of a leaf as one tensor."""
     dtype = tf.dtypes.as_dtype(leaf.dtype)
-    if leaf.kind == "dense":
+    if leaf.kind in ("dense", "unranked"):
         return tf.stack([tf.constant(row, dtype, shape=row.shape) for row in rows])
     if leaf.kind == "ragged":
         flat, splits = ragged_parts(leaf, rows)
@@ -62,7 +62,7 @@ def row_value(leaf: Leaf, row: Any) -> Any:
     if leaf.kind == "sparse":
         return tf.SparseTensor(row[0], tf.constant(row[1], leaf.dtype, shape=row[1].shape), row[2])
     value = batch_value(leaf, [row])
-    return value[0] if leaf.kind == "dense" else value.values
+    return value[0] if leaf.kind in ("dense", "unranked") else value.values
 
 
 def plain(value: Any) -> Any:

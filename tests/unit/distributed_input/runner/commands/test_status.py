@@ -97,6 +97,17 @@ def test_replays_that_differ_are_shown() -> None:
     assert command.as_json(StatusSample([differing]))["consumers"][0]["replay_mismatches"] == 2
 
 
+def test_the_read_amplification_is_shown_with_the_remedy() -> None:
+    status = StatusSample(
+        [ConsumerSample("train", 0, "i")], jobs=["train"], amplification={"train": 8}
+    )
+    (line,) = [line for line in command.as_text(status).splitlines() if "amplification" in line]
+    assert line.startswith("train: read amplification up to 8: each of 8 splits needs all records")
+    assert "Shard the list of files" in line
+    assert command.as_json(status)["read_amplification"] == {"train": 8}
+    assert "amplification" not in command.as_text(StatusSample(jobs=["train"]))
+
+
 @pytest.mark.parametrize(
     ("flags", "status", "message"),
     [

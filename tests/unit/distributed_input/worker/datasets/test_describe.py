@@ -81,13 +81,25 @@ def test_a_batched_dataset_sets_the_batch_size_of_the_job() -> None:
         ('{"rows": 20000}', 32),
         ('{"rows": 100000}', 96),
         ('{"rows": 100000, "batch": 50}', 96),
-        ('{"rows": 100000, "mapped": true}', 32),  # each split would compute all rows
+        ('{"rows": 100000, "mapped": true}', 8),  # each split computes all rows
     ],
 )
 def test_a_large_dataset_has_more_splits(args: str, splits: int) -> None:
     entry = types_pb2.EntryPoint(target="describe_of_test:sharded", args_json=args)
     job = describe(types_pb2.Job(name="a", entry_point=entry))
     assert (job.num_splits, job.partitions, len(job.definitions)) == (splits, 8, 1)
+
+
+def test_a_dataset_that_shards_records_has_a_warning_with_its_read_amplification() -> None:
+    entry = types_pb2.EntryPoint(
+        target="describe_of_test:sharded", args_json='{"rows": 40, "mapped": true}'
+    )
+    for given, splits in ((0, 4), (12, 12)):
+        job = describe(types_pb2.Job(entry_point=entry, partitions=4, num_splits=given))
+        assert job.num_splits == splits
+        (warning,) = job.warnings
+        assert f"read amplification is up to {splits}, because" in warning
+        assert "Shard the list of files" in warning
 
 
 def test_an_infinite_dataset_has_one_split_for_each_partition() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,6 +24,7 @@ import numpy as np
 import tensorflow as tf
 
 CALLS = []
+LOADED = []
 
 def rows(context, size=1):
     CALLS.append(context.input_pipeline_id)
@@ -30,6 +32,20 @@ def rows(context, size=1):
     data = data.shard(context.num_input_pipelines, context.input_pipeline_id)
     padding = np.zeros(size, np.uint8)
     return data.map(lambda row: (row, tf.random.uniform([]), tf.reduce_sum(padding)))
+
+def records(context):
+    def load(row):
+        LOADED.append(int(row))
+        return row
+
+    data = tf.data.Dataset.range(60).shuffle(60)
+    data = data.map(lambda row: (tf.numpy_function(load, [row], tf.int64), tf.random.uniform([])))
+    data = data.map(lambda row, value: {"row": tf.ensure_shape(row, []), "value": value})
+    data = data.shard(context.num_input_pipelines, context.input_pipeline_id)
+    return data.batch(context.get_per_replica_batch_size(8)).prefetch(1)
+
+def mapped_records(context):
+    return records(context).map(lambda batch: batch)
 
 def by_epoch(context):
     return rows(context).map(lambda *row: (*row, context.epoch))
@@ -55,6 +71,7 @@ def calls(tmp_path: Path) -> Iterator[list[int]]:
     import splits_of_test  # type: ignore[import-not-found]
 
     yield splits_of_test.CALLS
+    splits_of_test.LOADED.clear()
     sys.path.remove(str(tmp_path))
     del sys.modules["splits_of_test"]
 
@@ -131,3 +148,36 @@ def test_a_split_has_the_cpus_of_the_worker(calls, monkeypatch):
     opener = SplitOpener(lambda _: b"", cpus=5)
     read(opener, job_of("rows"), 0, 0)
     assert found == [5]
+
+
+def rows_of_all(job: types_pb2.Job, epoch: int, batch_rows: int) -> list[list[tuple[int, float]]]:
+    """Return the rows of all splits, which are open at the same time, by split."""
+    opener = new_opener()
+    splits = [
+        iter(opener.open(job, 0, epoch, split, batch_rows).elements)
+        for split in range(job.num_splits)
+    ]
+    found: list[list[tuple[int, float]]] = [[] for _ in splits]
+    for elements in itertools.zip_longest(*splits):
+        for rows, element in zip(found, elements, strict=True):
+            if element is not None:
+                rows += zip(
+                    *(np.asarray(element[key]).tolist() for key in ("row", "value")), strict=True
+                )
+    return found
+
+
+@pytest.mark.parametrize(("function", "passes"), [("records", 1), ("mapped_records", 4)])
+def test_splits_that_select_records_read_each_record_once(calls, function, passes):
+    """Another op after the shard needs a pass for each split. The rows are the same."""
+    import splits_of_test
+
+    entry = types_pb2.EntryPoint(target=f"splits_of_test:{function}")
+    job = describe(types_pb2.Job(name="any", entry_point=entry, partitions=4))
+    assert (job.num_splits, job.read_amplification) == (4, 4)
+    for epoch in (0, 1):
+        splits_of_test.LOADED.clear()
+        shared = rows_of_all(job, epoch, 5)
+        assert len(splits_of_test.LOADED) == passes * 60
+        assert shared == rows_of_all(job, epoch, 0)  # whole elements are not shared
+        assert sorted(row for rows in shared for row, _ in rows) == list(range(60))

@@ -1,0 +1,89 @@
+"""Splits that select records: what comes before their shard op is the same dataset in all splits.
+
+`dataset.shard(n, i)` after a reader or a function keeps one of n records. A worker can then read
+the records once for all splits that it runs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import tensorflow as tf
+
+from distributed_input.tfdata import sharding
+from distributed_input.tfdata.graph import caches, node_defs
+from distributed_input.tfdata.graph.canonical import canonicalize
+from distributed_input.tfdata.graph.node_defs import GraphDef, NodeDef
+from distributed_input.tfdata.graph_analysis import analyze
+
+_BATCHES = {"BatchDataset": None, "BatchDatasetV2": -1, "ParallelBatchDataset": -1}
+"""Ops that batch, and the index of their input drop_remainder."""
+_PASSES = frozenset(["PrefetchDataset", "OptionsDataset"])
+
+
+@dataclass(frozen=True)
+class RecordShard:
+    """A split that keeps every n-th record of a source.
+
+    Attributes:
+      source: the canonical graph of the source, which is equal in all splits.
+      spec: the specs of a record's components. All sizes are known.
+      batches: how many ops batch the split's records; None if other ops also follow the shard.
+    """
+
+    source: GraphDef
+    spec: tuple[tf.TensorSpec, ...]
+    batches: int | None
+
+
+def find(graph_def: GraphDef, num_splits: int, split: int) -> RecordShard | None:
+    """Return the record shard of a split; None if it has none, or if its source cannot be shared.
+
+    A source with a cache or with another shard may differ between splits. Records of different
+    sizes cannot be dealt in batches.
+
+    Args:
+      graph_def: the graph of the split, with the seeds of an epoch.
+      num_splits: the number of splits.
+      split: the index of the split.
+    """
+    name = analyze(graph_def).record_shard
+    nodes = node_defs.by_name(graph_def.node)
+    if not name or num_splits == 1:
+        return None
+    arguments = [node_defs.input_value(nodes, nodes[name], index) for index in (1, 2)]
+    if arguments != [num_splits, split]:
+        return None
+    before = node_defs.copy_of(graph_def)
+    node_defs.retval(before).input[0] = nodes[name].input[0]
+    source = canonicalize(before)
+    scopes = (source.node, *(function.node_def for function in source.library.function))
+    ops = {node.op for scope in scopes for node in scope}
+    if "ShardDataset" in ops or ops & caches.OPS:
+        return None
+    shapes = sharding.output_attr(graph_def, nodes[name], "output_shapes").list.shape
+    types = sharding.output_attr(graph_def, nodes[name], "output_types").list.type
+    spec = tuple(
+        tf.TensorSpec(tf.TensorShape(shape), tf.dtypes.as_dtype(kind))
+        for shape, kind in zip(shapes, types, strict=True)
+    )
+    if not all(one.shape.is_fully_defined() and one.dtype != tf.variant for one in spec):
+        return None
+    return RecordShard(source, spec, _count_batches(graph_def, nodes, name))
+
+
+def _count_batches(graph_def: GraphDef, nodes: dict[str, NodeDef], shard: str) -> int | None:
+    """Return how many ops batch what the shard returns; None if an op does anything else."""
+    node = nodes[node_defs.source_of(node_defs.retval(graph_def).input[0])]
+    count = 0
+    while node.name != shard:
+        if node.op in _BATCHES:
+            index = _BATCHES[node.op]
+            drops = False if index is None else node_defs.input_value(nodes, node, index)
+            if drops is None or bool(drops):
+                return None
+            count += 1
+        elif node.op not in _PASSES:
+            return None
+        node = nodes[node_defs.source_of(node.input[0])]
+    return count
