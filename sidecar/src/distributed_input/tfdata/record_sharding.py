@@ -18,6 +18,7 @@ from distributed_input.tfdata.graph_analysis import analyze
 
 _BATCHES = {"BatchDataset": None, "BatchDatasetV2": -1, "ParallelBatchDataset": -1}
 """Ops that batch, and the index of their input drop_remainder."""
+_PYTHON = frozenset(["PyFunc", "PyFuncStateless", "EagerPyFunc"])
 _PASSES = frozenset(["PrefetchDataset", "OptionsDataset"])
 
 
@@ -39,8 +40,9 @@ class RecordShard:
 def find(graph_def: GraphDef, num_splits: int, split: int) -> RecordShard | None:
     """Return the record shard of a split; None if it has none, or if its source cannot be shared.
 
-    A source with a cache or with another shard may differ between splits. Records of different
-    sizes cannot be dealt in batches.
+    A source with a cache or with another shard may differ between splits. So may one with Python
+    functions, which may use the number of the split or of the epoch. Records of different sizes
+    cannot be dealt in batches.
 
     Args:
       graph_def: the graph of the split, with the seeds of an epoch.
@@ -59,7 +61,7 @@ def find(graph_def: GraphDef, num_splits: int, split: int) -> RecordShard | None
     source = canonicalize(before)
     scopes = (source.node, *(function.node_def for function in source.library.function))
     ops = {node.op for scope in scopes for node in scope}
-    if "ShardDataset" in ops or ops & caches.OPS:
+    if "ShardDataset" in ops or ops & (caches.OPS | _PYTHON):
         return None
     shapes = sharding.output_attr(graph_def, nodes[name], "output_shapes").list.shape
     types = sharding.output_attr(graph_def, nodes[name], "output_types").list.type

@@ -20,6 +20,10 @@ Data: TypeAlias = tf.data.Dataset
 RECORDS = Data.range(20).map(lambda x: x * 3)
 
 
+def python_function(x: tf.Tensor) -> tf.Tensor:
+    return tf.ensure_shape(tf.numpy_function(lambda value: value, [x], tf.int64), [])
+
+
 def found(data: Data, split: int = 1, splits: int = 4) -> RecordShard | None:
     return find(reseed(serialize(data), 7, 0, split), splits, split)
 
@@ -80,6 +84,7 @@ def test_the_components_of_a_record_are_in_the_order_of_the_structure() -> None:
         lambda folder: Data.range(20).shard(2, 0).map(lambda x: x).shard(4, 1),
         lambda folder: RECORDS.map(tf.range).shard(4, 1),  # of different sizes
         lambda folder: RECORDS.map(lambda x: tf.sparse.eye(3)).shard(4, 1),
+        lambda folder: RECORDS.map(python_function).shard(4, 1),  # may depend on the split
     ],
 )
 def test_a_source_that_cannot_be_shared_is_not_found(

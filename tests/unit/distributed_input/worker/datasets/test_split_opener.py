@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from distributed_input.api.proto import types_pb2
-from distributed_input.worker.datasets import graph_cache, split_opener
+from distributed_input.worker.datasets import graph_cache, shared_passes, split_opener
 from distributed_input.worker.datasets.describe import describe
 from distributed_input.worker.datasets.split_iterator import SplitIterator
 from distributed_input.worker.datasets.split_opener import SplitOpener
@@ -24,7 +24,6 @@ import numpy as np
 import tensorflow as tf
 
 CALLS = []
-LOADED = []
 
 def rows(context, size=1):
     CALLS.append(context.input_pipeline_id)
@@ -33,19 +32,18 @@ def rows(context, size=1):
     padding = np.zeros(size, np.uint8)
     return data.map(lambda row: (row, tf.random.uniform([]), tf.reduce_sum(padding)))
 
-def records(context):
-    def load(row):
-        LOADED.append(int(row))
-        return row
-
+def records(context, load=lambda row: row):
     data = tf.data.Dataset.range(60).shuffle(60)
-    data = data.map(lambda row: (tf.numpy_function(load, [row], tf.int64), tf.random.uniform([])))
+    data = data.map(lambda row: (load(row), tf.random.uniform([])))
     data = data.map(lambda row, value: {"row": tf.ensure_shape(row, []), "value": value})
     data = data.shard(context.num_input_pipelines, context.input_pipeline_id)
     return data.batch(context.get_per_replica_batch_size(8)).prefetch(1)
 
 def mapped_records(context):
     return records(context).map(lambda batch: batch)
+
+def python_records(context):
+    return records(context, lambda row: tf.numpy_function(lambda x: x, [row], tf.int64))
 
 def by_epoch(context):
     return rows(context).map(lambda *row: (*row, context.epoch))
@@ -71,7 +69,6 @@ def calls(tmp_path: Path) -> Iterator[list[int]]:
     import splits_of_test  # type: ignore[import-not-found]
 
     yield splits_of_test.CALLS
-    splits_of_test.LOADED.clear()
     sys.path.remove(str(tmp_path))
     del sys.modules["splits_of_test"]
 
@@ -167,17 +164,28 @@ def rows_of_all(job: types_pb2.Job, epoch: int, batch_rows: int) -> list[list[tu
     return found
 
 
-@pytest.mark.parametrize(("function", "passes"), [("records", 1), ("mapped_records", 4)])
-def test_splits_that_select_records_read_each_record_once(calls, function, passes):
-    """Another op after the shard needs a pass for each split. The rows are the same."""
-    import splits_of_test
+@pytest.mark.parametrize(
+    ("function", "passes"), [("records", 1), ("mapped_records", 0), ("python_records", 0)]
+)
+@pytest.mark.usefixtures("calls")
+def test_splits_that_select_records_share_a_pass(
+    monkeypatch: pytest.MonkeyPatch, function: str, passes: int
+) -> None:
+    """An op after the shard, or a Python function, needs a pass for each split of its own."""
+    begun: list[int] = []
+    batches = shared_passes.Records.batches
 
+    def count(records: shared_passes.Records, rows: int) -> Any:
+        begun.append(rows)
+        return batches(records, rows)
+
+    monkeypatch.setattr(shared_passes.Records, "batches", count)
     entry = types_pb2.EntryPoint(target=f"splits_of_test:{function}")
     job = describe(types_pb2.Job(name="any", entry_point=entry, partitions=4))
     assert (job.num_splits, job.read_amplification) == (4, 4)
     for epoch in (0, 1):
-        splits_of_test.LOADED.clear()
+        begun.clear()
         shared = rows_of_all(job, epoch, 5)
-        assert len(splits_of_test.LOADED) == passes * 60
+        assert len(begun) == passes
         assert shared == rows_of_all(job, epoch, 0)  # whole elements are not shared
         assert sorted(row for rows in shared for row, _ in rows) == list(range(60))
