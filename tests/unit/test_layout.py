@@ -32,6 +32,8 @@ TESTED_ELSEWHERE = {
     "distributed_input/client/tensorflow/distribute.py": "tests/compat/test_distribute.py",
     "distributed_input/keras.py": f"{_CLIENT}/test_keras_fit.py",
     "distributed_input/runner/display/monitor.py": f"{_RUN}/test_run_supervision.py",
+    "distributed_input/runner/local.py": f"{_RUN}/test_local.py",
+    "distributed_input/runner/trainer_proxy.py": f"{_RUN}/test_local.py",
     "distributed_input/runner/processes/process_group.py": f"{_RUN}/test_run_supervision.py",
     "distributed_input/runner/processes/trainers.py": f"{_RUN}/test_run_supervision.py",
     "distributed_input/runner/processes/training.py": f"{_RUN}/test_run_supervision.py",
