@@ -16,6 +16,10 @@ _COMMANDS = {
         "distributed_input.runner.commands.run",
         "run an input pipeline and a trainer on this machine",
     ),
+    "validate": (
+        "distributed_input.runner.commands.validate",
+        "check the YAML of an input, and import its entry point",
+    ),
     "status": (
         "distributed_input.runner.commands.status",
         "show the trainers and workers of a dispatcher",
@@ -43,6 +47,7 @@ _EXAMPLES = """\
 examples:
   distributed-input run input.yaml -- python train.py      # start here
   distributed-input run --help                             # flags of one command
+  distributed-input validate input.yaml --trainers 4
   distributed-input status --dispatcher HOST:PORT --token-file FILE
 
 Pods run `dispatcher`, `worker` and `sidecar`. On one machine, `run` starts them.
