@@ -12,6 +12,10 @@ import sys
 from collections.abc import Callable, Sequence
 
 _COMMANDS = {
+    "init": (
+        "distributed_input.runner.commands.init",
+        "write a small project: input.yaml, dataset.py and train.py",
+    ),
     "run": (
         "distributed_input.runner.commands.run",
         "run an input pipeline and a trainer on this machine",
@@ -45,7 +49,8 @@ _PLUGINS = {
 
 _EXAMPLES = """\
 examples:
-  distributed-input run input.yaml -- python train.py      # start here
+  distributed-input init photos                            # start here
+  distributed-input run input.yaml -- python train.py
   distributed-input run --help                             # flags of one command
   distributed-input validate input.yaml --trainers 4
   distributed-input status --dispatcher HOST:PORT --token-file FILE
