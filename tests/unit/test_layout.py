@@ -45,6 +45,7 @@ TESTED_ELSEWHERE = {
     "distributed_input_operator/controller/leader.py": "tests/operator/test_faults.py",
     "distributed_input_operator/controller/reconcile_input.py": "tests/operator/test_reconcile.py",
     "distributed_input_operator/main.py": "tests/operator/test_reconcile.py",
+    "distributed_input/runner/dispatchers.py": f"{_UNIT}/runner/commands/test_status.py",
     # Values and protocols without logic.
     "distributed_input/api/local_workers.py": f"{_UNIT}/sidecar/streams/test_local_share.py",
     "distributed_input/dispatcher/limits.py": f"{_UNIT}/dispatcher/test_state.py",

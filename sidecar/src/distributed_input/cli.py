@@ -26,7 +26,11 @@ _COMMANDS = {
     ),
     "status": (
         "distributed_input.runner.commands.status",
-        "show the trainers and workers of a dispatcher",
+        "show the trainers and workers of running inputs",
+    ),
+    "explain": (
+        "distributed_input.runner.commands.explain",
+        "name what the trainers of running inputs wait for",
     ),
     "dispatcher": (
         "distributed_input.dispatcher.main",
@@ -53,7 +57,7 @@ examples:
   distributed-input run input.yaml -- python train.py
   distributed-input run --help                             # flags of one command
   distributed-input validate input.yaml --trainers 4
-  distributed-input status --dispatcher HOST:PORT --token-file FILE
+  distributed-input explain                                # why does my trainer wait?
 
 Pods run `dispatcher`, `worker` and `sidecar`. On one machine, `run` starts them.
 """
