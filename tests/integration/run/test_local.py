@@ -177,12 +177,16 @@ def with_alarm(action: Callable[[], None]) -> None:
 def test_a_cell_that_runs_again_replaces_its_run(home: Path) -> None:
     run = distributed_input.local("input.yaml")
     first, folder = run_name(home), os.environ[DIR_ENV]
-    run = distributed_input.local("input.yaml")  # nothing refers to the first one any more
+    again = distributed_input.local("input.yaml")
     assert processes(first) == []
+    assert not run.is_running
     assert os.environ[DIR_ENV] != folder
     assert Path(os.environ[DIR_ENV]).is_dir()
+    name = run_name(home)
     run.close()
-    run.close()
+    assert again.is_running
+    del again  # nothing refers to it any more
+    assert processes(name) == []
     assert os.environ[DIR_ENV] == "outer"
 
 

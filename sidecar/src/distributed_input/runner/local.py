@@ -39,6 +39,8 @@ _VARIABLES = (
 # Without the working folder at the start of sys.path, where a file could shadow a module.
 _RUN = "import sys; del sys.path[0]; from distributed_input.cli import main; sys.exit(main())"
 
+_open_run: weakref.ref[LocalRun] | None = None
+
 
 def local(
     resource: str | os.PathLike[str] | Mapping[str, Any],
@@ -55,6 +57,7 @@ def local(
 
     They are the processes of `distributed-input run`, and this process is their only trainer.
     `connect()` finds them while the run is open. They end with this process, also if it is killed.
+    A second call closes the first run, so a cell of a notebook can run again.
 
     Args:
         resource: path of a YAML file with one input or several, or one input as a dict. In a dict,
@@ -72,8 +75,15 @@ def local(
     """
     if workers is not None and workers != "local" and (type(workers) is not int or workers < 1):
         raise ConfigError(f"workers={workers!r}: must be a number of 1 or more, or 'local'")
+    global _open_run  # noqa: PLW0603 - like the environment variables, one for the process
+    previous = _open_run() if _open_run is not None else None
+    if previous is not None:
+        with contextlib.suppress(TerminalError):
+            previous.close()
     with _file_of(resource) as file:
-        return LocalRun(file, workers, timeout)
+        run = LocalRun(file, workers, timeout)
+    _open_run = weakref.ref(run)
+    return run
 
 
 class LocalRun:
@@ -94,8 +104,9 @@ class LocalRun:
         except BaseException:  # KeyboardInterrupt too
             self._stop()
             raise
-        _environ.add(variables)
-        self._restore = weakref.finalize(self, _environ.remove, variables)
+        original = {name: os.environ[name] for name in _VARIABLES if name in os.environ}
+        self._restore = weakref.finalize(self, _set_variables, original)
+        _set_variables(variables)
 
     @property
     def is_running(self) -> bool:
@@ -203,28 +214,8 @@ def _with_absolute_path(resource: Mapping[str, Any]) -> Any:
     return copied
 
 
-class _Environ:
-    """The variables of the newest open run in `os.environ`, or else the original ones."""
-
-    def __init__(self) -> None:
-        self._open: list[Mapping[str, str]] = []
-        self._original: Mapping[str, str] = {}
-
-    def add(self, variables: Mapping[str, str]) -> None:
-        if not self._open:
-            self._original = {n: os.environ[n] for n in _VARIABLES if n in os.environ}
-        self._open.append(variables)
-        self._apply()
-
-    def remove(self, variables: Mapping[str, str]) -> None:
-        self._open = [one for one in self._open if one is not variables]
-        self._apply()
-
-    def _apply(self) -> None:
-        current = self._open[-1] if self._open else self._original
-        for name in _VARIABLES:
-            os.environ.pop(name, None)
-        os.environ.update(current)
-
-
-_environ = _Environ()
+def _set_variables(values: Mapping[str, str]) -> None:
+    """Set the variables of a trainer in this process, and remove those that have no value."""
+    for name in _VARIABLES:
+        os.environ.pop(name, None)
+    os.environ.update(values)

@@ -21,13 +21,13 @@ class _Service:
 
     def Status(self, _request: object, _context: object) -> dispatcher_pb2.StatusResponse:  # noqa: N802
         self.calls += 1
-        counts = {"rows": 1000 * self.calls, "batches": 10 * self.calls}
-        times = {"wait_seconds": 4.0 * self.calls, "wall_seconds": 10.0 * self.calls}
-        busy = {"busy_seconds": 19.0 * self.calls, "permit_seconds": 20.0 * self.calls}
-        trainer = dispatcher_pb2.ConsumerHeartbeatRequest(job="train", count=1, **counts, **times)
-        worker = dispatcher_pb2.WorkerInfo(
-            worker_id="w", rows=1000 * self.calls, parallelism=2, capacity=2, **busy
+        n = self.calls
+        trainer = dispatcher_pb2.ConsumerHeartbeatRequest(
+            job="train", count=1, rows=1000 * n, batches=10 * n, wait_seconds=4 * n
         )
+        trainer.wall_seconds = 10 * n
+        worker = dispatcher_pb2.WorkerInfo(worker_id="w", rows=1000 * n, parallelism=2, capacity=2)
+        worker.busy_seconds, worker.permit_seconds = 19 * n, 20 * n
         return dispatcher_pb2.StatusResponse(
             workers=[worker], consumers=[dispatcher_pb2.ConsumerInfo(last=trainer)]
         )

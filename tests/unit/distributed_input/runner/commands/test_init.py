@@ -63,7 +63,12 @@ def test_a_terminal_is_asked_for_what_no_flag_sets(
     questions: list[str] = []
     monkeypatch.setattr(sys.stdin, "isatty", lambda: True)
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
-    monkeypatch.setattr("builtins.input", lambda text: (questions.append(text), next(answers))[1])
+
+    def answer(question: str) -> str:
+        questions.append(question)
+        return next(answers)
+
+    monkeypatch.setattr("builtins.input", answer)
     assert init.main([str(tmp_path / "new"), "--workers", "5"]) == 0
     assert written(tmp_path / "new") == starter_files("photos", 5, 64)
     assert questions == ["name of the input [new]: "] * 2 + ["rows in one step [64]: "]
