@@ -1,4 +1,4 @@
-"""The dispatchers that `status` and `explain` ask: by address, or those of this machine's runs."""
+"""The dispatchers that `status` and `explain` ask: in a cluster, by address, or on this machine."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 
 from distributed_input.api.environment import TOKEN_ENV
 from distributed_input.api.errors import ConfigError
-from distributed_input.runner import folders
+from distributed_input.runner import folders, kubectl
 from distributed_input.runner.display.status_client import StatusClient
 from distributed_input.runtime import addresses
 from distributed_input.runtime.args import positive_seconds
@@ -26,15 +26,27 @@ class FoundDispatcher:
     name: str
     """Name of the input; empty: unknown."""
     client: StatusClient
+    problems: tuple[str, ...] = ()
+    """What the operator reports about the input, if it is in a cluster."""
 
 
 def add_flags(flags: argparse.ArgumentParser) -> None:
     """Add the flags that select dispatchers, and the format of the output."""
     flags.add_argument(
-        "--dispatcher",
-        metavar="HOST:PORT",
-        help="address of the dispatcher (default: those of `distributed-input run` and "
-        "`distributed_input.local` on this machine)",
+        "name",
+        nargs="?",
+        metavar="NAME",
+        help="name of an input in the cluster of the kubeconfig; needs kubectl (default: the runs "
+        "of `distributed-input run` and `distributed_input.local` on this machine)",
+    )
+    flags.add_argument(
+        "-n",
+        "--namespace",
+        metavar="NAMESPACE",
+        help="namespace of NAME (default: that of the kubeconfig's context)",
+    )
+    flags.add_argument(
+        "--dispatcher", metavar="HOST:PORT", help="address of a dispatcher, in place of NAME"
     )
     flags.add_argument(
         "--token-file",
@@ -62,20 +74,36 @@ def opened(options: argparse.Namespace, env: Mapping[str, str]) -> Iterator[list
     """Yield a client for each dispatcher that the flags select, at least one.
 
     Raises:
-        ConfigError: a flag is invalid, or no run is found on this machine.
+        ConfigError: a flag is invalid, or the input or run is not found.
+        UnavailableError: a dispatcher in the cluster cannot be reached.
     """
+    _check(options)
     with contextlib.ExitStack() as stack:
-        if options.dispatcher:
+        if options.name:
+            one = stack.enter_context(
+                kubectl.forwarded(options.name, options.namespace, options.timeout)
+            )
+            credentials = Credentials.from_args(None, {TOKEN_ENV: one.token})
+            client = StatusClient(one.address, credentials)
+            found = [FoundDispatcher(options.name, client, one.problems)]
+        elif options.dispatcher:
             addresses.parse(options.dispatcher, "--dispatcher")
             credentials = Credentials.from_args(options.token_file, env)
             found = [FoundDispatcher("", StatusClient(options.dispatcher, credentials))]
-        elif options.token_file:
-            raise ConfigError("--token-file: set --dispatcher too")
         else:
             found = _of_local_runs(env)
-        for one in found:
-            stack.callback(one.client.close)
+        for each in found:
+            stack.callback(each.client.close)
         yield found
+
+
+def _check(options: argparse.Namespace) -> None:
+    if options.name and options.dispatcher:
+        raise ConfigError("NAME and --dispatcher exclude each other: remove one of them")
+    if options.namespace and not options.name:
+        raise ConfigError("--namespace: set NAME too")
+    if options.token_file and not options.dispatcher:
+        raise ConfigError("--token-file: set --dispatcher too")
 
 
 def _of_local_runs(env: Mapping[str, str]) -> list[FoundDispatcher]:

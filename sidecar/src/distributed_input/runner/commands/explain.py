@@ -20,10 +20,12 @@ from distributed_input.runtime.args import EXIT_CONFIG, positive_seconds
 _DESCRIPTION = """\
 Watch inputs for some seconds, then print for each trainer how much of its time it waits, the cause
 with figures, and the next step. The causes: trainer, sidecar, network, workers, dataset, storage.
+For an input in a cluster, also print what the operator reports: budgets, quotas, failing pods.
 """
 _EXAMPLES = """\
 examples:
   distributed-input explain                 # the runs on this machine
+  distributed-input explain digits -n team  # an input in the cluster of the kubeconfig
   distributed-input explain -o json | jq '.trainers[] | {trainer, cause}'
   distributed-input explain --dispatcher train-dispatcher:7070 --token-file /var/run/token
 

@@ -18,6 +18,7 @@ from distributed_input.runtime.args import EXIT_CONFIG
 _EXAMPLES = """\
 examples:
   distributed-input status                  # of the runs on this machine
+  distributed-input status digits -n team   # of an input in the cluster of the kubeconfig
   distributed-input status -o json | jq .workers
   distributed-input status --dispatcher train-dispatcher:7070 --token-file /var/run/token
 

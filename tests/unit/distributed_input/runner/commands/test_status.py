@@ -141,6 +141,8 @@ def test_the_runs_of_this_machine_are_found(
     ("flags", "status", "message"),
     [
         (["--token-file", "t"], 2, "--token-file: set --dispatcher too"),
+        (["-n", "team"], 2, "--namespace: set NAME too"),
+        (["train", "--dispatcher", "a:1"], 2, "NAME and --dispatcher exclude each other"),
         (["--dispatcher", "nowhere"], 2, "--dispatcher"),
         (
             ["--dispatcher", "127.0.0.1:1", "--timeout", "0.3"],
