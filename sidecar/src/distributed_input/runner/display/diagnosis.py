@@ -275,10 +275,11 @@ def _more_workers(trainer: _TrainerWindow, workers: _ReadyWorkers) -> str:
     if demand is None or not workers.rate:
         return f"Use more workers, for example {2 * number}, and explain again."
     need = max(number + 1, math.ceil(demand / workers.rate))
+    cpus = _plural(workers.permits // number, "CPU")
     return (
         f"Without waiting, {_plural(trainer.count, 'trainer')} would read "
         f"{formatting.rate(demand)} rows/s, and one worker makes {formatting.rate(workers.rate)} "
-        f"rows/s: use {need} workers, or make dataset_fn cheaper."
+        f"rows/s: use {need} workers with {cpus} each, or make dataset_fn cheaper."
     )
 
 

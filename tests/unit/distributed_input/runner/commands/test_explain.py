@@ -58,7 +58,7 @@ def test_a_trainer_gets_a_cause_and_a_next_step(
         "  cause: workers. 1 worker used 95% of 2 CPUs.\n"
         "  next:  Without waiting, 1 trainer would read 167 rows/s, and one worker makes 105 "
         "rows/s: use 2\n"
-        "         workers, or make dataset_fn cheaper.\n"
+        "         workers with 2 CPUs each, or make dataset_fn cheaper.\n"
     )
     assert command.main([*flags, "-o", "json"]) == 0
     (found,) = json.loads(capsys.readouterr().out)["trainers"]

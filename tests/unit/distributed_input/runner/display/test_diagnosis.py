@@ -66,7 +66,7 @@ def test_busy_workers_are_too_few_and_their_number_is_computed() -> None:
     assert (found.waits, found.rows_per_second) == (0.5, 100.0)
     assert found.text == "1 worker used 100% of 2 CPUs."
     # In 5 of 10 s, the trainer reads 1000 rows. The worker makes 1000 rows in 10 s.
-    assert "would read 200 rows/s, and one worker makes 100 rows/s: use 2 workers" in (
+    assert "would read 200 rows/s, and one worker makes 100 rows/s: use 2 workers with 2 CPUs" in (
         found.next_step
     )
 
