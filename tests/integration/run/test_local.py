@@ -30,6 +30,7 @@ FAKE_RUN = (
     "import sys; del sys.argv[1]; import runpy; "
     f"runpy.run_path({WITH_FAKES[0]!r}, {{}}, '__main__')"
 )
+REAL_RUN = local_run._RUN
 RESOURCE = {
     "apiVersion": "distributed-input.dev/v1alpha1",
     "kind": "DistributedInput",
@@ -190,6 +191,27 @@ def test_a_cell_that_runs_again_replaces_its_run(home: Path) -> None:
     assert os.environ[DIR_ENV] == "outer"
 
 
+DATASET = """
+import tensorflow as tf
+
+def dataset_fn(context):
+    rows = tf.data.Dataset.range(1000)
+    return rows.shard(context.num_input_pipelines, context.input_pipeline_id)
+"""
+
+
+def test_connect_reads_every_row_once(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("tensorflow")
+    monkeypatch.setattr(local_run, "_RUN", REAL_RUN)
+    (home / "local_rows.py").write_text(DATASET)
+    dataset = {"entryPoint": "local_rows:dataset_fn", "source": {"path": "."}}
+    spec = {"dataset": dataset, "batching": {"globalBatchSize": 8}, "sidecar": {"buffer": "1Mi"}}
+    with distributed_input.local({**RESOURCE, "spec": spec}):
+        with distributed_input.connect("train") as train:
+            rows = [row for batch in train.numpy() for row in batch.tolist()]
+    assert sorted(rows) == list(range(1000))
+
+
 # What ends without a call of `close`.
 
 PROGRAM = f"""
@@ -235,12 +257,18 @@ def test_the_processes_end_with_a_killed_program_that_has_a_fork(
     home: Path, start: Callable[[str], subprocess.Popen[str]]
 ) -> None:
     program = start(
-        "pid = os.fork(); pid or os.execvp('sleep', ['sleep', '300'])\n"
-        "print('ready', flush=True); os.waitpid(pid, 0)"
+        "pid = os.fork()\n"
+        "if not pid: signal.pause()\n"
+        "open('fork', 'w').write(str(pid))\n"
+        "print('ready', flush=True); signal.pause()"
     )
-    name = run_name(home)
+    name, fork = run_name(home), int((home / "fork").read_text())
     program.kill()
-    wait_until(lambda: processes(name) == [], name)
+    try:
+        wait_until(lambda: processes(name) == [], name)
+        assert Path(f"/proc/{fork}").exists()  # it holds the pipe to the run open
+    finally:
+        os.kill(fork, signal.SIGKILL)
 
 
 def test_a_fork_that_ends_does_not_end_the_run(

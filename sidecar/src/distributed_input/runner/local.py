@@ -98,7 +98,7 @@ class LocalRun:
             stderr=self._messages,
             start_new_session=True,
         )
-        self._stop = weakref.finalize(self, _stop, self._process, self._messages, os.getpid())
+        self._stop = weakref.finalize(self, _stop, self._process, self._messages)
         try:
             variables = self._wait_until_ready()
         except BaseException:  # KeyboardInterrupt too
@@ -110,7 +110,7 @@ class LocalRun:
 
     @property
     def is_running(self) -> bool:
-        """Whether the processes run. They end at `close`, or if one of them crashes repeatedly."""
+        """Whether the processes run: until `close`, or until one crashes repeatedly."""
         return self._stop.alive and self._process.poll() is None
 
     def close(self) -> None:
@@ -170,10 +170,8 @@ def _command(file: Path, workers: int | str | None, timeout: float) -> list[str]
     ]
 
 
-def _stop(process: subprocess.Popen[bytes], messages: IO[bytes], owner: int) -> None:
-    """End the run, unless this process is a fork of the one that started it."""
-    if os.getpid() != owner:
-        return
+def _stop(process: subprocess.Popen[bytes], messages: IO[bytes]) -> None:
+    """End the run. In a fork of the process that started it, `terminate` has no effect."""
     process.terminate()
     try:
         process.wait(_END_SECONDS)
