@@ -32,6 +32,8 @@ TESTED_ELSEWHERE = {
     "distributed_input/client/tensorflow/distribute.py": "tests/compat/test_distribute.py",
     "distributed_input/keras.py": f"{_CLIENT}/test_keras_fit.py",
     "distributed_input/runner/display/monitor.py": f"{_RUN}/test_run_supervision.py",
+    "distributed_input/runner/local.py": f"{_RUN}/test_local.py",
+    "distributed_input/runner/trainer_proxy.py": f"{_RUN}/test_local.py",
     "distributed_input/runner/processes/process_group.py": f"{_RUN}/test_run_supervision.py",
     "distributed_input/runner/processes/trainers.py": f"{_RUN}/test_run_supervision.py",
     "distributed_input/runner/processes/training.py": f"{_RUN}/test_run_supervision.py",
@@ -43,6 +45,7 @@ TESTED_ELSEWHERE = {
     "distributed_input_operator/controller/leader.py": "tests/operator/test_faults.py",
     "distributed_input_operator/controller/reconcile_input.py": "tests/operator/test_reconcile.py",
     "distributed_input_operator/main.py": "tests/operator/test_reconcile.py",
+    "distributed_input/runner/dispatchers.py": f"{_UNIT}/runner/commands/test_status.py",
     # Values and protocols without logic.
     "distributed_input/api/local_workers.py": f"{_UNIT}/sidecar/streams/test_local_share.py",
     "distributed_input/dispatcher/limits.py": f"{_UNIT}/dispatcher/test_state.py",

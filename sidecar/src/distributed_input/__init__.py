@@ -10,25 +10,64 @@ with distributed_input.connect("train") as train:
 from __future__ import annotations
 
 import importlib
-from typing import Any
+from typing import TYPE_CHECKING
 
-from distributed_input.api.errors import DistributedInputError, RetryableError, TerminalError
+from distributed_input.api.errors import (
+    ConfigError,
+    DatasetFnError,
+    DistributedInputError,
+    FencedError,
+    JobConflictError,
+    PositionError,
+    ProtocolError,
+    ReplayError,
+    ReplayWarning,
+    RetryableError,
+    SpecError,
+    TerminalError,
+    UnavailableError,
+)
 from distributed_input.client.input import Input, connect
 from distributed_input.rows.decode import Ragged, Sparse
 
+if TYPE_CHECKING:
+    from distributed_input import keras as keras
+    from distributed_input.runner.local import LocalRun, local
+
 __all__ = [
+    "ConfigError",
+    "DatasetFnError",
     "DistributedInputError",
+    "FencedError",
     "Input",
+    "JobConflictError",
+    "LocalRun",
+    "PositionError",
+    "ProtocolError",
     "Ragged",
+    "ReplayError",
+    "ReplayWarning",
     "RetryableError",
     "Sparse",
+    "SpecError",
     "TerminalError",
+    "UnavailableError",
     "connect",
+    "local",
 ]
 
+_LATER = {
+    "keras": "distributed_input.keras",
+    "local": "distributed_input.runner.local",
+    "LocalRun": "distributed_input.runner.local",
+}
+"""Modules that are imported on first use: Keras's, and the runner's."""
 
-def __getattr__(name: str) -> Any:
-    """Import `distributed_input.keras` on first use: it imports Keras."""
-    if name == "keras":
-        return importlib.import_module("distributed_input.keras")
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> object:
+        """Import what is needed only by some programs on its first use."""
+        if name not in _LATER:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        module = importlib.import_module(_LATER[name])
+        return module if module.__name__ == f"{__name__}.{name}" else getattr(module, name)

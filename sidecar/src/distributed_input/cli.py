@@ -12,13 +12,25 @@ import sys
 from collections.abc import Callable, Sequence
 
 _COMMANDS = {
+    "init": (
+        "distributed_input.runner.commands.init",
+        "write a small project: input.yaml, dataset.py and train.py",
+    ),
     "run": (
         "distributed_input.runner.commands.run",
         "run an input pipeline and a trainer on this machine",
     ),
+    "validate": (
+        "distributed_input.runner.commands.validate",
+        "check the YAML of an input, and import its entry point",
+    ),
     "status": (
         "distributed_input.runner.commands.status",
-        "show the trainers and workers of a dispatcher",
+        "show the trainers and workers of running inputs",
+    ),
+    "explain": (
+        "distributed_input.runner.commands.explain",
+        "name what the trainers of running inputs wait for",
     ),
     "dispatcher": (
         "distributed_input.dispatcher.main",
@@ -41,9 +53,11 @@ _PLUGINS = {
 
 _EXAMPLES = """\
 examples:
-  distributed-input run input.yaml -- python train.py      # start here
+  distributed-input init photos                            # start here
+  distributed-input run input.yaml -- python train.py
   distributed-input run --help                             # flags of one command
-  distributed-input status --dispatcher HOST:PORT --token-file FILE
+  distributed-input validate input.yaml --trainers 4
+  distributed-input explain                                # why does my trainer wait?
 
 Pods run `dispatcher`, `worker` and `sidecar`. On one machine, `run` starts them.
 """

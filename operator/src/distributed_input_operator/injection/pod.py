@@ -13,6 +13,7 @@ from typing import Any
 
 from distributed_input.api import environment, files, names
 from distributed_input.api.resource.input import DistributedInput
+from distributed_input.api.resource.topology import trainers_problem
 from distributed_input_operator.injection.local_worker import local_worker
 from distributed_input_operator.injection.rank import trainer_rank
 from distributed_input_operator.injection.sidecar import (
@@ -24,6 +25,7 @@ from distributed_input_operator.injection.sidecar import (
 )
 from distributed_input_operator.injection.trainer_pod import (
     Manifest,
+    RefusedError,
     TrainerRank,
     labels_of,
     requested_inputs,
@@ -61,6 +63,7 @@ def inject(
     rank = trainer_rank(pod, owners)
     result = copy.deepcopy(dict(pod))
     if rank is not None:
+        _check_trainers(inputs, rank)
         _add_containers(result["spec"], inputs, rank, settings)
         reads = {names.reads_label(one.metadata.name): "true" for one in inputs}
         result["metadata"]["labels"] = {**labels_of(pod), **reads}
@@ -110,6 +113,15 @@ def host_network_warnings(pod: Manifest, find: FindInput) -> list[str]:
             f"{', '.join(restricted)}"
         )
     return found
+
+
+def _check_trainers(inputs: Sequence[DistributedInput], rank: TrainerRank) -> None:
+    """Raise RefusedError if the trainers cannot share the partitions that an input sets."""
+    for one in inputs:
+        # The trainer may pass a batch size of its own.
+        problem = trainers_problem(one.spec, rank.count or 1, batch_size_is_final=False)
+        if problem is not None:
+            raise RefusedError(f"input {one.metadata.name}: {problem}")
 
 
 def _add_containers(

@@ -19,22 +19,10 @@ from collections.abc import Generator, Mapping, Sequence
 
 from distributed_input.api.errors import ConfigError
 from distributed_input.api.hashing import mix
+from distributed_input.api.topology import default_partitions as default_partitions
+from distributed_input.api.topology import divisors as divisors
 
 _ENDLESS = 1 << 62
-
-
-def divisors(number: int) -> list[int]:
-    """Return all divisors of a positive number, ascending."""
-    small = [d for d in range(1, int(number**0.5) + 1) if number % d == 0]
-    return sorted({*small, *(number // d for d in small)})
-
-
-def default_partitions(rows_per_step: int) -> int:
-    """Return the default of P: the largest divisor of the global batch that is at most 8.
-
-    Eight partitions support 1, 2, 4 and 8 trainers. More partitions need more open splits.
-    """
-    return max(d for d in divisors(rows_per_step) if d <= 8)
 
 
 def check_topology(rows_per_step: int, partitions: int, consumers: int) -> None:

@@ -19,6 +19,8 @@ from distributed_input.rows.elements import ElementSpec
 if TYPE_CHECKING:
     import tensorflow as tf
 
+    from distributed_input.client.tensorflow.checkpoint import InputState
+
 DEFAULT_FOLDER = "/run/distributed-input"
 
 
@@ -64,7 +66,7 @@ class Input:
     def __init__(self, reader: InputReader) -> None:
         self._reader = reader
         self._opened: tuple[object, int, int | None] | None = None
-        self._state: Any = None
+        self._state: InputState | None = None
 
     @property
     def name(self) -> str:
@@ -140,7 +142,7 @@ class Input:
         *,
         global_batch_size: int | None = None,
         options: tf.distribute.InputOptions | None = None,
-    ) -> Any:
+    ) -> tf.distribute.DistributedDataset:
         """Return the input as a native `tf.distribute.DistributedDataset` of `strategy`.
 
         Args:
@@ -205,7 +207,7 @@ class Input:
         return self._reader.generation
 
     @property
-    def state(self) -> Any:
+    def state(self) -> InputState:
         """The position as a part of a checkpoint: `tf.train.Checkpoint(input=train.state)`."""
         from distributed_input.client.tensorflow.checkpoint import InputState
 

@@ -6,6 +6,8 @@ the dispatchers' Status call. These modules are pure, with `now` as an argument:
 `processes.restart_policy`, `processes.termination`, `display.stats`, `display.format` and
 `display.report`.
 
-The layers, from the top: `commands`, `supervisor`, `display`, `processes`, `spec`, `plan`,
+`local` starts such a run from Python, with `trainer_proxy` in place of the trainer.
+
+The layers, from the top: `local`, `commands`, `supervisor`, `display`, `processes`, `spec`, `plan`,
 `folders`, then `process_logs` and `process_wrapper`.
 """

@@ -98,6 +98,11 @@ def default_parent(env: Mapping[str, str]) -> Path:
     return Path(tempfile.gettempdir()) / _user_folder()
 
 
+def live(base: Path) -> list[Path]:
+    """Return the folders of running runs in `base`."""
+    return [folder for folder in sorted(base.glob(_PREFIX + "*")) if not is_stale(folder)]
+
+
 def remove_stale(base: Path) -> list[str]:
     """Remove the folders of dead runs in `base` and kill their processes; return their names."""
     removed = []

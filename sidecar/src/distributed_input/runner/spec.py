@@ -1,15 +1,20 @@
-"""Reading of the resource file. Only this module of the runner imports the resource's models."""
+"""Reading of the resource file. Only `spec` and `validation` import the resource's models."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from distributed_input.api.config import InputConfig
 from distributed_input.api.errors import ConfigError
 from distributed_input.runner.plan import PlannedInput, PlannedTfDataService
 from distributed_input.runtime.addresses import free_ports
+
+if TYPE_CHECKING:
+    from distributed_input.api.resource.input import DistributedInput
+    from distributed_input.api.resource.problems import Problem
 
 
 def load(
@@ -17,6 +22,7 @@ def load(
     workers: int | None = None,
     parallelism: int | None = None,
     idle_cpus: bool = False,
+    trainers: int = 1,
 ) -> list[PlannedInput]:
     """Return the inputs that `file` defines, in its order.
 
@@ -26,12 +32,40 @@ def load(
         parallelism: replaces the parallelism in the file.
         idle_cpus: the workers use only CPUs that the trainers leave idle. An input with
             spec.workers.local gets one such worker, unless `workers` sets their number.
+        trainers: number of trainers.
 
     Raises:
         ConfigError: names the file, the field and the fix.
     """
+
+    def check(resource: DistributedInput) -> Iterable[Problem]:
+        from distributed_input.api.resource.topology import trainers_problem
+
+        problem = trainers_problem(resource.spec, trainers, batch_size_is_final=False)
+        return [problem] if problem else []
+
+    inputs = []
+    for one in load_resources(file, check):
+        local = one.spec.workers.local if workers is None else None
+        count, cpus = (1, parallelism or local.cpus) if local else (workers, parallelism)
+        planned = _input(one, _config(one), count, cpus)
+        inputs.append(replace(planned, idle_cpus=idle_cpus or local is not None))
+    names = [one.name for one in inputs]
+    repeated = sorted({name for name in names if names.count(name) > 1})
+    if repeated:  # the file has them in different namespaces, but this machine has none
+        raise ConfigError(f"{file}: two inputs are named {repeated[0]}: rename one of them")
+    return inputs
+
+
+def load_resources(
+    file: Path, check: Callable[[DistributedInput], Iterable[Problem]]
+) -> list[DistributedInput]:
+    """Return the resources in `file`. `check` returns further problems of a valid one.
+
+    Raises:
+        ConfigError: has one line for each problem, with file, line, field and fix.
+    """
     try:
-        from distributed_input.api.resource.data_plane import input_config
         from distributed_input.api.resource.load import load_all
     except ImportError as error:
         raise ConfigError(
@@ -39,20 +73,15 @@ def load(
             "Run: pip install 'distributed-input[run]'"
         ) from error
     try:
-        resources = load_all(file)
+        return load_all(file, check)
     except (OSError, ValueError) as error:
         raise ConfigError(str(error)) from error
-    inputs = []
-    for one in resources:
-        local = one.spec.workers.local if workers is None else None
-        count, cpus = (1, parallelism or local.cpus) if local else (workers, parallelism)
-        planned = _input(one, input_config(one), count, cpus)
-        inputs.append(replace(planned, idle_cpus=idle_cpus or local is not None))
-    names = [one.name for one in inputs]
-    repeated = sorted({name for name in names if names.count(name) > 1})
-    if repeated:  # the file has them in different namespaces, but this machine has none
-        raise ConfigError(f"{file}: two inputs are named {repeated[0]}: rename one of them")
-    return inputs
+
+
+def _config(resource: DistributedInput) -> InputConfig:
+    from distributed_input.api.resource.data_plane import input_config
+
+    return input_config(resource)
 
 
 def _input(

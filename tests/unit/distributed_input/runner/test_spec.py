@@ -81,3 +81,10 @@ def test_an_error_names_the_file_and_the_field(tmp_path: Path) -> None:
         spec.load(file)
     with pytest.raises(ConfigError, match="cannot be read"):
         spec.load(tmp_path / "none.yaml")
+
+
+def test_trainers_that_cannot_share_the_partitions_are_an_error(tmp_path: Path) -> None:
+    file = written(tmp_path, f"{HEAD}metadata: {{name: a}}\nspec:\n  partitions: 8\n")
+    assert len(spec.load(file, trainers=4)) == 1
+    with pytest.raises(ConfigError, match=r"input.yaml:5: spec.partitions: 3 trainers cannot"):
+        spec.load(file, trainers=3)

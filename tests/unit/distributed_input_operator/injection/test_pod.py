@@ -59,6 +59,18 @@ def test_a_label_requests_the_sidecar():
     assert not requests_sidecar({"metadata": {}, "spec": {}})
 
 
+def test_trainers_that_cannot_share_the_partitions_are_refused():
+    three = {names.CONSUMERS_ANNOTATION: "3", names.CONSUMER_INDEX_ANNOTATION: "0"}
+    text = refusal(pod(annotations=three), resource("train", "partitions: 8"))
+    assert text == (
+        "input train: spec.partitions: 3 trainers cannot divide 8 partitions. Use 1, 2, 4 or 8 "
+        "trainers, or set spec.partitions to a multiple of 3"
+    )
+    inject(pod(annotations=three), resource("train", "partitions: 9"))
+    # A trainer may pass another batch size, which changes the default of spec.partitions.
+    inject(pod(annotations=three), resource("train", "batching: {globalBatchSize: 8}"))
+
+
 def test_the_sidecar_starts_before_the_trainer_and_ends_after_it():
     made = inject(pod(initContainers=[{"name": "prepare"}]))
     assert [c["name"] for c in made["spec"]["initContainers"]] == [

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from distributed_input.api.resource.input import DistributedInput
-from distributed_input.api.resource.parse import only, parse_all
+from distributed_input.api.resource.parse import Check, no_check, only, parse_all
 from distributed_input.api.resource.problems import Problem, ResourceError
 
 
@@ -23,8 +23,11 @@ def load(path: str | os.PathLike[str]) -> DistributedInput:
     return only(load_all(path), os.fspath(path))
 
 
-def load_all(path: str | os.PathLike[str]) -> list[DistributedInput]:
-    """Return all DistributedInputs in a YAML file, at least one. See `load`."""
+def load_all(path: str | os.PathLike[str], check: Check = no_check) -> list[DistributedInput]:
+    """Return all DistributedInputs in a YAML file, at least one. See `load`.
+
+    `check` returns further problems of a valid resource.
+    """
     source = os.fspath(path)
     try:
         text = Path(path).read_text(encoding="utf-8")
@@ -33,7 +36,7 @@ def load_all(path: str | os.PathLike[str]) -> list[DistributedInput]:
     except UnicodeDecodeError as error:
         raise ResourceError(f"{source}: is not UTF-8 text: save it as UTF-8") from error
     folder = os.path.abspath(Path(path).parent)
-    return parse_all(text, source, folder, _missing_folders)
+    return parse_all(text, source, folder, lambda one: [*_missing_folders(one), *check(one)])
 
 
 def _missing_folders(resource: DistributedInput) -> Iterator[Problem]:

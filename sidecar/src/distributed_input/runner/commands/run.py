@@ -21,7 +21,7 @@ from distributed_input.runner.display import report
 from distributed_input.runner.display.terminal import Terminal
 from distributed_input.runner.folders import RunFolders
 from distributed_input.runner.supervisor import RunResult, Supervisor, Timeouts
-from distributed_input.runtime.args import EXIT_CONFIG, positive_seconds, seconds
+from distributed_input.runtime.args import EXIT_CONFIG, positive_count, positive_seconds, seconds
 
 _LOCAL = "local"
 _TAIL_LINES = 15
@@ -74,11 +74,15 @@ def parser() -> argparse.ArgumentParser:
         "the trainers leave idle, at the lowest priority (default: the number in FILE)",
     )
     flags.add_argument(
-        "--trainers", type=_count, metavar="N", default=1, help="number of trainers (default: 1)"
+        "--trainers",
+        type=positive_count,
+        metavar="N",
+        default=1,
+        help="number of trainers (default: 1)",
     )
     flags.add_argument(
         "--parallelism",
-        type=_count,
+        type=positive_count,
         metavar="N",
         help="rows that a worker computes at once (default: as in FILE, or the number of cores)",
     )
@@ -135,7 +139,9 @@ def _run(argv: Sequence[str], programs: plan.Programs) -> int:
         raise ConfigError("no trainer command: add it after `--`, as in `-- python train.py`")
     local = options.workers == _LOCAL
     workers = 1 if local else options.workers
-    inputs = spec.load(options.file, workers, options.parallelism, idle_cpus=local)
+    inputs = spec.load(
+        options.file, workers, options.parallelism, idle_cpus=local, trainers=options.trainers
+    )
     planned = plan.Plan(tuple(inputs), command, trainers=options.trainers, programs=programs)
     if options.dry_run:
         print(_dry_run(planned), end="")
@@ -233,14 +239,8 @@ def _commented(name: str, command: Sequence[str]) -> list[str]:
     return [f"# {name}", shlex.join(command)]
 
 
-def _count(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of 1 or more")
-    return int(text)
-
-
 def _workers(text: str) -> int | str:
-    return _LOCAL if text == _LOCAL else _count(text)
+    return _LOCAL if text == _LOCAL else positive_count(text)
 
 
 def _print(text: str) -> None:

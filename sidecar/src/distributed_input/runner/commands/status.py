@@ -9,21 +9,20 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from distributed_input.api.environment import TOKEN_ENV
 from distributed_input.api.errors import ConfigError, DistributedInputError
+from distributed_input.runner import dispatchers
 from distributed_input.runner.display import format as formatting
 from distributed_input.runner.display.stats import ConsumerSample, StatusSample
-from distributed_input.runner.display.status_client import StatusClient
-from distributed_input.runtime import addresses
-from distributed_input.runtime.args import EXIT_CONFIG, positive_seconds
-from distributed_input.runtime.credentials import Credentials
+from distributed_input.runtime.args import EXIT_CONFIG
 
 _EXAMPLES = """\
 examples:
+  distributed-input status                  # of the runs on this machine
+  distributed-input status digits -n team   # of an input in the cluster of the kubeconfig
+  distributed-input status -o json | jq .workers
   distributed-input status --dispatcher train-dispatcher:7070 --token-file /var/run/token
-  distributed-input status --dispatcher 127.0.0.1:43117 --token-file t --json | jq .workers
 
-exit status: 0, 1 if the dispatcher does not respond, 2 if a flag is invalid
+exit status: 0, 1 if a dispatcher does not respond, 2 if a flag is invalid or no run is found
 """
 
 
@@ -31,27 +30,14 @@ def parser() -> argparse.ArgumentParser:
     """Return the parser of `distributed-input status`."""
     flags = argparse.ArgumentParser(
         prog="distributed-input status",
-        description="Show the trainers and workers that are registered with an input's dispatcher.",
+        description="Show the trainers and workers of inputs. `distributed-input explain` names "
+        "what they wait for.",
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    flags.add_argument(
-        "--dispatcher", required=True, metavar="HOST:PORT", help="address of the dispatcher"
-    )
-    flags.add_argument(
-        "--token-file",
-        metavar="FILE",
-        help=f"file with the input's token (default: the variable {TOKEN_ENV})",
-    )
-    flags.add_argument("--json", action="store_true", help="print one JSON object")
-    flags.add_argument(
-        "--timeout",
-        type=positive_seconds,
-        default=5.0,
-        metavar="SECONDS",
-        help="time limit for the response (default: 5)",
-    )
+    dispatchers.add_flags(flags)
+    flags.add_argument("--json", dest="output", action="store_const", const="json", help="-o json")
     return flags
 
 
@@ -59,17 +45,18 @@ def main(argv: Sequence[str]) -> int:
     """Print the status; return the exit status."""
     options = parser().parse_args(argv)
     try:
-        addresses.parse(options.dispatcher, "--dispatcher")
-        credentials = Credentials.from_args(options.token_file, os.environ)
-        dispatcher = StatusClient(options.dispatcher, credentials)
-        try:
-            status = dispatcher.status(options.timeout)
-        finally:
-            dispatcher.close()
+        with dispatchers.opened(options, os.environ) as found:
+            samples = [(one.name, one.client.status(options.timeout)) for one in found]
     except DistributedInputError as error:
         print(f"distributed-input status: {error}", file=sys.stderr)
         return EXIT_CONFIG if isinstance(error, ConfigError) else 1
-    sys.stdout.write(json.dumps(as_json(status)) + "\n" if options.json else as_text(status))
+    if options.output == "json":
+        for name, status in samples:
+            print(json.dumps({"input": name or None, **as_json(status)}))
+    else:
+        titles = len(samples) > 1
+        texts = [f"{name}:\n" * titles + as_text(status) for name, status in samples]
+        print("\n".join(texts), end="")
     return 0
 
 

@@ -33,7 +33,13 @@ class ConsumerSample:
     mismatches: int = 0
     finished: bool = False
     useful_workers: int = 0
+    useful_limit: str = ""
+    """What limits `useful_workers`, and the remedy."""
     waiting_for: str = ""
+    count: int = 0
+    """Number of consumers of the job."""
+    no_trainer: bool = False
+    """No trainer is connected to the sidecar."""
     trainer: str = ""
     """The process that counts rows, batches and times. Empty: the sidecar counts them."""
 
@@ -49,6 +55,12 @@ class WorkerSample:
     streams: int = 0
     draining: bool = False
     node: str = ""
+    parallelism: int = 0
+    """Rows that it computes at once: its permits."""
+    permit_seconds: float = 0.0
+    """Its permits, summed over the time since its start."""
+    capacity: int = 0
+    """Splits that it can compute at once, with permits that it lends. 0: unknown."""
     stalled: Sequence[str] = ()
     """Splits that make no progress, each as text."""
 

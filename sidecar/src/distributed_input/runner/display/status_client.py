@@ -95,6 +95,9 @@ def from_message(response: Any) -> StatusSample:
                 streams=info.open_streams,
                 draining=info.draining,
                 node=info.node,
+                parallelism=info.parallelism,
+                permit_seconds=info.permit_seconds,
+                capacity=info.capacity,
                 stalled=tuple(stall_text(one) for one in info.stalled),
             )
             for info in response.workers
@@ -123,5 +126,8 @@ def _consumer(last: Any) -> ConsumerSample:
         mismatches=last.replay_mismatches,
         finished=last.finished,
         useful_workers=last.useful_workers,
+        useful_limit=last.useful_limit,
+        count=last.count,
+        no_trainer=last.no_trainer,
         waiting_for=last.waiting_for,
     )

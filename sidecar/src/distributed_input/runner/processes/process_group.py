@@ -115,7 +115,9 @@ class ProcessGroup:
             late = next(process for process in processes if not process.ready.is_set())
             cause = f"not ready after {seconds:g} s: waiting for {unready(self.processes)}"
             raise ProcessFailedError(
-                late.name, f"{cause}. Set --start-timeout to wait longer", late.log
+                late.name,
+                f"{cause}. To wait longer, set --start-timeout (in Python: timeout)",
+                late.log,
             )
 
     async def _supervise(self, process: SupervisedProcess, children: Children) -> None:

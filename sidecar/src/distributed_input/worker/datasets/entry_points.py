@@ -105,7 +105,7 @@ def call(
         UnavailableError: another call takes very long.
         SpecError: the function did not return a dataset.
     """
-    function = _load(entry)
+    function = load(entry)
     arguments = json.loads(entry.args_json or "{}")
     unseeded = contextlib.nullcontext() if functions_seeded else user_code.functions_unseeded()
     what = f"entry point {entry.target} for split {context.input_pipeline_id}"
@@ -133,7 +133,13 @@ def _random_state() -> tuple[Any, ...]:
     return random.getstate(), kind, bytes(np.asarray(key)), *rest
 
 
-def _load(entry: types_pb2.EntryPoint) -> Callable[..., Any]:
+def load(entry: types_pb2.EntryPoint) -> Callable[..., Any]:
+    """Import an entry point's module; return the function.
+
+    Raises:
+        ConfigError: the module or the function does not exist.
+        DatasetFnError: the module cannot be imported. The message has its traceback.
+    """
     module_name, _, attribute = entry.target.partition(":")
     if entry.path and entry.path not in sys.path:
         sys.path.insert(0, entry.path)

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from distributed_input.api.proto import dispatcher_pb2, types_pb2
+from distributed_input.runner import folders
 from distributed_input.runner.commands import status as command
 from distributed_input.runner.display.stats import ConsumerSample, StatusSample
-from distributed_input.runtime import serving, stubs
+from distributed_input.runner.plan import RunFiles
+from distributed_input.runtime import ready, serving, stubs
 from distributed_input.runtime.credentials import Credentials
 
 STALLED = types_pb2.StalledSplit(dataset="data:rows", epoch=2, split=3, row=7, seconds=34)
@@ -83,7 +86,9 @@ def test_the_status_command_prints_tables_or_json(
     )
     assert command.main([*flags, "--json"]) == 0
     printed = json.loads(capsys.readouterr().out)
-    assert printed["jobs"] == ["train"]
+    assert (printed["input"], printed["jobs"]) == (None, ["train"])
+    assert command.main([*flags, "-o", "json"]) == 0
+    assert json.loads(capsys.readouterr().out) == printed
     assert printed["consumers"][0]["wait_seconds"] == 1.0
     assert printed["workers"][0]["busy_seconds"] == 2.5
     assert "split 3" in printed["workers"][0]["stalled"][0]
@@ -108,9 +113,36 @@ def test_the_read_amplification_is_shown_with_the_remedy() -> None:
     assert "amplification" not in command.as_text(StatusSample(jobs=["train"]))
 
 
+def test_the_runs_of_this_machine_are_found(
+    address: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    assert command.main([]) == 2
+    assert f"below {tmp_path / 'distributed-input'}: start" in capsys.readouterr().err
+    with folders.create(None, os.environ) as run:
+        files = RunFiles(run)
+        files.tokens().mkdir()
+        assert command.main([]) == 2  # it has no dispatcher yet
+        capsys.readouterr()
+        for name in ("eval", "train"):
+            (files.tokens() / name).write_text("secret")
+            ready.write(str(files.ready(f"{name}-dispatcher")), address, None)
+        assert command.main(["-o", "json"]) == 0
+        printed = [json.loads(line)["input"] for line in capsys.readouterr().out.splitlines()]
+        assert printed == ["eval", "train"]
+        assert command.main([]) == 0
+        assert "h:1           0     9  2.5 s\n" in capsys.readouterr().out.split("train:\n")[1]
+
+
 @pytest.mark.parametrize(
     ("flags", "status", "message"),
     [
+        (["--token-file", "t"], 2, "--token-file: set --dispatcher too"),
+        (["-n", "team"], 2, "--namespace: set NAME too"),
+        (["train", "--dispatcher", "a:1"], 2, "NAME and --dispatcher exclude each other"),
         (["--dispatcher", "nowhere"], 2, "--dispatcher"),
         (
             ["--dispatcher", "127.0.0.1:1", "--timeout", "0.3"],

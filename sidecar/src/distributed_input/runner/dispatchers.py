@@ -1,0 +1,128 @@
+"""The dispatchers that `status` and `explain` ask: in a cluster, by address, or on this machine."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from distributed_input.api.environment import TOKEN_ENV
+from distributed_input.api.errors import ConfigError
+from distributed_input.runner import folders, kubectl
+from distributed_input.runner.display.status_client import StatusClient
+from distributed_input.runtime import addresses
+from distributed_input.runtime.args import positive_seconds
+from distributed_input.runtime.credentials import Credentials
+
+
+@dataclass(frozen=True)
+class FoundDispatcher:
+    """The dispatcher of one input."""
+
+    name: str
+    """Name of the input; empty: unknown."""
+    client: StatusClient
+    problems: tuple[str, ...] = ()
+    """What the operator reports about the input, if it is in a cluster."""
+
+
+def add_flags(flags: argparse.ArgumentParser) -> None:
+    """Add the flags that select dispatchers, and the format of the output."""
+    flags.add_argument(
+        "name",
+        nargs="?",
+        metavar="NAME",
+        help="name of an input in the cluster of the kubeconfig; needs kubectl (default: the runs "
+        "of `distributed-input run` and `distributed_input.local` on this machine)",
+    )
+    flags.add_argument(
+        "-n",
+        "--namespace",
+        metavar="NAMESPACE",
+        help="namespace of NAME (default: that of the kubeconfig's context)",
+    )
+    flags.add_argument(
+        "--dispatcher", metavar="HOST:PORT", help="address of a dispatcher, in place of NAME"
+    )
+    flags.add_argument(
+        "--token-file",
+        metavar="FILE",
+        help=f"file with the input's token, for --dispatcher (default: the variable {TOKEN_ENV})",
+    )
+    flags.add_argument(
+        "--timeout",
+        type=positive_seconds,
+        default=5.0,
+        metavar="SECONDS",
+        help="time limit for the response (default: 5)",
+    )
+    flags.add_argument(
+        "-o",
+        "--output",
+        choices=("text", "json"),
+        default="text",
+        help="format: text, or one JSON object for each input (default: text)",
+    )
+
+
+@contextlib.contextmanager
+def opened(options: argparse.Namespace, env: Mapping[str, str]) -> Iterator[list[FoundDispatcher]]:
+    """Yield a client for each dispatcher that the flags select, at least one.
+
+    Raises:
+        ConfigError: a flag is invalid, or the input or run is not found.
+        UnavailableError: a dispatcher in the cluster cannot be reached.
+    """
+    _check(options)
+    with contextlib.ExitStack() as stack:
+        if options.name:
+            one = stack.enter_context(
+                kubectl.forwarded(options.name, options.namespace, options.timeout)
+            )
+            credentials = Credentials.from_args(None, {TOKEN_ENV: one.token})
+            client = StatusClient(one.address, credentials)
+            found = [FoundDispatcher(options.name, client, one.problems)]
+        elif options.dispatcher:
+            addresses.parse(options.dispatcher, "--dispatcher")
+            credentials = Credentials.from_args(options.token_file, env)
+            found = [FoundDispatcher("", StatusClient(options.dispatcher, credentials))]
+        else:
+            found = _of_local_runs(env)
+        for each in found:
+            stack.callback(each.client.close)
+        yield found
+
+
+def _check(options: argparse.Namespace) -> None:
+    if options.name and options.dispatcher:
+        raise ConfigError("NAME and --dispatcher exclude each other: remove one of them")
+    if options.namespace and not options.name:
+        raise ConfigError("--namespace: set NAME too")
+    if options.token_file and not options.dispatcher:
+        raise ConfigError("--token-file: set --dispatcher too")
+
+
+def _of_local_runs(env: Mapping[str, str]) -> list[FoundDispatcher]:
+    base = folders.default_parent(env)
+    found = [one for run in folders.live(base) for one in _of_run(run)]
+    if not found:
+        raise ConfigError(
+            f"no run has started its dispatcher below {base}: start `distributed-input run`, or "
+            "set --dispatcher"
+        )
+    return found
+
+
+def _of_run(run: Path) -> Iterator[FoundDispatcher]:
+    """Yield the dispatchers of one run that are ready."""
+    tokens = run / "tokens"
+    for token in sorted(tokens.iterdir()) if tokens.is_dir() else ():
+        for process in ("dispatcher", f"{token.name}-dispatcher"):
+            with contextlib.suppress(OSError, ValueError, KeyError):
+                address = json.loads((run / f"{process}.ready").read_text())["address"]
+                credentials = Credentials.from_args(os.fspath(token), {})
+                yield FoundDispatcher(token.name, StatusClient(address, credentials))

@@ -1,0 +1,326 @@
+"""Why does a trainer wait? A pure function of two samples of a dispatcher's status.
+
+The causes are tried in the order of `_causes`. Each has figures and a next step. What decides:
+
+- A worker holds a permit while it makes rows, also while these wait for storage. It then lends more
+  permits, because its CPUs are idle: `places` above `permits` means that rows wait for storage.
+- Workers that hold few permits have nothing to do. Either few splits are open, or the rows that
+  they have made are not fetched.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from distributed_input.runner.display import format as formatting
+from distributed_input.runner.display.stats import ConsumerSample, StatusSample, WorkerSample
+
+WAITS = 0.05
+"""Share of its time from which a trainer counts as waiting."""
+_BUSY = 0.7
+"""Share of their permits from which workers count as busy."""
+_RUNNING = 0.05
+"""Least share of the time without waits from which a trainer's demand can be computed."""
+_FULL = 0.5
+"""Share of the buffer from which it counts as filled."""
+
+
+class Cause(enum.Enum):
+    """What a trainer waits for. The values appear in the output."""
+
+    NONE = "none"
+    TRAINER = "trainer"
+    SIDECAR = "sidecar"
+    NETWORK = "network"
+    WORKERS = "workers"
+    DATASET = "dataset"
+    STORAGE = "storage"
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """Why one trainer waits, or that it does not."""
+
+    trainer: str
+    """job/index; empty: no trainer is connected."""
+    cause: Cause
+    text: str
+    """What was observed, with figures."""
+    next_step: str
+    waits: float | None = None
+    """Share of its time that it waited, 0 to 1. None: unknown."""
+    rows_per_second: float | None = None
+
+
+@dataclass(frozen=True)
+class _TrainerWindow:
+    """One trainer between two samples."""
+
+    now: ConsumerSample
+    wall: float
+    rows: float
+    waits: float | None
+    others: Sequence[ConsumerSample]
+    count: int
+    """Number of trainers of the job."""
+    useful: int
+    """Number of splits that all trainers can have open, and so of CPUs that can help."""
+
+    @property
+    def demand(self) -> float | None:
+        """Rows per second that it would read if it never waited. None: unknown."""
+        if self.waits is None or 1 - self.waits < _RUNNING:
+            return None
+        return self.rows / (self.wall * (1 - self.waits))
+
+
+@dataclass(frozen=True)
+class _ReadyWorkers:
+    """The workers that accept streams, between two samples."""
+
+    ready: Sequence[WorkerSample]
+    busy: float | None
+    """Share of their permits that they held, 0 to 1. None: unknown."""
+    rate: float | None
+    """Rows per second that one worker makes while it holds all its permits."""
+
+    @property
+    def permits(self) -> int:
+        return sum(one.parallelism for one in self.ready)
+
+    @property
+    def places(self) -> int:
+        return sum(one.capacity or one.parallelism for one in self.ready)
+
+    @property
+    def streams(self) -> int:
+        return sum(one.streams for one in self.ready)
+
+
+def diagnose(before: StatusSample, after: StatusSample) -> list[Diagnosis]:
+    """Return one diagnosis for each trainer, or one that no trainer is connected.
+
+    Args:
+        before: the earlier sample; some seconds, because processes report once a second.
+        after: the later sample.
+    """
+    if not after.consumers:
+        return [
+            Diagnosis(
+                "",
+                Cause.TRAINER,
+                "No trainer is connected.",
+                "Start the training program. It must call distributed_input.connect().",
+            )
+        ]
+    workers = _workers(before, after)
+    return [next(_causes(_trainer(before, after, one), workers)) for one in sorted_trainers(after)]
+
+
+def sorted_trainers(status: StatusSample) -> list[ConsumerSample]:
+    """Return the consumers by job and index."""
+    return sorted(status.consumers, key=lambda one: (one.job, one.index))
+
+
+def _trainer(before: StatusSample, after: StatusSample, now: ConsumerSample) -> _TrainerWindow:
+    then = next((one for one in before.consumers if _same(one, now)), now)
+    wall, rows = now.wall - then.wall, now.rows - then.rows
+    if wall < 0 or rows < 0:  # it has opened the job again
+        wall, rows, then = now.wall, now.rows, ConsumerSample(now.job, now.index, "")
+    waits = min(1.0, max(0.0, now.wait - then.wait) / wall) if wall > 0 else None
+    others = [one for one in after.consumers if one.job == now.job and one.index != now.index]
+    useful = sum(one.useful_workers for one in after.consumers if not one.finished)
+    return _TrainerWindow(now, wall, rows, waits, others, max(now.count, 1 + len(others)), useful)
+
+
+def _same(one: ConsumerSample, other: ConsumerSample) -> bool:
+    return (one.job, one.index, one.trainer) == (other.job, other.index, other.trainer)
+
+
+def _workers(before: StatusSample, after: StatusSample) -> _ReadyWorkers:
+    ready = [one for one in after.workers if not one.draining]
+    earlier = {one.worker_id: one for one in before.workers}
+    rows, busy, permits = 0, 0.0, 0.0
+    for one in ready:
+        then = earlier.get(one.worker_id, WorkerSample(one.worker_id, one.address))
+        rows += one.rows - then.rows
+        busy += one.busy - then.busy
+        permits += one.permit_seconds - then.permit_seconds
+    each = sum(one.parallelism for one in ready) / len(ready) if ready else 0.0
+    return _ReadyWorkers(
+        ready,
+        min(1.0, busy / permits) if permits > 0 else None,
+        rows / busy * each if rows > 0 and busy > 0 else None,
+    )
+
+
+def _causes(trainer: _TrainerWindow, workers: _ReadyWorkers) -> Iterator[Diagnosis]:
+    """Yield the causes that apply, the most certain first. At least one applies."""
+    yield from _not_reading(trainer)
+    if not workers.ready:
+        yield _of(
+            trainer,
+            Cause.WORKERS,
+            "No worker is registered.",
+            "Start workers, or read the log of those that do not start.",
+        )
+    for worker in workers.ready:
+        for text in worker.stalled:
+            yield _of(
+                trainer,
+                Cause.DATASET,
+                f"One row takes very long: {text}, on worker {worker.address}.",
+                "Find out what dataset_fn does for this row, for example by running it alone: it "
+                "may read a file that does not arrive, or compute for long.",
+            )
+    yield from _other_trainers(trainer)
+    if trainer.waits is not None and trainer.waits < WAITS:
+        yield _of(
+            trainer,
+            Cause.NONE,
+            "The input is fast enough.",
+            "To train faster, make the training step faster. More workers cannot help.",
+        )
+    if not trainer.now.batches:
+        yield _first_rows(trainer)
+    yield from _busy_workers(trainer, workers)
+    yield from _idle_workers(trainer, workers)
+
+
+def _not_reading(trainer: _TrainerWindow) -> Iterator[Diagnosis]:
+    now = trainer.now
+    if now.finished:
+        yield _of(trainer, Cause.NONE, "It has finished.", "Nothing to do.")
+    if now.no_trainer:
+        yield _of(
+            trainer,
+            Cause.TRAINER,
+            "Its sidecar runs, but no program has called distributed_input.connect().",
+            "Read the log of the trainer.",
+        )
+    if trainer.waits is None and now.batches and now.buffer > 0 and not now.waiting_for:
+        yield _of(
+            trainer,
+            Cause.TRAINER,
+            f"It reads nothing, although {now.buffer:.0%} of its buffer is filled: it evaluates, "
+            "writes a checkpoint, or stands still.",
+            "Read the log of the trainer.",
+        )
+
+
+def _other_trainers(trainer: _TrainerWindow) -> Iterator[Diagnosis]:
+    if "the other trainers" not in trainer.now.waiting_for:
+        return
+    awaited = f"It waits for {trainer.now.waiting_for}."
+    missing = trainer.count - 1 - len(trainer.others)
+    behind = min(trainer.others, key=lambda one: (one.epoch, one.batches), default=None)
+    if missing > 0 or behind is None:
+        yield _of(
+            trainer,
+            Cause.TRAINER,
+            f"{awaited} {missing} of {trainer.count} trainers are not connected.",
+            "Start them, or read their logs.",
+        )
+    else:
+        yield _of(
+            trainer,
+            Cause.TRAINER,
+            f"{awaited} {_name(behind)} has read the least: {_plural(behind.batches, 'batch')} of "
+            f"epoch {behind.epoch}, and this trainer {trainer.now.batches}.",
+            "Find out why that trainer is slower: read its diagnosis and its log.",
+        )
+
+
+def _first_rows(trainer: _TrainerWindow) -> Diagnosis:
+    awaited = trainer.now.waiting_for or "its first rows"
+    return _of(
+        trainer,
+        Cause.DATASET,
+        f"It has no batch yet. It waits for {awaited}.",
+        "Workers set up the dataset. If this takes more than a minute, read the workers' logs.",
+    )
+
+
+def _busy_workers(trainer: _TrainerWindow, workers: _ReadyWorkers) -> Iterator[Diagnosis]:
+    if workers.busy is None or workers.busy < _BUSY:
+        return
+    number = len(workers.ready)
+    busy = f"{_plural(number, 'worker')} used {workers.busy:.0%} of {workers.permits} CPUs"
+    if workers.places > workers.permits:
+        yield _of(
+            trainer,
+            Cause.STORAGE,
+            f"Rows wait in the workers, whose CPUs are idle: {workers.places} rows are made at the "
+            f"same time on {workers.permits} CPUs.",
+            "Check the latency of the storage, and read more at the same time: interleave with "
+            "num_parallel_calls, or more workers.",
+        )
+    if 0 < trainer.useful <= workers.permits:
+        limit = trainer.now.useful_limit or "raise spec.partitions or spec.sidecar.readAhead"
+        yield _of(
+            trainer,
+            Cause.DATASET,
+            f"{busy}, and more workers cannot help: at most {trainer.useful} splits are open.",
+            f"What limits them: {limit}.",
+        )
+    yield _of(trainer, Cause.WORKERS, f"{busy}.", _more_workers(trainer, workers))
+
+
+def _more_workers(trainer: _TrainerWindow, workers: _ReadyWorkers) -> str:
+    number = len(workers.ready)
+    demand = None if trainer.demand is None else trainer.demand * trainer.count
+    if demand is None or not workers.rate:
+        return f"Use more workers, for example {2 * number}, and explain again."
+    need = max(number + 1, math.ceil(demand / workers.rate))
+    cpus = _plural(workers.permits // number, "CPU")
+    return (
+        f"Without waiting, {_plural(trainer.count, 'trainer')} would read "
+        f"{formatting.rate(demand)} rows/s, and one worker makes {formatting.rate(workers.rate)} "
+        f"rows/s: use {need} workers with {cpus} each, or make dataset_fn cheaper."
+    )
+
+
+def _idle_workers(trainer: _TrainerWindow, workers: _ReadyWorkers) -> Iterator[Diagnosis]:
+    now = trainer.now
+    busy = "" if workers.busy is None else f" The workers are {workers.busy:.0%} busy."
+    if workers.streams < workers.permits and now.useful_limit:
+        yield _of(
+            trainer,
+            Cause.DATASET,
+            f"Open splits of the dataset: {workers.streams}. CPUs of workers: {workers.permits}."
+            f"{busy}",
+            f"What limits them: {now.useful_limit}.",
+        )
+    if now.buffer >= _FULL:
+        yield _of(
+            trainer,
+            Cause.SIDECAR,
+            f"Rows are ready: {now.buffer:.0%} of the buffer is filled.{busy} The trainer waits "
+            "while a batch is completed and copied.",
+            "Raise spec.sidecar.buffer, so that more batches are ready, and the sidecar's CPUs.",
+        )
+    yield _of(
+        trainer,
+        Cause.NETWORK,
+        f"Rows are made, but do not arrive. Open splits: {workers.streams}. Filled part of the "
+        f"buffer: {now.buffer:.0%}.{busy}",
+        "Check the CPU limit of the sidecar (spec.sidecar.resources), and the network between "
+        "workers and trainer. With spec.workers.placement: near-trainers, they share nodes.",
+    )
+
+
+def _of(trainer: _TrainerWindow, cause: Cause, text: str, next_step: str) -> Diagnosis:
+    rate = trainer.rows / trainer.wall if trainer.wall > 0 else None
+    return Diagnosis(_name(trainer.now), cause, text, next_step, trainer.waits, rate)
+
+
+def _name(one: ConsumerSample) -> str:
+    return f"{one.job or '-'}/{one.index}"
+
+
+def _plural(number: int, noun: str) -> str:
+    ending = "" if number == 1 else "es" if noun.endswith("ch") else "s"
+    return f"{number} {noun}{ending}"

@@ -1,0 +1,115 @@
+"""The dispatcher of an input in a cluster, through kubectl and so through the kubeconfig.
+
+It needs the rights to get the input and its Secret, and to forward a port to a pod.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+import re
+import select
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from distributed_input.api import files, names
+from distributed_input.api.errors import ConfigError, UnavailableError
+
+_INPUTS = "distributedinputs.distributed-input.dev"
+_FORWARDING = re.compile(r"Forwarding from (127\.0\.0\.1:\d+) ")
+_GOOD = ("Ready", "DispatcherReady", "WorkersAvailable", "Applied")
+"""Conditions that report a problem if they are not True. Others report one if they are."""
+
+
+@dataclass(frozen=True)
+class ClusterInput:
+    """An input in a cluster, while the port of its dispatcher is forwarded."""
+
+    address: str
+    token: str
+    problems: tuple[str, ...]
+    """What the operator reports about it; see `problems_of`."""
+
+
+@contextlib.contextmanager
+def forwarded(name: str, namespace: str | None, seconds: float) -> Iterator[ClusterInput]:
+    """Forward a port of this machine to the dispatcher of an input.
+
+    Args:
+        name: name of the input.
+        namespace: its namespace. None: that of the kubeconfig's context.
+        seconds: limit for each command of kubectl.
+
+    Raises:
+        ConfigError: kubectl is not installed, or refuses.
+        UnavailableError: the dispatcher cannot be reached. The message has the input's problems.
+    """
+    where = ["--namespace", namespace] if namespace else []
+    problems = problems_of(_get(_INPUTS, name, where, seconds))
+    secret = _get("secret", names.shared(name), where, seconds)
+    token = base64.b64decode(secret.get("data", {}).get(files.TOKEN_KEY, "")).decode().strip()
+    service = f"service/{names.dispatcher(name)}"
+    command = ["kubectl", "port-forward", *where, service, f":{names.DISPATCHER_PORT}"]
+    forwarding = subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    )
+    with forwarding:
+        try:
+            yield ClusterInput(_address(forwarding, name, seconds, problems), token, problems)
+        finally:
+            forwarding.terminate()
+
+
+def problems_of(resource: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return what the status of an input reports as a problem, one line each."""
+    status = resource.get("status") or {}
+    found: dict[str, str] = {}
+    for one in status.get("conditions") or ():
+        kind, message = one.get("type", ""), one.get("message", "")
+        if (one.get("status") == "True") != (kind in _GOOD):
+            # Ready, Reconciling and Stalled have the same message.
+            found.setdefault(message, f"{kind} is {one['status']} ({one.get('reason')}): {message}")
+    workers = status.get("workers") or {}
+    asked, desired = workers.get("asked", 0), workers.get("desired", 0)
+    if asked > desired:
+        found["budget"] = (
+            f"budgets grant {desired} of the {asked} workers that the input needs: see "
+            "`kubectl describe inputpolicy cluster`"
+        )
+    return tuple(found.values())
+
+
+def _get(kind: str, name: str, where: Sequence[str], seconds: float) -> Any:
+    command = ["kubectl", "get", kind, name, *where, "--output", "json"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=seconds, check=False)
+    except FileNotFoundError as error:
+        raise ConfigError(
+            "kubectl is not installed: install it, or forward a port to the dispatcher's Service "
+            "and set --dispatcher"
+        ) from error
+    except subprocess.TimeoutExpired as error:
+        raise UnavailableError(
+            f"`{' '.join(command)}` did not end within {seconds:g} s: check the kubeconfig, or set "
+            "--timeout"
+        ) from error
+    if done.returncode:
+        raise ConfigError(f"`{' '.join(command)}`: {done.stderr.strip()}")
+    return json.loads(done.stdout)
+
+
+def _address(
+    forwarding: subprocess.Popen[bytes], name: str, seconds: float, problems: Sequence[str]
+) -> str:
+    """Return the local address, which kubectl prints when it forwards."""
+    assert forwarding.stdout is not None
+    readable, _, _ = select.select([forwarding.stdout], [], [], seconds)
+    line = forwarding.stdout.readline().decode(errors="replace").strip() if readable else ""
+    if match := _FORWARDING.match(line):
+        return match[1]
+    cause = line or f"kubectl port-forward printed nothing for {seconds:g} s"
+    reports = "".join(f"\n  {problem}" for problem in problems)
+    raise UnavailableError(f"the dispatcher of {name} cannot be reached: {cause}{reports}")

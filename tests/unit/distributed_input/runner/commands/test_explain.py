@@ -1,0 +1,87 @@
+"""`distributed-input explain`, with a real dispatcher's server."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+
+from distributed_input.api.proto import dispatcher_pb2
+from distributed_input.runner.commands import explain as command
+from distributed_input.runner.display.diagnosis import Cause, Diagnosis
+from distributed_input.runtime import serving, stubs
+from distributed_input.runtime.credentials import Credentials
+
+
+class _Service:
+    """Answers as if each call came ten seconds after the one before."""
+
+    calls = 0
+
+    def Status(self, _request: object, _context: object) -> dispatcher_pb2.StatusResponse:  # noqa: N802
+        self.calls += 1
+        n = self.calls
+        trainer = dispatcher_pb2.ConsumerHeartbeatRequest(
+            job="train", count=1, rows=1000 * n, batches=10 * n, wait_seconds=4 * n
+        )
+        trainer.wall_seconds = 10 * n
+        worker = dispatcher_pb2.WorkerInfo(worker_id="w", rows=1000 * n, parallelism=2, capacity=2)
+        worker.busy_seconds, worker.permit_seconds = 19 * n, 20 * n
+        return dispatcher_pb2.StatusResponse(
+            workers=[worker], consumers=[dispatcher_pb2.ConsumerInfo(last=trainer)]
+        )
+
+    def __getattr__(self, _name: str) -> object:
+        return lambda *_: None
+
+
+@pytest.fixture
+def address(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    monkeypatch.setenv("DISTRIBUTED_INPUT_TOKEN", "secret")
+    service = dispatcher_pb2.DESCRIPTOR.services_by_name["Dispatcher"]
+    handler = stubs.service_handler(service, _Service())
+    credentials = Credentials.from_args(None, {"DISTRIBUTED_INPUT_TOKEN": "secret"})
+    server = serving.make_server([handler], "127.0.0.1:0", credentials)
+    server.start()
+    yield server.address
+    server.stop(0)
+
+
+def test_a_trainer_gets_a_cause_and_a_next_step(
+    address: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flags = ["--dispatcher", address, "--seconds", "0.01"]
+    assert command.main(flags) == 0
+    assert capsys.readouterr().out == (
+        "train/0: waits for input 40% of the time, reads 100 rows/s\n"
+        "  cause: workers. 1 worker used 95% of 2 CPUs.\n"
+        "  next:  Without waiting, 1 trainer would read 167 rows/s, and one worker makes 105 "
+        "rows/s: use 2\n"
+        "         workers with 2 CPUs each, or make dataset_fn cheaper.\n"
+    )
+    assert command.main([*flags, "-o", "json"]) == 0
+    (found,) = json.loads(capsys.readouterr().out)["trainers"]
+    assert (found["trainer"], found["cause"], found["waits"]) == ("train/0", "workers", 0.4)
+
+
+def test_a_diagnosis_without_a_trainer_is_text_too() -> None:
+    one = Diagnosis("", Cause.TRAINER, "No trainer is connected.", "Start it.")
+    assert command.as_text(one) == (
+        "  cause: trainer. No trainer is connected.\n  next:  Start it.\n"
+    )
+    assert command.as_json(one)["trainer"] is None
+
+
+@pytest.mark.parametrize(
+    ("flags", "status", "message"),
+    [
+        (["--dispatcher", "nowhere"], 2, "explain: --dispatcher"),
+        (["--dispatcher", "127.0.0.1:1", "--timeout", "0.3"], 1, "did not respond within 0.3 s"),
+    ],
+)
+def test_failures_are_reported(
+    flags: list[str], status: int, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command.main(flags) == status
+    assert message in capsys.readouterr().err

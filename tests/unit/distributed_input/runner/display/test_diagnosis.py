@@ -1,0 +1,184 @@
+"""Why a trainer waits, from two samples of a dispatcher."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from distributed_input.runner.display.diagnosis import Cause, Diagnosis, diagnose
+from distributed_input.runner.display.stats import ConsumerSample, StatusSample, WorkerSample
+
+LIMIT = "the dataset has 16 splits. Raise spec.numSplits"
+
+
+def trainer(index: int = 0, **now: Any) -> ConsumerSample:
+    """Return a trainer that reads 100 rows/s and waits half of its time."""
+    values = {"epoch": 0, "rows": 2000, "batches": 200, "wait": 10.0, "wall": 20.0}
+    limits = {"useful_workers": 16, "useful_limit": LIMIT, "count": 1}
+    return ConsumerSample("train", index, "i", **{**values, **limits, "trainer": "t", **now})
+
+
+def worker(name: str = "w", **now: Any) -> WorkerSample:
+    """Return a worker with two CPUs, which it has used since its start."""
+    values = {"rows": 2000, "busy": 40.0, "permit_seconds": 40.0, "streams": 8}
+    return WorkerSample(name, f"{name}:1", **{**values, "parallelism": 2, "capacity": 2, **now})
+
+
+def earlier(status: StatusSample) -> StatusSample:
+    """Return the sample 10 s before, if all rates were constant for 20 s."""
+    consumers = [
+        replace(
+            one,
+            rows=one.rows // 2,
+            batches=one.batches // 2,
+            wait=one.wait / 2,
+            wall=one.wall / 2,
+        )
+        for one in status.consumers
+    ]
+    workers = [
+        replace(one, rows=one.rows // 2, busy=one.busy / 2, permit_seconds=one.permit_seconds / 2)
+        for one in status.workers
+    ]
+    return StatusSample(consumers, workers)
+
+
+def only(*processes: ConsumerSample | WorkerSample) -> Diagnosis:
+    """Return the diagnosis of the first trainer."""
+    status = StatusSample(
+        [one for one in processes if isinstance(one, ConsumerSample)],
+        [one for one in processes if isinstance(one, WorkerSample)],
+    )
+    return diagnose(earlier(status), status)[0]
+
+
+def test_without_a_trainer_it_is_the_cause() -> None:
+    found = only(worker())
+    assert (found.trainer, found.cause, found.waits) == ("", Cause.TRAINER, None)
+    assert found.text == "No trainer is connected."
+
+
+def test_busy_workers_are_too_few_and_their_number_is_computed() -> None:
+    found = only(trainer(), worker())
+    assert (found.trainer, found.cause) == ("train/0", Cause.WORKERS)
+    assert (found.waits, found.rows_per_second) == (0.5, 100.0)
+    assert found.text == "1 worker used 100% of 2 CPUs."
+    # In 5 of 10 s, the trainer reads 1000 rows. The worker makes 1000 rows in 10 s.
+    assert "would read 200 rows/s, and one worker makes 100 rows/s: use 2 workers with 2 CPUs" in (
+        found.next_step
+    )
+
+
+def test_the_demand_of_a_trainer_that_only_waits_is_unknown() -> None:
+    found = only(trainer(wait=19.9), worker("a"), worker("b"), worker("c"))
+    assert found.cause is Cause.WORKERS
+    assert found.next_step == "Use more workers, for example 6, and explain again."
+
+
+def test_all_trainers_of_a_job_need_rows() -> None:
+    found = only(trainer(count=2), trainer(1, count=2), worker(rows=4000))
+    assert "2 trainers would read 400 rows/s, and one worker makes 200 rows/s: use 2" in (
+        found.next_step
+    )
+
+
+def test_a_trainer_that_hardly_waits_needs_nothing() -> None:
+    found = only(trainer(wait=0.9), worker(busy=1.0))
+    assert (found.cause, found.text) == (Cause.NONE, "The input is fast enough.")
+    assert found.waits == pytest.approx(0.045)
+
+
+def test_without_workers_they_are_the_cause() -> None:
+    assert only(trainer()).text == "No worker is registered."
+    found = only(trainer(), worker(draining=True))
+    assert (found.cause, found.text) == (Cause.WORKERS, "No worker is registered.")
+
+
+def test_a_row_that_takes_long_is_the_cause() -> None:
+    found = only(trainer(), worker(), worker("slow", stalled=["split 3 has computed row 7"]))
+    assert found.cause is Cause.DATASET
+    assert "split 3 has computed row 7, on worker slow:1" in found.text
+
+
+def test_lent_permits_mean_that_rows_wait_for_storage() -> None:
+    found = only(trainer(), worker(capacity=8))
+    assert found.cause is Cause.STORAGE
+    assert "8 rows are made at the same time on 2 CPUs" in found.text
+
+
+def test_more_cpus_than_splits_cannot_help() -> None:
+    found = only(trainer(useful_workers=2), worker())
+    assert found.cause is Cause.DATASET
+    assert "more workers cannot help: at most 2 splits are open" in found.text
+    assert found.next_step == f"What limits them: {LIMIT}."
+
+
+def test_idle_workers_with_few_open_splits_lack_splits() -> None:
+    found = only(trainer(), worker(busy=10.0, streams=1))
+    assert found.cause is Cause.DATASET
+    assert found.text == (
+        "Open splits of the dataset: 1. CPUs of workers: 2. The workers are 25% busy."
+    )
+
+
+def test_idle_workers_and_an_empty_buffer_are_the_network() -> None:
+    found = only(trainer(buffer=0.1), worker(busy=10.0))
+    assert found.cause is Cause.NETWORK
+    assert "Open splits: 8. Filled part of the buffer: 10%. The workers are 25% busy." in found.text
+
+
+def test_idle_workers_and_a_filled_buffer_are_the_sidecar() -> None:
+    assert only(trainer(buffer=0.9), worker(busy=10.0)).cause is Cause.SIDECAR
+
+
+def test_a_trainer_that_waits_for_others_names_the_slowest() -> None:
+    waiting = "the other trainers' end of the epoch"
+    found = only(trainer(waiting_for=waiting, count=3), trainer(1), worker())
+    assert found.cause is Cause.TRAINER
+    assert found.text == f"It waits for {waiting}. 1 of 3 trainers are not connected."
+    found = only(trainer(waiting_for=waiting, count=2), trainer(1, batches=7), worker())
+    assert found.text == (
+        f"It waits for {waiting}. train/1 has read the least: 7 batches of epoch 0, and this "
+        "trainer 200."
+    )
+
+
+def test_a_trainer_without_its_first_batch_waits_for_the_dataset() -> None:
+    first = trainer(rows=0, batches=0, wait=0.0, wall=0.0, waiting_for="a worker")
+    found = only(first, worker(rows=0))
+    assert (found.waits, found.rows_per_second) == (None, None)
+    assert found.text == "It has no batch yet. It waits for a worker."
+
+
+def test_a_trainer_that_does_not_read_is_the_cause() -> None:
+    now = StatusSample([trainer(buffer=0.8)], [worker()])
+    (found,) = diagnose(now, now)
+    assert found.cause is Cause.TRAINER
+    assert "reads nothing, although 80% of its buffer" in found.text
+    (found,) = diagnose(now, replace(now, consumers=[trainer(no_trainer=True)]))
+    assert "no program has called distributed_input.connect()" in found.text
+    (found,) = diagnose(now, replace(now, consumers=[trainer(finished=True)]))
+    assert (found.cause, found.text) == (Cause.NONE, "It has finished.")
+
+
+def test_a_wait_that_lasts_is_a_wait() -> None:
+    """The trainer reports its waits when they end."""
+    now = StatusSample([trainer(waiting_for="row 7 of partition 0")], [worker()])
+    (found,) = diagnose(earlier(now), now)
+    assert found.cause is Cause.WORKERS
+    before = replace(earlier(now), consumers=now.consumers)
+    (found,) = diagnose(before, now)
+    assert (found.waits, found.cause) == (None, Cause.WORKERS)
+
+
+def test_a_trainer_that_opened_the_job_again_counts_from_zero() -> None:
+    before = StatusSample([trainer(rows=9000, wall=90.0, wait=80.0)], [worker()])
+    (found,) = diagnose(before, StatusSample([trainer()], [worker()]))
+    assert (found.waits, found.rows_per_second) == (0.5, 100.0)
+
+
+def test_trainers_are_sorted_and_each_has_a_diagnosis() -> None:
+    now = StatusSample([trainer(1), trainer(0)], [worker()])
+    assert [one.trainer for one in diagnose(earlier(now), now)] == ["train/0", "train/1"]

@@ -1,0 +1,94 @@
+"""Checks of a resource file with the code of its entry points."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+from distributed_input.api.errors import ConfigError
+from distributed_input.runner import validation
+from distributed_input.runner.validation import validate
+
+INPUT = """\
+apiVersion: distributed-input.dev/v1alpha1
+kind: DistributedInput
+metadata: {name: NAME}
+spec:
+  dataset:
+    entryPoint: "validated_code:FUNCTION"
+    source: {path: FOLDER}
+  partitions: 8
+"""
+CODE = """
+print("printed by the module")
+def dataset_fn(context):
+    return []
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """Return a file with one input. Its code is valid."""
+    (tmp_path / "validated_code.py").write_text(CODE)
+    file = tmp_path / "input.yaml"
+    file.write_text(written("train"))
+    return file
+
+
+def written(name: str, function: str = "dataset_fn", folder: str = ".") -> str:
+    return INPUT.replace("NAME", name).replace("FUNCTION", function).replace("FOLDER", folder)
+
+
+def without_tensorflow(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
+
+
+def test_the_code_is_imported_as_in_a_worker(file: Path) -> None:
+    pytest.importorskip("tensorflow")
+    assert validate(file, trainers=4) == [
+        "train is valid: validated_code:dataset_fn was imported, and takes the arguments; "
+        "8 partitions for 1, 2, 4 or 8 trainers"
+    ]
+    file.write_text(f"{written('train', 'dataset')}---\n{written('eval')}")
+    with pytest.raises(ConfigError) as caught:
+        validate(file, trainers=3)
+    problems = [line.removeprefix(f"{file}:") for line in str(caught.value).splitlines()]
+    assert [problem.partition(". ")[0] for problem in problems] == [
+        "8: spec.partitions: 3 trainers cannot divide 8 partitions",
+        "6: spec.dataset.entryPoint: module validated_code has no 'dataset'; it has dataset_fn",
+        "17: spec.partitions: 3 trainers cannot divide 8 partitions",
+    ]
+
+
+def test_a_module_that_ends_the_process_is_a_problem(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(validation, "_CHECK", "no_such_module")
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: True)
+    with pytest.raises(ConfigError, match=r"dataset_fn ended with status 1: .*no_such_module"):
+        validate(file)
+
+
+def test_without_tensorflow_or_code_the_entry_point_is_not_imported(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    without_tensorflow(monkeypatch)
+    (line,) = validate(file)
+    assert "was not imported: TensorFlow is not installed here" in line
+    file.write_text(written("train").replace("path: .", "image: true"))
+    (line,) = validate(file)
+    assert "was not imported, because spec.dataset.source is not a path" in line
+    file.write_text(written("train", folder="nowhere"))
+    with pytest.raises(ConfigError, match=r"^\S*:7: spec.dataset.source.path: folder \S+ does not"):
+        validate(file)
+
+
+def test_a_dataset_of_the_trainer_has_no_code(tmp_path: Path) -> None:
+    file = tmp_path / "input.yaml"
+    file.write_text(INPUT.partition("spec:")[0].replace("NAME", "train"))
+    assert validate(file) == [
+        "train is valid: the trainer sends the dataset; the dataset determines the number of "
+        "partitions, and so of trainers"
+    ]
