@@ -21,6 +21,7 @@ import xxhash
 from distributed_input.tfdata.graph import node_defs
 from distributed_input.tfdata.graph.function_names import readable_name
 from distributed_input.tfdata.graph.node_defs import GraphDef
+from distributed_input.tfdata.graph.parallel_calls import parallel_calls
 from distributed_input.tfdata.random.order_dependence import depends_on_order
 from distributed_input.worker.states.deadline import within
 from distributed_input.worker.states.saved_state import StateError
@@ -35,15 +36,17 @@ _Result = TypeVar("_Result")
 
 @dataclass(frozen=True)
 class StateIdentity:
-    """What a state belongs to.
+    """What a state belongs to, and what else the graph of a split shows.
 
     Attributes:
         key: hash of the graph with the seeds of an epoch, and of TensorFlow's version.
         problem: why the dataset has no state that can be saved, or "".
+        parallel_calls: see `parallel_calls`.
     """
 
     key: bytes
     problem: str
+    parallel_calls: int = 0
 
 
 def identify(graph_def: GraphDef, *values: object) -> StateIdentity:
@@ -56,7 +59,7 @@ def identify(graph_def: GraphDef, *values: object) -> StateIdentity:
     digest = xxhash.xxh3_128()
     digest.update(repr((tf.__version__, *values)).encode())
     digest.update(node_defs.to_bytes(graph_def))
-    return StateIdentity(digest.digest(), find_problem(graph_def))
+    return StateIdentity(digest.digest(), find_problem(graph_def), parallel_calls(graph_def))
 
 
 def find_problem(graph_def: GraphDef) -> str:

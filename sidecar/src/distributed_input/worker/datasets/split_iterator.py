@@ -24,12 +24,14 @@ class SplitIterator:
         row: spec of one row.
         batched: whether an element is a batch of rows.
         state: saves and restores the state of `elements`; None if they have none.
+        parallel_calls: elements that the dataset's maps produce at the same time; 0: unknown.
     """
 
     elements: Iterator[Any]
     row: ElementSpec
     batched: bool
     state: SavableIterator | None = None
+    parallel_calls: int = 0
 
 
 def iterate_dataset(
@@ -65,7 +67,8 @@ def iterate_dataset(
         elements = CachingIterator(elements, list(writers))
     elif identity is not None:
         elements = state = SavableIterator(elements, identity)
-    return SplitIterator(elements, row, batched or bool(batch_rows), state)
+    calls = identity.parallel_calls if identity is not None else 0
+    return SplitIterator(elements, row, batched or bool(batch_rows), state, calls)
 
 
 def with_options(dataset: tf.data.Dataset, cpus: int) -> tf.data.Dataset:

@@ -10,7 +10,7 @@ import time
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 from distributed_input.api.proto import types_pb2
 from distributed_input.rows.elements import ElementSpec
@@ -19,9 +19,12 @@ from distributed_input.worker.datasets.split_iterator import SplitIterator
 from distributed_input.worker.streams.element_rows import BLOCK_BYTES
 
 _ELEMENT_SECONDS = 0.02  # target time to produce one element
+_PARALLEL_SECONDS = 0.2  # maximum time to produce an element of rows that are made in parallel
+_MOST_PARALLEL_ROWS = 256
 _MEASURE_SECONDS = 0.01
 _MEASURE_ELEMENTS = 4
 _MAX_DATASETS = 1000
+_Value = TypeVar("_Value", int, float)
 
 
 class BatchSizer:
@@ -29,6 +32,7 @@ class BatchSizer:
 
     def __init__(self) -> None:
         self._rates: dict[str, float] = {}  # rows a second, by dataset id
+        self._calls: dict[str, int] = {}  # rows that are made in parallel, by dataset id
 
     def rows(self, job: types_pb2.Job) -> int:
         """Return the number of rows in an element; 0 leaves the elements as they are."""
@@ -37,8 +41,12 @@ class BatchSizer:
             return 0
         per_step = max(1, job.global_batch_size // job.partitions)
         row_bytes = max(1, sum(column.row_bytes or 64 for column in row.columns))
-        in_time = int(self._rates.get(job.dataset_id, 0.0) * _ELEMENT_SECONDS)
-        return max(1, min(max(per_step, in_time), BLOCK_BYTES // row_bytes))
+        rate = self._rates.get(job.dataset_id)
+        in_time = int((rate or 0.0) * _ELEMENT_SECONDS)
+        in_parallel = self._calls.get(job.dataset_id, 0)
+        if rate is not None:
+            in_parallel = min(in_parallel, int(rate * _PARALLEL_SECONDS))
+        return max(1, min(max(per_step, in_time, in_parallel), BLOCK_BYTES // row_bytes))
 
     def has_rate(self, job: types_pb2.Job) -> bool:
         """Return whether the rate of the job's dataset is known."""
@@ -46,9 +54,20 @@ class BatchSizer:
 
     def record_rate(self, job: types_pb2.Job, rate: float) -> None:
         """Record the rate of the job's dataset, in rows a second."""
-        self._rates[job.dataset_id] = rate
-        while len(self._rates) > _MAX_DATASETS:
-            self._rates.pop(next(iter(self._rates)))
+        _put(self._rates, job.dataset_id, rate)
+
+    def record_calls(self, job: types_pb2.Job, calls: int) -> None:
+        """Record how many rows the job's dataset makes in parallel.
+
+        They are ready at about the same time, so an element may have all of them.
+        """
+        _put(self._calls, job.dataset_id, min(calls, _MOST_PARALLEL_ROWS))
+
+
+def _put(values: dict[str, _Value], dataset: str, value: _Value) -> None:
+    values[dataset] = value
+    while len(values) > _MAX_DATASETS:
+        values.pop(next(iter(values)))
 
 
 def measure_rate(split: SplitIterator, rows: int) -> tuple[SplitIterator, float | None]:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from distributed_input.worker.streams.lending import (
     STUCK_SECONDS,
     CpuUse,
+    Trial,
     cpu_use,
     lent_permits,
 )
@@ -39,6 +40,8 @@ class FairSemaphore:
         self._lent, self._may_lend = 0, True
         self._held: dict[PermitRequest, float] = {}  # time at which each got its permit
         self._waiting = PermitQueue()
+        self._ended = 0  # number of permits that were released
+        self._trial = Trial()
         self._lock = threading.Lock()
         self._busy_seconds, self._permit_seconds, self._counted_at = 0.0, 0.0, clock()
         self._lender: threading.Thread | None = None
@@ -53,6 +56,7 @@ class FairSemaphore:
             with self._lock:
                 self._count_busy()
                 del self._held[request]
+                self._ended += 1
                 self._admit()
 
     def add_need(self, request: PermitRequest, need: Need) -> None:
@@ -130,16 +134,21 @@ class FairSemaphore:
         """
         with self._lock:
             now = self._clock()
+            stuck = sum(now - since > STUCK_SECONDS for since in self._held.values())
             if not self._may_lend:
                 use = CpuUse(1.0, use.late)
-            self._lent = lent_permits(
+            wanted = lent_permits(
                 self._lent,
                 permits=self._permits,
                 held=len(self._held),
                 waiting=len(self._waiting),
-                stuck=sum(now - since > STUCK_SECONDS for since in self._held.values()),
+                stuck=stuck,
                 use=use,
             )
+            if wanted > self._lent and not stuck:
+                most = self._trial.limit(self._lent, self._ended, now)
+                wanted = wanted if most is None else min(wanted, most)
+            self._lent = wanted
             self._admit()
             again = bool(self._waiting or self._lent)
             if not again:

@@ -8,6 +8,10 @@ Permits are lent in small steps while the process leaves CPUs idle, and taken ba
 A pipeline that computes keeps the CPUs busy and gets none. Memory grows only with streams that
 wait: each lent permit is one more block that is being produced, of about one message.
 
+Splits may also wait for the same thing, such as the threads of a parallel map. Then more of them
+produce no more rows, and only delay those that are needed first. So it is measured whether more
+permits bring more rows, and they are taken back if they do not.
+
 Python code also waits for the interpreter. If many threads wait for it, heartbeats are late too. So
 no permits are lent if a thread that slept does not run at once.
 """
@@ -22,6 +26,9 @@ STUCK_SECONDS = 10.0
 """A permit that is held for longer is lent, even if the CPUs are busy."""
 _TICK_SECONDS = 0.05
 _IDLE_SHARE, _BUSY_SHARE = 0.75, 0.9  # of the CPUs
+_TRIAL_SECONDS, _TRIAL_TASKS = 0.2, 20  # long enough to measure a rate
+_GAIN = 1.15
+_PAUSE_SECONDS = 5.0
 _LATE_SECONDS = 0.004  # the interpreter asks a thread to let others run after 5 ms
 
 
@@ -70,6 +77,51 @@ def cpu_use(
         share = (now_used - used) / max(now - began, 1e-6) / cpus()
         yield CpuUse(share, now - slept - _TICK_SECONDS)
         began, used = now, now_used
+
+
+@dataclass
+class Trial:
+    """A test whether more permits let blocks end more often.
+
+    Attributes:
+        began: time at which the number of lent permits was last changed; None: it is not tested.
+        ended: number of blocks that had ended then.
+        lent: number of lent permits before.
+        rate: blocks that ended per second with that number; None if it is not known.
+        pause_until: time before which there is no other test.
+    """
+
+    began: float | None = None
+    ended: int = 0
+    lent: int = 0
+    rate: float | None = None
+    pause_until: float = float("-inf")
+
+    def limit(self, lent: int, ended: int, now: float) -> int | None:
+        """Return the number of permits to lend at most, or None if more may help.
+
+        Args:
+            lent: number of permits that are lent.
+            ended: number of blocks that have ended since the start.
+            now: current time in seconds.
+        """
+        if now < self.pause_until:
+            return self.lent
+        if self.began is None:
+            self._begin(lent, ended, now, None)
+            return lent
+        seconds, count = now - self.began, ended - self.ended
+        if seconds < _TRIAL_SECONDS or (0 < count < _TRIAL_TASKS and seconds < 10 * _TRIAL_SECONDS):
+            return lent
+        rate = count / seconds
+        if self.rate is not None and self.lent < lent and 0 < rate < _GAIN * self.rate:
+            self.began, self.pause_until = None, now + _PAUSE_SECONDS
+            return self.lent
+        self._begin(lent, ended, now, rate)
+        return None
+
+    def _begin(self, lent: int, ended: int, now: float, rate: float | None) -> None:
+        self.began, self.ended, self.lent, self.rate = now, ended, lent, rate
 
 
 def lent_permits(

@@ -22,6 +22,8 @@ from distributed_input.worker.streams.split_blocks import (
     split_blocks,
 )
 
+_FIRST_RATE_SECONDS = 0.5  # of the time that a split has taken
+
 
 @dataclass(frozen=True)
 class _OpenSplit:
@@ -101,10 +103,12 @@ class SplitRunner:
         self, request: worker_pb2.StreamRequest, split: _OpenSplit, counters: StreamCounters
     ) -> Generator[RowBlock, None, None]:
         saver = self._states.saver(request, split.elements.state, split.start, split.batch_rows)
+        recorded = _FIRST_RATE_SECONDS
         for block in split_blocks(request, split.elements, NODE, counters, split.start, saver):
-            if block.last and counters.busy_seconds:
+            if counters.busy_seconds >= recorded or (block.last and counters.busy_seconds):
                 rate = counters.rows / counters.busy_seconds
                 self._batch_sizer.record_rate(request.job, rate)
+                recorded = 2 * counters.busy_seconds
             yield block
 
     def _restore(self, request: worker_pb2.StreamRequest, state: SavedState) -> _OpenSplit:
@@ -125,6 +129,10 @@ class SplitRunner:
         start = Prefix(version=digest_version(request))
         rows = self._batch_sizer.rows(request.job)
         elements = self._open_with(request, rows)
+        self._batch_sizer.record_calls(request.job, elements.parallel_calls)
+        better = self._batch_sizer.rows(request.job)
+        if better != rows:
+            rows, elements = better, self._open_with(request, better)
         if rows and not self._batch_sizer.has_rate(request.job):
             elements, rate = measure_rate(elements, rows)
             if rate is not None:

@@ -46,6 +46,21 @@ def test_the_batch_size_follows_the_rate(batched: bool) -> None:
     assert sizer.rows(job) == BLOCK_BYTES // 512
 
 
+def test_an_element_has_the_rows_that_are_made_in_parallel() -> None:
+    sizer, job = BatchSizer(), job_of()
+    sizer.record_calls(job, 4)
+    assert sizer.rows(job) == 8, "not less than a step needs"
+    sizer.record_calls(job, 64)
+    assert sizer.rows(job) == 64
+    sizer.record_rate(job, 100.0)
+    assert sizer.rows(job) == 20, "in 0.2 s"
+    sizer.record_rate(job, 1e9)
+    assert sizer.rows(job) == BLOCK_BYTES // 512
+    sizer.record_calls(job, 10_000)
+    sizer.record_rate(job, 5000.0)
+    assert sizer.rows(job) == 256, "memory is bounded"
+
+
 def test_elements_stay_as_they_are_without_a_global_batch_size() -> None:
     assert BatchSizer().rows(job_of(rows=0)) == 0
 

@@ -13,6 +13,7 @@ from distributed_input.worker.streams import fair_semaphore as module
 from distributed_input.worker.streams.fair_semaphore import FairSemaphore
 from distributed_input.worker.streams.lending import STUCK_SECONDS, CpuUse
 from distributed_input.worker.streams.permit_queue import Need, PermitRequest
+from tests.unit.distributed_input.sidecar.system import eventually
 
 BUSY = CpuUse(1.0, 0.0)
 
@@ -141,7 +142,7 @@ def test_a_holder_that_never_returns_is_replaced_even_if_the_cpus_are_busy() -> 
 def test_busy_seconds_count_no_more_holders_than_permits() -> None:
     now = 0.0
     semaphore, both = FairSemaphore(1, lambda: now), threading.Barrier(3)
-    semaphore.adjust(CpuUse(0.0, 0.0))
+    semaphore._lender = threading.current_thread()  # this test adjusts
 
     def work() -> None:
         with semaphore.permit(PermitRequest()):
@@ -151,6 +152,10 @@ def test_busy_seconds_count_no_more_holders_than_permits() -> None:
     threads = [threading.Thread(target=work) for _ in range(2)]
     for thread in threads:
         thread.start()
+    eventually(lambda: semaphore.waiting == 1)
+    for seconds in (1.0, 2.0):
+        now = seconds
+        semaphore.adjust(CpuUse(0.0, 0.0))
     both.wait(10)  # the second thread has a lent permit
     assert semaphore.capacity == 2
     now = 5.0

@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from distributed_input.worker.streams.lending import CpuUse, cpu_use, lent_permits
+from distributed_input.worker.streams.lending import (
+    _GAIN,
+    _PAUSE_SECONDS,
+    _TRIAL_SECONDS,
+    _TRIAL_TASKS,
+    CpuUse,
+    Trial,
+    cpu_use,
+    lent_permits,
+)
 
 IDLE, BUSY, BETWEEN = CpuUse(0.1, 0.0), CpuUse(1.0, 0.0), CpuUse(0.8, 0.0)
 LATE = CpuUse(0.5, 0.006)
@@ -101,3 +111,78 @@ def test_the_use_is_measured_by_cpu_time_and_by_late_wakes() -> None:
     assert (second.share, second.late) == pytest.approx((1.0, 0.06))
     assert first.is_idle
     assert second.is_busy
+
+
+TICK_SECONDS = 0.05
+
+
+def lent_over_time(rate_of: Callable[[int], float], seconds: float, most: int = 16) -> list[int]:
+    """Return the permits that are lent over time, if CPUs are idle and tasks always wait.
+
+    Args:
+        rate_of: tasks that end per second, by the number of lent permits.
+        seconds: length of the test.
+        most: number of permits that can be lent.
+    """
+    trial, lent, ended, found = Trial(), 0, 0.0, []
+    for tick in range(round(seconds / TICK_SECONDS)):
+        wanted = min(most, 2 * lent + 1)
+        if wanted > lent:
+            limit = trial.limit(lent, int(ended), tick * TICK_SECONDS)
+            wanted = wanted if limit is None else min(wanted, limit)
+        lent = wanted
+        found.append(lent)
+        ended += rate_of(lent) * TICK_SECONDS
+    return found
+
+
+@given(st.floats(200, 10_000), st.floats(1.1 * _GAIN, 2.0))
+def test_permits_are_kept_while_tasks_end_more_often(rate: float, gain: float) -> None:
+    """Each doubling of the tasks that run increases the rate."""
+    found = lent_over_time(lambda lent: rate * gain ** math.log2(lent + 1), 4.0)
+    assert found[-1] >= 15
+    assert found == sorted(found)
+
+
+@given(st.floats(200, 10_000), st.floats(0.5, 0.9 * _GAIN))
+def test_permits_that_bring_nothing_are_taken_back_and_tried_again_after_a_pause(
+    rate: float, gain: float
+) -> None:
+    found = lent_over_time(lambda lent: rate * (gain if lent else 1.0), 3 * _PAUSE_SECONDS)
+    assert max(found) == 1
+    changes = [at for at in range(1, len(found)) if found[at] > found[at - 1]]
+    pauses = [TICK_SECONDS * (b - a) for a, b in itertools.pairwise(changes)]
+    assert len(pauses) >= 1
+    assert all(pause >= _PAUSE_SECONDS for pause in pauses)
+    assert all(pause <= _PAUSE_SECONDS + 5 * _TRIAL_SECONDS for pause in pauses)
+    lent = sum(found) * TICK_SECONDS
+    assert lent <= len(changes) * 2 * _TRIAL_SECONDS
+
+
+def test_a_trial_begins_again_after_a_gain_that_is_lost() -> None:
+    """Four permits help, eight do not."""
+    found = lent_over_time(lambda lent: 500.0 * min(4, lent + 1), 4.0)
+    assert max(found) == 7
+    assert found[-1] == 3
+
+
+def test_tasks_that_take_long_are_not_held_back() -> None:
+    """None of them ends during a trial, so there is no rate."""
+    found = lent_over_time(lambda _: 0.0, 2.0)
+    assert found[-1] == 16
+
+
+def test_a_rate_is_not_measured_with_a_few_tasks() -> None:
+    trial = Trial()
+    assert trial.limit(0, 0, 0.0) == 0
+    assert trial.limit(0, 1, _TRIAL_SECONDS) == 0
+    assert trial.limit(0, _TRIAL_TASKS - 1, 9.9 * _TRIAL_SECONDS) == 0
+    assert trial.limit(0, _TRIAL_TASKS - 1, 10 * _TRIAL_SECONDS) is None
+
+
+def test_a_rate_is_measured_once_there_are_enough_tasks() -> None:
+    trial = Trial()
+    assert trial.limit(0, 5, 0.0) == 0
+    assert trial.limit(0, 5 + _TRIAL_TASKS, 0.9 * _TRIAL_SECONDS) == 0
+    assert trial.limit(0, 5 + _TRIAL_TASKS, _TRIAL_SECONDS) is None
+    assert trial.rate == pytest.approx(_TRIAL_TASKS / _TRIAL_SECONDS)

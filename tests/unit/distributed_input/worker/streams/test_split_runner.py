@@ -20,7 +20,8 @@ from distributed_input.worker.states import save_schedule, split_states
 from distributed_input.worker.states.saved_state import KEY_BYTES, StateError, decode
 from distributed_input.worker.states.split_states import SplitStates
 from distributed_input.worker.states.state_files import StateFiles
-from distributed_input.worker.streams import batch_sizer, element_rows
+from distributed_input.worker.streams import batch_sizer, element_rows, split_runner
+from distributed_input.worker.streams.batch_sizer import BatchSizer
 from distributed_input.worker.streams.counters import StreamCounters
 from distributed_input.worker.streams.split_runner import SplitRunner
 from tests.unit.distributed_input.worker.streams.blockcases import ROW, rows_in
@@ -81,12 +82,13 @@ class Splits:
     refuses: bool = False
     broken: set[int] = field(default_factory=set)
     produced: int = 0
+    calls: int = 0
     opened: list[int] = field(default_factory=list)
 
     def open(self, _job: Any, _seed: int, _epoch: int, _split: int, batch: int) -> SplitIterator:
         self.opened.append(batch)
         elements: Any = Elements(self, batch)
-        return SplitIterator(elements, ROW, True, elements)
+        return SplitIterator(elements, ROW, True, elements, self.calls)
 
 
 def request_of(start: int = 0, token: bytes = b"", **fields: Any) -> worker_pb2.StreamRequest:
@@ -294,3 +296,28 @@ def test_an_error_after_the_first_rows_is_not_hidden() -> None:
     with pytest.raises(Exception, match="the disk is gone"):
         run(splits, request_of(start, TOKENS[0], **checked(start)))
     assert splits.opened[1:] == []
+
+
+def test_rows_that_are_made_in_parallel_share_an_element_from_the_second_opening_on() -> None:
+    splits: Any = Splits(calls=8)
+    runner = SplitRunner(splits, SplitStates())
+    first = list(runner.blocks(request_of(), StreamCounters()))
+    assert splits.opened[:2] == [4, 8]
+    assert {block.rows for block in received(first)[:-2]} == {8}
+    splits.opened.clear()
+    list(runner.blocks(request_of(), StreamCounters()))
+    assert splits.opened[0] >= 8
+
+
+def test_the_rate_of_a_long_split_is_recorded_while_it_runs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(split_runner, "_FIRST_RATE_SECONDS", 0.0)
+    splits: Any = Splits()
+    runner = SplitRunner(splits, SplitStates())
+    recorded: list[float] = []
+    monkeypatch.setattr(BatchSizer, "record_rate", lambda _self, _job, rate: recorded.append(rate))
+    blocks = runner.blocks(request_of(), StreamCounters())
+    while next(blocks).resume_token:
+        pass
+    assert recorded
