@@ -32,7 +32,7 @@ machine_LANE := lint types contracts protos-check crds-check unit charts integra
 cluster_LANE := operator cluster e2e
 PARTS := $(foreach lane,$(LANES),$($(lane)_LANE))
 
-.PHONY: help setup run test lane lint format types contracts unit charts operator cluster e2e cluster-up cluster-down integration compat compat-page faults mutation mutants chaos simulate simulate-delivery bench protos protos-check crds crds-check clean
+.PHONY: help setup run test lane lint format types contracts unit charts operator cluster e2e e2e-releases cluster-up cluster-down integration compat compat-page faults mutation mutants chaos simulate simulate-delivery bench protos protos-check crds crds-check clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -107,7 +107,12 @@ cluster: $(SYNCED) $(DRAWING) ## Test the test cluster and the images on it
 e2e: $(SYNCED) $(DRAWING) ## Test on a real node: install, train, kill parts, upgrade (root, or E2E_KUBECONFIG)
 	$(TOOLS)
 	$(NODE)
-	pytest tests/e2e
+	pytest tests/e2e -m 'not releases'
+
+e2e-releases: $(SYNCED) $(DRAWING) ## Upgrade from earlier releases and roll back on a real node (root)
+	$(TOOLS)
+	$(NODE)
+	pytest tests/e2e -m releases
 
 cluster-up: $(SYNCED) $(DRAWING) ## Start Kubernetes with one node on this machine, with this checkout's images (root)
 	python -m testing.cluster up

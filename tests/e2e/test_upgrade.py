@@ -51,6 +51,7 @@ def test_an_upgrade_restarts_no_pod_of_the_data_plane(
     training.remove()  # the next test has an input of the same name
 
 
+@pytest.mark.releases
 @pytest.mark.parametrize("earlier", sorted(COMMITS))
 def test_a_training_of_an_earlier_release_continues_through_upgrade_and_rollback(
     kubectl, release, node_cluster, tmp_path, request, measured, earlier
@@ -64,7 +65,7 @@ def test_a_training_of_an_earlier_release_continues_through_upgrade_and_rollback
     # A user's image of workers and trainers. It contains the code of the earlier release.
     own = "localhost/user-of-distributed-input:1"
     node.tag(names["worker"], own)
-    extract(earlier, tmp_path, "charts")
+    extract(earlier, tmp_path, "charts", "crds")
     request.addfinalizer(release.install)  # restore the release for other tests
     release.install(tmp_path / "charts" / "distributed-input", *image_flags(names))
     training = Training(kubectl, own)
