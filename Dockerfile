@@ -1,7 +1,9 @@
 # Builds three images: --target operator, --target sidecar or --target worker. The image `sidecar` is
 # for sidecars and dispatchers. It does not contain TensorFlow.
 #
-#     docker build --target worker --tag registry.example/distributed-input-worker:0.1.0 .
+#     docker build --target worker --tag registry.example/distributed-input-worker:VERSION .
+#
+# VERSION and REVISION are build arguments for the labels of the images.
 #
 # BASE_IMAGE must contain Python 3.11 to 3.13 as `python3`, its venv module, and CA certificates.
 #
@@ -45,6 +47,8 @@ RUN --mount=type=cache,target=/root/.cache/uv ${SYNC} ${TENSORFLOW}
 
 FROM build AS code-sidecar
 ENV INSTALL="/opt/uv/bin/uv pip install --no-deps --python /opt/distributed-input/venv --target /opt/distributed-input/code"
+# Links in the folders of both distributions point to it.
+COPY LICENSE ./
 COPY sidecar sidecar
 RUN --mount=type=cache,target=/root/.cache/uv ${INSTALL} ./sidecar
 
@@ -53,7 +57,7 @@ COPY operator operator
 RUN --mount=type=cache,target=/root/.cache/uv ${INSTALL} ./operator
 
 FROM ${BASE_IMAGE} AS runtime
-ARG VERSION=0.1.0
+ARG VERSION=unknown
 ARG REVISION=unknown
 LABEL org.opencontainers.image.version="${VERSION}" \
       org.opencontainers.image.revision="${REVISION}" \

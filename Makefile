@@ -28,11 +28,11 @@ PROTOS = distributed_input/api/proto/*.proto
 
 # `make test` runs the lanes in parallel, because each lane often waits. Fast parts come first in a lane.
 LANES := machine cluster
-machine_LANE := lint types contracts protos-check crds-check unit charts integration compat faults
+machine_LANE := lint types contracts protos-check crds-check unit charts publishing integration compat faults
 cluster_LANE := operator cluster e2e
 PARTS := $(foreach lane,$(LANES),$($(lane)_LANE))
 
-.PHONY: help setup run test lane lint format types contracts unit charts operator cluster e2e e2e-releases cluster-up cluster-down integration compat compat-page faults mutation mutants chaos simulate simulate-delivery bench protos protos-check crds crds-check clean
+.PHONY: help setup run test lane lint format types contracts unit charts publishing matrix dist version release operator cluster e2e e2e-releases cluster-up cluster-down integration compat compat-page faults mutation mutants chaos simulate simulate-delivery bench protos protos-check crds crds-check permissions clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -94,6 +94,26 @@ NODE = python -m testing.cluster up || true
 charts: $(SYNCED) ## Test the chart: helm lint, and its templates with a real API server
 	$(TOOLS)
 	pytest tests/charts
+
+publishing: $(SYNCED) ## Test the release artefacts: install them, and publish them to servers on this machine
+	$(TOOLS)
+	pytest tests/publishing -m 'not matrix'
+
+matrix: $(SYNCED) ## Install the wheels and train with other Pythons and with TensorFlow 2.16 (downloads 1 GB)
+	pytest tests/publishing -m matrix
+
+dist: $(SYNCED) ## Build wheels and sdists of this checkout into dist/
+	$(UV) build --quiet --all-packages --out-dir dist
+
+version: $(SYNCED) ## Write the version of the next release to all files: make version VERSION=1.2.3
+	python -m testing.publishing version '$(VERSION)'
+
+# Without PUBLISH=1, print the commands that publish, and what is missing.
+RELEASE = --registry '$(REGISTRY)' --index-url '$(INDEX_URL)' $(if $(PUBLISH),--publish)
+release: $(SYNCED) ## Build and test the artefacts: make release VERSION=1.2.3 [PUBLISH=1 REGISTRY=... INDEX_URL=...]
+	python -m testing.publishing build '$(VERSION)' $(RELEASE)
+	RELEASE_ARTIFACTS=dist pytest tests/publishing/test_distributions.py tests/publishing/test_install.py -m 'not matrix'
+	python -m testing.publishing publish '$(VERSION)' $(RELEASE)
 
 operator: $(SYNCED) ## Test the operator with a real API server
 	$(TOOLS)
@@ -158,6 +178,10 @@ crds-check: $(SYNCED) ## Check that the custom resource definitions match the mo
 	@diff crds/distributedinputs.yaml <(python -m distributed_input.api.resource.crd) && \
 	diff crds/inputpolicies.yaml <(python -m distributed_input.api.resource.policy_crd) || \
 	{ echo 'The definition differs from the model: run `make crds` and commit what it writes.'; exit 1; }
+
+permissions: $(SYNCED) ## Write the table of permissions in docs/security.md from the chart
+	$(TOOLS)
+	python -m testing.charts.permissions
 
 clean: ## Remove everything that the targets created in the checkout
 	rm -rf .venv .venv-examples .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -13,11 +13,18 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from testing.bench import baselines, data_plane, latency, photos, report, transport, waiting
-from testing.bench.case import OURS, SHORT, Case, System, selected
+from testing.bench import baselines, data_plane, report
+from testing.bench.case import OURS, OURS_GRPC, SHORT, Case, System, selected
 from testing.bench.processes import BenchError, run
+from testing.bench.workloads import latency, photos, small_rows, transport, waiting
 
-FAMILIES = {"transport": transport, "photos": photos, "latency": latency, "waiting": waiting}
+FAMILIES = {
+    "transport": transport,
+    "small-rows": small_rows,
+    "photos": photos,
+    "latency": latency,
+    "waiting": waiting,
+}
 
 
 def main() -> None:
@@ -85,7 +92,7 @@ def _measure(case: Case, progress: str, options: argparse.Namespace) -> dict[str
         for name in case.systems:
             own = folder / str(len(systems))
             own.mkdir()
-            serve = data_plane.serve if name == OURS else baselines.serve
+            serve = data_plane.serve if name in (OURS, OURS_GRPC) else baselines.serve
             systems[name] = stack.enter_context(serve(case, name, own))
         for number in range(options.rounds):
             rounds.append({})

@@ -14,8 +14,15 @@ LOCAL = "tf.data in the trainer"
 SERVICE = "tf.data service, no compression"
 SERVICE_AUTO = "tf.data service, AUTO compression"
 OURS = "DistributedInput"
-SYSTEMS = (LOCAL, SERVICE_AUTO, SERVICE, OURS)
-SHORT = {"local": LOCAL, "service-auto": SERVICE_AUTO, "service": SERVICE, "ours": OURS}
+OURS_GRPC = "DistributedInput, gRPC only"
+SYSTEMS = (LOCAL, SERVICE_AUTO, SERVICE, OURS, OURS_GRPC)
+SHORT = {
+    "local": LOCAL,
+    "service-auto": SERVICE_AUTO,
+    "service": SERVICE,
+    "ours": OURS,
+    "ours-grpc": OURS_GRPC,
+}
 """Names of the systems on the command line."""
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from distributed_input.api.resource.data_plane import data_plane_config
 from distributed_input.api.resource.input import API_VERSION, KIND, DistributedInput
-from testing.bench.case import REPO, Case, System, TrainerSetup
+from testing.bench.case import OURS_GRPC, REPO, Case, System, TrainerSetup
 from testing.bench.processes import Server, server
 
 _SHARED_MEMORY = Path("/dev/shm")
@@ -22,6 +22,7 @@ _SHARED_MEMORY = Path("/dev/shm")
 @dataclass(frozen=True)
 class RunningDataPlane:
     case: Case
+    transfer: str
     folder: Path
     address: str
     pids: dict[str, list[int]]
@@ -30,7 +31,7 @@ class RunningDataPlane:
     def trainer_setup(self) -> Iterator[TrainerSetup]:
         """Start a sidecar with new shared memory, as in a new pod."""
         config = self.folder / "inputs.json"
-        config.write_text(json.dumps({"inputs": {"bench": _config(self.case)}}))
+        config.write_text(json.dumps({"inputs": {"bench": _config(self.case, self.transfer)}}))
         memory = _SHARED_MEMORY if _SHARED_MEMORY.is_dir() else None
         with tempfile.TemporaryDirectory(prefix="di-bench-", dir=memory) as shared:
             flags = ["--dispatcher", self.address, "--config", str(config), "--dir", shared]
@@ -43,7 +44,6 @@ class RunningDataPlane:
 @contextlib.contextmanager
 def serve(case: Case, system: str, folder: Path) -> Iterator[System]:
     """Start a dispatcher and the case's workers."""
-    del system  # there is only one variant
     (folder / "token").write_text("bench")
     with contextlib.ExitStack() as stack:
         dispatcher = stack.enter_context(start_process("dispatcher", folder, "dispatcher"))
@@ -58,13 +58,14 @@ def serve(case: Case, system: str, folder: Path) -> Iterator[System]:
         for worker in workers:
             worker.wait_ready()
         pids = {"dispatcher": [dispatcher.pid], "worker": [worker.pid for worker in workers]}
-        yield RunningDataPlane(case, folder, address, pids)
+        transfer = "grpc" if system == OURS_GRPC else "auto"
+        yield RunningDataPlane(case, transfer, folder, address, pids)
 
 
-def _config(case: Case) -> dict[str, Any]:
+def _config(case: Case, transfer: str) -> dict[str, Any]:
     """Return the data plane's configuration for this case, with the product's defaults."""
     dataset = {"entryPoint": case.target, "args": dict(case.args), "source": {"path": str(REPO)}}
-    spec: dict[str, Any] = {"dataset": dataset}
+    spec: dict[str, Any] = {"dataset": dataset, "sidecar": {"transfer": transfer}}
     if case.partitions:
         spec["partitions"] = case.partitions
     resource = DistributedInput.model_validate(

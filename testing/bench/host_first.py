@@ -40,7 +40,7 @@ from distributed_input_operator.autoscaling.decision import (
 )
 from distributed_input_operator.autoscaling.demand import needed_workers, useful_workers
 from distributed_input_operator.autoscaling.rates import Measurement, RateWindow
-from distributed_input_operator.controller.dispatchers import sample_of
+from distributed_input_operator.controller.status_answer import parse_answer
 from testing.bench.case import REPO
 from testing.integration.cluster import Cluster, Part, spec
 
@@ -136,7 +136,7 @@ class Autoscaler:
     def decide(self, status: Any, ready: int) -> int:
         """Return the number of worker pods from now on."""
         now = time.monotonic()
-        self.window = self.window.add(sample_of(status, now))
+        self.window = self.window.add(parse_answer(status.SerializeToString(), now))
         measured = self.window.measurement or Measurement()
         self.needed = needed_workers(measured, 1)
         observed = Observation(self.needed, measured.consumers, useful_workers(measured), ready)

@@ -12,9 +12,15 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from testing.bench.case import LOCAL, OURS, SERVICE, SERVICE_AUTO
+from testing.bench.case import LOCAL, OURS, OURS_GRPC, SERVICE, SERVICE_AUTO
 
-COLOURS = {LOCAL: "#9aa0a6", SERVICE_AUTO: "#e8a87c", SERVICE: "#d1495b", OURS: "#1f6feb"}
+COLOURS = {
+    LOCAL: "#9aa0a6",
+    SERVICE_AUTO: "#e8a87c",
+    SERVICE: "#d1495b",
+    OURS: "#1f6feb",
+    OURS_GRPC: "#8ab4f8",
+}
 Result = Mapping[str, Any]
 Value = Callable[[Mapping[str, Any]], float]
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from testing.bench.case import LOCAL, OURS
+from testing.bench.case import LOCAL, OURS, OURS_GRPC
 from testing.bench.processes import cpu_seconds, memory, reset_peaks
 
 PAGE = 4096
@@ -40,7 +40,7 @@ def main() -> None:
 
 def _dataset(options: dict[str, Any]) -> tf.data.Dataset:
     """Return the dataset as a user of the system creates it."""
-    if options["system"] == OURS:
+    if options["system"] in (OURS, OURS_GRPC):
         import distributed_input as di
 
         # It stays open until the process ends.
@@ -66,13 +66,22 @@ def _consume(iterator: Iterator[Any], seconds: float, least: int) -> dict[str, f
     start = time.perf_counter()
     while (spent := time.perf_counter() - start) < seconds or batches < least:
         batch = next(iterator)
-        for leaf in tf.nest.flatten(batch):
+        for leaf in tf.nest.flatten(batch, expand_composites=True):
             array = np.asarray(leaf)
+            if array.dtype == object:
+                size += sum(map(len, array))
+                continue
             array.reshape(-1).view(np.uint8)[::PAGE].sum()
             size += array.nbytes
-        rows += len(array)
+        rows += _rows(batch)
         batches += 1
     return {"seconds": spent, "batches": batches, "rows": rows, "bytes": size}
+
+
+def _rows(batch: Any) -> int:
+    """Return the number of rows in a batch, which has a dense column."""
+    leaves = tf.nest.flatten(batch)
+    return next(int(leaf.shape[0]) for leaf in leaves if isinstance(leaf, tf.Tensor))
 
 
 if __name__ == "__main__":

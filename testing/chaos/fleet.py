@@ -280,6 +280,8 @@ def spec(schedule: Schedule) -> dict[str, Any]:
             "readAhead": topology.read_ahead,
             "timeoutSeconds": schedule.timeout,
             "bufferBytes": topology.ring_steps * _step_bytes(topology, data),
+            # Direct connections do not go through the proxies.
+            "transfer": "grpc" if topology.proxied else "auto",
         },
     }
 

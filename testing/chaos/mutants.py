@@ -7,7 +7,8 @@ are applied in this process. The product has no hooks for this: the bugs patch i
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
+import weakref
+from collections.abc import Callable
 from typing import Any
 
 MUTANTS: dict[str, Callable[[], None]] = {}
@@ -26,41 +27,26 @@ def _mutant(function: Callable[[], None]) -> Callable[[], None]:
 # Bugs of the sidecar.
 
 
-class _Shifted:
-    """A worker's stub whose streams start `rows` late but report the requested row."""
-
-    def __init__(self, stub: Any, rows: int) -> None:
-        self._stub, self._rows = stub, rows
-
-    def Stream(self, request: Any) -> Any:  # noqa: N802
-        request.start_row += self._rows
-        request.check_prefix = False
-        self._call = self._stub.Stream(request)
-        return self
-
-    def __iter__(self) -> Iterator[bytes]:
-        from distributed_input.rows import blocks
-
-        for data in self._call:
-            block = blocks.decode(data)
-            shifted = dataclasses.replace(block, first_row=block.first_row - self._rows)
-            yield blocks.encode(shifted)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._call, name)
-
-
 def _resume_later(rows_later: Callable[[int], int]) -> None:
-    from distributed_input.sidecar.streams import split_stream
+    """Open streams again at other rows than received, but with the row that was requested."""
+    from distributed_input.sidecar.streams.split_stream import SplitStream
 
-    real = split_stream.SplitStream._read
+    real_request, real_receive = SplitStream._request, SplitStream.receive
+    shifts: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
 
-    def read(self: Any, stub: Any) -> None:
-        later = rows_later(self.received)
-        chosen: Any = _Shifted(stub, later) if self.received and later else stub
-        real(self, chosen)
+    def request(self: Any) -> Any:
+        found = real_request(self)
+        shifts[self] = rows_later(self.received) if self.received else 0
+        if shifts[self]:
+            found.start_row += shifts[self]
+            found.check_prefix = False
+        return found
 
-    split_stream.SplitStream._read = read
+    def receive(self: Any, call: Any, block: Any) -> None:
+        first_row = block.first_row - shifts[self]
+        real_receive(self, call, dataclasses.replace(block, first_row=first_row))
+
+    SplitStream._request, SplitStream.receive = request, receive
 
 
 @_mutant
@@ -84,21 +70,16 @@ def resume_one_early() -> None:
 @_mutant
 def broken_stream_ends_split() -> None:
     """Treat a broken stream as the end of its split, as tf.data service does."""
-    from distributed_input.sidecar.streams import split_stream
+    from distributed_input.sidecar.streams.split_stream import SplitStream
 
-    real = split_stream.SplitStream._read
-
-    def read(self: Any, stub: Any) -> None:
-        import grpc
-
-        try:
-            real(self, stub)
-        except grpc.RpcError:
-            with self._context.lock:
+    def fail(self: Any, call: Any, error: Any, explained: bool) -> None:
+        with self._context.lock:
+            if call is self._call:
+                self._end_attempt(failed=True)
                 self.opened, self.total = True, self.received
                 self._context.arrived.notify_all()
 
-    split_stream.SplitStream._read = read
+    SplitStream.fail = fail
 
 
 @_mutant
@@ -276,7 +257,7 @@ def shares_whole_blocks() -> None:
     """Send a whole block to a reader that joins in the middle of it."""
     from distributed_input.worker.streams import shared_producers
 
-    shared_producers.encoded_from = lambda block, row, request: block.encoded
+    shared_producers.rows_from = lambda block, row, request: block
 
 
 @_mutant
@@ -284,13 +265,13 @@ def shares_unchecked() -> None:
     """Share replayed rows without a check against the rows that this stream had before."""
     from distributed_input.worker.streams import shared_producers
 
-    real = shared_producers.joining_header
+    real = shared_producers.joining_block
 
-    def joining_header(cursor: Any) -> bytes:
+    def joining_block(block: Any, cursor: Any) -> Any:
         cursor.request.check_prefix = False
-        return real(cursor)
+        return real(block, cursor)
 
-    shared_producers.joining_header = joining_header
+    shared_producers.joining_block = joining_block
     digest_unchecked()
 
 

@@ -1,4 +1,4 @@
-"""Binaries of Kubernetes, etcd, Helm, kwok and CoreDNS, built from their Go modules and cached.
+"""Binaries of Kubernetes, etcd, Helm, kwok, CoreDNS and crane, built from Go modules and cached.
 
 `modules/*/go.mod` sets the versions. Its contents and the linker flags are the cache key: only a
 change of these causes a new build. A binary in `KUBEBUILDER_ASSETS` takes precedence. Without a
@@ -30,6 +30,8 @@ _BINARIES = {
     "helm": ("helm",),
     "kwok": ("kwok",),
     "coredns": ("coredns",),
+    # An OCI registry in memory: `crane registry serve`.
+    "crane": ("crane",),
 }
 _MODULE_OF = {binary: module for module, names in _BINARIES.items() for binary in names}
 # The version to download if the machine's Go is missing or too old.

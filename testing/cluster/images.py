@@ -24,9 +24,14 @@ TARGETS = ("operator", "sidecar", "worker")
 _ROOT = Path(__file__).parents[2]
 _COMMON = (
     *("Dockerfile", ".dockerignore", "pyproject.toml", "uv.lock"),
-    *("operator/pyproject.toml", "sidecar/pyproject.toml", "sidecar/src"),
+    *("LICENSE", "operator/pyproject.toml", "sidecar/pyproject.toml"),
+    *("sidecar/README.md", "sidecar/src"),
 )
-_SOURCES = {"operator": (*_COMMON, "operator/src"), "sidecar": _COMMON, "worker": _COMMON}
+_SOURCES = {
+    "operator": (*_COMMON, "operator/README.md", "operator/src"),
+    "sidecar": _COMMON,
+    "worker": _COMMON,
+}
 _DIGITS = tuple(f"examples/digits/{one}" for one in ("Dockerfile", "digits.py", "train.py"))
 _SUITE = "bookworm"
 _INCLUDE = "python3,python3-venv,ca-certificates"

@@ -29,6 +29,7 @@ MODULES = (
     "sidecar/streams/worker_pool.py",
     "worker/streams/block_producer.py",
     "worker/streams/block_window.py",
+    "worker/streams/connection.py",
     "worker/streams/dataset_usage.py",
     "worker/streams/shared_producers.py",
     "worker/streams/split_blocks.py",

@@ -101,11 +101,11 @@ def main() -> None:
                 hook.create(job("fit", 2))
                 for clients in (1, 8):
                     measure(api, hook, clients)
-                page = hook.operator.get("/metrics")[1]
+                page = hook.server.get("/metrics")[1]
                 own = bucket_counts(
                     page, "distributed_input_operator_injection_seconds_bucket", "le"
                 )
-                print(f"operator's view of all: {format_shares({}, own)}")
+                print(f"webhook's view of all: {format_shares({}, own)}")
 
 
 if __name__ == "__main__":

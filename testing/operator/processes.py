@@ -39,18 +39,20 @@ def eventually(look: Callable[[], T], seconds: float = SECONDS, every: float = 0
 class Operator:
     """One replica of the operator for one namespace."""
 
+    module = "distributed_input_operator"
+
     def __init__(self, kubeconfig: Path, namespace: str, folder: Path, *flags: str) -> None:
         with socket.socket() as sock:
             sock.bind(("127.0.0.1", 0))
             self.port = sock.getsockname()[1]
         self.namespace = namespace
-        self.log = folder / f"operator-{self.port}.log"
+        self.log = folder / f"{self.module}-{self.port}.log"
         self._env = {**os.environ, "KUBECONFIG": str(kubeconfig), POD_NAMESPACE_ENV: namespace}
         self._flags = flags or ("--namespace", namespace)
         self.process = self._start()
 
     def _start(self) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-m", "distributed_input_operator"]
+        command = [sys.executable, "-m", self.module]
         command += ["--worker-image", "worker:1", "--sidecar-image", "sidecar:1"]
         command += ["--listen", f"127.0.0.1:{self.port}", *self._flags]
         with self.log.open("ab") as log:

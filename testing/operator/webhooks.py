@@ -57,13 +57,23 @@ def configuration(name: str, namespace: str, port: int) -> Json:
     }
 
 
-class Webhook:
-    """An operator that serves the injection webhook of one namespace."""
+class WebhookServer(Operator):
+    """One replica of the webhook."""
 
-    def __init__(self, cluster: Cluster, operator: Operator, name: str) -> None:
+    module = "distributed_input_operator.webhook"
+
+
+class Webhook:
+    """An operator and a server of the injection webhook, for one namespace."""
+
+    def __init__(
+        self, cluster: Cluster, operator: Operator, server: WebhookServer, name: str, port: int
+    ) -> None:
         self.cluster = cluster
         self.operator = operator
+        self.server = server
         self.name = name
+        self.port = port
 
     @property
     def configuration_path(self) -> str:
@@ -114,17 +124,25 @@ class Webhook:
 
 @contextmanager
 def run_webhook(cluster: Cluster, kubeconfig: Path, folder: Path) -> Iterator[Webhook]:
-    """Run an operator with the webhook for the cluster's namespace."""
+    """Run an operator and the webhook for the cluster's namespace."""
     port, name = free_port(), f"di-{cluster.namespace}"
     cluster.call("POST", CONFIGURATIONS, configuration(name, cluster.namespace, port))
-    flags = ["--namespace", cluster.namespace, "--webhook-listen", f"127.0.0.1:{port}"]
-    flags += ["--webhook-host", "localhost", "--webhook-configuration", name]
+    configured = ("--webhook-configuration", name)
+    flags = ("--namespace", cluster.namespace, "--webhook-host", "localhost", *configured)
     try:
         with run_operator(kubeconfig, cluster.namespace, folder, *flags) as operator:
-            created = Webhook(cluster, operator, name)
-            eventually(lambda: operator.get("/readyz")[0] == 200)
-            created.wait_until_called()
-            yield created
+            listen = ("--webhook-listen", f"127.0.0.1:{port}")
+            server = WebhookServer(kubeconfig, cluster.namespace, folder, *listen, *configured)
+            try:
+                created = Webhook(cluster, operator, server, name, port)
+                eventually(lambda: server.get("/readyz")[0] == 200)
+                created.wait_until_called()
+                yield created
+            except BaseException:
+                print(server.read_log())
+                raise
+            finally:
+                server.stop()
     finally:
         cluster.call("DELETE", f"{CONFIGURATIONS}/{name}")
 

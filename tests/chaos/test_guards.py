@@ -53,7 +53,8 @@ JOBS = Topology(partitions=2, batch=4, jobs=2, epochs=2, read_ahead=2)
 JOINED = _schedule("joined", JOBS, Data(rows=(60, 40, 50, 35), row_bytes=2000, sleep_ms=2))
 # Blocks of several rows. A reopened stream has already received a part of one.
 PARTLY = _schedule(
-    "partly", dataclasses.replace(JOBS, proxied=True), Data(rows=(90, 40), row_bytes=20_000),
+    "partly", dataclasses.replace(JOBS, proxied=True),
+    Data(rows=(90, 40), row_bytes=20_000, graph=True),
     Fault("cut_connection", step=4, after_bytes=100_000), Fault("crash_trainer", step=9),
     save_every=2, step_ms=5,
 )  # fmt: skip

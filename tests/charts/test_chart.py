@@ -11,9 +11,11 @@ from distributed_input.api import environment, names
 from distributed_input_operator.kube import kinds
 from distributed_input_operator.main import _parser as parser
 from distributed_input_operator.webhook.admission import OWNERS
+from distributed_input_operator.webhook.main import parser as webhook_parser
 from testing.charts.rendering import CHART, NAME, RELEASE, find_one, helm, manifests, render
 
 CRDS = sorted((CHART.parents[1] / "crds").glob("*.yaml"))
+OPERATOR, WEBHOOK = NAME, f"{NAME}-webhook"
 DEFINITION = "CustomResourceDefinition"
 CERT_MANAGER = "webhook.certManager.enabled=true"
 
@@ -46,6 +48,24 @@ def test_the_schema_contains_every_value():
     assert result.returncode == 0, result.stderr
 
 
+def container(name: str, *values: str) -> dict[str, Any]:
+    """Return the container of the Deployment with this name."""
+    pod = find_one(manifests("here", *values), "Deployment", name)["spec"]["template"]["spec"]
+    (found,) = pod["containers"]
+    return dict(found)
+
+
+def granted(role: dict[str, Any]) -> set[tuple[str, str, str]]:
+    """Return group, resource and verb of everything that a role allows."""
+    return {
+        (group, resource, verb)
+        for rule in role["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+
+
 def definitions(*values: str) -> list[dict[str, Any]]:
     found = [each for each in manifests("here", *values) if each["kind"] == DEFINITION]
     return sorted(found, key=lambda each: str(each["metadata"]["name"]))
@@ -75,30 +95,92 @@ def test_the_definitions_are_optional():
 
 
 @pytest.mark.parametrize("namespaced", [False, True])
-def test_the_role_grants_exactly_the_permissions_that_the_operator_needs(namespaced):
+def test_the_roles_grant_exactly_the_permissions_that_the_processes_need(namespaced):
     kind = "Role" if namespaced else "ClusterRole"
-    found = find_one(manifests("here", f"namespaced={str(namespaced).lower()}"), kind, "-inputs")
-    granted = {
-        (group, resource, verb)
-        for rule in found["rules"]
+    found = manifests("here", f"namespaced={str(namespaced).lower()}")
+    assert granted(find_one(found, kind, "-inputs")) == {
+        (group, resource, verb) for group, resource, verbs in kinds.RULES for verb in verbs
+    }
+    read = [kinds.INPUT, *OWNERS.values()]
+    assert granted(find_one(found, kind, "-injection")) == {
+        (kind.group, kind.plural, "get") for kind in read
+    }
+
+
+def test_the_webhook_can_only_get_objects():
+    found = manifests("here")
+    bound = {
+        (each["roleRef"]["kind"], each["roleRef"]["name"])
+        for each in found
+        if each["kind"].endswith("Binding")
+        and WEBHOOK in [s["name"] for s in each.get("subjects", [])]
+    }
+    roles = [one for one in found if (one["kind"], one["metadata"]["name"]) in bound]
+    assert len(roles) == 3
+    assert {verb for role in roles for _, _, verb in granted(role)} == {"get"}
+    named = [
+        rule["resourceNames"]
+        for role in roles
+        for rule in role["rules"]
+        if rule["resources"] in (["secrets"], ["mutatingwebhookconfigurations"])
+    ]
+    assert sorted(named) == [[WEBHOOK], [f"here-{NAME}"]]
+
+
+def test_the_operator_reads_no_secret_by_another_name_than_its_own():
+    for role in (one for one in manifests("here") if one["kind"] in ("Role", "ClusterRole")):
+        for rule in role["rules"]:
+            if "secrets" in rule["resources"] and rule["verbs"] != ["create"]:
+                assert role["kind"] == "Role"
+                assert set(rule["resourceNames"]) <= {f"{NAME}-tokens", f"{NAME}-webhook"}
+
+
+def test_the_role_and_the_code_agree_on_the_names_of_objects():
+    rules = find_one(manifests("here"), "Role", OPERATOR)["rules"]
+    (lease,) = [one for one in rules if one["resources"] == ["leases"] and "get" in one["verbs"]]
+    assert lease["resourceNames"] == [names.OPERATOR]
+    args = parser().parse_args(container(OPERATOR)["args"])
+    assert args.token_key_secret == f"{NAME}-tokens"
+
+
+def test_the_admission_policy_covers_every_kind_that_the_operator_writes():
+    policy = find_one(manifests("here"), "ValidatingAdmissionPolicy")["spec"]
+    covered = {
+        (group, resource)
+        for rule in policy["matchConstraints"]["resourceRules"]
         for group in rule["apiGroups"]
         for resource in rule["resources"]
-        for verb in rule["verbs"]
     }
-    owners = [(kind.group, kind.plural, kind.verbs) for kind in OWNERS.values()]
-    expected = [*kinds.RULES, *owners]
-    assert granted == {
-        (group, resource, verb) for group, resource, verbs in expected for verb in verbs
+    written = {
+        (group, resource)
+        for group, resource, verbs in kinds.RULES
+        if {"create", "patch"} & set(verbs) and "/" not in resource
     }
+    assert covered == written - {("", "events")}
+    condition = policy["matchConditions"][0]["expression"]
+    assert f"'system:serviceaccount:here:{NAME}'" in condition
+    assert any(f"'{names.INPUT_LABEL}'" in one["expression"] for one in policy["validations"])
 
 
-def test_a_namespaced_operator_has_cluster_wide_permissions_on_one_object_only():
+@pytest.mark.parametrize("value", ["admissionPolicy.enabled=false", "namespaced=true"])
+def test_the_admission_policy_is_optional(value):
+    found = {each["kind"] for each in manifests("here", value)}
+    assert not {kind for kind in found if kind.startswith("ValidatingAdmissionPolicy")}
+
+
+def test_a_cluster_without_admission_policies_gets_none():
+    old = helm("template", RELEASE, CHART, "--kube-version", "1.29.0")
+    assert old.returncode == 0
+    assert "ValidatingAdmissionPolicy" not in old.stdout
+
+
+def test_a_namespaced_release_has_cluster_wide_permissions_on_one_object_only():
     found = manifests("here", "namespaced=true")
-    (rule,) = find_one(found, "ClusterRole")["rules"]
-    assert rule["resourceNames"] == [
-        find_one(found, "MutatingWebhookConfiguration")["metadata"]["name"]
-    ]
-    assert set(rule["verbs"]) == {"get", "patch"}
+    name = find_one(found, "MutatingWebhookConfiguration")["metadata"]["name"]
+    roles = [each for each in found if each["kind"] == "ClusterRole"]
+    assert all(rule["resourceNames"] == [name] for role in roles for rule in role["rules"])
+    resource = ("admissionregistration.k8s.io", "mutatingwebhookconfigurations")
+    assert set.union(*map(granted, roles)) == {(*resource, "get"), (*resource, "patch")}
 
 
 def test_a_namespaced_operator_with_cert_manager_has_no_cluster_wide_permissions():
@@ -106,35 +188,69 @@ def test_a_namespaced_operator_with_cert_manager_has_no_cluster_wide_permissions
     assert not [each for each in found if each["kind"].startswith("ClusterRole")]
 
 
-def test_the_image_pull_settings_become_flags_of_the_operator():
-    secrets = 'json:images.pullSecrets=[{"name": "registry"}]'
-    deployment = find_one(manifests("here", "images.pullPolicy=Always", secrets), "Deployment")
-    (container,) = deployment["spec"]["template"]["spec"]["containers"]
-    args = parser().parse_args(container["args"])
+def test_the_image_pull_settings_become_flags():
+    values = ("images.pullPolicy=Always", 'json:images.pullSecrets=[{"name": "registry"}]')
+    args = parser().parse_args(container(OPERATOR, *values)["args"])
     assert (args.image_pull_policy, args.image_pull_secret) == ("Always", ["registry"])
+    args = webhook_parser().parse_args(container(WEBHOOK, *values)["args"])
+    assert args.image_pull_policy == "Always"
 
 
 def test_the_operators_pods_have_the_label_that_network_policies_of_inputs_allow():
-    deployment = find_one(manifests("here"), "Deployment")
-    labels = deployment["spec"]["template"]["metadata"]["labels"]
-    assert labels[names.COMPONENT_LABEL] == names.OPERATOR_COMPONENT
+    found = manifests("here")
+    components = {OPERATOR: names.OPERATOR_COMPONENT, WEBHOOK: names.WEBHOOK_COMPONENT}
+    for name, component in components.items():
+        labels = find_one(found, "Deployment", name)["spec"]["template"]["metadata"]["labels"]
+        assert labels[names.COMPONENT_LABEL] == component
+
+
+def test_the_selectors_of_operator_and_webhook_do_not_overlap():
+    """The selector of a Deployment cannot change, so that of the operator is as in 0.1.0."""
+    found = manifests("here")
+    operator = find_one(found, "Deployment", OPERATOR)["spec"]["selector"]["matchLabels"]
+    webhook = find_one(found, "Deployment", WEBHOOK)["spec"]["selector"]["matchLabels"]
+    assert operator == {
+        "app.kubernetes.io/name": "distributed-input",
+        "app.kubernetes.io/instance": RELEASE,
+        "app.kubernetes.io/component": "operator",
+    }
+    assert webhook == {**operator, "app.kubernetes.io/component": "webhook"}
+    assert find_one(found, "Service", "-webhook")["spec"]["selector"] == webhook
 
 
 @pytest.mark.parametrize(
     "values", [(), ("namespaced=true",), (CERT_MANAGER,), ("webhook.port=10260",)]
 )
-def test_the_operator_accepts_the_flags_of_the_chart(values):
-    deployment = find_one(manifests("here", *values), "Deployment")
-    (container,) = deployment["spec"]["template"]["spec"]["containers"]
-    args = parser().parse_args(container["args"])
+def test_the_processes_accept_the_flags_of_the_chart(values):
+    operator, webhook = container(OPERATOR, *values), container(WEBHOOK, *values)
+    args = parser().parse_args(operator["args"])
     assert args.namespace == (["here"] if "namespaced=true" in values else [])
-    ports = {port["name"]: port["containerPort"] for port in container["ports"]}
-    assert args.webhook_listen == f":{ports['webhook']}"
-    assert ports["webhook"] == (10260 if "webhook.port=10260" in values else 9443)
-    assert args.listen == f":{ports['health']}"
-    env = {each["name"] for each in container["env"]}
-    assert {environment.WORKER_IMAGE_ENV, environment.SIDECAR_IMAGE_ENV} <= env
-    assert {environment.POD_NAME_ENV, environment.POD_NAMESPACE_ENV} <= env
+    own = webhook_parser().parse_args(webhook["args"])
+    ports = {port["name"]: port["containerPort"] for port in webhook["ports"]}
+    assert own.webhook_listen == f":{ports['webhook']}"
+    assert ports["webhook"] == (10260 if "webhook.port=10260" in values else names.WEBHOOK_PORT)
+    # With cert-manager, no process of ours writes the certificate.
+    assert (args.webhook_host == []) == (own.webhook_certificate is not None)
+    if args.webhook_host:
+        assert args.webhook_secret == own.webhook_secret == WEBHOOK
+        assert args.webhook_configuration == own.webhook_configuration == f"here-{NAME}"
+    for one, found in ((operator, args), (webhook, own)):
+        ports = {port["name"]: port["containerPort"] for port in one["ports"]}
+        assert found.listen == f":{ports['health']}"
+        env = {each["name"] for each in one["env"]}
+        assert {environment.WORKER_IMAGE_ENV, environment.SIDECAR_IMAGE_ENV} <= env
+        assert {environment.POD_NAME_ENV, environment.POD_NAMESPACE_ENV} <= env
+
+
+def test_the_number_of_webhook_pods_is_that_of_the_operator_by_default():
+    def replicas(*values: str) -> list[int]:
+        found = manifests("here", *values)
+        both = [find_one(found, "Deployment", name) for name in (OPERATOR, WEBHOOK)]
+        return [each["spec"]["replicas"] for each in both]
+
+    assert replicas() == [2, 2]
+    assert replicas("replicas=1") == [1, 1]
+    assert replicas("replicas=1", "webhook.replicas=3") == [1, 3]
 
 
 def test_the_webhooks_certificate_has_the_name_of_its_service():
@@ -142,12 +258,12 @@ def test_the_webhooks_certificate_has_the_name_of_its_service():
     webhook = find_one(found, "MutatingWebhookConfiguration")["webhooks"][0]
     service = webhook["clientConfig"]["service"]
     assert find_one(found, "Service", "-webhook")["metadata"]["name"] == service["name"]
-    (container,) = find_one(found, "Deployment")["spec"]["template"]["spec"]["containers"]
-    args = parser().parse_args(container["args"])
+    args = parser().parse_args(container(OPERATOR)["args"])
     assert args.webhook_host == [f"{service['name']}.{service['namespace']}.svc"]
-    assert service["path"] == names.WEBHOOK_PATH
-    certificate = find_one(manifests("here", CERT_MANAGER), "Certificate")
-    assert args.webhook_host[0] in certificate["spec"]["dnsNames"]
+    found = manifests("here", CERT_MANAGER)
+    assert args.webhook_host[0] in find_one(found, "Certificate")["spec"]["dnsNames"]
+    webhook = find_one(found, "MutatingWebhookConfiguration")["webhooks"][0]
+    assert webhook["clientConfig"]["service"]["path"] == names.WEBHOOK_PATH
 
 
 def test_the_webhook_fails_closed_for_labelled_pods_only():
@@ -155,12 +271,9 @@ def test_the_webhook_fails_closed_for_labelled_pods_only():
     assert webhook["failurePolicy"] == "Fail"
     assert webhook["reinvocationPolicy"] == "IfNeeded"
     assert webhook["objectSelector"] == {"matchLabels": {names.INJECT_LABEL: "true"}}
-    # The operator sets this field. If the chart had it, an upgrade would reset it.
+    # The operator sets these fields. If the chart had them, an upgrade would reset them.
     assert "caBundle" not in webhook["clientConfig"]
-    (container,) = find_one(manifests("here"), "Deployment")["spec"]["template"]["spec"][
-        "containers"
-    ]
-    assert f"--webhook-configuration=here-{NAME}" in container["args"]
+    assert "path" not in webhook["clientConfig"]["service"]
 
 
 def test_a_namespaced_webhook_selects_only_its_namespace():

@@ -14,6 +14,7 @@ from testing.charts.rendering import CHART, NAME, RELEASE, helm, render
 from testing.cluster.binaries import binary
 
 _SECONDS = 60.0
+_LEASE = "leases.coordination.k8s.io/distributed-input-operator"
 
 
 @pytest.fixture(scope="module")
@@ -74,27 +75,45 @@ def _without_definition(text: str) -> str:
     return yaml.safe_dump_all([one for one in found if one["kind"] != "CustomResourceDefinition"])
 
 
-def test_the_operators_service_account_has_the_expected_permissions(
+def test_the_service_accounts_have_the_expected_permissions(
     control_plane, api, namespace, tmp_path
 ):
-    """Helm installs the chart. `kubectl auth can-i` checks the operator's ServiceAccount."""
+    """Helm installs the chart. `kubectl auth can-i` checks the ServiceAccounts."""
     _install(control_plane, namespace)
     account = f"system:serviceaccount:{namespace}:{NAME}"
     expected = {
         ("list", "distributedinputs.distributed-input.dev", "--all-namespaces"): "yes",
         ("patch", "distributedinputs.distributed-input.dev", "--subresource=status"): "yes",
-        ("update", "leases.coordination.k8s.io", f"--namespace={namespace}"): "yes",
-        ("update", "leases.coordination.k8s.io", "--namespace=other"): "no",
+        ("update", _LEASE, f"--namespace={namespace}"): "yes",
+        ("update", _LEASE, "--namespace=other"): "no",
+        ("update", "leases.coordination.k8s.io/another", f"--namespace={namespace}"): "no",
+        ("create", "secrets", "--all-namespaces"): "yes",
+        ("get", "secrets", "--all-namespaces"): "no",
         ("list", "secrets", "--all-namespaces"): "no",
+        ("get", f"secrets/{NAME}-tokens", f"--namespace={namespace}"): "yes",
+        ("patch", "serviceaccounts", "--all-namespaces"): "no",
         ("delete", "pods", "--all-namespaces"): "no",
         ("update", f"secrets/{NAME}-webhook", f"--namespace={namespace}"): "yes",
         ("update", "secrets/another", f"--namespace={namespace}"): "no",
         ("patch", f"mutatingwebhookconfigurations/{namespace}-{NAME}", "--namespace="): "yes",
         ("patch", "mutatingwebhookconfigurations/another", "--namespace="): "no",
     }
+    webhook = {
+        ("get", "distributedinputs.distributed-input.dev", "--all-namespaces"): "yes",
+        ("list", "distributedinputs.distributed-input.dev", "--all-namespaces"): "no",
+        ("get", f"secrets/{NAME}-webhook", f"--namespace={namespace}"): "yes",
+        ("get", f"secrets/{NAME}-tokens", f"--namespace={namespace}"): "no",
+        ("update", f"secrets/{NAME}-webhook", f"--namespace={namespace}"): "no",
+        ("get", "pods", "--all-namespaces"): "no",
+        ("create", "secrets", "--all-namespaces"): "no",
+        ("patch", f"mutatingwebhookconfigurations/{namespace}-{NAME}", "--namespace="): "no",
+    }
     try:
         answers = {question: _can(control_plane, account, *question) for question in expected}
         assert answers == expected
+        account = f"{account}-webhook"
+        answers = {question: _can(control_plane, account, *question) for question in webhook}
+        assert answers == webhook
     finally:
         _uninstall(control_plane, namespace)
 

@@ -5,8 +5,11 @@ from __future__ import annotations
 import base64
 import json
 import signal
+import ssl
 from collections.abc import Iterator
+from http.client import HTTPSConnection
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -232,10 +235,33 @@ def test_pods_of_a_jobset_are_numbered_across_its_jobs(hook):
     ]
 
 
-def test_the_error_of_a_missing_input_lists_the_existing_ones(hook):
+def test_the_error_of_a_missing_input_has_its_name(hook):
     message = rejection_message(hook, pod("train,trian"))
     assert f"no DistributedInput 'trian' in namespace {hook.cluster.namespace}" in message
-    assert "(found: eval, local, train)" in message
+    assert "kubectl get dinput" in message
+    assert "eval" not in message
+
+
+def test_only_the_api_server_gets_answers(hook):
+    """Any pod can connect. The answer would have the spec of inputs in any namespace."""
+    (webhook,) = hook.cluster.call("GET", hook.configuration_path)["webhooks"]
+    path = urlsplit(webhook["clientConfig"]["url"]).path
+    trust = ssl.create_default_context(cadata=hook.bundle().decode())
+    review = {"uid": "1", "namespace": hook.cluster.namespace, "object": pod("train")}
+
+    def status(path: str) -> int:
+        client = HTTPSConnection("localhost", hook.port, context=trust, timeout=20)
+        try:
+            client.request("POST", path, json.dumps({"request": review}))
+            return client.getresponse().status
+        finally:
+            client.close()
+
+    assert status(path) == 200
+    for wrong in (names.WEBHOOK_PATH, f"{names.WEBHOOK_PATH}/", f"{names.WEBHOOK_PATH}/{32 * '0'}"):
+        assert status(wrong) == 404
+    for process in (hook.operator, hook.server):
+        assert path not in process.read_log()
 
 
 def test_the_error_of_an_unknown_index_names_the_annotation_that_sets_it(hook):
@@ -254,12 +280,23 @@ def test_a_parameter_server_in_tf_config_is_unchanged(hook):
     assert "initContainers" not in created["spec"]
 
 
-def test_while_the_operator_is_stopped_trainer_pods_are_rejected(hook):
+def test_while_no_operator_runs_trainer_pods_get_their_sidecar(hook):
     hook.operator.process.send_signal(signal.SIGSTOP)
+    try:
+        assert find_sidecar(hook.create(pod(), dryRun="All"))
+        hook.server.restart()
+        eventually(lambda: hook.server.get("/readyz")[0] == 200)
+        assert find_sidecar(hook.create(pod(), dryRun="All"))
+    finally:
+        hook.operator.process.send_signal(signal.SIGCONT)
+
+
+def test_while_the_webhook_is_stopped_trainer_pods_are_rejected(hook):
+    hook.server.process.send_signal(signal.SIGSTOP)
     try:
         assert "inject.distributed-input.dev" in rejection_message(hook, pod())
     finally:
-        hook.operator.process.send_signal(signal.SIGCONT)
+        hook.server.process.send_signal(signal.SIGCONT)
     assert find_sidecar(eventually(lambda: hook.create(pod(), dryRun="All")))
 
 
@@ -277,4 +314,4 @@ def test_an_invalid_certificate_is_replaced(hook):
     hook.cluster.patch("Secret", names.WEBHOOK_SECRET, {"data": broken})
     eventually(lambda: hook.bundle() != before)
     hook.wait_until_called()
-    assert "PRIVATE KEY" not in hook.operator.read_log()
+    assert "PRIVATE KEY" not in hook.operator.read_log() + hook.server.read_log()

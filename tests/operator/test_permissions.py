@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
+from distributed_input.api import names
 from distributed_input.api.resource.input import GROUP
 from distributed_input_operator.kube.kinds import RULES
 from testing.operator.cluster import Cluster
@@ -25,12 +28,14 @@ def grant(cluster: Cluster, without: tuple[str, str] = ("", "")) -> None:
         }
         for group, resource, verbs in (*RULES, _LEASES)
     ]
-    role = {
+    role: dict[str, Any] = {
         "apiVersion": "rbac.authorization.k8s.io/v1",
         "kind": "Role",
         "metadata": {"name": "operator"},
         "rules": rules,
     }
+    key = {"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"]}
+    role["rules"].append({**key, "resourceNames": [names.TOKEN_KEY_SECRET]})
     path = _RBAC.format(cluster.namespace)
     kind, query = "application/apply-patch+yaml", {"fieldManager": "tests", "force": "true"}
     cluster.call("PATCH", f"{path}/roles/operator", role, kind, **query)

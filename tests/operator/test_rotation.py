@@ -23,7 +23,7 @@ from distributed_input_operator.webhook.certificates import (
     generate,
     server_context,
 )
-from distributed_input_operator.webhook.rotation import ManagedCertificate
+from distributed_input_operator.webhook.rotation import CertificatePublisher, SecretCertificate
 from testing.operator.cluster import Cluster
 from testing.operator.webhooks import CONFIGURATIONS, configuration
 
@@ -56,16 +56,17 @@ def client(control_plane):
 
 
 class Replica:
-    """A replica that renews the certificate, and a server that uses it."""
+    """An operator that renews the certificate, and a webhook that uses it."""
 
     def __init__(self, api: Api, cluster: Cluster, name: str) -> None:
         self.context = server_context()
-        hosts = ["localhost"]
-        arguments = (api, cluster.namespace, hosts, self.context)
-        self._certificate = ManagedCertificate(*arguments, configuration=name)
+        place = (api, cluster.namespace)
+        self._publisher = CertificatePublisher(*place, ["localhost"], configuration=name)
+        self._certificate = SecretCertificate(*place, self.context, configuration=name)
         self._cluster, self._name = cluster, name
 
     async def refresh(self, now: datetime) -> None:
+        await self._publisher.refresh(now)
         await self._certificate.refresh(now)
 
     async def served_certificate(self) -> x509.Certificate:

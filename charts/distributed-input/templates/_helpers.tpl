@@ -24,17 +24,91 @@
 {{ printf "%s-%s" .Release.Namespace (include "distributed-input.fullname" .) }}
 {{- end }}
 
-{{- define "distributed-input.selector" -}}
+{{/* The labels of all pods of the release. */}}
+{{- define "distributed-input.allPods" -}}
 app.kubernetes.io/name: {{ include "distributed-input.name" . }}
 app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end }}
+
+{{- define "distributed-input.selector" -}}
+{{ include "distributed-input.allPods" . }}
 app.kubernetes.io/component: operator
 {{- end }}
 
+{{- define "distributed-input.webhookSelector" -}}
+{{ include "distributed-input.allPods" . }}
+app.kubernetes.io/component: webhook
+{{- end }}
+
+{{/* Labels of objects. Takes [root, component]. */}}
+{{- define "distributed-input.componentLabels" -}}
+{{- $root := index . 0 -}}
+{{ include "distributed-input.allPods" $root }}
+app.kubernetes.io/component: {{ index . 1 }}
+app.kubernetes.io/version: {{ $root.Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ $root.Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" $root.Chart.Name $root.Chart.Version | replace "+" "_" }}
+{{- end }}
+
 {{- define "distributed-input.labels" -}}
-{{ include "distributed-input.selector" . }}
-app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
-app.kubernetes.io/managed-by: {{ .Release.Service }}
-helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{ include "distributed-input.componentLabels" (list . "operator") }}
+{{- end }}
+
+{{/* Fields of a pod's spec that the operator and the webhook share. */}}
+{{- define "distributed-input.podSpec" -}}
+securityContext:
+  runAsNonRoot: true
+  runAsUser: 65532
+  runAsGroup: 65532
+  fsGroup: 65532
+  seccompProfile: {type: RuntimeDefault}
+{{- with .Values.images.pullSecrets }}
+imagePullSecrets: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.priorityClassName }}
+priorityClassName: {{ . }}
+{{- end }}
+{{- with .Values.nodeSelector }}
+nodeSelector: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.tolerations }}
+tolerations: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.affinity }}
+affinity: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+
+{{/* Fields of a container that the operator and the webhook share. */}}
+{{- define "distributed-input.container" -}}
+image: {{ include "distributed-input.image" (list . .Values.images.operator) }}
+imagePullPolicy: {{ .Values.images.pullPolicy }}
+env:
+  - name: POD_NAME
+    valueFrom: {fieldRef: {fieldPath: metadata.name}}
+  - name: POD_NAMESPACE
+    valueFrom: {fieldRef: {fieldPath: metadata.namespace}}
+  - name: DISTRIBUTED_INPUT_WORKER_IMAGE
+    value: {{ include "distributed-input.image" (list . .Values.images.worker) }}
+  - name: DISTRIBUTED_INPUT_SIDECAR_IMAGE
+    value: {{ include "distributed-input.image" (list . .Values.images.sidecar) }}
+# Imports take seconds. On a busy node, the first response can take a minute.
+startupProbe:
+  httpGet: {path: /healthz, port: health}
+  periodSeconds: 1
+  failureThreshold: 60
+livenessProbe:
+  httpGet: {path: /healthz, port: health}
+  periodSeconds: 10
+  timeoutSeconds: 5
+readinessProbe:
+  httpGet: {path: /readyz, port: health}
+  periodSeconds: 5
+  timeoutSeconds: 5
+securityContext:
+  allowPrivilegeEscalation: false
+  readOnlyRootFilesystem: true
+  capabilities: {drop: [ALL]}
 {{- end }}
 
 {{/* The full name of an image. Takes [root, image]. */}}

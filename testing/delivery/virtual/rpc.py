@@ -107,6 +107,16 @@ class SimChannel:
 
         return call
 
+    def stream_stream(self, path: str, **codecs: Any) -> Callable[..., Any]:
+        serialize = codecs["request_serializer"]
+
+        def call(requests: Any, timeout: float | None = None) -> Any:
+            made = ClientCall(self, path, codecs, b"", timeout)
+            self.process.spawn(lambda: made.send_all(requests, serialize), f"send {path}")
+            return made
+
+        return call
+
 
 class ClientCall(grpc.Call):
     """The caller's end of a call."""
@@ -140,6 +150,20 @@ class ClientCall(grpc.Call):
     def _arrive(self, connection: Connection, data: Any) -> None:
         if self._status is None:
             self._remote = connection.server.accept(self, connection, self._path, data)
+
+    def send_all(self, requests: Any, serialize: Callable[[Any], bytes]) -> None:
+        """Send a stream of requests, in a task of its own."""
+        for request in requests:
+            connection = self._connection
+            if self._status is not None or connection is None:
+                return
+            data = serialize(request)
+            connection.send(True, lambda data=data: self._arrive_more(data), len(data))
+            self._scheduler.preempt()
+
+    def _arrive_more(self, data: bytes) -> None:
+        if self._status is None and self._remote is not None:
+            self._remote.receive(data)
 
     def _expire(self) -> None:
         self.end(grpc.StatusCode.DEADLINE_EXCEEDED, "Deadline Exceeded", tell=True)

@@ -98,6 +98,9 @@ class ServerCall:
         self._details = ""
         self._trailing: Any = ()
         self._window = client._channel.window
+        self._requests: deque[bytes] = deque()
+        self._readers: deque[tuple[Task, int]] = deque()
+        self._callbacks: list[Any] = []
 
     # The task.
 
@@ -108,8 +111,11 @@ class ServerCall:
             self.finish(grpc.StatusCode.UNIMPLEMENTED, "Method not found!", ())
             return
         try:
-            if handler.request_streaming:
-                request: Any = iter([handler.request_deserializer(each) for each in data])
+            if handler.request_streaming and handler.response_streaming:
+                request: Any = self._received(handler.request_deserializer)
+                behaviour = handler.stream_stream
+            elif handler.request_streaming:
+                request = iter([handler.request_deserializer(each) for each in data])
                 behaviour = handler.stream_unary
             else:
                 request = handler.request_deserializer(data)
@@ -126,6 +132,16 @@ class ServerCall:
             code = self._code or grpc.StatusCode.UNKNOWN
             details = self._details if self._code else f"Exception calling application: {error}"
             self.finish(code, details, self._trailing)
+
+    def _received(self, deserialize: Any) -> Any:
+        """Yield the requests of the client until the call ends."""
+        while self._active:
+            if self._requests:
+                yield deserialize(self._requests.popleft())
+            else:
+                wait_for(self._readers, None, f"requests of {self._path}")
+        if self._code is None:
+            raise grpc.RpcError("the call has ended")
 
     def _send(self, data: bytes) -> bool:
         client, connection = self._client, self._connection
@@ -147,6 +163,11 @@ class ServerCall:
 
     # Called from the network.
 
+    def receive(self, data: bytes) -> None:
+        """Take a further request that has arrived."""
+        self._requests.append(data)
+        wake_one(self._readers)
+
     def credit(self, size: int) -> None:
         """Let the handler send more."""
         self._unread -= size
@@ -163,10 +184,19 @@ class ServerCall:
         self._active = False
         self._server.calls.pop(self, None)
         self._connection.server_calls.pop(self, None)
-        while wake_one(self._waiters):
-            pass
+        for waiters in (self._waiters, self._readers):
+            while wake_one(waiters):
+                pass
+        callbacks, self._callbacks = self._callbacks, []
+        for callback in callbacks:
+            self._server.process.spawn(callback, "callback")
 
     # The context.
+
+    def add_callback(self, callback: Any) -> bool:
+        if self._active:
+            self._callbacks.append(callback)
+        return self._active
 
     def is_active(self) -> bool:
         return self._active

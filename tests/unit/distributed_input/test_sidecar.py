@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import grpc
 import pytest
@@ -30,6 +30,7 @@ from distributed_input.sidecar.steps.row_source import RowSource
 from distributed_input.sidecar.steps.step_barrier import StepBarrier
 from distributed_input.sidecar.streams import split_stream, worker_pool
 from distributed_input.sidecar.streams.read_ahead import ReadAhead
+from distributed_input.sidecar.streams.split_calls import SplitCalls
 from distributed_input.sidecar.streams.stream_context import StreamStats
 from distributed_input.sidecar.streams.worker_pool import WorkerPool
 from tests.unit.distributed_input.sidecar.delivery.sockets import Trainer
@@ -247,10 +248,23 @@ def wait_facts_for_ever(reader: EpochReader, deadline: ProgressDeadline) -> None
         reader.wait_facts("the others", deadline)
 
 
+def delays(clock: VirtualTime) -> Callable[[float, Callable[[], None]], None]:
+    """Return a replacement of `WorkerPool.later`."""
+
+    def run(seconds: float, action: Callable[[], None]) -> None:
+        clock.sleep(seconds)
+        action()
+
+    def later(seconds: float, action: Callable[[], None]) -> None:
+        threading.Thread(target=run, args=(seconds, action), daemon=True).start()
+
+    return later
+
+
 def test_a_stream_without_a_worker(
     pool: WorkerPool, clock: VirtualTime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pool, "wait", clock.sleep)
+    monkeypatch.setattr(pool, "later", delays(clock))
     began = clock.now
     shared = context(pool, timeout=TIMEOUT)
     stream = open_stream(shared)
@@ -260,18 +274,29 @@ def test_a_stream_without_a_worker(
     assert TIMEOUT <= clock.now - began < TIMEOUT + 1
 
 
+class BrokenCall:
+    """A call that breaks."""
+
+    def __next__(self) -> bytes:
+        raise TimedOut
+
+    def cancel(self) -> None:
+        """Do nothing: the call has ended."""
+
+
 class BrokenStub:
     """A worker whose streams all break."""
 
-    def Stream(self, request: Any) -> Any:  # noqa: N802
-        raise TimedOut
+    def Stream(self, request: Any) -> BrokenCall:  # noqa: N802
+        return BrokenCall()
 
 
 def test_a_stream_whose_workers_all_fail(
     pool: WorkerPool, clock: VirtualTime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pool, "wait", clock.sleep)
-    monkeypatch.setattr(pool, "acquire", lambda keys, key: ("w", BrokenStub()))
+    monkeypatch.setattr(pool, "later", delays(clock))
+    link: Any = SplitCalls(cast("Any", BrokenStub()), "w")
+    monkeypatch.setattr(pool, "acquire", lambda keys, key: ("w", link))
     began = clock.now
     shared = context(pool, timeout=TIMEOUT)
     stream = open_stream(shared)

@@ -16,6 +16,8 @@ from distributed_input_operator.reconcile.rollout import DEADLINE
 ROLLED_OUT = "NewReplicaSetAvailable"
 NOW = 1_800_000_000.0
 SETTINGS = Settings("worker:1", "sidecar:1", "operators")
+KEY_SECRET = {"metadata": {"name": "key"}, "data": {"key": 43 * "a" + "="}}
+"""The Secret with the key of the inputs' tokens."""
 
 
 def resource(name: str = "digits", **spec: Any) -> DistributedInput:

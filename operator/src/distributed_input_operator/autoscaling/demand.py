@@ -54,7 +54,8 @@ def useful_workers(measurement: Measurement | None) -> int:
     useful, demand = measurement.useful_workers, measurement.demand
     if not (demand and measurement.local_rate and useful):
         return useful
-    return max(1, math.ceil(useful * (1 - measurement.local_rate / demand)))
+    share = min(measurement.local_rate, demand) / demand  # Not more than 1: it could overflow.
+    return max(1, math.ceil(useful * (1 - share)))
 
 
 def recommended_workers(measurement: Measurement | None, parallelism: int) -> int | None:

@@ -20,6 +20,9 @@ RECONCILE_SECONDS, STALLED_RECONCILE_SECONDS = 10.0, 5.0
 STALLED = 0.05
 MIN_BATCHES = 5
 """Minimum number of batches per trainer that can show a change of load."""
+MAX_KEPT = 40_000
+"""Maximum number of workers and consumers in the samples of one input. With more, samples between
+the first and the latest ones are dropped."""
 PAUSE_SECONDS = 300.0
 """A trainer that neither reads nor waits (checkpoint, evaluation) is expected to resume. Its input
 keeps the workers for this time."""
@@ -71,6 +74,11 @@ class DispatcherSample:
     """By worker id. A restarted worker has a new id."""
     amplification: int = 0
     """How often an epoch of a job reads every record, at most. 0: once."""
+
+    @property
+    def size(self) -> int:
+        """The number of workers and consumers."""
+        return len(self.consumers) + len(self.workers)
 
 
 @dataclass(frozen=True)
@@ -125,6 +133,11 @@ class RateWindow:
     measurement: Measurement | None = None
     paused_since: float | None = None
 
+    @property
+    def size(self) -> int:
+        """The number of workers and consumers in all samples."""
+        return sum(one.size for one in self.samples)
+
     def add(self, sample: DispatcherSample) -> RateWindow:
         """Return the window with one more sample, without the samples that are too old."""
         if not self.samples:
@@ -138,7 +151,7 @@ class RateWindow:
         whole, latest = measure(kept[0], sample), measure(recent[-1], sample)
         if _load_changed(whole, latest) or _consumers_changed(kept[0], sample):
             return RateWindow((*kept[kept.index(recent[-1]) :], sample), latest)
-        return RateWindow((*kept, sample), whole)
+        return RateWindow(_thinned((*kept, sample)), whole)
 
     def _add_paused(self, latest: Measurement, sample: DispatcherSample) -> RateWindow:
         """Keep the previous demand for PAUSE_SECONDS: a pause does not measure the demand."""
@@ -153,6 +166,13 @@ class RateWindow:
                 local_rate=before.local_rate,
             )
         return RateWindow((sample,), latest, since)
+
+
+def _thinned(samples: tuple[DispatcherSample, ...]) -> tuple[DispatcherSample, ...]:
+    """Return the first and the latest samples, with at most MAX_KEPT workers and consumers."""
+    largest = max(one.size for one in samples)
+    latest = max(2, MAX_KEPT // max(largest, 1) - 1)
+    return samples if len(samples) <= latest else (samples[0], *samples[-latest:])
 
 
 def _load_changed(whole: Measurement, latest: Measurement) -> bool:

@@ -8,7 +8,7 @@ from distributed_input_operator.autoscaling.decision import AutoscalingState
 from distributed_input_operator.budget.claim import InputKey
 from distributed_input_operator.controller.dispatchers import DispatcherClient
 from distributed_input_operator.controller.ledger import Ledger
-from distributed_input_operator.controller.tokens import TokenCache
+from distributed_input_operator.controller.tokens import InputTokens
 from distributed_input_operator.kube.api import Api
 from distributed_input_operator.kube.store import Store
 from distributed_input_operator.objects.snapshot import Settings
@@ -23,7 +23,7 @@ class ControllerContext:
 
     api: Api
     store: Store
-    tokens: TokenCache
+    tokens: InputTokens
     dispatchers: DispatcherClient
     settings: Settings
     ledger: Ledger = field(default_factory=Ledger)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -10,22 +11,49 @@ import grpc
 import grpc.aio
 
 from distributed_input.api.proto import dispatcher_pb2
-from distributed_input_operator.autoscaling.rates import (
-    ConsumerCounters,
-    DispatcherSample,
-    Measurement,
-    RateWindow,
-    WorkerCounters,
-)
+from distributed_input_operator.autoscaling.rates import Measurement, RateWindow
 from distributed_input_operator.budget.claim import InputKey
+from distributed_input_operator.controller.status_answer import (
+    MAX_BYTES,
+    UnusableAnswer,
+    parse_answer,
+)
+from distributed_input_operator.objects.snapshot import Failure
 
 _METHOD = "/distributed_input.v1.Dispatcher/Status"
 TIMEOUT_SECONDS = 2.0
 _MIN_SAMPLE_SECONDS = 4.0
 """Minimum time between two samples. Sidecars and workers report only every few seconds."""
+_ENTRY_SECONDS = 0.004
+"""Time between two samples for each worker and consumer in an answer, about 150 times the CPU time
+that it costs. Large answers must not occupy the operator."""
 _MIN_BACKOFF_SECONDS, _MAX_BACKOFF_SECONDS = 30.0, 300.0
 """Time without requests to a dispatcher that did not respond. It doubles with each failure, because
 a reconciliation waits for the response."""
+MAX_KEPT = 400_000
+"""Maximum number of workers and consumers in the samples of all inputs, about 120 MB."""
+_MAX_CALLS = 16
+"""Maximum number of simultaneous requests to the dispatchers of one namespace. Slow dispatchers
+of one user must not occupy all reconciliations."""
+_OPTIONS = [
+    ("grpc.enable_http_proxy", 0),
+    ("grpc.max_receive_message_length", MAX_BYTES),
+    # Only uncompressed answers: a small compressed one can have any size.
+    ("grpc.compression_enabled_algorithms_bitset", 1),
+]
+
+_SILENT = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
+"""No answer: the dispatcher may just start."""
+
+_UNUSABLE = "StatusUnusable"
+_TOO_MANY = "StatusTooLarge"
+TOKEN_REFUSED = "TokenRefused"  # noqa: S105 - a reason, not a token
+"""Reasons of the condition Unmeasured."""
+_REFUSED_MESSAGE = (
+    "the dispatcher does not accept the operator's token. The input's Secret may have a token of "
+    "an earlier release, or of a user: delete the Secret. The operator creates a new one within "
+    "5 min, which running pods read without a restart"
+)
 
 
 @dataclass
@@ -35,9 +63,12 @@ class _DispatcherState:
     uid: str
     window: RateWindow = field(default_factory=RateWindow)
     address: str = ""
+    sample_at: float = 0.0
     retry_at: float = 0.0
     failures: int = 0
-    """Consecutive requests to which this address did not respond."""
+    """Consecutive requests to which this address gave no usable answer."""
+    problem: Failure | None = None
+    """Why its last answer was not used. None if it did not respond."""
 
 
 class DispatcherClient:
@@ -46,53 +77,110 @@ class DispatcherClient:
     The measurements can be lost: they describe rates, not progress.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, clock: Callable[[], float] = time.monotonic, max_kept: int = MAX_KEPT
+    ) -> None:
         self._clock = clock
+        self._max_kept = max_kept
         self._known: dict[InputKey, _DispatcherState] = {}
+        self._kept = 0
+        """Number of workers and consumers in all samples."""
+        self._calls: Counter[str] = Counter()
+        """Number of running requests by namespace."""
 
     async def measure(
         self, key: InputKey, uid: str, address: str, token: str
     ) -> Measurement | None:
-        """Return the measurement of an input. None: its dispatcher does not respond."""
+        """Return the measurement of an input. None: its dispatcher gives no usable answer.
+
+        A failure affects only this input: see `problem`.
+        """
         known, now = self._known.get(key), self._clock()
         if known is None or known.uid != uid:  # Another input of the same name.
+            self.forget(key)
             known = self._known[key] = _DispatcherState(uid)
         if known.address != address:  # Another pod.
-            known.address, known.retry_at, known.failures = address, now, 0
-        if known.window.samples and now - known.window.samples[-1].time < _MIN_SAMPLE_SECONDS:
+            known.address, known.retry_at, known.failures, known.problem = address, now, 0, None
+            known.sample_at = now
+        if now < known.sample_at:
             return known.window.measurement
         if now < known.retry_at:
             return None
+        if self._calls[key[0]] >= _MAX_CALLS:
+            return known.window.measurement
         try:
-            response = await _status(address, token)
-        except grpc.aio.AioRpcError:
-            known.retry_at = now + min(
-                _MIN_BACKOFF_SECONDS * 2**known.failures, _MAX_BACKOFF_SECONDS
-            )
-            known.failures = min(known.failures + 1, 10)
-            known.window = RateWindow()
+            sample = parse_answer(await self._request(key[0], address, token), now)
+        except (grpc.aio.AioRpcError, UnusableAnswer) as error:
+            self._fail(known, now, error)
             return None
-        known.failures = 0
-        known.window = known.window.add(sample_of(response, now))
+        known.failures, known.problem = 0, None
+        known.sample_at = now + max(_MIN_SAMPLE_SECONDS, sample.size * _ENTRY_SECONDS)
+        self._set_window(known, known.window.add(sample))
+        self._limit_memory()
         return known.window.measurement
+
+    def problem(self, key: InputKey) -> Failure | None:
+        """Return why the input cannot be measured. None: it can, or its dispatcher is silent."""
+        known = self._known.get(key)
+        return known.problem if known else None
 
     def forget(self, key: InputKey) -> None:
         """Drop the measurements of a deleted input."""
-        self._known.pop(key, None)
+        known = self._known.pop(key, None)
+        self._kept -= known.window.size if known else 0
 
     def __len__(self) -> int:
         return len(self._known)
 
+    async def _request(self, namespace: str, address: str, token: str) -> bytes:
+        self._calls[namespace] += 1
+        try:
+            return await _status(address, token)
+        finally:
+            self._calls[namespace] -= 1
+            if not self._calls[namespace]:
+                del self._calls[namespace]
 
-async def _status(address: str, token: str) -> dispatcher_pb2.StatusResponse:
-    options = [("grpc.enable_http_proxy", 0)]
-    async with grpc.aio.insecure_channel(address, options=options) as channel:
+    def _fail(
+        self, known: _DispatcherState, now: float, error: grpc.aio.AioRpcError | UnusableAnswer
+    ) -> None:
+        known.problem = _problem(error)
+        if known.problem and known.problem.reason == TOKEN_REFUSED:
+            known.failures = 0  # It responds at once, and will accept a new token.
+        known.retry_at = now + min(_MIN_BACKOFF_SECONDS * 2**known.failures, _MAX_BACKOFF_SECONDS)
+        known.failures = min(known.failures + 1, 10)
+        self._set_window(known, RateWindow())
+
+    def _set_window(self, known: _DispatcherState, window: RateWindow) -> None:
+        self._kept += window.size - known.window.size
+        known.window = window
+
+    def _limit_memory(self) -> None:
+        """Drop samples while all inputs have too many: the largest of the largest namespace."""
+        while self._kept > self._max_kept:
+            sizes: Counter[str] = Counter()
+            for (namespace, _), known in self._known.items():
+                sizes[namespace] += known.window.size
+            ((worst, _),) = sizes.most_common(1)
+            largest = max(
+                (known for key, known in self._known.items() if key[0] == worst),
+                key=lambda known: known.window.size,
+            )
+            self._set_window(largest, RateWindow())
+            largest.problem = Failure(
+                _TOO_MANY,
+                "the dispatchers of this namespace report too many workers and consumers: the "
+                "operator measures this input again when they report fewer",
+            )
+
+
+async def _status(address: str, token: str) -> bytes:
+    async with grpc.aio.insecure_channel(address, options=_OPTIONS) as channel:
+        call: grpc.aio.UnaryUnaryMultiCallable[dispatcher_pb2.StatusRequest, bytes]
         call = channel.unary_unary(
-            _METHOD,
-            request_serializer=dispatcher_pb2.StatusRequest.SerializeToString,
-            response_deserializer=dispatcher_pb2.StatusResponse.FromString,
+            _METHOD, request_serializer=dispatcher_pb2.StatusRequest.SerializeToString
         )
-        response: dispatcher_pb2.StatusResponse = await call(
+        response: bytes = await call(
             dispatcher_pb2.StatusRequest(),
             timeout=TIMEOUT_SECONDS,
             metadata=(("authorization", f"Bearer {token}"),),
@@ -100,37 +188,20 @@ async def _status(address: str, token: str) -> dispatcher_pb2.StatusResponse:
         return response
 
 
-def sample_of(response: dispatcher_pb2.StatusResponse, now: float) -> DispatcherSample:
-    """Return the counters in a dispatcher's status, with the time at which it was received."""
-    consumers = {}
-    for info in response.consumers:
-        one = info.last
-        consumers[f"{one.job}/{one.index}/{one.incarnation}"] = ConsumerCounters(
-            rows=one.rows,
-            wait=one.wait_seconds,
-            wall=one.wall_seconds,
-            epoch=one.epoch,
-            useful_workers=one.useful_workers,
-            useful_limit=one.useful_limit,
-            finished=one.finished,
-            batches=one.batches,
-            mismatches=one.replay_mismatches,
-            pod=one.pod,
-        )
-    workers = {one.worker_id: _worker(one) for one in response.workers}
-    amplification = max((job.read_amplification for job in response.jobs), default=0)
-    return DispatcherSample(now, consumers, workers, amplification)
-
-
-def _worker(one: dispatcher_pb2.WorkerInfo) -> WorkerCounters:
-    longest = max(one.stalled, key=lambda split: split.seconds, default=None)
-    return WorkerCounters(
-        address=one.worker_id if one.pod else one.address,
-        rows=one.rows,
-        busy=one.busy_seconds,
-        streams=one.open_streams,
-        stalled=f"split {longest.split} of dataset {longest.dataset}" if longest else "",
-        stalled_seconds=longest.seconds if longest else 0.0,
-        pod=one.pod,
-        permits=one.permit_seconds,
+def _problem(error: grpc.aio.AioRpcError | UnusableAnswer) -> Failure | None:
+    """Return what the user can do. None: the dispatcher did not respond."""
+    if isinstance(error, UnusableAnswer):
+        what = str(error)
+    elif error.code() == grpc.StatusCode.RESOURCE_EXHAUSTED:
+        what = f"it has more than {MAX_BYTES >> 20} MiB"
+    elif error.code() == grpc.StatusCode.UNAUTHENTICATED:
+        return Failure(TOKEN_REFUSED, _REFUSED_MESSAGE)
+    elif error.code() in _SILENT:
+        return None
+    else:  # For example INTERNAL, if the answer is compressed.
+        what = f"it is the error {error.code().name}"
+    return Failure(
+        _UNUSABLE,
+        f"the operator does not use the dispatcher's status: {what}. The number of workers stays "
+        "as it is. Check spec.sidecar.image, or the number of workers and trainers",
     )

@@ -12,6 +12,7 @@ from distributed_input.api.resource.problems import problems
 from distributed_input.api.resource.status import Status
 from distributed_input_operator.budget.claim import InputKey
 from distributed_input_operator.controller.context import ControllerContext
+from distributed_input_operator.controller.dispatchers import TOKEN_REFUSED
 from distributed_input_operator.kube.api import Api, ApiError, Json
 from distributed_input_operator.kube.apply import failure
 from distributed_input_operator.kube.kinds import CONFIG_MAP
@@ -97,4 +98,8 @@ async def _with_measurement(
     host = f"[{ready[0].ip}]" if ":" in ready[0].ip else ready[0].ip
     address = f"{host}:{dispatcher_port(resource)}"
     uid = resource.metadata.uid or ""
-    return replace(snapshot, measured=await context.dispatchers.measure(key, uid, address, token))
+    measured = await context.dispatchers.measure(key, uid, address, token)
+    problem = context.dispatchers.problem(key)
+    if problem and problem.reason == TOKEN_REFUSED:
+        context.tokens.check(key)
+    return replace(snapshot, measured=measured, unmeasured=problem)

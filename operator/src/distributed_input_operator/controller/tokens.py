@@ -1,13 +1,22 @@
-"""The token of each input: created once, stored in a Secret, never changed and never logged."""
+"""The token of each input: derived from a key, and written to a Secret that is never read here.
+
+The operator may create Secrets in the namespaces of inputs, but not get, list or change them. So it
+computes the token again whenever it calls a dispatcher: an HMAC of the input's uid, with a key that
+only a Secret in the operator's own namespace has.
+"""
 
 from __future__ import annotations
 
 import base64
 import binascii
+import hashlib
+import hmac
 import secrets
 import time
+from collections.abc import Callable
+from dataclasses import dataclass
 
-from distributed_input.api import files, names
+from distributed_input.api import names
 from distributed_input.api.resource.input import DistributedInput
 from distributed_input_operator.budget.claim import InputKey
 from distributed_input_operator.kube.api import Api, ApiError, Json
@@ -15,76 +24,130 @@ from distributed_input_operator.kube.kinds import SECRET
 from distributed_input_operator.kube.owner import confirm
 from distributed_input_operator.objects.shared import token_secret
 
-_BYTES = 32
-_CACHE_SECONDS = 300.0
-"""Seconds for which a token is used without reading its Secret. The operator must not watch
-Secrets."""
+_KEY_FIELD = "key"
+_KEY_BYTES = 32
+_CHECK_SECONDS = 300.0
+"""Seconds after which the operator tries to create the Secret again: somebody may have deleted it.
+The operator must not watch Secrets."""
+_LEFTOVER_SECONDS = 30.0
+"""Time for which the Secret of a new input may be that of a deleted input of the same name. The
+garbage collector needs a few seconds to delete it."""
 
 
-class TokenCache:
+@dataclass
+class _SecretState:
+    """What is known of one input's Secret."""
+
+    uid: str
+    since: float
+    """Time of the first attempt to create it."""
+    may_be_leftover: bool
+    """Whether one that exists may be that of a deleted input."""
+    check_at: float = 0.0
+
+
+class InputTokens:
     """The tokens of all inputs."""
 
-    def __init__(self, api: Api) -> None:
+    def __init__(
+        self,
+        api: Api,
+        namespace: str,
+        key_secret: str = names.TOKEN_KEY_SECRET,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Create without a key, which is read when the first token is needed.
+
+        Args:
+            api: client of the API server.
+            namespace: the operator's namespace.
+            key_secret: name of the Secret with the key, in this namespace.
+            clock: seconds.
+        """
         self._api = api
-        self._known: dict[InputKey, tuple[str, str, float]] = {}
-        """By input: its uid, its token, and the time at which the token expires here."""
+        self._namespace, self._key_secret = namespace, key_secret
+        self._clock = clock
+        self._key = b""
+        self._known: dict[InputKey, _SecretState] = {}
 
     async def token(self, resource: DistributedInput, *, young: bool = False) -> str:
-        """Return the input's token. Create it if there is none.
+        """Return the input's token. Create its Secret if there is none.
 
         Args:
             resource: the input.
-            young: whether the input is new. Its Secret is then created without a read before.
+            young: whether the input is new. Its Secret is then created without reading the input.
 
         Raises:
-            ApiError: the token cannot be read or created.
-            OwnerGone: there is no Secret because the input is deleted.
+            ApiError: the key cannot be read, or the Secret cannot be created.
+            OwnerGone: the input is deleted.
         """
         uid, namespace = resource.metadata.uid or "", resource.metadata.namespace or ""
-        key = (namespace, resource.metadata.name)
+        key, now = (namespace, resource.metadata.name), self._clock()
+        if not self._key:
+            self._key = await self._read_key()
+        token = derive(self._key, uid)
         known = self._known.get(key)
-        if known and known[0] == uid and time.monotonic() < known[2]:
-            return known[1]
-        name = names.shared(resource.metadata.name)
-        secret = None
+        if known is None or known.uid != uid:
+            known = self._known[key] = _SecretState(uid, now, young)
+        if now < known.check_at:
+            return token
         if not young:
-            secret = await self._api.get(SECRET, namespace, name)
-            if secret is None:
-                await confirm(self._api, resource)
-        secret = (
-            secret or await self._create(resource) or await self._api.get(SECRET, namespace, name)
-        )
-        if secret is None:
-            raise ApiError(409, "Leftover", f"Secret {name} of a deleted input still existed")
-        token = _token(secret, resource)
-        self._known[key] = (uid, token, time.monotonic() + _CACHE_SECONDS)
+            await confirm(self._api, resource)
+        exists = not await self._create(token_secret(resource, token))
+        if exists and known.may_be_leftover and now - known.since < _LEFTOVER_SECONDS:
+            name = names.shared(resource.metadata.name)
+            raise ApiError(409, "Leftover", f"Secret {name} of a deleted input may still exist")
+        known.check_at, known.may_be_leftover = now + _CHECK_SECONDS, False
         return token
 
-    async def _create(self, resource: DistributedInput) -> Json | None:
-        """Create a new Secret. Return None if it exists already."""
+    def check(self, key: InputKey) -> None:
+        """Try to create the Secret again when the token is next needed."""
+        if key in self._known:
+            self._known[key].check_at = 0.0
+
+    def forget(self, key: InputKey) -> None:
+        """Drop what is known of a deleted input."""
+        self._known.pop(key, None)
+
+    async def _create(self, manifest: Json) -> bool:
+        """Create a Secret. Return False if it exists already."""
         try:
-            return await self._api.create(token_secret(resource, secrets.token_urlsafe(_BYTES)))
+            await self._api.create(manifest)
         except ApiError as error:
             if error.reason != "AlreadyExists":
                 raise
-            return None
+            return False
+        return True
 
-    def forget(self, key: InputKey) -> None:
-        """Drop the token of a deleted input."""
-        self._known.pop(key, None)
+    async def _read_key(self) -> bytes:
+        """Return the key. Create it if there is none."""
+        found = await self._api.get(SECRET, self._namespace, self._key_secret)
+        if found is None:
+            await self._create(_key_manifest(self._namespace, self._key_secret))
+            # Another replica may have created it first.
+            found = await self._api.get(SECRET, self._namespace, self._key_secret)
+        try:
+            key = base64.b64decode((found or {})["data"][_KEY_FIELD], validate=True)
+        except (KeyError, TypeError, binascii.Error):
+            key = b""
+        if len(key) < _KEY_BYTES:
+            raise ApiError(
+                503,
+                "KeyUnusable",
+                f"Secret {self._key_secret} in namespace {self._namespace} has no "
+                f"{_KEY_FIELD!r} of {_KEY_BYTES} bytes: delete the Secret, and the operator "
+                "creates a new one",
+            )
+        return key
 
 
-def _token(secret: Json, resource: DistributedInput) -> str:
-    owners = [one["uid"] for one in secret["metadata"].get("ownerReferences", [])]
-    name = secret["metadata"]["name"]
-    if owners and resource.metadata.uid not in owners:
-        raise ApiError(409, "Leftover", f"Secret {name} of a deleted input still exists")
-    try:
-        return base64.b64decode(secret["data"][files.TOKEN_KEY]).decode().strip()
-    except (KeyError, TypeError, binascii.Error, UnicodeDecodeError):
-        raise ApiError(
-            422,
-            "TokenUnusable",
-            f"Secret {name} has no valid key {files.TOKEN_KEY!r}: delete the Secret, and the "
-            "operator creates a new one",
-        ) from None
+def derive(key: bytes, uid: str) -> str:
+    """Return the token of the input with this uid."""
+    digest = hmac.digest(key, f"input/{uid}".encode(), hashlib.sha256)
+    return base64.urlsafe_b64encode(digest).decode().rstrip("=")
+
+
+def _key_manifest(namespace: str, name: str) -> Json:
+    key = base64.b64encode(secrets.token_bytes(_KEY_BYTES)).decode()
+    meta = {"name": name, "namespace": namespace}
+    return {"apiVersion": "v1", "kind": "Secret", "metadata": meta, "data": {_KEY_FIELD: key}}

@@ -13,6 +13,7 @@ from distributed_input_operator.kube.api import Api, ApiError
 from distributed_input_operator.kube.kinds import BY_NAME, POD
 from distributed_input_operator.kube.owner import confirm
 from distributed_input_operator.kube.store import Store
+from distributed_input_operator.objects.shared import CREATED_ONCE
 from distributed_input_operator.objects.snapshot import Failure, Snapshot
 from distributed_input_operator.reconcile.plan import Plan
 
@@ -66,6 +67,9 @@ async def _apply_one(
     api: Api, store: Store, snapshot: Snapshot, manifest: Mapping[str, Any]
 ) -> None:
     kind, meta = manifest["kind"], manifest["metadata"]
+    if kind in CREATED_ONCE:
+        await _create_once(api, store, manifest)
+        return
     live = _live(snapshot, manifest)
     if not live:
         try:
@@ -78,6 +82,16 @@ async def _apply_one(
     # Without the uid, the API server would create an object that was deleted meanwhile.
     same = {"uid": live["metadata"]["uid"]} if live else {}
     store.put(await api.apply({**manifest, "metadata": {**meta, **same}}))
+
+
+async def _create_once(api: Api, store: Store, manifest: Mapping[str, Any]) -> None:
+    try:
+        store.put(await api.create(manifest))
+    except ApiError as error:
+        if error.reason != "AlreadyExists":
+            raise
+        if found := await _own_object(api, manifest["kind"], manifest["metadata"]):
+            store.put({**found})
 
 
 def _live(snapshot: Snapshot, manifest: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -42,8 +42,9 @@ class Kind:
 
 INPUT = Kind(KIND, GROUP, API_VERSION.partition("/")[2], PLURAL, ("get", "list", "watch"))
 DEPLOYMENT = Kind("Deployment", "apps", "v1", "deployments")
-POD = Kind("Pod", "", "v1", "pods", ("list", "watch", "get", "patch"))
-SECRET = Kind("Secret", "", "v1", "secrets", ("get", "create"))
+POD = Kind("Pod", "", "v1", "pods", ("list", "watch", "patch"))
+SECRET = Kind("Secret", "", "v1", "secrets", ("create",))
+"""Created in the namespaces of inputs, and never read there: see `controller/tokens.py`."""
 LEASE = Kind("Lease", "coordination.k8s.io", "v1", "leases", ("get", "create", "update"))
 """Used in the operator's own namespace only."""
 EVENT = Kind("Event", "", "v1", "events", ("create",))
@@ -56,13 +57,17 @@ POLICY = Kind(
     cluster_scoped=True,
 )
 """Watched only with the right to do so. An operator for some namespaces may lack it."""
+SERVICE_ACCOUNT = Kind(
+    "ServiceAccount", "", "v1", "serviceaccounts", ("get", "list", "watch", "create")
+)
+"""Created once: the right to change one would allow to give it credentials."""
 CONFIG_MAP = Kind("ConfigMap", "", "v1", "configmaps")
 WATCHED = (
     INPUT,
     DEPLOYMENT,
     Kind("Service", "", "v1", "services"),
     CONFIG_MAP,
-    Kind("ServiceAccount", "", "v1", "serviceaccounts"),
+    SERVICE_ACCOUNT,
     Kind("PodDisruptionBudget", "policy", "v1", "poddisruptionbudgets"),
     Kind("NetworkPolicy", "networking.k8s.io", "v1", "networkpolicies"),
     POD,

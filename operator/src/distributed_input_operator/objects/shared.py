@@ -14,6 +14,9 @@ from distributed_input_operator.objects.children import manifest
 from distributed_input_operator.objects.dispatcher import dispatcher_port
 from distributed_input_operator.objects.snapshot import Settings
 
+CREATED_ONCE = frozenset({"ServiceAccount"})
+"""Kinds of children that the operator creates if they are missing, and never changes."""
+
 
 def shared_objects(resource: DistributedInput, settings: Settings) -> list[dict[str, Any]]:
     """Return a ServiceAccount without permissions, the sidecars' ConfigMap, and a NetworkPolicy."""
@@ -28,7 +31,7 @@ def shared_objects(resource: DistributedInput, settings: Settings) -> list[dict[
 
 
 def token_secret(resource: DistributedInput, token: str) -> dict[str, Any]:
-    """Return the Secret with the input's token. The operator creates it once, never updates it."""
+    """Return the Secret with the input's token. The operator creates it, and never reads it."""
     data = {"stringData": {files.TOKEN_KEY: token}}
     return manifest(resource, "v1", "Secret", names.shared(resource.metadata.name), data)
 
@@ -52,7 +55,7 @@ def _network_policy(resource: DistributedInput, settings: Settings) -> dict[str,
         {"podSelector": {"matchLabels": {names.INPUT_LABEL: name}}},
         {"podSelector": {"matchLabels": {names.reads_label(name): "true"}}},
     ]
-    ports = [port, names.WORKER_PORT]
+    ports = [port, names.WORKER_PORT, names.WORKER_TRANSFER_PORT]
     if resource.spec.tf_data_service is not None:
         ports += [resource.spec.tf_data_service.port, names.TF_DATA_WORKER_PORT]
     operator = {

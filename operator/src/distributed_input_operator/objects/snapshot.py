@@ -94,6 +94,8 @@ class Snapshot:
     """Objects that the input refers to and that do not exist."""
     measured: Measurement | None = None
     """None if the dispatcher has not sent enough samples yet."""
+    unmeasured: Failure | None = None
+    """Why the operator does not use the dispatcher's answers. None: it does, or there are none."""
     scaled: AutoscalingState | None = None
     """Latest state of autoscaling. The status has it too, but is written only every 30 s. None:
     use the state in the status."""

@@ -21,6 +21,7 @@ WORKERS_AVAILABLE = "WorkersAvailable"
 APPLIED = "Applied"
 LIMITED = "ScalingLimited"
 UNSCHEDULABLE = "Unschedulable"
+UNMEASURED = "Unmeasured"
 """Types of conditions. Types and reasons are an interface. kstatus, which Flux uses, defines the
 first three: at most one of them is True."""
 
@@ -77,7 +78,7 @@ def findings(
         stalled=overdue or any(one.final for one in failed),
         resting=unapplied is None and ready.reason in (SUSPENDED, PAUSED),
     )
-    return [*summary, dispatcher, workers, *pods, *applied, *limits]
+    return [*summary, dispatcher, workers, *pods, *applied, *_unmeasured(snapshot), *limits]
 
 
 def summarize(ready: Finding, *, stalled: bool, resting: bool = False) -> list[Finding]:
@@ -167,6 +168,12 @@ def _dispatcher(snapshot: Snapshot) -> Finding:
     if _status(deployment).get("availableReplicas", 0):
         return Finding(DISPATCHER_READY, True, SERVING)
     return Finding(DISPATCHER_READY, False, STARTING, "the dispatcher's pod is not ready")
+
+
+def _unmeasured(snapshot: Snapshot) -> list[Finding]:
+    """Report why the dispatcher's status is not used. Pods serve all the same."""
+    one = snapshot.unmeasured
+    return [Finding(UNMEASURED, True, one.reason, one.message)] if one else []
 
 
 def _limits(

@@ -26,7 +26,7 @@ from distributed_input_operator.budget.claim import Grant, WorkerRequest
 from distributed_input_operator.objects.dispatcher import dispatcher_objects
 from distributed_input_operator.objects.matching import contains
 from distributed_input_operator.objects.running_images import with_running_images
-from distributed_input_operator.objects.shared import shared_objects
+from distributed_input_operator.objects.shared import CREATED_ONCE, shared_objects
 from distributed_input_operator.objects.snapshot import Manifest, Pod, Snapshot
 from distributed_input_operator.objects.worker import parallelism, worker_objects
 from distributed_input_operator.reconcile.claims import worker_request
@@ -161,7 +161,7 @@ def _autoscaling_state(snapshot: Snapshot) -> AutoscalingState:
 
 def _is_up_to_date(snapshot: Snapshot, desired: Manifest) -> bool:
     live = snapshot.live(desired["kind"], desired["metadata"]["name"])
-    return bool(live) and contains(live, desired)
+    return bool(live) and (desired["kind"] in CREATED_ONCE or contains(live, desired))
 
 
 def _deletion_costs(snapshot: Snapshot, desired: int) -> tuple[tuple[str, int], ...]:

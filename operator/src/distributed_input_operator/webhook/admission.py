@@ -32,7 +32,6 @@ _log = logging.getLogger(__name__)
 
 DEADLINE_SECONDS = 8.0
 """Time limit for a response. The API server waits 10 s and then reports no cause."""
-_MAX_LISTED = 20
 OWNERS = {
     "Job": Kind("Job", "batch", "v1", "jobs", ("get",)),
     "JobSet": Kind("JobSet", "jobset.x-k8s.io", "v1alpha2", "jobsets", ("get",)),
@@ -46,7 +45,6 @@ class Injector:
 
     def __init__(self, api: Api, settings: Settings) -> None:
         """Read inputs and owners with `api`. `settings` has the default images."""
-        self._api = api
         self._cache = ReadCache(api)
         self._settings = settings
 
@@ -91,21 +89,16 @@ class Injector:
     async def _input(self, name: str, namespace: str) -> DistributedInput:
         found = await self._cache.get(INPUT, namespace, name)
         if found is None:
-            raise RefusedError(await self._missing_input(name, namespace))
+            raise RefusedError(
+                f"annotation {names.INPUTS_ANNOTATION}: no DistributedInput {name!r} in namespace "
+                f"{namespace}: apply it first, or correct the name. `kubectl get dinput` lists them"
+            )
         try:
             # A newer definition may have further fields, which are ignored, as in `observe`.
             return DistributedInput.model_validate({**found, "status": {}}, extra="ignore")
         except ValidationError as error:
             details = "; ".join(map(str, problems(error)))
             raise RefusedError(f"DistributedInput {name} is invalid: {details}") from None
-
-    async def _missing_input(self, name: str, namespace: str) -> str:
-        existing = [one["name"] async for one in self._api.metadata(INPUT, namespace)][:_MAX_LISTED]
-        found = ", ".join(existing) or "none"
-        return (
-            f"annotation {names.INPUTS_ANNOTATION}: no DistributedInput {name!r} in namespace "
-            f"{namespace} (found: {found}): apply it first, or correct the name"
-        )
 
     async def _owner(self, owner: Owner, namespace: str) -> Json:
         found = await self._cache.get(OWNERS[owner.kind], namespace, owner.name)

@@ -1,10 +1,16 @@
-"""Renewal of the webhook's certificate. Every replica of the operator runs it independently.
+"""Renewal of the webhook's certificate, and of the path under which the API server calls it.
 
-    Secret (certificate) ─► webhook configuration (caBundle) ─► TLS of this replica
+    operator: Secret (certificate, key) ─► webhook configuration (caBundle, path)
+    webhook:  Secret and configuration  ─► TLS and accepted paths of this replica
 
 A new certificate passes these steps in this order, so that the API server trusts it before a
-replica uses it. If replicas write at the same time, the Secret's resourceVersion lets only one of
-them succeed.
+replica uses it. Every replica of the operator renews, also without the leader's lease. If two
+replicas write the Secret at the same time, the API server refuses the second write, because of the
+resourceVersion. The webhook sends no writes.
+
+The last part of the path is derived from the key and the time, so that the webhook accepts a path
+before the API server uses it. It changes, because the API server's error message has the whole URL
+if it cannot reach the webhook.
 """
 
 from __future__ import annotations
@@ -12,12 +18,18 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
+import hashlib
+import hmac
 import logging
+import re
+import secrets
 import ssl
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from distributed_input.api import names
 from distributed_input_operator.kube.api import Api, ApiError, Json
@@ -33,18 +45,37 @@ next check restores it."""
 _RETRY_SECONDS = 5.0
 _CONFIGURATIONS = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
 _SECRET_KEYS = ("tls.crt", "tls.key", "ca.crt")
+_PATH_KEY = "path-key"
+"""Field of the Secret: the key from which the paths are derived, as hexadecimal text."""
+_KEY_BYTES = 32
+_KEY = re.compile(rb"[0-9a-f]{64}")
+PATH_SECONDS = 600
+"""Time for which one path is used. The webhook accepts that of the time before and after, too."""
 _MAX_ATTEMPTS = 3
 
 
-class ManagedCertificate:
-    """A certificate that the operator generates, renews, and stores in a Secret."""
+@dataclass(frozen=True)
+class _Stored:
+    """The content of the webhook's Secret."""
+
+    certificate: Certificate
+    key: bytes
+
+
+def path_at(key: bytes, now: datetime, periods: int = 0) -> str:
+    """Return the last part of the path, `periods` after the current one."""
+    number = int(now.timestamp()) // PATH_SECONDS + periods
+    return hmac.digest(key, f"path/{number}".encode(), hashlib.sha256).hex()[:32]
+
+
+class CertificatePublisher:
+    """Generates and renews the certificate, and publishes its authority and the path."""
 
     def __init__(
         self,
         api: Api,
         namespace: str,
         hosts: Sequence[str],
-        context: ssl.SSLContext,
         *,
         secret: str = names.WEBHOOK_SECRET,
         configuration: str = names.WEBHOOK_CONFIGURATION,
@@ -55,56 +86,47 @@ class ManagedCertificate:
             api: client of the API server.
             namespace: of the Secret.
             hosts: DNS names under which the API server calls the webhook, SERVICE.NAMESPACE.svc.
-            context: TLS settings of the server.
             secret: name of the Secret.
             configuration: name of the MutatingWebhookConfiguration.
         """
         self._api = api
         self._namespace, self._secret, self._configuration = namespace, secret, configuration
         self._hosts = tuple(hosts)
-        self._context = context
-        self._served: Certificate | None = None
-        self._published: Certificate | None = None
 
     async def refresh(self, now: datetime) -> None:
-        """Renew the certificate if it is due, publish its authority, and serve it.
+        """Renew the certificate if it is due, and publish its authority and the path.
 
         Raises:
             ApiError: the Secret or the webhook configuration cannot be read or written.
         """
-        current = await self._stored(now)
-        await self._publish(current.bundle)
-        served, published = self._served, self._published
-        self._published = current
-        # API servers learn about a new authority with a delay. As long as they trust the served
-        # certificate, it stays until the next refresh.
-        delay = served and current != published and certificates.trusts(current.bundle, served)
-        if current != served and not delay:
-            certificates.load(self._context, current.chain, current.key)
-            self._served = current
+        stored = await self._renewed(now)
+        await self._publish(stored.certificate, path_at(stored.key, now))
 
-    async def _stored(self, now: datetime) -> Certificate:
-        """Return the certificate in the Secret, or generate and store a new one."""
+    async def _renewed(self, now: datetime) -> _Stored:
+        """Return what the Secret has, or generate and store what it lacks."""
         for attempt in range(_MAX_ATTEMPTS):
             secret = await self._api.get(SECRET, self._namespace, self._secret)
-            found = _parse_secret(secret) if secret else None
-            if found and certificates.is_usable(found, self._hosts, now):
-                return found
-            new = certificates.generate(self._hosts, now, found)
+            found, key = _parse_secret(secret)
+            usable = found is not None and certificates.is_usable(found, self._hosts, now)
+            if found and usable and key:
+                return _Stored(found, key)
+            certificate = found if usable else certificates.generate(self._hosts, now, found)
+            assert certificate is not None
+            new = _Stored(certificate, key or secrets.token_hex(_KEY_BYTES).encode())
             try:
                 await self._store(secret, new)
             except ApiError as error:
                 if error.status == 409 and attempt < _MAX_ATTEMPTS - 1:
                     continue  # another replica wrote the Secret first
                 raise
-            _log.info("generated a webhook certificate in Secret %s", self._secret)
+            _log.info("stored a webhook certificate in Secret %s", self._secret)
             return new
         raise AssertionError("unreachable")
 
-    async def _store(self, secret: Json | None, certificate: Certificate) -> None:
-        values = (certificate.chain, certificate.key, certificate.bundle)
-        encoded = (base64.b64encode(value).decode() for value in values)
-        data = dict(zip(_SECRET_KEYS, encoded, strict=True))
+    async def _store(self, secret: Json | None, new: _Stored) -> None:
+        one = new.certificate
+        data = dict(zip(_SECRET_KEYS, map(_encode, (one.chain, one.key, one.bundle)), strict=True))
+        data[_PATH_KEY] = _encode(new.key)
         if secret is None:
             meta = {"name": self._secret, "namespace": self._namespace}
             head = {"apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/tls"}
@@ -113,27 +135,97 @@ class ManagedCertificate:
         changed = {**secret, "data": {**(secret.get("data") or {}), **data}}
         await self._api.request("PUT", SECRET.path(self._namespace, self._secret), body=changed)
 
-    async def _publish(self, bundle: bytes) -> None:
-        """Write the trusted authorities to the webhook configuration."""
-        path = f"{_CONFIGURATIONS}/{self._configuration}"
-        found = await self._api.request("GET", path)
-        text = base64.b64encode(bundle).decode()
-        stale = [
-            place
-            for place, webhook in enumerate(found.get("webhooks") or ())
-            if webhook["clientConfig"].get("caBundle") != text
-        ]
-        if not stale:
-            return
+    async def _publish(self, certificate: Certificate, path: str) -> None:
+        """Write the trusted authorities and the path to the webhook configuration."""
+        found = await _read_configuration(self._api, self._configuration)
+        bundle = _encode(certificate.bundle)
         changes: list[dict[str, Any]] = []
-        for place in stale:
-            pointer, name = f"/webhooks/{place}", found["webhooks"][place]["name"]
-            changes.append({"op": "test", "path": f"{pointer}/name", "value": name})
-            changes.append({"op": "add", "path": f"{pointer}/clientConfig/caBundle", "value": text})
+        for place, webhook in enumerate(found.get("webhooks") or ()):
+            before = webhook["clientConfig"]
+            after = {**_with_path(before, path), "caBundle": bundle}
+            if after == before:
+                continue
+            pointer = f"/webhooks/{place}"
+            changes.append({"op": "test", "path": f"{pointer}/name", "value": webhook["name"]})
+            changes.append({"op": "add", "path": f"{pointer}/clientConfig", "value": after})
+        if not changes:
+            return
         await self._api.request(
-            "PATCH", path, body=changes, headers={"Content-Type": "application/json-patch+json"}
+            "PATCH",
+            f"{_CONFIGURATIONS}/{self._configuration}",
+            body=changes,
+            headers={"Content-Type": "application/json-patch+json"},
         )
-        _log.info("updated caBundle of MutatingWebhookConfiguration %s", self._configuration)
+        _log.debug(
+            "updated caBundle and path of MutatingWebhookConfiguration %s", self._configuration
+        )
+
+
+class SecretCertificate:
+    """The certificate and the path in the Secret, which an operator renews. It only reads."""
+
+    def __init__(
+        self,
+        api: Api,
+        namespace: str,
+        context: ssl.SSLContext,
+        *,
+        secret: str = names.WEBHOOK_SECRET,
+        configuration: str = names.WEBHOOK_CONFIGURATION,
+    ) -> None:
+        """Initialize without a certificate.
+
+        Args:
+            api: client of the API server.
+            namespace: of the Secret.
+            context: TLS settings of the server.
+            secret: name of the Secret.
+            configuration: name of the MutatingWebhookConfiguration.
+        """
+        self._api = api
+        self._namespace, self._secret, self._configuration = namespace, secret, configuration
+        self._context = context
+        self._served: Certificate | None = None
+        self._trusted: Certificate | None = None
+        """The certificate that the API server trusted at the last refresh."""
+        self.paths: tuple[str, ...] = ()
+        """Accepted last parts of the path."""
+
+    async def refresh(self, now: datetime) -> None:
+        """Serve the certificate in the Secret, once the API server trusts it. Accept new paths.
+
+        Raises:
+            ApiError: the Secret or the webhook configuration cannot be read, or the operator has
+                not published a certificate yet.
+        """
+        current, key = _parse_secret(await self._api.get(SECRET, self._namespace, self._secret))
+        if current is None or not key:
+            raise ApiError(503, "NoCertificate", f"Secret {self._secret} has no certificate yet")
+        found = await _read_configuration(self._api, self._configuration)
+        clients = [webhook["clientConfig"] for webhook in found.get("webhooks") or ()]
+        # The configured path is older while no operator runs.
+        configured = (path for path in map(_path_of, clients) if path)
+        self.paths = (*(path_at(key, now, periods) for periods in (0, -1, 1)), *configured)
+        self._serve(current, [base64.b64decode(one.get("caBundle") or "") for one in clients])
+
+    def _serve(self, current: Certificate, bundles: list[bytes]) -> None:
+        """Serve a certificate, unless API servers may not trust it yet."""
+        if current == self._served:
+            return
+
+        def trusted(one: Certificate) -> bool:
+            return all(certificates.trusts(bundle, one) for bundle in bundles)
+
+        if not trusted(current):
+            if self._served is None:
+                raise ApiError(503, "NoCertificate", "the API server does not trust it yet")
+            return
+        known, self._trusted = self._trusted == current, current
+        # API servers learn about a new authority with a delay. As long as they trust the served
+        # certificate, it stays until the next refresh.
+        if self._served is None or known or not trusted(self._served):
+            certificates.load(self._context, current.chain, current.key)
+            self._served = current
 
 
 class MountedCertificate:
@@ -146,6 +238,8 @@ class MountedCertificate:
     def __init__(self, folder: Path, context: ssl.SSLContext) -> None:
         self._folder, self._context = folder, context
         self._served: tuple[bytes, ...] = ()
+        self.paths = ("",)
+        """The path has no last part: this program cannot publish one."""
 
     async def refresh(self, _now: datetime) -> None:
         """Serve the certificate in the folder if it is new.
@@ -193,9 +287,39 @@ def _with_remedy(error: Exception) -> str:
     return str(error)
 
 
-def _parse_secret(secret: Json) -> Certificate | None:
-    data = secret.get("data") or {}
+async def _read_configuration(api: Api, name: str) -> Json:
+    return await api.request("GET", f"{_CONFIGURATIONS}/{name}")
+
+
+def _with_path(client_config: Json, path: str) -> Json:
+    """Return the clientConfig of a webhook with this last part of the path."""
+    whole = f"{names.WEBHOOK_PATH}/{path}"
+    if "service" in client_config:
+        return {**client_config, "service": {**client_config["service"], "path": whole}}
+    return {**client_config, "url": urlsplit(client_config["url"])._replace(path=whole).geturl()}
+
+
+def _path_of(client_config: Json) -> str:
+    """Return the last part of the path that the API server uses. Empty: it has none."""
+    service, url = client_config.get("service") or {}, client_config.get("url") or ""
+    whole = str(service.get("path") or urlsplit(url).path)
+    head, _, last = whole.rpartition("/")
+    return last if head == names.WEBHOOK_PATH else ""
+
+
+def _encode(value: bytes) -> str:
+    return base64.b64encode(value).decode()
+
+
+def _parse_secret(secret: Json | None) -> tuple[Certificate | None, bytes]:
+    """Return the certificate and the key of a Secret. None and b"": it has none."""
+    data = (secret or {}).get("data") or {}
     try:
-        return Certificate(*(base64.b64decode(data[key]) for key in _SECRET_KEYS))
+        found = Certificate(*(base64.b64decode(data[key]) for key in _SECRET_KEYS))
     except (KeyError, TypeError, binascii.Error):
-        return None
+        found = None
+    try:
+        key = base64.b64decode(data.get(_PATH_KEY) or "")
+    except (TypeError, binascii.Error):
+        key = b""
+    return found, key if _KEY.fullmatch(key) else b""

@@ -19,6 +19,7 @@ from distributed_input.api.errors import ConfigError
 PROCESSING_MODES = ("distributed_epoch", "parallel_epochs")
 REMAINDERS = ("keep", "drop", "pad")
 ORDERS = ("strict", "any")
+TRANSFERS = ("auto", "grpc")
 DETERMINISMS = ("strict", "warn", "relaxed")
 
 
@@ -86,6 +87,8 @@ class DeliveryConfig:
     """Seconds without rows before the trainer gets a retryable error."""
     buffer_bytes: int = 256 << 20
     """Shared memory for batches that are ready."""
+    transfer: str = "auto"
+    """One of TRANSFERS."""
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON object. Sidecars of release 0.1.0 refuse null as `readAhead`."""
@@ -93,6 +96,7 @@ class DeliveryConfig:
             **({} if self.read_ahead is None else {"readAhead": self.read_ahead}),
             "timeoutSeconds": self.timeout_seconds,
             "bufferBytes": self.buffer_bytes,
+            **({} if self.transfer == "auto" else {"transfer": self.transfer}),
         }
 
 
@@ -171,6 +175,7 @@ def _delivery(fields: _Fields) -> DeliveryConfig:
         fields.count("readAhead"),
         DeliveryConfig.timeout_seconds if seconds is None else seconds,
         DeliveryConfig.buffer_bytes if size is None else size,
+        fields.choice("transfer", TRANSFERS, DeliveryConfig.transfer),
     )
 
 

@@ -20,6 +20,8 @@ MANAGED_BY_LABEL = "app.kubernetes.io/managed-by"
 APP = "distributed-input"
 OPERATOR_COMPONENT = "operator"
 """Value of COMPONENT_LABEL on the operator's pods, which the chart creates."""
+WEBHOOK_COMPONENT = "webhook"
+"""Value of COMPONENT_LABEL on the webhook's pods, which the chart creates."""
 DISPATCHER = "dispatcher"
 WORKER = "worker"
 
@@ -59,6 +61,7 @@ USER_ID = 65532
 DISPATCHER_PORT = 7070
 """Port of the dispatchers' Services, and the default port of their pods."""
 WORKER_PORT = 7071
+WORKER_TRANSFER_PORT = WORKER_PORT + 1
 TF_DATA_WORKER_PORT = 7081
 METRICS_PORT = 9090
 """Port of /metrics and /healthz. A sidecar uses the first port from here that its pod leaves
@@ -72,11 +75,15 @@ that has it."""
 LOCAL_WORKER_METRICS_PORT_NAME = "worker-metrics"
 OPERATOR_HEALTH_PORT = 8080
 """Port of the operator's /healthz and /metrics."""
+WEBHOOK_PORT = 9443
 WEBHOOK_PATH = "/inject"
+"""First part of the webhook's path. The operator adds a part that only the API server knows."""
 WEBHOOK_CONFIGURATION = "distributed-input-operator"
-"""Default name of the MutatingWebhookConfiguration whose caBundle the operator updates."""
+"""Default name of the MutatingWebhookConfiguration that the operator updates."""
 WEBHOOK_SECRET = "distributed-input-operator-webhook"  # noqa: S105 - the Secret's name
-"""Secret with the webhook's certificate, in the operator's namespace: tls.crt, tls.key, ca.crt."""
+"""Secret with the webhook's certificate and the key of its path, in the operator's namespace."""
+TOKEN_KEY_SECRET = "distributed-input-operator-tokens"  # noqa: S105 - the Secret's name
+"""Secret with the key from which the operator derives the inputs' tokens, in its namespace."""
 
 
 def dispatcher(name: str) -> str:

@@ -16,7 +16,7 @@ from distributed_input.api.files import SOCKET_NAME
 from distributed_input.api.proto import trainer_pb2
 from distributed_input.api.protocol import TO_SIDECAR_BYTES, TO_TRAINER_BYTES
 from distributed_input.client.ring import Batch, Ring
-from distributed_input.runtime import shared_files
+from distributed_input.runtime.files import shared_files
 
 # Linux reports that the peer closed as POLLRDHUP. Other systems report POLLHUP only.
 _HANGUP = select.POLLHUP | getattr(select, "POLLRDHUP", 0)

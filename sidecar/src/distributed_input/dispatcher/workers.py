@@ -112,4 +112,5 @@ def _info(beat: WorkerHeartbeatRequest) -> WorkerInfo:
         permit_seconds=beat.permit_seconds,
         stalled=beat.stalled[:MAX_STALLED],
         capacity=beat.capacity,
+        has_connect=beat.has_connect,
     )

@@ -8,7 +8,7 @@ The bytes fields of the protobuf library would copy every row on both sides.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -17,8 +17,10 @@ from numpy.typing import NDArray
 
 from distributed_input.api.proto import worker_pb2
 from distributed_input.rows.prefix import DIGEST_VERSION
-from distributed_input.rows.runs import Bytes
+from distributed_input.rows.runs import Buffer, Bytes
 
+BLOCK_COST = 512
+"""Cost of a block in addition to its rows; see StreamCredit in worker.proto."""
 _PAYLOAD_TAG = (worker_pb2.Block.PAYLOAD_FIELD_NUMBER << 3) | 2  # length-delimited
 
 
@@ -43,7 +45,6 @@ class RowBlock:
         digest_version: version of the digests.
         resume_token: saved state of the split; see `worker.states`. A block with this field has no
             rows.
-        encoded: the serialized message, on blocks that `encode_runs` returned; else empty.
     """
 
     first_row: int
@@ -58,7 +59,6 @@ class RowBlock:
     replayed: int = 0
     digest_version: int = DIGEST_VERSION
     resume_token: bytes = field(default=b"", repr=False)
-    encoded: bytes = field(default=b"", repr=False)
 
     @property
     def end_row(self) -> int:
@@ -70,53 +70,50 @@ class RowBlock:
         """Size of the rows in bytes."""
         return sum(buffer.nbytes for buffer in self.buffers)
 
+    @property
+    def cost(self) -> int:
+        """Memory that the block takes in a queue, in bytes, as a stream's credit counts it."""
+        return self.nbytes + 8 * self.rows + BLOCK_COST if self.rows else 0
+
 
 def encode(block: RowBlock) -> bytes:
     """Return the serialized block. Copies the rows once."""
-    return _serialize(block, [[buffer] for buffer in block.buffers])
+    return b"".join(encoded_pieces([block]))
 
 
-def encode_runs(block: RowBlock, runs: Sequence[Sequence[Bytes]]) -> RowBlock:
-    """Return the block with its message in `encoded` and buffers that are views of the message.
+def encoded_pieces(blocks: Sequence[RowBlock]) -> list[Buffer]:
+    """Return consecutive blocks of a split as the pieces of one serialized block, without a copy.
 
     Args:
-        block: the other fields; its `buffers` are ignored.
-        runs: the block's rows as one or more consecutive runs. They are joined here, with one copy.
+        blocks: the blocks. Other fields than those of the rows are the first one's.
     """
-    columns = list(zip(*runs, strict=True))
-    encoded = _serialize(block, columns)
-    buffers: list[Bytes] = []
-    if columns:
-        payload, _ = _split_payload(encoded)
-        buffers = _split_buffers(payload, [_size(pieces) for pieces in columns])
-    return replace(block, buffers=tuple(buffers), encoded=encoded)
-
-
-def _serialize(block: RowBlock, columns: Sequence[Sequence[Bytes]]) -> bytes:
+    first = blocks[0]
+    digests = [block.digests for block in blocks]
+    columns = list(zip(*(block.buffers for block in blocks), strict=True))
     sizes = [_size(pieces) for pieces in columns]
     header = worker_pb2.Block(
-        first_row=block.first_row,
-        rows=block.rows,
+        first_row=first.first_row,
+        rows=sum(map(len, digests)),
         buffer_sizes=sizes,
-        row_digests=block.digests.tobytes(),
-        last=block.last,
-        prefix_differs=block.prefix_differs,
-        node=block.node,
-        busy_seconds=block.busy_seconds,
-        prefix_digest=block.prefix_digest,
-        replayed=block.replayed,
-        digest_version=block.digest_version,
-        resume_token=block.resume_token,
+        row_digests=(digests[0] if len(digests) == 1 else np.concatenate(digests)).tobytes(),
+        last=blocks[-1].last,
+        prefix_differs=first.prefix_differs,
+        node=first.node,
+        busy_seconds=sum(block.busy_seconds for block in blocks),
+        prefix_digest=first.prefix_digest,
+        replayed=first.replayed,
+        digest_version=first.digest_version,
+        resume_token=first.resume_token,
     ).SerializeToString()
     rows = [memoryview(piece) for pieces in columns for piece in pieces]
-    return b"".join([bytes((_PAYLOAD_TAG,)), _varint(sum(sizes)), *rows, header])
+    return [bytes((_PAYLOAD_TAG,)), varint(sum(sizes)), *rows, header]
 
 
 def _size(pieces: Sequence[Bytes]) -> int:
     return sum(piece.nbytes for piece in pieces)
 
 
-def decode(data: bytes) -> RowBlock:
+def decode(data: bytes | memoryview) -> RowBlock:
     """Return the block in `data`. Its buffers are views of `data`.
 
     Raises:
@@ -128,7 +125,7 @@ def decode(data: bytes) -> RowBlock:
         raise ValueError(f"not a block of rows: {error}") from error
 
 
-def _decode(data: bytes) -> RowBlock:
+def _decode(data: Any) -> RowBlock:
     if data[:1] == bytes((_PAYLOAD_TAG,)):
         payload, rest = _split_payload(data)
         header = worker_pb2.Block.FromString(rest)
@@ -155,11 +152,13 @@ def _decode(data: bytes) -> RowBlock:
     )
 
 
-def _split_payload(data: bytes) -> tuple[Bytes, Any]:
+def _split_payload(data: Any) -> tuple[Bytes, Any]:
     """Return the payload, and the rest of the message. The rest is typed `Any`: protobuf accepts
     a memoryview, but its types allow bytes only, which would be a copy.
     """
-    size, start = _read_varint(data, 1)
+    size, start = read_varint(data, 1)
+    if start + size > len(data):
+        raise ValueError("a block of rows is cut off")
     payload: Bytes = np.frombuffer(data, np.uint8)[start : start + size]
     return payload, memoryview(data)[start + size :]
 
@@ -172,7 +171,8 @@ def _split_buffers(payload: Bytes, sizes: Sequence[int]) -> list[Bytes]:
     return buffers
 
 
-def _varint(value: int) -> bytes:
+def varint(value: int) -> bytes:
+    """Return a number in the encoding of protobuf."""
     out = bytearray()
     while value > 0x7F:
         out.append((value & 0x7F) | 0x80)
@@ -181,7 +181,8 @@ def _varint(value: int) -> bytes:
     return bytes(out)
 
 
-def _read_varint(data: bytes, at: int) -> tuple[int, int]:
+def read_varint(data: Any, at: int) -> tuple[int, int]:
+    """Return the number at an index of a message, and the index behind it."""
     value = shift = 0
     while True:
         byte = data[at]

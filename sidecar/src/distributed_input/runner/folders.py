@@ -1,6 +1,6 @@
 """The private folders of a run: created, locked while the run is alive, then removed.
 
-The next run removes the folders of runs that were killed; see `runtime.locked_folders`.
+The next run removes the folders of runs that were killed; see `runtime.files.locked_folders`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 
 from distributed_input.api.errors import ConfigError
 from distributed_input.runner import process_wrapper
-from distributed_input.runtime.locked_folders import is_stale, locked
+from distributed_input.runtime.files.locked_folders import is_stale, locked
 
 _PREFIX = "run-"
 _MAX_PARENT_BYTES = 60

@@ -50,6 +50,9 @@ def _gauge(name: str, help_text: str, *labels: str) -> Definition:
 
 WORKER_ROWS = _counter("worker_rows", "Rows sent by this worker, counted once per job.")
 WORKER_BYTES = _counter("worker_bytes", "Bytes of rows sent by this worker.")
+WORKER_DIRECT_BYTES = _counter(
+    "worker_direct_bytes", "Bytes of messages sent over direct connections, and not over gRPC."
+)
 WORKER_BUSY_SECONDS = _counter(
     "worker_busy_seconds",
     "Time spent producing rows, summed over the CPUs that the worker may use.",

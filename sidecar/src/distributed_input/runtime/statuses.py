@@ -62,25 +62,40 @@ def abort(context: grpc.ServicerContext, error: Exception, method: str) -> NoRet
     """
     if _aborted(context):
         raise error
-    if isinstance(error, DistributedInputError):
-        code = next((c for kind, c in _CODES if isinstance(error, kind)), grpc.StatusCode.UNKNOWN)
-        kind, text = type(error).__name__, str(error)
-    else:
-        # If the caller has disconnected, that is usually the cause of the error.
-        (_log.exception if context.is_active() else _log.debug)(
-            "unexpected error in a call", method=method, error=repr(error)
-        )
-        code, kind = grpc.StatusCode.INTERNAL, TerminalError.__name__
-        text = (
-            f"{type(error).__name__}: {error} (a bug, or an error in the user's code: see this "
-            "server's log)"
-        )
+    code = next((c for kind, c in _CODES if isinstance(error, kind)), grpc.StatusCode.UNKNOWN)
+    if not isinstance(error, DistributedInputError):
+        code = grpc.StatusCode.INTERNAL
+    # If the caller has disconnected, that is usually the cause of the error.
+    kind, text = explain(error, method, is_expected=not context.is_active())
     details = _shortened(text)
     if details != text and isinstance(error, DistributedInputError):
         _log.warning("the error of a call was shortened", method=method, error=text)
     context.set_trailing_metadata(((_KIND, kind),))
     context.abort(code, details)
     raise AssertionError("abort returned")
+
+
+def explain(error: Exception, doing: str, is_expected: bool = False) -> tuple[str, str]:
+    """Return the class and the text of an error for another process.
+
+    Log unexpected errors with their traceback.
+
+    Args:
+        error: the error.
+        doing: what failed, for the log.
+        is_expected: whether another error is no bug.
+    """
+    if isinstance(error, DistributedInputError):
+        return type(error).__name__, str(error)
+    log = _log.debug if is_expected else _log.exception
+    try:
+        raise error  # the log has the traceback of the error that is being handled
+    except Exception:  # noqa: BLE001 - it is logged
+        log("unexpected error in a call", method=doing, error=repr(error))
+    return TerminalError.__name__, (
+        f"{type(error).__name__}: {error} (a bug, or an error in the user's code: see this "
+        "server's log)"
+    )
 
 
 def _shortened(text: str) -> str:

@@ -9,9 +9,8 @@ from typing import Any
 
 from distributed_input.tfdata.graph import caches, node_defs
 from distributed_input.tfdata.graph.function_names import readable_name
-from distributed_input.tfdata.graph.node_defs import GraphDef, NodeDef
+from distributed_input.tfdata.graph.node_defs import PYTHON_OPS, GraphDef, NodeDef
 
-_PYTHON = frozenset(["PyFunc", "PyFuncStateless", "EagerPyFunc"])
 # The input indexes of batch_size and drop_remainder (None: no such input).
 _BATCHES = {
     "BatchDataset": (-1, None),
@@ -197,10 +196,10 @@ class _Walk:
 
     def python_ops(self, main: _Scope) -> tuple[str, ...]:
         """Return the Python functions, each as "op in the function that calls it"."""
-        found = [node.op for node in main.nodes.values() if node.op in _PYTHON]
+        found = [node.op for node in main.nodes.values() if node.op in PYTHON_OPS]
         for name, function in self._library.items():
             readable = readable_name(name)
-            found += [f"{n.op} in {readable}" for n in function.node_def if n.op in _PYTHON]
+            found += [f"{n.op} in {readable}" for n in function.node_def if n.op in PYTHON_OPS]
         return tuple(dict.fromkeys(found))
 
     def _all(self, nodes: list[NodeDef]) -> Iterator[NodeDef]:

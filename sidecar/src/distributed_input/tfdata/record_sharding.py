@@ -13,12 +13,11 @@ import tensorflow as tf
 from distributed_input.tfdata import sharding
 from distributed_input.tfdata.graph import caches, node_defs
 from distributed_input.tfdata.graph.canonical import canonicalize
-from distributed_input.tfdata.graph.node_defs import GraphDef, NodeDef
+from distributed_input.tfdata.graph.node_defs import PYTHON_OPS, GraphDef, NodeDef
 from distributed_input.tfdata.graph_analysis import analyze
 
 _BATCHES = {"BatchDataset": None, "BatchDatasetV2": -1, "ParallelBatchDataset": -1}
 """Ops that batch, and the index of their input drop_remainder."""
-_PYTHON = frozenset(["PyFunc", "PyFuncStateless", "EagerPyFunc"])
 _PASSES = frozenset(["PrefetchDataset", "OptionsDataset"])
 
 
@@ -61,7 +60,7 @@ def find(graph_def: GraphDef, num_splits: int, split: int) -> RecordShard | None
     source = canonicalize(before)
     scopes = (source.node, *(function.node_def for function in source.library.function))
     ops = {node.op for scope in scopes for node in scope}
-    if "ShardDataset" in ops or ops & (caches.OPS | _PYTHON):
+    if "ShardDataset" in ops or ops & (caches.OPS | PYTHON_OPS):
         return None
     shapes = sharding.output_attr(graph_def, nodes[name], "output_shapes").list.shape
     types = sharding.output_attr(graph_def, nodes[name], "output_types").list.type

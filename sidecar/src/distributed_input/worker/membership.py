@@ -99,6 +99,7 @@ class Membership:
                 permit_seconds=load.permit_seconds,
                 stalled=load.stalled[:MAX_STALLED],
                 capacity=load.capacity,
+                has_connect=True,
             ),
             timeout=_CALL_SECONDS,
         )

@@ -13,9 +13,10 @@ import tensorflow as tf
 
 from distributed_input.api.errors import RetryableError, UnavailableError
 from distributed_input.api.proto import dispatcher_pb2, worker_pb2
-from distributed_input.runtime import locked_folders, logs, ready, statuses
+from distributed_input.runtime import logs, ready, statuses
 from distributed_input.runtime.credentials import Credentials
 from distributed_input.runtime.exposition import Exposition
+from distributed_input.runtime.files import locked_folders
 from distributed_input.runtime.serving import Server, make_server, open_channel
 from distributed_input.runtime.shutdown import Shutdown
 from distributed_input.runtime.stubs import Stub, identity, service_handler
@@ -26,6 +27,7 @@ from distributed_input.worker.host.priority import lower_cpu_priority
 from distributed_input.worker.membership import Membership
 from distributed_input.worker.service import WorkerService
 from distributed_input.worker.states.state_files import StateFiles
+from distributed_input.worker.transfer_listener import TransferListener
 
 _log = logs.get("worker.main")
 _HAND_BACK_SECONDS = 2.0  # part of the grace period, for streams that have not ended before it
@@ -54,12 +56,15 @@ def _serve(args: argparse.Namespace, stopping: Shutdown, folder: Path) -> None:
         splits, parallelism, args.max_streams, args.share_bytes, args.relaxed, states
     )
     descriptor = worker_pb2.DESCRIPTOR.services_by_name["Worker"]
-    handler = service_handler(descriptor, service, {"Stream": (None, identity)})
+    encoded = dict.fromkeys(("Connect", "Stream"), (None, identity))
+    handler = service_handler(descriptor, service, encoded)
     server = make_server([handler], args.listen, credentials, max_workers=args.max_streams + 8)
     address = advertised_address(args.advertise, server.address, args.dispatcher)
     exposition = Exposition()
     exposition.add_source(service.samples)
     scraped = exposition.serve(args.metrics_listen, lambda: server.healthy)
+    service.transfers = TransferListener(server.address)
+    service.transfers.start()
     server.start()
     membership = Membership(dispatcher, service.load, address, tf.__version__, args.pod)
     membership.start()
@@ -99,11 +104,11 @@ def _drain(server: Server, service: WorkerService, membership: Membership, grace
     another worker at the row that they reached.
     """
     server.set_healthy(False)
-    service.draining.set()
+    service.streams.draining.set()
     membership.send_now()
-    service.idle.wait(max(0.0, grace - _HAND_BACK_SECONDS))
-    service.handing_back.set()
-    service.idle.wait(min(_HAND_BACK_SECONDS, grace))
+    service.streams.idle.wait(max(0.0, grace - _HAND_BACK_SECONDS))
+    service.hand_back()
+    service.streams.idle.wait(min(_HAND_BACK_SECONDS, grace))
     membership.stop()
     server.stop(1.0)
     _log.info("drained")

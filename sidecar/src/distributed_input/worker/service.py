@@ -2,29 +2,36 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import itertools
 import threading
-import time
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
+import grpc
+
+from distributed_input.api import errors
 from distributed_input.api.errors import UnavailableError
 from distributed_input.api.proto import types_pb2, worker_pb2
-from distributed_input.api.protocol import check_protocol
 from distributed_input.api.stalls import stall_text
+from distributed_input.rows import frames
+from distributed_input.rows.blocks import encoded_pieces
 from distributed_input.runtime import logs, metrics
+from distributed_input.worker.compute.compute_pool import ComputePool
 from distributed_input.worker.datasets.describe import describe
 from distributed_input.worker.datasets.describe_cache import DescribeCache
 from distributed_input.worker.datasets.split_opener import SplitOpener
 from distributed_input.worker.load import WorkerLoad
 from distributed_input.worker.states.split_states import SplitStates
 from distributed_input.worker.states.state_files import StateFiles
-from distributed_input.worker.streams.counters import StreamCounters, sum_counters
-from distributed_input.worker.streams.fair_semaphore import FairSemaphore
+from distributed_input.worker.streams.connection import UNLIMITED, Connection
+from distributed_input.worker.streams.counters import StreamCounters
+from distributed_input.worker.streams.open_streams import OpenStreams
 from distributed_input.worker.streams.shared_producers import SharedProducers
 from distributed_input.worker.streams.split_runner import SplitRunner
+from distributed_input.worker.transfer_listener import TransferListener
 
 _log = logs.get("worker.service")
 
@@ -42,9 +49,8 @@ class WorkerService:
         state_files: saved states of splits in a folder; None: only sidecars keep them.
 
     Attributes:
-        draining: set when new streams are refused.
-        handing_back: set when open streams end at their next block.
-        idle: set while there are no open streams.
+        streams: the open streams.
+        transfers: accepts direct connections; None: all rows use gRPC.
     """
 
     def __init__(
@@ -56,22 +62,16 @@ class WorkerService:
         relaxed: bool = False,
         state_files: StateFiles | None = None,
     ) -> None:
+        self.streams = OpenStreams(max_streams)
         self._jobs = DescribeCache(functools.partial(describe, relaxed=relaxed))
-        self._cpus = FairSemaphore(parallelism)
+        self._pool = ComputePool(parallelism)
         self._states = SplitStates(state_files)
         runner = SplitRunner(splits, self._states)
-        self._producers = SharedProducers(runner.blocks, self._cpus, share_bytes)
-        self._max_streams = max_streams
+        self._producers = SharedProducers(runner.blocks, self._pool, share_bytes)
+        self.transfers: TransferListener | None = None
         self._lock = threading.Lock()
-        self._open: dict[int, StreamCounters] = {}
-        self._closed = StreamCounters()  # sum of the closed streams' counters
-        self._streams = 0
-        self._failures: Counter[str] = Counter()
+        self._connections: set[Connection] = set()
         self._logged: set[tuple[str, int, int, int]] = set()  # stalled splits
-        self.draining = threading.Event()
-        self.handing_back = threading.Event()
-        self.idle = threading.Event()
-        self.idle.set()
 
     # RPCs.
 
@@ -88,30 +88,59 @@ class WorkerService:
         )
         return worker_pb2.DescribeResponse(job=job)
 
+    def Connect(  # noqa: N802
+        self, requests: Iterator[worker_pb2.ConnectRequest], context: Any
+    ) -> Iterator[bytes]:
+        """Yield the encoded blocks of all splits that a sidecar reads; see the proto."""
+        with self._connection() as connection:
+            reader = threading.Thread(
+                target=connection.read, args=(requests,), name="requests", daemon=True
+            )
+            reader.start()
+            if self.transfers is None:
+                yield from map(frames.encode, connection.frames())
+                return
+            with self.transfers.offer(context.add_callback) as offer:
+                yield from offer.send(connection.frames())
+
     def Stream(  # noqa: N802
-        self, request: worker_pb2.StreamRequest, _context: Any
+        self, request: worker_pb2.StreamRequest, context: grpc.ServicerContext
     ) -> Iterator[bytes]:
         """Yield the encoded blocks of a split; see the proto."""
-        check_protocol(request.protocol, "the sidecar")
-        key, counters = self._enter()
+        with self._connection() as connection:
+            context.add_callback(connection.close)
+            connection.open(0, request, UNLIMITED)
+            for frame in itertools.chain.from_iterable(connection.frames()):
+                if frame.error is not None:
+                    raise errors.from_kind(frame.error.kind, frame.error.message)
+                yield b"".join(encoded_pieces(frame.blocks))
+                if frame.blocks[-1].last:
+                    return
+
+    @contextlib.contextmanager
+    def _connection(self) -> Iterator[Connection]:
+        connection = Connection(self._producers, self.streams)
+        with self._lock:
+            self._connections.add(connection)
         try:
-            for data in self._producers.blocks(request, counters):
-                if self.handing_back.is_set():
-                    raise UnavailableError("the worker is leaving. Continue on another worker.")
-                ready = time.perf_counter()
-                yield data
-                counters.stall_seconds += time.perf_counter() - ready
-        except Exception as error:
-            if not self.handing_back.is_set():
-                with self._lock:
-                    self._failures[type(error).__name__] += 1
-            raise
+            yield connection
         finally:
-            self._leave(key, counters)
+            with self._lock:
+                self._connections.discard(connection)
+            connection.close()
+
+    def hand_back(self) -> None:
+        """End all streams, so that sidecars continue with other workers."""
+        with self._lock:
+            connections = list(self._connections)
+        for connection in connections:
+            connection.fail_all(
+                UnavailableError("the worker is leaving. Continue on another worker.")
+            )
 
     def resize(self, parallelism: int, may_lend: bool) -> None:
-        """Change the parallelism; see `FairSemaphore.resize`."""
-        self._cpus.resize(parallelism, may_lend)
+        """Change the parallelism; see `ComputePool.resize`."""
+        self._pool.resize(parallelism, may_lend)
 
     # Load.
 
@@ -123,10 +152,10 @@ class WorkerService:
         the same time do not add up. Otherwise autoscaling would add workers for waits.
         """
         produced = self._producers.totals()
-        with self._lock:
-            sent = sum_counters([self._closed, *self._open.values()])
         return replace(
-            sent, busy_seconds=self._cpus.busy_seconds, replayed_rows=produced.replayed_rows
+            self.streams.totals(),
+            busy_seconds=self._pool.busy_seconds,
+            replayed_rows=produced.replayed_rows,
         )
 
     def load(self) -> WorkerLoad:
@@ -135,13 +164,13 @@ class WorkerService:
         stalled = self._producers.stalled()
         self._log_stalled(stalled)
         return WorkerLoad(
-            draining=self.draining.is_set(),
-            open_streams=self.open_streams,
+            draining=self.streams.draining.is_set(),
+            open_streams=self.streams.count,
             rows=totals.rows,
             busy_seconds=totals.busy_seconds,
-            parallelism=self._cpus.permits,
-            permit_seconds=self._cpus.permit_seconds,
-            capacity=self._cpus.capacity,
+            parallelism=self._pool.permits,
+            permit_seconds=self._pool.permit_seconds,
+            capacity=self._pool.capacity,
             stalled=stalled,
         )
 
@@ -153,56 +182,28 @@ class WorkerService:
                 _log.warning("a split makes no progress", detail=stall_text(one))
         self._logged = keys
 
-    @property
-    def open_streams(self) -> int:
-        """Return the number of open streams."""
-        with self._lock:
-            return len(self._open)
-
     def samples(self) -> list[metrics.Sample]:
         """Return the metrics."""
         totals = self.totals()
-        with self._lock:
-            failures = dict(self._failures)
+        direct = self.transfers.sent_bytes if self.transfers is not None else 0
         return [
             metrics.sample(metrics.WORKER_ROWS, totals.rows),
             metrics.sample(metrics.WORKER_BYTES, totals.bytes),
+            metrics.sample(metrics.WORKER_DIRECT_BYTES, direct),
             metrics.sample(metrics.WORKER_BUSY_SECONDS, totals.busy_seconds),
             metrics.sample(metrics.WORKER_STALL_SECONDS, totals.stall_seconds),
             metrics.sample(metrics.WORKER_REPLAYED_ROWS, totals.replayed_rows),
             metrics.sample(metrics.WORKER_SHARED_ROWS, totals.shared_rows),
             metrics.sample(metrics.WORKER_SHARED_BYTES, self._producers.nbytes),
-            metrics.sample(metrics.WORKER_OPEN_STREAMS, self.open_streams),
-            metrics.sample(metrics.WORKER_PARALLELISM, self._cpus.permits),
-            metrics.sample(metrics.WORKER_DRAINING, self.draining.is_set()),
+            metrics.sample(metrics.WORKER_OPEN_STREAMS, self.streams.count),
+            metrics.sample(metrics.WORKER_PARALLELISM, self._pool.permits),
+            metrics.sample(metrics.WORKER_DRAINING, self.streams.draining.is_set()),
             *(
                 metrics.sample(metrics.WORKER_FAILURES, count, error=name)
-                for name, count in failures.items()
+                for name, count in self.streams.failures.items()
             ),
             *(
                 metrics.sample(metrics.WORKER_STATES, count, event=event)
                 for event, count in self._states.counts.items()
             ),
         ]
-
-    def _enter(self) -> tuple[int, StreamCounters]:
-        with self._lock:
-            if self.draining.is_set() or len(self._open) >= self._max_streams:
-                raise UnavailableError(
-                    "the worker is draining"
-                    if self.draining.is_set()
-                    else f"the worker has {self._max_streams} streams open (--max-streams). A job "
-                    "needs one for every partition, and more to read ahead. Add workers, or lower "
-                    "spec.partitions or spec.sidecar.readAhead."
-                )
-            self._streams += 1
-            counters = self._open[self._streams] = StreamCounters()
-            self.idle.clear()
-            return self._streams, counters
-
-    def _leave(self, key: int, counters: StreamCounters) -> None:
-        with self._lock:
-            del self._open[key]
-            self._closed = sum_counters([self._closed, counters])
-            if not self._open:
-                self.idle.set()

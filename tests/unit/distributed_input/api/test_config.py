@@ -42,7 +42,11 @@ CONFIGS = st.builds(
     order=st.sampled_from(config.ORDERS),
     determinism=st.sampled_from(config.DETERMINISMS),
     sidecar=st.builds(
-        DeliveryConfig, st.none() | st.integers(0, 8), st.integers(1, 86400), st.integers(1, 2**40)
+        DeliveryConfig,
+        st.none() | st.integers(0, 8),
+        st.integers(1, 86400),
+        st.integers(1, 2**40),
+        st.sampled_from(config.TRANSFERS),
     ),
 )
 
@@ -74,6 +78,7 @@ def test_missing_and_unknown_fields_are_accepted(value: Any) -> None:
         ({"order": "none"}, r"inputs\.train\.order: expected one of strict, any, got 'none'"),
         ({"dataset": {"entryPoint": 1}}, r"inputs\.train\.dataset\.entryPoint: expected a string"),
         ({"sidecar": {"timeoutSeconds": 0}}, r"sidecar\.timeoutSeconds: expected a number above 0"),
+        ({"sidecar": {"transfer": "udp"}}, r"sidecar\.transfer: expected one of auto, grpc"),
         ({"sidecar": {"bufferBytes": -1}}, r"sidecar\.bufferBytes: expected a whole number"),
     ],
 )

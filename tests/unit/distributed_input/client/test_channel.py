@@ -14,7 +14,7 @@ from distributed_input.api.proto import trainer_pb2
 from distributed_input.api.protocol import TO_SIDECAR_BYTES, TO_TRAINER_BYTES
 from distributed_input.client import channel as channel_module
 from distributed_input.client.channel import Channel, SidecarDisconnected
-from distributed_input.runtime import shared_files
+from distributed_input.runtime.files import shared_files
 from distributed_input.sidecar import server
 from tests.unit.distributed_input.positions import largest_position
 

@@ -60,31 +60,54 @@ def test_a_block_with_inconsistent_sizes_is_refused() -> None:
 
 @pytest.mark.parametrize("data", [b"\xff" * 9, b"\x7a\xff", b"\x7a\x02a"])
 def test_bytes_that_are_no_block_are_refused(data: bytes) -> None:
-    with pytest.raises(ValueError, match=r"not a block of rows|inconsistent"):
+    with pytest.raises(ValueError, match=r"not a block of rows|inconsistent|cut off"):
         blocks.decode(data)
 
 
-@given(st.lists(st.lists(st.binary(max_size=9), min_size=2, max_size=2), min_size=1, max_size=4))
-def test_runs_are_joined_column_by_column(runs: list[list[bytes]]) -> None:
-    arrays = [[np.frombuffer(part, np.uint8) for part in run] for run in runs]
-    header = block_of([], 3, node="cpu")
-    block = blocks.encode_runs(header, arrays)
+@given(
+    st.lists(st.lists(st.binary(max_size=9), min_size=2, max_size=2), min_size=1, max_size=4),
+    st.booleans(),
+)
+def test_consecutive_blocks_are_encoded_as_one(runs: list[list[bytes]], last: bool) -> None:
+    first, *others = [block_of(run, rows) for rows, run in enumerate(runs, 1)]
+    first = replace(
+        first,
+        node="cpu",
+        prefix_differs=True,
+        prefix_digest=99,
+        busy_seconds=0.5,
+        last=last and not others,
+    )
+    others = [replace(block, busy_seconds=0.25) for block in others]
+    if others:
+        others[-1] = replace(others[-1], last=last)
+    found = blocks.decode(b"".join(blocks.encoded_pieces([first, *others])))
     columns = [b"".join(parts) for parts in zip(*runs, strict=True)]
-    assert [buffer.tobytes() for buffer in block.buffers] == columns
-    assert block.nbytes == sum(map(len, columns))
-    assert block.encoded == blocks.encode(block_of(columns, 3, node="cpu"))
-    assert_same(blocks.decode(block.encoded), block)
+    assert [buffer.tobytes() for buffer in found.buffers] == columns
+    digests = [int(digest) for block in (first, *others) for digest in block.digests]
+    assert found.digests.tolist() == digests
+    assert (found.first_row, found.rows, found.node) == (7, len(digests), "cpu")
+    assert (found.prefix_differs, found.prefix_digest, found.last) == (True, 99, last)
+    assert found.busy_seconds == 0.5 + 0.25 * len(others)
 
 
-def test_the_buffers_of_an_encoded_block_are_views_of_its_message() -> None:
-    block = blocks.encode_runs(block_of([], 1), [[np.arange(200, dtype=np.uint8)]])
-    assert np.shares_memory(block.buffers[0], np.frombuffer(block.encoded, np.uint8))
+def test_the_pieces_of_a_block_are_its_buffers() -> None:
+    block = block_of([b"x" * 200], 1)
+    assert any(
+        np.shares_memory(np.frombuffer(piece, np.uint8), block.buffers[0])
+        for piece in blocks.encoded_pieces([block])
+    )
 
 
-def test_a_changed_block_is_encoded_with_the_change() -> None:
-    block = blocks.encode_runs(block_of([], 1), [[np.zeros(4, np.uint8)]])
-    changed = replace(block, first_row=99)
-    assert blocks.decode(blocks.encode(changed)).first_row == 99
+@given(st.integers(0, 2**40))
+def test_a_number_survives_its_encoding(number: int) -> None:
+    data = b"x" + blocks.varint(number) + b"y"
+    assert blocks.read_varint(data, 1) == (number, len(data) - 1)
+
+
+def test_the_cost_of_a_block_has_its_rows_digests_and_overhead() -> None:
+    assert block_of([b"x" * 100], 3).cost == 100 + 3 * 8 + 512
+    assert block_of([b""], 0, resume_token=b"state").cost == 0
 
 
 def test_end_row_is_the_row_after_the_last() -> None:

@@ -34,6 +34,7 @@ from distributed_input.sidecar.inputs.registry import InputRegistry
 from distributed_input.sidecar.inputs.session import TrainerSession
 from distributed_input.sidecar.server import SidecarServer
 from tests.unit.distributed_input.dispatcher.builders import state
+from tests.unit.distributed_input.sidecar.connecting import serve_connection
 
 WORKER = worker_pb2.DESCRIPTOR.services_by_name["Worker"]
 NUMBERS = ElementSpec({"id": 0}, (Leaf("id", "dense", "int64", ()),))
@@ -61,6 +62,15 @@ class Worker:
         nothing = np.zeros(0, np.uint8)
         end = RowBlock(len(split), 0, (nothing,), nothing.view(np.uint64), last=True)
         yield blocks.encode(end)
+
+    def Connect(self, requests: Any, context: Any) -> Iterator[bytes]:  # noqa: N802
+        return serve_connection(self.Stream, requests, context)
+
+
+def worker_handler(worker: object) -> stubs.Handler:
+    """Return the handler of an implementation of proto/worker.proto."""
+    codecs = dict.fromkeys(("Connect", "Stream"), (None, stubs.identity))
+    return stubs.service_handler(WORKER, worker, codecs)
 
 
 @dataclass
@@ -118,11 +128,13 @@ def running(folder: Path, rows: int = ROWS) -> Iterator[System]:
     shared, clock = state(heartbeat=0.2, expiry=60.0, hold=60.0), RunningClock()
     handlers = (
         stubs.service_handler(DESCRIPTOR, DispatcherService(shared, clock)),
-        stubs.service_handler(WORKER, Worker(rows), {"Stream": (None, stubs.identity)}),
+        worker_handler(Worker(rows)),
     )
     server = serving.make_server(handlers, "127.0.0.1:0", Credentials())
     server.start()
-    heartbeat = WorkerHeartbeatRequest(worker_id="w", address=server.address, protocol=PROTOCOL)
+    heartbeat = WorkerHeartbeatRequest(
+        worker_id="w", address=server.address, protocol=PROTOCOL, has_connect=True
+    )
     shared.worker_beat(clock.now(), heartbeat)
     system = System(folder, shared, clock, server.address)
     try:

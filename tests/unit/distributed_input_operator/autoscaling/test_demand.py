@@ -99,3 +99,8 @@ def test_each_consumer_gets_at_most_one_worker_pod_until_its_rate_is_known():
 def test_without_a_measurement_the_useful_number_is_unknown():
     assert useful_workers(None) == 0
     assert useful_workers(Measurement(demand=10.0, local_rate=5.0)) == 0
+
+
+def test_a_demand_close_to_zero_does_not_overflow():
+    measurement = Measurement(consumers=1, demand=1e-308, local_rate=2.0, useful_workers=4)
+    assert useful_workers(measurement) == 1

@@ -9,6 +9,7 @@ import pytest
 from distributed_input.api.local_workers import PLANNED_SHARE
 from distributed_input_operator.autoscaling.demand import needed_workers, recommended_workers
 from distributed_input_operator.autoscaling.rates import (
+    MAX_KEPT,
     PAUSE_SECONDS,
     RECONCILE_SECONDS,
     STALLED_RECONCILE_SECONDS,
@@ -206,3 +207,20 @@ def test_the_rate_of_own_workers_is_kept_during_a_pause():
     assert found is not None
     assert found.paused
     assert found.local_rate == pytest.approx(40.0 * PLANNED_SHARE)
+
+
+def test_the_window_keeps_fewer_samples_of_large_answers():
+    large = {str(number): WorkerCounters() for number in range(10_000)}
+    window = RateWindow()
+    for time in range(0, 120, 4):
+        window = window.add(DispatcherSample(float(time), workers=large))
+        assert window.size <= MAX_KEPT
+    # The first one for steady rates, the latest for changes of load.
+    assert [one.time for one in window.samples] == [0.0, 108.0, 112.0, 116.0]
+
+
+def test_the_window_keeps_all_samples_of_a_usual_answer():
+    window = RateWindow()
+    for time in range(0, 120, 4):
+        window = window.add(sample(float(time), 100.0 * time))
+    assert len(window.samples) == 30

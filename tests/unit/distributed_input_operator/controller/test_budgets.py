@@ -14,7 +14,7 @@ from distributed_input_operator.controller import budgets
 from distributed_input_operator.controller.context import ControllerContext
 from distributed_input_operator.controller.dispatchers import DispatcherClient
 from distributed_input_operator.controller.ledger import Ledger
-from distributed_input_operator.controller.tokens import TokenCache
+from distributed_input_operator.controller.tokens import InputTokens
 from distributed_input_operator.kube.store import Store
 from tests.unit.distributed_input_operator.snapshots import SETTINGS
 
@@ -41,12 +41,15 @@ def workers(of: str, replicas: int, pods: int) -> list[dict[str, Any]]:
 
 def started(*existing: dict[str, Any], **budget: Any) -> Ledger:
     """Return the ledger of a new leader that finds these objects."""
-    store, api = Store(), None
+    store = Store()
+    api: Any = None
     of_all = {"name": "all", "limits": {"workers": LIMIT}, **budget}
     policy = obj(POLICY_KIND, POLICY_NAME, spec={"budgets": [of_all]})
     for one in (policy, *existing):
         store.put(one)
-    context = ControllerContext(api, store, TokenCache(api), DispatcherClient(), SETTINGS)  # type: ignore[arg-type]
+    context = ControllerContext(
+        api, store, InputTokens(api, "operators"), DispatcherClient(), SETTINGS
+    )
     budgets.restore(context)
     context.ledger.reallocate()
     return context.ledger

@@ -9,28 +9,32 @@ from distributed_input_operator.autoscaling.decision import AutoscalingState
 from distributed_input_operator.controller.context import ControllerContext
 from distributed_input_operator.controller.dispatchers import DispatcherClient
 from distributed_input_operator.controller.reconcile_input import reconcile
-from distributed_input_operator.controller.tokens import TokenCache
+from distributed_input_operator.controller.tokens import InputTokens
 from distributed_input_operator.kube.store import Store
-from tests.unit.distributed_input_operator.snapshots import SETTINGS, resource
+from tests.unit.distributed_input_operator.snapshots import KEY_SECRET, SETTINGS, resource
 
 KEY = ("team", "digits")
-_SECRET = {"metadata": {"name": "digits-distributed-input"}, "data": {"token": "c2VjcmV0"}}
 
 
 class Secrets:
-    """An API server that has one Secret, and counts its reads."""
+    """An API server that counts the Secrets that are created."""
 
     def __init__(self) -> None:
-        self.reads = 0
+        self.created = 0
 
     async def get(self, *_: object) -> dict[str, Any]:
-        self.reads += 1
-        return _SECRET
+        return KEY_SECRET
+
+    async def create(self, manifest: dict[str, Any]) -> dict[str, Any]:
+        self.created += 1
+        return manifest
 
 
 def new_context() -> ControllerContext:
     api: Any = Secrets()
-    return ControllerContext(api, Store(), TokenCache(api), DispatcherClient(), SETTINGS)
+    return ControllerContext(
+        api, Store(), InputTokens(api, "operators"), DispatcherClient(), SETTINGS
+    )
 
 
 def test_the_token_of_a_deleted_input_is_dropped():
@@ -39,9 +43,9 @@ def test_the_token_of_a_deleted_input_is_dropped():
         api: Any = context.api
         counts = []
         for _ in range(2):
-            await context.tokens.token(resource())
-            await context.tokens.token(resource())
-            counts.append(api.reads)
+            await context.tokens.token(resource(), young=True)
+            await context.tokens.token(resource(), young=True)
+            counts.append(api.created)
             assert await reconcile(context, KEY) is None  # The store has no such input.
         return counts
 

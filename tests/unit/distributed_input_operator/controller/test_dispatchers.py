@@ -1,19 +1,18 @@
-"""Requests to a silent dispatcher back off; its replacement is asked at once."""
+"""Requests to dispatchers that are silent, slow, or send an answer that cannot be used."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from typing import Any
 
-from distributed_input.api.proto.dispatcher_pb2 import (
-    ConsumerHeartbeatRequest,
-    ConsumerInfo,
-    StatusResponse,
-    WorkerInfo,
-)
-from distributed_input.api.proto.types_pb2 import Job, StalledSplit
-from distributed_input_operator.autoscaling.rates import measure
-from distributed_input_operator.controller import dispatchers
+import grpc
+import grpc.aio
+import pytest
+
+from distributed_input.api.proto.dispatcher_pb2 import StatusResponse, WorkerInfo
 from distributed_input_operator.controller.dispatchers import DispatcherClient
+from distributed_input_operator.controller.status_answer import MAX_BYTES
 
 KEY = ("team", "digits")
 
@@ -61,35 +60,138 @@ def test_a_replacement_pod_is_asked_at_once():
     assert times_of_calls(until=150, moves_at=110) == [0, 30, 90, 110, 140]
 
 
-def test_the_split_that_stalls_for_the_longest_time_is_measured():
-    def stalled(split: int, seconds: float) -> StalledSplit:
-        return StalledSplit(dataset="data:rows", split=split, seconds=seconds)
-
-    workers = [
-        WorkerInfo(worker_id="a", address="h:1", stalled=[stalled(3, 20), stalled(4, 12)]),
-        WorkerInfo(worker_id="b", address="h:2", stalled=[stalled(5, 40)]),
-        WorkerInfo(worker_id="c", address="h:3"),
-    ]
-    sample = dispatchers.sample_of(StatusResponse(workers=workers), 0.0)
-    assert measure(None, sample).stalled == "split 5 of dataset data:rows, worker h:2"
+Answer = Callable[[bytes, Any], Any]
 
 
-def test_the_pods_of_workers_and_consumers_are_measured():
-    beat = ConsumerHeartbeatRequest(job="train", pod="p")
-    workers = [
-        WorkerInfo(worker_id="own", address="127.0.0.1:1", pod="p", permit_seconds=2.5),
-        WorkerInfo(worker_id="w", address="h:1"),
-    ]
-    response = StatusResponse(workers=workers, consumers=[ConsumerInfo(last=beat)])
-    sample = dispatchers.sample_of(response, 0.0)
-    assert [one.pod for one in sample.consumers.values()] == ["p"]
-    own = sample.workers["own"]
-    # An address within a pod is of no use to people.
-    assert (own.pod, own.permits, own.address) == ("p", 2.5, "own")
-    assert (sample.workers["w"].pod, sample.workers["w"].address) == ("", "h:1")
+async def with_dispatchers(answers: list[Answer], story: Callable[[list[str]], Any]) -> Any:
+    """Run a server for each answer, and `story` with their addresses."""
+    servers, addresses = [], []
+    for answer in answers:
+        zipped = grpc.Compression.Gzip if answer is compressed else None
+        server = grpc.aio.server(compression=zipped)
+        method: Any = grpc.unary_unary_rpc_method_handler(answer)
+        handler = grpc.method_handlers_generic_handler(
+            "distributed_input.v1.Dispatcher", {"Status": method}
+        )
+        server.add_generic_rpc_handlers((handler,))
+        addresses.append(f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}")
+        await server.start()
+        servers.append(server)
+    try:
+        return await story(addresses)
+    finally:
+        for server in servers:
+            await server.stop(0)
 
 
-def test_the_largest_read_amplification_of_the_jobs_is_measured():
-    jobs = [Job(read_amplification=4), Job(read_amplification=8), Job()]
-    assert measure(None, dispatchers.sample_of(StatusResponse(jobs=jobs), 0.0)).amplification == 8
-    assert measure(None, dispatchers.sample_of(StatusResponse(), 0.0)).amplification == 0
+def fixed(content: bytes) -> Answer:
+    async def answer(_: bytes, context: Any) -> bytes:
+        return content
+
+    return answer
+
+
+def workers(count: int) -> bytes:
+    return StatusResponse(
+        workers=[WorkerInfo(worker_id=str(i)) for i in range(count)]
+    ).SerializeToString()
+
+
+async def compressed(_: bytes, context: Any) -> bytes:
+    return b"\x1a\x00" * (64 << 20)
+
+
+async def unauthenticated(_: bytes, context: Any) -> bytes:
+    await context.abort(grpc.StatusCode.UNAUTHENTICATED, "wrong token")
+    raise AssertionError("unreachable")
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason", "message"),
+    [
+        (fixed(workers(100_000)), "StatusUnusable", "more than 10000 workers"),
+        (fixed(b"\x1a\x00" * (2 << 20)), "StatusUnusable", "more than 10000 workers"),
+        (fixed(bytes(MAX_BYTES + 1)), "StatusUnusable", "more than 4 MiB"),
+        (fixed(b"no message"), "StatusUnusable", "not a StatusResponse"),
+        (unauthenticated, "TokenRefused", "does not accept the operator's token"),
+        (compressed, "StatusUnusable", "the error INTERNAL"),
+    ],
+)
+def test_an_answer_that_cannot_be_used_affects_only_its_input(answer, reason, message):
+    async def story(addresses: list[str]) -> None:
+        client = DispatcherClient()
+        bad, good = addresses
+        assert await client.measure(("bad", "digits"), "u-1", bad, "token") is None
+        measured = await client.measure(("good", "digits"), "u-2", good, "token")
+        assert measured is not None
+        assert measured.streams == {"": 0}
+        assert client.problem(("good", "digits")) is None
+        problem = client.problem(("bad", "digits"))
+        assert problem is not None
+        assert problem.reason == reason
+        assert message in problem.message
+
+    asyncio.run(with_dispatchers([answer, fixed(workers(3))], story))
+
+
+def test_the_samples_of_the_largest_namespace_are_dropped_first():
+    async def story(addresses: list[str]) -> None:
+        client = DispatcherClient(max_kept=500)
+        large, small = addresses
+        await client.measure(("small", "one"), "u-1", small, "token")
+        for name in ("a", "b"):
+            await client.measure(("large", name), f"u-{name}", large, "token")
+        dropped = [name for name in ("a", "b") if client.problem(("large", name))]
+        assert len(dropped) == 1
+        assert client.problem(("small", "one")) is None
+        client.forget(("large", "a"))
+        client.forget(("large", "b"))
+        assert client._kept == 200
+
+    asyncio.run(with_dispatchers([fixed(workers(201)), fixed(workers(200))], story))
+
+
+def test_slow_dispatchers_of_one_namespace_do_not_delay_others():
+    async def story(addresses: list[str]) -> None:
+        client = DispatcherClient()
+        slow, fast = addresses
+        waiting = [
+            asyncio.create_task(client.measure(("slow", str(i)), f"u-{i}", slow, "token"))
+            for i in range(40)
+        ]
+        await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        done = [one for one in waiting if one.done()]
+        assert 0 < len(done) <= 24  # They were not asked.
+        assert await client.measure(("fast", "one"), "u", fast, "token") is not None
+        release.set()
+        await asyncio.gather(*waiting)
+        assert asked == 16
+
+    async def hold(_: bytes, context: Any) -> bytes:
+        nonlocal asked
+        asked += 1
+        await release.wait()
+        return b""
+
+    release, asked = asyncio.Event(), 0
+    asyncio.run(with_dispatchers([hold, fixed(workers(1))], story))
+
+
+@pytest.mark.parametrize(("count", "expected"), [(100, [0, 4, 8, 12]), (2000, [0, 8])])
+def test_large_answers_are_requested_less_often(count, expected):
+    times: list[float] = []
+    now = 0.0
+
+    async def answer(_: bytes, context: Any) -> bytes:
+        times.append(now)
+        return workers(count)
+
+    async def story(addresses: list[str]) -> None:
+        nonlocal now
+        client = DispatcherClient(lambda: now)
+        for then in (0.0, 4.0, 8.0, 12.0):
+            now = then
+            assert await client.measure(KEY, "u-1", addresses[0], "token") is not None
+
+    asyncio.run(with_dispatchers([answer], story))
+    assert times == expected

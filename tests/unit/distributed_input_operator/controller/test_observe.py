@@ -11,13 +11,12 @@ from distributed_input_operator.autoscaling.decision import AutoscalingState
 from distributed_input_operator.controller.context import ControllerContext
 from distributed_input_operator.controller.dispatchers import DispatcherClient
 from distributed_input_operator.controller.observe import InvalidSpec, observe, parse_input
-from distributed_input_operator.controller.tokens import TokenCache
+from distributed_input_operator.controller.tokens import InputTokens
 from distributed_input_operator.kube.kinds import SECRET
 from distributed_input_operator.kube.store import Store
-from tests.unit.distributed_input_operator.snapshots import SETTINGS, resource
+from tests.unit.distributed_input_operator.snapshots import KEY_SECRET, SETTINGS, resource
 
 KEY = ("team", "digits")
-_SECRET = {"metadata": {"name": "digits-distributed-input"}, "data": {"token": "c2VjcmV0"}}
 
 
 class Server:
@@ -27,10 +26,10 @@ class Server:
         self._config_map = config_map
 
     async def get(self, kind: object, *_: object) -> dict[str, Any] | None:
-        return _SECRET if kind is SECRET else self._config_map
+        return KEY_SECRET if kind is SECRET else self._config_map
 
     async def create(self, _: object) -> dict[str, Any]:
-        return _SECRET
+        return KEY_SECRET
 
 
 def stored(**spec: Any) -> dict[str, Any]:
@@ -41,7 +40,9 @@ def context_with(obj: dict[str, Any] | None, server: Any) -> ControllerContext:
     store = Store()
     if obj is not None:
         store.put(obj)
-    return ControllerContext(server, store, TokenCache(server), DispatcherClient(), SETTINGS)
+    return ControllerContext(
+        server, store, InputTokens(server, "operators"), DispatcherClient(), SETTINGS
+    )
 
 
 def code(config_map: dict[str, Any] | None) -> Any:

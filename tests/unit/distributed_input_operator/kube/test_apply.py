@@ -12,12 +12,19 @@ from distributed_input.api.resource.status import Status
 from distributed_input_operator.controller.context import ControllerContext
 from distributed_input_operator.controller.dispatchers import DispatcherClient
 from distributed_input_operator.controller.reconcile_input import reconcile
-from distributed_input_operator.controller.tokens import TokenCache
+from distributed_input_operator.controller.tokens import InputTokens
 from distributed_input_operator.kube.api import ApiError
 from distributed_input_operator.kube.apply import apply, failure
 from distributed_input_operator.kube.store import Store
 from distributed_input_operator.reconcile.status import input_status
-from tests.unit.distributed_input_operator.snapshots import NOW, SETTINGS, plan, resource, snapshot
+from tests.unit.distributed_input_operator.snapshots import (
+    KEY_SECRET,
+    NOW,
+    SETTINGS,
+    plan,
+    resource,
+    snapshot,
+)
 
 _NOT_TYPED = (
     "PATCH /x: failed to create typed patch object (team/d; apps/v1, Kind=Deployment): "
@@ -77,6 +84,9 @@ class Server:
         self.applied.append(manifest["kind"])
         return manifest
 
+    async def create(self, manifest: dict[str, Any]) -> dict[str, Any]:
+        return await self.apply(manifest)
+
 
 def applied_with_error(error: ApiError) -> tuple[list[ApiError], int]:
     """Apply a plan with a deletion cost. Return the errors and the number of applied objects."""
@@ -115,6 +125,9 @@ class TakenNames:
         self.applied.append(manifest["kind"])
         return manifest
 
+    async def create(self, manifest: dict[str, Any]) -> dict[str, Any]:
+        raise ApiError(409, "AlreadyExists", "it exists")
+
 
 @pytest.mark.parametrize(
     ("metadata", "reason"),
@@ -131,9 +144,11 @@ def test_an_object_of_another_owner_is_not_changed(metadata, reason):
 
 
 def test_an_unknown_object_of_the_input_is_applied():
-    server: Any = TakenNames(ownerReferences=[{"uid": "u-1"}], uid="c-1")
+    meta = {"name": "digits-distributed-input", "namespace": "team", "resourceVersion": "1"}
+    server: Any = TakenNames(ownerReferences=[{"uid": "u-1"}], uid="c-1", **meta)
     assert asyncio.run(apply(server, Store(), snapshot(), plan(snapshot(), NOW))) == []
-    assert len(server.applied) == 8
+    assert len(server.applied) == 7
+    assert "ServiceAccount" not in server.applied  # It is never changed.
 
 
 @pytest.mark.parametrize(
@@ -159,8 +174,7 @@ def test_nothing_is_created_while_the_token_cannot_be_created():
             self.statuses: list[Any] = []
 
         async def get(self, *_: object) -> dict[str, Any]:
-            owners = [{"uid": "another"}]
-            return {"metadata": {"name": "digits-distributed-input", "ownerReferences": owners}}
+            return KEY_SECRET
 
         async def create(self, *_: object) -> None:
             raise ApiError(409, "AlreadyExists", "it is there")
@@ -173,8 +187,10 @@ def test_nothing_is_created_while_the_token_cannot_be_created():
     api: Any = Leftovers()
     store = Store()
     store.put(resource().model_dump(mode="json", by_alias=True, exclude_none=True))
-    context = ControllerContext(api, store, TokenCache(api), DispatcherClient(), SETTINGS)
-    with pytest.raises(ApiError, match="still exists"):
+    context = ControllerContext(
+        api, store, InputTokens(api, "operators"), DispatcherClient(), SETTINGS
+    )
+    with pytest.raises(ApiError, match="may still exist"):
         asyncio.run(reconcile(context, ("team", "digits")))
     (status,) = api.statuses
     found = {one["type"]: one["reason"] for one in status["conditions"]}

@@ -10,17 +10,23 @@ import pytest
 from distributed_input_operator.controller.context import ControllerContext
 from distributed_input_operator.controller.dispatchers import DispatcherClient
 from distributed_input_operator.controller.reconcile_input import reconcile
-from distributed_input_operator.controller.tokens import TokenCache
+from distributed_input_operator.controller.tokens import InputTokens
 from distributed_input_operator.kube.api import ApiError
 from distributed_input_operator.kube.kinds import INPUT, SECRET, Kind
 from distributed_input_operator.kube.store import Json, Store
 from distributed_input_operator.objects.children import digest
-from tests.unit.distributed_input_operator.snapshots import NOW, SETTINGS, plan, resource, snapshot
+from tests.unit.distributed_input_operator.snapshots import (
+    KEY_SECRET,
+    NOW,
+    SETTINGS,
+    plan,
+    resource,
+    snapshot,
+)
 
 KEY = ("team", "digits")
 OLD: Json = {"observedGeneration": 3, "conditions": [{"type": "Ready", "status": "True"}]}
 """The status of an input that was reconciled before."""
-_SECRET = {"metadata": {"name": "digits-distributed-input"}, "data": {"token": "c2VjcmV0"}}
 
 
 def stored_input(status: Json | None = None, version: int = 7, **meta: Any) -> Json:
@@ -41,14 +47,19 @@ class Server:
 
     async def get(self, kind: Kind, *_: object) -> Json | None:
         if kind is SECRET:
-            return _SECRET if self._secret else None
+            return KEY_SECRET
         assert kind is INPUT
         self.reads += 1
         return self._found
 
     async def create(self, manifest: Json) -> Json:
+        if manifest["kind"] == "Secret" and self._secret:
+            raise ApiError(409, "AlreadyExists", "it exists")
         self.created.append(manifest["kind"])
-        return _SECRET
+        return {
+            **manifest,
+            "metadata": {"uid": "s", **manifest["metadata"], "resourceVersion": "9"},
+        }
 
     async def apply(self, manifest: Json, subresource: str = "") -> Json:
         meta = manifest["metadata"]
@@ -64,7 +75,9 @@ def context(server: Server, *known: Json) -> ControllerContext:
     store = Store()
     for one in known:
         store.put(one)
-    return ControllerContext(api, store, TokenCache(api), DispatcherClient(), SETTINGS)
+    return ControllerContext(
+        api, store, InputTokens(api, "operators"), DispatcherClient(), SETTINGS
+    )
 
 
 @pytest.mark.parametrize("secret", [True, False])
@@ -95,11 +108,11 @@ def test_children_are_created_again_for_an_input_that_exists():
     server = Server(stored_input(OLD))
     asyncio.run(reconcile(context(server, stored_input(OLD)), KEY))
     assert len(server.created) == 8
-    assert server.reads == 1
+    assert server.reads == 2  # before the Secret and before the other children
 
 
 def test_an_input_is_not_read_before_its_children_are_created_for_the_first_time():
-    server = Server(None)
+    server = Server(None, secret=False)
     asyncio.run(reconcile(context(server, stored_input()), KEY))
     assert len(server.created) == 8 + 1  # and the Secret
     assert server.reads == 0
@@ -114,7 +127,7 @@ def test_a_new_input_that_is_deleted_gets_its_children_once():
                 raise ApiError(404, "NotFound", "there is no such input")
             return await super().apply(manifest, subresource)
 
-    server = Gone(None)
+    server = Gone(None, secret=False)
     known = context(server, stored_input())
     assert asyncio.run(reconcile(known, KEY)) == 0
     assert asyncio.run(reconcile(known, KEY)) is None
@@ -126,7 +139,7 @@ def test_nothing_is_created_while_the_input_cannot_be_read():
         async def get(self, kind: Kind, *_: object) -> Json | None:
             if kind is INPUT:
                 raise ApiError(0, "Unreachable", "no answer")
-            return _SECRET
+            return KEY_SECRET
 
     server = Silent(None)
     with pytest.raises(ApiError):

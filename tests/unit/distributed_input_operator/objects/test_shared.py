@@ -27,7 +27,7 @@ def test_the_network_policy_allows_trainers_the_operator_and_metrics():
     trainers, operator, metrics = objects()["NetworkPolicy", NAME]["spec"]["ingress"]
     labels = [one["podSelector"]["matchLabels"] for one in trainers["from"]]
     assert {"distributed-input.dev/reads-digits": "true"} in labels
-    assert [one["port"] for one in trainers["ports"]] == [7070, 7071]
+    assert [one["port"] for one in trainers["ports"]] == [7070, 7071, 7072]
     assert [one["port"] for one in operator["ports"]] == [7070]
     assert [one["port"] for one in metrics["ports"]] == [9090]
 

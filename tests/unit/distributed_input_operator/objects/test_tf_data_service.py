@@ -69,7 +69,7 @@ def test_service_and_network_policy_allow_trainers_to_connect():
     ports = made["Service", "digits-dispatcher"]["spec"]["ports"]
     assert {"name": "tf-data", "port": 7080, "targetPort": "tf-data"} in ports
     rules = made["NetworkPolicy", "digits-distributed-input"]["spec"]["ingress"]
-    assert {one["port"] for one in rules[0]["ports"]} == {7070, 7071, 7080, 7081}
+    assert {one["port"] for one in rules[0]["ports"]} == {7070, 7071, 7072, 7080, 7081}
     assert {one["port"] for one in rules[1]["ports"]} == {7070}
 
 

@@ -281,3 +281,10 @@ def test_without_worker_pods_trainers_need_workers_of_their_own(measured, ready,
 def test_without_workers_of_any_kind_the_input_is_paused():
     given = reasons(running(ready=0, workers={"replicas": 0}), full_grant(0))
     assert (given["Ready"], given["WorkersAvailable"]) == ("Paused", "Paused")
+
+
+def test_a_status_that_cannot_be_used_is_reported_and_the_input_stays_ready():
+    one = Failure("StatusUnusable", "it has more than 4 MiB")
+    found = reasons(replace(running(), unmeasured=one))
+    assert (found["Unmeasured"], found["Ready"]) == ("StatusUnusable", "Serving")
+    assert "Unmeasured" not in reasons(running())

@@ -17,6 +17,7 @@ from distributed_input_operator.autoscaling.decision import LOCAL_START_SECONDS
 from distributed_input_operator.autoscaling.rates import Measurement
 from distributed_input_operator.budget.allocation import allocate
 from distributed_input_operator.budget.claim import Claim, Grant
+from distributed_input_operator.objects.shared import CREATED_ONCE
 from distributed_input_operator.objects.snapshot import Pod, Settings, Snapshot
 from distributed_input_operator.reconcile.plan import Plan, plan_demand
 from distributed_input_operator.reconcile.status import input_status
@@ -38,7 +39,8 @@ def test_drift_is_repaired_and_nothing_else_is_written(spec, data):
     settled = after(new, plan(new, NOW))
     objects = {key: copy.deepcopy(dict(one)) for key, one in settled.objects.items()}
     key = data.draw(st.sampled_from(sorted(objects)))
-    if data.draw(st.booleans(), "deleted"):
+    # An object that is created once is not repaired: the operator may not change it.
+    if data.draw(st.booleans(), "deleted") or key[0] in CREATED_ONCE:
         del objects[key]
     else:
         del objects[key]["metadata"]["ownerReferences"]
@@ -333,3 +335,15 @@ def test_own_workers_that_suffice_need_no_pods():
     # Half of the rows have to come from worker pods, which may have half of the streams.
     less = replace(measured, local_rate=50.0, busy_rate=1.0)
     assert plan(replace(found, measured=less), NOW).desired == 8
+
+
+def test_a_service_account_that_was_changed_stays_as_it_is():
+    """The operator has no right to change it, for example to what this release would create."""
+    new = snapshot()
+    settled = after(new, plan(new, NOW))
+    (key,) = (key for key in settled.objects if key[0] == "ServiceAccount")
+    changed = {**settled.objects[key], "automountServiceAccountToken": True}
+    found = replace(settled, objects={**settled.objects, key: changed})
+    assert plan(found, NOW).objects == ()
+    gone = {one: obj for one, obj in settled.objects.items() if one != key}
+    assert [one["kind"] for one in plan(replace(settled, objects=gone), NOW).objects] == [key[0]]

@@ -15,8 +15,9 @@ from distributed_input_operator.kube.api import ApiError
 from distributed_input_operator.webhook import rotation
 from distributed_input_operator.webhook.certificates import generate, server_context
 from distributed_input_operator.webhook.rotation import (
-    ManagedCertificate,
+    CertificatePublisher,
     MountedCertificate,
+    SecretCertificate,
     refresh_forever,
 )
 
@@ -84,8 +85,13 @@ class FakeApi:
 
     def __init__(self) -> None:
         self.secret: Any = None
-        self.bundle = b""
+        self.config: dict[str, Any] = {"service": {"name": "s", "namespace": "n", "port": 443}}
         self.conflicts = 0
+        self.writes = 0
+
+    @property
+    def bundle(self) -> bytes:
+        return base64.b64decode(self.config.get("caBundle", ""))
 
     async def get(self, *_: Any) -> Any:
         return self.secret
@@ -98,10 +104,10 @@ class FakeApi:
 
     async def request(self, method: str, path: str, body: Any = None, headers: Any = None) -> Any:
         if method == "GET":
-            config = {"caBundle": base64.b64encode(self.bundle).decode()}
-            return {"webhooks": [{"name": "inject", "clientConfig": config}]}
+            return {"webhooks": [{"name": "inject", "clientConfig": self.config}]}
+        self.writes += 1
         if method == "PATCH":
-            self.bundle = base64.b64decode(body[1]["value"])
+            self.config = body[1]["value"]
         else:
             self.secret = body
         return None
@@ -115,48 +121,161 @@ def loaded(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
     return chains
 
 
-def managed(api: FakeApi) -> ManagedCertificate:
-    return ManagedCertificate(api, "operators", ["localhost"], server_context())  # type: ignore[arg-type]
+class Replicas:
+    """An operator and a webhook with one API server."""
+
+    def __init__(self, api: FakeApi) -> None:
+        client: Any = api
+        self.publisher = CertificatePublisher(client, "operators", ["localhost"])
+        self.served = SecretCertificate(client, "operators", server_context())
+
+    def refresh(self, now: datetime) -> None:
+        asyncio.run(self.publisher.refresh(now))
+        asyncio.run(self.served.refresh(now))
 
 
 def test_a_renewed_certificate_is_trusted_before_it_is_served(loaded):
     api = FakeApi()
-    certificate = managed(api)
-    asyncio.run(certificate.refresh(NOW))
-    asyncio.run(certificate.refresh(NOW + timedelta(days=59)))
+    both = Replicas(api)
+    both.refresh(NOW)
+    both.refresh(NOW + timedelta(days=59))
     assert len(loaded) == 1
     before = api.bundle
-    asyncio.run(certificate.refresh(NOW + timedelta(days=61)))
+    both.refresh(NOW + timedelta(days=61))
     assert len(loaded) == 1
     assert api.bundle.endswith(before)
     assert api.bundle != before
-    asyncio.run(certificate.refresh(NOW + timedelta(days=61)))
+    both.refresh(NOW + timedelta(days=61))
     assert len(loaded) == 2
+
+
+def test_a_certificate_that_is_not_published_yet_is_not_served(loaded):
+    api = FakeApi()
+    both = Replicas(api)
+    both.refresh(NOW)
+    published, api.config = api.config, {}
+    fresh = Replicas(api).served
+    with pytest.raises(ApiError, match="does not trust it yet"):
+        asyncio.run(fresh.refresh(NOW))
+    asyncio.run(both.served.refresh(NOW))  # It continues with what it has.
+    assert len(loaded) == 1
+    api.config = published
+    asyncio.run(fresh.refresh(NOW))
+    assert len(loaded) == 2
+
+
+def test_without_an_operator_there_is_no_certificate(loaded):
+    with pytest.raises(ApiError, match="no certificate yet"):
+        asyncio.run(Replicas(FakeApi()).served.refresh(NOW))
+
+
+def test_the_webhook_writes_nothing(loaded):
+    api = FakeApi()
+    both = Replicas(api)
+    both.refresh(NOW)
+    writes = api.writes
+    for _ in range(3):
+        asyncio.run(both.served.refresh(NOW + timedelta(days=89)))
+    assert api.writes == writes
+
+
+def path(api: FakeApi) -> str:
+    """Return the last part of the path that the API server uses."""
+    head, _, last = str(api.config["service"]["path"]).rpartition("/")
+    assert head == "/inject"
+    return last
+
+
+def test_the_published_path_keeps_the_service(loaded):
+    api = FakeApi()
+    Replicas(api).refresh(NOW)
+    assert len(path(api)) == 32
+    whole = f"/inject/{path(api)}"
+    assert api.config["service"] == {"name": "s", "namespace": "n", "port": 443, "path": whole}
+
+
+@pytest.mark.parametrize("seconds", [0, 1, 599, 600, 601, 1000])
+def test_a_path_is_accepted_before_and_after_the_api_server_uses_it(loaded, seconds):
+    """The webhook's clock may differ, and API servers learn about a new path with a delay."""
+    api = FakeApi()
+    both = Replicas(api)
+    both.refresh(NOW)
+    old, accepted = path(api), both.served.paths
+    asyncio.run(both.publisher.refresh(NOW + timedelta(seconds=seconds)))
+    if seconds <= 600:
+        assert path(api) in accepted
+    assert (path(api) == old) == (seconds < 600)
+    asyncio.run(both.served.refresh(NOW + timedelta(seconds=seconds)))
+    assert old in both.served.paths
+    assert path(api) in both.served.paths
+
+
+def test_an_old_path_is_refused(loaded):
+    api = FakeApi()
+    both = Replicas(api)
+    both.refresh(NOW)
+    old = path(api)
+    both.refresh(NOW + timedelta(seconds=1200))
+    assert old not in both.served.paths
+
+
+def test_the_path_stays_accepted_while_no_operator_runs(loaded):
+    api = FakeApi()
+    both = Replicas(api)
+    both.refresh(NOW)
+    asyncio.run(both.served.refresh(NOW + timedelta(days=7)))
+    assert path(api) in both.served.paths
+
+
+@pytest.mark.parametrize("configured", [None, "/inject", "/inject/", "/other/x"])
+def test_a_path_without_a_last_part_is_not_accepted(loaded, configured):
+    api = FakeApi()
+    both = Replicas(api)
+    both.refresh(NOW)
+    api.config["service"]["path"] = configured
+    asyncio.run(both.served.refresh(NOW))
+    assert len(both.served.paths) == 3
+    assert "" not in both.served.paths
+
+
+def test_a_certificate_of_an_earlier_release_gets_a_key(loaded):
+    """Its Secret has none. The certificate stays, because earlier replicas still serve it."""
+    api = FakeApi()
+    Replicas(api).refresh(NOW)
+    chain = api.secret["data"]["tls.crt"]
+    del api.secret["data"]["path-key"]
+    Replicas(api).refresh(NOW)
+    assert api.secret["data"]["tls.crt"] == chain
+    assert api.secret["data"]["path-key"]
 
 
 def test_a_removed_bundle_is_restored(loaded):
     api = FakeApi()
-    certificate = managed(api)
-    asyncio.run(certificate.refresh(NOW))
-    bundle, api.bundle = api.bundle, b""
-    asyncio.run(certificate.refresh(NOW))
-    assert api.bundle == bundle
+    both = Replicas(api)
+    both.refresh(NOW)
+    before = api.config
+    api.config = {"service": {"name": "s", "namespace": "n", "port": 443}}
+    both.refresh(NOW)
+    assert api.config == before
 
 
 def test_a_conflict_with_another_replica_is_retried(loaded):
     api = FakeApi()
     api.conflicts = 1
-    asyncio.run(managed(api).refresh(NOW))
+    Replicas(api).refresh(NOW)
     assert len(loaded) == 1
     api = FakeApi()
     api.conflicts = 10
     with pytest.raises(ApiError):
-        asyncio.run(managed(api).refresh(NOW))
+        Replicas(api).refresh(NOW)
 
 
-def test_a_broken_secret_is_replaced(loaded):
+@pytest.mark.parametrize(
+    "data", [{"tls.crt": "!"}, {"path-key": "!"}, {"path-key": "c2hvcnQ="}, None]
+)
+def test_a_broken_secret_is_replaced(loaded, data):
     api = FakeApi()
-    api.secret = {"data": {"tls.crt": "!"}, "metadata": {"labels": {"a": "b"}}}
-    asyncio.run(managed(api).refresh(NOW))
-    assert set(api.secret["data"]) == {"tls.crt", "tls.key", "ca.crt"}
+    api.secret = {"data": data, "metadata": {"labels": {"a": "b"}}}
+    Replicas(api).refresh(NOW)
+    assert set(api.secret["data"]) == {"tls.crt", "tls.key", "ca.crt", "path-key"}
     assert api.secret["metadata"] == {"labels": {"a": "b"}}

@@ -15,16 +15,13 @@ import pytest
 
 from distributed_input.api import names
 from distributed_input_operator.webhook.certificates import generate
-from distributed_input_operator.webhook.server import Webhook, add_flags, start
+from distributed_input_operator.webhook.main import parser
+from distributed_input_operator.webhook.server import Webhook, start
 
 
 def flags(*given: str) -> argparse.Namespace:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--sidecar-image", default="sidecar:1")
-    parser.add_argument("--worker-image", default="worker:1")
-    parser.add_argument("--image-pull-policy", default="")
-    add_flags(parser)
-    return parser.parse_args(given)
+    images = ("--sidecar-image", "sidecar:1", "--worker-image", "worker:1")
+    return parser().parse_args([*images, *given])
 
 
 @pytest.fixture
@@ -38,20 +35,13 @@ def port() -> int:
 async def launch(folder: Path, port: int) -> Webhook:
     listen = ("--webhook-listen", f"127.0.0.1:{port}", "--webhook-certificate", str(folder))
     api: Any = None  # not called
-    webhook = await start(api, "operators", flags(*listen))
-    assert webhook is not None
-    return webhook
+    return await start(api, "operators", flags(*listen))
 
 
 async def until_serving(webhook: Webhook) -> None:
     async with asyncio.timeout(10):
         while not webhook.serving:
             await asyncio.sleep(0)
-
-
-def test_the_webhook_is_off_by_default():
-    api: Any = None
-    assert asyncio.run(start(api, "operators", flags())) is None
 
 
 def test_a_review_gets_a_response_over_https(tmp_path, port):
@@ -68,6 +58,8 @@ def test_a_review_gets_a_response_over_https(tmp_path, port):
             await until_serving(webhook)
             url = f"https://localhost:{port}{names.WEBHOOK_PATH}"
             async with aiohttp.ClientSession() as client:
+                async with client.post(f"{url}/other", json=review, ssl=trust) as refused:
+                    assert refused.status == 404
                 async with client.post(url, json=review, ssl=trust) as response:
                     body = await response.json()
             assert webhook.trouble == ""

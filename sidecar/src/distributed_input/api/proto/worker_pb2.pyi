@@ -79,3 +79,67 @@ class Block(_message.Message):
     payload: bytes
     digest_version: int
     def __init__(self, first_row: _Optional[int] = ..., rows: _Optional[int] = ..., buffer_sizes: _Optional[_Iterable[int]] = ..., row_digests: _Optional[bytes] = ..., last: bool = ..., prefix_differs: bool = ..., node: _Optional[str] = ..., resume_token: _Optional[bytes] = ..., busy_seconds: _Optional[float] = ..., prefix_digest: _Optional[int] = ..., replayed: _Optional[int] = ..., payload: _Optional[bytes] = ..., digest_version: _Optional[int] = ...) -> None: ...
+
+class ConnectRequest(_message.Message):
+    __slots__ = ("open", "credits", "close")
+    OPEN_FIELD_NUMBER: _ClassVar[int]
+    CREDITS_FIELD_NUMBER: _ClassVar[int]
+    CLOSE_FIELD_NUMBER: _ClassVar[int]
+    open: _containers.RepeatedCompositeFieldContainer[OpenStream]
+    credits: _containers.RepeatedCompositeFieldContainer[StreamCredit]
+    close: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, open: _Optional[_Iterable[_Union[OpenStream, _Mapping]]] = ..., credits: _Optional[_Iterable[_Union[StreamCredit, _Mapping]]] = ..., close: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class OpenStream(_message.Message):
+    __slots__ = ("stream", "request", "credit")
+    STREAM_FIELD_NUMBER: _ClassVar[int]
+    REQUEST_FIELD_NUMBER: _ClassVar[int]
+    CREDIT_FIELD_NUMBER: _ClassVar[int]
+    stream: int
+    request: StreamRequest
+    credit: int
+    def __init__(self, stream: _Optional[int] = ..., request: _Optional[_Union[StreamRequest, _Mapping]] = ..., credit: _Optional[int] = ...) -> None: ...
+
+class StreamCredit(_message.Message):
+    __slots__ = ("stream", "credit")
+    STREAM_FIELD_NUMBER: _ClassVar[int]
+    CREDIT_FIELD_NUMBER: _ClassVar[int]
+    stream: int
+    credit: int
+    def __init__(self, stream: _Optional[int] = ..., credit: _Optional[int] = ...) -> None: ...
+
+class ConnectResponse(_message.Message):
+    __slots__ = ("blocks", "offer", "moved")
+    BLOCKS_FIELD_NUMBER: _ClassVar[int]
+    OFFER_FIELD_NUMBER: _ClassVar[int]
+    MOVED_FIELD_NUMBER: _ClassVar[int]
+    blocks: _containers.RepeatedCompositeFieldContainer[StreamBlock]
+    offer: TransferOffer
+    moved: bool
+    def __init__(self, blocks: _Optional[_Iterable[_Union[StreamBlock, _Mapping]]] = ..., offer: _Optional[_Union[TransferOffer, _Mapping]] = ..., moved: bool = ...) -> None: ...
+
+class TransferOffer(_message.Message):
+    __slots__ = ("port", "ticket")
+    PORT_FIELD_NUMBER: _ClassVar[int]
+    TICKET_FIELD_NUMBER: _ClassVar[int]
+    port: int
+    ticket: bytes
+    def __init__(self, port: _Optional[int] = ..., ticket: _Optional[bytes] = ...) -> None: ...
+
+class StreamBlock(_message.Message):
+    __slots__ = ("stream", "error", "block")
+    STREAM_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    BLOCK_FIELD_NUMBER: _ClassVar[int]
+    stream: int
+    error: StreamError
+    block: Block
+    def __init__(self, stream: _Optional[int] = ..., error: _Optional[_Union[StreamError, _Mapping]] = ..., block: _Optional[_Union[Block, _Mapping]] = ...) -> None: ...
+
+class StreamError(_message.Message):
+    __slots__ = ("kind", "message")
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    kind: str
+    message: str
+    def __init__(self, kind: _Optional[str] = ..., message: _Optional[str] = ...) -> None: ...

@@ -39,6 +39,7 @@ def input_config(resource: DistributedInput) -> InputConfig:
             spec.sidecar.read_ahead,
             spec.sidecar.timeout_seconds,
             quantity_bytes(spec.sidecar.buffer),
+            spec.sidecar.transfer,
         ),
     )
 

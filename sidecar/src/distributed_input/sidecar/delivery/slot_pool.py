@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distributed_input.api.errors import ConfigError, UnavailableError
-from distributed_input.runtime import shared_files
+from distributed_input.runtime.files import shared_files
 
 ALIGN = 64  # bytes; TensorFlow reads memory in place only at this alignment
 

@@ -70,6 +70,7 @@ class DispatcherLink:
         count: number of consumers.
         consumer: source of statistics and facts.
         pod: id of this pod, or "" if it has no worker of its own.
+        may_transfer: whether workers may send rows over direct connections.
 
     Attributes:
         pool: the workers that the dispatcher has reported.
@@ -88,8 +89,9 @@ class DispatcherLink:
         count: int,
         consumer: ReportingConsumer,
         pod: str = "",
+        may_transfer: bool = True,
     ) -> None:
-        self.pool = WorkerPool(credentials)
+        self.pool = WorkerPool(credentials, may_transfer)
         self.partition_facts = PartitionFacts()
         self.incarnation = f"{time.time_ns():020d}-{uuid.uuid4().hex[:8]}"
         self.index, self.count = index, count

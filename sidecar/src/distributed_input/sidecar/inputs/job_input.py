@@ -84,7 +84,10 @@ class JobInput:
         self._read_ahead = spec.sidecar.read_ahead
         self._available_bytes = available_bytes
         self.sessions = ReaderSessions(self.config.name, self.slots, self.streams)
-        self.link = DispatcherLink(address, credentials, consumer, consumers, self.sessions, pod)
+        may_transfer = spec.sidecar.transfer != "grpc"
+        self.link = DispatcherLink(
+            address, credentials, consumer, consumers, self.sessions, pod, may_transfer
+        )
         self._job: types_pb2.Job | None = None
 
     def open_job(self, draft: types_pb2.Job, dataset: bytes) -> types_pb2.Job:

@@ -2,41 +2,39 @@
 
 A `SplitStream` receives blocks ahead of need into a short queue of at least one block. When a
 stream breaks, it opens another one at the first row not yet received, on another worker if there is
-one. The worker replays the rows received so far, and compares their digest with the request's. A
-full queue stops reading, so that HTTP/2 flow control slows the worker down.
+one. The worker replays the rows received so far, and compares their digest with the request's. The
+stream's credit lets the worker send what the queue has room for.
 """
 
 from __future__ import annotations
 
-import contextlib
-import threading
 import time
 from collections import deque
-from typing import Any
-
-import grpc
 
 from distributed_input.api.errors import DistributedInputError, ReplayError, UnavailableError
 from distributed_input.api.proto import worker_pb2
 from distributed_input.api.protocol import PROTOCOL
 from distributed_input.api.stalls import dataset_name
-from distributed_input.rows import blocks
 from distributed_input.rows.blocks import RowBlock
 from distributed_input.rows.prefix import Prefix
-from distributed_input.runtime import logs, statuses
-from distributed_input.runtime.stubs import Stub, end_stream
+from distributed_input.runtime import logs
 from distributed_input.sidecar.errors import internal_error
 from distributed_input.sidecar.streams.row_slices import slice_block
+from distributed_input.sidecar.streams.split_calls import SplitCall
 from distributed_input.sidecar.streams.stream_context import StreamContext
 from distributed_input.sidecar.streams.stream_retry import StreamRetry
 
 _log = logs.get("sidecar.streams")
 
 _SILENT_SECONDS = 5.0  # some calls to a worker that has left never end by themselves
+_NO_WORKER_SECONDS = 0.5
 
 
 class SplitStream:
-    """The rows of one split from `start_row` on, in order.
+    """The rows of one split from `start_row` on, in order. It has no thread.
+
+    The caller of every method holds the lock of the context, except of `receive` and `fail`, which
+    the connection's thread calls.
 
     Args:
         context: values that the streams of the epoch share.
@@ -81,13 +79,16 @@ class SplitStream:
         self._taken = 0  # rows of the first queued block
         self._error: DistributedInputError | None = None
         self._closed = False
-        self._call: grpc.Call | None = None
-        self._active_at = 0.0  # when the call began, or brought a block
-        self._space = threading.Condition(context.lock)
-        self._thread = threading.Thread(target=self._receive, name=f"split-{split}", daemon=True)
-        self._thread.start()
+        self._retry = StreamRetry(context.timeout_seconds)
+        # The present attempt.
+        self._call: SplitCall | None = None
+        self._opened_at = start_row
+        self._has_block = False
+        self._received_bytes = self._credit = 0
+        self._active_at = 0.0  # when it began, or last received something
+        self._open()
 
-    # Called by the partition's reader, which holds the lock.
+    # Called by the partition's reader.
 
     def take(self, rows: int) -> list[RowBlock]:
         """Return up to `rows` of the rows received so far, as views.
@@ -104,19 +105,33 @@ class SplitStream:
             self._taken = stop
             if stop == block.rows:
                 self._queue.popleft()
-                self._queued_bytes -= block.nbytes
+                self._queued_bytes -= block.cost
                 self._taken = 0
-                self._space.notify()
         if not taken and self._error is not None:
             raise self._error
-        if not taken and self._is_abandoned() and self._call is not None:
-            self._call.cancel()  # the receiving thread then opens the stream elsewhere
+        if not taken and self._is_abandoned():
+            self._retry_after(
+                UnavailableError(
+                    f"worker {self.worker}: it has left, and has sent nothing for "
+                    f"{_SILENT_SECONDS:.0f} s"
+                )
+            )
+        self._grant()
         return taken
+
+    def _grant(self) -> None:
+        """Let the worker send more if half of the queue is free."""
+        limit = self._context.queue_bytes
+        credit = self._received_bytes + limit - self._queued_bytes
+        if self._call is not None and credit - self._credit >= max(1, limit // 2):
+            self._credit = credit
+            self._active_at = time.monotonic()  # silence of the worker counts from here
+            self._call.grant(credit)
 
     def _is_abandoned(self) -> bool:
         """Return whether the worker is draining or gone, and has sent nothing for a while."""
         silent = time.monotonic() - self._active_at > _SILENT_SECONDS
-        return silent and self._context.pool.is_draining(self.worker)
+        return silent and self._call is not None and self._context.pool.is_draining(self.worker)
 
     @property
     def problem(self) -> str:
@@ -128,7 +143,7 @@ class SplitStream:
     @property
     def is_full(self) -> bool:
         """Whether the split has more rows, which wait until the queue has room."""
-        return self.total is None and self._queued_bytes >= self._context.queue_bytes
+        return self._call is not None and self._received_bytes >= self._credit
 
     @property
     def exhausted(self) -> bool:
@@ -136,74 +151,66 @@ class SplitStream:
         return self.total is not None and not self._queue
 
     def close(self) -> None:
-        """Stop reading and drop queued rows, without waiting for the receiving thread."""
+        """Stop reading and drop queued rows."""
         self._closed = True
         self._queue.clear()
-        self._space.notify()
-        if self._call is not None:
-            self._call.cancel()
-        self._context.pool.wake()
+        self._end_attempt(failed=False)
+        self._context.states.drop(self.split)
 
-    # The receiving thread.
+    # Opening.
 
-    def _receive(self) -> None:
-        try:
-            self._read_all()
-        except Exception as error:  # noqa: BLE001  a bug must be reported to the user
-            _log.exception("stream failed", split=self.split, epoch=self._context.plan.epoch)
-            self._fail(internal_error(error))
-        finally:
-            self._context.states.drop(self.split)
-            self._context.stats.waiting.pop("worker", None)  # other streams set it again
-
-    def _read_all(self) -> None:
+    def _open(self) -> None:
+        """Open the stream on a worker, at the first row not yet received."""
         context = self._context
-        retry = StreamRetry(context.timeout_seconds)
-        while not self._closed and self.total is None:
-            keys = context.plan.concurrent_keys(self.ordinal, context.pool.size)
-            chosen = context.pool.acquire(keys, context.plan.key(self.split))
-            if chosen is None:
-                self._wait_for_worker(retry)
-                continue
-            received = self.received
-            error, explained = self._attempt(*chosen)
-            if error is None or self._closed:
-                continue
-            advanced = self.received > received
-            if advanced and not explained:
-                context.pool.record_loss(self.worker)
-            retry.record_failure(error, advanced, self.replayed, time.monotonic())
-            if self._give_up(error, retry):
+        keys = context.plan.concurrent_keys(self.ordinal, context.pool.size)
+        chosen = context.pool.acquire(keys, context.plan.key(self.split))
+        if chosen is None:
+            self._wait_for_worker()
+            return
+        self.worker, link = chosen
+        self._opened_at, self._has_block, self.replayed = self.received, False, 0
+        self._received_bytes, self._active_at = 0, time.monotonic()
+        # With a full queue, the worker replays meanwhile, and sends one block. Attempts that break
+        # must not fill the memory with such blocks.
+        limit, queued = context.queue_bytes, self._queued_bytes
+        self._credit = max(int(queued < 2 * limit), limit - queued)
+        self._call = link.open(self._request(), self._credit, self)
+
+    def _reopen(self) -> None:
+        with self._context.lock:
+            if self._closed or self._call is not None:
                 return
-            self._report_retry(error)
-            context.pool.wait(retry.next_delay())
+            try:
+                self._open()
+            except Exception as error:  # noqa: BLE001  a bug must be reported to the user
+                self._report_bug(error)
 
-    def _attempt(self, worker_id: str, stub: Stub) -> tuple[DistributedInputError | None, bool]:
-        """Read from one worker.
+    def _end_attempt(self, failed: bool) -> None:
+        call, self._call = self._call, None
+        if call is not None:
+            call.close()
+            self._context.pool.release(self.worker, failed)
+        self._context.stats.waiting.pop("worker", None)  # other streams set it again
 
-        Returns:
-            The error that ended the stream, if any, and whether the worker itself reported it.
+    def _retry_after(self, error: DistributedInputError, explained: bool = True) -> None:
+        """End the attempt because of an error, and open the stream again unless it must not be.
+
+        Args:
+            error: the error.
+            explained: whether the worker itself reported it.
         """
-        self.worker = worker_id
-        error: DistributedInputError | None = None
-        explained = True
-        try:
-            self._read(stub)
-        except grpc.RpcError as broken:
-            explained = statuses.is_explained(broken)
-            error = statuses.from_rpc_error(broken, f"worker {worker_id}")
-            # Its traceback refers to it again, and to the last block. Both would stay in memory
-            # until the garbage collector runs.
-            broken.with_traceback(None)
-        except ValueError as broken:
-            error = UnavailableError(f"worker {worker_id}: {broken}")
-        finally:
-            self._context.pool.release(worker_id, failed=error is not None)
-        return error, explained
+        self._end_attempt(failed=True)
+        advanced = self.received > self._opened_at
+        if advanced and not explained:
+            self._context.pool.record_loss(self.worker)
+        self._retry.record_failure(error, advanced, self.replayed, time.monotonic())
+        if not self._give_up(error):
+            self._report_retry(error)
+            self._context.pool.later(self._retry.next_delay(), self._reopen)
 
-    def _give_up(self, error: DistributedInputError, retry: StreamRetry) -> bool:
+    def _give_up(self, error: DistributedInputError) -> bool:
         """Fail if the stream must not be opened again. Return whether it failed."""
-        now = time.monotonic()
+        now, retry = time.monotonic(), self._retry
         if retry.is_terminal(error):
             self._fail(error)
             return True
@@ -230,30 +237,36 @@ class SplitStream:
             cause=str(error),
         )
 
-    def _wait_for_worker(self, retry: StreamRetry) -> None:
+    def _wait_for_worker(self) -> None:
         now = time.monotonic()
-        if retry.is_timed_out(now):
+        if self._retry.is_timed_out(now):
             self._fail(
                 UnavailableError(
-                    f"no worker of job {self._context.plan.job.name} for {retry.waited(now):.0f} s "
-                    "(spec.sidecar.timeoutSeconds). Check that its workers are running and reach "
-                    "the dispatcher. Iterating again resumes at this row"
+                    f"no worker of job {self._context.plan.job.name} for "
+                    f"{self._retry.waited(now):.0f} s (spec.sidecar.timeoutSeconds). Check that "
+                    "its workers are running and reach the dispatcher. Iterating again resumes at "
+                    "this row"
                 )
             )
             return
         self._context.stats.waiting["worker"] = "a worker"
         self.failure = "no worker is available: check that workers run and reach the dispatcher"
-        self._context.pool.wait(0.5)
+        self._context.pool.later(_NO_WORKER_SECONDS, self._reopen)
 
     def _fail(self, error: DistributedInputError) -> None:
-        with self._context.lock:
-            self._error = error
-            self._closed = True
-            self._context.arrived.notify_all()
+        self._error = error
+        self._closed = True
+        self._end_attempt(failed=True)
+        self._context.states.drop(self.split)
+        self._context.arrived.notify_all()
 
-    def _read(self, stub: Stub) -> None:
+    def _report_bug(self, error: Exception) -> None:
+        _log.exception("stream failed", split=self.split, epoch=self._context.plan.epoch)
+        self._fail(internal_error(error))
+
+    def _request(self) -> worker_pb2.StreamRequest:
         plan, prefix = self._context.plan, self._prefix or Prefix()
-        request = worker_pb2.StreamRequest(
+        return worker_pb2.StreamRequest(
             job=plan.job,
             seed=plan.seed,
             epoch=plan.epoch,
@@ -269,42 +282,49 @@ class SplitStream:
             digest_version=prefix.version,
             ordinal=self.ordinal,
         )
-        call = stub.Stream(request)
-        try:
-            with self._context.lock:
-                self._call, self._active_at, self.replayed = call, time.monotonic(), 0
-                if self._closed:
-                    return
-            self._receive_blocks(call, replays=self.received > 0)
-        finally:
-            _finish_call(call, self.total is not None)
 
-    def _receive_blocks(self, call: Any, replays: bool) -> None:
-        first = True
-        for data in call:
-            block = blocks.decode(data)
-            if block.resume_token:
-                self._context.states.keep(self.split, block.resume_token)
-                continue
-            if block.replayed:
-                self._record_replay(block.replayed)
-                continue
-            self._context.states.record_rows(self.split)
-            # A later report of replayed rows is of another replay: the stream fell behind others.
-            self.replayed = 0
-            if first:
-                first = False
-                self._open_at(block, replays)
-            if not self._accept(block) or block.last or not self._wait_for_room():
-                return
-        raise ValueError(f"it ended the stream within split {self.split}")
+    # Called by the connection's thread.
+
+    def fail(self, call: SplitCall, error: DistributedInputError, explained: bool) -> None:
+        """Open the stream again after an error that ended a call."""
+        with self._context.lock:
+            if call is self._call:
+                self._retry_after(error, explained)
+
+    def receive(self, call: SplitCall, block: RowBlock) -> None:
+        """Take a block that has arrived."""
+        with self._context.lock:
+            if call is not self._call:
+                return  # of an earlier attempt
+            try:
+                self._receive(block)
+            except ValueError as error:
+                self._retry_after(UnavailableError(f"worker {self.worker}: {error}"))
+            except Exception as error:  # noqa: BLE001  a bug must be reported to the user
+                self._report_bug(error)
+
+    def _receive(self, block: RowBlock) -> None:
+        states = self._context.states
+        if block.resume_token:
+            states.keep(self.split, block.resume_token)
+            return
+        if block.replayed:
+            self._record_replay(block.replayed)
+            return
+        states.record_rows(self.split)
+        # A later report of replayed rows is of another replay: the stream fell behind others.
+        self.replayed = 0
+        if not self._has_block:
+            self._has_block = True
+            self._open_at(block, replays=self.received > 0)
+        if not self._closed:
+            self._accept(block)
 
     def _record_replay(self, replayed: int) -> None:
         self._context.states.record_begin(self.split)
-        with self._context.lock:
-            self._active_at = self.advanced_at = time.monotonic()
-            self.total_replayed += max(0, replayed - self.replayed)
-            self.replayed, self.failure = replayed, ""
+        self._active_at = self.advanced_at = time.monotonic()
+        self.total_replayed += max(0, replayed - self.replayed)
+        self.replayed, self.failure = replayed, ""
         self._context.stats.waiting.pop("worker", None)
 
     def _open_at(self, block: RowBlock, replays: bool) -> None:
@@ -346,41 +366,29 @@ class SplitStream:
         self._context.differences.append(message)
         _log.warning("replay differs", detail=message, split=self.split, row=self.received)
 
-    def _accept(self, block: RowBlock) -> bool:
-        """Queue a block. Return whether the stream is still open."""
+    def _accept(self, block: RowBlock) -> None:
+        """Queue a block."""
         context = self._context
-        with context.lock:
-            if self._closed:
-                return False
-            # The partition's reader waits only for rows when there are none, or for the end.
-            notify = not self._queue or block.last
-            self.opened = True
-            self._active_at = self.advanced_at = time.monotonic()
-            self._check_row(block)
-            if block.rows:
-                self._queue.append(block)
-                self._queued_bytes += block.nbytes
-                self.received += block.rows
-                prefix = self._prefix or Prefix()
-                self._prefix = prefix.extend(block.digests, block.digest_version)
-                context.stats.rows += block.rows
-                context.stats.bytes += block.nbytes
-            if block.last:
-                self.total = self.received
-            if notify:
-                context.arrived.notify_all()
-        return True
-
-    def _wait_for_room(self) -> bool:
-        """Wait while the queue is full, before a block is received, which takes memory too.
-
-        Return whether the stream is still open.
-        """
-        with self._context.lock:
-            while not self._closed and self._queued_bytes >= self._context.queue_bytes:
-                self._space.wait(5.0)
-                self._active_at = time.monotonic()  # silence of the worker counts from here
-            return not self._closed
+        # The partition's reader waits only for rows when there are none, or for the end.
+        notify = not self._queue or block.last
+        self.opened = True
+        self._active_at = self.advanced_at = time.monotonic()
+        self._check_row(block)
+        if block.rows:
+            self._queue.append(block)
+            self._queued_bytes += block.cost
+            self._received_bytes += block.cost
+            self.received += block.rows
+            prefix = self._prefix or Prefix()
+            self._prefix = prefix.extend(block.digests, block.digest_version)
+            context.stats.rows += block.rows
+            context.stats.bytes += block.nbytes
+        if block.last:
+            self.total = self.received
+            self._end_attempt(failed=False)
+            context.states.drop(self.split)
+        if notify:
+            context.arrived.notify_all()
 
     def _check_row(self, block: RowBlock) -> None:
         """Raise ValueError unless a block begins at the next row, or ends the split before it."""
@@ -390,11 +398,3 @@ class SplitStream:
             raise ValueError(f"it sent row {block.first_row} instead of row {self.received}")
         # An assumed start may lie behind the split's end. Rows that were read stay counted.
         self.received = max(block.first_row, self._prefix.rows if self._prefix else 0)
-
-
-def _finish_call(call: Any, finished: bool) -> None:
-    """Read a call to its end, which frees its memory. Cancel it if rows are left."""
-    if finished:
-        with contextlib.suppress(grpc.RpcError):
-            deque(call, maxlen=0)
-    end_stream(call)

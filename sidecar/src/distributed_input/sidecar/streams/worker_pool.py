@@ -12,7 +12,7 @@ from __future__ import annotations
 import functools
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import grpc
@@ -20,11 +20,17 @@ import grpc
 from distributed_input.api.hashing import mix
 from distributed_input.api.proto import dispatcher_pb2, worker_pb2
 from distributed_input.assignment.splits import place
+from distributed_input.runtime import addresses
 from distributed_input.runtime.credentials import Credentials
 from distributed_input.runtime.serving import open_channel
 from distributed_input.runtime.stubs import Stub, identity
+from distributed_input.sidecar.errors import Cancelled
+from distributed_input.sidecar.streams.direct_transfer import DirectTransfer
 from distributed_input.sidecar.streams.local_share import LocalShare, WorkerCounters
+from distributed_input.sidecar.streams.split_calls import SplitCalls, WorkerLink
+from distributed_input.sidecar.streams.worker_connection import WorkerConnection
 
+_DIRECT_RETRY_SECONDS = 60.0  # only gRPC is used for this time
 _RETRY_SECONDS = 2.0  # a worker that failed is used again after this, or if no other is left
 
 
@@ -34,9 +40,27 @@ class _Member:
     channel: grpc.Channel
     stub: Stub
     key: int
+    may_transfer: bool
     open_streams: int = 0
     failed_at: float = float("-inf")
     lost: bool = False
+    link: WorkerLink | None = None
+    direct: DirectTransfer | None = None  # the last one
+
+    def open_link(self) -> WorkerLink:
+        """Return a link that works, as far as this process knows."""
+        if self.link is None or self.link.is_broken:
+            self.link = self._new_link()
+        return self.link
+
+    def _new_link(self) -> WorkerLink:
+        if not self.info.has_connect:
+            return SplitCalls(self.stub, self.info.worker_id)
+        failed_at = self.direct.failed_at if self.direct is not None else float("-inf")
+        if not self.may_transfer or time.monotonic() - failed_at < _DIRECT_RETRY_SECONDS:
+            return WorkerConnection(self.stub, self.info.worker_id)
+        self.direct = DirectTransfer(addresses.parse(self.info.address)[0])
+        return WorkerConnection(self.stub, self.info.worker_id, self.direct)
 
     @property
     def is_local(self) -> bool:
@@ -55,11 +79,15 @@ _placed = functools.lru_cache(maxsize=64)(place)
 def _worker_stub(channel: grpc.Channel) -> Stub:
     """Return a stub of the worker service. Blocks stay bytes, to be decoded without a copy."""
     service = worker_pb2.DESCRIPTOR.services_by_name["Worker"]
-    return Stub(channel, service, {"Stream": (None, identity)})
+    return Stub(channel, service, dict.fromkeys(("Connect", "Stream"), (None, identity)))
 
 
 class WorkerPool:
     """The workers that the dispatcher last reported. Thread-safe.
+
+    Args:
+        credentials: credentials of the input.
+        may_transfer: whether workers may send rows over direct connections.
 
     Attributes:
         lost_workers: number of workers that broke streams without draining.
@@ -67,11 +95,15 @@ class WorkerPool:
         capacity: number of splits that those can compute at the same time.
     """
 
-    def __init__(self, credentials: Credentials) -> None:
+    def __init__(self, credentials: Credentials, may_transfer: bool = True) -> None:
         self.lost_workers = self.size = self.capacity = 0
-        self._credentials = credentials
+        self._credentials, self._may_transfer = credentials, may_transfer
         self._members: dict[str, _Member] = {}
         self._local_share = 1.0
+        self._reports = 0
+        self._closed = False
+        self._delayed: list[tuple[float, int, Callable[[], None]]] = []
+        self._timer: threading.Thread | None = None
         self._changed = threading.Condition()
 
     def update(self, infos: Iterable[dispatcher_pb2.WorkerInfo]) -> None:
@@ -96,16 +128,20 @@ class WorkerPool:
                     continue
                 channel = open_channel(info.address, self._credentials)
                 key = mix(*info.worker_id.encode())
-                self._members[info.worker_id] = _Member(info, channel, _worker_stub(channel), key)
+                stub = _worker_stub(channel)
+                self._members[info.worker_id] = _Member(
+                    info, channel, stub, key, self._may_transfer
+                )
             usable = [m.info for m in self._members.values() if not m.info.draining]
             self.size = len(usable)
             self.capacity = sum(max(1, info.capacity) for info in usable)
+            self._reports += 1
             self._changed.notify_all()
 
     def acquire(
         self, concurrent_keys: tuple[tuple[int, ...], ...], key: int
-    ) -> tuple[str, Stub] | None:
-        """Return the id and stub of the worker for a split, or None if there is no worker.
+    ) -> tuple[str, WorkerLink] | None:
+        """Return the id and link of the worker for a split, or None if there is no worker.
 
         The worker counts one more open stream until `release`.
 
@@ -121,8 +157,9 @@ class WorkerPool:
             if not candidates:
                 return None
             chosen = candidates[_placed(concurrent_keys, tuple(sorted(candidates)))[key]]
+            link = chosen.open_link()
             chosen.open_streams += 1
-            return chosen.info.worker_id, chosen.stub
+            return chosen.info.worker_id, link
 
     def _by_share(self, members: list[_Member]) -> list[_Member]:
         """Return the local workers if they have less than their share, or else the others."""
@@ -161,7 +198,7 @@ class WorkerPool:
     def release(self, worker_id: str, failed: bool) -> None:
         """Count one open stream less, and record whether it failed.
 
-        This does not end `wait`: streams that fail would end each other's back-off.
+        This does not end `wait` or `later`: streams that fail would end each other's back-off.
         """
         with self._changed:
             member = self._members.get(worker_id)
@@ -201,14 +238,52 @@ class WorkerPool:
             return sum(member.open_streams for member in self._members.values())
 
     def wait(self, seconds: float) -> None:
-        """Wait until the dispatcher reports the membership, for at most `seconds`."""
-        with self._changed:
-            self._changed.wait(seconds)
+        """Wait until the dispatcher reports the membership, for at most `seconds`.
 
-    def wake(self) -> None:
-        """End all calls of `wait` now."""
+        Raises:
+            Cancelled: the pool is closed. A caller that tries again would not wait.
+        """
         with self._changed:
+            reports, end = self._reports, time.monotonic() + seconds
+            while not self._closed and self._reports == reports:
+                left = end - time.monotonic()
+                if left <= 0:
+                    return
+                self._changed.wait(left)
+            if self._closed:
+                raise Cancelled
+
+    def later(self, seconds: float, action: Callable[[], None]) -> None:
+        """Call `action` when the dispatcher reports the membership, or after `seconds`.
+
+        It is called in another thread, one action after the other. A closed pool calls none.
+        """
+        with self._changed:
+            if self._closed:
+                return
+            self._delayed.append((time.monotonic() + seconds, self._reports, action))
+            if self._timer is None:
+                self._timer = threading.Thread(target=self._run_delayed, name="later", daemon=True)
+                self._timer.start()
             self._changed.notify_all()
+
+    def _run_delayed(self) -> None:
+        while (actions := self._next_due()) is not None:
+            while actions:
+                actions.pop(0)()  # no reference to a stream stays here
+
+    def _next_due(self) -> list[Callable[[], None]] | None:
+        """Wait for actions that are due, and return them. None if there are none left."""
+        with self._changed:
+            while self._delayed:
+                now, reports = time.monotonic(), self._reports
+                due = [one for one in self._delayed if one[0] <= now or one[1] != reports]
+                if due:
+                    self._delayed = [one for one in self._delayed if one not in due]
+                    return [action for _, _, action in due]
+                self._changed.wait(min(at for at, _, _ in self._delayed) - now)
+            self._timer = None
+            return None
 
     def any_stub(self) -> Stub | None:
         """Return the stub of the worker whose last failure is longest ago, or None."""
@@ -222,4 +297,6 @@ class WorkerPool:
             for member in self._members.values():
                 member.channel.close()
             self._members.clear()
+            self._delayed.clear()
+            self._closed = True
             self._changed.notify_all()

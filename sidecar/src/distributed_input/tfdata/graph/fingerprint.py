@@ -8,11 +8,10 @@ from typing import Any
 import tensorflow as tf
 
 from distributed_input.tfdata.graph import node_defs
-from distributed_input.tfdata.graph.node_defs import GraphDef
+from distributed_input.tfdata.graph.node_defs import PYTHON_OPS, GraphDef
 
 VERSION = f"{tf.__version__}/2"
 """Fingerprints are comparable if this is equal: TensorFlow's graphs, and their canonical form."""
-_PYTHON = frozenset(["PyFunc", "PyFuncStateless", "EagerPyFunc"])
 
 
 def fingerprint(graph_def: GraphDef, *, without_shard: bool = False) -> int:
@@ -43,7 +42,7 @@ def fingerprint(graph_def: GraphDef, *, without_shard: bool = False) -> int:
 def _number_tokens(nodes: Any, number: int) -> int:
     """Replace the tokens of Python functions, which are counters of the process."""
     for node in nodes:
-        if node.op in _PYTHON:
+        if node.op in PYTHON_OPS:
             node.attr["token"].s = b"%d" % number
             number += 1
     return number

@@ -15,6 +15,8 @@ GraphDef: TypeAlias = Any  # tf.compat.v1.GraphDef; TensorFlow has no types
 NodeDef: TypeAlias = Any
 FunctionDef: TypeAlias = Any
 
+PYTHON_OPS = frozenset(["PyFunc", "PyFuncStateless", "EagerPyFunc"])
+"""The ops that call Python functions of the user."""
 PRIVATE = "_distributed_input_private"
 """An attribute of a variable whose value differs between datasets that use its name."""
 

@@ -24,7 +24,7 @@ import tensorflow as tf
 
 from distributed_input.api.errors import ConfigError
 from distributed_input.runtime import logs
-from distributed_input.runtime.locked_folders import is_free, lock_new
+from distributed_input.runtime.files.locked_folders import is_free, lock_new
 
 _log = logs.get("worker.datasets")
 _PART, _LOCK, _INDEX = ".part-", ".lock", ".index"

@@ -20,13 +20,12 @@ import xxhash
 
 from distributed_input.tfdata.graph import node_defs
 from distributed_input.tfdata.graph.function_names import readable_name
-from distributed_input.tfdata.graph.node_defs import GraphDef
+from distributed_input.tfdata.graph.node_defs import PYTHON_OPS, GraphDef
 from distributed_input.tfdata.graph.parallel_calls import parallel_calls
 from distributed_input.tfdata.random.order_dependence import depends_on_order
 from distributed_input.worker.states.deadline import within
 from distributed_input.worker.states.saved_state import StateError
 
-_PYTHON = frozenset(["PyFunc", "PyFuncStateless", "EagerPyFunc"])
 _IGNORE_EXTERNAL_STATE = 1  # `find_problem` has checked it, except for constant tables
 _RESTORE_SECONDS = 20.0  # no element is produced meanwhile
 _PART_VARIANTS = 64  # written together, so that a state that is too large is noticed early
@@ -67,7 +66,7 @@ def find_problem(graph_def: GraphDef) -> str:
     library = {function.signature.name: function for function in graph_def.library.function}
     for name, function in library.items():
         for node in function.node_def:
-            if node.op not in library and (node.op in _PYTHON or depends_on_order(node.op)):
+            if node.op not in library and (node.op in PYTHON_OPS or depends_on_order(node.op)):
                 return f"{node.op} in {readable_name(name)}"
     return ""
 

@@ -25,6 +25,8 @@ class SplitIterator:
         batched: whether an element is a batch of rows.
         state: saves and restores the state of `elements`; None if they have none.
         parallel_calls: elements that the dataset's maps produce at the same time; 0: unknown.
+        from_python: whether the dataset is a Python iterable. It may write each element to the same
+            memory, and its elements stay as they are.
     """
 
     elements: Iterator[Any]
@@ -32,6 +34,7 @@ class SplitIterator:
     batched: bool
     state: SavableIterator | None = None
     parallel_calls: int = 0
+    from_python: bool = False
 
 
 def iterate_dataset(

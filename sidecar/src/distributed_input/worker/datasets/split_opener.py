@@ -112,7 +112,7 @@ class SplitOpener:
         if job.HasField("entry_point"):
             opened = self._open_entry_point(job, seed, epoch, split)
             if not isinstance(opened.dataset, tf.data.Dataset):
-                return SplitIterator(iter(opened.dataset), row, job.batched)
+                return SplitIterator(iter(opened.dataset), row, job.batched, from_python=True)
             check_spec(opened.dataset, element, split)
         else:
             opened = self._open_graph(job, element, seed, epoch, split)

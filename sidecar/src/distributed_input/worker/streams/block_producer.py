@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import threading
+import contextlib
 import time
-from collections.abc import Generator
-from dataclasses import dataclass
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass, field
 
 from distributed_input.rows.blocks import RowBlock
+from distributed_input.worker.compute.task_queue import ComputeTask
 from distributed_input.worker.streams.block_window import BlockWindow
 from distributed_input.worker.streams.counters import StreamCounters
 from distributed_input.worker.streams.dataset_usage import DatasetUsage, SplitKey
-from distributed_input.worker.streams.permit_queue import PermitRequest
 from distributed_input.worker.streams.stream_cursor import StreamCursor
 
 _MAX_JOIN_SECONDS = 60.0  # for one block
@@ -21,7 +21,7 @@ _MAX_JOIN_SECONDS = 60.0  # for one block
 class BlockProducer:
     """A running split, the window of its blocks that are kept, and its state.
 
-    The caller of every method holds the lock of `changed`.
+    The caller of every method but `close` holds the lock of `SharedProducers`.
 
     Attributes:
         key: key of the split.
@@ -29,15 +29,21 @@ class BlockProducer:
         window: the blocks that are kept.
         counters: counters of what was produced.
         usage: the jobs that read the dataset.
-        changed: notified when a block or an error is available.
-        request: the permit for the next block that a stream produces now; None if none does.
-        running_since: monotonic time since which the next block is computed; None if no stream
-            computes it, or if it waits for a CPU.
+        streams: the streams that read here.
+        task: the task that produces the next block; None if nothing does.
+        running_since: monotonic time since which the next block is computed; None if it is not, or
+            if it waits for a CPU.
         progress: latest progress report of the replay; None after the replay.
-        waiting: number of streams that wait for slower streams.
+        state: latest saved state of the split, until all streams have it.
+        state_row: index of the row behind those that were produced before the state.
+        states: number of saved states.
+        sent_row: index of the row behind those that were sent to any stream.
+        waiting_since: monotonic time since which it waits for slower streams; None if it does not.
+        has_timer: whether a timer will look whether it still waits.
         error: error of `blocks`, which ended it.
         prefix_differs: whether the replay produced other rows than before. Then the producer is not
             for other streams.
+        removed: whether it is removed, so that what it still computes is not needed.
     """
 
     key: SplitKey
@@ -45,13 +51,19 @@ class BlockProducer:
     window: BlockWindow
     counters: StreamCounters
     usage: DatasetUsage
-    changed: threading.Condition
-    request: PermitRequest | None = None
+    streams: list[StreamCursor] = field(default_factory=list)
+    task: ComputeTask | None = None
     running_since: float | None = None
     progress: RowBlock | None = None
-    waiting: int = 0
-    error: BaseException | None = None
+    state: RowBlock | None = None
+    state_row: int = 0
+    states: int = 0
+    sent_row: int = 0
+    waiting_since: float | None = None
+    has_timer: bool = False
+    error: Exception | None = None
     prefix_differs: bool = False
+    removed: bool = False
 
     @property
     def is_usable(self) -> bool:
@@ -87,36 +99,37 @@ class BlockProducer:
         prefix = self.window.prefix(cursor.row)
         return prefix is not None and prefix.matches(cursor.prefix)
 
-    def next_progress(self, cursor: StreamCursor) -> RowBlock | None:
-        """Return the progress report of the replay if the stream does not have it yet."""
-        if self.progress is None or self.progress.replayed <= cursor.replayed:
-            return None
-        cursor.replayed = self.progress.replayed
-        return self.progress
+    def next_report(self, cursor: StreamCursor) -> RowBlock | None:
+        """Return a block without rows that the stream does not have yet, or None.
 
-    def fail(self, error: BaseException) -> None:
-        """Record the error that ended `blocks`, and wake all streams."""
-        self.error, self.request, self.running_since = error, None, None
-        self.changed.notify_all()
+        It is a progress report of the replay, or a saved state.
+        """
+        if self.progress is not None and self.progress.replayed > cursor.replayed:
+            cursor.replayed = self.progress.replayed
+            return self.progress if cursor.request.tell_replay else None
+        if self.state is not None and cursor.states < self.states and self.state_row <= cursor.row:
+            cursor.states = self.states
+            return self.state if cursor.request.accept_states else None
+        return None
+
+    def drop_sent_state(self) -> None:
+        """Free the saved state if all streams have it. It may be large."""
+        if all(stream.states == self.states for stream in self.streams):
+            self.state = None
+
+    def close(self) -> Sequence[ComputeTask]:
+        """End the split, which is not needed any more. Without the lock: it may take long."""
+        with contextlib.suppress(Exception):
+            self.blocks.close()
+        return ()
 
     def publish(self, block: RowBlock) -> None:
-        """Record a block or progress report that a stream produced, and wake all streams.
-
-        A saved state is only for the stream that produced it.
-        """
-        self.request = self.running_since = None
+        """Record a block that was produced."""
+        if block.resume_token:
+            self.state, self.state_row = block, self.window.head
+            self.states += 1
+            return
         self.prefix_differs = self.prefix_differs or block.prefix_differs
-        if not block.resume_token:
-            self.progress = block if block.replayed else None
-            if not block.replayed:
-                self.window.append(block)
-        self.changed.notify_all()
-
-    def wake_waiting(self, limit: int) -> None:
-        """Wake one of the streams that wait for slower streams if the window has room.
-
-        The others wait for the block that it produces. Waking all of them at each step took more
-        time than the waiting.
-        """
-        if self.waiting and not self.window.is_full(limit):
-            self.changed.notify()
+        self.progress = block if block.replayed else None
+        if not block.replayed:
+            self.window.append(block)

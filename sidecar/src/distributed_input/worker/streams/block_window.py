@@ -1,15 +1,15 @@
-"""The blocks of a running split that are kept for several streams. No threads, no clock."""
+"""The blocks of a running split that are kept for its streams. No threads, no clock."""
 
 from __future__ import annotations
 
-from collections import deque
+from bisect import bisect_right
 
 from distributed_input.rows.blocks import RowBlock
 from distributed_input.rows.prefix import Prefix
 
 
 class BlockWindow:
-    """Consecutive encoded blocks of a split, and the positions of the streams that read them.
+    """Consecutive blocks of a split, and the positions of the streams that read them.
 
     The window has the rows [first, head). A stream that needs row `head` has the next block
     produced. Blocks that all streams have read may be dropped. Other blocks are kept until the
@@ -23,7 +23,7 @@ class BlockWindow:
         first: index of the first row that is still in the window.
         head: index of the next row to produce.
         end: the last block of the split, which has no rows; None until it is produced.
-        nbytes: size of the encoded blocks in the window.
+        nbytes: size of the blocks in the window.
         positions: index of the next row that each stream needs, by stream.
     """
 
@@ -32,19 +32,33 @@ class BlockWindow:
         self.end: RowBlock | None = None
         self.nbytes = 0
         self.positions: dict[int, int] = {}
-        self._blocks: deque[RowBlock] = deque()
+        self._blocks: list[RowBlock] = []
+        self._end_rows: list[int] = []  # of each block
+        self._end_costs: list[int] = []  # of each block, with all before it
+        self._total = 0  # cost of all blocks so far
         self._dropped: Prefix | None = None if start else Prefix()  # the rows before `first`
 
     def covers(self, row: int) -> bool:
         """Return whether a stream at `row` can be served without producing a row again."""
         return self.first <= row <= self.head
 
-    def block_at(self, row: int) -> RowBlock | None:
-        """Return the block that contains `row`; None if it is not produced yet or dropped."""
-        for block in self._blocks:
-            if block.first_row <= row < block.end_row:
-                return block
-        return None
+    def blocks_from(self, row: int, limit: int) -> list[RowBlock]:
+        """Return consecutive blocks from the one that contains `row` on, of at most `limit` bytes.
+
+        At least one if it is produced and not dropped.
+        """
+        if not self.first <= row < self.head:
+            return []
+        at = bisect_right(self._end_rows, row)
+        end = bisect_right(self._end_costs, self._cost_before(at) + limit, at)
+        return self._blocks[at : max(end, at + 1)]
+
+    def ahead(self, row: int) -> int:
+        """Return the bytes of the blocks from the one that contains `row` on."""
+        return self._total - self._cost_before(bisect_right(self._end_rows, row))
+
+    def _cost_before(self, at: int) -> int:
+        return self._end_costs[at - 1] if at else self._total - self.nbytes
 
     def prefix(self, row: int) -> Prefix | None:
         """Return all rows before `row`.
@@ -70,8 +84,11 @@ class BlockWindow:
             self.end = block
             return
         self._blocks.append(block)
+        self._end_rows.append(block.end_row)
         self.head = block.end_row
-        self.nbytes += len(block.encoded)
+        self.nbytes += block.cost
+        self._total += block.cost
+        self._end_costs.append(self._total)
 
     def lowest_position(self) -> int:
         """Return the lowest row that a stream needs; `head` if there are no streams."""
@@ -95,8 +112,9 @@ class BlockWindow:
             self._drop_oldest()
 
     def _drop_oldest(self) -> None:
-        dropped = self._blocks.popleft()
+        dropped = self._blocks.pop(0)
+        del self._end_rows[0], self._end_costs[0]
         assert self._dropped is not None
         self._dropped = self._dropped.extend(dropped.digests)
         self.first = dropped.end_row
-        self.nbytes -= len(dropped.encoded)
+        self.nbytes -= dropped.cost

@@ -1,9 +1,9 @@
-"""Rows as encoded from a dataset's elements, grouped for blocks of about one message."""
+"""Rows as encoded from a dataset's elements, cut into blocks of at most about one message."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,8 +21,6 @@ from distributed_input.worker.streams.counters import StreamCounters
 
 _NO_DIGESTS: NDArray[np.uint64] = np.zeros(0, np.uint64)
 BLOCK_BYTES = 1 << 20  # message size with the highest gRPC throughput
-_QUICK_SECONDS = 0.002  # elements produced faster than this may share a block
-_MAX_HOLD_SECONDS = 0.01  # maximum time that rows wait for others of their block
 
 
 @dataclass(frozen=True)
@@ -95,6 +93,8 @@ def encode_elements(
             except StopIteration:
                 return
             rows, buffers = encoder(element)
+            if split.from_python:
+                buffers = [buffer.copy() for buffer in buffers]
             seconds = time.perf_counter() - began
         counters.busy_seconds += seconds
         taken += 1
@@ -108,43 +108,11 @@ def encode_elements(
             first_row += rows
 
 
-def group_rows(
-    elements: Iterable[ElementRows], columns: Sequence[Column]
-) -> Iterator[list[ElementRows]]:
-    """Yield the rows of each block, of about BLOCK_BYTES.
-
-    Small elements that are produced quickly share a block. Large elements are cut into several.
-
-    Args:
-        elements: consecutive rows.
-        columns: columns of the row spec.
-    """
-    group: list[ElementRows] = []
-    size, since = 0, 0.0
-    for rows in elements:
-        nbytes = rows.nbytes
-        if nbytes >= BLOCK_BYTES:
-            if group:
-                yield group
-            yield from ([part] for part in _cut(rows, columns))
-            group, size = [], 0
-            continue
-        now = time.perf_counter()
-        since = since if group else now
-        group.append(rows)
-        size += nbytes
-        quick = rows.seconds < _QUICK_SECONDS and now - since < _MAX_HOLD_SECONDS
-        if not quick or size >= BLOCK_BYTES:
-            yield group
-            group, size = [], 0
-    if group:
-        yield group
-
-
-def _cut(rows: ElementRows, columns: Sequence[Column]) -> Iterator[ElementRows]:
+def cut_rows(rows: ElementRows, columns: Sequence[Column]) -> Iterator[ElementRows]:
     """Yield large rows in parts of about BLOCK_BYTES, with at least one row each."""
-    per_block = max(1, rows.rows * BLOCK_BYTES // rows.nbytes)
-    if rows.nbytes < 2 * BLOCK_BYTES or rows.rows <= per_block:
+    nbytes = rows.nbytes
+    per_block = max(1, rows.rows * BLOCK_BYTES // max(1, nbytes))
+    if nbytes < 2 * BLOCK_BYTES or rows.rows <= per_block:
         yield rows
         return
     for start in range(0, rows.rows, per_block):

@@ -1,4 +1,4 @@
-"""The encoded blocks of a split from a start row on, after a replay of the rows before it."""
+"""The blocks of a split from a start row on, after a replay of the rows before it."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distributed_input.api.proto import worker_pb2
-from distributed_input.rows.blocks import RowBlock, encode_runs
+from distributed_input.rows.blocks import RowBlock
 from distributed_input.rows.elements import Column
 from distributed_input.rows.prefix import DIGEST_VERSION, Prefix
 from distributed_input.worker.datasets.split_iterator import SplitIterator
 from distributed_input.worker.states.saved_state import StateError
 from distributed_input.worker.states.state_saver import StateSaver
 from distributed_input.worker.streams.counters import StreamCounters
-from distributed_input.worker.streams.element_rows import ElementRows, encode_elements, group_rows
+from distributed_input.worker.streams.element_rows import ElementRows, cut_rows, encode_elements
 
 _PROGRESS_SECONDS = 1.0  # between progress reports of a replay
 _NO_DIGESTS: NDArray[np.uint64] = np.zeros(0, np.uint64)
@@ -32,7 +32,7 @@ def split_blocks(
     start: Prefix | None = None,
     saver: StateSaver | None = None,
 ) -> Iterator[RowBlock]:
-    """Yield the rows of a split from `request.start_row` on, as encoded blocks.
+    """Yield the rows of a split from `request.start_row` on, as blocks.
 
     The rows before are produced again and compared with the prefix in the request. The first block
     has the result. A replay may take long, so blocks with the field `replayed` report its progress.
@@ -62,19 +62,18 @@ def split_blocks(
     if saver is not None:
         saver.resume()
     end_row, first = replay.prefix.rows, True
-    for group in group_rows(chain(rest, elements), split.row.columns):
-        block = _block_of(group, version)
-        block = _with_stream_header(block, request, replay, node) if first else block
-        first, end_row = False, block.end_row
-        block = encode_runs(block, [part.buffers for part in group])
-        counters.rows += block.rows
-        counters.bytes += block.nbytes
-        yield block
+    for rows in chain(rest, elements):
+        for part in cut_rows(rows, split.row.columns):
+            block = _block_of(part, version)
+            block = _with_stream_header(block, request, replay, node) if first else block
+            first, end_row = False, block.end_row
+            counters.rows += block.rows
+            counters.bytes += block.nbytes
+            yield block
         yield from _new_state(saver)
-    nothing = [np.zeros(0, np.uint8)] * split.row.buffer_count
-    end = RowBlock(end_row, 0, (), _NO_DIGESTS, last=True, digest_version=version)
-    end = _with_stream_header(end, request, replay, node) if first else end
-    yield encode_runs(end, [nothing])
+    nothing = (np.zeros(0, np.uint8),) * split.row.buffer_count
+    end = RowBlock(end_row, 0, nothing, _NO_DIGESTS, last=True, digest_version=version)
+    yield _with_stream_header(end, request, replay, node) if first else end
 
 
 def digest_version(request: worker_pb2.StreamRequest) -> int:
@@ -84,7 +83,7 @@ def digest_version(request: worker_pb2.StreamRequest) -> int:
 
 def progress_report(rows: int) -> RowBlock:
     """Return a block without rows that reports the rows before the start that were produced."""
-    return encode_runs(RowBlock(0, 0, (), _NO_DIGESTS, replayed=rows), [])
+    return RowBlock(0, 0, (), _NO_DIGESTS, replayed=rows)
 
 
 class Replay:
@@ -172,17 +171,16 @@ def _check_restored(request: worker_pb2.StreamRequest, replay: Replay) -> None:
 def _new_state(saver: StateSaver | None) -> Iterator[RowBlock]:
     token = saver.take() if saver is not None else b""
     if token:
-        yield encode_runs(RowBlock(0, 0, (), _NO_DIGESTS, resume_token=token), [])
+        yield RowBlock(0, 0, (), _NO_DIGESTS, resume_token=token)
 
 
-def _block_of(group: Sequence[ElementRows], version: int) -> RowBlock:
-    """Return a block of consecutive rows, without their buffers."""
+def _block_of(rows: ElementRows, version: int) -> RowBlock:
     return RowBlock(
-        group[0].first_row,
-        sum(part.rows for part in group),
-        (),
-        group[0].digests if len(group) == 1 else np.concatenate([part.digests for part in group]),
-        busy_seconds=sum(part.seconds for part in group),
+        rows.first_row,
+        rows.rows,
+        tuple(rows.buffers),
+        rows.digests,
+        busy_seconds=rows.seconds,
         digest_version=version,
     )
 

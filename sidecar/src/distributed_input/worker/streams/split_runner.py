@@ -129,6 +129,8 @@ class SplitRunner:
         start = Prefix(version=digest_version(request))
         rows = self._batch_sizer.rows(request.job)
         elements = self._open_with(request, rows)
+        if elements.from_python:
+            return _OpenSplit(elements, 0, start)
         self._batch_sizer.record_calls(request.job, elements.parallel_calls)
         better = self._batch_sizer.rows(request.job)
         if better != rows:

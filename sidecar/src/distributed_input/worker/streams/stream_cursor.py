@@ -1,18 +1,37 @@
-"""The position of a stream that reads blocks of a shared producer, and the messages it sends."""
+"""The position of a stream in its split, and the blocks that it gets."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 from distributed_input.api.proto import worker_pb2
-from distributed_input.rows import blocks
 from distributed_input.rows.blocks import RowBlock
 from distributed_input.rows.elements import ElementSpec
 from distributed_input.rows.prefix import Prefix
 from distributed_input.rows.runs import slice_run
+from distributed_input.worker.compute.task_queue import Need
 from distributed_input.worker.node import NODE
 from distributed_input.worker.streams.counters import StreamCounters
-from distributed_input.worker.streams.permit_queue import Need
+
+
+class Outlet(Protocol):
+    """Where the blocks of a stream go. Its methods do not wait."""
+
+    @property
+    def room(self) -> int:
+        """Return the bytes of rows that it takes now."""
+
+    @property
+    def ahead(self) -> int:
+        """Return the bytes of rows that may be produced before it takes them."""
+
+    def put(self, blocks: Sequence[RowBlock]) -> None:
+        """Take consecutive blocks, or one block without rows. A block with `last` is the end."""
+
+    def fail(self, error: Exception) -> None:
+        """Take the error that ends the stream."""
 
 
 @dataclass(eq=False)
@@ -21,6 +40,7 @@ class StreamCursor:
 
     Attributes:
         request: the sidecar's request, or `remaining_request` after a change of producers.
+        outlet: where the blocks go.
         counters: counters of the stream.
         prefix: rows before the stream's next row; None until its first block.
         checked: rows whose digest the request has, as the stream's producer produced them; None if
@@ -28,17 +48,20 @@ class StreamCursor:
         leads: whether the producer was started for this stream. It then checks the request itself.
         joining: whether the stream has no block of its current producer yet.
         replayed: replay progress of the producer that was last sent to the stream.
-        header: fields to add to the next message; see `joining_header`.
+        states: number of the producer's saved state that was last sent to the stream.
+        ended: whether its end, or an error, was sent.
     """
 
     request: worker_pb2.StreamRequest
+    outlet: Outlet
     counters: StreamCounters = field(default_factory=StreamCounters)
     prefix: Prefix | None = None
     checked: Prefix | None = None
     leads: bool = False
     joining: bool = False
     replayed: int = 0
-    header: bytes = b""
+    states: int = 0
+    ended: bool = False
 
     @property
     def row(self) -> int:
@@ -56,11 +79,6 @@ class StreamCursor:
         request = self.request
         return Need((request.job.name, request.seed), (request.epoch, request.ordinal))
 
-    def take_header(self) -> bytes:
-        """Return `header` and clear it."""
-        header, self.header = self.header, b""
-        return header
-
 
 def remaining_request(cursor: StreamCursor) -> worker_pb2.StreamRequest:
     """Return a request for the rows after the cursor that checks the rows before it."""
@@ -74,41 +92,39 @@ def remaining_request(cursor: StreamCursor) -> worker_pb2.StreamRequest:
     return request
 
 
-def joining_header(cursor: StreamCursor) -> bytes:
-    """Return the fields of a stream's first block, for a stream that joined a running producer.
+def joining_block(block: RowBlock, cursor: StreamCursor) -> RowBlock:
+    """Return a stream's first block, for a stream that joined a running producer.
 
-    Protobuf merges them into the message that they are appended to. Call it before the first block
-    is added to the cursor's prefix.
+    Call it before the block is added to the cursor's prefix.
     """
     assert cursor.prefix is not None
     checked = cursor.prefix if cursor.checked is None else cursor.checked
-    return worker_pb2.Block(
+    return replace(
+        block,
         prefix_differs=cursor.request.check_prefix and not checked.matches(cursor.known),
         node=NODE,
         prefix_digest=cursor.prefix.digest,
-    ).SerializeToString()
+    )
 
 
-def encoded_from(block: RowBlock, row: int, request: worker_pb2.StreamRequest) -> bytes:
-    """Return the message with the rows of a block from `row` on.
+def rows_from(block: RowBlock, row: int, request: worker_pb2.StreamRequest) -> RowBlock:
+    """Return the rows of a block from `row` on, as views.
 
     Args:
-        block: an encoded block.
+        block: a block.
         row: index in the split of the first row to send.
         request: the stream's request, with the row spec.
     """
     if not block.first_row < row < block.end_row:
-        return block.encoded
+        return block
     skipped = row - block.first_row
     columns = ElementSpec.from_json(request.job.row_spec).columns
     rest = slice_run(columns, block.buffers, skipped, block.rows)
-    return blocks.encode(
-        RowBlock(
-            row,
-            block.rows - skipped,
-            tuple(rest),
-            block.digests[skipped:],
-            node=block.node,
-            digest_version=block.digest_version,
-        )
+    return RowBlock(
+        row,
+        block.rows - skipped,
+        tuple(rest),
+        block.digests[skipped:],
+        node=block.node,
+        digest_version=block.digest_version,
     )

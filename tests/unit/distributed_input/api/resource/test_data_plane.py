@@ -53,7 +53,7 @@ def test_the_configuration_has_every_field_that_the_data_plane_reads():
         determinism: relaxed
         workers: {replicas: 3, autoscaling: {minReplicas: 2, maxReplicas: 9}, parallelism: 4}
         dispatcher: {port: 7070}
-        sidecar: {buffer: 1.5Gi, readAhead: 0, timeoutSeconds: 30}
+        sidecar: {buffer: 1.5Gi, readAhead: 0, timeoutSeconds: 30, transfer: grpc}
         """
     )
     config = data_plane_config(parse(text))
@@ -72,6 +72,11 @@ def test_the_configuration_has_every_field_that_the_data_plane_reads():
         "batching": {"globalBatchSize": 64, "remainder": "pad"},
         "order": "any",
         "determinism": "relaxed",
-        "sidecar": {"bufferBytes": 3 * 2**29, "readAhead": 0, "timeoutSeconds": 30},
+        "sidecar": {
+            "bufferBytes": 3 * 2**29,
+            "readAhead": 0,
+            "timeoutSeconds": 30,
+            "transfer": "grpc",
+        },
     }
     assert json.loads(json.dumps(config)) == config

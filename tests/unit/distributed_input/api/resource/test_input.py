@@ -107,7 +107,10 @@ specs = st.builds(
         ),
         dispatcher=some(port=st.integers(1, 65535)),
         sidecar=some(
-            buffer=buffers, readAhead=st.integers(0, 8), timeoutSeconds=st.integers(1, 86400)
+            buffer=buffers,
+            readAhead=st.integers(0, 8),
+            timeoutSeconds=st.integers(1, 86400),
+            transfer=st.sampled_from(["auto", "grpc"]),
         ),
     ),
     st.just({}) | batches,

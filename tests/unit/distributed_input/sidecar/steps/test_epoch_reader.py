@@ -132,6 +132,7 @@ def heartbeat_of(info: dispatcher_pb2.WorkerInfo) -> dispatcher_pb2.WorkerHeartb
         worker_id=info.worker_id,
         address=info.address,
         capacity=info.capacity,
+        has_connect=info.has_connect,
         protocol=PROTOCOL,
     )
 

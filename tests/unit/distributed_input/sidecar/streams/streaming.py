@@ -6,13 +6,14 @@ import threading
 import time
 
 from distributed_input.api.proto import dispatcher_pb2, types_pb2
-from distributed_input.runtime import serving, stubs
+from distributed_input.rows.prefix import Prefix
+from distributed_input.runtime import serving
 from distributed_input.runtime.credentials import Credentials
 from distributed_input.sidecar.streams.epoch_plan import EpochPlan
 from distributed_input.sidecar.streams.split_stream import SplitStream
 from distributed_input.sidecar.streams.stream_context import StreamContext, StreamStats
 from distributed_input.sidecar.streams.worker_pool import WorkerPool
-from tests.unit.distributed_input.sidecar.system import NUMBERS, WORKER, Worker
+from tests.unit.distributed_input.sidecar.system import NUMBERS, Worker, worker_handler
 
 ROWS = 12
 """Rows of the split."""
@@ -21,15 +22,14 @@ SECONDS = 10.0
 
 def serve(worker: Worker) -> serving.Server:
     """Serve a worker on a port of its own."""
-    handler = stubs.service_handler(WORKER, worker, {"Stream": (None, stubs.identity)})
-    server = serving.make_server([handler], "127.0.0.1:0", Credentials())
+    server = serving.make_server([worker_handler(worker)], "127.0.0.1:0", Credentials())
     server.start()
     return server
 
 
 def info(name: str, server: serving.Server) -> dispatcher_pb2.WorkerInfo:
     """Return what the dispatcher would report of a worker."""
-    return dispatcher_pb2.WorkerInfo(worker_id=name, address=server.address)
+    return dispatcher_pb2.WorkerInfo(worker_id=name, address=server.address, has_connect=True)
 
 
 def context(
@@ -46,7 +46,15 @@ def context(
 
 def open_stream(shared: StreamContext, start_row: int = 0) -> SplitStream:
     """Open a stream of the only split."""
-    return SplitStream(shared, 0, 0, start_row, None)
+    return open_split(shared, 0, 0, start_row, None)
+
+
+def open_split(
+    shared: StreamContext, split: int, ordinal: int, start_row: int, prefix: Prefix | None
+) -> SplitStream:
+    """Open a stream, as the partition's reader does."""
+    with shared.lock:
+        return SplitStream(shared, split, ordinal, start_row, prefix)
 
 
 def take_all(shared: StreamContext, stream: SplitStream) -> int:

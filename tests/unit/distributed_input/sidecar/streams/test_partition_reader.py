@@ -26,7 +26,7 @@ from tests.unit.distributed_input.sidecar.streams.streaming import (
     info,
     serve,
 )
-from tests.unit.distributed_input.sidecar.system import Worker
+from tests.unit.distributed_input.sidecar.system import BLOCK, Worker
 
 SPLITS = 3  # of ROWS // SPLITS rows each
 
@@ -58,9 +58,9 @@ def read(shared: StreamContext, reader: PartitionReader, rows: int) -> list[int]
     return found
 
 
-def expected_rows(shared: StreamContext) -> list[int]:
+def expected_rows(shared: StreamContext, rows: int = ROWS) -> list[int]:
     """Return the numbers of the partition's rows in order."""
-    return [row for split in shared.plan.deal[0] for row in range(split, ROWS, SPLITS)]
+    return [row for split in shared.plan.deal[0] for row in range(split, rows, SPLITS)]
 
 
 @pytest.mark.parametrize("read_ahead", [0, 1, 5])
@@ -73,16 +73,17 @@ def test_splits_follow_each_other_in_order(shared: StreamContext, read_ahead: in
     assert reader.lengths == [ROWS // SPLITS] * SPLITS
 
 
-def test_a_split_whose_queue_is_full_waits_until_it_is_read(shared: StreamContext) -> None:
-    shared = replace(shared, queue_bytes=1)
+def test_a_split_whose_queue_is_full_waits_until_it_is_read(pool: WorkerPool) -> None:
+    rows = SPLITS * 2 * BLOCK  # the second block of a split waits for the first one
+    server = serve(Worker(rows))
+    pool.update([info("worker", server)])
+    shared = replace(context(pool, splits=SPLITS), queue_bytes=1)
     reader = open_at(shared, PartitionStart())
-    deadline = time.monotonic() + SECONDS
     with shared.lock:
-        while not reader.is_full:
-            assert time.monotonic() < deadline
-            shared.arrived.wait(0.02)
-    assert read(shared, reader, ROWS) == expected_rows(shared)
+        assert shared.arrived.wait_for(lambda: reader.is_full, SECONDS)
+    assert read(shared, reader, rows) == expected_rows(shared, rows)
     assert not reader.is_full
+    server.stop(0)
 
 
 @pytest.mark.parametrize("rows", range(ROWS + 1))

@@ -11,12 +11,14 @@ import threading
 import time
 import weakref
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from distributed_input.api.errors import (
     ConfigError,
@@ -26,11 +28,15 @@ from distributed_input.api.errors import (
     UnavailableError,
 )
 from distributed_input.api.proto import worker_pb2
+from distributed_input.api.proto.dispatcher_pb2 import WorkerInfo
 from distributed_input.rows import blocks
 from distributed_input.rows.blocks import RowBlock
 from distributed_input.rows.prefix import Prefix
+from distributed_input.runtime.credentials import Credentials
 from distributed_input.sidecar.streams import split_stream
 from distributed_input.sidecar.streams.split_stream import SplitStream
+from distributed_input.sidecar.streams.stream_context import StreamContext
+from distributed_input.sidecar.streams.worker_connection import WorkerConnection
 from distributed_input.sidecar.streams.worker_pool import WorkerPool
 from tests.unit.distributed_input.sidecar.streams.fake_workers import (
     DifferentWorker,
@@ -44,11 +50,13 @@ from tests.unit.distributed_input.sidecar.streams.fake_workers import (
     block_of,
     prefix_of,
 )
+from tests.unit.distributed_input.sidecar.streams.given_workers import GivenWorkers, cost_of
 from tests.unit.distributed_input.sidecar.streams.streaming import (
     ROWS,
     SECONDS,
     context,
     info,
+    open_split,
     open_stream,
     serve,
     take_all,
@@ -56,7 +64,35 @@ from tests.unit.distributed_input.sidecar.streams.streaming import (
 from tests.unit.distributed_input.sidecar.system import Worker, eventually
 
 LEAVING = UnavailableError("the worker is leaving")
+ROW_COST = 8 + 8 + 512  # of a block with one row
 DATASET_ERROR = DatasetFnError("the dataset: ZeroDivisionError")
+
+
+class PoolOfOneKind(WorkerPool):
+    """Workers that all have, or all lack, the method Connect."""
+
+    def __init__(self, has_connect: bool) -> None:
+        super().__init__(Credentials())
+        self._has_connect = has_connect
+
+    def add(self, infos: Iterable[WorkerInfo]) -> None:
+        infos = list(infos)
+        for one in infos:
+            one.has_connect = self._has_connect
+        super().add(infos)
+
+
+@pytest.fixture(params=[True, False], ids=["connection", "calls"])
+def pool(request: pytest.FixtureRequest) -> Iterator[WorkerPool]:
+    pool = PoolOfOneKind(request.param)
+    yield pool
+    pool.close()
+
+
+def given_context(queue_bytes: int = 1 << 20) -> tuple[GivenWorkers, StreamContext]:
+    """Return workers that send what the test gives them, and the context of an epoch."""
+    workers: Any = GivenWorkers()
+    return workers, replace(context(workers), queue_bytes=queue_bytes)
 
 
 def read(pool: WorkerPool, worker: Worker, timeout: float = SECONDS, strict: bool = False) -> int:
@@ -86,7 +122,6 @@ def test_rows_received_before_an_error_are_returned_before_it(pool: WorkerPool) 
         with pytest.raises(ConfigError, match="no such column"):
             stream.take(3)
     server.stop(0)
-    stream._thread.join(SECONDS)
     assert len(worker.requests) == 1  # a terminal error is not retried
     assert not shared.stats.reconnects
 
@@ -135,7 +170,7 @@ def test_a_stream_without_any_worker_times_out(
     monkeypatch.setattr(pool, "acquire", lambda keys, key: asked.append(key))
     shared = context(pool, timeout=0.3)
     with shared.lock:
-        stream = open_stream(shared)
+        stream = SplitStream(shared, 0, 0, 0, None)
         began = time.monotonic()
         shared.arrived.wait(3 * SECONDS)
         assert time.monotonic() - began < 2 * SECONDS, "the error wakes the reader"
@@ -187,7 +222,7 @@ def test_a_request_has_the_place_of_the_split_in_its_partition(pool: WorkerPool)
     server = serve(worker)
     pool.add([info("a", server)])
     shared = context(pool, splits=8)
-    stream = SplitStream(shared, shared.plan.deal[0][5], 5, 0, None)
+    stream = open_split(shared, shared.plan.deal[0][5], 5, 0, None)
     eventually(lambda: len(worker.requests) == 2)
     assert [request.ordinal for request in worker.requests] == [5, 5]
     with shared.lock:
@@ -222,7 +257,8 @@ def test_a_batch_takes_exactly_its_rows_of_several_blocks(pool: WorkerPool) -> N
     pool.update([info("worker", worker)])
     shared = context(pool)
     stream = open_stream(shared)
-    assert stream._thread.daemon, "a worker that hangs does not keep the sidecar alive"
+    threads = [one for one in threading.enumerate() if one.name.startswith(("worker-", "split-"))]
+    assert all(one.daemon for one in threads), "a worker that hangs does not keep the sidecar alive"
     eventually(lambda: stream.received == ROWS)
     with shared.lock:
         taken = [sum(block.rows for block in stream.take(rows)) for rows in (3, 4, 4)]
@@ -297,7 +333,7 @@ def test_a_difference_is_reported_once(pool: WorkerPool) -> None:
     server = serve(InvalidWorker([answer]))
     pool.update([info("worker", server)])
     shared = context(pool)
-    stream = SplitStream(shared, 0, 0, 3, Prefix(3, 999))
+    stream = open_split(shared, 0, 0, 3, Prefix(3, 999))
     assert take_all(shared, stream) == ROWS - 3
     assert len(shared.differences) == shared.stats.mismatches == 1
     assert stream._prefix == Prefix(ROWS, prefix_of(5).digest)
@@ -308,9 +344,8 @@ def test_a_replay_that_differs_ends_a_strict_stream_without_a_warning(pool: Work
     server = serve(DifferentWorker(ROWS))
     pool.update([info("worker", server)])
     shared = context(pool, strict=True)
-    stream = SplitStream(shared, 0, 0, 3, Prefix(3, 999))
-    stream._thread.join(SECONDS)
-    assert isinstance(stream._error, ReplayError)
+    stream = open_split(shared, 0, 0, 3, Prefix(3, 999))
+    eventually(lambda: isinstance(stream._error, ReplayError))
     assert shared.differences == []
     server.stop(0)
 
@@ -336,7 +371,7 @@ def test_an_older_workers_replay_is_compared_with_its_own_version(pool: WorkerPo
     pool.update([info("old", server)])
     shared = context(pool, strict=True)
     for known, differs in ((Prefix(3, 3, 1), False), (Prefix(3, 3, 2), False)):
-        stream = SplitStream(shared, 0, 0, 3, known)
+        stream = open_split(shared, 0, 0, 3, known)
         assert take_all(shared, stream) == ROWS - 3
         assert bool(shared.stats.mismatches) == differs
     server.stop(0)
@@ -367,7 +402,7 @@ def test_an_assumed_start_behind_the_end_is_no_difference(pool: WorkerPool) -> N
     server = serve(ShortWorker(5, 4))
     pool.update([info("worker", server)])
     shared = context(pool, strict=True)
-    stream = SplitStream(shared, 0, 0, 9, prefix_of(3))
+    stream = open_split(shared, 0, 0, 9, prefix_of(3))
     assert take_all(shared, stream) == 0
     assert (stream.total, shared.stats.mismatches) == (4, 0)
     server.stop(0)
@@ -394,7 +429,6 @@ def test_only_a_replay_that_gets_further_than_all_before_is_progress(
     else:
         assert take_all(shared, stream) == ROWS - 3
         assert stream.replayed == 0
-    stream._thread.join(SECONDS)
     calls = len(expected) - len(steps)
     assert stream.total_replayed == sum(expected[:calls])
     assert shared.stats.reconnects.total() == calls - fails
@@ -519,20 +553,15 @@ def test_the_problem_of_a_stream_is_its_last_failure(
     pool: WorkerPool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server = serve(ScriptedWorker((0, LEAVING)))
-    waiting, go_on = threading.Event(), threading.Event()
-
-    def wait(seconds: float) -> None:
-        waiting.set()
-        assert go_on.wait(SECONDS)
-
-    monkeypatch.setattr(pool, "wait", wait)
+    delayed: list[Callable[[], None]] = []
+    monkeypatch.setattr(pool, "later", lambda seconds, action: delayed.append(action))
     pool.update([info("worker", server)])
     shared = context(pool)
     stream = open_stream(shared)
-    assert waiting.wait(SECONDS)
+    eventually(lambda: delayed)
     assert "the worker is leaving" in stream.problem
     assert shared.stats.waiting == {"worker": "a worker"}
-    go_on.set()
+    delayed.pop()()
     assert take_all(shared, stream) == ROWS
     assert stream.problem == ""
     server.stop(0)
@@ -568,32 +597,97 @@ class SingleRows(Worker):
 def test_a_full_queue_stops_the_stream_until_rows_are_taken(pool: WorkerPool) -> None:
     server = serve(SingleRows(ROWS))
     pool.update([info("worker", server)])
-    shared = replace(context(pool), queue_bytes=24)  # three rows of 8 bytes
+    shared = replace(context(pool), queue_bytes=3 * ROW_COST)
     stream = open_stream(shared)
-    for row in range(ROWS - 3):
-        eventually(lambda row=row: stream.received >= row + 3)
+    eventually(lambda: stream.received == 3)
+    for row in range(ROWS):
+        eventually(lambda row=row: stream.received > row)
         time.sleep(0.02)  # so that a fourth row could arrive
         with shared.lock:
-            assert stream.received == row + 3
+            assert stream.received <= row + 3
             assert [block.rows for block in stream.take(1)] == [1]
-    assert take_all(shared, stream) == 3
+    assert take_all(shared, stream) == 0
     server.stop(0)
 
 
-def test_the_time_in_which_the_queue_is_full_is_no_silence_of_the_worker(pool: WorkerPool) -> None:
-    worker = HangingWorker(rows=1)
-    server = serve(worker)
-    pool.update([info("worker", server)])
-    shared = replace(context(pool), queue_bytes=8)
+@given(st.integers(1, 8 * ROW_COST), st.data())
+def test_the_queue_is_bounded_and_the_worker_may_send_when_it_is_empty(
+    queue_bytes: int, data: st.DataObject
+) -> None:
+    workers, shared = given_context(queue_bytes)
     stream = open_stream(shared)
-    space: Any = stream._space
-    eventually(lambda: bool(space._waiters))
+    for rows in data.draw(st.lists(st.integers(-90, 40), max_size=60)):
+        (call,) = workers.calls
+        if rows > 0 and call.has_credit:
+            call.send(rows)
+            assert stream._queued_bytes < queue_bytes + cost_of(rows)
+        with shared.lock:
+            stream.take(max(0, -rows))
+            assert call.has_credit or stream._queue, "nothing is queued, and nothing may come"
+            assert stream.is_full == (not call.has_credit)
+
+
+@given(st.integers(1, 8 * ROW_COST), st.data())
+def test_streams_that_are_opened_again_stop_at_twice_the_size_of_the_queue(
+    queue_bytes: int, data: st.DataObject
+) -> None:
+    workers, shared = given_context(queue_bytes)
+    stream = open_stream(shared)
+    for rows in data.draw(st.lists(st.integers(-90, 40), max_size=60)):
+        call = workers.calls[-1]
+        if rows == 0:
+            workers.break_stream()
+        elif rows > 0 and call.has_credit:
+            call.send(rows)
+            assert stream._queued_bytes < 2 * queue_bytes + cost_of(rows)
+        with shared.lock:
+            stream.take(max(0, -rows))
+            assert workers.calls[-1].has_credit or stream._queue
+
+
+def test_a_stream_that_is_opened_again_with_a_full_queue_gets_one_block() -> None:
+    workers, shared = given_context(queue_bytes=3 * ROW_COST)
+    stream = open_stream(shared)
+    for expected in (3, 1, 1, 1, 0, 0):
+        call, sent = workers.calls[-1], 0
+        while call.has_credit:
+            call.send(1)
+            sent += 1
+        assert sent == expected
+        assert stream.is_full
+        workers.break_stream()
+    with shared.lock:
+        assert sum(block.rows for block in stream.take(100)) == 6
+    assert workers.calls[-1].has_credit
+
+
+def test_few_messages_grant_credit() -> None:
+    """One for each half of the queue, however few rows are taken at a time."""
+    workers, shared = given_context(queue_bytes=100 * ROW_COST)
+    stream = open_stream(shared)
+    (call,) = workers.calls
+    for _ in range(1000):
+        while call.has_credit:
+            call.send(1)
+        with shared.lock:
+            stream.take(1)
+    assert 18 <= len(call.granted) <= 20
+
+
+def test_the_time_in_which_the_queue_is_full_is_no_silence_of_the_worker() -> None:
+    workers, shared = given_context(queue_bytes=8)
+    stream = open_stream(shared)
+    (call,) = workers.calls
+    call.send(1)
+    workers.draining = True
     with shared.lock:
         stream._active_at = 0.0  # long ago
         assert [block.rows for block in stream.take(1)] == [1]
-    eventually(lambda: stream._active_at > 0)
-    worker.released.set()
-    server.stop(0)
+        assert stream.take(1) == []
+        assert not call.closed
+        stream._active_at = 0.0
+        assert stream.take(1) == []
+        assert call.closed
 
 
 def test_the_first_row_wakes_the_reader(pool: WorkerPool) -> None:
@@ -603,7 +697,7 @@ def test_the_first_row_wakes_the_reader(pool: WorkerPool) -> None:
     stream = open_stream(shared)
     with shared.lock:
         began = time.monotonic()
-        pool.update([info("worker", server)])
+        pool.update([info("worker", server)])  # the stream is opened once the lock is free
         shared.arrived.wait(3 * SECONDS)
         assert time.monotonic() - began < 2 * SECONDS
         assert stream.received == 3
@@ -614,86 +708,88 @@ def test_the_first_row_wakes_the_reader(pool: WorkerPool) -> None:
 # Closing.
 
 
-class SilentCall:
-    """A call that brings nothing until it is cancelled."""
-
-    def __init__(self) -> None:
-        self._cancelled = threading.Event()
-
-    def cancel(self) -> None:
-        self._cancelled.set()
-
-    def __iter__(self) -> Iterator[bytes]:
-        assert self._cancelled.wait(2 * SECONDS)
-        return iter(())
-
-
-def test_a_stream_that_is_closed_while_its_call_begins_ends_the_call(
-    pool: WorkerPool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    begun, closed = threading.Event(), threading.Event()
-
-    class Stub:
-        def Stream(self, _: worker_pb2.StreamRequest) -> SilentCall:  # noqa: N802
-            begun.set()
-            assert closed.wait(SECONDS)
-            return SilentCall()
-
-    monkeypatch.setattr(pool, "acquire", lambda keys, key: ("worker", Stub()))
-    shared = context(pool)
+def test_a_closed_stream_ends_its_call_once() -> None:
+    workers, shared = given_context()
     stream = open_stream(shared)
-    assert begun.wait(SECONDS)
+    (call,) = workers.calls
     with shared.lock:
         stream.close()
-    closed.set()
-    stream._thread.join(SECONDS)
-    assert not stream._thread.is_alive()
-
-
-def test_a_closed_stream_ends_its_call(pool: WorkerPool) -> None:
-    silent = HangingWorker()
-    server = serve(silent)
-    pool.update([info("silent", server)])
-    shared = context(pool)
-    stream = open_stream(shared)
-    assert silent.called.wait(SECONDS)
-    with shared.lock:
         stream.close()
-    stream._thread.join(SECONDS)
-    assert not stream._thread.is_alive()
-    silent.released.set()
-    server.stop(0)
+    assert (call.closed, workers.released) == (1, [False])
 
 
-def test_a_closed_stream_drops_its_rows_and_waits_for_no_room(pool: WorkerPool) -> None:
-    server = serve(SingleRows(ROWS))
-    pool.update([info("worker", server)])
-    shared = replace(context(pool), queue_bytes=8)
+def test_a_closed_stream_drops_its_rows_and_ignores_what_comes_late() -> None:
+    workers, shared = given_context()
     stream = open_stream(shared)
-    eventually(lambda: stream.received == 1)
-    began = time.monotonic()
+    (call,) = workers.calls
+    call.send(2)
     with shared.lock:
         stream.close()
         assert stream.take(1) == []
-    stream._thread.join(SECONDS)
-    assert time.monotonic() - began < 4, "less than the pause between two looks at the queue"
+    call.send(3)
+    call.receiver.fail(call, LEAVING, True)
+    assert (stream.received, shared.stats.rows, stream.take(1)) == (2, 2, [])
+    assert not workers.delayed
+
+
+def test_blocks_of_an_earlier_attempt_are_ignored() -> None:
+    workers, shared = given_context()
+    stream = open_stream(shared)
+    workers.break_stream()
+    earlier, call = workers.calls
+    earlier.send(3)
+    earlier.receiver.fail(earlier, LEAVING, True)
+    assert (stream.received, call.closed, workers.delayed) == (0, 0, [])
+    call.send(2)
+    assert stream.received == 2
+
+
+def test_a_stream_that_has_ended_releases_its_worker() -> None:
+    workers, shared = given_context()
+    stream = open_stream(shared)
+    (call,) = workers.calls
+    call.send(2, last=True)
+    assert (call.closed, workers.released, stream.total) == (1, [False], 2)
+
+
+def test_a_closed_stream_is_not_opened_again() -> None:
+    workers, shared = given_context()
+    stream = open_stream(shared)
+    (call,) = workers.calls
+    call.receiver.fail(call, LEAVING, True)
+    assert shared.stats.waiting == {"worker": "a worker"}
+    with shared.lock:
+        stream.close()
+    assert not shared.stats.waiting
+    workers.delayed.pop()()
+    assert workers.calls == [call]
+
+
+def test_a_closed_stream_stops_waiting_for_a_worker(pool: WorkerPool) -> None:
+    shared = context(pool)
+    stream = open_stream(shared)
+    assert "no worker is available" in stream.problem
+    assert shared.stats.waiting
+    with shared.lock:
+        stream.close()
+    assert not shared.stats.waiting
+    worker = ScriptedWorker()
+    server = serve(worker)
+    pool.update([info("worker", server)])
+    assert take_all(shared, open_stream(shared)) == ROWS
+    assert len(worker.requests) == 1
     server.stop(0)
 
 
-def test_a_closed_stream_stops_waiting_for_a_worker(
-    pool: WorkerPool, monkeypatch: pytest.MonkeyPatch
+def test_an_error_while_a_stream_is_opened_again_is_reported(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    wait = pool.wait
-    monkeypatch.setattr(pool, "wait", lambda _: wait(3 * SECONDS))
-    shared = context(pool)
+    workers, shared = given_context()
     stream = open_stream(shared)
-    eventually(lambda: "worker" in shared.stats.waiting)
-    assert "no worker is available" in stream.problem
-    with shared.lock:
-        stream.close()
-    stream._thread.join(SECONDS)
-    assert not stream._thread.is_alive()
-    assert not shared.stats.waiting
+    monkeypatch.setattr(workers, "open", lambda *args: 1 // 0)
+    workers.break_stream()
+    with shared.lock, pytest.raises(DistributedInputError, match="failed: ZeroDivisionError"):
+        stream.take(1)
 
 
 def open_calls() -> int:
@@ -727,9 +823,8 @@ def test_grpc_keeps_nothing_of_streams_that_were_closed(pool: WorkerPool) -> Non
     with shared.lock:
         for stream in streams:
             stream.close()
-    for stream in streams:
-        stream._thread.join(SECONDS)
-    assert open_calls() == before
+    connections = sum(isinstance(one.link, WorkerConnection) for one in pool._members.values())
+    eventually(lambda: open_calls() <= before + connections)
     hanging.released.set()
     server.stop(0)
 
@@ -748,9 +843,8 @@ def test_a_stream_that_broke_leaves_no_cycle(pool: WorkerPool, no_collector: Non
     shared = context(pool)
     streams = [open_stream(shared)]
     assert take_all(shared, streams[0]) == ROWS
-    streams[0]._thread.join(SECONDS)
     freed = weakref.ref(streams.pop())
-    assert freed() is None
+    eventually(lambda: freed() is None)
     server.stop(0)
 
 
@@ -763,8 +857,7 @@ def test_a_stream_that_was_closed_leaves_no_cycle(pool: WorkerPool, no_collector
     eventually(lambda: streams[0].received == 3)
     with shared.lock:
         streams[0].close()
-    streams[0]._thread.join(SECONDS)
     freed = weakref.ref(streams.pop())
-    assert freed() is None
+    eventually(lambda: freed() is None)
     hanging.released.set()
     server.stop(0)

@@ -1,7 +1,16 @@
+"""The workers of a sidecar: which one gets a stream, and when their links are replaced.
+
+This module is long because all tests of one module are in one file, and each guard of the module
+has a test.
+"""
+
 from __future__ import annotations
 
+import functools
 import threading
 import time
+import weakref
+from types import SimpleNamespace
 from unittest.mock import MagicMock
 
 import pytest
@@ -11,11 +20,16 @@ from hypothesis import strategies as st
 from distributed_input.api.proto.dispatcher_pb2 import WorkerInfo
 from distributed_input.api.proto.types_pb2 import StalledSplit
 from distributed_input.runtime.credentials import Credentials
-from distributed_input.sidecar.streams import worker_pool
+from distributed_input.sidecar.errors import Cancelled
+from distributed_input.sidecar.streams import direct_transfer, worker_pool
+from distributed_input.sidecar.streams.direct_transfer import DirectTransfer
 from distributed_input.sidecar.streams.local_share import LocalShare, WorkerCounters
+from distributed_input.sidecar.streams.split_calls import SplitCalls
 from distributed_input.sidecar.streams.worker_pool import WorkerPool
+from tests.unit.distributed_input.sidecar.system import eventually
 
 KEYS = ((1, 2, 3, 4),)
+SECONDS = 10.0
 
 
 def worker(name: str, draining: bool = False, pod: str = "", cpus: int = 0) -> WorkerInfo:
@@ -103,15 +117,223 @@ def test_added_workers_do_not_replace_others(pool: WorkerPool) -> None:
     assert {acquire(pool, key) for key in KEYS[0]} == {"a", "b"}
 
 
-def test_streams_that_fail_do_not_end_the_back_off_of_others(pool: WorkerPool) -> None:
+@pytest.mark.parametrize("delayed", [True, False])
+def test_streams_that_fail_do_not_end_the_back_off_of_others(
+    pool: WorkerPool, delayed: bool
+) -> None:
     pool.update([worker("a")])
     assert acquire(pool) == "a"
-    failing = threading.Timer(0.05, lambda: pool.release("a", failed=True))
+    ended = threading.Event()
+
+    def fail() -> None:
+        pool.release("a", failed=True)
+        pool.later(0.0, lambda: None)
+
+    failing = threading.Timer(0.05, fail)
     failing.start()
     began = time.monotonic()
-    pool.wait(0.3)
+    if delayed:
+        pool.later(0.3, ended.set)
+        assert ended.wait(SECONDS)
+    else:
+        pool.wait(0.3)
     assert time.monotonic() - began >= 0.3
     failing.join()
+
+
+# Actions that are called later.
+
+
+def test_actions_are_called_when_their_time_has_come(pool: WorkerPool) -> None:
+    called: list[tuple[str, float]] = []
+    done = threading.Event()
+    began = time.monotonic()
+
+    def record(name: str) -> None:
+        called.append((name, time.monotonic() - began))
+        if len(called) == 3:
+            done.set()
+
+    for name, seconds in (("second", 0.2), ("first", 0.05), ("third", 0.3)):
+        pool.later(seconds, functools.partial(record, name))
+    assert done.wait(SECONDS)
+    assert [name for name, _ in called] == ["first", "second", "third"]
+    due = (0.05, 0.2, 0.3)
+    assert all(at >= seconds for (_, at), seconds in zip(called, due, strict=True))
+
+
+def test_a_report_of_the_membership_calls_the_actions_from_before(pool: WorkerPool) -> None:
+    called, other = threading.Event(), threading.Event()
+    pool.later(30, called.set)
+    pool.update([worker("a")])
+    pool.later(30, other.set)
+    assert called.wait(SECONDS)
+    assert not other.wait(0.05), "this action knows the report"
+    pool.add([])
+    assert other.wait(SECONDS)
+
+
+def test_an_action_may_ask_to_be_called_again(pool: WorkerPool) -> None:
+    times, done = iter(range(3)), threading.Event()
+
+    def again() -> None:
+        if next(times, None) is None:
+            done.set()
+        else:
+            pool.later(0.0, again)
+
+    pool.later(0.0, again)
+    assert done.wait(SECONDS)
+
+
+def test_no_action_is_called_under_the_lock_of_the_pool(pool: WorkerPool) -> None:
+    done = threading.Event()
+
+    def use_the_pool() -> None:
+        other = threading.Thread(target=pool.update, args=([worker("a")],), daemon=True)
+        other.start()
+        other.join(SECONDS)
+        if not other.is_alive():
+            done.set()
+
+    pool.later(0.0, use_the_pool)
+    assert done.wait(2 * SECONDS)
+
+
+def timers() -> int:
+    return sum(thread.name == "later" for thread in threading.enumerate())
+
+
+def test_the_thread_ends_when_no_action_is_left(pool: WorkerPool) -> None:
+    before = timers()
+    done = threading.Event()
+    pool.later(0.02, done.set)
+    assert done.wait(SECONDS)
+    eventually(lambda: timers() == before)
+    done.clear()
+    pool.later(0.0, done.set)
+    assert done.wait(SECONDS), "it starts again"
+
+
+def test_an_action_that_was_called_is_not_kept(pool: WorkerPool) -> None:
+    class Action:
+        def __call__(self) -> None:
+            """Do nothing."""
+
+    action = Action()
+    freed = weakref.ref(action)
+    pool.later(30, lambda: None)
+    pool.later(0.0, action)
+    del action
+    eventually(lambda: freed() is None)
+
+
+def test_a_closed_pool_calls_no_action(pool: WorkerPool) -> None:
+    before = timers()
+    called: list[int] = []
+    pool.later(0.05, lambda: called.append(1))
+    pool.close()
+    pool.later(0.0, lambda: called.append(2))
+    eventually(lambda: timers() == before)
+    assert not threading.Event().wait(0.1)  # the time of the first action has come
+    assert not called
+
+
+# Links.
+
+
+def test_the_streams_of_a_worker_share_its_link_while_it_works(
+    pool: WorkerPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[MagicMock] = []
+
+    def connect(stub: object, worker_id: str, direct: object) -> MagicMock:
+        made.append(MagicMock(is_broken=False, worker_id=worker_id))
+        return made[-1]
+
+    monkeypatch.setattr(worker_pool, "WorkerConnection", connect)
+    new = worker("a")
+    new.has_connect = True
+    pool.update([new])
+    links = [pool.acquire(KEYS, key) for key in KEYS[0]]
+    assert links == [("a", made[0])] * 4
+    made[0].is_broken = True
+    assert pool.acquire(KEYS, 1) == ("a", made[1])
+    assert pool.acquire(KEYS, 2) == ("a", made[1])
+    assert len(made) == 2
+
+
+def test_a_worker_of_an_earlier_version_gets_a_call_for_each_split(pool: WorkerPool) -> None:
+    pool.update([worker("a")])
+    chosen = pool.acquire(KEYS, 1)
+    assert chosen is not None
+    assert isinstance(chosen[1], SplitCalls)
+
+
+class GivenLinks:
+    """Records whether each link that is opened may use a direct connection."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, pool: WorkerPool) -> None:
+        self.now, self._pool = 1000.0, pool
+        self.links: list[tuple[MagicMock, DirectTransfer | None]] = []
+        clock = SimpleNamespace(monotonic=lambda: self.now)
+        monkeypatch.setattr(worker_pool, "time", clock)
+        monkeypatch.setattr(direct_transfer, "time", clock)
+        monkeypatch.setattr(worker_pool, "WorkerConnection", self._connect)
+        pool.update(
+            WorkerInfo(worker_id=name, address=f"{host}:9", has_connect=True)
+            for name, host in (("a", "127.0.0.1"), ("b", "[::1]"))
+        )
+
+    def _connect(
+        self, stub: object, worker_id: str, direct: DirectTransfer | None = None
+    ) -> MagicMock:
+        self.links.append((MagicMock(is_broken=False), direct))
+        return self.links[-1][0]
+
+    def open(self, name: str) -> DirectTransfer | None:
+        """Open a link after the last one of the worker has broken."""
+        before = len(self.links)
+        self._pool._members[name].open_link()
+        assert len(self.links) == before + 1
+        self.links[-1][0].is_broken = True
+        return self.links[-1][1]
+
+
+def test_each_link_gets_a_direct_connection_to_the_host_of_the_worker(
+    pool: WorkerPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = GivenLinks(monkeypatch, pool)
+    found = [given.open(name) for name in "aab"]
+    assert [one._host if one else None for one in found] == ["127.0.0.1", "127.0.0.1", "::1"]
+    assert found[0] is not found[1]
+
+
+def test_only_grpc_is_used_for_a_while_after_a_direct_connection_broke(
+    pool: WorkerPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = GivenLinks(monkeypatch, pool)
+    direct = given.open("a")
+    assert direct is not None
+    direct.record_failure()
+    for seconds in (0.0, 30.0, 59.9):
+        given.now = 1000.0 + seconds
+        assert given.open("a") is None
+        assert given.open("b") is not None, "only this worker"
+    given.now = 1060.0
+    again = given.open("a")
+    assert again is not None
+    assert again is not direct
+    again.record_failure()
+    given.now = 1119.0
+    assert given.open("a") is None
+
+
+def test_only_grpc_is_used_if_the_input_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    pool = WorkerPool(Credentials(), may_transfer=False)
+    given = GivenLinks(monkeypatch, pool)
+    assert given.open("a") is None
+    pool.close()
 
 
 def test_a_report_of_the_dispatcher_ends_the_wait(pool: WorkerPool) -> None:
@@ -123,12 +345,12 @@ def test_a_report_of_the_dispatcher_ends_the_wait(pool: WorkerPool) -> None:
     reporting.join()
 
 
-@pytest.mark.parametrize("end", ["close", "wake"])
-def test_closing_or_waking_ends_the_wait(pool: WorkerPool, end: str) -> None:
-    ending = threading.Timer(0.05, getattr(pool, end))
+def test_closing_ends_the_wait(pool: WorkerPool) -> None:
+    ending = threading.Timer(0.05, pool.close)
     ending.start()
     began = time.monotonic()
-    pool.wait(10)
+    with pytest.raises(Cancelled):  # otherwise a caller would try again, without waiting
+        pool.wait(10)
     assert time.monotonic() - began < 5
     ending.join()
 

@@ -142,7 +142,7 @@ def test_the_files_of_a_killed_worker_are_removed(folder: Path) -> None:
     code = f"""
         import os, signal
         from pathlib import Path
-        from distributed_input.runtime.locked_folders import lock_new
+        from distributed_input.runtime.files.locked_folders import lock_new
         part = {str(folder / "cache")!r} + ".part-1234"
         Path(part + ".data-00000-of-00001").touch()
         Path(part + "_0.lockfile").touch()

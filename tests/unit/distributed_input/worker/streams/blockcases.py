@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from distributed_input.rows.blocks import RowBlock, encode_runs
+from distributed_input.rows.blocks import RowBlock
 from distributed_input.rows.elements import ElementSpec, Leaf
 from distributed_input.rows.prefix import Prefix
 
@@ -24,10 +24,9 @@ def prefix_of(rows: int) -> Prefix:
 
 
 def block_of(first_row: int, rows: int, **fields: Any) -> RowBlock:
-    """Return an encoded block whose rows contain their index."""
+    """Return a block whose rows contain their index."""
     data = np.arange(first_row, first_row + rows, dtype=np.int64).view(np.uint8)
-    block = RowBlock(first_row, rows, (), digests_of(first_row, rows), **fields)
-    return encode_runs(block, [[data]])
+    return RowBlock(first_row, rows, (data,), digests_of(first_row, rows), **fields)
 
 
 def end_of(first_row: int, **fields: Any) -> RowBlock:
@@ -37,12 +36,12 @@ def end_of(first_row: int, **fields: Any) -> RowBlock:
 
 def progress_of(rows: int) -> RowBlock:
     """Return the progress report of a replay."""
-    return encode_runs(RowBlock(0, 0, (), digests_of(0, 0), replayed=rows), [])
+    return RowBlock(0, 0, (), digests_of(0, 0), replayed=rows)
 
 
 def state_of(token: bytes) -> RowBlock:
     """Return a block with a saved state."""
-    return encode_runs(RowBlock(0, 0, (), digests_of(0, 0), resume_token=token), [])
+    return RowBlock(0, 0, (), digests_of(0, 0), resume_token=token)
 
 
 def rows_in(found: list[RowBlock]) -> list[int]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import threading
+from collections.abc import Generator
 from typing import Any
 
 import pytest
 
 from distributed_input.api.proto import worker_pb2
+from distributed_input.rows.blocks import RowBlock
 from distributed_input.worker.streams.block_producer import BlockProducer
 from distributed_input.worker.streams.block_window import BlockWindow
 from distributed_input.worker.streams.counters import StreamCounters
@@ -18,21 +19,10 @@ from tests.unit.distributed_input.worker.streams.blockcases import (
     end_of,
     prefix_of,
     progress_of,
+    state_of,
 )
 
-
-class CountingCondition(threading.Condition):
-    """Counts the calls that wake one stream or all streams."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.one = self.all = 0
-
-    def notify(self, n: int = 1) -> None:
-        self.one += 1
-
-    def notify_all(self) -> None:
-        self.all += 1
+NO_OUTLET: Any = None
 
 
 def producer_of(start: int = 0, rows: int = 0) -> BlockProducer:
@@ -43,7 +33,6 @@ def producer_of(start: int = 0, rows: int = 0) -> BlockProducer:
         BlockWindow(start),
         StreamCounters(),
         DatasetUsage(),
-        CountingCondition(),
     )
     if rows:
         producer.publish(block_of(start, rows, prefix_digest=prefix_of(start).digest))
@@ -51,11 +40,11 @@ def producer_of(start: int = 0, rows: int = 0) -> BlockProducer:
 
 
 def cursor_at(row: int, known: int | None = None, change: int = 0) -> StreamCursor:
-    request = worker_pb2.StreamRequest(start_row=row)
+    request = worker_pb2.StreamRequest(start_row=row, tell_replay=True)
     if known is not None:
         request.prefix_rows, request.check_prefix = known, True
         request.prefix_digest = prefix_of(known).digest + change
-    return StreamCursor(request)
+    return StreamCursor(request, NO_OUTLET)
 
 
 @pytest.mark.parametrize(("row", "served"), [(3, False), (4, True), (8, True), (9, False)])
@@ -88,9 +77,7 @@ def test_a_new_stream_may_join_and_gets_the_difference() -> None:
 
 def test_a_failed_or_different_producer_serves_no_other_stream() -> None:
     failed, differs = producer_of(0, 4), producer_of(4)
-    failed.fail(OSError("the disk is gone"))
-    assert isinstance(failed.changed, CountingCondition)
-    assert failed.changed.all == 2, "the block and the error"
+    failed.error = OSError("the disk is gone")
     differs.publish(block_of(4, 4, prefix_differs=True))
     started = cursor_at(4)
     started.prefix = prefix_of(4)
@@ -103,31 +90,56 @@ def test_a_failed_or_different_producer_serves_no_other_stream() -> None:
 def test_progress_is_sent_once_and_ends_with_the_first_block() -> None:
     producer, cursor = producer_of(6), cursor_at(6)
     producer.publish(progress_of(2))
-    first = producer.next_progress(cursor)
+    first = producer.next_report(cursor)
     assert first is not None
     assert first.replayed == 2
-    assert producer.next_progress(cursor) is None
+    assert producer.next_report(cursor) is None
     producer.publish(progress_of(4))
-    assert producer.next_progress(cursor) is not None
+    assert producer.next_report(cursor) is not None
     producer.publish(block_of(6, 1))
-    assert producer.next_progress(cursor_at(6)) is None
+    assert producer.next_report(cursor_at(6)) is None
     assert producer.window.head == 7
 
 
-def test_publishing_wakes_all_streams_and_room_wakes_one() -> None:
-    producer = producer_of(0, 4)
-    changed = producer.changed
-    assert isinstance(changed, CountingCondition)
-    assert (changed.all, changed.one) == (1, 0)
-    producer.wake_waiting(0)
-    assert changed.one == 0  # no stream waits
-    producer.waiting = 2
-    producer.window.positions[1] = 0
-    producer.wake_waiting(0)
-    assert changed.one == 0  # the window is full
-    producer.window.positions[1] = 4
-    producer.wake_waiting(0)
-    assert changed.one == 1
+def test_a_state_is_reported_once_and_after_the_rows_before_it() -> None:
+    producer, behind, at = producer_of(0, 4), cursor_at(3), cursor_at(4)
+    producer.streams = [behind, at]
+    for cursor in producer.streams:
+        cursor.request.accept_states = True
+    producer.publish(state_of(b"state"))
+    assert producer.next_report(behind) is None
+    report = producer.next_report(at)
+    assert report is not None
+    assert report.resume_token == b"state"
+    assert producer.next_report(at) is None
+    producer.drop_sent_state()
+    behind.prefix = prefix_of(4)
+    assert producer.next_report(behind) is not None
+    producer.drop_sent_state()
+    assert producer.state is None
+
+
+def test_what_a_stream_does_not_accept_is_not_reported_again_when_it_does() -> None:
+    producer, cursor = producer_of(0), cursor_at(0)
+    cursor.request.tell_replay = False
+    producer.publish(progress_of(2))
+    assert producer.next_report(cursor) is None
+    cursor.request.tell_replay = True
+    assert producer.next_report(cursor) is None
+
+
+def test_closing_a_split_that_fails_to_close_raises_nothing() -> None:
+    def blocks() -> Generator[RowBlock, None, None]:
+        try:
+            yield block_of(0, 1)
+        finally:
+            raise OSError("the disk is gone")
+
+    producer = producer_of()
+    producer.blocks = blocks()
+    next(producer.blocks)
+    assert not producer.close()
+    assert not list(producer.blocks)
 
 
 def test_the_end_is_kept_outside_of_the_window() -> None:

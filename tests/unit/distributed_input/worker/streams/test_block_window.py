@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -28,7 +30,7 @@ def test_the_prefix_of_a_covered_row_does_not_depend_on_blocks_and_evictions(
 ) -> None:
     window = window_of(start, sizes)
     window.trim(limit)
-    block = window.block_at(row)
+    block = next(iter(window.blocks_from(row, 0)), None)
     if window.covers(row):
         assert window.prefix(row) == prefix_of(row)
     else:
@@ -37,6 +39,49 @@ def test_the_prefix_of_a_covered_row_does_not_depend_on_blocks_and_evictions(
     if block is not None:
         assert block.first_row <= row < block.end_row
     assert (block is None) == (not window.first <= row < window.head)
+
+
+@given(
+    st.integers(0, 5),
+    st.lists(st.integers(1, 4), max_size=6),
+    st.integers(0, 4000),
+    st.integers(0, 40),
+    st.integers(0, 4000),
+)
+def test_blocks_from_a_row_are_consecutive_and_as_many_as_the_limit_allows(
+    start: int, sizes: list[int], kept: int, row: int, limit: int
+) -> None:
+    window = window_of(start, sizes)
+    window.trim(kept)
+    found = window.blocks_from(row, limit)
+    whole = window.blocks_from(row, 1 << 30)
+    assert bool(found) == (window.first <= row < window.head)
+    assert found == whole[: len(found)]
+    if found:
+        assert found[0].first_row <= row < found[0].end_row
+        assert whole[-1].end_row == window.head
+    for one, following in itertools.pairwise(whole):
+        assert one.end_row == following.first_row
+    cost = sum(block.cost for block in found)
+    assert cost <= limit or len(found) == 1
+    for following in whole[len(found) : len(found) + 1]:
+        assert cost + following.cost > limit
+
+
+@given(
+    st.integers(0, 5),
+    st.lists(st.integers(1, 4), max_size=6),
+    st.integers(0, 4000),
+    st.integers(0, 40),
+)
+def test_what_is_ahead_of_a_row_is_the_blocks_from_it_on(
+    start: int, sizes: list[int], kept: int, row: int
+) -> None:
+    window = window_of(start, sizes)
+    window.trim(kept)
+    ahead = sum(block.cost for block in window.blocks_from(max(row, window.first), 1 << 30))
+    assert window.ahead(row) == ahead
+    assert window.ahead(window.first) == window.nbytes
 
 
 def test_the_prefix_is_unknown_before_the_first_block() -> None:
@@ -81,5 +126,6 @@ def test_the_end_of_a_split_is_not_a_block_of_the_window() -> None:
     size = window.nbytes
     window.append(end_of(2))
     assert window.end is not None
-    assert window.block_at(2) is None
+    assert not window.blocks_from(2, 1 << 20)
+    assert window.ahead(2) == 0
     assert (window.head, window.nbytes) == (2, size)

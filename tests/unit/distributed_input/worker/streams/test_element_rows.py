@@ -1,4 +1,4 @@
-"""Elements are encoded with the index of their rows, and grouped into blocks by size and time."""
+"""Elements are encoded with the index of their rows, and large ones are cut."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from distributed_input.worker.streams import element_rows
 from distributed_input.worker.streams.counters import StreamCounters
 from distributed_input.worker.streams.element_rows import (
     ElementRows,
+    cut_rows,
     encode_elements,
-    group_rows,
 )
 
 BYTE_ROW = ElementSpec(0, (Leaf("", "dense", "uint8", ()),))
@@ -70,38 +70,28 @@ def test_an_error_of_the_dataset_is_reported_as_such() -> None:
         next(found)
 
 
-@given(st.lists(st.integers(1, 60), max_size=20), st.sampled_from([0.0, 1.0]))
-def test_grouping_keeps_all_rows_in_order(sizes: list[int], seconds: float) -> None:
+@given(st.integers(1, 200), st.sampled_from([1, 3, 16, 17, 60]))
+def test_large_elements_are_cut_into_parts_of_one_block(rows: int, row_bytes: int) -> None:
+    spec = ElementSpec(0, (Leaf("", "dense", "uint8", (row_bytes,)),))
+    data = np.arange(rows * row_bytes).astype(np.uint8)
+    whole = ElementRows(7, [data], np.arange(rows, dtype=np.uint64), 1.0)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(element_rows, "BLOCK_BYTES", 16)
-        groups = list(group_rows(elements_of(sizes, seconds), BYTE_ROW.columns))
-    digests = [int(digest) for group in groups for rows in group for digest in rows.digests]
-    assert digests == list(range(sum(sizes)))
-    data = [bytes(rows.buffers[0]) for group in groups for rows in group]
-    assert b"".join(data) == np.arange(sum(sizes)).astype(np.uint8).tobytes()
-    for group in groups:
-        at = group[0].first_row
-        for rows in group:
-            assert rows.first_row == at
-            at += rows.rows
-        assert sum(rows.nbytes for rows in group) < 2 * 16
-    total = sum(rows.seconds for group in groups for rows in group)
-    assert total == pytest.approx(seconds * len(sizes))
+        parts = list(cut_rows(whole, spec.columns))
+    assert b"".join(bytes(part.buffers[0]) for part in parts) == data.tobytes()
+    assert [int(digest) for part in parts for digest in part.digests] == list(range(rows))
+    row = 7
+    for part in parts:
+        assert part.first_row == row
+        row += part.rows
+        assert part.nbytes < 2 * 16 or part.rows == 1
+        assert np.shares_memory(part.buffers[0], data)
+    assert sum(part.seconds for part in parts) == pytest.approx(1.0)
+    assert all(part.nbytes > 8 or part is parts[-1] for part in parts[:-1])
 
 
-def test_quick_small_elements_share_a_block_and_slow_ones_do_not(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(element_rows, "_MAX_HOLD_SECONDS", 60.0)
-
-    def grouped(seconds: float) -> list[int]:
-        return [len(group) for group in group_rows(elements_of([1] * 5, seconds), BYTE_ROW.columns)]
-
-    assert grouped(0.0) == [5]
-    assert grouped(1.0) == [1] * 5
-
-
-def test_a_group_is_sent_after_the_maximum_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(element_rows, "_MAX_HOLD_SECONDS", 0.0)
-    groups = group_rows(elements_of([1] * 3), BYTE_ROW.columns)
-    assert [len(group) for group in groups] == [1, 1, 1]
+def test_an_element_of_less_than_two_blocks_is_not_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(element_rows, "BLOCK_BYTES", 16)
+    for rows, parts in ((1, 1), (31, 1), (32, 2)):
+        (whole,) = elements_of([rows])
+        assert len(list(cut_rows(whole, BYTE_ROW.columns))) == parts

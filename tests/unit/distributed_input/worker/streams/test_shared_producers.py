@@ -7,8 +7,7 @@ has a test.
 from __future__ import annotations
 
 import threading
-import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Generator
 from dataclasses import replace
 from typing import Any
 
@@ -18,16 +17,14 @@ from hypothesis import strategies as st
 
 from distributed_input.api.errors import UnavailableError
 from distributed_input.api.proto import types_pb2, worker_pb2
-from distributed_input.rows import blocks
 from distributed_input.rows.blocks import RowBlock
+from distributed_input.worker.compute.compute_pool import ComputePool
+from distributed_input.worker.compute.task_queue import ComputeTask
 from distributed_input.worker.streams import dataset_usage, wait_budget
 from distributed_input.worker.streams import shared_producers as module
 from distributed_input.worker.streams.block_producer import BlockProducer
 from distributed_input.worker.streams.counters import StreamCounters
-from distributed_input.worker.streams.fair_semaphore import FairSemaphore
-from distributed_input.worker.streams.permit_queue import PermitRequest
 from distributed_input.worker.streams.shared_producers import SharedProducers
-from distributed_input.worker.streams.stream_cursor import StreamCursor
 from tests.unit.distributed_input.worker.streams.blockcases import (
     ROW,
     block_of,
@@ -37,8 +34,10 @@ from tests.unit.distributed_input.worker.streams.blockcases import (
     rows_in,
     state_of,
 )
+from tests.unit.distributed_input.worker.streams.pulled_stream import PulledStream, inline_pool
 
 ROWS = 40
+MOST_COST = block_of(0, 9).cost
 
 
 class FakeSplits:
@@ -97,35 +96,32 @@ def request(job: str = "a", start: int = 0, check: int | None = None) -> worker_
     return stream
 
 
-class ObservedProducers(SharedProducers):
-    """Sets `two_streams` when a producer gets its second stream."""
-
-    def __init__(self, *args: Any) -> None:
-        super().__init__(*args)
-        self.two_streams = threading.Event()
-
-    def _attach(self, producer: BlockProducer, cursor: StreamCursor) -> None:
-        super()._attach(producer, cursor)
-        if len(producer.window.positions) == 2:
-            self.two_streams.set()
-
-
 def producers_of(
-    splits: FakeSplits, limit: int = 1 << 20, is_shared: bool = True
-) -> ObservedProducers:
-    """Return the shared producers. With `is_shared`, two jobs have just read the dataset."""
-    producers = ObservedProducers(splits.start, FairSemaphore(1), limit)
+    splits: FakeSplits,
+    limit: int = 1 << 20,
+    is_shared: bool = True,
+    pool: ComputePool | None = None,
+) -> SharedProducers:
+    """Return the shared producers. With `is_shared`, two jobs have just read the dataset.
+
+    Args:
+        splits: the splits.
+        limit: maximum bytes of all windows.
+        is_shared: whether rows are kept for other jobs.
+        pool: computes blocks; None: each is computed in the thread that requests it.
+    """
+    producers = SharedProducers(splits.start, pool or inline_pool(), limit)
     for job in ("one", "other") if is_shared else ():
         other_split = request(job, start=ROWS)
         other_split.split = 1
-        for _ in producers.blocks(other_split, StreamCounters()):
+        for _ in PulledStream(producers, other_split):
             pass
     splits.started = splits.produced = 0
     return producers
 
 
 def read(producers: SharedProducers, stream: worker_pb2.StreamRequest) -> list[RowBlock]:
-    return [blocks.decode(data) for data in producers.blocks(stream, StreamCounters())]
+    return list(PulledStream(producers, stream))
 
 
 @pytest.fixture(autouse=True)
@@ -158,10 +154,10 @@ def test_every_stream_gets_its_rows_once_and_in_order(
         patch.setattr(wait_budget, "MAX_SECONDS", 0.0)
         patch.setattr(dataset_usage, "_START_SECONDS", 0.0)
         patch.setattr(module, "BLOCK_BYTES", 1)
-        patch.setattr(module, "_WINDOW_BYTES", window * 60)
-        producers = producers_of(splits, limit=window * 100, is_shared=is_shared)
+        patch.setattr(module, "_WINDOW_BYTES", window * 600)
+        producers = producers_of(splits, limit=window * 1000, is_shared=is_shared)
         counters = StreamCounters()
-        running: dict[int, Iterator[bytes]] = {}
+        running: dict[int, PulledStream] = {}
         received: dict[int, list[RowBlock]] = {i: [] for i in range(len(starts))}
         for i in [*schedule, *(j for _ in range(ROWS + 6) for j in range(len(starts)))]:
             if i >= len(starts):
@@ -170,15 +166,14 @@ def test_every_stream_gets_its_rows_once_and_in_order(
                 start, check = starts[i]
                 stream = request(f"job-{i}", start, start if check and start <= ROWS else None)
                 stream.tell_replay = i % 2 == 0
-                running[i] = iter(producers.blocks(stream, counters))
-            data = next(running[i], None)
-            block = blocks.decode(data) if data is not None else None
+                running[i] = PulledStream(producers, stream, counters)
+            block = next(running[i], None)
             if block is not None and block.replayed:
                 assert i % 2 == 0
                 assert block.replayed <= starts[i][0] + len(rows_in(received[i]))
             elif block is not None:
                 received[i].append(block)
-            most = max(window * 100, len(running) * window * 60) + len(running) * 400
+            most = max(window * 1000, len(running) * window * 600) + len(running) * MOST_COST
             assert producers.nbytes <= most
         for i, (start, _) in enumerate(starts):
             found = received[i]
@@ -213,7 +208,7 @@ def test_a_state_is_sent_to_the_stream_that_produced_it_if_it_accepts_states() -
 def test_rows_of_jobs_at_the_same_speed_are_produced_once() -> None:
     splits = FakeSplits([7])
     producers, counters = producers_of(splits), StreamCounters()
-    running = [producers.blocks(request(f"job-{i}"), counters) for i in range(8)]
+    running = [PulledStream(producers, request(f"job-{i}"), counters) for i in range(8)]
     for _ in range(-(-ROWS // 7) + 1):
         for stream in running:
             next(stream)
@@ -228,14 +223,14 @@ def test_nothing_is_kept_for_a_single_job_after_the_first_minute(
 ) -> None:
     monkeypatch.setattr(dataset_usage, "_START_SECONDS", 0.0)
     producers = producers_of(FakeSplits([7]), is_shared=False)
-    for _ in producers.blocks(request(), StreamCounters()):
+    for _ in PulledStream(producers, request()):
         assert producers.nbytes == 0
 
 
 def test_rows_of_a_new_dataset_are_kept_for_jobs_that_start_together() -> None:
     splits = FakeSplits([7])
     producers = producers_of(splits, is_shared=False)
-    first = producers.blocks(request("a"), StreamCounters())
+    first = PulledStream(producers, request("a"))
     for _ in range(4):
         next(first)
     assert rows_in(read(producers, request("b"))) == list(range(ROWS))
@@ -265,7 +260,7 @@ def started_for(*requests: worker_pb2.StreamRequest) -> int:
     """Return the number of splits started for streams of these requests that run together."""
     splits = FakeSplits([7])
     producers = producers_of(splits)
-    running = [iter(producers.blocks(stream, StreamCounters())) for stream in requests]
+    running = [PulledStream(producers, stream) for stream in requests]
     for stream in running:
         next(stream)
     return splits.started
@@ -285,13 +280,13 @@ def test_a_stream_behind_the_window_gets_a_producer_that_others_may_join(
     monkeypatch.setattr(module, "BLOCK_BYTES", 1)
     splits = FakeSplits([2])
     producers = producers_of(splits, limit=1)
-    slow: list[Any] = [producers.blocks(request(f"slow-{i}"), StreamCounters()) for i in range(2)]
-    received = [[blocks.decode(next(stream))] for stream in slow]
+    slow = [PulledStream(producers, request(f"slow-{i}")) for i in range(2)]
+    received = [[next(stream)] for stream in slow]
     read(producers, request("quick"))
-    assert splits.started == 1
+    assert splits.produced == ROWS
     for _ in range(ROWS // 2):
         for stream, found in zip(slow, received, strict=True):
-            found.append(blocks.decode(next(stream)))
+            found.append(next(stream))
     assert [rows_in(found) for found in received] == [list(range(ROWS))] * 2
     assert splits.started == 2
     for stream in slow:
@@ -302,28 +297,28 @@ def test_a_stream_behind_the_window_gets_a_producer_that_others_may_join(
 def test_a_stream_that_reaches_an_older_producer_changes_to_it() -> None:
     splits = FakeSplits([4])
     producers = producers_of(splits)
-    quick = producers.blocks(request("quick", start=20), StreamCounters())
-    first = blocks.decode(next(quick))
-    late = producers.blocks(request("late"), StreamCounters())
-    received = [blocks.decode(next(late)) for _ in range(5)]  # rows 0 to 19
+    quick = PulledStream(producers, request("quick", start=20))
+    first = next(quick)
+    late = PulledStream(producers, request("late"))
+    received = [next(late) for _ in range(5)]  # rows 0 to 19
     assert splits.started == 2
     produced = splits.produced
-    rest = [first, *(blocks.decode(data) for data in quick)]
-    received += [blocks.decode(data) for data in late]
+    rest = [first, *quick]
+    received += list(late)
     assert rows_in(rest) == list(range(20, ROWS))
     assert rows_in(received) == list(range(ROWS))
     assert splits.produced == produced + (ROWS - 24)
 
 
 def first_block(producers: SharedProducers, stream: worker_pb2.StreamRequest) -> RowBlock:
-    return blocks.decode(next(iter(producers.blocks(stream, StreamCounters()))))
+    return next(PulledStream(producers, stream))
 
 
 def test_only_the_stream_with_another_prefix_gets_the_difference() -> None:
     producers = producers_of(FakeSplits([8]))
-    leader = producers.blocks(request("a"), StreamCounters())
-    assert not blocks.decode(next(leader)).prefix_differs
-    second = producers.blocks(request("b"), StreamCounters())
+    leader = PulledStream(producers, request("a"))
+    assert not next(leader).prefix_differs
+    second = PulledStream(producers, request("b"))
     next(second)
     wrong = request("c", start=8, check=8)
     wrong.prefix_digest += 1
@@ -336,8 +331,8 @@ def test_a_producer_with_a_difference_is_not_shared_and_not_kept() -> None:
     producers = producers_of(splits)
     wrong = request("wrong", start=8, check=8)
     wrong.prefix_digest += 1
-    leader = producers.blocks(wrong, StreamCounters())
-    assert blocks.decode(next(leader)).prefix_differs
+    leader = PulledStream(producers, wrong)
+    assert next(leader).prefix_differs
     first_block(producers, request("other", start=16))
     assert splits.started == 2
     assert sum(1 for _ in leader) == (ROWS - 16) // 8 + 1
@@ -347,7 +342,7 @@ def test_a_producer_with_a_difference_is_not_shared_and_not_kept() -> None:
 def test_a_check_of_rows_that_a_producer_did_not_produce_starts_another() -> None:
     splits = FakeSplits([8])
     producers = producers_of(splits)
-    stream = producers.blocks(request("a", start=16), StreamCounters())
+    stream = PulledStream(producers, request("a", start=16))
     next(stream)
     first = first_block(producers, request("b", start=16, check=8))
     assert splits.started == 2
@@ -355,7 +350,7 @@ def test_a_check_of_rows_that_a_producer_did_not_produce_starts_another() -> Non
 
 
 def test_what_is_kept_of_ended_splits_is_bounded() -> None:
-    limit = 2000
+    limit = 4 * (ROWS // 7 + 1) * MOST_COST
     producers = producers_of(FakeSplits([7]), limit=limit)
     for split in range(2, 12):
         stream = request()
@@ -367,9 +362,9 @@ def test_what_is_kept_of_ended_splits_is_bounded() -> None:
 def test_nothing_is_kept_of_a_split_that_was_not_read_to_its_end() -> None:
     producers = producers_of(FakeSplits([7]))
     kept = len(running_in(producers))
-    stream = producers.blocks(request(), StreamCounters())
-    next(iter(stream))
-    del stream
+    stream = PulledStream(producers, request())
+    next(stream)
+    stream.close()
     assert len(running_in(producers)) == kept
 
 
@@ -398,43 +393,21 @@ class GatedSplits(FakeSplits):
             yield block
 
 
-def next_in_thread(stream: Iterator[bytes]) -> Callable[[], object]:
-    """Request the next block in a thread. Return a function that returns the block or error."""
-    results: list[object] = []
-
-    def run() -> None:
-        try:
-            results.append(blocks.decode(next(stream)))
-        except UnavailableError as error:
-            results.append(error)
-
-    thread = threading.Thread(target=run, daemon=True)
-    thread.start()
-
-    def result() -> object:
-        thread.join(20)
-        return results[0]
-
-    return result
-
-
 def test_a_difference_of_the_first_stream_is_not_one_of_a_stream_that_joined_early() -> None:
     splits = GatedSplits([8])
-    producers = producers_of(splits)
+    producers = producers_of(splits, pool=ComputePool(1))
     read(producers, request("first", start=ROWS))
     wrong = request("wrong", start=8, check=8)
     wrong.prefix_digest += 1
-    leader = next_in_thread(producers.blocks(wrong, StreamCounters()))
+    leader = PulledStream(producers, wrong)
+    leader.begin()
     assert splits.begun.wait(20)
-    right = request("right", start=8, check=8)
-    joined = next_in_thread(producers.blocks(right, StreamCounters()))
-    assert producers.two_streams.wait(20)
+    joined = PulledStream(producers, request("right", start=8, check=8))
+    joined.begin()
+    assert [len(one.streams) for one in busy_in(producers)] == [2]
     splits.gate.set()
-    led, followed = leader(), joined()
-    assert isinstance(led, RowBlock)
-    assert led.prefix_differs
-    assert isinstance(followed, RowBlock)
-    assert not followed.prefix_differs
+    assert leader.end().prefix_differs
+    assert not joined.end().prefix_differs
 
 
 def test_a_change_to_a_producer_with_other_rows_before_fails(
@@ -442,18 +415,19 @@ def test_a_change_to_a_producer_with_other_rows_before_fails(
 ) -> None:
     monkeypatch.setattr(module, "BLOCK_BYTES", 1)
     splits = GatedSplits([2], change=1)
-    producers = producers_of(splits, limit=1)
-    slow = producers.blocks(request("slow"), StreamCounters())
+    producers = producers_of(splits, limit=1, pool=ComputePool(1))
+    slow = PulledStream(producers, request("slow"))
     next(slow)  # rows 0 and 1
     read(producers, request("quick"))  # evicts row 2
-    producers.two_streams.clear()
-    unchecked = next_in_thread(producers.blocks(request("other", start=2), StreamCounters()))
+    unchecked = PulledStream(producers, request("other", start=2))
+    unchecked.begin()
     assert splits.begun.wait(20)
-    changed = next_in_thread(slow)
-    assert producers.two_streams.wait(20)
+    slow.begin()
+    assert [len(one.streams) for one in busy_in(producers)] == [2]
     splits.gate.set()
-    assert isinstance(unchecked(), RowBlock)
-    assert isinstance(changed(), UnavailableError)
+    assert rows_in([unchecked.end()]) == [2, 3]
+    with pytest.raises(UnavailableError, match="differ"):
+        slow.end()
 
 
 def running_in(producers: SharedProducers) -> list[BlockProducer]:
@@ -471,13 +445,13 @@ def test_an_error_ends_all_streams_of_a_producer_and_the_next_stream_starts_anot
                 yield block
 
     producers = producers_of(BrokenSplits([4]))
-    pair = [producers.blocks(request(f"job-{i}"), StreamCounters()) for i in range(2)]
-    for stream in pair:
-        next(stream), next(stream)
+    pair = [PulledStream(producers, request(f"job-{i}")) for i in range(2)]
+    next(pair[0]), next(pair[0]), next(pair[1])
     with pytest.raises(OSError, match="disk"):
         next(pair[0])
     # A new stream does not join the failed producer, which still has a stream.
     assert rows_in(read(producers, request())) == list(range(ROWS))
+    assert rows_in([next(pair[1])]) == [4, 5, 6, 7]
     with pytest.raises(OSError, match="disk"):
         next(pair[1])
 
@@ -486,10 +460,10 @@ def test_a_fast_stream_waits_for_a_slow_one(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(wait_budget, "MAX_SECONDS", 5.0)
     monkeypatch.setattr(module, "BLOCK_BYTES", 1)
     splits = FakeSplits([2])
-    producers = producers_of(splits, limit=1)
-    slow = producers.blocks(request("slow"), StreamCounters())
+    producers = producers_of(splits, limit=1, pool=ComputePool(1))
+    slow = PulledStream(producers, request("slow"))
     next(slow)
-    fast = producers.blocks(request("fast"), StreamCounters())
+    fast = PulledStream(producers, request("fast"))
     next(fast)
     finished = threading.Event()
 
@@ -501,13 +475,13 @@ def test_a_fast_stream_waits_for_a_slow_one(monkeypatch: pytest.MonkeyPatch) -> 
     thread = threading.Thread(target=run)
     thread.start()
     assert not finished.wait(0.3)  # the slow stream does not move
-    assert [one.waiting for one in running_in(producers) if one.window.positions] == [1]
+    assert [one.waiting_since is not None for one in busy_in(producers)] == [True]
     assert sum(1 for _ in slow) == ROWS // 2
     assert finished.wait(10)
     thread.join()
     assert splits.started == 1
     assert splits.produced == ROWS
-    assert not any(one.waiting for one in running_in(producers))
+    assert not any(one.waiting_since for one in running_in(producers))
 
 
 def test_a_fast_stream_does_not_wait_longer_than_its_budget(
@@ -516,9 +490,9 @@ def test_a_fast_stream_does_not_wait_longer_than_its_budget(
     monkeypatch.setattr(wait_budget, "MAX_SECONDS", 0.2)
     monkeypatch.setattr(module, "BLOCK_BYTES", 1)
     producers = producers_of(FakeSplits([2]), limit=1)
-    slow = producers.blocks(request("slow"), StreamCounters())
+    slow = PulledStream(producers, request("slow"))
     next(slow)
-    assert sum(1 for _ in producers.blocks(request("fast"), StreamCounters())) == ROWS // 2 + 1
+    assert sum(1 for _ in PulledStream(producers, request("fast"))) == ROWS // 2 + 1
 
 
 def test_the_limit_of_a_window_is_the_share_of_one_producer_with_streams(
@@ -532,7 +506,7 @@ def test_the_limit_of_a_window_is_the_share_of_one_producer_with_streams(
     for split in (2, 3, 4, 2):  # the last stream joins the first
         stream = request(f"job-{len(running)}")
         stream.split = split
-        running.append(producers.blocks(stream, StreamCounters()))
+        running.append(PulledStream(producers, stream))
         next(running[-1])
         limits.append(producers._window_limit())
     while running:
@@ -550,7 +524,7 @@ def test_the_totals_include_producers_that_were_removed() -> None:
             return super().start(request, counters)
 
     producers = producers_of(CountedSplits([7]), is_shared=False)
-    first: Any = producers.blocks(request("a"), StreamCounters())
+    first = PulledStream(producers, request("a"))
     next(first)
     assert producers.totals().rows == 1
     first.close()
@@ -590,10 +564,10 @@ def test_a_stream_that_changes_producers_gets_the_progress_of_the_new_replay(
     for name in ("leader", "other"):
         first = request(name, start=20)
         first.tell_replay = True
-        slow.append(producers.blocks(first, StreamCounters()))
+        slow.append(PulledStream(producers, first))
 
     def next_of_each() -> list[int]:
-        return [blocks.decode(next(stream)).replayed for stream in slow]
+        return [next(stream).replayed for stream in slow]
 
     assert [next_of_each() for _ in range(2)] == [[15, 15], [0, 0]]
     read(producers, request("quick", start=20))  # evicts row 22
@@ -604,7 +578,7 @@ def test_nothing_is_kept_once_all_jobs_have_ended(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(dataset_usage, "_START_SECONDS", 0.0)
     monkeypatch.setattr(dataset_usage, "_LINGER_SECONDS", -1.0)
     producers = producers_of(FakeSplits([7]), is_shared=False)
-    first: Any = producers.blocks(request("a"), StreamCounters())
+    first = PulledStream(producers, request("a"))
     next(first)
     read(producers, request("b"))
     assert producers.nbytes, "job a reads as well"
@@ -616,7 +590,7 @@ def test_a_kept_producer_that_a_stream_joins_is_not_removed() -> None:
     producers = producers_of(FakeSplits([7]))
     read(producers, request("a"))
     kept = len(producers._idle)
-    stream: Any = producers.blocks(request("b"), StreamCounters())
+    stream = PulledStream(producers, request("b"))
     next(stream)
     assert len(producers._idle) == kept - 1
     stream.close()
@@ -631,15 +605,18 @@ def test_a_stream_that_cannot_change_producers_leaves_once(
         def start(
             self, request: worker_pb2.StreamRequest, counters: StreamCounters
         ) -> Generator[RowBlock, None, None]:
-            if request.start_row == 2:
-                raise OSError("the disk is gone")
-            return super().start(request, counters)
+            blocks = super().start(request, counters)
+            return self._broken() if request.start_row == 2 else blocks
+
+        def _broken(self) -> Generator[RowBlock, None, None]:
+            raise OSError("the disk is gone")
+            yield
 
     monkeypatch.setattr(module, "BLOCK_BYTES", 1)
     producers = producers_of(OnceSplits([2]), limit=1)
-    slow = producers.blocks(request("slow"), StreamCounters())
+    slow = PulledStream(producers, request("slow"))
     next(slow)
-    quick = producers.blocks(request("quick"), StreamCounters())
+    quick = PulledStream(producers, request("quick"))
     for _ in range(4 if others else ROWS // 2 + 1):
         next(quick)
     if not others:
@@ -664,26 +641,29 @@ def test_a_stream_waits_for_a_slower_one_while_the_budget_lasts(
 
     monkeypatch.setattr(module, "BLOCK_BYTES", 1)
     producers, budget = producers_of(FakeSplits([2]), limit=1), Budget()
-    stream = producers.blocks(request(), StreamCounters())
+    stream = PulledStream(producers, request())
     next(stream)
     monkeypatch.setattr(producers, "_wait_budget", budget)
-    (producer,) = [one for one in running_in(producers) if one.window.positions]
+    (producer,) = busy_in(producers)
     producer.window.positions[0] = 0  # a slower stream
     with producers._lock:
-        assert producers._wait_for_slower(producer) == waits
-    assert (budget.spent > 0) == waits
-    assert budget.spent < 30
+        assert producers._waits_for_slower(producer) == waits
+        assert (producer.waiting_since is not None) == waits
+        if producer.waiting_since is not None:
+            producer.waiting_since -= 3
+        assert producers._waits_for_slower(producer) == waits
+    assert 3 * waits <= budget.spent < 3 * waits + 30
 
 
 def test_a_stream_behind_the_end_counts_no_rows() -> None:
     counters = StreamCounters()
     producers = producers_of(FakeSplits([7]))
-    assert sum(1 for _ in producers.blocks(request(start=ROWS + 5), counters)) == 1
+    assert sum(1 for _ in PulledStream(producers, request(start=ROWS + 5), counters)) == 1
     assert counters.rows == 0
 
 
-def test_a_producer_is_marked_while_a_stream_produces() -> None:
-    """The other streams wait then."""
+def test_a_producer_has_a_task_while_it_produces() -> None:
+    """So no second task produces the same block."""
     marked: list[bool] = []
 
     class ObservedSplits(FakeSplits):
@@ -691,12 +671,12 @@ def test_a_producer_is_marked_while_a_stream_produces() -> None:
             self, request: worker_pb2.StreamRequest, cut: int
         ) -> Generator[RowBlock, None, None]:
             for block in super()._blocks(request, cut):
-                marked.extend(one.request is not None for one in busy_in(producers))
+                marked.extend(one.task is not None for one in busy_in(producers))
                 yield block
 
     producers = producers_of(ObservedSplits([20]), is_shared=False)
-    for _ in producers.blocks(request(), StreamCounters()):
-        assert not any(one.request is not None for one in busy_in(producers))
+    for _ in PulledStream(producers, request()):
+        assert not any(one.task is not None for one in busy_in(producers))
     assert marked == [True] * 3
 
 
@@ -714,28 +694,34 @@ def test_a_split_that_another_job_waits_for_gets_its_permit_in_that_jobs_turn() 
             produced.append(request.split)
             yield from super()._blocks(request, cut)
 
-    cores = FairSemaphore(1)
-    cores.resize(1, may_lend=False)
-    producers = ObservedProducers(RecordingSplits([ROWS]).start, cores, 1 << 20)
-    results = []
-    with cores.permit(PermitRequest()):
-        for waiting, ordinal in enumerate((1, 2, 9), 1):
-            stream = request("behind")
-            stream.split = stream.ordinal = ordinal
-            results.append(next_in_thread(producers.blocks(stream, StreamCounters())))
-            wait_until(lambda waiting=waiting: cores.waiting == waiting)
-        stream = request("ahead")
-        stream.split = 9
-        results.append(next_in_thread(producers.blocks(stream, StreamCounters())))
-        assert producers.two_streams.wait(20)
-        last = next(one for one in busy_in(producers) if len(one.window.positions) == 2)
-        wait_until(lambda: last.request is not None and len(last.request.orders) == 2)
-    assert all(isinstance(result(), RowBlock) for result in results)
+    pool, release = ComputePool(1), threading.Event()
+    pool.resize(1, may_lend=False)
+    producers = producers_of(RecordingSplits([ROWS]), is_shared=False, pool=pool)
+    pool.submit([waiting_task(release)])
+    running = []
+    for waiting, ordinal in enumerate((1, 2, 9), 1):
+        stream = request("behind")
+        stream.split = stream.ordinal = ordinal
+        running.append(PulledStream(producers, stream))
+        running[-1].begin()
+        assert pool.waiting == waiting
+    stream = request("ahead")
+    stream.split = 9
+    running.append(PulledStream(producers, stream))
+    running[-1].begin()
+    (last,) = [one for one in busy_in(producers) if len(one.streams) == 2]
+    assert last.task is not None
+    assert len(last.task.orders) == 2
+    release.set()
+    assert [rows_in([one.end()]) for one in running] == [list(range(ROWS))] * 4
     assert produced == [1, 9, 2]
 
 
-def wait_until(is_true: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 20
-    while not is_true():
-        assert time.monotonic() < deadline
-        time.sleep(0)
+def waiting_task(event: threading.Event) -> ComputeTask:
+    """Return a task that ends when an event is set."""
+
+    def run() -> list[ComputeTask]:
+        event.wait(20)
+        return []
+
+    return ComputeTask(run)

@@ -79,7 +79,7 @@ def test_a_stream_has_the_rows_from_its_start_and_checks_the_rows_before(
     assert (counters.rows, counters.bytes) == (max(0, rows - start), 8 * max(0, rows - start))
     assert counters.replayed_rows == min(start, rows)
     for block in found:
-        decoded = blocks.decode(block.encoded)
+        decoded = blocks.decode(blocks.encode(block))
         assert rows_in([decoded]) == rows_in([block])
         assert decoded.digests.tolist() == block.digests.tolist()
         assert (decoded.first_row, decoded.last) == (block.first_row, block.last)
@@ -99,7 +99,7 @@ def test_digests_have_the_requested_version_if_the_worker_has_it(requested: int,
     request = worker_pb2.StreamRequest(job=job, digest_version=requested, start_row=2)
     assert module.digest_version(request) == sent
     found = list(split_blocks(request, split_of(5), "node", StreamCounters()))
-    decoded = [blocks.decode(block.encoded) for block in found]
+    decoded = [blocks.decode(blocks.encode(block)) for block in found]
     assert {block.digest_version for block in decoded} == {sent}
     data = np.arange(5, dtype=np.int64).view(np.uint8)
     expected = row_digests([8], [data], 5, 0, sent)
@@ -118,7 +118,7 @@ def test_a_long_replay_reports_its_progress(monkeypatch: pytest.MonkeyPatch) -> 
         progress = next(found)
         assert (progress.replayed, progress.last) == (replayed, False)
         assert (progress.first_row, progress.rows) == (0, 0)
-        assert blocks.decode(progress.encoded).replayed == replayed
+        assert blocks.decode(blocks.encode(progress)).replayed == replayed
         assert counters.replayed_rows == replayed
     rest = list(found)
     assert rows_in(rest) == [4, 5]

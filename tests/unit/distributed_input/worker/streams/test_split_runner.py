@@ -20,7 +20,7 @@ from distributed_input.worker.states import save_schedule, split_states
 from distributed_input.worker.states.saved_state import KEY_BYTES, StateError, decode
 from distributed_input.worker.states.split_states import SplitStates
 from distributed_input.worker.states.state_files import StateFiles
-from distributed_input.worker.streams import batch_sizer, element_rows, split_runner
+from distributed_input.worker.streams import batch_sizer, split_runner
 from distributed_input.worker.streams.batch_sizer import BatchSizer
 from distributed_input.worker.streams.counters import StreamCounters
 from distributed_input.worker.streams.split_runner import SplitRunner
@@ -35,7 +35,6 @@ def _states_at_every_element(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(save_schedule, "MIN_REPLAY_SECONDS", 0.0)
     monkeypatch.setattr(save_schedule, "_MAX_SHARE", float("inf"))
     monkeypatch.setattr(split_states, "is_checked", lambda request: False)
-    monkeypatch.setattr(element_rows, "_QUICK_SECONDS", 0.0)  # one block for each element
     monkeypatch.setattr(batch_sizer, "_ELEMENT_SECONDS", 0.0)
 
 
@@ -321,3 +320,21 @@ def test_the_rate_of_a_long_split_is_recorded_while_it_runs(
     while next(blocks).resume_token:
         pass
     assert recorded
+
+
+class Iterables:
+    """A fake `SplitOpener` of a Python iterable that writes each row to the same memory."""
+
+    def open(self, *_: Any) -> SplitIterator:
+        return SplitIterator(self._rows(), ROW, False, from_python=True)
+
+    def _rows(self) -> Iterator[Any]:
+        memory = np.zeros((), np.int64)
+        for row in range(ROWS):
+            memory[...] = row
+            yield {"id": memory}
+
+
+def test_an_iterable_may_reuse_its_memory() -> None:
+    found, _ = run(Iterables(), request_of())
+    assert rows_in(received(found)) == list(range(ROWS))

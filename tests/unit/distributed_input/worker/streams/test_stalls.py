@@ -10,13 +10,12 @@ from typing import Any
 import pytest
 
 from distributed_input.api.proto import types_pb2, worker_pb2
-from distributed_input.rows import blocks
 from distributed_input.rows.blocks import RowBlock
+from distributed_input.worker.compute.compute_pool import ComputePool
 from distributed_input.worker.streams import block_producer, stalls
-from distributed_input.worker.streams.counters import StreamCounters
-from distributed_input.worker.streams.fair_semaphore import FairSemaphore
 from distributed_input.worker.streams.shared_producers import SharedProducers
 from tests.unit.distributed_input.worker.streams.blockcases import ROW, block_of, end_of
+from tests.unit.distributed_input.worker.streams.pulled_stream import PulledStream
 
 
 class Splits:
@@ -52,11 +51,10 @@ def test_a_split_that_hangs_is_reported_and_can_be_read_again(
 ) -> None:
     monkeypatch.setattr(stalls, "STALL_SECONDS", 0.2)
     monkeypatch.setattr(block_producer, "_MAX_JOIN_SECONDS", 0.3)
-    producers = SharedProducers(splits.start, FairSemaphore(1), 1 << 20)
+    producers = SharedProducers(splits.start, ComputePool(1), 1 << 20)
 
     def read() -> list[int]:
-        found = producers.blocks(request(), StreamCounters())
-        return [block.rows for block in map(blocks.decode, found)]
+        return [block.rows for block in PulledStream(producers, request())]
 
     thread = threading.Thread(target=read)
     thread.start()

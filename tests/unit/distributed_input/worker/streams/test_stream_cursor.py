@@ -1,17 +1,18 @@
-"""A stream's messages start at its row, and its requests check the rows that it has."""
+"""A stream's blocks start at its row, and its requests check the rows that it has."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import pytest
 
 from distributed_input.api.proto import types_pb2, worker_pb2
-from distributed_input.rows import blocks
 from distributed_input.worker.node import NODE
 from distributed_input.worker.streams.stream_cursor import (
     StreamCursor,
-    encoded_from,
-    joining_header,
+    joining_block,
     remaining_request,
+    rows_from,
 )
 from tests.unit.distributed_input.worker.streams.blockcases import (
     ROW,
@@ -32,9 +33,14 @@ def request_of(start_row: int = 0, known: int | None = None) -> worker_pb2.Strea
     return request
 
 
+def cursor_of(request: worker_pb2.StreamRequest, rows: int | None = None) -> StreamCursor:
+    outlet: Any = None
+    return StreamCursor(request, outlet, prefix=None if rows is None else prefix_of(rows))
+
+
 @pytest.mark.parametrize("row", [4, 5, 7])
-def test_a_message_has_the_rows_from_the_cursor_on(row: int) -> None:
-    block = blocks.decode(encoded_from(block_of(4, 4, node="cpu"), row, request_of()))
+def test_a_block_has_the_rows_from_the_cursor_on(row: int) -> None:
+    block = rows_from(block_of(4, 4, node="cpu"), row, request_of())
     assert (block.first_row, block.node) == (row, "cpu")
     assert rows_in([block]) == list(range(row, 8))
     assert block.digests.tolist() == block_of(row, 8 - row).digests.tolist()
@@ -42,12 +48,13 @@ def test_a_message_has_the_rows_from_the_cursor_on(row: int) -> None:
 
 def test_a_whole_block_and_the_last_block_are_sent_as_they_are() -> None:
     for block in (block_of(4, 4), end_of(4)):
-        assert encoded_from(block, 4, request_of()) is block.encoded
-    assert encoded_from(end_of(4), 9, request_of()) == end_of(4).encoded
+        assert rows_from(block, 4, request_of()) is block
+    end = end_of(4)
+    assert rows_from(end, 9, request_of()) is end
 
 
 def test_the_row_is_that_of_the_request_until_the_first_block() -> None:
-    cursor = StreamCursor(request_of(start_row=5))
+    cursor = cursor_of(request_of(start_row=5))
     assert cursor.row == 5
     assert remaining_request(cursor) is cursor.request
     cursor.prefix = prefix_of(7)
@@ -56,7 +63,7 @@ def test_the_row_is_that_of_the_request_until_the_first_block() -> None:
 
 @pytest.mark.parametrize("rows", [0, 1, 6])
 def test_the_remaining_request_checks_all_rows_before_the_cursor(rows: int) -> None:
-    cursor = StreamCursor(request_of(), prefix=prefix_of(rows))
+    cursor = cursor_of(request_of(), rows)
     rest = remaining_request(cursor)
     assert (rest.start_row, rest.prefix_rows, rest.check_prefix) == (rows, rows, rows > 0)
     assert rest.prefix_digest == prefix_of(rows).digest
@@ -69,20 +76,15 @@ def test_the_remaining_request_checks_all_rows_before_the_cursor(rows: int) -> N
 def test_the_header_has_the_result_of_the_check(known: int, change: int, differs: bool) -> None:
     request = request_of(start_row=5, known=known)
     request.prefix_digest += change
-    cursor = StreamCursor(request, prefix=prefix_of(5))
+    cursor = cursor_of(request, 5)
     if known != 5:
         cursor.checked = prefix_of(known)
-    block = blocks.decode(block_of(5, 2).encoded + joining_header(cursor))
+    block = joining_block(block_of(5, 2), cursor)
     assert block.prefix_differs == differs
     assert (block.node, block.prefix_digest) == (NODE, prefix_of(5).digest)
     assert rows_in([block]) == [5, 6]
 
 
 def test_a_request_without_a_check_has_no_difference() -> None:
-    cursor = StreamCursor(request_of(start_row=5), prefix=prefix_of(5))
-    assert not blocks.decode(block_of(5, 1).encoded + joining_header(cursor)).prefix_differs
-
-
-def test_the_header_is_taken_once() -> None:
-    cursor = StreamCursor(request_of(), header=b"x")
-    assert [cursor.take_header(), cursor.take_header()] == [b"x", b""]
+    cursor = cursor_of(request_of(start_row=5), 5)
+    assert not joining_block(block_of(5, 1, prefix_differs=True), cursor).prefix_differs

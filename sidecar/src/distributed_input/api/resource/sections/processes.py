@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field, model_validator
 
@@ -73,6 +73,12 @@ class SidecarSpec(Section):
         le=86400,
         description="Seconds without data before the trainer gets an error. Iterating again "
         "resumes. Default: 600.",
+    )
+    transfer: Literal["auto", "grpc"] = Field(
+        default="auto",
+        description="How rows come from the workers. auto: over a direct TCP connection to each "
+        "worker, on the port after that of gRPC, and over gRPC where it cannot be reached. grpc: "
+        "over gRPC only. Default: auto.",
     )
     image: Image | None = Field(
         default=None,

@@ -7,7 +7,7 @@ import asyncio
 import aiohttp
 import pytest
 
-from distributed_input_operator.controller import health
+from distributed_input_operator import health
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ async def serve(
         host: address to listen on. Empty: all addresses.
         port: port to listen on.
         failure: returns why this process should be restarted. Empty: it is healthy.
-        ready: returns whether this replica can serve the webhook.
+        ready: returns whether this replica can serve requests.
     """
 
     async def healthz(_: web.Request) -> web.Response:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from distributed_input.worker.streams.lending import (
+from distributed_input.worker.compute.lending import (
     _GAIN,
     _PAUSE_SECONDS,
     _TRIAL_SECONDS,

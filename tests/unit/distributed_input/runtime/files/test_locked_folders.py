@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 
 from distributed_input.api.errors import ConfigError
-from distributed_input.runtime import locked_folders
+from distributed_input.runtime.files import locked_folders
 
 _CODE = """
 import sys
-from distributed_input.runtime import locked_folders
+from distributed_input.runtime.files import locked_folders
 with locked_folders.temporary("di-test") as folder:
     (folder / "constants").write_text("x")
     print(folder, flush=True)

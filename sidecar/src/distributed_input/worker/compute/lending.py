@@ -81,13 +81,13 @@ def cpu_use(
 
 @dataclass
 class Trial:
-    """A test whether more permits let blocks end more often.
+    """A test whether more permits let tasks end more often.
 
     Attributes:
         began: time at which the number of lent permits was last changed; None: it is not tested.
-        ended: number of blocks that had ended then.
+        ended: number of tasks that had ended then.
         lent: number of lent permits before.
-        rate: blocks that ended per second with that number; None if it is not known.
+        rate: tasks that ended per second with that number; None if it is not known.
         pause_until: time before which there is no other test.
     """
 
@@ -102,7 +102,7 @@ class Trial:
 
         Args:
             lent: number of permits that are lent.
-            ended: number of blocks that have ended since the start.
+            ended: number of tasks that have ended since the start.
             now: current time in seconds.
         """
         if now < self.pause_until:

@@ -1,0 +1,103 @@
+"""What the processes of the controller and of the webhook share: flags, credentials, signals."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import os
+import signal
+import sys
+from pathlib import Path
+
+from kubernetes.aio import config
+
+from distributed_input.api import environment, names
+
+_OWN_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+
+
+def add_flags(parser: argparse.ArgumentParser) -> None:
+    """Add the flags that both processes have."""
+    parser.add_argument(
+        "--worker-image",
+        default=os.environ.get(environment.WORKER_IMAGE_ENV, ""),
+        help=f"default image of workers (default: ${environment.WORKER_IMAGE_ENV})",
+    )
+    parser.add_argument(
+        "--sidecar-image",
+        default=os.environ.get(environment.SIDECAR_IMAGE_ENV, ""),
+        help="default image of dispatchers and sidecars "
+        f"(default: ${environment.SIDECAR_IMAGE_ENV})",
+    )
+    parser.add_argument(
+        "--image-pull-policy",
+        choices=("Always", "IfNotPresent", "Never"),
+        default="",
+        help="pull policy of these images in dispatchers and workers (default: that of Kubernetes)",
+    )
+    parser.add_argument(
+        "--listen",
+        default=f":{names.OPERATOR_HEALTH_PORT}",
+        metavar="[HOST]:PORT",
+        help="address of /healthz, /readyz and /metrics (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--webhook-configuration",
+        default=names.WEBHOOK_CONFIGURATION,
+        metavar="NAME",
+        help="MutatingWebhookConfiguration that the API server uses (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--webhook-secret",
+        default=names.WEBHOOK_SECRET,
+        metavar="NAME",
+        help="Secret with the webhook's certificate and path, which the operator creates "
+        "(default: %(default)s)",
+    )
+    parser.add_argument(
+        "--log-level",
+        choices=("debug", "info", "warning"),
+        default="info",
+        help="minimum level of log lines (default: %(default)s)",
+    )
+
+
+def missing_image(args: argparse.Namespace) -> str:
+    """Return the error about an image that is not set. Empty: both are set."""
+    for flag in ("worker_image", "sidecar_image"):
+        if not getattr(args, flag):
+            return f"--{flag.replace('_', '-')} is not set: set it to an image"
+    return ""
+
+
+def set_up_logging(level: str) -> None:
+    """Write the log to stderr."""
+    logging.basicConfig(
+        level=level.upper(),
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+        stream=sys.stderr,
+    )
+
+
+async def load_credentials() -> None:
+    """Use the credentials of the pod, or else those of the kubeconfig."""
+    try:
+        config.load_incluster_config()  # type: ignore[no-untyped-call]
+    except config.ConfigException:
+        await config.load_kube_config()  # type: ignore[no-untyped-call]
+
+
+def own_namespace() -> str:
+    """Return the namespace of this pod."""
+    if environment.POD_NAMESPACE_ENV in os.environ:
+        return os.environ[environment.POD_NAMESPACE_ENV]
+    return _OWN_NAMESPACE.read_text().strip() if _OWN_NAMESPACE.exists() else "default"
+
+
+def stop_event() -> asyncio.Event:
+    """Return an event that SIGTERM and SIGINT set."""
+    stopping = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stopping.set)
+    return stopping

@@ -1,0 +1,95 @@
+"""The sidecar's end of a direct connection, which carries a worker's messages beside gRPC."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Callable
+
+from distributed_input.api.errors import UnavailableError
+from distributed_input.api.proto import worker_pb2
+from distributed_input.runtime import addresses, logs
+from distributed_input.runtime.message_socket import MessageSocket
+
+_log = logs.get("sidecar.transfer")
+_CONNECT_SECONDS = 2.0  # firewalls drop packets without an answer
+_CALL_SECONDS = 1.0  # in which the call of a worker that has ended ends, too
+
+
+class DirectTransfer:
+    """A direct connection to a worker, if the worker offers one and can be reached.
+
+    Args:
+        host: host of the worker.
+
+    Attributes:
+        failed_at: monotonic time of the last failure, from either end.
+    """
+
+    def __init__(self, host: str) -> None:
+        self.failed_at = float("-inf")
+        self._host = host
+        self._socket: MessageSocket | None = None
+        self._call_ended = False
+        self._changed = threading.Condition()
+
+    def connect(self, offer: worker_pb2.TransferOffer) -> None:
+        """Connect in another thread. If that fails, the worker keeps using gRPC."""
+        threading.Thread(
+            target=self._connect, args=(offer,), name="transfer-connect", daemon=True
+        ).start()
+
+    def _connect(self, offer: worker_pb2.TransferOffer) -> None:
+        address = (self._host, offer.port)
+        try:
+            connected = socket.create_connection(address, _CONNECT_SECONDS)
+            with self._changed:
+                if self._call_ended:
+                    connected.close()
+                    return
+                self._socket = MessageSocket(connected)
+            connected.sendall(offer.ticket)
+        except OSError as error:
+            if not self._call_ended:
+                _log.info(
+                    "no direct connection to a worker: its rows use gRPC",
+                    address=addresses.join(*address),
+                    cause=str(error),
+                )
+
+    def receive_all(self, handle: Callable[[memoryview], None]) -> None:
+        """Pass on all messages until the call ends. The worker has moved to this connection.
+
+        Raises:
+            UnavailableError: the connection broke, and the call did not end.
+            ValueError: the worker sent something else than messages.
+        """
+        assert self._socket is not None  # it has carried the ticket
+        cause = "it was closed"
+        try:
+            while (data := self._socket.receive()) is not None:
+                handle(data)
+        except OSError as error:
+            cause = str(error)
+        with self._changed:
+            if not self._changed.wait_for(lambda: self._call_ended, _CALL_SECONDS):
+                raise UnavailableError(f"the direct connection broke: {cause}")
+
+    def record_failure(self) -> None:
+        """Record that a connection broke, or carried something else than messages."""
+        self.failed_at = time.monotonic()
+
+    def end(self) -> None:
+        """End the connection, because the call has ended. `receive_all` returns."""
+        with self._changed:
+            self._call_ended = True
+            self._changed.notify_all()
+            if self._socket is not None:
+                self._socket.shut_down()
+
+    def close(self) -> None:
+        """Release the connection. `receive_all` does not run any more."""
+        self.end()
+        if self._socket is not None:
+            self._socket.close()

@@ -1,0 +1,214 @@
+"""The direct connections of a worker, which carry rows beside gRPC.
+
+gRPC remains the protocol: requests and errors of a call use it. For the messages that the worker
+sends, a sidecar may open a TCP connection. Over gRPC it gets a ticket, which is valid for one
+connection. If no such connection comes, all messages use gRPC.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import secrets
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from distributed_input.api.errors import UnavailableError
+from distributed_input.api.proto import worker_pb2
+from distributed_input.rows import frames
+from distributed_input.rows.frames import Frame
+from distributed_input.runtime import addresses, logs
+from distributed_input.runtime.message_socket import MessageSocket
+
+_log = logs.get("worker.transfer")
+_TICKET_BYTES = 32
+_TICKET_SECONDS = 5.0  # in which a connection has to send its ticket
+_HIGHEST_PORT = 65535
+_MAX_UNKNOWN = 64  # connections that have not sent their ticket
+_RETRY_SECONDS = 1.0  # after a connection could not be accepted, for example without descriptors
+_MOVED = worker_pb2.ConnectResponse(moved=True).SerializeToString()
+
+
+class TransferOffer:
+    """The offer of a direct connection to the sidecar of one call.
+
+    Args:
+        port: port of the listener.
+        ticket: what the sidecar has to send.
+
+    Attributes:
+        sent_bytes: size of all messages that the direct connection has carried.
+    """
+
+    def __init__(self, port: int, ticket: bytes) -> None:
+        self.sent_bytes = 0
+        self._port, self._ticket = port, ticket
+        self._lock = threading.Lock()
+        self._accepted: MessageSocket | None = None
+        self._closed = False
+
+    def accept(self, connected: socket.socket) -> None:
+        """Use a connection that has sent the ticket."""
+        with self._lock:
+            if self._closed:
+                connected.close()
+            else:
+                self._accepted = MessageSocket(connected)
+
+    def send(self, batches: Iterable[Sequence[Frame]]) -> Iterator[bytes]:
+        """Send frames on the direct connection as soon as there is one. Yield what gRPC sends.
+
+        Raises:
+            UnavailableError: the direct connection broke.
+        """
+        yield worker_pb2.ConnectResponse(
+            offer=worker_pb2.TransferOffer(port=self._port, ticket=self._ticket)
+        ).SerializeToString()
+        moved = False
+        for batch in batches:
+            direct = self._accepted
+            if direct is None:
+                yield frames.encode(batch)
+                continue
+            if not moved:
+                yield _MOVED
+                moved = True
+            try:
+                self.sent_bytes += direct.send(frames.encoded_pieces(batch))
+            except OSError as error:
+                raise UnavailableError(f"the direct connection broke: {error}") from error
+
+    def shut_down(self) -> None:
+        """End the direct connection. `send` returns."""
+        with self._lock:
+            self._closed = True
+            if self._accepted is not None:
+                self._accepted.shut_down()
+
+    def close(self) -> None:
+        """End the direct connection, and release it, after `send` has returned."""
+        self.shut_down()
+        if self._accepted is not None:
+            self._accepted.close()
+
+
+class TransferListener:
+    """Accepts direct connections.
+
+    It listens on the port after the gRPC server's, which the NetworkPolicy of an input allows. If
+    that is in use, it listens on a free one. Sidecars that cannot reach it use gRPC.
+
+    Args:
+        server: host:port of the gRPC server.
+    """
+
+    def __init__(self, server: str) -> None:
+        host, port = addresses.parse(server)
+        try:
+            self._socket = _listen(host, port + 1 if port < _HIGHEST_PORT else 0)
+        except OSError:  # it is in use
+            self._socket = _listen(host, 0)
+        self._offers: dict[bytes, TransferOffer] = {}  # by hash of the ticket, until it is used
+        self._open: set[TransferOffer] = set()
+        self._sent_bytes = 0  # by offers that are not open any more
+        self._unknown = threading.BoundedSemaphore(_MAX_UNKNOWN)
+        self._closed = threading.Event()
+        self._lock = threading.Lock()
+        self.port = int(self._socket.getsockname()[1])
+
+    def start(self) -> None:
+        """Accept connections from now on, in a thread."""
+        threading.Thread(target=self._accept, name="transfer", daemon=True).start()
+
+    @contextlib.contextmanager
+    def offer(self, on_end: Callable[[Callable[[], None]], object]) -> Iterator[TransferOffer]:
+        """Offer a direct connection while a call runs.
+
+        Args:
+            on_end: registers what is called when the call ends.
+        """
+        ticket = secrets.token_bytes(_TICKET_BYTES)
+        offer = TransferOffer(self.port, ticket)
+        key = _hash(ticket)
+        with self._lock:
+            self._offers[key] = offer
+            self._open.add(offer)
+        on_end(offer.shut_down)
+        try:
+            yield offer
+        finally:
+            with self._lock:
+                self._offers.pop(key, None)
+                self._open.discard(offer)
+                self._sent_bytes += offer.sent_bytes
+            offer.close()
+
+    @property
+    def sent_bytes(self) -> int:
+        """Size of all messages that direct connections have carried."""
+        with self._lock:
+            return self._sent_bytes + sum(offer.sent_bytes for offer in self._open)
+
+    def close(self) -> None:
+        """Accept no more connections."""
+        self._closed.set()
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
+
+    def _accept(self) -> None:
+        while True:
+            self._unknown.acquire()
+            try:
+                connected, _ = self._socket.accept()
+            except OSError as error:
+                self._unknown.release()
+                if self._closed.wait(_RETRY_SECONDS):
+                    return
+                _log.warning("cannot accept a direct connection", cause=str(error))
+                continue
+            threading.Thread(
+                target=self._admit, args=(connected,), name="transfer-ticket", daemon=True
+            ).start()
+
+    def _admit(self, connected: socket.socket) -> None:
+        """Read the ticket of a connection, and give the connection to its call."""
+        try:
+            ticket = _read_ticket(connected)
+            with self._lock:
+                offer = self._offers.pop(_hash(ticket), None)
+            if offer is None:
+                raise ConnectionRefusedError("unknown ticket")
+            offer.accept(connected)
+        except OSError as error:
+            _log.debug("a direct connection was refused", cause=repr(error))
+            connected.close()
+        finally:
+            self._unknown.release()
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    if addresses.is_wildcard(host):
+        if socket.has_dualstack_ipv6():
+            return socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True)
+        return socket.create_server(("", port))
+    family = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)[0][0]
+    return socket.create_server((host, port), family=family)
+
+
+def _hash(ticket: bytes) -> bytes:
+    """Return the key of a ticket, so that looking it up says nothing about it by its time."""
+    return hashlib.sha256(ticket).digest()
+
+
+def _read_ticket(connected: socket.socket) -> bytes:
+    ticket, deadline = b"", time.monotonic() + _TICKET_SECONDS
+    while len(ticket) < _TICKET_BYTES:
+        connected.settimeout(max(0.001, deadline - time.monotonic()))
+        part = connected.recv(_TICKET_BYTES - len(ticket))
+        if not part:
+            raise ConnectionResetError("it ended before the ticket")
+        ticket += part
+    return ticket

@@ -1,0 +1,1 @@
+"""The datasets of the benchmark, with their cases."""
