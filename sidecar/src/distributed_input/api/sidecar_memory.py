@@ -12,7 +12,9 @@ PROCESS_BYTES = 128 * _MIB
 _LEAST_BYTES = 512 * _MIB
 _STREAM_BYTES = 5 * _MIB
 """An open stream with rows of up to 64 KiB. Measured: 4.1 MiB, of which gRPC has three quarters."""
-_QUEUE_BYTES = 2 * _MIB
+_QUEUE_BYTES, _MOST_QUEUE_BYTES = 2 * _MIB, 8 * _MIB
+_QUEUES_BYTES = 128 * _MIB  # of all streams, if a queue has more than _QUEUE_BYTES
+_LEAST_BLOCK_BYTES, _MOST_BLOCK_BYTES = 1 * _MIB, 4 * _MIB
 _MOST_STREAMS = 512
 """Maximum of the streams of a sidecar that decides itself how many splits it opens ahead."""
 _SPLITS_PER_PLACE = 2
@@ -79,7 +81,22 @@ def holds_one_row(partitions: int, row_bytes: int, available: int) -> bool:
     return PROCESS_BYTES + partitions * 2 * row_bytes <= available
 
 
-def queue_bytes(streams: int, available: int) -> int:
-    """Return the size at which a stream's queue is full. A queue holds at least one block."""
-    share = (available - PROCESS_BYTES) // (3 * max(1, streams))
-    return max(0, min(_QUEUE_BYTES, share))
+def queue_bytes(streams: int, most_streams: int, available: int) -> int:
+    """Return the size at which a stream's queue is full. A queue holds at least one block.
+
+    While few streams are open, queues and blocks are larger: a block costs about a millisecond of
+    CPU time in worker and sidecar, whatever its size.
+
+    Args:
+        streams: number of open streams.
+        most_streams: maximum of it.
+        available: see `fitting_read_ahead`.
+    """
+    room = max(0, available - PROCESS_BYTES) // 3
+    least = min(_QUEUE_BYTES, room // max(1, most_streams))
+    return max(least, min(_MOST_QUEUE_BYTES, min(room, _QUEUES_BYTES) // max(1, streams)))
+
+
+def block_bytes(queue: int) -> int:
+    """Return the size of the largest block for a queue of this size: two fit, if it is large."""
+    return max(_LEAST_BLOCK_BYTES, min(_MOST_BLOCK_BYTES, queue // 2))

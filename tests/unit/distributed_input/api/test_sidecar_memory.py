@@ -42,9 +42,6 @@ def test_the_default_has_room_for_small_rows(partitions: int, read_ahead: int) -
     assert available >= 512 * MIB
     fitting = sidecar_memory.fitting_read_ahead(partitions, read_ahead, 0, available)
     assert fitting == read_ahead
-    streams = partitions * (1 + read_ahead)
-    queues = streams * sidecar_memory.queue_bytes(streams, available)
-    assert queues <= (available - PROCESS_BYTES) / 3
 
 
 @given(st.integers(0, 4096), PARTITIONS)
@@ -63,9 +60,28 @@ def test_the_automatic_read_ahead_has_a_maximum(partitions: int) -> None:
     assert found == 1 or partitions * (1 + found) <= 512 < partitions * (2 + found)
 
 
-@given(PARTITIONS, AVAILABLE)
-def test_queues_are_never_larger_than_two_blocks(streams: int, available: int) -> None:
-    assert 0 <= sidecar_memory.queue_bytes(streams, available) <= 2 * MIB
+@given(PARTITIONS, PARTITIONS, AVAILABLE)
+def test_the_queues_take_a_third_of_the_memory_at_most(
+    streams: int, more: int, available: int
+) -> None:
+    queue = sidecar_memory.queue_bytes(streams, streams + more, available)
+    assert 0 <= queue <= 8 * MIB
+    assert streams * queue <= max(0, available - PROCESS_BYTES) / 3
+    assert queue <= 2 * MIB or streams * queue <= 128 * MIB
+    assert sidecar_memory.queue_bytes(streams + 1, streams + more, available) <= queue
+
+
+@pytest.mark.parametrize(
+    ("streams", "queue", "block"), [(8, 8, 4), (16, 8, 4), (32, 4, 2), (64, 2, 1), (512, 2, 1)]
+)
+def test_few_streams_have_large_queues_and_blocks(streams: int, queue: int, block: int) -> None:
+    found = sidecar_memory.queue_bytes(streams, 512, 1 << 40)
+    assert (found, sidecar_memory.block_bytes(found)) == (queue * MIB, block * MIB)
+
+
+@given(st.integers(0, 1 << 30))
+def test_a_block_has_at_least_one_mebibyte(queue: int) -> None:
+    assert MIB <= sidecar_memory.block_bytes(queue) <= max(MIB, min(4 * MIB, queue // 2))
 
 
 def test_two_rows_of_each_partition_are_the_least() -> None:

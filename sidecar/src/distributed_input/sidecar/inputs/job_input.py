@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import threading
 import time
@@ -191,7 +192,9 @@ class JobInput:
             self.streams,
             ahead,
             self.timeout_seconds,
-            sidecar_memory.queue_bytes(own * (1 + most), available),
+            functools.partial(
+                sidecar_memory.queue_bytes, most_streams=own * (1 + most), available=available
+            ),
             useful_workers(job, own, most, self._read_ahead),
         )
 

@@ -64,6 +64,7 @@ class EpochReader:
         self._trainer = trainer
         self._lock = threading.Lock()
         self._arrived = threading.Condition(self._lock)
+        self._partitions = len(share.partitions)
         self._context = StreamContext(
             self.plan,
             source.pool,
@@ -71,7 +72,7 @@ class EpochReader:
             self._lock,
             self._arrived,
             source.timeout_seconds,
-            source.queue_bytes,
+            source.queue_bytes(self._open_splits),
         )
 
     def open(self, partition: int, start: PartitionStart) -> None:
@@ -101,8 +102,13 @@ class EpochReader:
         if began is not None and ahead.splits == splits:
             return
         with self._lock:
+            self._context.queue_bytes = self.source.queue_bytes(self._open_splits)
             for reader in self.partitions.values():
                 reader.read_ahead(ahead.splits)
+
+    @property
+    def _open_splits(self) -> int:
+        return self._partitions * (1 + self.source.read_ahead.splits)
 
     def locate(self, partition: int) -> int | None:
         """Wait until the start of a partition is found.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -56,7 +57,8 @@ class RowSource:
         stats: counters of the input.
         read_ahead: number of splits opened ahead in each partition, over all epochs.
         timeout_seconds: time without progress after which a wait fails.
-        queue_bytes: size at which the queue of a stream is full.
+        queue_bytes: function from the number of open streams to the size at which the queue of
+            each is full.
         useful: how many workers this consumer can use.
     """
 
@@ -67,5 +69,5 @@ class RowSource:
     stats: StreamStats
     read_ahead: ReadAhead
     timeout_seconds: float
-    queue_bytes: int = 1 << 20
+    queue_bytes: Callable[[int], int] = lambda _streams: 1 << 20
     useful: UsefulWorkers = field(default_factory=UsefulWorkers)

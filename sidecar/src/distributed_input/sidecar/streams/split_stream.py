@@ -82,8 +82,7 @@ class SplitStream:
         self._retry = StreamRetry(context.timeout_seconds)
         # The present attempt.
         self._call: SplitCall | None = None
-        self._opened_at = start_row
-        self._has_block = False
+        self._opened_at, self._has_block = start_row, False
         self._received_bytes = self._credit = 0
         self._active_at = 0.0  # when it began, or last received something
         self._open()
@@ -281,6 +280,7 @@ class SplitStream:
             resume_token=self._context.states.of(self.split),
             digest_version=prefix.version,
             ordinal=self.ordinal,
+            block_bytes=self._context.block_bytes,
         )
 
     # Called by the connection's thread.

@@ -6,6 +6,7 @@ import threading
 from collections import Counter
 from dataclasses import dataclass, field
 
+from distributed_input.api import sidecar_memory
 from distributed_input.sidecar.streams.epoch_plan import EpochPlan
 from distributed_input.sidecar.streams.resume_states import ResumeStates
 from distributed_input.sidecar.streams.worker_pool import WorkerPool
@@ -32,7 +33,7 @@ class StreamStats:
     waiting: dict[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
+@dataclass
 class StreamContext:
     """Values that all streams of one epoch share.
 
@@ -44,7 +45,7 @@ class StreamContext:
         arrived: condition on `lock`, notified when a stream has received something.
         timeout_seconds: time without progress after which a stream fails.
         differences: descriptions of the replays that made other rows, oldest first.
-        queue_bytes: size at which the queue of a stream is full.
+        queue_bytes: size at which the queue of a stream is full. It depends on their number.
         states: saved states of the splits that are read.
     """
 
@@ -57,3 +58,8 @@ class StreamContext:
     queue_bytes: int = 1 << 20
     differences: list[str] = field(default_factory=list)
     states: ResumeStates = field(default_factory=ResumeStates)
+
+    @property
+    def block_bytes(self) -> int:
+        """Return the size of the largest block that a stream requests."""
+        return sidecar_memory.block_bytes(self.queue_bytes)

@@ -34,8 +34,13 @@ class BatchSizer:
         self._rates: dict[str, float] = {}  # rows a second, by dataset id
         self._calls: dict[str, int] = {}  # rows that are made in parallel, by dataset id
 
-    def rows(self, job: types_pb2.Job) -> int:
-        """Return the number of rows in an element; 0 leaves the elements as they are."""
+    def rows(self, job: types_pb2.Job, block_bytes: int = BLOCK_BYTES) -> int:
+        """Return the number of rows in an element; 0 leaves the elements as they are.
+
+        Args:
+            job: the complete job.
+            block_bytes: size of the largest element, unless a row is larger.
+        """
         row = ElementSpec.from_json(job.row_spec)
         if not job.global_batch_size or not can_batch(row, job.batched):
             return 0
@@ -46,7 +51,7 @@ class BatchSizer:
         in_parallel = self._calls.get(job.dataset_id, 0)
         if rate is not None:
             in_parallel = min(in_parallel, int(rate * _PARALLEL_SECONDS))
-        return max(1, min(max(per_step, in_time, in_parallel), BLOCK_BYTES // row_bytes))
+        return max(1, min(max(per_step, in_time, in_parallel), block_bytes // row_bytes))
 
     def has_rate(self, job: types_pb2.Job) -> bool:
         """Return whether the rate of the job's dataset is known."""

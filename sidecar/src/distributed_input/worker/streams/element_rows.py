@@ -20,7 +20,8 @@ from distributed_input.worker.states.state_saver import StateSaver
 from distributed_input.worker.streams.counters import StreamCounters
 
 _NO_DIGESTS: NDArray[np.uint64] = np.zeros(0, np.uint64)
-BLOCK_BYTES = 1 << 20  # message size with the highest gRPC throughput
+BLOCK_BYTES = 1 << 20
+"""Size of a block, unless the sidecar requests larger ones."""
 
 
 @dataclass(frozen=True)
@@ -108,11 +109,13 @@ def encode_elements(
             first_row += rows
 
 
-def cut_rows(rows: ElementRows, columns: Sequence[Column]) -> Iterator[ElementRows]:
-    """Yield large rows in parts of about BLOCK_BYTES, with at least one row each."""
+def cut_rows(
+    rows: ElementRows, columns: Sequence[Column], block_bytes: int
+) -> Iterator[ElementRows]:
+    """Yield large rows in parts of about `block_bytes`, with at least one row each."""
     nbytes = rows.nbytes
-    per_block = max(1, rows.rows * BLOCK_BYTES // max(1, nbytes))
-    if nbytes < 2 * BLOCK_BYTES or rows.rows <= per_block:
+    per_block = max(1, rows.rows * block_bytes // max(1, nbytes))
+    if nbytes < 2 * block_bytes or rows.rows <= per_block:
         yield rows
         return
     for start in range(0, rows.rows, per_block):

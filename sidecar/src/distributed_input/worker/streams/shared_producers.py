@@ -125,9 +125,7 @@ class SharedProducers:
         now = time.monotonic()
         with self._lock:
             running = [
-                stalled_split(producer, now)
-                for group in self._producers.values()
-                for producer in group
+                stalled_split(one, now) for group in self._producers.values() for one in group
             ]
         found = [one for one in running if one is not None]
         return sorted(found, key=lambda one: -one.seconds)
@@ -142,6 +140,8 @@ class SharedProducers:
                 self._attach(producer, stream)
                 return
         counters = StreamCounters()
+        most = self._window_limit() // 2  # one block waits while the next one is produced
+        stream.request.block_bytes = min(stream.request.block_bytes, most)
         producer = BlockProducer(
             key,
             self._start(stream.request, counters),

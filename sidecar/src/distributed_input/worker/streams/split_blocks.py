@@ -18,7 +18,12 @@ from distributed_input.worker.datasets.split_iterator import SplitIterator
 from distributed_input.worker.states.saved_state import StateError
 from distributed_input.worker.states.state_saver import StateSaver
 from distributed_input.worker.streams.counters import StreamCounters
-from distributed_input.worker.streams.element_rows import ElementRows, cut_rows, encode_elements
+from distributed_input.worker.streams.element_rows import (
+    BLOCK_BYTES,
+    ElementRows,
+    cut_rows,
+    encode_elements,
+)
 
 _PROGRESS_SECONDS = 1.0  # between progress reports of a replay
 _NO_DIGESTS: NDArray[np.uint64] = np.zeros(0, np.uint64)
@@ -63,7 +68,7 @@ def split_blocks(
         saver.resume()
     end_row, first = replay.prefix.rows, True
     for rows in chain(rest, elements):
-        for part in cut_rows(rows, split.row.columns):
+        for part in cut_rows(rows, split.row.columns, block_bytes(request)):
             block = _block_of(part, version)
             block = _with_stream_header(block, request, replay, node) if first else block
             first, end_row = False, block.end_row
@@ -79,6 +84,11 @@ def split_blocks(
 def digest_version(request: worker_pb2.StreamRequest) -> int:
     """Return the version of the digests of a stream: the request's, if this worker has it."""
     return min(request.digest_version or 1, DIGEST_VERSION)
+
+
+def block_bytes(request: worker_pb2.StreamRequest) -> int:
+    """Return the size of the largest block of a stream, unless a row is larger."""
+    return max(BLOCK_BYTES, request.block_bytes)
 
 
 def progress_report(rows: int) -> RowBlock:

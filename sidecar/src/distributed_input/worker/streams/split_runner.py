@@ -17,6 +17,7 @@ from distributed_input.worker.states.state_files import StoredState
 from distributed_input.worker.streams.batch_sizer import BatchSizer, measure_rate
 from distributed_input.worker.streams.counters import StreamCounters
 from distributed_input.worker.streams.split_blocks import (
+    block_bytes,
     digest_version,
     progress_report,
     split_blocks,
@@ -93,7 +94,7 @@ class SplitRunner:
         """Return a state in the folder from which the stream can start."""
         if not self._states.has_files or not request.start_row:
             return None, None
-        opened = self._open_with(request, self._batch_sizer.rows(request.job))
+        opened = self._open_with(request, self._element_rows(request))
         if opened.state is None:
             return None, None
         version = digest_version(request)
@@ -127,22 +128,25 @@ class SplitRunner:
     def _open(self, request: worker_pb2.StreamRequest) -> _OpenSplit:
         """Return the split from its first row, with a batch size that suits the dataset's rate."""
         start = Prefix(version=digest_version(request))
-        rows = self._batch_sizer.rows(request.job)
+        rows = self._element_rows(request)
         elements = self._open_with(request, rows)
         if elements.from_python:
             return _OpenSplit(elements, 0, start)
         self._batch_sizer.record_calls(request.job, elements.parallel_calls)
-        better = self._batch_sizer.rows(request.job)
+        better = self._element_rows(request)
         if better != rows:
             rows, elements = better, self._open_with(request, better)
         if rows and not self._batch_sizer.has_rate(request.job):
             elements, rate = measure_rate(elements, rows)
             if rate is not None:
                 self._batch_sizer.record_rate(request.job, rate)
-                better = self._batch_sizer.rows(request.job)
+                better = self._element_rows(request)
                 if better != rows:
                     return _OpenSplit(self._open_with(request, better), better, start)
         return _OpenSplit(elements, rows, start)
+
+    def _element_rows(self, request: worker_pb2.StreamRequest) -> int:
+        return self._batch_sizer.rows(request.job, block_bytes(request))
 
     def _open_with(self, request: worker_pb2.StreamRequest, rows: int) -> SplitIterator:
         return self._splits.open(request.job, request.seed, request.epoch, request.split, rows)

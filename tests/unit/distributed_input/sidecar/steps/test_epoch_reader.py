@@ -152,11 +152,20 @@ class FakeExchange:
         return True
 
 
-def reader_of(pool: WorkerPool, timeout: float, trainer: NoTrainer) -> EpochReader:
-    """Return the reader of an epoch, without partitions."""
+def reader_of(
+    pool: WorkerPool, timeout: float, trainer: NoTrainer, **source_fields: Any
+) -> EpochReader:
+    """Return the reader of an epoch with one partition, which is not open."""
     job = types_pb2.Job(num_splits=2, partitions=2, row_spec=system.NUMBERS.to_json())
     source = RowSource(
-        job, pool, PartitionFacts(), FakeExchange(), StreamStats(), ReadAhead(1), timeout
+        job,
+        pool,
+        PartitionFacts(),
+        FakeExchange(),
+        StreamStats(),
+        ReadAhead(1),
+        timeout,
+        **source_fields,
     )
     return EpochReader(source, share_of(job, 0, 2), 0, trainer)
 
@@ -435,6 +444,14 @@ def test_all_partitions_read_ahead(pool: WorkerPool, clock: Clock) -> None:
     partitions = [GivenPartition(), GivenPartition()]
     SteppedReader(pool, clock, *partitions).reader.read_ahead()
     assert [one.ahead for one in partitions] == [1, 1]
+
+
+def test_the_queues_become_smaller_when_more_splits_are_open(pool: WorkerPool) -> None:
+    reader = reader_of(pool, 1.0, NoTrainer(), queue_bytes=lambda streams: 1000 // streams)
+    assert reader._context.queue_bytes == 1000 // 2
+    reader.source.read_ahead.splits = 3
+    reader.read_ahead()
+    assert reader._context.queue_bytes == 1000 // 4
 
 
 @pytest.mark.parametrize("lengths", [(), (2,)])

@@ -27,6 +27,7 @@ class GivenCall:
     """A call that was opened.
 
     Attributes:
+        request: what the stream requested.
         granted: the credits that came after the first one.
         closed: how often it was closed.
     """
@@ -34,6 +35,7 @@ class GivenCall:
     def __init__(
         self, request: worker_pb2.StreamRequest, credit: int, receiver: BlockReceiver
     ) -> None:
+        self.request = request
         self.receiver = receiver
         self.granted: list[int] = []
         self.closed = 0

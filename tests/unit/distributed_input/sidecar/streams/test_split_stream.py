@@ -610,13 +610,15 @@ def test_a_full_queue_stops_the_stream_until_rows_are_taken(pool: WorkerPool) ->
     server.stop(0)
 
 
-@given(st.integers(1, 8 * ROW_COST), st.data())
+@given(st.integers(1, 8 * ROW_COST), st.booleans(), st.data())
 def test_the_queue_is_bounded_and_the_worker_may_send_when_it_is_empty(
-    queue_bytes: int, data: st.DataObject
+    queue_bytes: int, changes: bool, data: st.DataObject
 ) -> None:
     workers, shared = given_context(queue_bytes)
     stream = open_stream(shared)
     for rows in data.draw(st.lists(st.integers(-90, 40), max_size=60)):
+        if changes:  # other splits were opened
+            shared.queue_bytes = data.draw(st.integers(1, queue_bytes))
         (call,) = workers.calls
         if rows > 0 and call.has_credit:
             call.send(rows)
@@ -659,6 +661,14 @@ def test_a_stream_that_is_opened_again_with_a_full_queue_gets_one_block() -> Non
     with shared.lock:
         assert sum(block.rows for block in stream.take(100)) == 6
     assert workers.calls[-1].has_credit
+
+
+@pytest.mark.parametrize(("queue", "block"), [(1, 1), (4, 2), (16, 4)])
+def test_a_stream_requests_blocks_of_half_a_queue(queue: int, block: int) -> None:
+    workers, shared = given_context(queue_bytes=queue << 20)
+    open_stream(shared)
+    (call,) = workers.calls
+    assert call.request.block_bytes == block << 20
 
 
 def test_few_messages_grant_credit() -> None:

@@ -61,6 +61,12 @@ def test_an_element_has_the_rows_that_are_made_in_parallel() -> None:
     assert sizer.rows(job) == 256, "memory is bounded"
 
 
+def test_an_element_is_as_large_as_the_block_that_is_requested() -> None:
+    sizer, job = BatchSizer(), job_of()
+    sizer.record_rate(job, 1e9)
+    assert sizer.rows(job, 3 * BLOCK_BYTES) == 3 * BLOCK_BYTES // 512
+
+
 def test_elements_stay_as_they_are_without_a_global_batch_size() -> None:
     assert BatchSizer().rows(job_of(rows=0)) == 0
 

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from distributed_input.api.errors import DatasetFnError
 from distributed_input.rows.elements import ElementSpec, Leaf
 from distributed_input.worker.datasets.split_iterator import SplitIterator
-from distributed_input.worker.streams import element_rows
 from distributed_input.worker.streams.counters import StreamCounters
 from distributed_input.worker.streams.element_rows import (
     ElementRows,
@@ -75,9 +74,7 @@ def test_large_elements_are_cut_into_parts_of_one_block(rows: int, row_bytes: in
     spec = ElementSpec(0, (Leaf("", "dense", "uint8", (row_bytes,)),))
     data = np.arange(rows * row_bytes).astype(np.uint8)
     whole = ElementRows(7, [data], np.arange(rows, dtype=np.uint64), 1.0)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(element_rows, "BLOCK_BYTES", 16)
-        parts = list(cut_rows(whole, spec.columns))
+    parts = list(cut_rows(whole, spec.columns, 16))
     assert b"".join(bytes(part.buffers[0]) for part in parts) == data.tobytes()
     assert [int(digest) for part in parts for digest in part.digests] == list(range(rows))
     row = 7
@@ -90,8 +87,7 @@ def test_large_elements_are_cut_into_parts_of_one_block(rows: int, row_bytes: in
     assert all(part.nbytes > 8 or part is parts[-1] for part in parts[:-1])
 
 
-def test_an_element_of_less_than_two_blocks_is_not_cut(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(element_rows, "BLOCK_BYTES", 16)
+def test_an_element_of_less_than_two_blocks_is_not_cut() -> None:
     for rows, parts in ((1, 1), (31, 1), (32, 2)):
         (whole,) = elements_of([rows])
-        assert len(list(cut_rows(whole, BYTE_ROW.columns))) == parts
+        assert len(list(cut_rows(whole, BYTE_ROW.columns, 16))) == parts

@@ -130,6 +130,28 @@ def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(wait_budget, "MAX_SECONDS", 0.0)
 
 
+@pytest.mark.parametrize(
+    ("requested", "limit", "given"), [(0, 64, 0), (4, 64, 4), (4, 10, 4), (4, 4, 2), (9, 64, 5)]
+)
+def test_a_block_leaves_room_for_another_one_in_the_window(
+    requested: int, limit: int, given: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The window of a producer has at most 10 bytes here."""
+    monkeypatch.setattr(module, "BLOCK_BYTES", 1)
+    monkeypatch.setattr(module, "_WINDOW_BYTES", 10)
+    found: list[int] = []
+
+    def start(stream: worker_pb2.StreamRequest, _counters: StreamCounters) -> Any:
+        found.append(stream.block_bytes)
+        return FakeSplits([5]).start(stream, _counters)
+
+    producers = SharedProducers(start, inline_pool(), limit)
+    one = request()
+    one.block_bytes = requested
+    read(producers, one)
+    assert found == [given]
+
+
 streams = st.lists(st.tuples(st.integers(0, ROWS + 5), st.booleans()), min_size=1, max_size=6)
 
 

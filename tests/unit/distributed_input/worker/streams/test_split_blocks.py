@@ -93,6 +93,18 @@ def test_other_rows_before_the_start_are_reported_once() -> None:
     assert not any(block.prefix_differs for block in same)
 
 
+@pytest.mark.parametrize(("requested", "largest"), [(0, 4), (5 * 8, 5), (1 << 20, 40)])
+def test_a_block_has_the_requested_size(
+    requested: int, largest: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "BLOCK_BYTES", 4 * 8)
+    job = types_pb2.Job(name="train", row_spec=ROW.to_json())
+    request = worker_pb2.StreamRequest(job=job, block_bytes=requested)
+    found = list(split_blocks(request, split_of(40, 40), "node", StreamCounters()))
+    assert max(block.rows for block in found) == largest
+    assert rows_in(found) == list(range(40))
+
+
 @pytest.mark.parametrize(("requested", "sent"), [(0, 1), (1, 1), (2, 2), (9, 2)])
 def test_digests_have_the_requested_version_if_the_worker_has_it(requested: int, sent: int) -> None:
     job = types_pb2.Job(name="train", row_spec=ROW.to_json())

@@ -23,6 +23,7 @@ from distributed_input.worker.states.state_files import StateFiles
 from distributed_input.worker.streams import batch_sizer, split_runner
 from distributed_input.worker.streams.batch_sizer import BatchSizer
 from distributed_input.worker.streams.counters import StreamCounters
+from distributed_input.worker.streams.element_rows import BLOCK_BYTES
 from distributed_input.worker.streams.split_runner import SplitRunner
 from tests.unit.distributed_input.worker.streams.blockcases import ROW, rows_in
 
@@ -338,3 +339,14 @@ class Iterables:
 def test_an_iterable_may_reuse_its_memory() -> None:
     found, _ = run(Iterables(), request_of())
     assert rows_in(received(found)) == list(range(ROWS))
+
+
+def test_the_elements_of_a_quick_dataset_fill_the_requested_blocks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    splits = Splits(rows=10_000)
+    runner = SplitRunner(splits, SplitStates())  # type: ignore[arg-type]
+    runner._batch_sizer.record_rate(request_of().job, 1e12)
+    monkeypatch.setattr(batch_sizer, "_ELEMENT_SECONDS", 1.0)
+    list(runner.blocks(request_of(block_bytes=2 * BLOCK_BYTES), StreamCounters()))
+    assert splits.opened == [2 * BLOCK_BYTES // 8]
