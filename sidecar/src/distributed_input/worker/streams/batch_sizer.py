@@ -23,6 +23,8 @@ _PARALLEL_SECONDS = 0.2  # maximum time to produce an element of rows that are m
 _MOST_PARALLEL_ROWS = 256
 _MEASURE_SECONDS = 0.01
 _MEASURE_ELEMENTS = 4
+_ENDLESS_ATTEMPTS = 3  # another process may take the CPU during one
+_LONG_SECONDS = 0.05  # an element that takes longer is slow
 _MAX_DATASETS = 1000
 _Value = TypeVar("_Value", int, float)
 
@@ -75,12 +77,16 @@ def _put(values: dict[str, _Value], dataset: str, value: _Value) -> None:
         values.pop(next(iter(values)))
 
 
-def measure_rate(split: SplitIterator, rows: int) -> tuple[SplitIterator, float | None]:
+def measure_rate(
+    split: SplitIterator, rows: int, endless: bool = False
+) -> tuple[SplitIterator, float | None]:
     """Measure the rate of a split on its first elements.
 
     Args:
         split: the split. Use the returned one afterwards.
         rows: approximate number of rows in an element.
+        endless: whether the split never ends. Its elements keep their size, so its rate is worth
+            more than one attempt, and the time to its first element does not count.
 
     Returns:
         The split from its first element on, and its rate in rows a second. The rate is None if the
@@ -88,19 +94,38 @@ def measure_rate(split: SplitIterator, rows: int) -> tuple[SplitIterator, float 
     """
     measured: deque[Any] = deque()
     error: Exception | None = None
-    began = first = last = time.perf_counter()
+    rate: float | None = None
     try:
-        while len(measured) < _MEASURE_ELEMENTS and last - began < _MEASURE_SECONDS:
-            measured.append(next(split.elements))
-            last = time.perf_counter()
-            first = first if len(measured) > 1 else last
-    except StopIteration:
-        pass
+        before = 0.0
+        began = time.perf_counter()
+        measured.append(next(split.elements))
+        if not endless:
+            before = time.perf_counter() - began
+        for _ in range(_ENDLESS_ATTEMPTS if endless else 1):
+            count, seconds = _take_quick(split.elements, measured, _MEASURE_SECONDS - before)
+            if count and before + seconds < _MEASURE_SECONDS:
+                rate = count * rows / max(seconds, 1e-6)
+                break
+            if seconds > _LONG_SECONDS:
+                break
     except Exception as raised:  # noqa: BLE001 - raised again after the measured elements
-        error = raised
-    quick = error is None and len(measured) > 1 and last - began < _MEASURE_SECONDS
-    rate = (len(measured) - 1) * rows / max(last - first, 1e-6) if quick else None
+        if not isinstance(raised, StopIteration):
+            error = raised
     return replace(split, elements=_from_first(measured, error, split.elements)), rate
+
+
+def _take_quick(elements: Iterator[Any], taken: deque[Any], limit: float) -> tuple[int, float]:
+    """Take a few elements within a limit in seconds. Return their number and the time."""
+    began = last = time.perf_counter()
+    count = 0
+    while count < _MEASURE_ELEMENTS - 1 and last - began < limit:
+        try:
+            taken.append(next(elements))
+        except StopIteration:
+            break
+        last = time.perf_counter()
+        count += 1
+    return count, last - began
 
 
 def _from_first(

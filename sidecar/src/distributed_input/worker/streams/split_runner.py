@@ -137,7 +137,7 @@ class SplitRunner:
         if better != rows:
             rows, elements = better, self._open_with(request, better)
         if rows and not self._batch_sizer.has_rate(request.job):
-            elements, rate = measure_rate(elements, rows)
+            elements, rate = measure_rate(elements, rows, request.job.infinite)
             if rate is not None:
                 self._batch_sizer.record_rate(request.job, rate)
                 better = self._element_rows(request)

@@ -85,6 +85,43 @@ def test_one_element_is_not_enough_for_a_rate(count: int) -> None:
     assert list(split.elements) == list(range(count))
 
 
+class SlowElements:
+    """Elements that take the given seconds. It is also their clock."""
+
+    def __init__(self, *seconds: float) -> None:
+        self.now = 0.0
+        self.elements = self._produce(seconds)
+
+    def perf_counter(self) -> float:
+        return self.now
+
+    def _produce(self, seconds: tuple[float, ...]) -> Iterator[int]:
+        for number, one in enumerate(seconds):
+            self.now += one
+            yield number
+
+
+@pytest.mark.parametrize(
+    ("seconds", "rate"),
+    [
+        ((5.0, 0.001, 0.002, 0.003), 500.0),  # it fills a buffer first
+        ((0.001, 0.02, 0.001, 0.001, 0.002), 750.0),  # a pause
+        ((0.001, 0.02, 0.02, 0.001, 0.001, 0.002), 750.0),
+        ((0.001, 0.02, 0.02, 0.02, 0.001), None),
+        ((0.001, 0.06, 0.001, 0.001), None),  # too slow for another attempt
+        ((0.001, 0.02), None),
+    ],
+)
+def test_an_endless_split_is_measured_again_after_a_pause(
+    seconds: tuple[float, ...], rate: float | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow = SlowElements(*seconds)
+    monkeypatch.setattr(batch_sizer, "time", slow)
+    split, found = measure_rate(split_of(slow.elements), rows=1, endless=True)
+    assert found == (rate and pytest.approx(rate))
+    assert list(split.elements) == list(range(len(seconds)))
+
+
 def test_slow_elements_are_not_produced_again(monkeypatch: pytest.MonkeyPatch) -> None:
     ticks = itertools.count(0.0, 0.02)  # each element takes 20 ms
     monkeypatch.setattr(batch_sizer.time, "perf_counter", lambda: next(ticks))
