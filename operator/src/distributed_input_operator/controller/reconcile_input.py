@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 
 from distributed_input_operator.budget.claim import InputKey
@@ -14,8 +15,16 @@ from distributed_input_operator.kube.apply import apply, failure, write_status
 from distributed_input_operator.kube.owner import OwnerGone, correct
 from distributed_input_operator.kube.store import POLICY_KEY
 from distributed_input_operator.objects.snapshot import Snapshot
-from distributed_input_operator.reconcile.plan import QUIET_SECONDS, make_plan, plan_demand
+from distributed_input_operator.reconcile.pace import RolloutState
+from distributed_input_operator.reconcile.plan import (
+    QUIET_SECONDS,
+    Demand,
+    make_plan,
+    plan_demand,
+)
 from distributed_input_operator.reconcile.status import input_status, invalid_status
+
+_log = logging.getLogger(__name__)
 
 
 async def reconcile(context: ControllerContext, key: InputKey) -> float | None:
@@ -49,7 +58,10 @@ async def _reconcile(
     context: ControllerContext, key: InputKey, snapshot: Snapshot, now: float
 ) -> float:
     demand = plan_demand(snapshot, now)
-    plan = make_plan(snapshot, demand, context.ledger.request(demand.request))
+    grant = context.ledger.request(demand.request)
+    failed_before = context.rollouts.state(key) is RolloutState.FAILING
+    turn = context.rollouts.request(key, demand.rollout)
+    plan = make_plan(snapshot, demand, grant, turn)
     state = plan.decision.state if plan.decision else None
     context.set_autoscaling_state(key, snapshot.resource.metadata.uid or "", state)
     blocking = [one for one in snapshot.missing if one.passing]
@@ -57,13 +69,18 @@ async def _reconcile(
     failed = [] if blocking else await apply(context.api, context.store, snapshot, plan)
     # Only the applied objects show whether the status of a Deployment is about an earlier spec.
     after = with_children(context.store, key, snapshot) if plan.objects else snapshot
-    status = input_status(after, plan, map(failure, failed), now)
+    failures = [failure(one) for one in failed]
+    status = input_status(after, plan, failures, now)
     if status is not None:
         if not await write_status(context.api, context.store, *key, status):
             # A new input, which is not read before its children are created, is deleted too.
             raise OwnerGone(snapshot.resource.metadata.uid or "", None)
+        found = [*snapshot.missing, *failures, *plan.waiting]
+        await events.report_problems(context.api, snapshot, status, found, now)
         await events.report_limit(context.api, snapshot, status, now)
         await events.report_mismatches(context.api, snapshot, status, now)
+    if demand.rollout is RolloutState.FAILING and not failed_before:
+        await _report_failing_rollout(context, snapshot, demand, now)
     if blocking:
         raise ApiError(0, blocking[0].reason, blocking[0].message)
     input_metrics.set_input(key, snapshot, plan)
@@ -71,6 +88,15 @@ async def _reconcile(
         if one.retryable:
             raise one
     return plan.interval
+
+
+async def _report_failing_rollout(
+    context: ControllerContext, snapshot: Snapshot, demand: Demand, now: float
+) -> None:
+    cause = next(one.failing for one in demand.changes if one.failing)
+    namespace = snapshot.resource.metadata.namespace
+    _log.warning("%s/%s: the operator's new pods fail: %s", namespace, snapshot.name, cause)
+    await events.report_failing_rollout(context.api, snapshot, cause, now)
 
 
 async def _report_invalid(

@@ -16,7 +16,7 @@ from kubernetes.aio.client import ApiClient, ApiException
 
 from distributed_input.api import names
 from distributed_input_operator import metrics
-from distributed_input_operator.kube.kinds import BY_NAME, Kind
+from distributed_input_operator.kube.kinds import BY_NAME, DEPLOYMENT, Kind
 
 Json = dict[str, Any]
 
@@ -134,6 +134,18 @@ class Api:
             "PATCH",
             kind.path(namespace, name),
             body={"metadata": {"annotations": dict(values)}},
+            query={"fieldManager": names.OPERATOR},
+            headers={"Content-Type": "application/merge-patch+json"},
+        )
+
+    async def scale(self, namespace: str, deployment: Mapping[str, Any], replicas: int) -> Json:
+        """Set the number of replicas of this Deployment, and nothing else. Raises ApiError."""
+        meta = deployment["metadata"]
+        metrics.WRITES.labels(DEPLOYMENT.plural).inc()
+        return await self.request(
+            "PATCH",
+            DEPLOYMENT.path(namespace, meta["name"]),
+            body={"metadata": {"uid": meta["uid"]}, "spec": {"replicas": replicas}},
             query={"fieldManager": names.OPERATOR},
             headers={"Content-Type": "application/merge-patch+json"},
         )

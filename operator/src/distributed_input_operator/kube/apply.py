@@ -38,7 +38,9 @@ async def apply(api: Api, store: Store, snapshot: Snapshot, plan: Plan) -> list[
     if any(error.retryable for error in errors):
         return errors  # Costs come before fewer replicas, or the wrong pods are deleted.
     results = await asyncio.gather(
-        *(_apply_one(api, store, snapshot, one) for one in plan.objects), return_exceptions=True
+        *(_apply_one(api, store, snapshot, one) for one in plan.objects),
+        *(_scale(api, store, snapshot, *one) for one in plan.scales),
+        return_exceptions=True,
     )
     for result in results:
         if isinstance(result, ApiError):
@@ -82,6 +84,12 @@ async def _apply_one(
     # Without the uid, the API server would create an object that was deleted meanwhile.
     same = {"uid": live["metadata"]["uid"]} if live else {}
     store.put(await api.apply({**manifest, "metadata": {**meta, **same}}))
+
+
+async def _scale(api: Api, store: Store, snapshot: Snapshot, name: str, replicas: int) -> None:
+    """Change only the number of replicas of a Deployment that keeps its pod template."""
+    live = snapshot.live("Deployment", name)
+    store.put(await api.scale(snapshot.resource.metadata.namespace or "", live, replicas))
 
 
 async def _create_once(api: Api, store: Store, manifest: Mapping[str, Any]) -> None:

@@ -1,9 +1,9 @@
-"""Kubernetes Events: why an input has no more workers, and that replays made other rows."""
+"""Kubernetes Events: problems, why an input has no more workers, and that replays differ."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from distributed_input.api import names, timestamps
@@ -11,12 +11,13 @@ from distributed_input.api.resource.input import API_VERSION, KIND
 from distributed_input_operator.autoscaling.decision import IDLE, PAUSED
 from distributed_input_operator.kube.api import Api, ApiError
 from distributed_input_operator.objects.children import digest
-from distributed_input_operator.objects.snapshot import Snapshot
-from distributed_input_operator.reconcile.conditions import LIMITED
+from distributed_input_operator.objects.snapshot import Failure, Snapshot
+from distributed_input_operator.reconcile.conditions import APPLIED, LIMITED, PROBLEMS
 
 _INTENDED = (IDLE, PAUSED)
 """Limits that the spec asks for. Their Events are not warnings."""
 
+ROLLOUT_FAILING = "RolloutFailing"
 REPLAY_DIFFERS = "ReplayDiffers"
 _REPLAY_DIFFERS_MESSAGE = (
     "A split that ran again made other rows than before: the dataset is not deterministic, or it "
@@ -38,6 +39,35 @@ async def report_limit(api: Api, snapshot: Snapshot, status: Mapping[str, Any], 
     elif before is not None and after is None:
         message = f"all {status['workers']['asked']} requested workers are granted"
         await _create(api, snapshot, "Normal", "ScalingUnlimited", message, now)
+
+
+async def report_problems(
+    api: Api,
+    snapshot: Snapshot,
+    status: Mapping[str, Any],
+    failures: Iterable[Failure],
+    now: float,
+) -> None:
+    """Create an Event for each problem that is new. A failure is only logged.
+
+    Args:
+        api: the API server.
+        snapshot: the input, with its previous status.
+        status: the new status.
+        failures: of this reconciliation. Those that the operator retries get no Event.
+        now: seconds since 1970.
+    """
+    known = {(one.type, one.reason) for one in snapshot.status.conditions}
+    known |= {(APPLIED, one.reason) for one in failures if one.passing}
+    for one in status["conditions"]:
+        if one["type"] in PROBLEMS and (one["type"], one["reason"]) not in known:
+            await _create(api, snapshot, "Warning", one["reason"], one["message"], now)
+
+
+async def report_failing_rollout(api: Api, snapshot: Snapshot, cause: str, now: float) -> None:
+    """Create an Event that the pods of the operator's new template fail."""
+    message = f"The operator's new pod template fails: {cause}. It counts against the pace."
+    await _create(api, snapshot, "Warning", ROLLOUT_FAILING, message, now)
 
 
 async def report_mismatches(

@@ -38,8 +38,8 @@ def input_status(
         now: seconds since 1970.
     """
     resource, before = snapshot.resource, snapshot.status
-    failed = [*snapshot.missing, *failures]
-    found = findings(snapshot, plan.grant, plan.decision, failed)
+    failed = [*snapshot.missing, *failures, *plan.waiting]
+    found = findings(snapshot, plan.grant, plan.decision, failed, plan.turn)
     generation = observed_generation(snapshot, failed)
     ready = ready_workers(snapshot)
     name = snapshot.name

@@ -47,6 +47,14 @@ CONFIG_HASH_ANNOTATION = f"{PREFIX}config-hash"
 DEFAULT_IMAGE_ANNOTATION = f"{PREFIX}default-image"
 """On Deployments: the operator's default image when it created the Deployment. The pods keep this
 image if a later operator has another default. Absent if the input names an image."""
+TEMPLATE_HASH_ANNOTATION = f"{PREFIX}template-hash"
+"""On Deployments: a hash of the pod template that the operator applied."""
+INPUT_HASH_ANNOTATION = f"{PREFIX}input-hash"
+"""On Deployments: a hash of what the user had set then. If it is the same and the template is not,
+the operator has changed the template."""
+ROLLOUT_ANNOTATION = f"{PREFIX}rollout"
+"""On Deployments: the revision of the operator whose template the pods got. Absent if a change by
+the user replaced the pods."""
 
 # Containers.
 DISPATCHER_CONTAINER = "dispatcher"
