@@ -39,7 +39,7 @@ DISPATCHER, WORKER = "digits-dispatcher", "digits-worker"
 SERVING = {"dispatcher": pods_status(1), "worker": pods_status(1)}
 ROLLING = pods_status(1, updated=1, older=1, reason="ReplicaSetUpdated")
 STUCK = pods_status(1, updated=1, older=1, reason=DEADLINE)
-USERS = {"workers": {"image": "mine:2"}, "sidecar": {"image": "mine:2"}}
+USERS: dict[str, Any] = {"workers": {"image": "mine:2"}, "sidecar": {"image": "mine:2"}}
 """A change of both parts."""
 
 
