@@ -21,6 +21,7 @@ from distributed_input.api.names import (
 from testing.charts.rendering import CHART
 from testing.cluster import images
 from testing.cluster.fixtures import skip_or_fail
+from testing.cluster.kubectl import KubectlError
 from testing.e2e.release import image_flags
 from testing.e2e.training import NAME, TRAINERS, Training, restarts, trainers
 from testing.operator.processes import eventually
@@ -111,22 +112,26 @@ def test_a_training_of_an_earlier_release_continues_through_upgrade_and_rollback
 
 def _wait_for_injection(training: Training) -> None:
     """Wait until a new trainer pod gets its sidecar."""
-    job = trainers("another", "any", ["trainer.py"], 1)
+    job = trainers(NAME, "any", ["trainer.py"], 1)
     template = job["spec"]["template"]
     pod = {"apiVersion": "v1", "kind": "Pod", **template}
     pod["metadata"] = {**template["metadata"], "name": "another"}
     pod["metadata"]["annotations"] |= {CONSUMERS_ANNOTATION: "1", CONSUMER_INDEX_ANNOTATION: "0"}
 
+    refusals = []
+
     def pods_get_a_sidecar() -> bool:
         try:
-            found = training.kubectl(
-                "create", "--dry-run=server", "-ojson", "-f", "-", text=json.dumps(pod)
-            )
-        except AssertionError:
+            flags = ("--dry-run=server", "-ojson", "-f", "-")
+            return SIDECAR_CONTAINER in training.kubectl("create", *flags, text=json.dumps(pod))
+        except KubectlError as error:
+            refusals.append(str(error))
             return False
-        return SIDECAR_CONTAINER in found
 
-    eventually(pods_get_a_sidecar, 60, every=1)
+    try:
+        eventually(pods_get_a_sidecar, 60, every=1)
+    except AssertionError:
+        raise AssertionError(refusals[-1:]) from None
 
 
 def _replace_token(training: Training) -> None:
