@@ -10,6 +10,7 @@ import yaml
 from distributed_input.api import environment, names
 from distributed_input_operator.kube import kinds
 from distributed_input_operator.main import _parser as parser
+from distributed_input_operator.reconcile.pace import PaceLimit
 from distributed_input_operator.webhook.admission import OWNERS
 from distributed_input_operator.webhook.main import parser as webhook_parser
 from testing.charts.rendering import CHART, NAME, RELEASE, find_one, helm, manifests, render
@@ -33,6 +34,8 @@ def test_helm_lint_succeeds():
         ("images.pullPolicy=Sometimes", "/images/pullPolicy"),
         ("webhook.timeoutSeconds=31", "/webhook/timeoutSeconds"),
         ("serviceMonitor.interval=often", "/serviceMonitor/interval"),
+        ("rollout.maxInputs=0%", "/rollout/maxInputs"),
+        ("operatorClass=No", "/operatorClass"),
         ("replica=2", "replica"),
     ],
 )
@@ -136,11 +139,49 @@ def test_the_operator_reads_no_secret_by_another_name_than_its_own():
 
 
 def test_the_role_and_the_code_agree_on_the_names_of_objects():
-    rules = find_one(manifests("here"), "Role", OPERATOR)["rules"]
+    rules = find_one(manifests("here"), "Role", "-leader")["rules"]
     (lease,) = [one for one in rules if one["resources"] == ["leases"] and "get" in one["verbs"]]
     assert lease["resourceNames"] == [names.OPERATOR]
     args = parser().parse_args(container(OPERATOR)["args"])
     assert args.token_key_secret == f"{NAME}-tokens"
+
+
+def test_a_list_of_namespaces_gives_roles_in_each():
+    values = ('json:namespaces=["a", "b"]', "leaderElection.namespace=shared")
+    found = manifests("here", *values)
+    args = parser().parse_args(container(OPERATOR, *values)["args"])
+    assert args.namespace == ["a", "b"]
+    assert args.lease_namespace == "shared"
+    names_of_roles = {
+        (one["metadata"]["namespace"], one["metadata"]["name"].removeprefix(f"here-{NAME}-"))
+        for one in found
+        if one["kind"] == "Role" and one["metadata"]["namespace"] != "here"
+    }
+    assert names_of_roles == {
+        *((namespace, "inputs") for namespace in "ab"),
+        *((namespace, "injection") for namespace in "ab"),
+        ("shared", "leader"),
+    }
+    (webhook,) = find_one(found, "MutatingWebhookConfiguration")["webhooks"]
+    (term,) = webhook["namespaceSelector"]["matchExpressions"]
+    assert term["values"] == ["a", "b"]
+    kinds_found = {one["metadata"]["name"] for one in found if one["kind"] == "ClusterRole"}
+    assert not [name for name in kinds_found if name.endswith(("-inputs", "-policy"))]
+
+
+def test_the_class_reaches_operator_webhook_lease_and_test():
+    values = ("operatorClass=canary",)
+    for name, flags in ((OPERATOR, parser()), (WEBHOOK, webhook_parser())):
+        assert flags.parse_args(container(name, *values)["args"]).operator_class == "canary"
+    rules = find_one(manifests("here", *values), "Role", "-leader")["rules"]
+    assert rules[0]["resourceNames"] == [names.operator("canary")]
+    assert "operatorClass: canary" in render("here", *values)
+
+
+def test_the_pace_of_rollouts_reaches_the_operator():
+    for value, limit in (("20%", PaceLimit(20)), ("7", PaceLimit(7, is_percentage=False))):
+        args = parser().parse_args(container(OPERATOR, f"rollout.maxInputs={value}")["args"])
+        assert args.rollout_max_inputs == limit
 
 
 def test_the_admission_policy_covers_every_kind_that_the_operator_writes():
@@ -279,7 +320,9 @@ def test_the_webhook_fails_closed_for_labelled_pods_only():
 def test_a_namespaced_webhook_selects_only_its_namespace():
     found = find_one(manifests("here", "namespaced=true"), "MutatingWebhookConfiguration")
     selector = found["webhooks"][0]["namespaceSelector"]
-    assert selector == {"matchLabels": {"kubernetes.io/metadata.name": "here"}}
+    (term,) = selector["matchExpressions"]
+    assert (term["key"], term["operator"]) == ("kubernetes.io/metadata.name", "In")
+    assert term["values"] == ["here"]
 
 
 def test_a_disabled_webhook_leaves_no_object_or_setting():

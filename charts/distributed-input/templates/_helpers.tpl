@@ -24,6 +24,16 @@
 {{ printf "%s-%s" .Release.Namespace (include "distributed-input.fullname" .) }}
 {{- end }}
 
+{{/* The namespaces to serve, as JSON. Empty: all. */}}
+{{- define "distributed-input.namespaces" -}}
+{{- concat (ternary (list .Release.Namespace) list .Values.namespaced) .Values.namespaces | uniq | toJson -}}
+{{- end }}
+
+{{/* The name of the Lease of the operator's class. */}}
+{{- define "distributed-input.lease" -}}
+distributed-input-operator{{ with .Values.operatorClass }}-{{ . }}{{ end }}
+{{- end }}
+
 {{/* The labels of all pods of the release. */}}
 {{- define "distributed-input.allPods" -}}
 app.kubernetes.io/name: {{ include "distributed-input.name" . }}

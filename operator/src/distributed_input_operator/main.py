@@ -72,6 +72,12 @@ def _parser() -> argparse.ArgumentParser:
         "which the operator makes a certificate; repeatable (default: no certificate)",
     )
     parser.add_argument(
+        "--lease-namespace",
+        default="",
+        metavar="NAME",
+        help="namespace of the Lease by which one operator of a class leads (default: its own)",
+    )
+    parser.add_argument(
         "--rollout-max-inputs",
         type=_limit,
         default=DEFAULT_LIMIT,
@@ -122,9 +128,11 @@ async def _run(args: argparse.Namespace) -> int:
         api = Api(client)
         if args.webhook_host:
             state.renewal = asyncio.create_task(_renew_certificate(api, args))
-        lock = leader.LeaseLock(api, names.OPERATOR, process.own_namespace(), _identity())
+        name = names.operator(args.operator_class)
+        lock_namespace = args.lease_namespace or process.own_namespace()
+        lock = leader.LeaseLock(api, name, lock_namespace, _identity())
         # The control loop has its own request limit, so that it does not delay the lease.
-        loop_api = Api(client)
+        loop_api = Api(client, manager=name)
         working = asyncio.create_task(
             leader.run_as_leader(lock, lambda: _work(args, loop_api, lock, state))
         )
@@ -165,13 +173,16 @@ async def _work(
         process.own_namespace(),
         args.image_pull_policy,
         tuple(args.image_pull_secret),
+        args.operator_class,
     )
     settings = replace(settings, revision=digest([version(names.OPERATOR), str(settings)]))
-    kinds = (*WATCHED, POLICY) if await preconditions.can_watch_policy(api) else WATCHED
+    # Two operators would each grant the whole budget.
+    budgets = not args.operator_class and await preconditions.can_watch_policy(api)
+    kinds = (*WATCHED, POLICY) if budgets else WATCHED
     tokens = InputTokens(api, process.own_namespace(), args.token_key_secret)
     context = ControllerContext(
         api,
-        Store(),
+        Store(args.operator_class),
         tokens,
         DispatcherClient(),
         settings,

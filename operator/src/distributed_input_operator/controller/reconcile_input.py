@@ -31,13 +31,16 @@ async def reconcile(context: ControllerContext, key: InputKey) -> float | None:
     """Bring the cluster closer to an input's spec, or apply the cluster's policy.
 
     Returns:
-        Seconds until the next reconciliation. None: the input is deleted.
+        Seconds until the next reconciliation. None: the input is deleted, or another operator
+        manages it.
 
     Raises:
         ApiError: a retry may succeed.
     """
     if key == POLICY_KEY:
         return await budgets.reconcile_policy(context)
+    if context.store.is_foreign(key):
+        return None
     now = time.time()
     try:
         snapshot = await observe(context, key)
@@ -72,9 +75,10 @@ async def _reconcile(
     failures = [failure(one) for one in failed]
     status = input_status(after, plan, failures, now)
     if status is not None:
-        if not await write_status(context.api, context.store, *key, status):
+        uid = snapshot.resource.metadata.uid or ""
+        if not await write_status(context.api, context.store, *key, status, uid=uid):
             # A new input, which is not read before its children are created, is deleted too.
-            raise OwnerGone(snapshot.resource.metadata.uid or "", None)
+            raise OwnerGone(uid, None)
         found = [*snapshot.missing, *failures, *plan.waiting]
         await events.report_problems(context.api, snapshot, status, found, now)
         await events.report_limit(context.api, snapshot, status, now)
@@ -106,5 +110,6 @@ async def _report_invalid(
     generation = stored["metadata"]["generation"]
     status = invalid_status(stored.get("status") or {}, generation, message, now)
     if status is not None:
-        await write_status(context.api, context.store, *key, status)
+        uid = stored["metadata"]["uid"]
+        await write_status(context.api, context.store, *key, status, uid=uid)
     return QUIET_SECONDS

@@ -130,7 +130,14 @@ async def _own_object(api: Api, kind: str, meta: Mapping[str, Any]) -> Mapping[s
 
 
 async def write_status(
-    api: Api, store: Store, namespace: str, name: str, status: Mapping[str, Any], kind: str = KIND
+    api: Api,
+    store: Store,
+    namespace: str,
+    name: str,
+    status: Mapping[str, Any],
+    kind: str = KIND,
+    *,
+    uid: str,
 ) -> bool:
     """Replace the operator's fields of a status. Return False if the object is deleted.
 
@@ -143,11 +150,13 @@ async def write_status(
         name: name of the object.
         status: the new fields.
         kind: kind of the object. Default: an input.
+        uid: of the object. The API server refuses the status of an earlier object of this name.
     """
+    place = {"namespace": namespace} if namespace else {}
     manifest = {
         "apiVersion": API_VERSION,
         "kind": kind,
-        "metadata": {"name": name, **({"namespace": namespace} if namespace else {})},
+        "metadata": {"name": name, "uid": uid, **place},
         "status": status,
     }
     try:

@@ -94,6 +94,11 @@ TOKEN_KEY_SECRET = "distributed-input-operator-tokens"  # noqa: S105 - the Secre
 """Secret with the key from which the operator derives the inputs' tokens, in its namespace."""
 
 
+def operator(operator_class: str) -> str:
+    """Return the name of the Lease, and the field manager, of the operators of a class."""
+    return f"{OPERATOR}-{operator_class}" if operator_class else OPERATOR
+
+
 def dispatcher(name: str) -> str:
     """Return the name of the Deployment and Service of an input's dispatcher."""
     return f"{name}-dispatcher"
