@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 
+from distributed_input.api import names
 from distributed_input_operator.budget.claim import InputKey
 from distributed_input_operator.controller import budgets, input_metrics
 from distributed_input_operator.controller.context import ControllerContext
@@ -108,8 +109,10 @@ async def _report_invalid(
 ) -> float:
     stored = context.store.input(key) or {}
     generation = stored["metadata"]["generation"]
-    status = invalid_status(stored.get("status") or {}, generation, message, now)
+    workers = context.store.children(key).get(("Deployment", names.worker(key[1])), {})
+    status = invalid_status(stored.get("status") or {}, generation, message, workers, now)
     if status is not None:
         uid = stored["metadata"]["uid"]
         await write_status(context.api, context.store, *key, status, uid=uid)
+        await events.report_invalid(context.api, stored["metadata"], message, now)
     return QUIET_SECONDS

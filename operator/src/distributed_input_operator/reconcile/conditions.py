@@ -33,6 +33,7 @@ first three: at most one of them is True."""
 PROBLEMS = (APPLIED, QUOTA_EXCEEDED, PODS_REFUSED, PODS_FAILING, UNSCHEDULABLE, UNMEASURED)
 """Types of the conditions that are present only with a problem, and that have an Event."""
 APPLYING = "Applying"
+INVALID_SPEC = "InvalidSpec"
 SUSPENDED = "Suspended"
 STARTING = "Starting"
 SERVING = "Serving"
