@@ -15,6 +15,9 @@ RELEASE = "dinput"
 NAME = "dinput-distributed-input"
 """Name of the chart's objects for this release name."""
 
+OPERATOR, WEBHOOK = NAME, f"{NAME}-webhook"
+"""Names of the Deployments."""
+
 Manifest = dict[str, Any]
 
 
@@ -46,6 +49,24 @@ def find_one(objects: list[Manifest], kind: str, ending: str = "") -> Manifest:
         if each["kind"] == kind and each["metadata"]["name"].endswith(ending)
     )
     return found
+
+
+def container(name: str, *values: str) -> dict[str, Any]:
+    """Return the container of the Deployment with this name."""
+    pod = find_one(manifests("here", *values), "Deployment", name)["spec"]["template"]["spec"]
+    (found,) = pod["containers"]
+    return dict(found)
+
+
+def granted(role: dict[str, Any]) -> set[tuple[str, str, str]]:
+    """Return group, resource and verb of everything that a role allows."""
+    return {
+        (group, resource, verb)
+        for rule in role["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
 
 
 def _flags(values: tuple[str, ...]) -> list[str]:

@@ -12,10 +12,21 @@ from distributed_input_operator.kube import kinds
 from distributed_input_operator.main import _parser as parser
 from distributed_input_operator.webhook.admission import OWNERS
 from distributed_input_operator.webhook.main import parser as webhook_parser
-from testing.charts.rendering import CHART, NAME, RELEASE, find_one, helm, manifests, render
+from testing.charts.rendering import (
+    CHART,
+    NAME,
+    OPERATOR,
+    RELEASE,
+    WEBHOOK,
+    container,
+    find_one,
+    granted,
+    helm,
+    manifests,
+    render,
+)
 
 CRDS = sorted((CHART.parents[1] / "crds").glob("*.yaml"))
-OPERATOR, WEBHOOK = NAME, f"{NAME}-webhook"
 DEFINITION = "CustomResourceDefinition"
 CERT_MANAGER = "webhook.certManager.enabled=true"
 
@@ -33,6 +44,8 @@ def test_helm_lint_succeeds():
         ("images.pullPolicy=Sometimes", "/images/pullPolicy"),
         ("webhook.timeoutSeconds=31", "/webhook/timeoutSeconds"),
         ("serviceMonitor.interval=often", "/serviceMonitor/interval"),
+        ("rollout.maxInputs=0%", "/rollout/maxInputs"),
+        ("operatorClass=No", "/operatorClass"),
         ("replica=2", "replica"),
     ],
 )
@@ -46,24 +59,6 @@ def test_the_schema_contains_every_value():
     """The schema rejects unknown values, so every value that a user sets is used."""
     result = helm("template", RELEASE, CHART, "--values", CHART / "values.yaml")
     assert result.returncode == 0, result.stderr
-
-
-def container(name: str, *values: str) -> dict[str, Any]:
-    """Return the container of the Deployment with this name."""
-    pod = find_one(manifests("here", *values), "Deployment", name)["spec"]["template"]["spec"]
-    (found,) = pod["containers"]
-    return dict(found)
-
-
-def granted(role: dict[str, Any]) -> set[tuple[str, str, str]]:
-    """Return group, resource and verb of everything that a role allows."""
-    return {
-        (group, resource, verb)
-        for rule in role["rules"]
-        for group in rule["apiGroups"]
-        for resource in rule["resources"]
-        for verb in rule["verbs"]
-    }
 
 
 def definitions(*values: str) -> list[dict[str, Any]]:
@@ -136,7 +131,7 @@ def test_the_operator_reads_no_secret_by_another_name_than_its_own():
 
 
 def test_the_role_and_the_code_agree_on_the_names_of_objects():
-    rules = find_one(manifests("here"), "Role", OPERATOR)["rules"]
+    rules = find_one(manifests("here"), "Role", "-leader")["rules"]
     (lease,) = [one for one in rules if one["resources"] == ["leases"] and "get" in one["verbs"]]
     assert lease["resourceNames"] == [names.OPERATOR]
     args = parser().parse_args(container(OPERATOR)["args"])
@@ -279,7 +274,9 @@ def test_the_webhook_fails_closed_for_labelled_pods_only():
 def test_a_namespaced_webhook_selects_only_its_namespace():
     found = find_one(manifests("here", "namespaced=true"), "MutatingWebhookConfiguration")
     selector = found["webhooks"][0]["namespaceSelector"]
-    assert selector == {"matchLabels": {"kubernetes.io/metadata.name": "here"}}
+    (term,) = selector["matchExpressions"]
+    assert (term["key"], term["operator"]) == ("kubernetes.io/metadata.name", "In")
+    assert term["values"] == ["here"]
 
 
 def test_a_disabled_webhook_leaves_no_object_or_setting():

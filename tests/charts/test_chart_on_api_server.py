@@ -50,9 +50,19 @@ def _kubectl(control_plane, *command: str | Path, text: str = "") -> str:
             'json:images.pullSecrets=[{"name": "some"}]',
             "priorityClassName=system-cluster-critical",
             "nodeSelector.some=node",
+            'json:extraEnv=[{"name": "HTTPS_PROXY", "value": "proxy"}]',
+            'json:securityContext={"seLinuxOptions": {"level": "s0"}}',
+            'json:topologySpreadConstraints=[{"maxSkew": 2, "topologyKey": "zone", '
+            '"whenUnsatisfiable": "DoNotSchedule"}]',
+            f"images.operator.digest=sha256:{64 * 'a'}",
+        ),
+        (
+            'json:namespaces=["default", "kube-public"]',
+            "operatorClass=canary",
+            "leaderElection.namespace=kube-system",
         ),
     ],
-    ids=["default", "namespaced", "without-webhook", "many-values"],
+    ids=["default", "namespaced", "without-webhook", "many-values", "namespaces"],
 )
 def test_the_api_server_accepts_every_object(control_plane, definition, namespace, values):
     """Unknown fields are errors, and the restricted pod security standard applies."""

@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+import json
 import shutil
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from distributed_input.api.names import (
+    CONSUMER_INDEX_ANNOTATION,
+    CONSUMERS_ANNOTATION,
+    INPUT_LABEL,
+    SIDECAR_CONTAINER,
+    shared,
+)
 from testing.charts.rendering import CHART
 from testing.cluster import images
 from testing.cluster.fixtures import skip_or_fail
+from testing.cluster.kubectl import KubectlError
 from testing.e2e.release import image_flags
-from testing.e2e.training import Training, restarts
+from testing.e2e.training import NAME, TRAINERS, Training, restarts, trainers
 from testing.operator.processes import eventually
 from testing.releases.sources import COMMITS, extract
 
@@ -72,22 +82,76 @@ def test_a_training_of_an_earlier_release_continues_through_upgrade_and_rollback
     training.start(image=own)
     training.wait_for_workers(2)
     before, operators = _restarts(training), _operators(release)
+    began = time.time()
     release.install()
     assert not operators & _operators(release)
+    _wait_for_injection(training)
+    training.wait_for_more_epochs(2)
+    _replace_token(training)
     training.wait_for_more_epochs(2)
     assert _restarts(training) == before
+    within, between = training.longest_stalls(began)
+    measured(f"upgrade from {earlier}: longest stall {within:.2f} s, {between:.2f} s at an epoch")
     # This operator replaces the workers: the user's image gets a setting that it does not have.
     _replace_workers(training, image=own, parallelism=2, stateDirectory="/tmp/states")
     training.wait_for_more_epochs(2)
     operators = _operators(release)
+    began = time.time()
     release.roll_back()
     assert not operators & _operators(release)
+    _wait_for_injection(training)
     training.wait_for_more_epochs(2)
+    within, between = training.longest_stalls(began)
     _replace_workers(training, image=own, parallelism=3)
     training.wait_for_more_epochs(2)
+    measured(f"rollback to {earlier}: longest stall {within:.2f} s, {between:.2f} s at an epoch")
     epochs = training.finish()
     measured(f"upgrade from {earlier} and rollback under training: {epochs} epochs exact")
     training.remove()
+
+
+def _wait_for_injection(training: Training) -> None:
+    """Wait until a new trainer pod gets its sidecar."""
+    job = trainers(NAME, "any", ["trainer.py"], 1)
+    template = job["spec"]["template"]
+    pod = {"apiVersion": "v1", "kind": "Pod", **template}
+    pod["metadata"] = {**template["metadata"], "name": "another"}
+    pod["metadata"]["annotations"] |= {CONSUMERS_ANNOTATION: "1", CONSUMER_INDEX_ANNOTATION: "0"}
+
+    refusals = []
+
+    def pods_get_a_sidecar() -> bool:
+        try:
+            flags = ("--dry-run=server", "-ojson", "-f", "-")
+            return SIDECAR_CONTAINER in training.kubectl("create", *flags, text=json.dumps(pod))
+        except KubectlError as error:
+            refusals.append(str(error))
+            return False
+
+    try:
+        eventually(pods_get_a_sidecar, 60, every=1)
+    except AssertionError:
+        raise AssertionError(refusals[-1:]) from None
+
+
+def _replace_token(training: Training) -> None:
+    """Delete the Secret of the earlier release, as its users do once. Wait for measurements."""
+    secret = f"secret/{shared(NAME)}"
+
+    def uid() -> str:
+        return training.kubectl("get", secret, "--ignore-not-found", "-ojsonpath={.metadata.uid}")
+
+    def live() -> dict[str, Any]:
+        return dict(training.kubectl.get("dinput", NAME)["status"].get("live", {}))
+
+    before, written = uid(), live().get("observedAt")
+    training.kubectl("delete", "secret", "--selector", INPUT_LABEL)
+    eventually(lambda: uid() not in ("", before), 330, every=1)
+
+    def the_operator_measures_all_trainers() -> bool:
+        return live().get("consumers") == TRAINERS and live()["observedAt"] != written
+
+    eventually(the_operator_measures_all_trainers, 330, every=1)
 
 
 def _replace_workers(training: Training, **workers: Any) -> None:

@@ -269,13 +269,18 @@ def test_a_missing_config_map_is_reported_until_it_is_created(cluster, name):
     cluster.create(manifest(name, dataset=dataset))
     found = eventually(lambda: cluster.condition(name, "Applied"))
     assert found["reason"] == "CodeMissing"
-    template = cluster.get("Deployment", f"{name}-worker")["spec"]["template"]
+    eventually(lambda: cluster.get("Deployment", f"{name}-dispatcher"))
+    assert not cluster.get("Deployment", f"{name}-worker")  # Its pods could not start.
     code = {"kind": "ConfigMap", "metadata": {"name": f"{name}-code"}, "data": {"a.py": "b = 1"}}
     cluster.create(code)
     # Trigger a reconcile before the resync.
     cluster.patch("DistributedInput", name, {"spec": {"epochs": 1}})
     eventually(lambda: not cluster.condition(name, "Applied"))
-    assert cluster.get("Deployment", f"{name}-worker")["spec"]["template"] != template
+    before = cluster.get("Deployment", f"{name}-worker")["spec"]["template"]
+    cluster.delete("ConfigMap", f"{name}-code")
+    cluster.patch("DistributedInput", name, {"spec": {"epochs": 2}})
+    eventually(lambda: cluster.condition(name, "Applied"))
+    assert cluster.get("Deployment", f"{name}-worker")["spec"]["template"] == before
 
 
 def test_a_spec_that_only_the_operator_can_validate_is_reported(cluster, name):

@@ -24,6 +24,16 @@
 {{ printf "%s-%s" .Release.Namespace (include "distributed-input.fullname" .) }}
 {{- end }}
 
+{{/* The namespaces to serve, as JSON. Empty: all. */}}
+{{- define "distributed-input.namespaces" -}}
+{{- concat (ternary (list .Release.Namespace) list .Values.namespaced) .Values.namespaces | uniq | toJson -}}
+{{- end }}
+
+{{/* The name of the Lease of the operator's class. */}}
+{{- define "distributed-input.lease" -}}
+distributed-input-operator{{ with .Values.operatorClass }}-{{ . }}{{ end }}
+{{- end }}
+
 {{/* The labels of all pods of the release. */}}
 {{- define "distributed-input.allPods" -}}
 app.kubernetes.io/name: {{ include "distributed-input.name" . }}
@@ -54,14 +64,29 @@ helm.sh/chart: {{ printf "%s-%s" $root.Chart.Name $root.Chart.Version | replace 
 {{ include "distributed-input.componentLabels" (list . "operator") }}
 {{- end }}
 
+{{/* The ServiceAccounts of the operator and of the webhook. */}}
+{{- define "distributed-input.serviceAccount" -}}
+{{- .Values.serviceAccount.name | default (include "distributed-input.fullname" .) -}}
+{{- end }}
+
+{{- define "distributed-input.webhookServiceAccount" -}}
+{{- .Values.webhook.serviceAccount.name | default (include "distributed-input.webhookName" .) -}}
+{{- end }}
+
+{{/* The spread of pods over nodes. Takes [root, selector]. */}}
+{{- define "distributed-input.topologySpread" -}}
+{{- $root := index . 0 -}}
+{{- $selector := dict "matchLabels" (index . 1 | fromYaml) -}}
+{{- $default := list (dict "maxSkew" 1 "topologyKey" "kubernetes.io/hostname" "whenUnsatisfiable" "ScheduleAnyway") -}}
+{{- range $root.Values.topologySpreadConstraints | default $default }}
+- {{ merge (dict "labelSelector" $selector) . | toYaml | nindent 2 | trim }}
+{{- end }}
+{{- end }}
+
 {{/* Fields of a pod's spec that the operator and the webhook share. */}}
 {{- define "distributed-input.podSpec" -}}
-securityContext:
-  runAsNonRoot: true
-  runAsUser: 65532
-  runAsGroup: 65532
-  fsGroup: 65532
-  seccompProfile: {type: RuntimeDefault}
+{{- $default := dict "runAsNonRoot" true "runAsUser" 65532 "runAsGroup" 65532 "fsGroup" 65532 "seccompProfile" (dict "type" "RuntimeDefault") }}
+securityContext: {{- mergeOverwrite $default .Values.podSecurityContext | toYaml | nindent 2 }}
 {{- with .Values.images.pullSecrets }}
 imagePullSecrets: {{- toYaml . | nindent 2 }}
 {{- end }}
@@ -92,6 +117,9 @@ env:
     value: {{ include "distributed-input.image" (list . .Values.images.worker) }}
   - name: DISTRIBUTED_INPUT_SIDECAR_IMAGE
     value: {{ include "distributed-input.image" (list . .Values.images.sidecar) }}
+  {{- with .Values.extraEnv }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
 # Imports take seconds. On a busy node, the first response can take a minute.
 startupProbe:
   httpGet: {path: /healthz, port: health}
@@ -105,15 +133,17 @@ readinessProbe:
   httpGet: {path: /readyz, port: health}
   periodSeconds: 5
   timeoutSeconds: 5
-securityContext:
-  allowPrivilegeEscalation: false
-  readOnlyRootFilesystem: true
-  capabilities: {drop: [ALL]}
+{{- $default := dict "allowPrivilegeEscalation" false "readOnlyRootFilesystem" true "capabilities" (dict "drop" (list "ALL")) }}
+securityContext: {{- mergeOverwrite $default .Values.securityContext | toYaml | nindent 2 }}
 {{- end }}
 
 {{/* The full name of an image. Takes [root, image]. */}}
 {{- define "distributed-input.image" -}}
 {{- $root := index . 0 -}}
 {{- $image := index . 1 -}}
+{{- if $image.digest -}}
+{{ printf "%s@%s" $image.repository $image.digest }}
+{{- else -}}
 {{ printf "%s:%s" $image.repository (default $root.Chart.AppVersion $image.tag) }}
+{{- end -}}
 {{- end }}

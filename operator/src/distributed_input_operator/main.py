@@ -10,7 +10,8 @@ import socket
 import sys
 import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from importlib.metadata import version
 
 from kubernetes.aio.client import ApiClient
 
@@ -20,12 +21,15 @@ from distributed_input_operator.controller import leader
 from distributed_input_operator.controller.context import ControllerContext
 from distributed_input_operator.controller.control_loop import RESYNC_SECONDS, ControlLoop
 from distributed_input_operator.controller.dispatchers import DispatcherClient
+from distributed_input_operator.controller.rollouts import Rollouts
 from distributed_input_operator.controller.tokens import InputTokens
 from distributed_input_operator.kube import preconditions
 from distributed_input_operator.kube.api import Api
 from distributed_input_operator.kube.kinds import POLICY, WATCHED
 from distributed_input_operator.kube.store import Store
+from distributed_input_operator.objects.children import digest
 from distributed_input_operator.objects.snapshot import Settings
+from distributed_input_operator.reconcile.pace import DEFAULT_LIMIT, PaceLimit, parse_limit
 from distributed_input_operator.webhook.rotation import CertificatePublisher, refresh_forever
 
 _log = logging.getLogger("distributed_input_operator")
@@ -67,6 +71,20 @@ def _parser() -> argparse.ArgumentParser:
         help="DNS name under which the API server calls the webhook, SERVICE.NAMESPACE.svc, for "
         "which the operator makes a certificate; repeatable (default: no certificate)",
     )
+    parser.add_argument(
+        "--lease-namespace",
+        default="",
+        metavar="NAME",
+        help="namespace of the Lease by which one operator of a class leads (default: its own)",
+    )
+    parser.add_argument(
+        "--rollout-max-inputs",
+        type=_limit,
+        default=DEFAULT_LIMIT,
+        metavar="NUMBER|PERCENT",
+        help="maximum number of inputs whose pods get another template of the operator at the same "
+        "time, or a percentage of all inputs, such as 10%% (default: %(default)s)",
+    )
     process.add_flags(parser)
     parser.add_argument(
         "--resync-seconds",
@@ -75,6 +93,13 @@ def _parser() -> argparse.ArgumentParser:
         help="seconds between two checks that watches deliver events (default: %(default)g)",
     )
     return parser
+
+
+def _limit(text: str) -> PaceLimit:
+    try:
+        return parse_limit(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 @dataclass
@@ -103,9 +128,11 @@ async def _run(args: argparse.Namespace) -> int:
         api = Api(client)
         if args.webhook_host:
             state.renewal = asyncio.create_task(_renew_certificate(api, args))
-        lock = leader.LeaseLock(api, names.OPERATOR, process.own_namespace(), _identity())
+        name = names.operator(args.operator_class)
+        lock_namespace = args.lease_namespace or process.own_namespace()
+        lock = leader.LeaseLock(api, name, lock_namespace, _identity())
         # The control loop has its own request limit, so that it does not delay the lease.
-        loop_api = Api(client)
+        loop_api = Api(client, manager=name)
         working = asyncio.create_task(
             leader.run_as_leader(lock, lambda: _work(args, loop_api, lock, state))
         )
@@ -146,10 +173,21 @@ async def _work(
         process.own_namespace(),
         args.image_pull_policy,
         tuple(args.image_pull_secret),
+        args.operator_class,
     )
-    kinds = (*WATCHED, POLICY) if await preconditions.can_watch_policy(api) else WATCHED
+    settings = replace(settings, revision=digest([version(names.OPERATOR), str(settings)]))
+    # Two operators would each grant the whole budget.
+    budgets = not args.operator_class and await preconditions.can_watch_policy(api)
+    kinds = (*WATCHED, POLICY) if budgets else WATCHED
     tokens = InputTokens(api, process.own_namespace(), args.token_key_secret)
-    context = ControllerContext(api, Store(), tokens, DispatcherClient(), settings)
+    context = ControllerContext(
+        api,
+        Store(args.operator_class),
+        tokens,
+        DispatcherClient(),
+        settings,
+        rollouts=Rollouts(args.rollout_max_inputs),
+    )
     loop = ControlLoop(context, kinds, args.namespace, lambda: lock.is_held, args.resync_seconds)
     state.loops.append(loop)
     await loop.run()

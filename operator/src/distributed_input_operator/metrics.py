@@ -11,6 +11,12 @@ RECONCILES = Counter(f"{_P}_reconciles_total", "Reconciliations of inputs.", ["r
 SECONDS = Histogram(f"{_P}_reconcile_seconds", "Duration of one reconciliation, in seconds.")
 WRITES = Counter(f"{_P}_writes_total", "Write requests to the API server.", ["resource"])
 LEADER = Gauge(f"{_P}_leader", "1 if this replica leads, 0 if it stands by.")
+ROLLOUTS = Gauge(
+    f"{_P}_rollouts",
+    "Number of inputs by what their pods have of the operator's pod template: waiting, rolling, "
+    "failing, updated, settled, or busy with another change.",
+    ["state"],
+)
 INJECTIONS = Counter(f"{_P}_injections_total", "Trainer pods that the webhook handled.", ["result"])
 INJECTION_SECONDS = Histogram(
     f"{_P}_injection_seconds", "Time to handle one trainer pod, in seconds."

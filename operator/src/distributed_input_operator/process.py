@@ -11,8 +11,10 @@ import sys
 from pathlib import Path
 
 from kubernetes.aio import config
+from pydantic import TypeAdapter, ValidationError
 
 from distributed_input.api import environment, names
+from distributed_input.api.resource.scalars import OperatorClass
 
 _OWN_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
@@ -35,6 +37,13 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         choices=("Always", "IfNotPresent", "Never"),
         default="",
         help="pull policy of these images in dispatchers and workers (default: that of Kubernetes)",
+    )
+    parser.add_argument(
+        "--operator-class",
+        type=_operator_class,
+        default="",
+        metavar="CLASS",
+        help="manage the inputs with this spec.operatorClass (default: those without)",
     )
     parser.add_argument(
         "--listen",
@@ -61,6 +70,15 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         default="info",
         help="minimum level of log lines (default: %(default)s)",
     )
+
+
+def _operator_class(text: str) -> str:
+    try:
+        return TypeAdapter(OperatorClass).validate_python(text) if text else ""
+    except ValidationError:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a class: use at most 40 lower-case letters, digits and '-'"
+        ) from None
 
 
 def missing_image(args: argparse.Namespace) -> str:

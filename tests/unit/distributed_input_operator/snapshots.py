@@ -10,6 +10,7 @@ from distributed_input.api.resource.input import API_VERSION, KIND, DistributedI
 from distributed_input.api.resource.status import Status
 from distributed_input_operator.budget.claim import Grant, full_grant
 from distributed_input_operator.objects.snapshot import Settings, Snapshot
+from distributed_input_operator.reconcile.pace import Turn
 from distributed_input_operator.reconcile.plan import Plan, make_plan, plan_demand
 from distributed_input_operator.reconcile.rollout import DEADLINE
 
@@ -32,10 +33,12 @@ def snapshot(**spec: Any) -> Snapshot:
     return Snapshot(resource(**spec), Status(), SETTINGS, {})
 
 
-def plan(found: Snapshot, now: float = NOW, grant: Grant | None = None) -> Plan:
+def plan(
+    found: Snapshot, now: float = NOW, grant: Grant | None = None, turn: Turn = Turn.START
+) -> Plan:
     """Plan as the controller does. Without a `grant`, the whole request is granted."""
     demand = plan_demand(found, now)
-    return make_plan(found, demand, grant or full_grant(demand.request.claim.requested))
+    return make_plan(found, demand, grant or full_grant(demand.request.claim.requested), turn)
 
 
 def pods_status(

@@ -42,6 +42,8 @@ def restore(context: ControllerContext) -> None:
     """
     _set_policy(context)
     for key in context.store.known():
+        if context.store.is_foreign(key):
+            continue
         stored = context.store.input(key)
         labels = None if stored is None else stored["metadata"].get("labels") or {}
         if request := _existing_request(context.store, key, labels):
@@ -99,7 +101,8 @@ async def reconcile_policy(context: ControllerContext) -> float | None:
     )
     if status is not None:
         name = stored["metadata"]["name"]
-        await write_status(context.api, context.store, "", name, status, POLICY_KIND)
+        uid = stored["metadata"]["uid"]
+        await write_status(context.api, context.store, "", name, status, POLICY_KIND, uid=uid)
     return interval
 
 

@@ -8,10 +8,12 @@ from distributed_input_operator.autoscaling.decision import AutoscalingState
 from distributed_input_operator.budget.claim import InputKey
 from distributed_input_operator.controller.dispatchers import DispatcherClient
 from distributed_input_operator.controller.ledger import Ledger
+from distributed_input_operator.controller.rollouts import Rollouts
 from distributed_input_operator.controller.tokens import InputTokens
 from distributed_input_operator.kube.api import Api
 from distributed_input_operator.kube.store import Store
 from distributed_input_operator.objects.snapshot import Settings
+from distributed_input_operator.reconcile.pace import DEFAULT_LIMIT, parse_limit
 
 
 @dataclass
@@ -27,6 +29,7 @@ class ControllerContext:
     dispatchers: DispatcherClient
     settings: Settings
     ledger: Ledger = field(default_factory=Ledger)
+    rollouts: Rollouts = field(default_factory=lambda: Rollouts(parse_limit(DEFAULT_LIMIT)))
     _autoscaling: dict[InputKey, tuple[str, AutoscalingState]] = field(default_factory=dict)
     """The uid of each input and its last autoscaling state, which is newer than in the status."""
 
@@ -48,4 +51,5 @@ class ControllerContext:
         """Drop the state of a deleted input, except its claim in the ledger."""
         self.tokens.forget(key)
         self.dispatchers.forget(key)
+        self.rollouts.forget(key)
         self._autoscaling.pop(key, None)

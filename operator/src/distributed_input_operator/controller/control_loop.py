@@ -13,7 +13,7 @@ from distributed_input.api.resource.input import KIND
 from distributed_input.api.resource.policy import POLICY_KIND
 from distributed_input_operator import metrics
 from distributed_input_operator.budget.claim import InputKey
-from distributed_input_operator.controller import budgets
+from distributed_input_operator.controller import budgets, input_metrics
 from distributed_input_operator.controller.context import ControllerContext
 from distributed_input_operator.controller.reconcile_input import reconcile
 from distributed_input_operator.controller.resync import Resync
@@ -109,6 +109,7 @@ class ControlLoop:
         """
         await _until_listed(self._list_once)
         budgets.restore(self._context)
+        self._context.rollouts.expect(self._context.store.known())
         for key in (POLICY_KEY, *self._context.store.known()):
             self._queue.add(key)
 
@@ -162,6 +163,15 @@ class ControlLoop:
                 await self._reconcile(key)
             finally:
                 self._queue.done(key)
+                self._start_rollouts(key)
+
+    def _start_rollouts(self, key: InputKey) -> None:
+        """Reconcile the inputs that may get the operator's template after this reconciliation."""
+        rollouts = self._context.rollouts
+        rollouts.seen(key)
+        for one in rollouts.next():
+            self._queue.add(one)
+        input_metrics.set_rollouts(rollouts.counts)
 
     async def _reconcile(self, key: InputKey) -> None:
         try:

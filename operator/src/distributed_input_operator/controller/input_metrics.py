@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from prometheus_client import Gauge
 
@@ -14,6 +14,7 @@ from distributed_input_operator.budget.usage import BudgetUsage
 from distributed_input_operator.objects.snapshot import Snapshot
 from distributed_input_operator.objects.worker import parallelism
 from distributed_input_operator.reconcile.conditions import ready_workers
+from distributed_input_operator.reconcile.pace import RolloutState
 from distributed_input_operator.reconcile.plan import Plan
 
 RESOURCES = ("workers", "cpu", "memory")
@@ -66,6 +67,12 @@ def set_budgets(usage: Iterable[BudgetUsage]) -> None:
             for resource, number, unit in zip(RESOURCES, amount, _UNITS, strict=True):
                 if number != UNLIMITED:
                     metrics.BUDGET.labels(one.budget.name, resource, what).set(number / unit)
+
+
+def set_rollouts(counts: Mapping[RolloutState, int]) -> None:
+    """Set the gauges of how many inputs have, get or miss the operator's template."""
+    for state in RolloutState:
+        metrics.ROLLOUTS.labels(state.value).set(counts.get(state, 0))
 
 
 def _set_or_remove(gauge: Gauge, key: InputKey, value: float | None) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import time
 
+from distributed_input.api import names
 from distributed_input_operator.budget.claim import InputKey
 from distributed_input_operator.controller import budgets, input_metrics
 from distributed_input_operator.controller.context import ControllerContext
@@ -14,21 +16,32 @@ from distributed_input_operator.kube.apply import apply, failure, write_status
 from distributed_input_operator.kube.owner import OwnerGone, correct
 from distributed_input_operator.kube.store import POLICY_KEY
 from distributed_input_operator.objects.snapshot import Snapshot
-from distributed_input_operator.reconcile.plan import QUIET_SECONDS, make_plan, plan_demand
+from distributed_input_operator.reconcile.pace import RolloutState
+from distributed_input_operator.reconcile.plan import (
+    QUIET_SECONDS,
+    Demand,
+    make_plan,
+    plan_demand,
+)
 from distributed_input_operator.reconcile.status import input_status, invalid_status
+
+_log = logging.getLogger(__name__)
 
 
 async def reconcile(context: ControllerContext, key: InputKey) -> float | None:
     """Bring the cluster closer to an input's spec, or apply the cluster's policy.
 
     Returns:
-        Seconds until the next reconciliation. None: the input is deleted.
+        Seconds until the next reconciliation. None: the input is deleted, or another operator
+        manages it.
 
     Raises:
         ApiError: a retry may succeed.
     """
     if key == POLICY_KEY:
         return await budgets.reconcile_policy(context)
+    if context.store.is_foreign(key):
+        return None
     now = time.time()
     try:
         snapshot = await observe(context, key)
@@ -49,7 +62,10 @@ async def _reconcile(
     context: ControllerContext, key: InputKey, snapshot: Snapshot, now: float
 ) -> float:
     demand = plan_demand(snapshot, now)
-    plan = make_plan(snapshot, demand, context.ledger.request(demand.request))
+    grant = context.ledger.request(demand.request)
+    failed_before = context.rollouts.state(key) is RolloutState.FAILING
+    turn = context.rollouts.request(key, demand.rollout)
+    plan = make_plan(snapshot, demand, grant, turn)
     state = plan.decision.state if plan.decision else None
     context.set_autoscaling_state(key, snapshot.resource.metadata.uid or "", state)
     blocking = [one for one in snapshot.missing if one.passing]
@@ -57,13 +73,19 @@ async def _reconcile(
     failed = [] if blocking else await apply(context.api, context.store, snapshot, plan)
     # Only the applied objects show whether the status of a Deployment is about an earlier spec.
     after = with_children(context.store, key, snapshot) if plan.objects else snapshot
-    status = input_status(after, plan, map(failure, failed), now)
+    failures = [failure(one) for one in failed]
+    status = input_status(after, plan, failures, now)
     if status is not None:
-        if not await write_status(context.api, context.store, *key, status):
+        uid = snapshot.resource.metadata.uid or ""
+        if not await write_status(context.api, context.store, *key, status, uid=uid):
             # A new input, which is not read before its children are created, is deleted too.
-            raise OwnerGone(snapshot.resource.metadata.uid or "", None)
+            raise OwnerGone(uid, None)
+        found = [*snapshot.missing, *failures, *plan.waiting]
+        await events.report_problems(context.api, snapshot, status, found, now)
         await events.report_limit(context.api, snapshot, status, now)
         await events.report_mismatches(context.api, snapshot, status, now)
+    if demand.rollout is RolloutState.FAILING and not failed_before:
+        await _report_failing_rollout(context, snapshot, demand, now)
     if blocking:
         raise ApiError(0, blocking[0].reason, blocking[0].message)
     input_metrics.set_input(key, snapshot, plan)
@@ -73,12 +95,24 @@ async def _reconcile(
     return plan.interval
 
 
+async def _report_failing_rollout(
+    context: ControllerContext, snapshot: Snapshot, demand: Demand, now: float
+) -> None:
+    cause = next(one.failing for one in demand.changes if one.failing)
+    namespace = snapshot.resource.metadata.namespace
+    _log.warning("%s/%s: the operator's new pods fail: %s", namespace, snapshot.name, cause)
+    await events.report_failing_rollout(context.api, snapshot, cause, now)
+
+
 async def _report_invalid(
     context: ControllerContext, key: InputKey, message: str, now: float
 ) -> float:
     stored = context.store.input(key) or {}
     generation = stored["metadata"]["generation"]
-    status = invalid_status(stored.get("status") or {}, generation, message, now)
+    workers = context.store.children(key).get(("Deployment", names.worker(key[1])), {})
+    status = invalid_status(stored.get("status") or {}, generation, message, workers, now)
     if status is not None:
-        await write_status(context.api, context.store, *key, status)
+        uid = stored["metadata"]["uid"]
+        await write_status(context.api, context.store, *key, status, uid=uid)
+        await events.report_invalid(context.api, stored["metadata"], message, now)
     return QUIET_SECONDS

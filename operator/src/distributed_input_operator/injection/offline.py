@@ -84,7 +84,7 @@ def _inject_document(
     """
     if not isinstance(value, dict):
         return _Injected(value)
-    if value.get("kind") == "List":
+    if value.get("kind") == "List" and value.get("items"):
         items = [_inject_document(one, file, inputs, settings) for one in value["items"]]
         return _Injected(
             {**value, "items": [one.manifest for one in items]},

@@ -16,7 +16,7 @@ from kubernetes.aio.client import ApiClient, ApiException
 
 from distributed_input.api import names
 from distributed_input_operator import metrics
-from distributed_input_operator.kube.kinds import BY_NAME, Kind
+from distributed_input_operator.kube.kinds import BY_NAME, DEPLOYMENT, Kind
 
 Json = dict[str, Any]
 
@@ -56,15 +56,22 @@ class ApiError(Exception):
 class Api:
     """A client of one API server."""
 
-    def __init__(self, client: ApiClient, max_concurrent: int = MAX_CONCURRENT) -> None:
+    def __init__(
+        self,
+        client: ApiClient,
+        max_concurrent: int = MAX_CONCURRENT,
+        manager: str = names.OPERATOR,
+    ) -> None:
         """Create a client.
 
         Args:
             client: connections and credentials.
             max_concurrent: maximum number of concurrent requests. Others wait in this process, and
                 their deadline starts only when they are sent.
+            manager: the field manager of all writes.
         """
         self._client = client
+        self._manager = manager
         self._limit = asyncio.Semaphore(max_concurrent)
 
     async def get(self, kind: Kind, namespace: str, name: str) -> Json | None:
@@ -100,9 +107,7 @@ class Api:
             if not query["continue"]:
                 return
 
-    async def apply(
-        self, manifest: Mapping[str, Any], subresource: str = "", manager: str = names.OPERATOR
-    ) -> Json:
+    async def apply(self, manifest: Mapping[str, Any], subresource: str = "") -> Json:
         """Apply an object on the server side. It overrides other managers. Raises ApiError."""
         kind, meta = BY_NAME[manifest["kind"]], manifest["metadata"]
         metrics.WRITES.labels(f"{kind.plural}/{subresource}".rstrip("/")).inc()
@@ -110,7 +115,7 @@ class Api:
             "PATCH",
             kind.path(meta.get("namespace"), meta["name"], subresource),
             body=manifest,
-            query={"fieldManager": manager, "force": "true"},
+            query={"fieldManager": self._manager, "force": "true"},
             headers={"Content-Type": "application/apply-patch+yaml"},
         )
 
@@ -122,7 +127,7 @@ class Api:
             "POST",
             kind.path(manifest["metadata"]["namespace"]),
             body=manifest,
-            query={"fieldManager": names.OPERATOR},
+            query={"fieldManager": self._manager},
         )
 
     async def annotate(
@@ -134,7 +139,19 @@ class Api:
             "PATCH",
             kind.path(namespace, name),
             body={"metadata": {"annotations": dict(values)}},
-            query={"fieldManager": names.OPERATOR},
+            query={"fieldManager": self._manager},
+            headers={"Content-Type": "application/merge-patch+json"},
+        )
+
+    async def scale(self, namespace: str, deployment: Mapping[str, Any], replicas: int) -> Json:
+        """Set the number of replicas of this Deployment, and nothing else. Raises ApiError."""
+        meta = deployment["metadata"]
+        metrics.WRITES.labels(DEPLOYMENT.plural).inc()
+        return await self.request(
+            "PATCH",
+            DEPLOYMENT.path(namespace, meta["name"]),
+            body={"metadata": {"uid": meta["uid"]}, "spec": {"replicas": replicas}},
+            query={"fieldManager": self._manager},
             headers={"Content-Type": "application/merge-patch+json"},
         )
 

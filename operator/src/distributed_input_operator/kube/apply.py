@@ -38,7 +38,9 @@ async def apply(api: Api, store: Store, snapshot: Snapshot, plan: Plan) -> list[
     if any(error.retryable for error in errors):
         return errors  # Costs come before fewer replicas, or the wrong pods are deleted.
     results = await asyncio.gather(
-        *(_apply_one(api, store, snapshot, one) for one in plan.objects), return_exceptions=True
+        *(_apply_one(api, store, snapshot, one) for one in plan.objects),
+        *(_scale(api, store, snapshot, *one) for one in plan.scales),
+        return_exceptions=True,
     )
     for result in results:
         if isinstance(result, ApiError):
@@ -84,6 +86,12 @@ async def _apply_one(
     store.put(await api.apply({**manifest, "metadata": {**meta, **same}}))
 
 
+async def _scale(api: Api, store: Store, snapshot: Snapshot, name: str, replicas: int) -> None:
+    """Change only the number of replicas of a Deployment that keeps its pod template."""
+    live = snapshot.live("Deployment", name)
+    store.put(await api.scale(snapshot.resource.metadata.namespace or "", live, replicas))
+
+
 async def _create_once(api: Api, store: Store, manifest: Mapping[str, Any]) -> None:
     try:
         store.put(await api.create(manifest))
@@ -122,7 +130,14 @@ async def _own_object(api: Api, kind: str, meta: Mapping[str, Any]) -> Mapping[s
 
 
 async def write_status(
-    api: Api, store: Store, namespace: str, name: str, status: Mapping[str, Any], kind: str = KIND
+    api: Api,
+    store: Store,
+    namespace: str,
+    name: str,
+    status: Mapping[str, Any],
+    kind: str = KIND,
+    *,
+    uid: str,
 ) -> bool:
     """Replace the operator's fields of a status. Return False if the object is deleted.
 
@@ -135,11 +150,13 @@ async def write_status(
         name: name of the object.
         status: the new fields.
         kind: kind of the object. Default: an input.
+        uid: of the object. The API server refuses the status of an earlier object of this name.
     """
+    place = {"namespace": namespace} if namespace else {}
     manifest = {
         "apiVersion": API_VERSION,
         "kind": kind,
-        "metadata": {"name": name, **({"namespace": namespace} if namespace else {})},
+        "metadata": {"name": name, "uid": uid, **place},
         "status": status,
     }
     try:

@@ -1,9 +1,9 @@
-"""Kubernetes Events: why an input has no more workers, and that replays made other rows."""
+"""Kubernetes Events: problems, why an input has no more workers, and that replays differ."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from distributed_input.api import names, timestamps
@@ -11,12 +11,13 @@ from distributed_input.api.resource.input import API_VERSION, KIND
 from distributed_input_operator.autoscaling.decision import IDLE, PAUSED
 from distributed_input_operator.kube.api import Api, ApiError
 from distributed_input_operator.objects.children import digest
-from distributed_input_operator.objects.snapshot import Snapshot
-from distributed_input_operator.reconcile.conditions import LIMITED
+from distributed_input_operator.objects.snapshot import Failure, Snapshot
+from distributed_input_operator.reconcile.conditions import APPLIED, INVALID_SPEC, LIMITED, PROBLEMS
 
 _INTENDED = (IDLE, PAUSED)
 """Limits that the spec asks for. Their Events are not warnings."""
 
+ROLLOUT_FAILING = "RolloutFailing"
 REPLAY_DIFFERS = "ReplayDiffers"
 _REPLAY_DIFFERS_MESSAGE = (
     "A split that ran again made other rows than before: the dataset is not deterministic, or it "
@@ -24,6 +25,9 @@ _REPLAY_DIFFERS_MESSAGE = (
     "of node, and change data only between runs. To stop the trainers instead, set "
     "spec.determinism: strict. The log of the trainer names the split."
 )
+
+_MESSAGE_LENGTH = 1024
+"""Maximum length of the message of an Event."""
 
 _log = logging.getLogger(__name__)
 
@@ -34,10 +38,51 @@ async def report_limit(api: Api, snapshot: Snapshot, status: Mapping[str, Any], 
     after = next((one for one in status["conditions"] if one["type"] == LIMITED), None)
     if after is not None and (before is None or before.message != after["message"]):
         kind = "Normal" if after["reason"] in _INTENDED else "Warning"
-        await _create(api, snapshot, kind, after["reason"], after["message"], now)
+        await _create(api, _meta(snapshot), kind, after["reason"], after["message"], now)
     elif before is not None and after is None:
         message = f"all {status['workers']['asked']} requested workers are granted"
-        await _create(api, snapshot, "Normal", "ScalingUnlimited", message, now)
+        await _create(api, _meta(snapshot), "Normal", "ScalingUnlimited", message, now)
+
+
+async def report_problems(
+    api: Api,
+    snapshot: Snapshot,
+    status: Mapping[str, Any],
+    failures: Iterable[Failure],
+    now: float,
+) -> None:
+    """Create an Event for each problem that is new. A failure is only logged.
+
+    Args:
+        api: the API server.
+        snapshot: the input, with its previous status.
+        status: the new status.
+        failures: of this reconciliation. Those that the operator retries get no Event.
+        now: seconds since 1970.
+    """
+    known = {(one.type, one.reason) for one in snapshot.status.conditions}
+    known |= {(APPLIED, one.reason) for one in failures if one.passing}
+    for one in status["conditions"]:
+        if one["type"] in PROBLEMS and (one["type"], one["reason"]) not in known:
+            await _create(api, _meta(snapshot), "Warning", one["reason"], one["message"], now)
+
+
+async def report_invalid(api: Api, meta: Mapping[str, Any], message: str, now: float) -> None:
+    """Create an Event that the spec cannot be used. A failure is only logged.
+
+    Args:
+        api: the API server.
+        meta: metadata of the input.
+        message: what the user has to change.
+        now: seconds since 1970.
+    """
+    await _create(api, meta, "Warning", INVALID_SPEC, message[:_MESSAGE_LENGTH], now)
+
+
+async def report_failing_rollout(api: Api, snapshot: Snapshot, cause: str, now: float) -> None:
+    """Create an Event that the pods of the operator's new template fail."""
+    message = f"The operator's new pod template fails: {cause}. It counts against the pace."
+    await _create(api, _meta(snapshot), "Warning", ROLLOUT_FAILING, message, now)
 
 
 async def report_mismatches(
@@ -46,26 +91,29 @@ async def report_mismatches(
     """Create an Event if more replays made other rows than before. A failure is only logged."""
     before = snapshot.status.live.replay_mismatches if snapshot.status.live else 0
     if (status.get("live") or {}).get("replayMismatches", 0) > before:
-        await _create(api, snapshot, "Warning", REPLAY_DIFFERS, _REPLAY_DIFFERS_MESSAGE, now)
+        await _create(api, _meta(snapshot), "Warning", REPLAY_DIFFERS, _REPLAY_DIFFERS_MESSAGE, now)
+
+
+def _meta(snapshot: Snapshot) -> dict[str, Any]:
+    return snapshot.resource.metadata.model_dump(include={"name", "namespace", "uid"})
 
 
 async def _create(
-    api: Api, snapshot: Snapshot, kind: str, reason: str, message: str, now: float
+    api: Api, meta: Mapping[str, Any], kind: str, reason: str, message: str, now: float
 ) -> None:
-    meta = snapshot.resource.metadata
     # Equal Events have the same name. An input that moves around a limit gets one Event for as long
     # as the API server keeps it, one hour.
-    suffix = digest([meta.uid, reason, message])
+    suffix = digest([meta["uid"], reason, message])
     event = {
         "apiVersion": "v1",
         "kind": "Event",
-        "metadata": {"name": f"{meta.name}.{suffix}", "namespace": meta.namespace},
+        "metadata": {"name": f"{meta['name']}.{suffix}", "namespace": meta["namespace"]},
         "involvedObject": {
             "apiVersion": API_VERSION,
             "kind": KIND,
-            "name": meta.name,
-            "namespace": meta.namespace,
-            "uid": meta.uid,
+            "name": meta["name"],
+            "namespace": meta["namespace"],
+            "uid": meta["uid"],
         },
         "type": kind,
         "reason": reason,
@@ -80,4 +128,4 @@ async def _create(
     except ApiError as error:
         if error.reason == "AlreadyExists":
             return
-        _log.info("%s/%s: cannot create an Event: %s", meta.namespace, meta.name, error)
+        _log.info("%s/%s: cannot create an Event: %s", meta["namespace"], meta["name"], error)

@@ -56,7 +56,10 @@ def input_of(obj: Json) -> InputKey | None:
 class Store:
     """The known objects. It belongs to one event loop, so it has no locks."""
 
-    def __init__(self) -> None:
+    def __init__(self, operator_class: str = "") -> None:
+        """Create without objects. Inputs of another class than `operator_class` are foreign."""
+        self._class = operator_class
+        self._foreign: set[InputKey] = set()
         self._objects: dict[InputKey, dict[Key, _Packed]] = defaultdict(dict)
 
     def put(self, obj: Json) -> InputKey | None:
@@ -69,6 +72,9 @@ class Store:
         if known is not None and known.version >= version:
             return None
         of_input[place] = _Packed(obj["metadata"].get("uid", ""), version, _packed(obj))
+        if obj["kind"] == KIND:
+            own = (obj.get("spec") or {}).get("operatorClass", "") == self._class
+            (self._foreign.discard if own else self._foreign.add)(key)
         return key
 
     def drop(self, obj: Json) -> InputKey | None:
@@ -79,6 +85,8 @@ class Store:
         if key is None or known is None or known.uid != obj["metadata"]["uid"]:
             return None
         del self._objects[key][place]
+        if place[0] == KIND:
+            self._foreign.discard(key)
         if not self._objects[key]:
             del self._objects[key]
         return key
@@ -86,6 +94,10 @@ class Store:
     def input(self, key: InputKey) -> Json | None:
         """Return the input object. None: it is deleted."""
         return self._one(key, KIND)
+
+    def is_foreign(self, key: InputKey) -> bool:
+        """Return whether another operator manages this input."""
+        return key in self._foreign
 
     def policy(self) -> Json | None:
         """Return the cluster's policy. None: there is none."""

@@ -34,6 +34,11 @@ class Settings:
     """Pull policy of the default images. Empty: the default of Kubernetes."""
     pull_secrets: tuple[str, ...] = ()
     """Names of Secrets in each input's namespace, for pulling images of dispatchers and workers."""
+    operator_class: str = ""
+    """The class of inputs that this operator manages. Empty: those without a class."""
+    revision: str = "1"
+    """Names what these settings and this release make of pod templates. It differs from that of
+    every operator with other templates."""
 
 
 @dataclass(frozen=True)

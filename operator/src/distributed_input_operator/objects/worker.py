@@ -7,7 +7,7 @@ from typing import Any
 
 from distributed_input.api import environment, files, flags, names
 from distributed_input.api.resource.input import DistributedInput
-from distributed_input.api.resource.scalars import quantity_bytes
+from distributed_input.api.resource.scalars import quantity, quantity_bytes
 from distributed_input_operator.objects.children import (
     SCRATCH_MOUNT,
     SCRATCH_VOLUME,
@@ -203,7 +203,7 @@ def _share_bytes(resource: DistributedInput) -> int:
     """
     resources = container_resources(resource.spec.workers.resources, _DEFAULT_REQUESTS)
     found = {**resources.get("limits", {}), **resources.get("requests", {})}
-    return quantity_bytes(found["memory"]) // 8
+    return int(quantity(found["memory"])) // 8  # Kubernetes accepts 500m and 1E here, too.
 
 
 def _args(resource: DistributedInput) -> list[str]:

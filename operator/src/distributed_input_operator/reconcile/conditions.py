@@ -11,6 +11,7 @@ from distributed_input.api.resource.status import Condition
 from distributed_input_operator.autoscaling.decision import IDLE, PAUSED, ScalingDecision
 from distributed_input_operator.budget.claim import Grant
 from distributed_input_operator.objects.snapshot import Failure, Manifest, Pod, Snapshot
+from distributed_input_operator.reconcile.pace import Turn
 from distributed_input_operator.reconcile.rollout import DEADLINE, Rollout, is_observed, rollout
 
 READY = "Ready"
@@ -22,10 +23,17 @@ APPLIED = "Applied"
 LIMITED = "ScalingLimited"
 UNSCHEDULABLE = "Unschedulable"
 UNMEASURED = "Unmeasured"
+UPDATE_PENDING = "UpdatePending"
+QUOTA_EXCEEDED = "QuotaExceeded"
+PODS_REFUSED = "PodsRefused"
+PODS_FAILING = "PodsFailing"
 """Types of conditions. Types and reasons are an interface. kstatus, which Flux uses, defines the
 first three: at most one of them is True."""
 
+PROBLEMS = (APPLIED, QUOTA_EXCEEDED, PODS_REFUSED, PODS_FAILING, UNSCHEDULABLE, UNMEASURED)
+"""Types of the conditions that are present only with a problem, and that have an Event."""
 APPLYING = "Applying"
+INVALID_SPEC = "InvalidSpec"
 SUSPENDED = "Suspended"
 STARTING = "Starting"
 SERVING = "Serving"
@@ -55,6 +63,7 @@ def findings(
     grant: Grant,
     decision: ScalingDecision | None,
     failures: Iterable[Failure],
+    turn: Turn | None = None,
 ) -> list[Finding]:
     """Return all conditions of an input. Those that report a problem are present only with one.
 
@@ -63,6 +72,7 @@ def findings(
         grant: workers that there should be, and why there are not more.
         decision: autoscaling's decision. None: the input has no autoscaling.
         failures: what the API server refused this time, and what is missing.
+        turn: whether pods may get the operator's new template. None: they have it.
     """
     failed = sorted(failures, key=lambda one: not one.final)
     limits = _limits(grant, decision, snapshot.status.conditions)
@@ -78,7 +88,8 @@ def findings(
         stalled=overdue or any(one.final for one in failed),
         resting=unapplied is None and ready.reason in (SUSPENDED, PAUSED),
     )
-    return [*summary, dispatcher, workers, *pods, *applied, *_unmeasured(snapshot), *limits]
+    others = (*_unmeasured(snapshot), *_pending(turn))
+    return [*summary, dispatcher, workers, *pods, *applied, *others, *limits]
 
 
 def summarize(ready: Finding, *, stalled: bool, resting: bool = False) -> list[Finding]:
@@ -176,6 +187,23 @@ def _unmeasured(snapshot: Snapshot) -> list[Finding]:
     return [Finding(UNMEASURED, True, one.reason, one.message)] if one else []
 
 
+def _pending(turn: Turn | None) -> list[Finding]:
+    """Report that the pods keep an earlier template of the operator. They serve all the same.
+
+    The messages have no numbers, which would change the status of every input that waits.
+    """
+    if turn is Turn.WAIT:
+        message = "the operator replaces the pods of other inputs first: these pods keep serving"
+        return [Finding(UPDATE_PENDING, True, "WaitingForTurn", message)]
+    if turn is Turn.STOPPED:
+        message = (
+            "the operator's new pods fail in other inputs, so these pods keep their template. The "
+            "cluster's administrator finds those inputs in the operator's log"
+        )
+        return [Finding(UPDATE_PENDING, True, "RolloutStopped", message)]
+    return []
+
+
 def _limits(
     grant: Grant, decision: ScalingDecision | None, before: Iterable[Condition]
 ) -> list[Finding]:
@@ -234,10 +262,10 @@ def _pod_problems(snapshot: Snapshot) -> list[Finding]:
     pods = [*snapshot.of(names.DISPATCHER), *snapshot.of(names.WORKER)]
     if refused := _refused_pods(snapshot):
         quota = "exceeded quota" in refused
-        kind = "QuotaExceeded" if quota else "PodsRefused"
+        kind = QUOTA_EXCEEDED if quota else PODS_REFUSED
         found.append(Finding(kind, True, kind, refused))
     if failing := _first_message(pods, lambda pod: pod.failing):
-        found.append(Finding("PodsFailing", True, "PodsFailing", failing))
+        found.append(Finding(PODS_FAILING, True, PODS_FAILING, failing))
     if waiting := _first_message(pods, lambda pod: pod.unschedulable):
         found.append(Finding(UNSCHEDULABLE, True, UNSCHEDULABLE, waiting))
     return found

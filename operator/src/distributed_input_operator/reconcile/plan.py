@@ -27,10 +27,25 @@ from distributed_input_operator.objects.dispatcher import dispatcher_objects
 from distributed_input_operator.objects.matching import contains
 from distributed_input_operator.objects.running_images import with_running_images
 from distributed_input_operator.objects.shared import CREATED_ONCE, shared_objects
-from distributed_input_operator.objects.snapshot import Manifest, Pod, Snapshot
+from distributed_input_operator.objects.snapshot import (
+    CODE_MISSING,
+    Failure,
+    Manifest,
+    Pod,
+    Snapshot,
+)
 from distributed_input_operator.objects.worker import parallelism, worker_objects
 from distributed_input_operator.reconcile.claims import worker_request
 from distributed_input_operator.reconcile.conditions import ready_workers
+from distributed_input_operator.reconcile.pace import RolloutState, Turn
+from distributed_input_operator.reconcile.template_changes import (
+    PartChange,
+    annotated,
+    held_failure,
+    held_parts,
+    part_changes,
+    rollout_state,
+)
 
 QUIET_SECONDS = 300.0
 """Interval between reconciliations of an input for which no change is expected."""
@@ -52,6 +67,10 @@ class Demand:
     requested."""
     others: tuple[Manifest, ...]
     """All other desired objects."""
+    changes: tuple[PartChange, ...]
+    """What the desired Deployments of dispatcher and workers do to their pods."""
+    rollout: RolloutState
+    """What the pods have of this operator's template."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +81,12 @@ class Plan:
     """Names of worker pods, and the deletion cost that each should get."""
     objects: tuple[Manifest, ...]
     """Children to apply: those that are missing or differ."""
+    scales: tuple[tuple[str, int], ...]
+    """Deployments that keep their pod template for now, and their new number of replicas."""
+    waiting: tuple[Failure, ...]
+    """Changes by the user that are not applied yet."""
+    turn: Turn | None
+    """Whether pods may get the operator's new template. None: they have it."""
     grant: Grant
     """Workers that the budgets leave."""
     requested: int
@@ -88,28 +113,53 @@ def plan_demand(snapshot: Snapshot, now: float) -> Demand:
     requested, decision = _requested_workers(snapshot, now)
     settings = with_running_images(snapshot)
     workers = worker_objects(resource, settings, requested, snapshot.code)
+    dispatcher = dispatcher_objects(resource, settings)
+    changes = part_changes(snapshot, (dispatcher[0], workers[0]))
     return Demand(
         worker_request(snapshot, requested, decision, workers[0]),
         decision,
         tuple(workers),
-        (*shared_objects(resource, settings), *dispatcher_objects(resource, settings)),
+        (*shared_objects(resource, settings), *dispatcher),
+        changes,
+        rollout_state(changes, settings.revision),
     )
 
 
-def make_plan(snapshot: Snapshot, demand: Demand, grant: Grant) -> Plan:
+def make_plan(snapshot: Snapshot, demand: Demand, grant: Grant, turn: Turn = Turn.START) -> Plan:
     """Compute what is missing in the cluster.
 
     Args:
         snapshot: the input as it is.
         demand: what it requests, from the same snapshot.
         grant: what the cluster's budgets leave for it.
+        turn: whether its pods may get a new template of the operator.
     """
     deployment, *rest = demand.workers
     granted = {**deployment, "spec": {**deployment["spec"], "replicas": grant.workers}}
-    desired = (*demand.others, granted, *rest)
+    changes = {one.deployment: one for one in demand.changes}
+    desired = [
+        annotated(snapshot, one, changes[one["metadata"]["name"]])
+        if one["kind"] == "Deployment"
+        else one
+        for one in (*demand.others, granted, *rest)
+    ]
+    held = held_parts(demand.changes, may_start=turn is Turn.START)
+    waiting = held_failure(demand.changes, held)
+    if any(one.reason == CODE_MISSING for one in snapshot.missing):
+        # Pods could not start without their code. Those that run keep the code that they have.
+        held |= {deployment["metadata"]["name"]}
     return Plan(
         costs=_deletion_costs(snapshot, grant.workers),
-        objects=tuple(one for one in desired if not _is_up_to_date(snapshot, one)),
+        objects=tuple(
+            one for one in desired if not _is_held(one, held) and not _is_up_to_date(snapshot, one)
+        ),
+        scales=tuple(
+            (one["metadata"]["name"], one["spec"]["replicas"])
+            for one in desired
+            if _is_held(one, held) and not _has_replicas(snapshot, one)
+        ),
+        waiting=(waiting,) if waiting else (),
+        turn=turn if demand.rollout in (RolloutState.WAITING, RolloutState.BUSY) else None,
         grant=grant,
         requested=demand.request.claim.requested,
         decision=demand.decision,
@@ -162,6 +212,15 @@ def _autoscaling_state(snapshot: Snapshot) -> AutoscalingState:
 def _is_up_to_date(snapshot: Snapshot, desired: Manifest) -> bool:
     live = snapshot.live(desired["kind"], desired["metadata"]["name"])
     return bool(live) and (desired["kind"] in CREATED_ONCE or contains(live, desired))
+
+
+def _is_held(desired: Manifest, held: frozenset[str]) -> bool:
+    return desired["kind"] == "Deployment" and desired["metadata"]["name"] in held
+
+
+def _has_replicas(snapshot: Snapshot, desired: Manifest) -> bool:
+    live = snapshot.live("Deployment", desired["metadata"]["name"])
+    return not live or live["spec"].get("replicas", 1) == desired["spec"]["replicas"]
 
 
 def _deletion_costs(snapshot: Snapshot, desired: int) -> tuple[tuple[str, int], ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from distributed_input_operator.objects.snapshot import Manifest
 
@@ -32,6 +33,22 @@ def is_observed(live: Manifest) -> bool:
     return int(seen) >= int(generation.get("generation", 0))
 
 
+def is_rolling(live: Manifest) -> bool:
+    """Return whether the pods of a Deployment do not have its latest template yet.
+
+    Later losses of pods do not count: the reason stays that of a complete rollout.
+    """
+    if not live or not (live.get("spec") or {}).get("replicas"):
+        return False
+    return not is_observed(live) or _progress(live).get("reason") != _ROLLED_OUT
+
+
+def failure_message(live: Manifest) -> str:
+    """Return the message of a Deployment that made no progress in time. Empty: it does."""
+    progress = _progress(live)
+    return str(progress.get("message", "")) if progress.get("reason") == DEADLINE else ""
+
+
 def rollout(live: Manifest, desired: int, minimum: int) -> Rollout:
     """Return how far the rollout of a Deployment is.
 
@@ -42,13 +59,17 @@ def rollout(live: Manifest, desired: int, minimum: int) -> Rollout:
     """
     status = live.get("status") or {}
     replicas, updated = int(status.get("replicas", 0)), int(status.get("updatedReplicas", 0))
-    conditions = {one["type"]: one for one in status.get("conditions", [])}
-    progress = conditions.get("Progressing", {})
-    enough = minimum if progress.get("reason") == _ROLLED_OUT else desired
+    enough = minimum if _progress(live).get("reason") == _ROLLED_OUT else desired
     available = int(status.get("availableReplicas", 0))
     return Rollout(
         complete=updated >= replicas and available >= enough,
         updated=updated,
         older=max(0, replicas - updated),
-        failed=str(progress.get("message", "")) if progress.get("reason") == DEADLINE else "",
+        failed=failure_message(live),
     )
+
+
+def _progress(live: Manifest) -> dict[str, Any]:
+    conditions = {one["type"]: one for one in (live.get("status") or {}).get("conditions", [])}
+    found: dict[str, Any] = conditions.get("Progressing", {})
+    return found

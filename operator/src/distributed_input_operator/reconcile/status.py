@@ -8,10 +8,11 @@ from typing import Any
 from distributed_input.api import names, timestamps
 from distributed_input.api.resource.status import Status
 from distributed_input_operator.autoscaling.decision import AutoscalingState
-from distributed_input_operator.objects.snapshot import Failure, Snapshot
+from distributed_input_operator.objects.snapshot import Failure, Manifest, Snapshot
 from distributed_input_operator.objects.tf_data_service import tf_data_service_address
 from distributed_input_operator.objects.worker import parallelism
 from distributed_input_operator.reconcile.conditions import (
+    INVALID_SPEC,
     READY,
     Finding,
     conditions,
@@ -38,8 +39,8 @@ def input_status(
         now: seconds since 1970.
     """
     resource, before = snapshot.resource, snapshot.status
-    failed = [*snapshot.missing, *failures]
-    found = findings(snapshot, plan.grant, plan.decision, failed)
+    failed = [*snapshot.missing, *failures, *plan.waiting]
+    found = findings(snapshot, plan.grant, plan.decision, failed, plan.turn)
     generation = observed_generation(snapshot, failed)
     ready = ready_workers(snapshot)
     name = snapshot.name
@@ -76,7 +77,7 @@ def input_status(
 
 
 def invalid_status(
-    before: Mapping[str, Any], generation: int, message: str, now: float
+    before: Mapping[str, Any], generation: int, message: str, workers: Manifest, now: float
 ) -> dict[str, Any] | None:
     """Return the status of an input whose spec is invalid. None: the last one is still right.
 
@@ -86,11 +87,21 @@ def invalid_status(
         before: the status as it was last written.
         generation: the spec's generation.
         message: what the user has to change.
+        workers: the Deployment of the workers in the cluster; empty if there is none.
         now: seconds since 1970.
     """
     old = Status.model_validate(before)
-    found = summarize(Finding(READY, False, "InvalidSpec", message), stalled=True)
+    found = summarize(Finding(READY, False, INVALID_SPEC, message), stalled=True)
     kept = {key: before[key] for key in ("selector", "workers", "dispatcher") if key in before}
+    if "workers" in kept:
+        live = workers.get("status") or {}
+        ready, desired = int(live.get("readyReplicas", 0)), kept["workers"].get("desired", 0)
+        kept["workers"] = {
+            **kept["workers"],
+            "replicas": int(live.get("replicas", 0)),
+            "ready": ready,
+            "summary": f"{ready}/{desired}",
+        }
     status = {
         **kept,
         "observedGeneration": generation,

@@ -55,7 +55,7 @@ class Injector:
             return {"uid": request["uid"], "allowed": True}
         try:
             async with asyncio.timeout(DEADLINE_SECONDS):
-                injected, warnings = await self._inject(pod, request["namespace"])
+                answer = await self._inject(pod, request["namespace"])
         except RefusedError as error:
             return _refusal(request, 422, "Invalid", str(error))
         except (ApiError, TimeoutError) as error:
@@ -65,6 +65,9 @@ class Injector:
             message = f"{cause}: {remedy}"
             _log.warning("refused a pod in namespace %s: %s", request["namespace"], message)
             return _refusal(request, 503, "ServiceUnavailable", message)
+        if answer is None:
+            return {"uid": request["uid"], "allowed": True}
+        injected, warnings = answer
         patch = json.dumps(json_patch(pod, injected)).encode()
         return {
             "uid": request["uid"],
@@ -74,13 +77,24 @@ class Injector:
             "warnings": warnings,
         }
 
-    async def _inject(self, pod: Json, namespace: str) -> tuple[Json, list[str]]:
-        """Return the pod with its sidecar, and warnings for the user."""
+    async def _inject(self, pod: Json, namespace: str) -> tuple[Json, list[str]] | None:
+        """Return the pod with its sidecar, and warnings for the user.
+
+        None: the webhook of another operator adds the sidecar.
+        """
         input_names, owners = requested_inputs(pod), owners_of(pod)
         inputs, owner_objects = await asyncio.gather(
             asyncio.gather(*(self._input(name, namespace) for name in input_names)),
             asyncio.gather(*(self._owner(one, namespace) for one in owners)),
         )
+        classes = {one.spec.operator_class or "" for one in inputs}
+        if len(classes) > 1:
+            raise RefusedError(
+                f"annotation {names.INPUTS_ANNOTATION}: the inputs have different operator "
+                "classes: use inputs with the same spec.operatorClass"
+            )
+        if classes != {self._settings.operator_class}:
+            return None
         by_name = dict(zip(input_names, inputs, strict=True))
         by_kind = {one.kind: obj for one, obj in zip(owners, owner_objects, strict=True)}
         injected = inject(pod, by_kind, by_name.__getitem__, self._settings)

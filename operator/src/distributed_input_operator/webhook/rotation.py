@@ -146,7 +146,7 @@ class CertificatePublisher:
             if after == before:
                 continue
             pointer = f"/webhooks/{place}"
-            changes.append({"op": "test", "path": f"{pointer}/name", "value": webhook["name"]})
+            changes.append({"op": "test", "path": f"{pointer}/clientConfig", "value": before})
             changes.append({"op": "add", "path": f"{pointer}/clientConfig", "value": after})
         if not changes:
             return
@@ -292,9 +292,15 @@ async def _read_configuration(api: Api, name: str) -> Json:
 
 
 def _with_path(client_config: Json, path: str) -> Json:
-    """Return the clientConfig of a webhook with this last part of the path."""
+    """Return the clientConfig of a webhook with this last part of the path.
+
+    The chart of release 0.1.0 sets the path, and its webhook has no other. So a rollback works,
+    although this operator runs until its successor is ready.
+    """
     whole = f"{names.WEBHOOK_PATH}/{path}"
     if "service" in client_config:
+        if client_config["service"].get("path") == names.WEBHOOK_PATH:
+            return client_config
         return {**client_config, "service": {**client_config["service"], "path": whole}}
     return {**client_config, "url": urlsplit(client_config["url"])._replace(path=whole).geturl()}
 

@@ -92,7 +92,12 @@ async def start(api: Api, namespace: str, args: argparse.Namespace) -> Webhook:
             configuration=args.webhook_configuration,
         )
     host, _, port = args.webhook_listen.rpartition(":")
-    settings = Settings(args.worker_image, args.sidecar_image, pull_policy=args.image_pull_policy)
+    settings = Settings(
+        args.worker_image,
+        args.sidecar_image,
+        pull_policy=args.image_pull_policy,
+        operator_class=args.operator_class,
+    )
     app = _application(Injector(api, settings), certificate)
     runner = web.AppRunner(app, access_log=None, handle_signals=False)
     await runner.setup()

@@ -47,6 +47,14 @@ CONFIG_HASH_ANNOTATION = f"{PREFIX}config-hash"
 DEFAULT_IMAGE_ANNOTATION = f"{PREFIX}default-image"
 """On Deployments: the operator's default image when it created the Deployment. The pods keep this
 image if a later operator has another default. Absent if the input names an image."""
+TEMPLATE_HASH_ANNOTATION = f"{PREFIX}template-hash"
+"""On Deployments: a hash of the pod template that the operator applied."""
+INPUT_HASH_ANNOTATION = f"{PREFIX}input-hash"
+"""On Deployments: a hash of what the user had set then. If it is the same and the template is not,
+the operator has changed the template."""
+ROLLOUT_ANNOTATION = f"{PREFIX}rollout"
+"""On Deployments: the revision of the operator whose template the pods got. Absent if a change by
+the user replaced the pods."""
 
 # Containers.
 DISPATCHER_CONTAINER = "dispatcher"
@@ -84,6 +92,11 @@ WEBHOOK_SECRET = "distributed-input-operator-webhook"  # noqa: S105 - the Secret
 """Secret with the webhook's certificate and the key of its path, in the operator's namespace."""
 TOKEN_KEY_SECRET = "distributed-input-operator-tokens"  # noqa: S105 - the Secret's name
 """Secret with the key from which the operator derives the inputs' tokens, in its namespace."""
+
+
+def operator(operator_class: str) -> str:
+    """Return the name of the Lease, and the field manager, of the operators of a class."""
+    return f"{OPERATOR}-{operator_class}" if operator_class else OPERATOR
 
 
 def dispatcher(name: str) -> str:

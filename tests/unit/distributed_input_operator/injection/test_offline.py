@@ -82,6 +82,12 @@ def test_the_pods_of_lists_and_cron_jobs_are_injected():
     assert inner["spec"]["initContainers"][0]["name"] == names.SIDECAR_CONTAINER
 
 
+@pytest.mark.parametrize("items", [{}, {"items": None}, {"items": []}])
+def test_a_list_without_items_does_not_change(items):
+    empty = {"apiVersion": "v1", "kind": "List", **items}
+    assert inject(empty, job()).manifests[0] == empty
+
+
 def test_injecting_again_changes_nothing():
     made = inject(job()).manifests[0]
     assert inject(made).manifests[0] == made

@@ -14,13 +14,14 @@ from distributed_input_operator.controller.dispatchers import DispatcherClient
 from distributed_input_operator.controller.reconcile_input import reconcile
 from distributed_input_operator.controller.tokens import InputTokens
 from distributed_input_operator.kube.api import ApiError
-from distributed_input_operator.kube.apply import apply, failure
+from distributed_input_operator.kube.apply import apply, failure, write_status
 from distributed_input_operator.kube.store import Store
 from distributed_input_operator.reconcile.status import input_status
 from tests.unit.distributed_input_operator.snapshots import (
     KEY_SECRET,
     NOW,
     SETTINGS,
+    after,
     plan,
     resource,
     snapshot,
@@ -195,3 +196,33 @@ def test_nothing_is_created_while_the_token_cannot_be_created():
     (status,) = api.statuses
     found = {one["type"]: one["reason"] for one in status["conditions"]}
     assert (found["Applied"], found["Ready"]) == ("Leftover", "Leftover")
+
+
+def test_the_status_is_written_for_one_uid():
+    """Another object of the same name must not get it."""
+
+    class Statuses:
+        async def apply(self, manifest: dict[str, Any], subresource: str) -> dict[str, Any]:
+            assert subresource == "status"
+            assert manifest["metadata"] == {"name": "digits", "namespace": "team", "uid": "u-1"}
+            return {**manifest, "metadata": {**manifest["metadata"], "resourceVersion": "2"}}
+
+    api: Any = Statuses()
+    assert asyncio.run(write_status(api, Store(), "team", "digits", {}, uid="u-1"))
+
+
+def test_a_deployment_that_keeps_its_template_gets_only_its_replicas():
+    class Scaled:
+        def __init__(self) -> None:
+            self.calls: list[Any] = []
+
+        async def scale(self, namespace: str, live: Any, replicas: int) -> Any:
+            self.calls.append((namespace, live["metadata"]["name"], replicas))
+            return {**live, "metadata": {**live["metadata"], "resourceVersion": "2"}}
+
+    new = snapshot()
+    applied = after(new, plan(new))
+    planned = replace(plan(applied), scales=(("digits-worker", 4),))
+    api: Any = Scaled()
+    assert asyncio.run(apply(api, Store(), applied, planned)) == []
+    assert api.calls == [("team", "digits-worker", 4)]

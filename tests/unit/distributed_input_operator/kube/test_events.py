@@ -10,7 +10,14 @@ import pytest
 
 from distributed_input.api.resource.status import Status
 from distributed_input_operator.kube.api import ApiError
-from distributed_input_operator.kube.events import report_limit, report_mismatches
+from distributed_input_operator.kube.events import (
+    report_failing_rollout,
+    report_invalid,
+    report_limit,
+    report_mismatches,
+    report_problems,
+)
+from distributed_input_operator.objects.snapshot import Failure
 from tests.unit.distributed_input_operator.snapshots import NOW, snapshot
 
 
@@ -80,3 +87,45 @@ def test_more_replays_that_differ_are_a_warning():
 )
 def test_a_limit_that_the_spec_sets_is_not_a_warning(reason, kind):
     assert [one["type"] for one in events(limit(reason, "so it is"))] == [kind]
+
+
+def problem(kind: str, reason: str) -> dict[str, str]:
+    return {"type": kind, "status": "True", "reason": reason, "message": f"because of {reason}"}
+
+
+def reported(before: list[dict[str, str]], after: list[dict[str, str]], *failures: Failure) -> Any:
+    """Return type and reason of the Events of a change of the conditions."""
+    api: Any = Events()
+    found = replace(snapshot(), status=Status.model_validate({"conditions": before}))
+    asyncio.run(report_problems(api, found, {"conditions": after}, failures, NOW))
+    return [(one["type"], one["reason"]) for one in api.created.values()]
+
+
+def test_each_new_problem_is_a_warning():
+    quota, failing = (
+        problem("QuotaExceeded", "QuotaExceeded"),
+        problem("PodsFailing", "PodsFailing"),
+    )
+    applied, ready = problem("Applied", "Refused"), problem("Ready", "Refused")
+    assert reported([], [ready, quota]) == [("Warning", "QuotaExceeded")]
+    assert reported([quota], [quota, failing]) == [("Warning", "PodsFailing")]
+    assert reported([applied], [problem("Applied", "NameTaken")]) == [("Warning", "NameTaken")]
+    assert reported([quota, failing], [ready]) == []
+
+
+def test_a_request_that_is_retried_is_no_event():
+    conflict = problem("Applied", "Conflict")
+    assert reported([], [conflict], Failure("Conflict", "later", passing=True)) == []
+    assert reported([], [conflict], Failure("Conflict", "no")) == [("Warning", "Conflict")]
+
+
+def test_an_invalid_spec_and_a_failing_rollout_are_warnings():
+    api: Any = Events()
+    meta = {"name": "digits", "namespace": "team", "uid": "u-1"}
+    asyncio.run(report_invalid(api, meta, "spec.x: " + 2000 * "w", NOW))
+    asyncio.run(report_failing_rollout(api, snapshot(), "no such flag", NOW))
+    invalid, failing = api.created.values()
+    assert (invalid["reason"], len(invalid["message"])) == ("InvalidSpec", 1024)
+    assert failing["reason"] == "RolloutFailing"
+    assert "no such flag" in failing["message"]
+    assert invalid["involvedObject"]["uid"] == failing["involvedObject"]["uid"] == "u-1"

@@ -86,3 +86,17 @@ def test_an_input_is_known_while_any_of_its_children_remains():
     store.put(child(1))
     assert store.input(KEY) is None
     assert store.known() == [KEY]
+
+
+def test_an_input_of_another_class_is_foreign():
+    store, canary = Store(), Store("canary")
+    plain = {"kind": "DistributedInput", "metadata": child(1)["metadata"] | {"name": KEY[1]}}
+    plain["metadata"]["labels"] = {}
+    classed = {**plain, "spec": {"operatorClass": "canary"}}
+    for one, own, other in ((store, plain, classed), (canary, classed, plain)):
+        one.put(other)
+        assert one.is_foreign(KEY)
+        one.drop(other)
+        assert not one.is_foreign(KEY)
+        one.put(own)
+        assert not one.is_foreign(KEY)

@@ -88,6 +88,8 @@ def test_pods_get_only_the_flags_that_images_of_release_0_1_0_have(component):
         ({}, 64 << 20),
         ({"requests": {"memory": "4Gi"}}, 512 << 20),
         ({"limits": {"memory": "2Gi"}}, 256 << 20),
+        ({"requests": {"memory": "1E"}}, 10**18 // 8),
+        ({"requests": {"memory": "500m"}}, 0),
     ],
 )
 def test_a_worker_shares_rows_in_an_eighth_of_its_memory(resources, size):

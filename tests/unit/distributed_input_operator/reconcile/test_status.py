@@ -187,18 +187,23 @@ def test_measurements_end_when_an_input_is_suspended():
         }
 
 
-def test_an_invalid_spec_is_reported_once_and_keeps_the_known_values():
-    before = {"workers": {"ready": 2}, "selector": "a=b"}
-    first = invalid_status(before, 4, "spec.x: wrong", NOW)
+def test_an_invalid_spec_is_reported_once_and_the_pods_are_still_counted():
+    before = {"workers": {"desired": 2, "ready": 2, "replicas": 2}, "selector": "a=b"}
+    live = {"status": {"replicas": 2, "readyReplicas": 1}}
+    first = invalid_status(before, 4, "spec.x: wrong", live, NOW)
     assert first is not None
     assert first["selector"] == "a=b"
+    assert first["workers"] == {"desired": 2, "ready": 1, "replicas": 2, "summary": "1/2"}
     found = [(one["type"], one["status"], one["message"]) for one in first["conditions"]]
     assert found == [
         ("Ready", "False", "spec.x: wrong"),
         ("Reconciling", "False", "spec.x: wrong"),
         ("Stalled", "True", "spec.x: wrong"),
     ]
-    assert invalid_status(first, 4, "spec.x: wrong", NOW + 99) is None
+    assert invalid_status(first, 4, "spec.x: wrong", live, NOW + 99) is None
+    gone = invalid_status(first, 4, "spec.x: wrong", {}, NOW + 99)
+    assert gone is not None
+    assert gone["workers"]["summary"] == "0/2"
 
 
 def test_the_status_has_the_address_of_the_tf_data_service_only_if_the_input_has_one():

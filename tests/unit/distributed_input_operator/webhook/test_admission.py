@@ -45,9 +45,10 @@ class FakeApi:
         return self.objects.get((kind.kind, name))
 
 
-def respond(of: Any, api: FakeApi) -> dict[str, Any]:
+def respond(of: Any, api: FakeApi, operator_class: str = "") -> dict[str, Any]:
     request = {"uid": "7", "namespace": "ml", "object": of}
-    made = asyncio.run(Injector(api, Settings("worker:1", "sidecar:1")).respond(request))  # type: ignore[arg-type]
+    settings = Settings("worker:1", "sidecar:1", operator_class=operator_class)
+    made = asyncio.run(Injector(api, settings).respond(request))  # type: ignore[arg-type]
     assert made["uid"] == "7"
     return made
 
@@ -71,6 +72,15 @@ def test_the_patch_adds_the_sidecar():
     changes = {one["path"]: one["value"] for one in json.loads(base64.b64decode(made["patch"]))}
     assert changes["/spec/initContainers"][0]["image"] == "sidecar:1"
     assert "ClusterFirstWithHostNet" in made["warnings"][0]
+
+
+def test_each_webhook_injects_the_inputs_of_its_class():
+    api = FakeApi(train={"operatorClass": "canary"}, other={})
+    assert respond(pod(), api) == {"uid": "7", "allowed": True}
+    assert "patch" in respond(pod(), api, "canary")
+    code, message = refusal(pod("train,other"), api)
+    assert code == 422
+    assert "different operator classes" in message
 
 
 def test_index_and_count_come_from_the_owners():

@@ -18,7 +18,13 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, Field, model_validator
 
 from distributed_input.api.resource.base import Section, cel, immutable
-from distributed_input.api.resource.scalars import Anything, Name, Namespace, problem
+from distributed_input.api.resource.scalars import (
+    Anything,
+    Name,
+    Namespace,
+    OperatorClass,
+    problem,
+)
 from distributed_input.api.resource.sections.dataset import BatchingSpec, DatasetSpec
 from distributed_input.api.resource.sections.processes import DispatcherSpec, SidecarSpec
 from distributed_input.api.resource.sections.tf_data_service import TfDataServiceSpec
@@ -91,6 +97,12 @@ class InputSpec(Section):
                 "example 7080",
             ),
             *immutable("processingMode", "numSplits", "partitions", "seed"),
+            (
+                "has(self.operatorClass) == has(oldSelf.operatorClass) && "
+                "(!has(self.operatorClass) || self.operatorClass == oldSelf.operatorClass)",
+                "operatorClass is immutable, because the objects of an input belong to one "
+                "operator: create a new DistributedInput with another name",
+            ),
         )
     )
 
@@ -173,6 +185,13 @@ class InputSpec(Section):
         default=False,
         description="Stop the dispatcher and the workers while true. Trainers wait and then "
         "resume at their position. Default: false.",
+    )
+
+    operator_class: OperatorClass | None = Field(
+        default=None,
+        description="Class of the operator that manages this input, as in the value operatorClass "
+        "of its chart. Immutable. Default: the operator without a class.",
+        examples=["canary"],
     )
 
     @model_validator(mode="after")

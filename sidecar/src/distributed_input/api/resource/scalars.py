@@ -189,6 +189,10 @@ Buffer = Annotated[
         }
     ),
 ]
+OperatorClass = Annotated[
+    str,
+    Field(pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", max_length=40, examples=["canary"]),
+]
 Path = Annotated[str, Field(min_length=1)]
 Image = Annotated[
     str, Field(min_length=1, max_length=512, pattern=r"^\S+$", examples=["registry/digits:1"])

@@ -1,0 +1,211 @@
+"""Which parts of an input get a new pod template now. Pure.
+
+An input has two parts, the Deployments of its dispatcher and of its workers. A new pod template
+replaces all pods of a part. Two rules protect the trainers:
+
+- Only one part is replaced at a time, first the dispatcher.
+- A template that changed only because of the operator (another release, other settings) waits for
+  the input's turn among all inputs: see `pace`. A change by the user does not wait.
+
+No state is stored besides annotations of the Deployments, so a new leader continues.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from distributed_input.api import names
+from distributed_input_operator.objects.children import digest
+from distributed_input_operator.objects.matching import contains
+from distributed_input_operator.objects.snapshot import Failure, Manifest, Snapshot
+from distributed_input_operator.reconcile.pace import RolloutState
+from distributed_input_operator.reconcile.rollout import failure_message, is_rolling
+
+_COUNTS = ("replicas", "autoscaling")
+"""Fields of spec.workers that programs change and that do not change pods."""
+_NOT_OF_WORKERS = ("suspend", "dispatcher", "sidecar", "trainers", "epochs", "network_policy")
+"""Fields of the spec that do not change pods of workers."""
+_DISPATCHER_FIELDS = ("dispatcher", "sidecar", "tf_data_service")
+"""Fields of the spec that change the dispatcher's pod, besides some of spec.workers."""
+PART_WAITS = "PartWaits"
+"""Reason of the condition Applied while a part waits until the other one is replaced."""
+
+
+class Cause(enum.Enum):
+    """Why the template of a part changes."""
+
+    NONE = "none"
+    USER = "user"
+    OPERATOR = "operator"
+
+
+@dataclass(frozen=True)
+class PartChange:
+    """What a new template would do to one part."""
+
+    deployment: str
+    """Name of its Deployment."""
+    component: str
+    """dispatcher or worker"""
+    cause: Cause
+    protected: bool
+    """Whether pods are available, which a new template would replace."""
+    busy: bool
+    """Whether its pods are being replaced already."""
+    failing: str
+    """Why they fail. Empty: they do not."""
+    marked: str
+    """Revision of the operator that replaced the pods last. Empty: a change by the user did."""
+
+    @property
+    def holds_slot(self) -> bool:
+        """Whether the operator's template is on its way to the pods."""
+        return bool(self.marked) and self.busy
+
+
+def part_changes(snapshot: Snapshot, desired: Sequence[Manifest]) -> tuple[PartChange, ...]:
+    """Return what the desired Deployments would do, in the given order."""
+    return tuple(_part_change(snapshot, one) for one in desired)
+
+
+def _part_change(snapshot: Snapshot, desired: Manifest) -> PartChange:
+    meta = desired["metadata"]
+    live = snapshot.live("Deployment", meta["name"])
+    component = meta["labels"][names.COMPONENT_LABEL]
+    busy = is_rolling(live)
+    failing = next((pod.failing for pod in snapshot.of(component) if pod.failing), "")
+    available = (live.get("status") or {}).get("availableReplicas", 0)
+    wanted = (live.get("spec") or {}).get("replicas", 0)
+    return PartChange(
+        deployment=meta["name"],
+        component=component,
+        cause=_cause(snapshot, live, desired, component),
+        protected=bool(available and wanted),
+        busy=busy,
+        failing=(failure_message(live) or failing) if busy else "",
+        marked=_annotations(live).get(names.ROLLOUT_ANNOTATION, ""),
+    )
+
+
+def _cause(snapshot: Snapshot, live: Manifest, desired: Manifest, component: str) -> Cause:
+    if not live:
+        return Cause.NONE
+    annotations = _annotations(live)
+    applied = annotations.get(names.TEMPLATE_HASH_ANNOTATION)
+    template = desired["spec"]["template"]
+    if applied == digest(template):
+        return Cause.NONE  # If somebody else changed it, that is repaired at once.
+    if applied is None and contains(live["spec"].get("template"), template):
+        return Cause.NONE  # An operator of release 0.1.0 applied the same template.
+    before = annotations.get(names.INPUT_HASH_ANNOTATION)
+    if before is None:
+        generation = snapshot.resource.metadata.generation or 0
+        same = snapshot.status.observed_generation == generation
+    else:
+        same = before == input_hash(snapshot, component)
+    return Cause.OPERATOR if same else Cause.USER
+
+
+def input_hash(snapshot: Snapshot, component: str) -> str:
+    """Return a hash of what a user sets and that may change the pods of a component.
+
+    It is equal in releases that add fields with a default. A user's change of a field that it does
+    not cover waits for its turn, as a change by the operator.
+    """
+    resource = snapshot.resource
+    spec: dict[str, Any] = resource.spec.model_dump(mode="json", exclude_defaults=True)
+    service = resource.spec.tf_data_service
+    if component == names.DISPATCHER:
+        workers = ["local"]
+        if service is not None:
+            workers.append("image")
+            # The number of workers is a flag of the tf.data dispatcher.
+            workers += ["replicas"] if service.static_sharding else []
+        kept = {key: spec[key] for key in _DISPATCHER_FIELDS if key in spec}
+        used = spec.get("workers", {})
+        return digest([kept, {key: used[key] for key in workers if key in used}])
+    kept = {key: value for key, value in spec.items() if key not in _NOT_OF_WORKERS}
+    used = {key: value for key, value in kept.pop("workers", {}).items() if key not in _COUNTS}
+    labels = resource.metadata.labels
+    queue = {label: labels[label] for label in names.QUEUE_LABELS if label in labels}
+    return digest([kept, used, queue, snapshot.code])
+
+
+def rollout_state(changes: Sequence[PartChange], revision: str) -> RolloutState:
+    """Return the input's state for `pace`.
+
+    Args:
+        changes: of its parts.
+        revision: of this operator's templates.
+    """
+    moving = [one for one in changes if one.holds_slot]
+    if any(one.failing for one in moving):
+        return RolloutState.FAILING
+    updated = any(one.marked == revision for one in changes)
+    waiting = [one for one in changes if one.cause is Cause.OPERATOR and one.protected]
+    if moving or (waiting and updated):  # The first part is complete, the second one is next.
+        return RolloutState.ROLLING
+    if waiting:
+        return RolloutState.BUSY if any(one.busy for one in changes) else RolloutState.WAITING
+    return RolloutState.UPDATED if updated else RolloutState.SETTLED
+
+
+def held_parts(changes: Sequence[PartChange], *, may_start: bool) -> frozenset[str]:
+    """Return the Deployments that keep their template for now.
+
+    Args:
+        changes: of the parts, in the order in which they are replaced.
+        may_start: whether it is the input's turn to get the operator's template.
+    """
+    held: set[str] = set()
+    starting = False
+    for one in changes:
+        others = [other for other in changes if other is not one]
+        if one.cause is Cause.NONE or not one.protected:
+            # Nothing is replaced, or nothing that serves.
+            starting |= one.cause is not Cause.NONE
+            continue
+        if one.busy and (one.cause is Cause.USER or one.marked):
+            continue
+        if one.cause is Cause.OPERATOR:
+            blocked = not may_start or any(other.busy for other in (*others, one))
+        else:  # Pods that fail may need this change.
+            blocked = any(other.busy and not other.failing for other in others)
+        if blocked or starting:
+            held.add(one.deployment)
+        else:
+            starting = True
+    return frozenset(held)
+
+
+def held_failure(changes: Sequence[PartChange], held: frozenset[str]) -> Failure | None:
+    """Return the condition of a user's change that waits for the other part. None: none waits."""
+    for one in changes:
+        if one.deployment in held and one.cause is Cause.USER:
+            message = f"the {one.component} pods are replaced after the other pods of this input"
+            return Failure(PART_WAITS, message, passing=True)
+    return None
+
+
+def annotated(snapshot: Snapshot, desired: Manifest, change: PartChange) -> Manifest:
+    """Return a desired Deployment with the annotations that the next change is compared with."""
+    mark = change.marked
+    if change.cause is Cause.USER:
+        mark = ""
+    elif change.cause is Cause.OPERATOR:
+        mark = snapshot.settings.revision if change.protected or change.holds_slot else ""
+    meta = desired["metadata"]
+    annotations = {
+        **meta["annotations"],
+        names.TEMPLATE_HASH_ANNOTATION: digest(desired["spec"]["template"]),
+        names.INPUT_HASH_ANNOTATION: input_hash(snapshot, change.component),
+        **({names.ROLLOUT_ANNOTATION: mark} if mark else {}),
+    }
+    return {**desired, "metadata": {**meta, "annotations": annotations}}
+
+
+def _annotations(live: Manifest) -> dict[str, str]:
+    return (live.get("metadata") or {}).get("annotations") or {}

@@ -1,0 +1,165 @@
+"""Values of the chart that administrators set: namespaces, classes, pods, accounts and monitors."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from distributed_input.api import environment, names
+from distributed_input_operator.main import _parser as parser
+from distributed_input_operator.reconcile.pace import PaceLimit
+from distributed_input_operator.webhook.main import parser as webhook_parser
+from testing.charts.rendering import (
+    NAME,
+    OPERATOR,
+    WEBHOOK,
+    container,
+    find_one,
+    granted,
+    manifests,
+    render,
+)
+
+
+def test_a_list_of_namespaces_gives_roles_in_each():
+    values = ('json:namespaces=["a", "b"]', "leaderElection.namespace=shared")
+    found = manifests("here", *values)
+    args = parser().parse_args(container(OPERATOR, *values)["args"])
+    assert args.namespace == ["a", "b"]
+    assert args.lease_namespace == "shared"
+    names_of_roles = {
+        (one["metadata"]["namespace"], one["metadata"]["name"].removeprefix(f"here-{NAME}-"))
+        for one in found
+        if one["kind"] == "Role" and one["metadata"]["namespace"] != "here"
+    }
+    assert names_of_roles == {
+        *((namespace, "inputs") for namespace in "ab"),
+        *((namespace, "injection") for namespace in "ab"),
+        ("shared", "leader"),
+    }
+    (webhook,) = find_one(found, "MutatingWebhookConfiguration")["webhooks"]
+    (term,) = webhook["namespaceSelector"]["matchExpressions"]
+    assert term["values"] == ["a", "b"]
+    kinds_found = {one["metadata"]["name"] for one in found if one["kind"] == "ClusterRole"}
+    assert not [name for name in kinds_found if name.endswith(("-inputs", "-policy"))]
+
+
+def test_the_class_reaches_operator_webhook_lease_and_test():
+    values = ("operatorClass=canary",)
+    for name, flags in ((OPERATOR, parser()), (WEBHOOK, webhook_parser())):
+        assert flags.parse_args(container(name, *values)["args"]).operator_class == "canary"
+    rules = find_one(manifests("here", *values), "Role", "-leader")["rules"]
+    assert rules[0]["resourceNames"] == [names.operator("canary")]
+    assert "operatorClass: canary" in render("here", *values)
+
+
+def test_the_pace_of_rollouts_reaches_the_operator():
+    for value, limit in (("20%", PaceLimit(20)), ("7", PaceLimit(7, is_percentage=False))):
+        args = parser().parse_args(container(OPERATOR, f"rollout.maxInputs={value}")["args"])
+        assert args.rollout_max_inputs == limit
+
+
+def test_a_digest_takes_precedence_over_the_tag():
+    digest = f"sha256:{64 * 'a'}"
+    values = (f"images.worker.digest={digest}", "images.worker.tag=x")
+    env = {one["name"]: one.get("value") for one in container(OPERATOR, *values)["env"]}
+    assert env[environment.WORKER_IMAGE_ENV] == f"distributed-input-worker@{digest}"
+
+
+def pod_spec(name: str, *values: str) -> dict[str, Any]:
+    return dict(
+        find_one(manifests("here", *values), "Deployment", name)["spec"]["template"]["spec"]
+    )
+
+
+@pytest.mark.parametrize("name", [OPERATOR, WEBHOOK])
+def test_options_of_both_processes(name):
+    zone = {"maxSkew": 2, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}
+    values = (
+        'json:extraEnv=[{"name": "HTTPS_PROXY", "value": "proxy"}]',
+        f"json:topologySpreadConstraints=[{json.dumps(zone)}]",
+        "podSecurityContext.runAsUser=1000",
+        'json:securityContext={"seLinuxOptions": {"level": "s0"}}',
+    )
+    spec = pod_spec(name, *values)
+    (process,) = spec["containers"]
+    assert {"name": "HTTPS_PROXY", "value": "proxy"} in process["env"]
+    assert spec["securityContext"] == {**pod_spec(name)["securityContext"], "runAsUser": 1000}
+    before = pod_spec(name)["containers"][0]["securityContext"]
+    assert process["securityContext"] == {**before, "seLinuxOptions": {"level": "s0"}}
+    labels = find_one(manifests("here"), "Deployment", name)["spec"]["selector"]
+    assert spec["topologySpreadConstraints"] == [{**zone, "labelSelector": labels}]
+    (default,) = pod_spec(name)["topologySpreadConstraints"]
+    assert default["labelSelector"] == labels
+    assert default["topologyKey"] == "kubernetes.io/hostname"
+
+
+def test_additional_flags_come_last():
+    operator = container(OPERATOR, "extraArgs={--resync-seconds=7}")["args"]
+    assert parser().parse_args(operator).resync_seconds == 7
+    webhook = container(WEBHOOK, "webhook.extraArgs={--log-level=debug}")["args"]
+    assert webhook_parser().parse_args(webhook).log_level == "debug"
+
+
+def test_service_accounts_that_exist_already():
+    values = (
+        *("serviceAccount.create=false", "serviceAccount.name=theirs"),
+        *("webhook.serviceAccount.create=false", "webhook.serviceAccount.name=hook"),
+    )
+    found = manifests("here", *values)
+    assert "ServiceAccount" not in {one["kind"] for one in found}
+    assert pod_spec(OPERATOR, *values)["serviceAccountName"] == "theirs"
+    assert pod_spec(WEBHOOK, *values)["serviceAccountName"] == "hook"
+    bound = {
+        subject["name"]
+        for one in found
+        if one["kind"].endswith("Binding")
+        for subject in one.get("subjects", [])
+    }
+    assert bound == {"theirs", "hook"}
+    policy = find_one(found, "ValidatingAdmissionPolicy")["spec"]
+    assert ":here:theirs'" in policy["matchConditions"][0]["expression"]
+
+
+def test_users_roles_include_inputs():
+    def roles(*values: str) -> dict[str, Any]:
+        marker = "rbac.authorization.k8s.io/aggregate-to-"
+        return {
+            one["metadata"]["name"].rpartition("-")[2]: (
+                {key.removeprefix(marker) for key in one["metadata"]["labels"] if marker in key},
+                granted(one),
+            )
+            for one in manifests("here", *values)
+            if any(marker in key for key in one["metadata"].get("labels", {}))
+        }
+
+    found = roles()
+    assert found["view"][0] == {"view", "edit", "admin"}
+    assert {verb for _, _, verb in found["view"][1]} == {"get", "list", "watch"}
+    assert found["edit"][0] == {"edit", "admin"}
+    resources = {resource for _, resource, _ in found["edit"][1]}
+    assert resources == {"distributedinputs", "distributedinputs/scale"}
+    assert roles("userRoles.enabled=false") == roles("namespaced=true") == {}
+
+
+def test_the_pod_monitors_select_the_ports_of_the_data_plane():
+    found = manifests("here", "podMonitor.enabled=true", "podMonitor.labels.team=ml")
+    monitors = [one for one in found if one["kind"] == "PodMonitor"]
+    ports = {
+        one["spec"]["selector"]["matchExpressions"][0]["key"]: [
+            endpoint["port"] for endpoint in one["spec"]["podMetricsEndpoints"]
+        ]
+        for one in monitors
+    }
+    assert ports == {
+        names.INPUT_LABEL: [names.METRICS_PORT_NAME],
+        names.INJECT_LABEL: [
+            names.SIDECAR_METRICS_PORT_NAME,
+            names.LOCAL_WORKER_METRICS_PORT_NAME,
+        ],
+    }
+    for one in monitors:
+        assert one["metadata"]["labels"]["team"] == "ml"
+        assert one["spec"]["namespaceSelector"] == {"any": True}

@@ -1,0 +1,280 @@
+"""Which parts of an input get a new pod template: one at a time, and the operator's in turn."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from distributed_input.api import names
+from distributed_input.api.resource.status import Status
+from distributed_input_operator.objects.snapshot import CODE_MISSING, Failure, Pod, Snapshot
+from distributed_input_operator.reconcile.pace import RolloutState, Turn
+from distributed_input_operator.reconcile.plan import Plan, plan_demand
+from distributed_input_operator.reconcile.rollout import DEADLINE
+from distributed_input_operator.reconcile.status import input_status
+from distributed_input_operator.reconcile.template_changes import (
+    Cause,
+    PartChange,
+    held_parts,
+    rollout_state,
+)
+from tests.unit.distributed_input_operator.snapshots import (
+    NOW,
+    SETTINGS,
+    after,
+    plan,
+    pods_status,
+    resource,
+    snapshot,
+    with_deployments,
+)
+
+NEXT = replace(SETTINGS, pull_secrets=("registry",), revision="2")
+"""Settings that change the template of every pod."""
+DISPATCHER, WORKER = "digits-dispatcher", "digits-worker"
+SERVING = {"dispatcher": pods_status(1), "worker": pods_status(1)}
+ROLLING = pods_status(1, updated=1, older=1, reason="ReplicaSetUpdated")
+STUCK = pods_status(1, updated=1, older=1, reason=DEADLINE)
+USERS: dict[str, Any] = {"workers": {"image": "mine:2"}, "sidecar": {"image": "mine:2"}}
+"""A change of both parts."""
+
+
+def serving(**spec: Any) -> Snapshot:
+    """Return an input whose pods serve."""
+    new = snapshot(**spec)
+    return with_deployments(after(new, plan(new)), **SERVING)
+
+
+def upgraded(found: Snapshot) -> Snapshot:
+    return replace(found, settings=NEXT)
+
+
+def planned(found: Snapshot, turn: Turn = Turn.START) -> Plan:
+    return plan(found, NOW, turn=turn)
+
+
+def written(found: Snapshot, turn: Turn = Turn.START) -> list[str]:
+    """Return the Deployments that the plan writes."""
+    objects = planned(found, turn).objects
+    return [one["metadata"]["name"] for one in objects if one["kind"] == "Deployment"]
+
+
+def state(found: Snapshot) -> RolloutState:
+    return plan_demand(found, NOW).rollout
+
+
+def advanced(found: Snapshot, **statuses: dict[str, Any]) -> Snapshot:
+    """Return the snapshot after its plan was applied, with the next status of its Deployments."""
+    return with_deployments(after(found, planned(found)), **statuses)
+
+
+def test_the_operators_template_waits_for_its_turn_and_nothing_else_is_held():
+    found = upgraded(serving())
+    assert state(found) is RolloutState.WAITING
+    assert written(found, Turn.WAIT) == []
+    assert planned(found, Turn.WAIT).scales == ()
+    assert written(found, Turn.START) == [DISPATCHER]
+
+
+def test_the_workers_follow_the_dispatcher_without_giving_up_the_slot():
+    found = upgraded(serving())
+    rolling = advanced(found, dispatcher=ROLLING)
+    assert state(rolling) is RolloutState.ROLLING
+    assert written(rolling) == []
+    half = with_deployments(rolling, dispatcher=pods_status(1))
+    assert state(half) is RolloutState.ROLLING
+    assert written(half) == [WORKER]
+    last = advanced(half, worker=ROLLING)
+    assert state(last) is RolloutState.ROLLING
+    done = with_deployments(last, worker=pods_status(1))
+    assert state(done) is RolloutState.UPDATED
+    assert written(done) == []
+
+
+def test_a_failing_rollout_is_seen_before_its_deadline():
+    rolling = advanced(upgraded(serving()), dispatcher=ROLLING)
+    pod = Pod("d", "dispatcher", failing="container dispatcher ended 4 times")
+    assert state(replace(rolling, pods=(pod,))) is RolloutState.FAILING
+    assert state(with_deployments(rolling, dispatcher=STUCK)) is RolloutState.FAILING
+
+
+def test_the_next_operator_heals_a_failing_input_at_once():
+    failing = advanced(upgraded(serving()), dispatcher=STUCK)
+    back = replace(failing, settings=replace(SETTINGS, revision="3"))
+    assert state(back) is RolloutState.FAILING
+    assert written(back, Turn.START) == [DISPATCHER]
+
+
+def test_pods_that_do_not_serve_get_the_template_at_once():
+    found = upgraded(with_deployments(serving(), worker=pods_status(0)))
+    assert WORKER in written(found, Turn.WAIT)
+
+
+def test_a_suspended_input_gets_the_template_at_once():
+    new = snapshot(suspend=True)
+    asleep = with_deployments(
+        after(new, plan(new)), dispatcher=pods_status(0), worker=pods_status(0)
+    )
+    assert state(upgraded(asleep)) is RolloutState.SETTLED
+    assert written(upgraded(asleep), Turn.WAIT) == [DISPATCHER, WORKER]
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"workers": {"parallelism": 3}},
+        {"workers": {"image": "mine:2"}},
+        {"dataset": {"entryPoint": "a:b"}},
+    ],
+)
+def test_a_users_change_does_not_wait(spec):
+    found = replace(upgraded(serving()), resource=resource(**spec))
+    assert WORKER in written(found, Turn.WAIT)
+
+
+def test_new_code_does_not_wait():
+    source = {"dataset": {"entryPoint": "a:b", "source": {"configMap": "code"}}}
+    found = replace(upgraded(serving(**source)), code="new")
+    assert written(found, Turn.WAIT) == [WORKER]
+
+
+def test_a_missing_config_map_leaves_the_running_code():
+    source = {"dataset": {"entryPoint": "a:b", "source": {"configMap": "code"}}}
+    missing = (Failure(CODE_MISSING, "there is no ConfigMap code"),)
+    found = replace(serving(**source), code="", missing=missing)
+    assert written(found) == []
+    new = replace(snapshot(**source), missing=missing)
+    assert written(new) == [DISPATCHER]
+
+
+def test_the_number_of_workers_changes_while_the_template_waits():
+    """Autoscalers change it all the time. That must not bring the template early."""
+    found = replace(upgraded(serving()), resource=resource(workers={"replicas": 4}))
+    assert written(found, Turn.WAIT) == []
+    assert planned(found, Turn.WAIT).scales == ((WORKER, 4),)
+    stopped = replace(upgraded(serving()), resource=resource(suspend=True))
+    assert set(planned(stopped, Turn.WAIT).scales) == {(DISPATCHER, 0), (WORKER, 0)}
+
+
+def test_the_mark_of_a_rollout_stays_until_the_user_changes_the_pods():
+    half = advanced(upgraded(serving()), dispatcher=pods_status(1))
+    done = advanced(half, worker=pods_status(1))
+    assert planned(done).objects == ()
+    scaled = replace(done, resource=resource(workers={"replicas": 4}))
+    (workers,) = planned(scaled).objects
+    assert workers["metadata"]["annotations"][names.ROLLOUT_ANNOTATION] == "2"
+    changed = replace(done, resource=resource(workers={"image": "mine:2"}))
+    (workers,) = planned(changed).objects
+    assert names.ROLLOUT_ANNOTATION not in workers["metadata"]["annotations"]
+
+
+def test_both_parts_of_a_users_change_are_replaced_one_after_the_other():
+    found = replace(serving(), resource=resource(**USERS))
+    assert written(found) == [DISPATCHER]
+    status = input_status(found, planned(found), [], NOW)
+    assert status is not None
+    conditions = {one["type"]: one for one in status["conditions"]}
+    assert conditions["Ready"]["reason"] == "PartWaits"
+    assert status["observedGeneration"] == -1
+    rolling = advanced(found, dispatcher=ROLLING)
+    assert written(rolling) == []
+    assert written(with_deployments(rolling, dispatcher=STUCK)) == [WORKER]  # It may be the fix.
+    assert written(with_deployments(rolling, dispatcher=pods_status(1))) == [WORKER]
+
+
+def test_a_change_of_workers_while_the_dispatcher_is_replaced_waits():
+    found = replace(serving(), resource=resource(sidecar={"image": "mine:2"}))
+    rolling = replace(advanced(found, dispatcher=ROLLING), resource=resource(**USERS))
+    assert written(rolling) == []
+
+
+def test_objects_of_release_0_1_0_are_compared_by_their_content():
+    found = without_hashes(serving())
+    observed = replace(found, status=Status.model_validate({"observedGeneration": 3}))
+    assert state(observed) is RolloutState.SETTLED
+    assert written(observed, Turn.WAIT) == [DISPATCHER, WORKER]  # Only their annotations.
+    assert state(upgraded(observed)) is RolloutState.WAITING
+    assert written(upgraded(observed), Turn.WAIT) == []
+    # The user changed the spec while no operator ran.
+    assert state(
+        upgraded(replace(found, status=Status.model_validate({"observedGeneration": 2})))
+    ) is not (RolloutState.WAITING)
+
+
+def without_hashes(found: Snapshot) -> Snapshot:
+    objects = {}
+    for key, one in found.objects.items():
+        meta: Any = one["metadata"]
+        kept = {k: v for k, v in meta["annotations"].items() if not k.endswith("-hash")}
+        objects[key] = {**one, "metadata": {**meta, "annotations": kept}}
+    return replace(found, objects=objects)
+
+
+def test_a_status_says_why_the_pods_keep_their_template():
+    found = upgraded(serving())
+    for turn, reason in ((Turn.WAIT, "WaitingForTurn"), (Turn.STOPPED, "RolloutStopped")):
+        status = input_status(found, planned(found, turn), [], NOW)
+        assert status is not None
+        conditions = {one["type"]: one for one in status["conditions"]}
+        assert conditions["UpdatePending"]["reason"] == reason
+        assert conditions["Ready"]["status"] == "True"
+    status = input_status(found, planned(found, Turn.START), [], NOW)
+    assert status is not None
+    assert "UpdatePending" not in {one["type"] for one in status["conditions"]}
+
+
+parts = st.builds(
+    PartChange,
+    st.just(""),
+    st.just(""),
+    st.sampled_from(Cause),
+    protected=st.booleans(),
+    busy=st.booleans(),
+    failing=st.sampled_from(["", "it fails"]),
+    marked=st.sampled_from(["", "1", "2"]),
+)
+
+
+@given(parts, parts, st.booleans())
+def test_a_serving_part_is_never_replaced_while_the_other_one_is(dispatcher, worker, may_start):
+    changes = (replace(dispatcher, deployment="d"), replace(worker, deployment="w"))
+    started = [
+        one
+        for one in changes
+        if one.deployment not in held_parts(changes, may_start=may_start)
+        and one.cause is not Cause.NONE
+        and one.protected
+        and not one.busy
+    ]
+    assert len(started) <= 1
+    for one in started:
+        (other,) = (part for part in changes if part is not one)
+        assert not other.busy or (one.cause is Cause.USER and other.failing)
+        if one.cause is Cause.OPERATOR:
+            assert may_start
+
+
+@given(parts, parts)
+def test_a_part_that_needs_no_template_is_never_held(dispatcher, worker):
+    changes = (replace(dispatcher, deployment="d"), replace(worker, deployment="w"))
+    held = held_parts(changes, may_start=False)
+    assert all(
+        one.cause is not Cause.NONE and one.protected for one in changes if one.deployment in held
+    )
+
+
+@given(parts, parts)
+def test_an_input_in_turn_always_makes_progress(dispatcher, worker):
+    """Otherwise it would hold its slot for good."""
+    changes = (replace(dispatcher, deployment="d"), replace(worker, deployment="w"))
+    if rollout_state(changes, "2") is not RolloutState.WAITING:
+        return
+    held = held_parts(changes, may_start=True)
+    waiting = {one.deployment for one in changes if one.cause is Cause.OPERATOR and one.protected}
+    assert not waiting <= held or any(
+        one.cause is not Cause.NONE and one.deployment not in held for one in changes
+    )
