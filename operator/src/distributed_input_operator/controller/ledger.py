@@ -58,7 +58,7 @@ class Ledger:
     def request(self, request: WorkerRequest) -> Grant:
         """Record an input's request. Return its grant for now, which `reallocate` may change."""
         key = request.claim.key
-        if self._requests.get(key) != request:
+        if self._requests.get(key) != request or self._has_lapsed(request):
             self._enter(key, request)
         return self._grants[key]
 
@@ -128,6 +128,12 @@ class Ledger:
         self._requests[key], self._grants[key] = request, grant
         self._claims[key] = _with_grant(claim, grant)
         self._book(self._claims[key], 1)
+
+    def _has_lapsed(self, request: WorkerRequest) -> bool:
+        """Return whether workers are reserved for a grant that was lowered before it was used."""
+        key = request.claim.key
+        used = max(request.claim.present, self._grants[key].workers)
+        return self._claims[key].present > used and not request.scaling
 
     def _grant(self, claim: Claim, last: Grant | None) -> Grant:
         more = max(0, claim.requested - claim.replicas)

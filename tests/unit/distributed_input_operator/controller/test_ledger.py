@@ -177,6 +177,21 @@ def test_a_waiting_input_gets_the_workers_of_a_deleted_one():
     assert ledger.request(request("a", 10, replicas=4)).workers == 10
 
 
+def test_a_grant_that_was_lowered_before_it_was_used_reserves_nothing():
+    ledger = Ledger()
+    ledger.set_policy(limited(10))
+    ledger.request(request("a", 10, replicas=4))
+    ledger.reallocate()
+    ledger.request(request("b", 5, stall_cost=100.0))
+    ledger.reallocate()
+    assert ledger.request(request("b", 5, stall_cost=100.0)).workers == 0, "10 may be written for a"
+    lowered = ledger.request(request("a", 10, replicas=4)).workers
+    assert lowered < 10
+    assert ledger.outdated
+    ledger.reallocate()
+    assert ledger.request(request("b", 5, stall_cost=100.0)).workers == 5
+
+
 def test_a_changed_request_reserves_only_its_own_number():
     ledger = Ledger()
     ledger.set_policy(limited(10))
