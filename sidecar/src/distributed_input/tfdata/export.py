@@ -105,6 +105,9 @@ def _export_function(
         analysis,
         element,
         asked_batch=context.global_batch_size,
+        files=sharding.count_before(first, analysis.file_shards),
+        rows=count_rows(dataset, analysis, guess),
+        traced=True,
         warnings=serial_warnings(first, dataset),
     )
     parts = [first] if job.num_splits == guess else []
@@ -203,6 +206,23 @@ def _reject_python(facts: GraphAnalysis) -> None:
             " this process: use TensorFlow ops, or move the dataset to an entry point"
             " (package.module:function) in the workers' image"
         )
+
+
+def count_rows(dataset: tf.data.Dataset, facts: GraphAnalysis, num_splits: int) -> int | None:
+    """Return about how many rows all splits have together.
+
+    None if that is unknown, or if each split also reads the rows of the others: more splits would
+    then read more.
+
+    Args:
+      dataset: the first split.
+      facts: of its graph.
+      num_splits: the number of splits that it is one of.
+    """
+    elements = int(dataset.cardinality())
+    if elements < 0 or not facts.shards_source:
+        return None
+    return elements * num_splits * (facts.batch_size or 1)
 
 
 def serial_warnings(graph_def: GraphDef, dataset: tf.data.Dataset) -> list[str]:

@@ -12,9 +12,8 @@ from distributed_input.api.proto import types_pb2
 from distributed_input.assignment import jobs
 from distributed_input.assignment.jobs import DatasetFacts
 from distributed_input.runtime import logs
-from distributed_input.tfdata import export, graph_analysis, type_specs
+from distributed_input.tfdata import export, graph_analysis, sharding, type_specs
 from distributed_input.tfdata.graph import caches, canonical, fingerprint
-from distributed_input.tfdata.graph_analysis import GraphAnalysis
 from distributed_input.worker.datasets import cache_files, definitions, entry_points
 from distributed_input.worker.datasets.element_specs import infer_spec
 
@@ -54,7 +53,8 @@ def describe(draft: types_pb2.Job, relaxed: bool = False) -> types_pb2.Job:
         batched=graph.batched,
         static_batch=graph.batch_size,
         infinite=graph.infinite,
-        rows=_rows(dataset, graph, splits),
+        files=sharding.count_before(definition, graph.file_shards),
+        rows=export.count_rows(dataset, graph, splits),
         whole=bool(graph.record_shard),
     )
     job = jobs.complete(draft, described)
@@ -65,15 +65,3 @@ def describe(draft: types_pb2.Job, relaxed: bool = False) -> types_pb2.Job:
     job.definitions.extend(definitions.define(job.num_splits, graph_of))
     job.definition_version = fingerprint.VERSION
     return job
-
-
-def _rows(dataset: tf.data.Dataset, graph: GraphAnalysis, splits: int) -> int | None:
-    """Return about how many rows all splits have together, from the first one.
-
-    None if that is unknown, or if each split also reads the rows of the others: more splits would
-    then read more.
-    """
-    elements = int(dataset.cardinality())
-    if elements < 0 or not graph.shards_source:
-        return None
-    return elements * splits * (graph.batch_size or 1)

@@ -26,6 +26,12 @@ def sharded(context, rows, batch=1, mapped=False):
     data = data.shard(context.num_input_pipelines, context.input_pipeline_id)
     return data.batch(batch) if batch > 1 else data
 
+def files(context, count):
+    names = tf.data.Dataset.from_tensor_slices([f"{i}.tfrecord" for i in range(count)])
+    names = names.shuffle(count, seed=1)
+    names = names.shard(context.num_input_pipelines, context.input_pipeline_id)
+    return names.interleave(tf.data.TFRecordDataset)
+
 def infinite(context):
     return tf.data.Dataset.range(40).repeat()
 
@@ -88,6 +94,14 @@ def test_a_large_dataset_has_more_splits(args: str, splits: int) -> None:
     entry = types_pb2.EntryPoint(target="describe_of_test:sharded", args_json=args)
     job = describe(types_pb2.Job(name="a", entry_point=entry))
     assert (job.num_splits, job.partitions, len(job.definitions)) == (splits, 8, 1)
+
+
+@pytest.mark.parametrize(("files", "splits"), [(3, 3), (40, 32), (400, 96)])
+def test_splits_follow_the_number_of_files(files: int, splits: int) -> None:
+    entry = types_pb2.EntryPoint(target="describe_of_test:files", args_json=f'{{"count": {files}}}')
+    job = describe(types_pb2.Job(name="a", entry_point=entry))
+    assert (job.num_splits, job.partitions, len(job.definitions)) == (splits, 8, 1)
+    assert ["files for 8 partitions" in warning for warning in job.warnings] == [True] * (files < 8)
 
 
 def test_a_dataset_that_shards_records_has_a_warning_with_its_read_amplification() -> None:
