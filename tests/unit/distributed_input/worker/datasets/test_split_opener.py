@@ -45,6 +45,14 @@ def mapped_records(context):
 def python_records(context):
     return records(context, lambda row: tf.numpy_function(lambda x: x, [row], tf.int64))
 
+def python(context):
+    def load(row):
+        CALLS.append(int(row))
+        return row
+    def number(row, value, _):
+        return tf.ensure_shape(tf.numpy_function(load, [row], tf.int64), []), value
+    return rows(context).map(number).batch(context.get_per_replica_batch_size(4))
+
 def by_epoch(context):
     return rows(context).map(lambda *row: (*row, context.epoch))
 
@@ -145,6 +153,22 @@ def test_a_split_has_the_cpus_of_the_worker(calls, monkeypatch):
     opener = SplitOpener(lambda _: b"", cpus=5)
     read(opener, job_of("rows"), 0, 0)
     assert found == [5]
+
+
+def test_skipped_rows_are_not_computed(calls):
+    def rows_in(elements: Any) -> list[Any]:
+        parts = ([part.numpy().tolist() for part in each] for each in elements)
+        return [row for each in parts for row in zip(*each, strict=True)]
+
+    job = job_of("python")
+    whole = rows_in(new_opener().open(job, 0, 3, 1, 6).elements)
+    split = new_opener().open(job, 0, 3, 1, 6)
+    assert split.state is not None
+    assert split.state.problem
+    calls.clear()
+    split.state.restore(b"", 14)
+    assert rows_in(split.elements) == whole[14:]
+    assert len(calls) == len(whole) - 14  # the entry point was called before
 
 
 def rows_of_all(job: types_pb2.Job, epoch: int, batch_rows: int) -> list[list[tuple[int, float]]]:
