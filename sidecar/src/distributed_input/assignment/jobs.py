@@ -31,7 +31,7 @@ _WHOLE_PARTITIONS = 8
 # The fields that `complete` and the definitions set.
 _COMPLETED = (
     "partitions num_splits global_batch_size infinite batched row_spec element_spec warnings"
-    " definitions definition_version read_amplification"
+    " definitions definition_version read_amplification split_bytes"
 ).split()
 
 _JOB_NAME = re.compile(r"[A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?")
@@ -77,6 +77,7 @@ class DatasetFacts:
         policy: FILE, DATA or OFF; "" for functions.
         files: number of files that splits select from, if known.
         rows: number of its rows or elements, if known and if a split does not read the others'.
+        split_bytes: estimate of what the buffers of an open split hold.
         traced: the trainer traces each split before the first row.
         whole: every split reads or computes the records of all splits.
         warnings: messages for the user.
@@ -92,6 +93,7 @@ class DatasetFacts:
     files: int | None = None
     rows: int | None = None
     whole: bool = False
+    split_bytes: int = 0
     traced: bool = False
     warnings: Sequence[str] = ()
 
@@ -189,6 +191,7 @@ def complete(draft: types_pb2.Job, facts: DatasetFacts) -> types_pb2.Job:
     job.num_splits = splits_of_draft(draft, job.partitions, facts)
     whole = facts.whole or facts.policy == "DATA"
     job.read_amplification = job.num_splits if whole else 0
+    job.split_bytes = facts.split_bytes
     job.infinite = facts.infinite
     job.batched = bool(job.global_batch_size and (asked or facts.batched))
     if facts.policy == "OFF":
@@ -207,3 +210,22 @@ def complete(draft: types_pb2.Job, facts: DatasetFacts) -> types_pb2.Job:
             f"{job.partitions - facts.files} of them get no rows. Write more files"
         )
     return job
+
+
+def memory_warnings(job: types_pb2.Job, room: int) -> list[str]:
+    """Return a warning if one worker has no memory for one open split of each partition.
+
+    Args:
+        job: the job, complete.
+        room: memory of a worker for the buffers of its open splits; 0: unknown.
+    """
+    splits = min(job.partitions, job.num_splits)
+    if not room or splits * job.split_bytes <= room:
+        return []
+    held, has = (-(-size // (1 << 20)) for size in (job.split_bytes, room))
+    few = "even one" if job.split_bytes > room else f"all {splits}"
+    return [
+        f"shuffle buffers of an open split hold about {held:,} MiB, and a worker has {has:,} MiB "
+        f"for them: not enough for {few} that are read at the same time. Lower the buffer size of "
+        "shuffle, raise spec.workers.resources.limits.memory, or use more workers"
+    ]

@@ -14,7 +14,7 @@ from distributed_input.api.proto import types_pb2
 from distributed_input.assignment import jobs
 from distributed_input.assignment.jobs import DatasetFacts
 from distributed_input.rows.elements import ElementSpec
-from distributed_input.tfdata import dataset_functions, determinism, sharding, user_code
+from distributed_input.tfdata import buffers, dataset_functions, determinism, sharding, user_code
 from distributed_input.tfdata.drop_remainder import disable_drop_remainder, with_unknown_batch_size
 from distributed_input.tfdata.graph import caches, node_defs, packing
 from distributed_input.tfdata.graph.canonical import serialize
@@ -155,6 +155,7 @@ def _complete(
     **facts: Any,
 ) -> tuple[types_pb2.Job, bool]:
     """Return the job, and whether drop_remainder was disabled in the graph for it."""
+    split_bytes = buffers.held_bytes(graph_def)
     plain = facts.get("plain", False)  # its own shard ops do not make its splits
 
     def complete(analysis: GraphAnalysis, element: ElementSpec) -> types_pb2.Job:
@@ -165,6 +166,7 @@ def _complete(
                 batched=analysis.batched,
                 static_batch=analysis.batch_size,
                 infinite=analysis.infinite,
+                split_bytes=split_bytes,
                 whole=bool(analysis.record_shard) and not plain,
                 **facts,
             ),

@@ -60,7 +60,7 @@ def find(graph_def: GraphDef, batched: bool) -> RowSkip | None:
     ):
         return None
     nodes = node_defs.by_name(graph_def.node)
-    walk = _Walk(nodes, batched)
+    walk = _RowWalk(nodes, batched)
     owner, below = node_defs.retval(graph_def), None
     while (below := nodes.get(node_defs.source_of(owner.input[0]))) and walk.passes(below):
         owner = below
@@ -95,7 +95,7 @@ def skip(graph_def: GraphDef, where: RowSkip, rows: int) -> GraphDef:
     return out
 
 
-class _Walk:
+class _RowWalk:
     """The nodes from the end of a dataset towards its source that map and batch elements.
 
     Attributes:

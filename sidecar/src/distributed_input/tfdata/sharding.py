@@ -184,12 +184,12 @@ def count_before(graph_def: GraphDef, shards: Sequence[str]) -> int | None:
       None if there are no shard ops, or if TensorFlow does not know one of the numbers.
     """
     nodes = node_defs.by_name(graph_def.node)
-    counts = [int(_source(graph_def, nodes[name]).cardinality()) for name in shards]
+    counts = [int(input_of(graph_def, nodes[name]).cardinality()) for name in shards]
     return max(counts) if counts and min(counts) >= 0 else None
 
 
 def _count(graph_def: GraphDef, node: NodeDef) -> int | None:
-    names = _source(graph_def, node)
+    names = input_of(graph_def, node)
     known = int(names.cardinality())
     if known >= 0:
         return known
@@ -200,8 +200,8 @@ def _count(graph_def: GraphDef, node: NodeDef) -> int | None:
     return count if count < _COUNT_LIMIT else None
 
 
-def _source(graph_def: GraphDef, node: NodeDef) -> tf.data.Dataset:
-    """Return the dataset that a shard op selects from."""
+def input_of(graph_def: GraphDef, node: NodeDef) -> tf.data.Dataset:
+    """Return the dataset that is the first input of a dataset op."""
     part = node_defs.copy_of(graph_def)
     node_defs.retval(part).input[0] = node.input[0]
     types = output_attr(part, node, "output_types").list.type

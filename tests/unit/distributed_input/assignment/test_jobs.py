@@ -20,6 +20,7 @@ from distributed_input.assignment.jobs import (
     full_name,
     input_of,
     is_completed,
+    memory_warnings,
     partitions_of_draft,
     splits_of_draft,
 )
@@ -128,6 +129,21 @@ def test_every_split_that_needs_all_records_amplifies_reads(
 ) -> None:
     job = complete(types_pb2.Job(partitions=4, num_splits=given), DatasetFacts(ELEMENT, **facts))
     assert job.read_amplification == amplification
+
+
+@pytest.mark.parametrize(
+    ("split_mib", "room_mib", "text"),
+    [(10, 80, ""), (10, 79, "all 8 that"), (10, 9, "even one that"), (0, 1, ""), (10, 0, "")],
+)
+def test_too_little_memory_for_buffers_is_reported(
+    split_mib: int, room_mib: int, text: str
+) -> None:
+    job = types_pb2.Job(partitions=8, num_splits=32, split_bytes=split_mib << 20)
+    warnings = memory_warnings(job, room_mib << 20)
+    assert len(warnings) == bool(text)
+    for warning in warnings:
+        assert text in warning
+        assert f"hold about 10 MiB, and a worker has {room_mib} MiB" in warning
 
 
 ELEMENT = ElementSpec(0, (Leaf("", "dense", "int64", (None,)),))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from typing import Any
 
 import tensorflow as tf
 
@@ -12,20 +13,24 @@ from distributed_input.api.proto import types_pb2
 from distributed_input.assignment import jobs
 from distributed_input.assignment.jobs import DatasetFacts
 from distributed_input.runtime import logs
-from distributed_input.tfdata import export, graph_analysis, sharding, type_specs
+from distributed_input.tfdata import buffers, export, graph_analysis, sharding, type_specs
 from distributed_input.tfdata.graph import caches, canonical, fingerprint
 from distributed_input.worker.datasets import cache_files, definitions, entry_points
 from distributed_input.worker.datasets.element_specs import infer_spec
+from distributed_input.worker.states.deadline import within
+from distributed_input.worker.states.saved_state import StateTimeoutError
 
 _log = logs.get("worker.datasets")
+_MEASURE_SECONDS = 5.0
 
 
-def describe(draft: types_pb2.Job, relaxed: bool = False) -> types_pb2.Job:
+def describe(draft: types_pb2.Job, relaxed: bool = False, room: int = 0) -> types_pb2.Job:
     """Complete the draft of an entry point's job. Builds some or all splits of the dataset.
 
     Args:
         draft: the job as the resource defines it.
         relaxed: the worker does not run datasets serially.
+        room: memory of a worker for the buffers of its open splits; 0: unknown.
 
     Raises:
         ConfigError: the entry point does not exist, or its dataset caches to files in a function.
@@ -56,8 +61,10 @@ def describe(draft: types_pb2.Job, relaxed: bool = False) -> types_pb2.Job:
         files=sharding.count_before(definition, graph.file_shards),
         rows=export.count_rows(dataset, graph, splits),
         whole=bool(graph.record_shard),
+        split_bytes=buffers.held_bytes(definition, None if graph.python_ops else _measure),
     )
     job = jobs.complete(draft, described)
+    job.warnings.extend(jobs.memory_warnings(job, room))
     job.warnings.extend([*export.warnings_of(graph, job.num_splits), *serial])
     for warning in job.warnings:
         _log.warning(warning, job=draft.name)
@@ -65,3 +72,21 @@ def describe(draft: types_pb2.Job, relaxed: bool = False) -> types_pb2.Job:
     job.definitions.extend(definitions.define(job.num_splits, graph_of))
     job.definition_version = fingerprint.VERSION
     return job
+
+
+def _measure(dataset: tf.data.Dataset) -> int | None:
+    """Return the size of the first element of a dataset; None if it cannot be read in time."""
+    try:
+        first = within(_MEASURE_SECONDS, "read an element", lambda: next(iter(dataset), None))
+    except (tf.errors.OpError, StateTimeoutError):
+        return None
+    parts = tf.nest.flatten(first, expand_composites=True)
+    return sum(_bytes_of(part.numpy()) for part in parts if isinstance(part, tf.Tensor))
+
+
+def _bytes_of(value: Any) -> int:
+    if isinstance(value, bytes):
+        return len(value)
+    if value.dtype == object:
+        return sum(map(len, value.reshape(-1).tolist()))
+    return int(value.nbytes)

@@ -20,6 +20,7 @@ from distributed_input.api.proto import types_pb2
 from distributed_input.rows.elements import ElementSpec
 from distributed_input.runtime import logs
 from distributed_input.tfdata import (
+    buffers,
     dataset_functions,
     determinism,
     export,
@@ -174,6 +175,7 @@ class SplitOpener:
         files = SplitCaches(split, job.num_splits)
         caches.rename(graph, files.path)
         packing.restore(graph, graphs, self._folder)
+        buffers.bound_shuffles(graph)
         dataset = serialization.instantiate(graph, type_specs.to_tf(element))
         if serial:
             return _Opened(determinism.run_serially(dataset), files.writers, identity)
@@ -204,6 +206,7 @@ class SplitOpener:
             same = seed == job.seed and not context.varies
             definitions.check(job, split, definition if same else None)
             determinism.force_determinism(definition)
+            buffers.bound_shuffles(definition)
             cached = SplitGraph(definition, dataset)
             if context.varies:
                 version += [str(seed), str(epoch)]

@@ -32,6 +32,9 @@ def files(context, count):
     names = names.shard(context.num_input_pipelines, context.input_pipeline_id)
     return names.interleave(tf.data.TFRecordDataset)
 
+def texts(context):
+    return tf.data.Dataset.from_tensor_slices(["x" * 500] * 9).shuffle(4)
+
 def infinite(context):
     return tf.data.Dataset.range(40).repeat()
 
@@ -94,6 +97,15 @@ def test_a_large_dataset_has_more_splits(args: str, splits: int) -> None:
     entry = types_pb2.EntryPoint(target="describe_of_test:sharded", args_json=args)
     job = describe(types_pb2.Job(name="a", entry_point=entry))
     assert (job.num_splits, job.partitions, len(job.definitions)) == (splits, 8, 1)
+
+
+@pytest.mark.parametrize(("room", "warned"), [(0, False), (8000, False), (7999, True)])
+def test_the_memory_of_shuffle_buffers_is_estimated(room: int, warned: bool) -> None:
+    """The size of a text is that of the first one: 500 bytes."""
+    entry = types_pb2.EntryPoint(target="describe_of_test:texts")
+    job = describe(types_pb2.Job(name="a", entry_point=entry, partitions=4), room=room)
+    assert job.split_bytes == 2000
+    assert ["shuffle buffers of an open split" in text for text in job.warnings] == [True] * warned
 
 
 @pytest.mark.parametrize(("files", "splits"), [(3, 3), (40, 32), (400, 96)])
