@@ -77,7 +77,6 @@ class DatasetFacts:
         policy: FILE, DATA or OFF; "" for functions.
         files: number of files that splits select from, if known.
         rows: number of its rows or elements, if known and if a split does not read the others'.
-        split_bytes: estimate of what the buffers of an open split hold.
         traced: the trainer traces each split before the first row.
         whole: every split reads or computes the records of all splits.
         warnings: messages for the user.
@@ -93,7 +92,6 @@ class DatasetFacts:
     files: int | None = None
     rows: int | None = None
     whole: bool = False
-    split_bytes: int = 0
     traced: bool = False
     warnings: Sequence[str] = ()
 
@@ -191,7 +189,6 @@ def complete(draft: types_pb2.Job, facts: DatasetFacts) -> types_pb2.Job:
     job.num_splits = splits_of_draft(draft, job.partitions, facts)
     whole = facts.whole or facts.policy == "DATA"
     job.read_amplification = job.num_splits if whole else 0
-    job.split_bytes = facts.split_bytes
     job.infinite = facts.infinite
     job.batched = bool(job.global_batch_size and (asked or facts.batched))
     if facts.policy == "OFF":

@@ -117,6 +117,7 @@ def _export_function(
         if disabled:
             disable_drop_remainder(part)
         parts.append(part)
+    job.split_bytes = buffers.held_bytes(parts[0])
     return job, packing.pack(parts)
 
 
@@ -138,6 +139,7 @@ def _export_plain(
         files=prepared.files,
         warnings=(*prepared.warnings, *serial_warnings(prepared.graph_def, dataset)),
     )
+    job.split_bytes = buffers.held_bytes(prepared.graph_def)
     if prepared.policy == "DATA" and job.num_splits > 1:
         job.warnings.append(
             f"DATA sharding: each of the {job.num_splits} splits reads and computes the whole"
@@ -155,7 +157,6 @@ def _complete(
     **facts: Any,
 ) -> tuple[types_pb2.Job, bool]:
     """Return the job, and whether drop_remainder was disabled in the graph for it."""
-    split_bytes = buffers.held_bytes(graph_def)
     plain = facts.get("plain", False)  # its own shard ops do not make its splits
 
     def complete(analysis: GraphAnalysis, element: ElementSpec) -> types_pb2.Job:
@@ -166,7 +167,6 @@ def _complete(
                 batched=analysis.batched,
                 static_batch=analysis.batch_size,
                 infinite=analysis.infinite,
-                split_bytes=split_bytes,
                 whole=bool(analysis.record_shard) and not plain,
                 **facts,
             ),

@@ -61,14 +61,15 @@ def describe(draft: types_pb2.Job, relaxed: bool = False, room: int = 0) -> type
         files=sharding.count_before(definition, graph.file_shards),
         rows=export.count_rows(dataset, graph, splits),
         whole=bool(graph.record_shard),
-        split_bytes=buffers.held_bytes(definition, None if graph.python_ops else _measure),
     )
     job = jobs.complete(draft, described)
+    graph_of = functools.partial(definitions.graph_of, job)
+    first = definition if job.num_splits == splits else graph_of(0)
+    job.split_bytes = buffers.held_bytes(first, None if graph.python_ops else _measure)
     job.warnings.extend(jobs.memory_warnings(job, room))
     job.warnings.extend([*export.warnings_of(graph, job.num_splits), *serial])
     for warning in job.warnings:
         _log.warning(warning, job=draft.name)
-    graph_of = functools.partial(definitions.graph_of, job)
     job.definitions.extend(definitions.define(job.num_splits, graph_of))
     job.definition_version = fingerprint.VERSION
     return job

@@ -35,6 +35,11 @@ def files(context, count):
 def texts(context):
     return tf.data.Dataset.from_tensor_slices(["x" * 500] * 9).shuffle(4)
 
+def many(context):
+    data = tf.data.Dataset.range(100_000)
+    data = data.shard(context.num_input_pipelines, context.input_pipeline_id)
+    return data.shuffle(10_000)
+
 def infinite(context):
     return tf.data.Dataset.range(40).repeat()
 
@@ -106,6 +111,12 @@ def test_the_memory_of_shuffle_buffers_is_estimated(room: int, warned: bool) -> 
     job = describe(types_pb2.Job(name="a", entry_point=entry, partitions=4), room=room)
     assert job.split_bytes == 2000
     assert ["shuffle buffers of an open split" in text for text in job.warnings] == [True] * warned
+
+
+def test_the_memory_is_that_of_a_split_with_the_final_number() -> None:
+    entry = types_pb2.EntryPoint(target="describe_of_test:many")
+    job = describe(types_pb2.Job(name="a", entry_point=entry))
+    assert (job.num_splits, job.split_bytes) == (96, 8 * 1042)
 
 
 @pytest.mark.parametrize(("files", "splits"), [(3, 3), (40, 32), (400, 96)])
