@@ -94,7 +94,7 @@ def check_old(position: trainer_pb2.Position, config: types_pb2.Job, job: types_
         PositionError: the job has another number of splits by default than before.
     """
     before = job.partitions if job.infinite else SPLITS_PER_PARTITION * job.partitions
-    # Of a trainer's dataset, release 0.1.0 already had fewer splits if it had few files.
+    # Release 0.1.0 had fewer splits for a trainer's dataset of few files.
     is_same = job.num_splits == before
     if not job.HasField("entry_point"):
         is_same = job.num_splits <= before

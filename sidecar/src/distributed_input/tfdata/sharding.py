@@ -176,7 +176,7 @@ def count_files(graph_def: GraphDef) -> int | None:
 
 
 def count_before(graph_def: GraphDef, shards: Sequence[str]) -> int | None:
-    """Return the largest number of elements that one of these shard ops selects from.
+    """Return the number of elements before these shard ops: the largest one.
 
     Additional splits would be empty. Nothing is read.
 
