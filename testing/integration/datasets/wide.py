@@ -27,6 +27,21 @@ def timed(ctx: Any, rows: int, milliseconds: float) -> tf.data.Dataset:
     return slow.map(lambda row: {"id": row, "value": row * 2}, num_parallel_calls=2)
 
 
+def timed_python(ctx: Any, rows: int, milliseconds: float) -> tf.data.Dataset:
+    """Return shuffled rows that a Python function computes in this number of milliseconds each."""
+
+    def load(row: Any) -> Any:
+        time.sleep(milliseconds / 1e3)
+        return row
+
+    def compute(row: tf.Tensor) -> dict[str, tf.Tensor]:
+        loaded = tf.ensure_shape(tf.numpy_function(load, [row], tf.int64), [])
+        return {"id": loaded, "value": row * 2}
+
+    numbers = tf.data.Dataset.range(rows).shard(ctx.num_input_pipelines, ctx.input_pipeline_id)
+    return numbers.shuffle(64, seed=3).map(compute, num_parallel_calls=2)
+
+
 def slow(ctx: Any, rows: int, kib: int, milliseconds: float) -> Iterator[dict[str, Any]]:
     """Yield rows of `kib` KiB that take this number of milliseconds each."""
     for row in range(ctx.input_pipeline_id, rows, ctx.num_input_pipelines):

@@ -6,6 +6,8 @@ import itertools
 import json
 from pathlib import Path
 
+import pytest
+
 from testing.integration import readers
 from testing.integration.cluster import Cluster, Part, spec
 
@@ -21,9 +23,10 @@ def resumed_rows(worker: Part) -> list[int]:
     return [line["row"] for line in lines if line["message"] == RESUMED]
 
 
-def test_a_split_continues_on_another_worker(own_cluster: Cluster) -> None:
+@pytest.mark.parametrize("dataset", ["timed", "timed_python"])
+def test_a_split_continues_on_another_worker(own_cluster: Cluster, dataset: str) -> None:
     (worker,) = own_cluster.add_workers(1)
-    (sidecar,) = own_cluster.add_sidecars({"train": spec("wide:timed", TIMED, **SPLITS)})
+    (sidecar,) = own_cluster.add_sidecars({"train": spec(f"wide:{dataset}", TIMED, **SPLITS)})
     with readers.connect(sidecar) as data:
         batches = data.numpy()
         found = readers.ids(itertools.islice(batches, 200))

@@ -91,10 +91,14 @@ def check_old(position: trainer_pb2.Position, config: types_pb2.Job, job: types_
         job: the job, complete.
 
     Raises:
-        PositionError: the job has more splits by default than before.
+        PositionError: the job has another number of splits by default than before.
     """
-    before = SPLITS_PER_PARTITION * job.partitions
-    if not (position.format or config.num_splits) and job.num_splits > before:
+    before = job.partitions if job.infinite else SPLITS_PER_PARTITION * job.partitions
+    # Release 0.1.0 had fewer splits for a trainer's dataset of few files.
+    is_same = job.num_splits == before
+    if not job.HasField("entry_point"):
+        is_same = job.num_splits <= before
+    if not (position.format or config.num_splits or is_same):
         raise PositionError(
             f"the checkpoint was saved with spec.numSplits = {before} by default, the job now has "
             f"{job.num_splits}: the order of rows depends on it. Set spec.numSplits to {before}, "

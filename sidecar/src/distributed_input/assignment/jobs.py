@@ -17,16 +17,21 @@ SPLITS_PER_PARTITION = 4
 MOST_SPLITS = 512
 """Maximum of the default number of splits, unless there are many partitions."""
 _ROWS_PER_SPLIT = 1024
+_BYTES_PER_SPLIT = 256 << 20
 _FILES_PER_SPLIT = 4
 """A large dataset has more splits, so that many workers can compute at the same time. With this
-size, the start of a split is short compared with its rows."""
+size, the start of a split is short compared with its rows. Nothing is measured for it: a job that
+is restored on another machine needs the same number."""
+MOST_TRACED = 128
+"""Maximum of the default number if the trainer traces each split, which takes tens of milliseconds
+each."""
 _WHOLE_PARTITIONS = 8
 """Partitions of a job without a batch size. It supports 1, 2, 4 and 8 trainers."""
 
 # The fields that `complete` and the definitions set.
 _COMPLETED = (
     "partitions num_splits global_batch_size infinite batched row_spec element_spec warnings"
-    " definitions definition_version read_amplification"
+    " definitions definition_version read_amplification split_bytes"
 ).split()
 
 _JOB_NAME = re.compile(r"[A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?")
@@ -70,8 +75,9 @@ class DatasetFacts:
         infinite: its splits never end.
         plain: it is a tf.data.Dataset rather than a function, and is sharded by `policy`.
         policy: FILE, DATA or OFF; "" for functions.
-        files: number of files for FILE sharding, if known.
+        files: number of files that splits select from, if known.
         rows: number of its rows or elements, if known and if a split does not read the others'.
+        traced: the trainer traces each split before the first row.
         whole: every split reads or computes the records of all splits.
         warnings: messages for the user.
     """
@@ -86,7 +92,14 @@ class DatasetFacts:
     files: int | None = None
     rows: int | None = None
     whole: bool = False
+    traced: bool = False
     warnings: Sequence[str] = ()
+
+    @property
+    def row_bytes(self) -> int:
+        """Return the size of the components of a row that have a fixed size."""
+        row = self.element.unbatched() if self.batched else self.element
+        return sum(column.row_bytes or 0 for column in row.columns)
 
 
 def partitions_of_draft(draft: types_pb2.Job, asked_batch: int | None = None) -> int:
@@ -109,7 +122,7 @@ def splits_of_draft(
     whole dataset, there is also one split per partition. With OFF, there is one.
 
     Law: the result is at least 1. A default is at most SPLITS_PER_PARTITION per partition or
-    MOST_SPLITS, whichever is greater.
+    MOST_SPLITS, whichever is greater. It depends only on the dataset's definition.
     """
     if facts is not None and facts.policy == "OFF":
         return 1
@@ -120,9 +133,19 @@ def splits_of_draft(
     least = SPLITS_PER_PARTITION * partitions
     if facts is None:
         return least
-    large = max((facts.rows or 0) // _ROWS_PER_SPLIT, (facts.files or 0) // _FILES_PER_SPLIT)
-    splits = max(least, min(MOST_SPLITS, large) // partitions * partitions)
-    return max(1, min(splits, facts.files)) if facts.files else splits
+    most = MOST_TRACED if facts.traced else MOST_SPLITS
+    splits = max(least, min(most, _large(facts)) // partitions * partitions)
+    if facts.files and not facts.traced:  # positions of release 0.1.0 remain valid
+        return min(splits, facts.files)
+    return splits
+
+
+def _large(facts: DatasetFacts) -> int:
+    """Return the number of splits of a good size."""
+    if facts.rows is None:
+        return (facts.files or 0) // _FILES_PER_SPLIT
+    rows = min(_ROWS_PER_SPLIT, _BYTES_PER_SPLIT // max(1, facts.row_bytes))
+    return facts.rows // max(1, rows)
 
 
 def is_completed(draft: types_pb2.Job, job: types_pb2.Job) -> bool:
@@ -178,4 +201,28 @@ def complete(draft: types_pb2.Job, facts: DatasetFacts) -> types_pb2.Job:
     job.element_spec = facts.element.to_json()
     del job.warnings[:]
     job.warnings.extend(facts.warnings)
+    if facts.files is not None and facts.files < job.partitions and not facts.plain:
+        job.warnings.append(
+            f"the dataset has {facts.files} files for {job.partitions} partitions: "
+            f"{job.partitions - facts.files} of them get no rows. Write more files"
+        )
     return job
+
+
+def memory_warnings(job: types_pb2.Job, room: int) -> list[str]:
+    """Return a warning if one worker has no memory for one open split of each partition.
+
+    Args:
+        job: the job, complete.
+        room: memory of a worker for the buffers of its open splits; 0: unknown.
+    """
+    splits = min(job.partitions, job.num_splits)
+    if not room or splits * job.split_bytes <= room:
+        return []
+    held, has = (-(-size // (1 << 20)) for size in (job.split_bytes, room))
+    few = "even one" if job.split_bytes > room else f"all {splits}"
+    return [
+        f"shuffle buffers of an open split hold about {held:,} MiB, and a worker has {has:,} MiB "
+        f"for them: not enough for {few} that are read at the same time. Lower the buffer size of "
+        "shuffle, raise spec.workers.resources.limits.memory, or use more workers"
+    ]

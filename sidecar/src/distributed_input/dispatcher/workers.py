@@ -113,4 +113,5 @@ def _info(beat: WorkerHeartbeatRequest) -> WorkerInfo:
         stalled=beat.stalled[:MAX_STALLED],
         capacity=beat.capacity,
         has_connect=beat.has_connect,
+        buffer_bytes=beat.buffer_bytes,
     )

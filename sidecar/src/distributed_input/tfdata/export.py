@@ -14,7 +14,7 @@ from distributed_input.api.proto import types_pb2
 from distributed_input.assignment import jobs
 from distributed_input.assignment.jobs import DatasetFacts
 from distributed_input.rows.elements import ElementSpec
-from distributed_input.tfdata import dataset_functions, determinism, sharding, user_code
+from distributed_input.tfdata import buffers, dataset_functions, determinism, sharding, user_code
 from distributed_input.tfdata.drop_remainder import disable_drop_remainder, with_unknown_batch_size
 from distributed_input.tfdata.graph import caches, node_defs, packing
 from distributed_input.tfdata.graph.canonical import serialize
@@ -105,6 +105,9 @@ def _export_function(
         analysis,
         element,
         asked_batch=context.global_batch_size,
+        files=sharding.count_before(first, analysis.file_shards),
+        rows=count_rows(dataset, analysis, guess),
+        traced=True,
         warnings=serial_warnings(first, dataset),
     )
     parts = [first] if job.num_splits == guess else []
@@ -114,6 +117,7 @@ def _export_function(
         if disabled:
             disable_drop_remainder(part)
         parts.append(part)
+    job.split_bytes = buffers.held_bytes(parts[0])
     return job, packing.pack(parts)
 
 
@@ -135,6 +139,7 @@ def _export_plain(
         files=prepared.files,
         warnings=(*prepared.warnings, *serial_warnings(prepared.graph_def, dataset)),
     )
+    job.split_bytes = buffers.held_bytes(prepared.graph_def)
     if prepared.policy == "DATA" and job.num_splits > 1:
         job.warnings.append(
             f"DATA sharding: each of the {job.num_splits} splits reads and computes the whole"
@@ -203,6 +208,23 @@ def _reject_python(facts: GraphAnalysis) -> None:
             " this process: use TensorFlow ops, or move the dataset to an entry point"
             " (package.module:function) in the workers' image"
         )
+
+
+def count_rows(dataset: tf.data.Dataset, facts: GraphAnalysis, num_splits: int) -> int | None:
+    """Return about how many rows all splits have together.
+
+    None if that is unknown, or if each split also reads the rows of the others: more splits would
+    then read more.
+
+    Args:
+      dataset: the first split.
+      facts: of its graph.
+      num_splits: the number of splits that it is one of.
+    """
+    elements = int(dataset.cardinality())
+    if elements < 0 or not facts.shards_source:
+        return None
+    return elements * num_splits * (facts.batch_size or 1)
 
 
 def serial_warnings(graph_def: GraphDef, dataset: tf.data.Dataset) -> list[str]:

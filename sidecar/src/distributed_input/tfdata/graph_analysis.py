@@ -48,6 +48,7 @@ class GraphAnalysis:
       shards_source: the shard op skips the elements of other splits at no cost.
       record_shard: name of the shard op that keeps some of the records that were read or computed
         before it, so that every split reads or computes all of them; "" if there is none.
+      file_shards: names of the shard ops that select the names of files, which are read later.
       python_ops: Python functions in the graph, which cannot run in another process.
       infinite: the dataset never ends.
       useless_cache: a cache in memory is read only once.
@@ -58,6 +59,7 @@ class GraphAnalysis:
     drop_remainder: bool
     shards_source: bool
     record_shard: str
+    file_shards: tuple[str, ...]
     python_ops: tuple[str, ...]
     infinite: bool
     useless_cache: bool
@@ -74,6 +76,7 @@ def analyze(graph_def: GraphDef) -> GraphAnalysis:
         drop_remainder=any(_drops(scope, node) for scope, node in walk.chain(main, main.output)),
         shards_source=walk.shards_source(main),
         record_shard=walk.record_shard(main),
+        file_shards=walk.file_shards(main),
         python_ops=walk.python_ops(main),
         infinite=walk.infinite(main, main.output),
         useless_cache=caches.has_useless_cache(graph_def),
@@ -190,6 +193,20 @@ class _Walk:
             if costs or not _calls_function(after):
                 return str(node.name)
         return ""
+
+    def file_shards(self, main: _Scope) -> tuple[str, ...]:
+        """Return the shard ops that select the names of files, which are read later."""
+        found = []
+        for node in main.nodes.values():
+            source = main.input(node)
+            if node.op != "ShardDataset" or source is None:
+                continue
+            before = node_defs.ancestors(main.nodes, source)
+            names = {below.name for below in before}
+            after = [other for other in main.nodes.values() if other.name not in names]
+            if self._reads_files(after) and not self._reads_files(before):
+                found.append(str(node.name))
+        return tuple(found)
 
     def _reads_files(self, nodes: list[NodeDef]) -> bool:
         return any(_READERS.match(node.op) for node in self._all(nodes))

@@ -7,7 +7,7 @@ a shard op of the user. Unlike TensorFlow's, these shards may be empty.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -175,16 +175,21 @@ def count_files(graph_def: GraphDef) -> int | None:
     return min(known) if known else None
 
 
+def count_before(graph_def: GraphDef, shards: Sequence[str]) -> int | None:
+    """Return the number of elements before these shard ops: the largest one.
+
+    Additional splits would be empty. Nothing is read.
+
+    Returns:
+      None if there are no shard ops, or if TensorFlow does not know one of the numbers.
+    """
+    nodes = node_defs.by_name(graph_def.node)
+    counts = [int(input_of(graph_def, nodes[name]).cardinality()) for name in shards]
+    return max(counts) if counts and min(counts) >= 0 else None
+
+
 def _count(graph_def: GraphDef, node: NodeDef) -> int | None:
-    part = node_defs.copy_of(graph_def)
-    node_defs.retval(part).input[0] = node.input[0]
-    types = output_attr(part, node, "output_types").list.type
-    shapes = output_attr(part, node, "output_shapes").list.shape
-    spec = tuple(
-        tf.TensorSpec(tf.TensorShape(shape), tf.dtypes.as_dtype(kind))
-        for kind, shape in zip(types, shapes, strict=True)
-    )
-    names = serialization.instantiate(canonicalize(part), spec[0] if len(spec) == 1 else spec)
+    names = input_of(graph_def, node)
     known = int(names.cardinality())
     if known >= 0:
         return known
@@ -193,3 +198,16 @@ def _count(graph_def: GraphDef, node: NodeDef) -> int | None:
     one_by_one = names.take(_COUNT_LIMIT)
     count = int(one_by_one.reduce(tf.constant(0, tf.int64), lambda total, *_: total + 1))
     return count if count < _COUNT_LIMIT else None
+
+
+def input_of(graph_def: GraphDef, node: NodeDef) -> tf.data.Dataset:
+    """Return the dataset that is the first input of a dataset op."""
+    part = node_defs.copy_of(graph_def)
+    node_defs.retval(part).input[0] = node.input[0]
+    types = output_attr(part, node, "output_types").list.type
+    shapes = output_attr(part, node, "output_shapes").list.shape
+    spec = tuple(
+        tf.TensorSpec(tf.TensorShape(shape), tf.dtypes.as_dtype(kind))
+        for kind, shape in zip(types, shapes, strict=True)
+    )
+    return serialization.instantiate(canonicalize(part), spec[0] if len(spec) == 1 else spec)

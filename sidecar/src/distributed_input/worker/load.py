@@ -20,6 +20,7 @@ class WorkerLoad:
         parallelism: number of elements that it may compute at the same time now.
         permit_seconds: `parallelism`, summed over the time since the start.
         capacity: number of splits that it can compute at the same time.
+        buffer_bytes: memory for the buffers of open splits; 0: unknown.
         stalled: splits whose next rows take long, the longest first.
     """
 
@@ -30,4 +31,5 @@ class WorkerLoad:
     parallelism: int
     permit_seconds: float
     capacity: int = 1
+    buffer_bytes: int = 0
     stalled: Sequence[types_pb2.StalledSplit] = ()

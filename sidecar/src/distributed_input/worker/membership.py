@@ -100,6 +100,7 @@ class Membership:
                 stalled=load.stalled[:MAX_STALLED],
                 capacity=load.capacity,
                 has_connect=True,
+                buffer_bytes=load.buffer_bytes,
             ),
             timeout=_CALL_SECONDS,
         )

@@ -23,6 +23,7 @@ from distributed_input.worker.compute.compute_pool import ComputePool
 from distributed_input.worker.datasets.describe import describe
 from distributed_input.worker.datasets.describe_cache import DescribeCache
 from distributed_input.worker.datasets.split_opener import SplitOpener
+from distributed_input.worker.host.memory import buffer_bytes
 from distributed_input.worker.load import WorkerLoad
 from distributed_input.worker.states.split_states import SplitStates
 from distributed_input.worker.states.state_files import StateFiles
@@ -63,7 +64,9 @@ class WorkerService:
         state_files: StateFiles | None = None,
     ) -> None:
         self.streams = OpenStreams(max_streams)
-        self._jobs = DescribeCache(functools.partial(describe, relaxed=relaxed))
+        self._buffer_bytes = buffer_bytes()
+        describing = functools.partial(describe, relaxed=relaxed, room=self._buffer_bytes)
+        self._jobs = DescribeCache(describing)
         self._pool = ComputePool(parallelism)
         self._states = SplitStates(state_files)
         runner = SplitRunner(splits, self._states)
@@ -84,6 +87,7 @@ class WorkerService:
             rows=job.global_batch_size,
             partitions=job.partitions,
             splits=job.num_splits,
+            split_bytes=job.split_bytes,
             warnings=list(job.warnings),
         )
         return worker_pb2.DescribeResponse(job=job)
@@ -171,6 +175,7 @@ class WorkerService:
             parallelism=self._pool.permits,
             permit_seconds=self._pool.permit_seconds,
             capacity=self._pool.capacity,
+            buffer_bytes=self._buffer_bytes,
             stalled=stalled,
         )
 

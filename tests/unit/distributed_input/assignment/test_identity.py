@@ -102,11 +102,17 @@ def test_a_position_keeps_the_identity_that_it_was_saved_with() -> None:
 def test_an_old_position_is_invalid_if_the_default_number_of_splits_has_changed() -> None:
     old = Position(job="train", seed=7, partitions=4, global_batch_size=8)
     default, given = types_pb2.Job(), types_pb2.Job(num_splits=32)
-    identity.check_old(old, default, job(num_splits=16))
+    for same in (job(num_splits=16), job(num_splits=4, infinite=True)):
+        identity.check_old(old, default, same)
     identity.check_old(old, given, job(num_splits=32))
     identity.check_old(saved(job()), default, job(num_splits=32))
     with pytest.raises(PositionError, match=r"spec\.numSplits = 16 .* now has 32.*Set .* to 16"):
         identity.check_old(old, default, job(num_splits=32))
+    with pytest.raises(PositionError, match=r"spec\.numSplits = 16 .* now has 5"):
+        identity.check_old(old, default, job(num_splits=5))
+    from_trainer = job(num_splits=5)
+    from_trainer.ClearField("entry_point")
+    identity.check_old(old, default, from_trainer)
 
 
 def test_a_position_of_an_older_version_is_valid_and_of_a_newer_one_is_not() -> None:

@@ -12,6 +12,7 @@ from distributed_input.api.errors import ConfigError
 from distributed_input.api.proto import types_pb2
 from distributed_input.assignment.jobs import (
     MOST_SPLITS,
+    MOST_TRACED,
     SPLITS_PER_PARTITION,
     DatasetFacts,
     check_name,
@@ -19,6 +20,7 @@ from distributed_input.assignment.jobs import (
     full_name,
     input_of,
     is_completed,
+    memory_warnings,
     partitions_of_draft,
     splits_of_draft,
 )
@@ -46,9 +48,15 @@ def test_default_partitions_divide_the_global_batch(rows: int) -> None:
     assert rows % partitions_of_draft(types_pb2.Job(global_batch_size=rows)) == 0
 
 
+def _rows_of(size: int) -> ElementSpec:
+    return ElementSpec(0, (Leaf("", "dense", "uint8", (None, size)),))
+
+
 FACTS = st.builds(
     DatasetFacts,
-    element=st.none(),
+    element=st.sampled_from([1, 100_000, 1 << 20, 1 << 30]).map(_rows_of),
+    batched=st.just(True),
+    traced=st.booleans(),
     infinite=st.booleans(),
     policy=st.sampled_from(["", "FILE", "DATA", "OFF"]),
     files=st.none() | st.integers(0, 10_000),
@@ -63,11 +71,16 @@ def test_default_splits_are_bounded(facts: DatasetFacts, partitions: int) -> Non
     assert 1 <= splits <= max(SPLITS_PER_PARTITION * partitions, MOST_SPLITS)
     if facts.policy != "OFF" and (facts.infinite or facts.whole or facts.policy == "DATA"):
         assert splits == partitions
-    elif facts.files:
+    elif facts.files and not facts.traced:
         assert splits <= facts.files
     if splits > SPLITS_PER_PARTITION * partitions:
         assert splits % partitions == 0 or splits == facts.files
-        assert max((facts.rows or 0) / splits / 1024, (facts.files or 0) / splits / 4) >= 1
+        assert splits <= (MOST_TRACED if facts.traced else MOST_SPLITS)
+        if facts.rows is None:
+            assert (facts.files or 0) / splits >= 4
+        else:
+            rows = facts.rows / splits
+            assert rows >= 1024 or rows * facts.row_bytes >= 200 << 20 or facts.row_bytes > 1 << 28
 
 
 @pytest.mark.parametrize(
@@ -81,11 +94,30 @@ def test_default_splits_are_bounded(facts: DatasetFacts, partitions: int) -> Non
         (None, 100, 32),
         (None, 400, 96),
         (None, 9000, 512),
+        (100_000, 100_000, 96),  # a file for each row
     ],
 )
 def test_a_large_dataset_has_more_splits(rows: int | None, files: int | None, splits: int) -> None:
     facts = DatasetFacts(ELEMENT, files=files, rows=rows)
     assert splits_of_draft(types_pb2.Job(), 8, facts) == splits
+
+
+@pytest.mark.parametrize(
+    ("row_bytes", "traced", "splits"),
+    [(1000, False, 96), (1 << 20, False, 384), (1 << 22, False, 512), (1 << 22, True, 128)],
+)
+def test_splits_of_large_rows_have_fewer_rows(row_bytes: int, traced: bool, splits: int) -> None:
+    facts = DatasetFacts(_rows_of(row_bytes), batched=True, rows=100_000, traced=traced)
+    assert splits_of_draft(types_pb2.Job(), 8, facts) == splits
+
+
+@pytest.mark.parametrize(("files", "warned"), [(3, True), (4, False), (None, False)])
+def test_partitions_without_a_file_are_reported(files: int | None, warned: bool) -> None:
+    job = complete(types_pb2.Job(partitions=4), DatasetFacts(ELEMENT, files=files))
+    assert [text for text in job.warnings if "3 files for 4 partitions: 1 of them" in text] == list(
+        job.warnings
+    )
+    assert len(job.warnings) == warned
 
 
 @pytest.mark.parametrize(
@@ -97,6 +129,21 @@ def test_every_split_that_needs_all_records_amplifies_reads(
 ) -> None:
     job = complete(types_pb2.Job(partitions=4, num_splits=given), DatasetFacts(ELEMENT, **facts))
     assert job.read_amplification == amplification
+
+
+@pytest.mark.parametrize(
+    ("split_mib", "room_mib", "text"),
+    [(10, 80, ""), (10, 79, "all 8 that"), (10, 9, "even one that"), (0, 1, ""), (10, 0, "")],
+)
+def test_too_little_memory_for_buffers_is_reported(
+    split_mib: int, room_mib: int, text: str
+) -> None:
+    job = types_pb2.Job(partitions=8, num_splits=32, split_bytes=split_mib << 20)
+    warnings = memory_warnings(job, room_mib << 20)
+    assert len(warnings) == bool(text)
+    for warning in warnings:
+        assert text in warning
+        assert f"hold about 10 MiB, and a worker has {room_mib} MiB" in warning
 
 
 ELEMENT = ElementSpec(0, (Leaf("", "dense", "int64", (None,)),))

@@ -64,7 +64,8 @@ def test_a_dataset_fn_becomes_a_job(tmp_path: Path) -> None:
 
     job, dataset, warned = export(dataset_fn)
     assert (job.global_batch_size, job.partitions, job.num_splits) == (24, 8, 32)
-    assert (job.batched, job.infinite, warned) == (True, False, [])
+    assert (job.batched, job.infinite) == (True, False)
+    assert ["5 files for 8 partitions: 3 of them" in text for text in warned] == [True]
     first = rows(job, dataset)
     assert sorted(first) == sorted(elements(tf.data.TFRecordDataset(files)))
     assert rows(job, dataset) == first != rows(job, dataset, epoch=1)
@@ -82,6 +83,20 @@ def test_a_dataset_fn_can_use_the_split_as_a_python_integer() -> None:
     made = [row.decode().split("-") for row in rows(job, dataset)]
     assert sorted(int(row) for _, row in made) == list(range(40))
     assert {int(split) for split, _ in made} == set(range(8))
+
+
+def test_a_large_dataset_fn_has_more_splits(tmp_path: Path) -> None:
+    def rows(context: tf.distribute.InputContext) -> Data:
+        return Data.range(50_000).shard(context.num_input_pipelines, context.input_pipeline_id)
+
+    def files(context: tf.distribute.InputContext) -> Data:
+        names = Data.from_tensor_slices(write_files(tmp_path, [1] * 3))
+        names = names.shard(context.num_input_pipelines, context.input_pipeline_id)
+        return names.flat_map(tf.data.TFRecordDataset)
+
+    for dataset_fn, splits in ((rows, 48), (files, 16)):
+        job, dataset, _ = export(dataset_fn, partitions=4)
+        assert (job.num_splits, len(dataset.graphs)) == (splits, splits)
 
 
 def test_an_infinite_dataset_has_one_split_per_partition() -> None:

@@ -128,6 +128,21 @@ def test_a_shard_of_a_source_that_skips_elements_is_found() -> None:
     assert not facts(numbers).shards_source
 
 
+@pytest.mark.parametrize(
+    ("make", "found"),
+    [
+        (lambda names: names.shard(2, 0).flat_map(tf.data.TFRecordDataset), 1),
+        (lambda names: names.shuffle(8).shard(2, 0).map(tf.io.read_file), 1),
+        (lambda names: tf.data.TFRecordDataset(names).shard(2, 0), 0),
+        (lambda names: names.map(tf.io.read_file).shard(2, 0).flat_map(tf.data.TFRecordDataset), 0),
+        (lambda names: names.shard(2, 0), 0),
+        (lambda names: names.map(tf.io.read_file), 0),
+    ],
+)
+def test_a_shard_of_the_names_of_files_is_found(make: Callable[[Data], Data], found: int) -> None:
+    assert len(facts(make(Data.from_tensor_slices(["a", "b"]))).file_shards) == found
+
+
 def test_python_in_a_graph_is_named() -> None:
     def load(x: Any) -> Any:
         return np.int64(x)

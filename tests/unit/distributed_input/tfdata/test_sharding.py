@@ -11,6 +11,7 @@ import tensorflow as tf
 from distributed_input.api.errors import ConfigError
 from distributed_input.tfdata import sharding
 from distributed_input.tfdata.determinism import force_determinism
+from distributed_input.tfdata.graph.canonical import serialize
 from distributed_input.tfdata.random.seeds import reseed
 from tests.unit.distributed_input.tfdata.graphcases import elements, plain, run, write_files
 
@@ -176,3 +177,19 @@ def test_sharding_keeps_the_structure_of_elements(tmp_path: Path) -> None:
     part = run(sharding.shard(ready.graph_def, "DATA", 3, 1), dataset.element_spec)
     assert part == [{"a": 1, "b": [1, 1]}, {"a": 4, "b": [4, 4]}]
     assert plain(part[0]["a"]) == 1
+
+
+def test_the_elements_before_shard_ops_are_counted(tmp_path: Path) -> None:
+    names = Data.from_tensor_slices(["a"] * 5)
+    read = names.shuffle(9).shard(2, 0).flat_map(tf.data.TFRecordDataset)
+    more = Data.range(7).shard(2, 0).map(lambda _: b"")
+    unknown = names.filter(lambda _: True).shard(2, 0)
+    for dataset, count in [
+        (names, None),
+        (read, 5),
+        (Data.zip((read, more)), 7),
+        (read.concatenate(unknown), None),
+    ]:
+        graph = serialize(dataset)
+        shards = [node.name for node in graph.node if node.op == "ShardDataset"]
+        assert sharding.count_before(graph, shards) == count

@@ -7,7 +7,7 @@ from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Map
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class WorkerHeartbeatRequest(_message.Message):
-    __slots__ = ("worker_id", "address", "draining", "open_streams", "rows", "busy_seconds", "tf_version", "node", "protocol", "pod", "parallelism", "permit_seconds", "stalled", "capacity", "has_connect")
+    __slots__ = ("worker_id", "address", "draining", "open_streams", "rows", "busy_seconds", "tf_version", "node", "protocol", "pod", "parallelism", "permit_seconds", "stalled", "capacity", "has_connect", "buffer_bytes")
     WORKER_ID_FIELD_NUMBER: _ClassVar[int]
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
     DRAINING_FIELD_NUMBER: _ClassVar[int]
@@ -23,6 +23,7 @@ class WorkerHeartbeatRequest(_message.Message):
     STALLED_FIELD_NUMBER: _ClassVar[int]
     CAPACITY_FIELD_NUMBER: _ClassVar[int]
     HAS_CONNECT_FIELD_NUMBER: _ClassVar[int]
+    BUFFER_BYTES_FIELD_NUMBER: _ClassVar[int]
     worker_id: str
     address: str
     draining: bool
@@ -38,7 +39,8 @@ class WorkerHeartbeatRequest(_message.Message):
     stalled: _containers.RepeatedCompositeFieldContainer[_types_pb2.StalledSplit]
     capacity: int
     has_connect: bool
-    def __init__(self, worker_id: _Optional[str] = ..., address: _Optional[str] = ..., draining: bool = ..., open_streams: _Optional[int] = ..., rows: _Optional[int] = ..., busy_seconds: _Optional[float] = ..., tf_version: _Optional[str] = ..., node: _Optional[str] = ..., protocol: _Optional[int] = ..., pod: _Optional[str] = ..., parallelism: _Optional[int] = ..., permit_seconds: _Optional[float] = ..., stalled: _Optional[_Iterable[_Union[_types_pb2.StalledSplit, _Mapping]]] = ..., capacity: _Optional[int] = ..., has_connect: bool = ...) -> None: ...
+    buffer_bytes: int
+    def __init__(self, worker_id: _Optional[str] = ..., address: _Optional[str] = ..., draining: bool = ..., open_streams: _Optional[int] = ..., rows: _Optional[int] = ..., busy_seconds: _Optional[float] = ..., tf_version: _Optional[str] = ..., node: _Optional[str] = ..., protocol: _Optional[int] = ..., pod: _Optional[str] = ..., parallelism: _Optional[int] = ..., permit_seconds: _Optional[float] = ..., stalled: _Optional[_Iterable[_Union[_types_pb2.StalledSplit, _Mapping]]] = ..., capacity: _Optional[int] = ..., has_connect: bool = ..., buffer_bytes: _Optional[int] = ...) -> None: ...
 
 class WorkerHeartbeatResponse(_message.Message):
     __slots__ = ("dispatcher_id", "interval_seconds", "separates_pods")
@@ -137,7 +139,7 @@ class ConsumerHeartbeatResponse(_message.Message):
     def __init__(self, dispatcher_id: _Optional[str] = ..., workers: _Optional[_Iterable[_Union[WorkerInfo, _Mapping]]] = ..., facts: _Optional[_Iterable[_Union[PartitionFact, _Mapping]]] = ..., fenced: bool = ..., job_unknown: bool = ..., interval_seconds: _Optional[float] = ..., fenced_by: _Optional[str] = ..., contradiction: _Optional[str] = ...) -> None: ...
 
 class WorkerInfo(_message.Message):
-    __slots__ = ("worker_id", "address", "draining", "open_streams", "rows", "busy_seconds", "node", "pod", "parallelism", "permit_seconds", "stalled", "capacity", "has_connect")
+    __slots__ = ("worker_id", "address", "draining", "open_streams", "rows", "busy_seconds", "node", "pod", "parallelism", "permit_seconds", "stalled", "capacity", "has_connect", "buffer_bytes")
     WORKER_ID_FIELD_NUMBER: _ClassVar[int]
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
     DRAINING_FIELD_NUMBER: _ClassVar[int]
@@ -151,6 +153,7 @@ class WorkerInfo(_message.Message):
     STALLED_FIELD_NUMBER: _ClassVar[int]
     CAPACITY_FIELD_NUMBER: _ClassVar[int]
     HAS_CONNECT_FIELD_NUMBER: _ClassVar[int]
+    BUFFER_BYTES_FIELD_NUMBER: _ClassVar[int]
     worker_id: str
     address: str
     draining: bool
@@ -164,7 +167,8 @@ class WorkerInfo(_message.Message):
     stalled: _containers.RepeatedCompositeFieldContainer[_types_pb2.StalledSplit]
     capacity: int
     has_connect: bool
-    def __init__(self, worker_id: _Optional[str] = ..., address: _Optional[str] = ..., draining: bool = ..., open_streams: _Optional[int] = ..., rows: _Optional[int] = ..., busy_seconds: _Optional[float] = ..., node: _Optional[str] = ..., pod: _Optional[str] = ..., parallelism: _Optional[int] = ..., permit_seconds: _Optional[float] = ..., stalled: _Optional[_Iterable[_Union[_types_pb2.StalledSplit, _Mapping]]] = ..., capacity: _Optional[int] = ..., has_connect: bool = ...) -> None: ...
+    buffer_bytes: int
+    def __init__(self, worker_id: _Optional[str] = ..., address: _Optional[str] = ..., draining: bool = ..., open_streams: _Optional[int] = ..., rows: _Optional[int] = ..., busy_seconds: _Optional[float] = ..., node: _Optional[str] = ..., pod: _Optional[str] = ..., parallelism: _Optional[int] = ..., permit_seconds: _Optional[float] = ..., stalled: _Optional[_Iterable[_Union[_types_pb2.StalledSplit, _Mapping]]] = ..., capacity: _Optional[int] = ..., has_connect: bool = ..., buffer_bytes: _Optional[int] = ...) -> None: ...
 
 class RegisterJobRequest(_message.Message):
     __slots__ = ("job", "incarnation")

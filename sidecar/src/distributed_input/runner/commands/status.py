@@ -71,6 +71,11 @@ def as_text(status: StatusSample) -> str:
         "the list of files before reading them\n"
         for job, times in status.amplification.items()
     )
+    text += "".join(
+        f"{job}: the shuffle buffers of an open split hold about {-(-size // (1 << 20)):,} MiB\n"
+        for job, size in status.split_bytes.items()
+        if size >= 1 << 20
+    )
     if not status.workers:
         return text + "no worker is registered\n"
     header = ("worker", "streams", "rows", "busy", "")
@@ -134,6 +139,7 @@ def as_json(status: StatusSample) -> dict[str, Any]:
     return {
         "jobs": list(status.jobs),
         "read_amplification": dict(status.amplification),
+        "split_bytes": dict(status.split_bytes),
         "consumers": [
             {
                 "job": one.job,

@@ -74,6 +74,8 @@ class StatusSample:
     jobs: Sequence[str] = ()
     amplification: Mapping[str, int] = field(default_factory=dict)
     """How often an epoch reads every record at most, by job, if more than once."""
+    split_bytes: Mapping[str, int] = field(default_factory=dict)
+    """What the buffers of an open split hold, about, by job, if anything."""
 
 
 @dataclass(frozen=True)

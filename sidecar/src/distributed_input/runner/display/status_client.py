@@ -106,6 +106,7 @@ def from_message(response: Any) -> StatusSample:
         amplification={
             job.name: job.read_amplification for job in response.jobs if job.read_amplification > 1
         },
+        split_bytes={job.name: job.split_bytes for job in response.jobs if job.split_bytes},
     )
 
 

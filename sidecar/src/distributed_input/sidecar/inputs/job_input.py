@@ -183,6 +183,7 @@ class JobInput:
             most,
             automatic=self._read_ahead is None,
             partitions=job.partitions * (self.consumers if parallel else 1),
+            room=lambda: self.link.pool.room(job.split_bytes),
         )
         return RowSource(
             job,

@@ -12,6 +12,7 @@ back. Workers report the CPUs that they may use, but another process may use the
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from distributed_input.api.proto import types_pb2
@@ -96,6 +97,7 @@ class ReadAhead:
         most: the maximum.
         automatic: whether the number follows the workers. Otherwise it is the maximum.
         partitions: number of partitions that all consumers read at the same time.
+        room: returns for how many open splits the workers have memory; None: unknown.
         splits: the number now.
         has_end: whether a split of the job has ended.
     """
@@ -103,13 +105,17 @@ class ReadAhead:
     most: int
     automatic: bool = False
     partitions: int = 1
+    room: Callable[[], int | None] = lambda: None
     splits: int = field(init=False)
     has_end: bool = False
     _before: tuple[int, float] | None = None  # the number and the rate before the last increase
     _measured: Measurement = field(default_factory=Measurement)
 
     def __post_init__(self) -> None:
-        self.splits = min(1, self.most) if self.automatic else self.most
+        self.splits = min(1, self._most()) if self.automatic else self.most
+
+    def _most(self) -> int:
+        return fitting_splits(self.most, self.partitions, self.room())
 
     def adapt(self, capacity: int, last: ReadingTime) -> None:
         """Set the number for the workers of now.
@@ -129,7 +135,7 @@ class ReadAhead:
             self._before = None
         splits = automatic_read_ahead(
             self.splits,
-            most=self.most,
+            most=self._most(),
             capacity=capacity,
             partitions=self.partitions,
             increases=rate is not None,
@@ -138,6 +144,19 @@ class ReadAhead:
             self._before = self.splits, rate
             self._measured = Measurement(_START_SECONDS)
         self.splits = splits
+
+
+def fitting_splits(most: int, partitions: int, room: int | None) -> int:
+    """Return the number of splits that each partition may open ahead, at most `most`.
+
+    Law: all open splits fit, unless the splits that are read do not fit themselves.
+
+    Args:
+        most: maximum.
+        partitions: number of partitions that all consumers read at the same time.
+        room: for how many open splits the workers have memory; None: unknown.
+    """
+    return most if room is None else min(most, max(0, room // partitions - 1))
 
 
 def _helped(splits_before: int, rate_before: float, splits: int, rate: float) -> bool:

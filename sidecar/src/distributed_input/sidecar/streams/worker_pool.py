@@ -102,6 +102,7 @@ class WorkerPool:
         self._local_share = 1.0
         self._reports = 0
         self._closed = False
+        self._buffers: list[int] = []
         self._delayed: list[tuple[float, int, Callable[[], None]]] = []
         self._timer: threading.Thread | None = None
         self._changed = threading.Condition()
@@ -135,8 +136,21 @@ class WorkerPool:
             usable = [m.info for m in self._members.values() if not m.info.draining]
             self.size = len(usable)
             self.capacity = sum(max(1, info.capacity) for info in usable)
+            buffers = [info.buffer_bytes for info in usable]
+            self._buffers = buffers if all(buffers) else []
             self._reports += 1
             self._changed.notify_all()
+
+    def room(self, split_bytes: int) -> int | None:
+        """Return for how many open splits the workers have memory; None if that is unknown.
+
+        Args:
+            split_bytes: what the buffers of an open split hold; 0: nothing.
+        """
+        with self._changed:
+            if not split_bytes or not self._buffers:
+                return None
+            return sum(size // split_bytes for size in self._buffers)
 
     def acquire(
         self, concurrent_keys: tuple[tuple[int, ...], ...], key: int

@@ -32,11 +32,19 @@ def fingerprint(graph_def: GraphDef, *, without_shard: bool = False) -> int:
             if node.op == "ShardDataset":
                 for name in node_defs.data_inputs(node)[1:]:
                     nodes[node_defs.source_of(name)].attr["value"].Clear()
-    number = 0
-    for scope in (copied.node, *(function.node_def for function in copied.library.function)):
-        number = _number_tokens(scope, number)
-    data = node_defs.to_bytes(copied)
+    data = stable_bytes(copied)
     return int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), "little")
+
+
+def stable_bytes(graph_def: GraphDef) -> bytes:
+    """Return a canonical graph as bytes that are equal in every process.
+
+    The tokens of its Python functions are replaced, in place.
+    """
+    number = 0
+    for scope in (graph_def.node, *(function.node_def for function in graph_def.library.function)):
+        number = _number_tokens(scope, number)
+    return node_defs.to_bytes(graph_def)
 
 
 def _number_tokens(nodes: Any, number: int) -> int:

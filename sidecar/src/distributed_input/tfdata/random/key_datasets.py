@@ -25,6 +25,14 @@ _PER_ELEMENT = frozenset(
 # Datasets that return the elements of their first input for which a function is true.
 _SELECTING = frozenset(["FilterDataset", "ParallelFilterDataset", "TakeWhileDataset"])
 _INT64 = tf.int64.as_datatype_enum
+_ZIP = "/element_keys/zip"
+DROPS_KEY = "distributed_input_drop_key_"
+"""The names of the functions of `drop_keys` begin with it."""
+
+
+def has_keys(node: NodeDef) -> bool:
+    """Return whether a node zips elements with their keys, which are its second input."""
+    return node.op == "ZipDataset" and node.name.endswith(_ZIP)
 
 
 def takes_keys(node: NodeDef) -> bool:
@@ -101,7 +109,7 @@ def drop_keys(
         selecting.attr[attribute].Clear()
     _describe(selecting, [*types, _INT64], [*shapes, _shape([2])])
     function = function_pb2.FunctionDef()
-    function.signature.name = "distributed_input_drop_key_" + "_".join(map(str, types))
+    function.signature.name = DROPS_KEY + "_".join(map(str, types))
     for number, dtype in enumerate((*types, _INT64)):
         function.signature.input_arg.add(name=f"component{number}", type=dtype)
     for number, dtype in enumerate(types):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from typing import Any
 
 import tensorflow as tf
 
@@ -12,21 +13,24 @@ from distributed_input.api.proto import types_pb2
 from distributed_input.assignment import jobs
 from distributed_input.assignment.jobs import DatasetFacts
 from distributed_input.runtime import logs
-from distributed_input.tfdata import export, graph_analysis, type_specs
+from distributed_input.tfdata import buffers, export, graph_analysis, sharding, type_specs
 from distributed_input.tfdata.graph import caches, canonical, fingerprint
-from distributed_input.tfdata.graph_analysis import GraphAnalysis
 from distributed_input.worker.datasets import cache_files, definitions, entry_points
 from distributed_input.worker.datasets.element_specs import infer_spec
+from distributed_input.worker.states.deadline import within
+from distributed_input.worker.states.saved_state import StateTimeoutError
 
 _log = logs.get("worker.datasets")
+_MEASURE_SECONDS = 5.0
 
 
-def describe(draft: types_pb2.Job, relaxed: bool = False) -> types_pb2.Job:
+def describe(draft: types_pb2.Job, relaxed: bool = False, room: int = 0) -> types_pb2.Job:
     """Complete the draft of an entry point's job. Builds some or all splits of the dataset.
 
     Args:
         draft: the job as the resource defines it.
         relaxed: the worker does not run datasets serially.
+        room: memory of a worker for the buffers of its open splits; 0: unknown.
 
     Raises:
         ConfigError: the entry point does not exist, or its dataset caches to files in a function.
@@ -54,26 +58,36 @@ def describe(draft: types_pb2.Job, relaxed: bool = False) -> types_pb2.Job:
         batched=graph.batched,
         static_batch=graph.batch_size,
         infinite=graph.infinite,
-        rows=_rows(dataset, graph, splits),
+        files=sharding.count_before(definition, graph.file_shards),
+        rows=export.count_rows(dataset, graph, splits),
         whole=bool(graph.record_shard),
     )
     job = jobs.complete(draft, described)
+    graph_of = functools.partial(definitions.graph_of, job)
+    first = definition if job.num_splits == splits else graph_of(0)
+    job.split_bytes = buffers.held_bytes(first, None if graph.python_ops else _measure)
+    job.warnings.extend(jobs.memory_warnings(job, room))
     job.warnings.extend([*export.warnings_of(graph, job.num_splits), *serial])
     for warning in job.warnings:
         _log.warning(warning, job=draft.name)
-    graph_of = functools.partial(definitions.graph_of, job)
     job.definitions.extend(definitions.define(job.num_splits, graph_of))
     job.definition_version = fingerprint.VERSION
     return job
 
 
-def _rows(dataset: tf.data.Dataset, graph: GraphAnalysis, splits: int) -> int | None:
-    """Return about how many rows all splits have together, from the first one.
-
-    None if that is unknown, or if each split also reads the rows of the others: more splits would
-    then read more.
-    """
-    elements = int(dataset.cardinality())
-    if elements < 0 or not graph.shards_source:
+def _measure(dataset: tf.data.Dataset) -> int | None:
+    """Return the size of the first element of a dataset; None if it cannot be read in time."""
+    try:
+        first = within(_MEASURE_SECONDS, "read an element", lambda: next(iter(dataset), None))
+    except (tf.errors.OpError, StateTimeoutError):
         return None
-    return elements * splits * (graph.batch_size or 1)
+    parts = tf.nest.flatten(first, expand_composites=True)
+    return sum(_bytes_of(part.numpy()) for part in parts if isinstance(part, tf.Tensor))
+
+
+def _bytes_of(value: Any) -> int:
+    if isinstance(value, bytes):
+        return len(value)
+    if value.dtype == object:
+        return sum(map(len, value.reshape(-1).tolist()))
+    return int(value.nbytes)

@@ -1,8 +1,10 @@
-"""Iterators whose state TensorFlow can save, and restore in another process.
+"""Iterators whose state can be saved, and restored in another process.
 
 TensorFlow saves buffers, offsets in files and positions in random sequences. It does not save what
 a Python function, a variable or a random op without a seed of its own has done. Datasets with such
-ops have no state; see `find_problem`.
+ops have no such state; see `find_problem`. If such a dataset only maps and batches at its end, its
+state is the number of its rows: a Python function counts as a function of its arguments. See
+`row_skips`. So is the state of a dataset whose own state is too large.
 
 To save, TensorFlow waits for the functions that run. So each call has a deadline. After a call that
 missed it, the iterator may be blocked, and its stream has to be opened again.
@@ -18,11 +20,14 @@ from typing import Any, TypeVar
 import tensorflow as tf
 import xxhash
 
+from distributed_input.tfdata import row_skips
 from distributed_input.tfdata.graph import node_defs
+from distributed_input.tfdata.graph.fingerprint import stable_bytes
 from distributed_input.tfdata.graph.function_names import readable_name
 from distributed_input.tfdata.graph.node_defs import PYTHON_OPS, GraphDef
 from distributed_input.tfdata.graph.parallel_calls import parallel_calls
 from distributed_input.tfdata.random.order_dependence import depends_on_order
+from distributed_input.tfdata.row_skips import RowSkip
 from distributed_input.worker.states.deadline import within
 from distributed_input.worker.states.saved_state import StateError
 
@@ -39,26 +44,35 @@ class StateIdentity:
 
     Attributes:
         key: hash of the graph with the seeds of an epoch, and of TensorFlow's version.
-        problem: why the dataset has no state that can be saved, or "".
+        problem: why TensorFlow cannot save the dataset's state, or "".
         parallel_calls: see `parallel_calls`.
+        skip: where the dataset can skip rows; None: it cannot.
     """
 
     key: bytes
     problem: str
     parallel_calls: int = 0
+    skip: RowSkip | None = None
 
 
-def identify(graph_def: GraphDef, *values: object) -> StateIdentity:
+def identify(graph_def: GraphDef, *values: object, batched: bool = False) -> StateIdentity:
     """Return the identity of a split's states.
 
     Args:
         graph_def: graph of the split with the seeds of the epoch.
         values: what the rows depend on besides the graph.
+        batched: whether its elements are batches of rows.
     """
     digest = xxhash.xxh3_128()
     digest.update(repr((tf.__version__, *values)).encode())
-    digest.update(node_defs.to_bytes(graph_def))
-    return StateIdentity(digest.digest(), find_problem(graph_def), parallel_calls(graph_def))
+    problem = find_problem(graph_def)  # it may be a Python function
+    digest.update(stable_bytes(node_defs.copy_of(graph_def) if problem else graph_def))
+    return StateIdentity(
+        digest.digest(),
+        problem,
+        parallel_calls(graph_def),
+        row_skips.find(graph_def, batched),
+    )
 
 
 def find_problem(graph_def: GraphDef) -> str:
@@ -77,14 +91,21 @@ class SavableIterator:
     Args:
         elements: TensorFlow's iterator, before its first element.
         identity: what its states belong to.
+        without: returns such an iterator without the first rows of the split; None: it cannot skip.
 
     Attributes:
         fetched: number of elements returned so far.
     """
 
-    def __init__(self, elements: Any, identity: StateIdentity) -> None:
+    def __init__(
+        self,
+        elements: Any,
+        identity: StateIdentity,
+        without: Callable[[int], Any] | None = None,
+    ) -> None:
         self._elements = elements
         self._identity = identity
+        self._without = without
         self.fetched = 0
 
     def __iter__(self) -> Iterator[Any]:
@@ -102,8 +123,14 @@ class SavableIterator:
 
     @property
     def problem(self) -> str:
-        """Return why its state cannot be saved, or ""."""
+        """Return why TensorFlow cannot save its state, or ""."""
         return self._identity.problem
+
+    @property
+    def skipped_rows(self) -> int:
+        """Return of what the number of skipped rows must be a multiple; 0: it cannot skip rows."""
+        skip = self._identity.skip
+        return skip.rows if skip is not None and self._without is not None else 0
 
     def save(self, max_bytes: int, timeout: float) -> bytes:
         """Return the state after the last element returned.
@@ -118,13 +145,22 @@ class SavableIterator:
         """
         return _call(timeout, "save", lambda: _save(self._elements, max_bytes))
 
-    def restore(self, data: bytes) -> None:
+    def restore(self, data: bytes, rows: int) -> None:
         """Continue after the element at which the state was saved.
+
+        Args:
+            data: what `save` returned; b"": skip the rows.
+            rows: number of rows before the state.
 
         Raises:
             StateTimeoutError: TensorFlow did not return in time.
             StateError: TensorFlow cannot restore it.
         """
+        if not data:
+            if self._without is None or not self.skipped_rows or rows % self.skipped_rows:
+                raise StateError(f"the split cannot skip {rows} rows")
+            self._elements = self._without(rows)
+            return
         _call(_RESTORE_SECONDS, "restore", lambda: _restore(self._elements, data))
 
 

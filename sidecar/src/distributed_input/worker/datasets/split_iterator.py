@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -46,6 +46,7 @@ def iterate_dataset(
     writers: Sequence[CacheWriter] = (),
     cpus: int = 0,
     identity: StateIdentity | None = None,
+    without: Callable[[int], Any] | None = None,
 ) -> SplitIterator:
     """Return the elements of a dataset in a fixed order, with one element prefetched.
 
@@ -58,6 +59,7 @@ def iterate_dataset(
         writers: files that the dataset's caches write.
         cpus: see `with_options`.
         identity: what the states of the split belong to; None if the dataset has no graph.
+        without: see `SavableIterator`.
     """
     if batch_rows:
         dataset = batching.batch_rows(dataset, row, batched, batch_rows)
@@ -69,7 +71,7 @@ def iterate_dataset(
         # Their names are private, so the iterator cannot continue in another process.
         elements = CachingIterator(elements, list(writers))
     elif identity is not None:
-        elements = state = SavableIterator(elements, identity)
+        elements = state = SavableIterator(elements, identity, without)
     calls = identity.parallel_calls if identity is not None else 0
     return SplitIterator(elements, row, batched or bool(batch_rows), state, calls)
 

@@ -20,10 +20,12 @@ from distributed_input.api.proto import types_pb2
 from distributed_input.rows.elements import ElementSpec
 from distributed_input.runtime import logs
 from distributed_input.tfdata import (
+    buffers,
     dataset_functions,
     determinism,
     export,
     record_sharding,
+    row_skips,
     type_specs,
 )
 from distributed_input.tfdata.graph import caches, canonical, packing, serialization
@@ -88,7 +90,13 @@ class SplitOpener:
         self._passes = SharedPasses()
 
     def open(
-        self, job: types_pb2.Job, seed: int, epoch: int, split: int, batch_rows: int
+        self,
+        job: types_pb2.Job,
+        seed: int,
+        epoch: int,
+        split: int,
+        batch_rows: int,
+        skipped: int = 0,
     ) -> SplitIterator:
         """Return the elements of a split.
 
@@ -99,6 +107,7 @@ class SplitOpener:
             split: number of the split.
             batch_rows: rows in an element. An element has more if the dataset's own batches are
                 larger. 0 leaves the elements as they are. See `BatchSizer`.
+            skipped: number of rows to skip. Their functions are not called; see `row_skips`.
 
         Raises:
             ConfigError: the entry point does not exist, or its dataset caches to files in a way
@@ -110,13 +119,14 @@ class SplitOpener:
         row = ElementSpec.from_json(job.row_spec)
         element = ElementSpec.from_json(job.element_spec)
         if job.HasField("entry_point"):
-            opened = self._open_entry_point(job, seed, epoch, split)
+            opened = self._open_entry_point(job, seed, epoch, split, skipped)
             if not isinstance(opened.dataset, tf.data.Dataset):
                 return SplitIterator(iter(opened.dataset), row, job.batched, from_python=True)
             check_spec(opened.dataset, element, split)
         else:
-            opened = self._open_graph(job, element, seed, epoch, split)
-        shared = self._share(job, row, split, batch_rows, opened) if batch_rows else None
+            opened = self._open_graph(job, element, seed, epoch, split, skipped)
+        may_share = batch_rows and not skipped
+        shared = self._share(job, row, split, batch_rows, opened) if may_share else None
         if shared is not None:
             return SplitIterator(shared, row, True)
         return iterate_dataset(
@@ -128,6 +138,7 @@ class SplitOpener:
             opened.writers,
             self._cpus,
             opened.identity,
+            lambda rows: self.open(job, seed, epoch, split, batch_rows, rows).elements,
         )
 
     def _share(
@@ -146,23 +157,33 @@ class SplitOpener:
         return self._passes.read(records, row, split, batch_rows)
 
     def _open_graph(
-        self, job: types_pb2.Job, element: ElementSpec, seed: int, epoch: int, split: int
+        self,
+        job: types_pb2.Job,
+        element: ElementSpec,
+        seed: int,
+        epoch: int,
+        split: int,
+        skipped: int,
     ) -> _Opened:
         """Return the dataset of a trainer's graph for a split and an epoch."""
         graphs = self._datasets.get(job.dataset_id)
         graph, serial = export.split_graph(
             graphs, job.num_splits, split, seed, epoch, self._relaxed
         )
-        identity = identify(graph, job.row_spec)
+        identity = identify(graph, job.row_spec, batched=job.batched)
+        graph = _skip(graph, identity, skipped)
         files = SplitCaches(split, job.num_splits)
         caches.rename(graph, files.path)
         packing.restore(graph, graphs, self._folder)
+        buffers.bound_shuffles(graph)
         dataset = serialization.instantiate(graph, type_specs.to_tf(element))
         if serial:
             return _Opened(determinism.run_serially(dataset), files.writers, identity)
         return _Opened(dataset, files.writers, identity, graph)
 
-    def _open_entry_point(self, job: types_pb2.Job, seed: int, epoch: int, split: int) -> _Opened:
+    def _open_entry_point(
+        self, job: types_pb2.Job, seed: int, epoch: int, split: int, skipped: int
+    ) -> _Opened:
         """Return the dataset of an entry point for a split and an epoch.
 
         A dataset with a graph is instantiated from the graph. This keeps
@@ -185,6 +206,7 @@ class SplitOpener:
             same = seed == job.seed and not context.varies
             definitions.check(job, split, definition if same else None)
             determinism.force_determinism(definition)
+            buffers.bound_shuffles(definition)
             cached = SplitGraph(definition, dataset)
             if context.varies:
                 version += [str(seed), str(epoch)]
@@ -193,7 +215,8 @@ class SplitOpener:
         files = SplitCaches(split, job.num_splits, version)
         graph = seeds.reseed(cached.graph, seed, epoch, split)
         serial = not self._relaxed and determinism.make_repeatable(graph)
-        identity = identify(graph, job.row_spec)
+        identity = identify(graph, job.row_spec, batched=job.batched)
+        graph = _skip(graph, identity, skipped)
         caches.rename(graph, files.path)
         reseeded = serialization.instantiate(graph, cached.dataset.element_spec)
         # The Python functions in the graph exist only as long as their dataset does.
@@ -213,3 +236,10 @@ class SplitOpener:
         if not self._relaxed and dataset_functions.depend_on_order(dataset):
             return determinism.run_serially(dataset)
         return dataset
+
+
+def _skip(graph: GraphDef, identity: StateIdentity, rows: int) -> GraphDef:
+    if not rows:
+        return graph
+    assert identity.skip is not None
+    return row_skips.skip(graph, identity.skip, rows)

@@ -23,10 +23,12 @@ class SaveCost:
     Attributes:
         seconds: time and, as time, size of the last state.
         problem: why states of this dataset cannot be saved, or "".
+        skips_rows: whether a state is only the number of its rows.
     """
 
     seconds: float = 0.0
     problem: str = ""
+    skips_rows: bool = False
 
     def record(self, seconds: float, nbytes: int) -> None:
         """Record the time to save a state, and its size."""

@@ -39,7 +39,12 @@ class StateSource(Protocol):
 
     @property
     def problem(self) -> str:
-        """Return why its state cannot be saved, or ""."""
+        """Return why TensorFlow cannot save its state, or ""."""
+        ...
+
+    @property
+    def skipped_rows(self) -> int:
+        """Return of what the number of skipped rows must be a multiple; 0: it cannot skip rows."""
         ...
 
     def save(self, max_bytes: int, timeout: float) -> bytes:
@@ -103,6 +108,8 @@ class StateSaver:
         # The iterator may be ahead of the rows: the first elements are used to measure their rate.
         if self._is_paused or self._source.fetched != taken or not self._schedule.is_due():
             return
+        if self._cost.skips_rows and self._prefix.rows % self._source.skipped_rows:
+            return  # still due at the next element
         self._schedule.restart()
         if self._cost.problem:
             return
@@ -126,15 +133,30 @@ class StateSaver:
         self._returned_at = self._clock()
 
     def _save(self) -> None:
-        if self._source.problem:
-            raise StateError(self._source.problem)
         began = self._clock()
-        timeout = _DEADLINE_SECONDS + _DEADLINE_ELEMENTS * self._schedule.longest_seconds
-        data = self._source.save(MAX_STATE_BYTES, timeout)
+        data = b"" if self._cost.skips_rows else self._save_iterator()
+        if self._cost.skips_rows and self._prefix.rows % self._source.skipped_rows:
+            return
         state = SavedState(self._source.key, self._prefix, self._batch_rows, data)
         self._token = encode(state)
         self._keep(state.key, self._prefix.rows, self._token)
         self._cost.record(self._clock() - began, len(self._token))
+
+    def _save_iterator(self) -> bytes:
+        """Return the state of the iterator. b"": the rows before it can be skipped instead."""
+        timeout = _DEADLINE_SECONDS + _DEADLINE_ELEMENTS * self._schedule.longest_seconds
+        try:
+            if self._source.problem:
+                raise StateError(self._source.problem)
+            return self._source.save(MAX_STATE_BYTES, timeout)
+        except StateTimeoutError:
+            raise
+        except StateError as error:
+            if not self._source.skipped_rows:
+                raise
+            self._cost.skips_rows = True
+            _log.info("splits resume by skipping rows: their state is not saved", cause=str(error))
+            return b""
 
     def _give_up(self, error: StateError) -> None:
         """Save no more states of the dataset, and log it once."""

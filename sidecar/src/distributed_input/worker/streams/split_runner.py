@@ -121,7 +121,7 @@ class SplitRunner:
         elements = self._open_with(request, state.batch_rows)
         if elements.state is None or elements.state.key != state.key:
             raise StateError("it belongs to another dataset, split or version of TensorFlow")
-        elements.state.restore(state.data)
+        elements.state.restore(state.data, state.prefix.rows)
         self._states.record_restore(request, state)
         return _OpenSplit(elements, state.batch_rows, state.prefix)
 

@@ -113,6 +113,14 @@ def test_the_read_amplification_is_shown_with_the_remedy() -> None:
     assert "amplification" not in command.as_text(StatusSample(jobs=["train"]))
 
 
+def test_the_memory_of_open_splits_is_shown() -> None:
+    status = StatusSample(split_bytes={"train": 5 << 20, "small": 9})
+    text = command.as_text(status)
+    assert "train: the shuffle buffers of an open split hold about 5 MiB\n" in text
+    assert "small" not in text
+    assert command.as_json(status)["split_bytes"] == {"train": 5 << 20, "small": 9}
+
+
 def test_the_runs_of_this_machine_are_found(
     address: str,
     tmp_path: Path,

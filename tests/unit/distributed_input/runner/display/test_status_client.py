@@ -33,7 +33,10 @@ RESPONSE = dispatcher_pb2.StatusResponse(
             )
         )
     ],
-    jobs=[types_pb2.Job(name="train", read_amplification=8), types_pb2.Job(name="other")],
+    jobs=[
+        types_pb2.Job(name="train", read_amplification=8, split_bytes=9),
+        types_pb2.Job(name="other"),
+    ],
 )
 
 
@@ -75,6 +78,7 @@ def test_a_response_becomes_values(address: str, token_file: str) -> None:
         workers=(WorkerSample("w", "h:1", rows=9, busy=2.5),),
         jobs=("train", "other"),
         amplification={"train": 8},
+        split_bytes={"train": 9},
     )
     assert dispatcher.status(timeout=10) == expected
     assert asyncio.run(dispatcher.status_or_none(timeout=10)) == expected

@@ -16,6 +16,7 @@ from distributed_input.sidecar.streams.read_ahead import (
     ReadAhead,
     ReadingTime,
     automatic_read_ahead,
+    fitting_splits,
     useful_workers,
 )
 
@@ -34,6 +35,30 @@ def test_the_number_is_within_its_bounds_and_increases_only_if_requested(
     assert found <= max(1, splits) * (2 if increases else 1)
     if found > 1:  # one split less would be too few for the workers
         assert found * partitions < 2 * capacity
+
+
+@given(MOST, PARTITIONS, st.none() | st.integers(0, 2000))
+def test_open_splits_fit_into_the_memory_of_the_workers(
+    most: int, partitions: int, room: int | None
+) -> None:
+    found = fitting_splits(most, partitions, room)
+    assert 0 <= found <= most
+    if room is None:
+        assert found == most
+    else:
+        assert not found or partitions * (1 + found) <= room
+        assert found == most or partitions * (2 + found) > room
+
+
+def test_the_number_follows_the_memory_of_the_workers() -> None:
+    room = [10]
+    ahead = ReadAhead(20, automatic=True, partitions=8, has_end=True, room=lambda: room[0])
+    assert ahead.splits == 0
+    room[0] = 40
+    assert max(trials(ahead, 64, 1.5, count=6)) == 4
+    room[0] = 16
+    assert trials(ahead, 64, 1.5, count=1) == [1]
+    assert ReadAhead(3, partitions=8, room=lambda: 0).splits == 3  # configured
 
 
 def starved(seconds: float, rows: float) -> ReadingTime:

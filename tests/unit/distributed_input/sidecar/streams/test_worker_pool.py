@@ -72,6 +72,15 @@ def test_the_capacity_is_that_of_the_workers_that_take_streams(pool: WorkerPool)
     assert (pool.size, pool.capacity) == (1, 4)
 
 
+def test_the_room_is_that_of_the_workers_that_take_streams(pool: WorkerPool) -> None:
+    small, large, leaving = worker("small"), worker("large"), worker("leaving", draining=True)
+    small.buffer_bytes, large.buffer_bytes = 150, 310
+    pool.update([small, large, leaving])
+    assert [pool.room(size) for size in (0, 100, 200, 400)] == [None, 4, 1, 0]
+    pool.add([worker("old")])  # of a version that does not report its memory
+    assert pool.room(100) is None
+
+
 def test_a_worker_that_failed_is_used_only_if_no_other_is_left(pool: WorkerPool) -> None:
     pool.update([worker("a"), worker("b")])
     failed = acquire(pool)

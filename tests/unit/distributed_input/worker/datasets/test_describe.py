@@ -26,6 +26,20 @@ def sharded(context, rows, batch=1, mapped=False):
     data = data.shard(context.num_input_pipelines, context.input_pipeline_id)
     return data.batch(batch) if batch > 1 else data
 
+def files(context, count):
+    names = tf.data.Dataset.from_tensor_slices([f"{i}.tfrecord" for i in range(count)])
+    names = names.shuffle(count, seed=1)
+    names = names.shard(context.num_input_pipelines, context.input_pipeline_id)
+    return names.interleave(tf.data.TFRecordDataset)
+
+def texts(context):
+    return tf.data.Dataset.from_tensor_slices(["x" * 500] * 9).shuffle(4)
+
+def many(context):
+    data = tf.data.Dataset.range(100_000)
+    data = data.shard(context.num_input_pipelines, context.input_pipeline_id)
+    return data.shuffle(10_000)
+
 def infinite(context):
     return tf.data.Dataset.range(40).repeat()
 
@@ -88,6 +102,29 @@ def test_a_large_dataset_has_more_splits(args: str, splits: int) -> None:
     entry = types_pb2.EntryPoint(target="describe_of_test:sharded", args_json=args)
     job = describe(types_pb2.Job(name="a", entry_point=entry))
     assert (job.num_splits, job.partitions, len(job.definitions)) == (splits, 8, 1)
+
+
+@pytest.mark.parametrize(("room", "warned"), [(0, False), (8000, False), (7999, True)])
+def test_the_memory_of_shuffle_buffers_is_estimated(room: int, warned: bool) -> None:
+    """The size of a text is that of the first one: 500 bytes."""
+    entry = types_pb2.EntryPoint(target="describe_of_test:texts")
+    job = describe(types_pb2.Job(name="a", entry_point=entry, partitions=4), room=room)
+    assert job.split_bytes == 2000
+    assert ["shuffle buffers of an open split" in text for text in job.warnings] == [True] * warned
+
+
+def test_the_memory_is_that_of_a_split_with_the_final_number() -> None:
+    entry = types_pb2.EntryPoint(target="describe_of_test:many")
+    job = describe(types_pb2.Job(name="a", entry_point=entry))
+    assert (job.num_splits, job.split_bytes) == (96, 8 * 1042)
+
+
+@pytest.mark.parametrize(("files", "splits"), [(3, 3), (40, 32), (400, 96)])
+def test_splits_follow_the_number_of_files(files: int, splits: int) -> None:
+    entry = types_pb2.EntryPoint(target="describe_of_test:files", args_json=f'{{"count": {files}}}')
+    job = describe(types_pb2.Job(name="a", entry_point=entry))
+    assert (job.num_splits, job.partitions, len(job.definitions)) == (splits, 8, 1)
+    assert ["files for 8 partitions" in warning for warning in job.warnings] == [True] * (files < 8)
 
 
 def test_a_dataset_that_shards_records_has_a_warning_with_its_read_amplification() -> None:

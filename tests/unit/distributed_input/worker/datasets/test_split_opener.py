@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import itertools
 import sys
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from distributed_input.api.proto import types_pb2
+from distributed_input.tfdata import buffers
+from distributed_input.tfdata.export import export_job
 from distributed_input.worker.datasets import graph_cache, shared_passes, split_opener
 from distributed_input.worker.datasets.describe import describe
 from distributed_input.worker.datasets.split_iterator import SplitIterator
@@ -44,6 +48,14 @@ def mapped_records(context):
 
 def python_records(context):
     return records(context, lambda row: tf.numpy_function(lambda x: x, [row], tf.int64))
+
+def python(context):
+    def load(row):
+        CALLS.append(int(row))
+        return row
+    def number(row, value, _):
+        return tf.ensure_shape(tf.numpy_function(load, [row], tf.int64), []), value
+    return rows(context).map(number).batch(context.get_per_replica_batch_size(4))
 
 def by_epoch(context):
     return rows(context).map(lambda *row: (*row, context.epoch))
@@ -147,6 +159,22 @@ def test_a_split_has_the_cpus_of_the_worker(calls, monkeypatch):
     assert found == [5]
 
 
+def test_skipped_rows_are_not_computed(calls):
+    def rows_in(elements: Any) -> list[Any]:
+        parts = ([part.numpy().tolist() for part in each] for each in elements)
+        return [row for each in parts for row in zip(*each, strict=True)]
+
+    job = job_of("python")
+    whole = rows_in(new_opener().open(job, 0, 3, 1, 6).elements)
+    split = new_opener().open(job, 0, 3, 1, 6)
+    assert split.state is not None
+    assert split.state.problem
+    calls.clear()
+    split.state.restore(b"", 14)
+    assert rows_in(split.elements) == whole[14:]
+    assert len(calls) == len(whole) - 14  # the entry point was called before
+
+
 def rows_of_all(job: types_pb2.Job, epoch: int, batch_rows: int) -> list[list[tuple[int, float]]]:
     """Return the rows of all splits, which are open at the same time, by split."""
     opener = new_opener()
@@ -189,3 +217,60 @@ def test_splits_that_select_records_share_a_pass(
         assert len(begun) == passes
         assert shared == rows_of_all(job, epoch, 0)  # whole elements are not shared
         assert sorted(row for rows in shared for row, _ in rows) == list(range(60))
+
+
+# Datasets from the trainer run as those of entry points do.
+
+HUGE = 10_000_000
+
+
+def by_split(context: Any) -> tf.data.Dataset:
+    rows = tf.data.Dataset.range(60).shard(context.num_input_pipelines, context.input_pipeline_id)
+    return rows.shuffle(HUGE).map(lambda row: (row, tf.random.uniform([])))
+
+
+def plain() -> tf.data.Dataset:
+    return tf.data.Dataset.range(60).shuffle(HUGE).map(lambda row: (row, row * 2))
+
+
+def opened(dataset: Any) -> tuple[SplitOpener, types_pb2.Job]:
+    draft = types_pb2.Job(name="any", num_splits=3, partitions=3)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # DATA sharding reads all rows for each split
+        job, data = export_job(draft, dataset)
+    return SplitOpener(lambda _: data), job
+
+
+def rows(elements: Any) -> list[Any]:
+    return [tuple(np.asarray(part).tolist() for part in row) for row in elements]
+
+
+@pytest.mark.parametrize("dataset", [by_split, plain()], ids=["function", "DATA"])
+def test_shuffle_buffers_are_bounded_and_reported(
+    dataset: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opener, job = opened(dataset)
+    assert job.split_bytes == 8 * (20 if dataset is by_split else 60)
+    bounded = [rows(opener.open(job, 1, 0, split, 0).elements) for split in range(3)]
+    assert sorted(row for part in bounded for row, _ in part) == list(range(60))
+    calls: list[Any] = []
+    monkeypatch.setattr(buffers, "bound_shuffles", calls.append)
+    assert rows(opener.open(job, 1, 0, 1, 0).elements) == bounded[1]
+    assert len(calls) == 1
+
+
+def test_a_split_of_a_function_skips_rows() -> None:
+    opener, job = opened(by_split)
+    whole = rows(opener.open(job, 1, 2, 1, 0).elements)
+    split = opener.open(job, 1, 2, 1, 0)
+    assert split.state is not None
+    split.state.restore(b"", 9)
+    assert rows(split.elements) == whole[9:]
+
+
+def test_the_split_of_a_data_shard_cannot_skip_rows() -> None:
+    opener, job = opened(plain())
+    split = opener.open(job, 1, 2, 1, 0)
+    assert split.state is not None
+    assert split.state.skipped_rows == 0
+    assert split.state.problem == ""

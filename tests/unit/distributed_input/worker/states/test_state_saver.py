@@ -33,6 +33,7 @@ class Source:
     key: bytes = KEY
     saves: int = 0
     timeout: float = 0.0
+    skipped_rows: int = 0
 
     def save(self, max_bytes: int, timeout: float) -> bytes:
         assert max_bytes == MAX_STATE_BYTES
@@ -114,6 +115,18 @@ def test_a_dataset_without_a_state_is_reported_once(caplog: pytest.LogCaptureFix
         assert split.source.saves == 0
     assert cost.problem == "PyFunc in read"
     assert caplog.text.count("splits resume by a replay") == 1
+
+
+@pytest.mark.parametrize("source", [Source(problem="PyFunc"), Source(error=StateError("large"))])
+def test_the_rows_of_a_dataset_without_a_state_are_skipped(source: Source) -> None:
+    source.skipped_rows = 4
+    split = Split(source)
+    states = [split.element() for _ in range(6)]
+    assert [decode(state).prefix.rows for state in states if state] == [4, 8, 12]
+    assert {decode(state).data for state in states if state} == {b""}
+    assert split.cost.skips_rows
+    assert not split.cost.problem
+    assert source.saves == (not source.problem)
 
 
 def test_slow_elements_extend_the_deadline() -> None:

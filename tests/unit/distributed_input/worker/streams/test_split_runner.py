@@ -47,6 +47,7 @@ class Elements:
         self.fetched = 0
         self.key = splits.key
         self.problem = ""
+        self.skipped_rows = 0
 
     def __iter__(self) -> Iterator[Any]:
         return self
@@ -66,10 +67,11 @@ class Elements:
     def save(self, _max_bytes: int, _timeout: float) -> bytes:
         return b"%d" % self._row
 
-    def restore(self, data: bytes) -> None:
+    def restore(self, data: bytes, rows: int) -> None:
         if self._splits.refuses:
             raise StateError("TensorFlow cannot restore it")
         self._row = int(data)
+        assert self._row == rows
 
 
 @dataclass

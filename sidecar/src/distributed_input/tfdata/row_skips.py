@@ -1,0 +1,158 @@
+"""Skip the first rows of a split without calling the functions that compute them.
+
+At its end, a dataset often maps and batches elements one by one: row r then needs only element r of
+what comes before. A split can continue at any such row. What comes before the maps runs again from
+its start: it shuffles, interleaves and reads, and calls no functions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from distributed_input.tfdata import sharding
+from distributed_input.tfdata.graph import node_defs
+from distributed_input.tfdata.graph.node_defs import PYTHON_OPS, GraphDef, NodeDef
+from distributed_input.tfdata.random.key_datasets import DROPS_KEY, has_keys
+from distributed_input.tfdata.random.order_dependence import depends_on_order
+
+_MAPS = frozenset(["MapDataset", "ParallelMapDataset", "ParallelMapDatasetV2"])
+_KEEPS = frozenset(["Identity", "PrefetchDataset", "OptionsDataset"])
+# The input indexes of batch_size and drop_remainder.
+_BATCHES = {
+    "BatchDatasetV2": (1, 2),
+    "ParallelBatchDataset": (1, 3),
+    "PaddedBatchDatasetV2": (1, -1),
+}
+_FLATTENS = frozenset(
+    "FlatMapDataset InterleaveDataset ParallelInterleaveDatasetV2 ParallelInterleaveDatasetV3"
+    " ParallelInterleaveDatasetV4".split()
+)
+
+
+@dataclass(frozen=True)
+class RowSkip:
+    """Where rows are skipped.
+
+    Attributes:
+      rows: the number of skipped rows must be a multiple of this.
+      edges: the inputs of nodes at which elements are skipped: the node, the index of the input,
+        and the number of rows in an element.
+    """
+
+    rows: int
+    edges: tuple[tuple[str, int, int], ...]
+
+
+def find(graph_def: GraphDef, batched: bool) -> RowSkip | None:
+    """Return where a split skips rows; None if it cannot, or if it would save no calls.
+
+    Args:
+      graph_def: the graph of a split, with the seeds of an epoch and the keys of its elements.
+      batched: whether its elements are batches of rows.
+    """
+    library = {function.signature.name: function for function in graph_def.library.function}
+    if any(
+        node.op not in library and depends_on_order(node.op)
+        for function in library.values()
+        for node in function.node_def
+    ):
+        return None
+    nodes = node_defs.by_name(graph_def.node)
+    walk = _RowWalk(nodes, batched)
+    owner, below = node_defs.retval(graph_def), None
+    while (below := nodes.get(node_defs.source_of(owner.input[0]))) and walk.passes(below):
+        owner = below
+    if below is None or not walk.maps or walk.size is None:
+        return None
+    if any(_calls(library, node) for node in node_defs.ancestors(nodes, below)):
+        return None
+    edges = [*walk.edges, (str(owner.name), 0, walk.rows_in_element)]
+    return RowSkip(walk.size if walk.is_aligned else 1, tuple(edges))
+
+
+def skip(graph_def: GraphDef, where: RowSkip, rows: int) -> GraphDef:
+    """Return the graph of a split without its first rows, as a new graph.
+
+    Args:
+      graph_def: the graph for which `find` has returned `where`.
+      where: where rows are skipped.
+      rows: a multiple of `where.rows`.
+    """
+    out = node_defs.copy_of(graph_def)
+    nodes = node_defs.by_name(out.node)
+    for name, index, size in where.edges:
+        owner = nodes[name]
+        below = nodes[node_defs.source_of(owner.input[index])]
+        count = node_defs.add_const(out.node, f"{below.name}/skip/count", rows // size)
+        skipped = out.node.add(op="SkipDataset", name=f"{below.name}/skip")
+        skipped.input.extend([owner.input[index], count.name])
+        for key in ("output_types", "output_shapes"):
+            skipped.attr[key].CopyFrom(sharding.output_attr(out, below, key))
+        skipped.attr["metadata"].s = b""
+        owner.input[index] = skipped.name
+    return out
+
+
+class _RowWalk:
+    """The nodes from the end of a dataset towards its source that map and batch elements.
+
+    Attributes:
+        size: rows in a batch; 1: elements are rows; None: the batch was not found.
+        rows_in_element: rows in an element before the last node.
+        maps: number of maps.
+        is_aligned: whether only whole batches may be skipped.
+        edges: inputs with the keys of elements; see `RowSkip`.
+    """
+
+    def __init__(self, nodes: dict[str, NodeDef], batched: bool) -> None:
+        self.size = None if batched else 1
+        self.rows_in_element = 0 if batched else 1
+        self.maps = 0
+        self.is_aligned = False
+        self.edges: list[tuple[str, int, int]] = []
+        self._nodes = nodes
+        self._keys: list[str] = []  # of maps behind the batch
+
+    def passes(self, node: NodeDef) -> bool:
+        """Add a node. Return whether the walk continues before it."""
+        if has_keys(node):
+            if self.size is None:
+                self._keys.append(str(node.name))
+            else:
+                self.edges.append((str(node.name), 1, self.rows_in_element))
+            return True
+        if node.op in _MAPS:
+            self.maps += not node.attr["f"].func.name.startswith(DROPS_KEY)
+            self.is_aligned = self.is_aligned or self.size is None
+            return True
+        if node.op in _BATCHES and self.size is None:
+            return self._passes_batch(node)
+        return node.op in _KEEPS
+
+    def _passes_batch(self, node: NodeDef) -> bool:
+        size, drops = (node_defs.input_value(self._nodes, node, at) for at in _BATCHES[node.op])
+        if size is None or drops is None:
+            return False
+        self.size, self.rows_in_element = int(size), 1
+        self.edges += [(name, 1, self.size) for name in self._keys]
+        is_padded = node.op.startswith("Padded")
+        self.is_aligned = self.is_aligned or is_padded or bool(drops)
+        return True
+
+
+def _calls(library: dict[str, Any], node: NodeDef) -> bool:
+    """Return whether a dataset op calls Python, or a function that computes elements."""
+    names = [name for name in (node.op, *_refs(node)) if name in library]
+    if names and "Dataset" in node.op and node.op not in _FLATTENS:
+        return True
+    return any(
+        below.op in PYTHON_OPS or _calls(library, below)
+        for name in names
+        for below in library[name].node_def
+    )
+
+
+def _refs(node: NodeDef) -> Iterator[str]:
+    return (ref.name for ref in node_defs.function_refs(node))

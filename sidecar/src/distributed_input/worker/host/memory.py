@@ -1,0 +1,31 @@
+"""The memory that a worker has for the buffers of its open splits."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+
+_SHARE = 0.5  # the rest is for TensorFlow, rows on their way, and the other processes of a host
+_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
+_MEMINFO = "/proc/meminfo"
+
+
+def buffer_bytes(root: Path = Path("/")) -> int:
+    """Return half of the memory limit of this container or machine; 0 if it is unknown.
+
+    Args:
+        root: root of the file system.
+    """
+    found = [_machine_bytes(root)]
+    for path in _LIMITS:
+        with contextlib.suppress(OSError, ValueError):
+            found.append(int((root / path[1:]).read_text()))
+    return int(min((limit for limit in found if limit > 0), default=0) * _SHARE)
+
+
+def _machine_bytes(root: Path) -> int:
+    with contextlib.suppress(OSError, ValueError):
+        for line in (root / _MEMINFO[1:]).read_text().splitlines():
+            if line.startswith("MemTotal:"):
+                return int(line.split()[1]) << 10
+    return 0

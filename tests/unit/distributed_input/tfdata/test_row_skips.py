@@ -1,0 +1,138 @@
+"""A split without its first rows has the other rows unchanged, and calls no functions for those."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from distributed_input.tfdata import row_skips
+from distributed_input.tfdata.graph import serialization
+from distributed_input.tfdata.graph.canonical import serialize
+from distributed_input.tfdata.random.element_keys import key_elements
+from distributed_input.tfdata.random.seeds import reseed
+from tests.unit.distributed_input.tfdata.graphcases import write_files
+
+Data: TypeAlias = tf.data.Dataset
+ROWS = Data.range(30)
+CALLS: list[int] = []
+
+
+def call(x: Any) -> Any:
+    def python(value: Any) -> Any:
+        CALLS.append(int(value))
+        return value * 3
+
+    y = tf.numpy_function(python, [x], tf.int64)
+    return tf.ensure_shape(y, [])
+
+
+def noisy(x: Any) -> Any:
+    return tf.cast(x, tf.float32) + tf.random.uniform([])
+
+
+def batch_sum(x: Any) -> Any:
+    return x + tf.reduce_sum(x)
+
+
+def interleaved() -> Data:
+    return ROWS.interleave(lambda i: Data.range(i, i + 2), cycle_length=3).shuffle(9)
+
+
+def drops(data: Data, rows: int) -> Data:
+    return data.batch(rows, drop_remainder=True)
+
+
+SKIPPED: dict[str, tuple[Callable[[], Data], bool, int]] = {
+    "map": (lambda: ROWS.map(call), False, 1),
+    "parallel": (lambda: interleaved().map(call, num_parallel_calls=3).prefetch(2), False, 1),
+    "random": (lambda: ROWS.shuffle(9).map(noisy, num_parallel_calls=2).map(noisy), False, 1),
+    "batch": (lambda: interleaved().map(call).map(noisy).batch(4).prefetch(1), True, 1),
+    "parallel batch": (lambda: ROWS.map(call).batch(4, num_parallel_calls=2), True, 1),
+    "map of batches": (lambda: ROWS.map(call).batch(4).map(batch_sum).map(lambda x: x), True, 4),
+    "random batches": (lambda: ROWS.map(noisy).batch(4).map(noisy).map(noisy), True, 4),
+    "dropped rows": (lambda: drops(ROWS.map(call), 4), True, 4),
+    "padded batch": (lambda: ROWS.map(lambda x: tf.range(x % 4)).padded_batch(4), True, 4),
+    "repeated": (lambda: ROWS.shuffle(30).repeat(2).map(call).batch(7), True, 1),
+    "batch of batches": (lambda: ROWS.batch(3).map(batch_sum).batch(2), True, 1),
+}
+
+
+def graph_of(data: Data) -> Any:
+    graph = reseed(serialize(data), 5, 1, 2)
+    key_elements(graph)
+    return graph
+
+
+def elements_of(graph: Any, data: Data) -> list[Any]:
+    out = [np.asarray(part) for part in serialization.instantiate(graph, data.element_spec)]
+    CALLS[:] = sorted(CALLS)
+    return out
+
+
+def flat(elements: list[Any], batched: bool) -> list[Any]:
+    return [row.tolist() for each in elements for row in (each if batched else [each])]
+
+
+@pytest.mark.parametrize("name", SKIPPED)
+@pytest.mark.parametrize("skipped", [0, 4, 5, 12, 28, 40, 400])
+def test_the_other_rows_are_unchanged(name: str, skipped: int) -> None:
+    make, batched, multiple = SKIPPED[name]
+    data = make()
+    graph = graph_of(data)
+    where = row_skips.find(graph, batched)
+    assert where is not None
+    assert where.rows == multiple
+    skipped -= skipped % multiple
+    whole = flat(elements_of(graph, data), batched)
+    CALLS.clear()
+    rest = flat(elements_of(row_skips.skip(graph, where, skipped), data), batched)
+    assert rest == whole[skipped:]
+    assert len(CALLS) <= max(0, len(whole) - skipped) + 3  # rows of a batch that is dropped
+
+
+NOT_SKIPPED: dict[str, tuple[Callable[[], Data], bool]] = {
+    "no function": (lambda: ROWS.batch(4), True),
+    "shuffle at the end": (lambda: ROWS.map(call).shuffle(9), False),
+    "batches that are shuffled": (lambda: ROWS.batch(4).shuffle(9).map(batch_sum), True),
+    "map before": (lambda: ROWS.map(call).shuffle(9).map(noisy), False),
+    "filter": (lambda: ROWS.filter(lambda x: x > 3).map(call), False),
+    "flat_map at the end": (lambda: ROWS.map(call).flat_map(Data.range), False),
+    "python in a source": (
+        lambda: ROWS.flat_map(lambda x: Data.from_tensors(x).map(call)).map(noisy),
+        False,
+    ),
+    "generator": (
+        lambda: Data.from_generator(
+            lambda: iter(range(9)), output_signature=tf.TensorSpec([], tf.int64)
+        ).map(noisy),
+        False,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", NOT_SKIPPED)
+def test_a_dataset_in_which_rows_depend_on_others_skips_none(name: str) -> None:
+    make, batched = NOT_SKIPPED[name]
+    assert row_skips.find(graph_of(make()), batched) is None
+
+
+def test_a_function_that_keeps_a_state_is_not_skipped() -> None:
+    count = tf.Variable(0, dtype=tf.int64)
+    assert row_skips.find(graph_of(ROWS.map(count.assign_add)), False) is None
+
+
+def test_records_are_read_and_not_decoded(tmp_path: Path) -> None:
+    files = Data.from_tensor_slices(write_files(tmp_path, [8, 8]))
+    data = files.shard(2, 1).interleave(tf.data.TFRecordDataset)
+    data = data.map(lambda text: call(tf.cast(tf.strings.length(text), tf.int64)))
+    graph = graph_of(data)
+    where = row_skips.find(graph, False)
+    assert where is not None
+    CALLS.clear()
+    assert len(elements_of(row_skips.skip(graph, where, 6), data)) == 2
+    assert len(CALLS) == 2
