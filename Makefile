@@ -77,7 +77,8 @@ contracts: $(SYNCED) ## Check the import contracts with import-linter
 unit: $(SYNCED) ## Run unit tests and the simulator's tests
 	pytest tests/unit tests/simulator
 
-integration: $(SYNCED) $(DATA) ## Run tests with real processes on this machine
+integration: $(SYNCED) $(DRAWING) $(DATA) ## Run tests with real processes on this machine
+	python -m testing.cluster storage
 	pytest tests/integration
 
 compat: $(SYNCED) $(DATA) ## Run the compatibility tests, and check that docs/compatibility.md is up to date
