@@ -29,11 +29,11 @@ PROTOS = distributed_input/api/proto/*.proto
 
 # `make test` runs the lanes in parallel, because each lane often waits. Fast parts come first in a lane.
 LANES := machine cluster
-machine_LANE := lint types contracts protos-check crds-check unit charts publishing integration compat faults
+machine_LANE := lint types contracts site protos-check crds-check unit charts publishing integration compat faults
 cluster_LANE := operator cluster e2e
 PARTS := $(foreach lane,$(LANES),$($(lane)_LANE))
 
-.PHONY: help setup run test lane lint format types contracts unit charts publishing matrix dist version release operator cluster e2e e2e-releases cluster-up cluster-down integration compat compat-page faults mutation mutants chaos simulate simulate-delivery bench protos protos-check crds crds-check permissions clean
+.PHONY: help setup run test lane lint format types contracts site unit charts publishing matrix dist version release operator cluster e2e e2e-releases cluster-up cluster-down integration compat compat-page faults mutation mutants chaos simulate simulate-delivery bench protos protos-check crds crds-check permissions clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -75,10 +75,14 @@ types: $(SYNCED) ## Check types with mypy (strict)
 contracts: $(SYNCED) ## Check the import contracts with import-linter
 	lint-imports
 
+site: $(SYNCED) ## Build the documentation site into build/site; a broken link is an error
+	python -m testing.site
+
 unit: $(SYNCED) ## Run unit tests and the simulator's tests
 	pytest tests/unit tests/simulator
 
-integration: $(SYNCED) $(DATA) ## Run tests with real processes on this machine
+integration: $(SYNCED) $(DRAWING) $(DATA) ## Run tests with real processes on this machine
+	python -m testing.cluster storage
 	pytest tests/integration
 
 compat: $(SYNCED) $(DATA) ## Run the compatibility tests, and check that docs/compatibility.md is up to date

@@ -1,6 +1,7 @@
-"""`python -m testing.cluster tools|up|down`: prepares the test cluster.
+"""`python -m testing.cluster tools|storage|up|down`: prepares the test cluster.
 
 tools: builds the binaries. The first build takes minutes; later calls take seconds.
+storage: builds only the servers of object storage.
 up: starts the cluster. down: deletes it. make runs these before tests, which have a time limit.
 """
 
@@ -11,19 +12,19 @@ import sys
 import time
 
 from testing.cluster import lifecycle
-from testing.cluster.binaries import NAMES, binary
+from testing.cluster.binaries import NAMES, STORAGE_NAMES, binary
 from testing.cluster.packages import MissingRequirement
 
 
 def main() -> int:
     """Run one command. Return its exit status: 2 if this machine lacks a requirement."""
     parser = argparse.ArgumentParser(prog="python -m testing.cluster", description=__doc__)
-    parser.add_argument("command", choices=("tools", "up", "down"))
+    parser.add_argument("command", choices=("tools", "storage", "up", "down"))
     started = time.monotonic()
     try:
         command = parser.parse_args().command
-        if command == "tools":
-            for name in NAMES:
+        if command in ("tools", "storage"):
+            for name in NAMES if command == "tools" else STORAGE_NAMES:
                 binary(name)
             return 0
         if command == "down":

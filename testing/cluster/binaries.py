@@ -1,4 +1,4 @@
-"""Binaries of Kubernetes, etcd, Helm, kwok, CoreDNS and crane, built from Go modules and cached.
+"""Binaries of Kubernetes and of servers that tests need, built from Go modules and cached.
 
 `modules/*/go.mod` sets the versions. Its contents and the linker flags are the cache key: only a
 change of these causes a new build. A binary in `KUBEBUILDER_ASSETS` takes precedence. Without a
@@ -32,6 +32,9 @@ _BINARIES = {
     "coredns": ("coredns",),
     # An OCI registry in memory: `crane registry serve`.
     "crane": ("crane",),
+    # Object storage for the examples in examples/data: S3 on a folder, and Google Cloud Storage.
+    "versitygw": ("versitygw",),
+    "fake-gcs-server": ("fake-gcs-server",),
 }
 _MODULE_OF = {binary: module for module, names in _BINARIES.items() for binary in names}
 # The version to download if the machine's Go is missing or too old.
@@ -41,6 +44,7 @@ _BUILD_SECONDS = 45 * 60.0
 
 NAMES = tuple(_MODULE_OF)
 """Valid arguments of `binary`."""
+STORAGE_NAMES = ("versitygw", "fake-gcs-server")
 
 
 def cache_dir() -> Path:

@@ -32,6 +32,22 @@ _COMMANDS = {
         "distributed_input.runner.commands.explain",
         "name what the trainers of running inputs wait for",
     ),
+    "top": (
+        "distributed_input.runner.commands.top",
+        "show the rates of trainers and workers, again and again",
+    ),
+    "logs": (
+        "distributed_input.runner.commands.logs",
+        "print the logs of an input's processes",
+    ),
+    "doctor": (
+        "distributed_input.runner.commands.doctor",
+        "check the installation: this machine, Python packages, the cluster",
+    ),
+    "completion": (
+        "distributed_input.runner.commands.completion",
+        "print a script that completes commands in a shell",
+    ),
     "dispatcher": (
         "distributed_input.dispatcher.main",
         "start a dispatcher: the registry of workers, trainers and jobs",
@@ -59,6 +75,7 @@ examples:
   distributed-input validate input.yaml --trainers 4
   distributed-input explain                                # why does my trainer wait?
 
+`kubectl dinput COMMAND` is the same, for example `kubectl dinput explain digits -n team`.
 Pods run `dispatcher`, `worker` and `sidecar`. On one machine, `run` starts them.
 """
 

@@ -18,7 +18,8 @@ from typing import Any
 from distributed_input.api import files, names
 from distributed_input.api.errors import ConfigError, UnavailableError
 
-_INPUTS = "distributedinputs.distributed-input.dev"
+NOT_INSTALLED = "kubectl is not installed: install it"
+INPUTS = "distributedinputs.distributed-input.dev"
 _FORWARDING = re.compile(r"Forwarding from (127\.0\.0\.1:\d+) ")
 _GOOD = ("Ready", "DispatcherReady", "WorkersAvailable", "Applied")
 """Conditions that report a problem if they are not True. Others report one if they are."""
@@ -48,7 +49,7 @@ def forwarded(name: str, namespace: str | None, seconds: float) -> Iterator[Clus
         UnavailableError: the dispatcher cannot be reached. The message has the input's problems.
     """
     where = ["--namespace", namespace] if namespace else []
-    problems = problems_of(_get(_INPUTS, name, where, seconds))
+    problems = problems_of(_get(INPUTS, name, where, seconds))
     secret = _get("secret", names.shared(name), where, seconds)
     token = base64.b64decode(secret.get("data", {}).get(files.TOKEN_KEY, "")).decode().strip()
     service = f"service/{names.dispatcher(name)}"
@@ -88,8 +89,7 @@ def _get(kind: str, name: str, where: Sequence[str], seconds: float) -> Any:
         done = subprocess.run(command, capture_output=True, text=True, timeout=seconds, check=False)
     except FileNotFoundError as error:
         raise ConfigError(
-            "kubectl is not installed: install it, or forward a port to the dispatcher's Service "
-            "and set --dispatcher"
+            f"{NOT_INSTALLED}, or forward a port to the dispatcher's Service and set --dispatcher"
         ) from error
     except subprocess.TimeoutExpired as error:
         raise UnavailableError(

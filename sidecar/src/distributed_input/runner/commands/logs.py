@@ -1,0 +1,125 @@
+"""`distributed-input logs`: the logs of an input's processes."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+
+from distributed_input.api import names
+from distributed_input.api.errors import ConfigError
+from distributed_input.runner import folders, kubectl, process_logs
+from distributed_input.runtime.args import EXIT_CONFIG, positive_count
+
+_PARTS = ("dispatcher", "worker", "sidecar")
+_EXAMPLES = """\
+examples:
+  distributed-input logs                       # the runs on this machine
+  distributed-input logs digits -n team        # dispatcher and workers of an input in the cluster
+  distributed-input logs digits --part sidecar --follow
+
+exit status: 0, that of kubectl, or 2 if a flag is invalid or no run is found
+"""
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of `distributed-input logs`."""
+    flags = argparse.ArgumentParser(
+        prog="distributed-input logs",
+        description="Print the logs of the processes of an input, each line with its process.",
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    flags.add_argument(
+        "name",
+        nargs="?",
+        metavar="NAME",
+        help="name of an input in the cluster of the kubeconfig; needs kubectl (default: the runs "
+        "on this machine)",
+    )
+    flags.add_argument(
+        "-n",
+        "--namespace",
+        metavar="NAMESPACE",
+        help="namespace of NAME (default: that of the kubeconfig's context)",
+    )
+    flags.add_argument(
+        "--part",
+        choices=_PARTS,
+        help="only these processes (default: all; in a cluster, dispatcher and workers)",
+    )
+    flags.add_argument(
+        "--tail",
+        type=positive_count,
+        default=20,
+        metavar="LINES",
+        help="last lines of each process (default: 20)",
+    )
+    flags.add_argument(
+        "-f", "--follow", action="store_true", help="print new lines too; only with NAME"
+    )
+    return flags
+
+
+def main(argv: Sequence[str]) -> int:
+    """Print the logs; return the exit status."""
+    options = parser().parse_args(argv)
+    try:
+        if options.name:
+            return _in_cluster(options)
+        if options.namespace or options.follow:
+            raise ConfigError("--namespace and --follow: set NAME too")
+        for line in _of_local_runs(os.environ, options.part, options.tail):
+            print(line)
+    except ConfigError as error:
+        print(f"distributed-input logs: {error}", file=sys.stderr)
+        return EXIT_CONFIG
+    return 0
+
+
+def _in_cluster(options: argparse.Namespace) -> int:
+    command = kubectl_command(
+        options.name, options.namespace, options.part, options.tail, options.follow
+    )
+    try:
+        return subprocess.run(command, check=False).returncode
+    except FileNotFoundError as error:
+        raise ConfigError(kubectl.NOT_INSTALLED) from error
+
+
+def kubectl_command(
+    name: str, namespace: str | None, part: str | None, tail: int, follow: bool
+) -> list[str]:
+    """Return the command that prints the logs of an input's pods.
+
+    Args:
+        name: name of the input.
+        namespace: its namespace. None: that of the kubeconfig's context.
+        part: dispatcher, worker or sidecar. None: dispatcher and workers.
+        tail: last lines of each container.
+        follow: print new lines too.
+    """
+    command = ["kubectl", "logs", *(["--namespace", namespace] if namespace else [])]
+    if part == "sidecar":
+        command += ["--selector", f"{names.reads_label(name)}=true"]
+        command += ["--container", names.SIDECAR_CONTAINER]
+    else:
+        component = f",{names.COMPONENT_LABEL}={part}" if part else ""
+        command += ["--selector", f"{names.INPUT_LABEL}={name}{component}", "--all-containers"]
+    command += ["--prefix", "--tail", str(tail), "--max-log-requests", "100"]
+    return [*command, "--follow"] if follow else command
+
+
+def _of_local_runs(env: Mapping[str, str], part: str | None, lines: int) -> Iterator[str]:
+    base = folders.default_parent(env)
+    runs = folders.live(base)
+    if not runs:
+        raise ConfigError(f"no run is below {base}: start `distributed-input run`, or set NAME")
+    for run in runs:
+        for log in sorted((run / "logs").glob("*.log")):
+            if part is None or part in log.stem.split("-"):
+                for line in process_logs.tail(log, lines):
+                    yield f"[{log.stem}] {line}"

@@ -1,0 +1,1 @@
+"""The documentation site: MkDocs, from the Markdown files of the repository."""

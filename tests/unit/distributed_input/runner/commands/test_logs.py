@@ -1,0 +1,69 @@
+"""The command that prints logs: kubectl's arguments, and the logs of local runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from distributed_input.runner import folders
+from distributed_input.runner.commands import logs
+from distributed_input.runner.commands.logs import kubectl_command
+
+
+def test_dispatcher_and_workers_of_an_input() -> None:
+    assert kubectl_command("digits", "team", None, 20, follow=False) == [
+        *("kubectl", "logs", "--namespace", "team"),
+        *("--selector", "distributed-input.dev/input=digits", "--all-containers"),
+        *("--prefix", "--tail", "20", "--max-log-requests", "100"),
+    ]
+
+
+def test_one_part_of_an_input() -> None:
+    command = kubectl_command("digits", None, "worker", 5, follow=True)
+    assert command[2:5] == [
+        "--selector",
+        "distributed-input.dev/input=digits,app.kubernetes.io/component=worker",
+        "--all-containers",
+    ]
+    assert command[-1] == "--follow"
+
+
+def test_sidecars_are_containers_of_the_trainers_pods() -> None:
+    command = kubectl_command("digits", None, "sidecar", 5, follow=False)
+    assert "distributed-input.dev/reads-digits=true" in command
+    assert command[command.index("--container") + 1] == "distributed-input"
+
+
+def test_a_local_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    with folders.create(None, {"XDG_RUNTIME_DIR": str(tmp_path)}) as run:
+        run.logs.mkdir(exist_ok=True)
+        run.log("worker-0").write_text("one\ntwo\n")
+        run.log("sidecar-0").write_text("three\n")
+        assert logs.main(["--tail", "1"]) == 0
+        assert capsys.readouterr().out == "[sidecar-0] three\n[worker-0] two\n"
+        assert logs.main(["--part", "worker"]) == 0
+        assert capsys.readouterr().out == "[worker-0] one\n[worker-0] two\n"
+
+
+@pytest.mark.parametrize("flags", [[], ["--follow"], ["-n", "team"]])
+def test_without_a_run_or_a_name(
+    flags: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    assert logs.main(flags) == 2
+    assert "set NAME" in capsys.readouterr().err
+
+
+def test_without_kubectl(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert logs.main(["digits"]) == 2
+    assert "kubectl is not installed" in capsys.readouterr().err

@@ -1,0 +1,134 @@
+"""The checks of `distributed-input doctor`, with what they are to find as arguments."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from distributed_input.runner.installation import (
+    Check,
+    Result,
+    check_cluster,
+    check_packages,
+    check_python,
+    check_run_packages,
+    check_shared_memory,
+    check_tensorflow,
+)
+
+GOOD = {
+    "distributed-input": "1.0",
+    "grpcio": "1.80.0",
+    "numpy": "2.4.6",
+    "protobuf": "7.36.2",
+    "tensorflow-cpu": "2.21.0rc1",
+    "pydantic": "2.14",
+    "pyyaml": "6.0.1",
+    "xxhash": "3.4",
+}
+DEFINITION = {"spec": {"versions": [{"name": "v1alpha1", "served": True}]}}
+DEPLOYMENT = {
+    "metadata": {"name": "op", "namespace": "system"},
+    "spec": {"template": {"spec": {"containers": [{"image": "r/op:1.2.3"}]}}},
+    "status": {"readyReplicas": 1},
+}
+CLUSTER: dict[str, Any] = {
+    "config": "kind\n",
+    "version": {"serverVersion": {"gitVersion": "v1.34.2"}},
+    "get crd": DEFINITION,
+    "get deployments": {"items": [DEPLOYMENT]},
+    "auth": "yes\n",
+}
+
+
+def kubectl(answers: dict[str, Any]) -> Any:
+    """Return a kubectl with fixed answers. An answer may be an error."""
+
+    def run(*arguments: str) -> str:
+        key = arguments[0] if arguments[0] != "get" else " ".join(arguments[:2])
+        answer = answers[key]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer if isinstance(answer, str) else json.dumps(answer)
+
+    return run
+
+
+def cluster(**answers: Any) -> dict[str, Check]:
+    changed = {key.replace("_", " "): value for key, value in answers.items()}
+    return {one.name: one for one in check_cluster(kubectl({**CLUSTER, **changed}))}
+
+
+@pytest.mark.parametrize(
+    ("version", "system", "result"),
+    [
+        ((3, 11), "Linux", Result.OK),
+        ((3, 11), "Darwin", Result.WARNING),
+        ((3, 9), "Linux", Result.FAILED),
+        ((3, 14), "Linux", Result.FAILED),
+    ],
+)
+def test_python(version: tuple[int, int], system: str, result: Result) -> None:
+    assert check_python(version, system).result is result
+
+
+def test_packages() -> None:
+    assert check_packages(GOOD.get).result is Result.OK
+    old = check_packages({**GOOD, "protobuf": "4.25.0"}.get)
+    assert old.result is Result.FAILED
+    assert old.text == "protobuf 4.25.0: install 4.25.1 or later"
+
+
+def test_tensorflow() -> None:
+    assert check_tensorflow(GOOD.get).text == "tensorflow-cpu 2.21.0rc1"
+    assert check_tensorflow({"tensorflow": "2.15.1"}.get).result is Result.FAILED
+    assert check_tensorflow(lambda package: None).result is Result.WARNING
+
+
+def test_the_packages_of_run() -> None:
+    assert check_run_packages(GOOD.get).result is Result.OK
+    missing = check_run_packages({**GOOD, "pyyaml": None}.get)
+    assert missing.result is Result.WARNING
+    assert "pip install 'distributed-input[run]'" in missing.text
+
+
+def test_shared_memory(tmp_path: Path) -> None:
+    assert check_shared_memory(tmp_path, free=1 << 30).result is Result.OK
+    small = check_shared_memory(tmp_path, free=64 << 20)  # the default of Docker
+    assert small.result is Result.FAILED
+    assert "--shm-size" in small.text
+    assert check_shared_memory(tmp_path / "none").result is Result.WARNING
+
+
+def test_a_cluster_with_everything() -> None:
+    found = cluster()
+    assert {one.result for one in found.values()} == {Result.OK}
+    assert found["cluster"].text == "Kubernetes v1.34.2, context kind"
+    assert found["definition"].text == "DistributedInput v1alpha1"
+    assert found["operator"].text == "system/op, 1 ready, image r/op:1.2.3"
+
+
+def test_no_cluster() -> None:
+    found = cluster(version=OSError("connection refused"))
+    assert set(found) == {"cluster"}
+    assert found["cluster"].result is Result.WARNING
+    assert found["cluster"].text.startswith("connection refused.")
+
+
+def test_a_cluster_without_the_chart() -> None:
+    found = cluster(get_crd=OSError("not found"), get_deployments={"items": []})
+    assert "install the chart" in found["definition"].text
+    assert "helm install" in found["operator"].text
+
+
+def test_an_operator_that_is_not_ready_fails() -> None:
+    found = cluster(get_deployments={"items": [{**DEPLOYMENT, "status": {}}]})
+    assert found["operator"].result is Result.FAILED
+    assert "kubectl describe deployment op -n system" in found["operator"].text
+
+
+def test_missing_rights_are_named() -> None:
+    assert "get secrets" in cluster(auth=OSError("no"))["rights"].text
