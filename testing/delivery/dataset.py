@@ -35,7 +35,7 @@ def _arguments(args_json: str) -> dict[str, Any]:
     return found
 
 
-def describe(draft: types_pb2.Job, relaxed: bool = False) -> types_pb2.Job:
+def describe(draft: types_pb2.Job, relaxed: bool = False, room: int = 0) -> types_pb2.Job:
     """Complete a draft, as the worker does for a Python iterable."""
     arguments = _arguments(draft.entry_point.args_json)
     leaves = [
