@@ -45,6 +45,10 @@ FIRING = {
         f"distributed_input_workers_desired{_INPUT_LABELS}": "2",
     },
     "DistributedInputNoLeader": {"distributed_input_operator_leader": "0"},
+    "DistributedInputRolloutStopped": {
+        'distributed_input_operator_rollouts{state="failing"}': "1",
+        'distributed_input_operator_rollouts{state="waiting"}': "3",
+    },
     "DistributedInputReconcilesFail": {
         'distributed_input_operator_reconciles_total{result="failed"}': "0+30",
     },
@@ -55,6 +59,7 @@ HEALTHY = {
     "DistributedInputWorkersLimited": "0",
     "DistributedInputWorkersMissing": "2",
     "DistributedInputNoLeader": "1",
+    "DistributedInputRolloutStopped": "0",
     "DistributedInputReconcilesFail": "0+1",
 }
 """Values of the first series of each alert for which it does not fire."""

@@ -137,28 +137,40 @@ class CertificatePublisher:
 
     async def _publish(self, certificate: Certificate, path: str) -> None:
         """Write the trusted authorities and the path to the webhook configuration."""
-        found = await _read_configuration(self._api, self._configuration)
         bundle = _encode(certificate.bundle)
-        changes: list[dict[str, Any]] = []
-        for place, webhook in enumerate(found.get("webhooks") or ()):
-            before = webhook["clientConfig"]
-            after = {**_with_path(before, path), "caBundle": bundle}
-            if after == before:
-                continue
-            pointer = f"/webhooks/{place}"
-            changes.append({"op": "test", "path": f"{pointer}/clientConfig", "value": before})
-            changes.append({"op": "add", "path": f"{pointer}/clientConfig", "value": after})
-        if not changes:
+        for attempt in range(_MAX_ATTEMPTS):
+            found = await _read_configuration(self._api, self._configuration)
+            changes = _configuration_changes(found, bundle, path)
+            if not changes:
+                return
+            try:
+                await self._api.request(
+                    "PATCH",
+                    f"{_CONFIGURATIONS}/{self._configuration}",
+                    body=changes,
+                    headers={"Content-Type": "application/json-patch+json"},
+                )
+            except ApiError as error:
+                if error.status in (409, 422) and attempt < _MAX_ATTEMPTS - 1:
+                    continue  # another replica wrote it first
+                raise
+            _log.debug(
+                "updated caBundle and path of MutatingWebhookConfiguration %s", self._configuration
+            )
             return
-        await self._api.request(
-            "PATCH",
-            f"{_CONFIGURATIONS}/{self._configuration}",
-            body=changes,
-            headers={"Content-Type": "application/json-patch+json"},
-        )
-        _log.debug(
-            "updated caBundle and path of MutatingWebhookConfiguration %s", self._configuration
-        )
+
+
+def _configuration_changes(found: Json, bundle: str, path: str) -> list[dict[str, Any]]:
+    """Return the JSON patch of a webhook configuration, which fails if it has changed since."""
+    changes: list[dict[str, Any]] = []
+    for place, webhook in enumerate(found.get("webhooks") or ()):
+        before = webhook["clientConfig"]
+        after = {**_with_path(before, path), "caBundle": bundle}
+        if after != before:
+            pointer = f"/webhooks/{place}/clientConfig"
+            changes.append({"op": "test", "path": pointer, "value": before})
+            changes.append({"op": "add", "path": pointer, "value": after})
+    return changes
 
 
 class SecretCertificate:

@@ -87,6 +87,7 @@ class FakeApi:
         self.secret: Any = None
         self.config: dict[str, Any] = {"service": {"name": "s", "namespace": "n", "port": 443}}
         self.conflicts = 0
+        self.written_meanwhile: list[dict[str, Any]] = []
         self.writes = 0
 
     @property
@@ -107,6 +108,10 @@ class FakeApi:
             return {"webhooks": [{"name": "inject", "clientConfig": self.config}]}
         self.writes += 1
         if method == "PATCH":
+            if self.written_meanwhile:
+                self.config = self.written_meanwhile.pop()
+            if body[0] != {"op": "test", "path": "/webhooks/0/clientConfig", "value": self.config}:
+                raise ApiError(422, "Invalid", "PATCH x: the server rejected our request")
             self.config = body[1]["value"]
         else:
             self.secret = body
@@ -167,6 +172,27 @@ def test_a_certificate_that_is_not_published_yet_is_not_served(loaded):
 def test_without_an_operator_there_is_no_certificate(loaded):
     with pytest.raises(ApiError, match="no certificate yet"):
         asyncio.run(Replicas(FakeApi()).served.refresh(NOW))
+
+
+def other_config(number: int) -> dict[str, Any]:
+    return {"service": {"name": "s", "namespace": "n", "port": number}}
+
+
+def test_a_configuration_that_another_replica_changes_is_read_again(loaded):
+    api = FakeApi()
+    api.written_meanwhile = [other_config(444)]
+    Replicas(api).refresh(NOW)
+    assert api.config["service"]["port"] == 444
+    assert len(path(api)) == 32
+    assert api.bundle
+
+
+def test_a_configuration_that_always_changes_is_an_error(loaded):
+    api = FakeApi()
+    api.written_meanwhile = [other_config(number) for number in range(100)]
+    with pytest.raises(ApiError, match="rejected our request"):
+        asyncio.run(Replicas(api).publisher.refresh(NOW))
+    assert len(api.written_meanwhile) > 80
 
 
 def test_the_webhook_writes_nothing(loaded):
