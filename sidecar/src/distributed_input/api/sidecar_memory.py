@@ -13,7 +13,7 @@ _LEAST_BYTES = 512 * _MIB
 _STREAM_BYTES = 5 * _MIB
 """An open stream with rows of up to 64 KiB. Measured: 4.1 MiB, of which gRPC has three quarters."""
 _QUEUE_BYTES, _MOST_QUEUE_BYTES = 2 * _MIB, 8 * _MIB
-_QUEUES_BYTES = 128 * _MIB  # of all streams, if a queue has more than _QUEUE_BYTES
+_QUEUES_BYTES = 64 * _MIB  # of all streams, if a queue has more than _QUEUE_BYTES
 _LEAST_BLOCK_BYTES, _MOST_BLOCK_BYTES = 1 * _MIB, 4 * _MIB
 _MOST_STREAMS = 512
 """Maximum of the streams of a sidecar that decides itself how many splits it opens ahead."""

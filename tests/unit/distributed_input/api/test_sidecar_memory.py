@@ -67,12 +67,12 @@ def test_the_queues_take_a_third_of_the_memory_at_most(
     queue = sidecar_memory.queue_bytes(streams, streams + more, available)
     assert 0 <= queue <= 8 * MIB
     assert streams * queue <= max(0, available - PROCESS_BYTES) / 3
-    assert queue <= 2 * MIB or streams * queue <= 128 * MIB
+    assert queue <= 2 * MIB or streams * queue <= 64 * MIB
     assert sidecar_memory.queue_bytes(streams + 1, streams + more, available) <= queue
 
 
 @pytest.mark.parametrize(
-    ("streams", "queue", "block"), [(8, 8, 4), (16, 8, 4), (32, 4, 2), (64, 2, 1), (512, 2, 1)]
+    ("streams", "queue", "block"), [(8, 8, 4), (16, 4, 2), (32, 2, 1), (512, 2, 1)]
 )
 def test_few_streams_have_large_queues_and_blocks(streams: int, queue: int, block: int) -> None:
     found = sidecar_memory.queue_bytes(streams, 512, 1 << 40)

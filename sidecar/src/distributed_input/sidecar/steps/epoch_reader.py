@@ -72,7 +72,7 @@ class EpochReader:
             self._lock,
             self._arrived,
             source.timeout_seconds,
-            source.queue_bytes(self._open_splits),
+            source.queue_bytes(self._most_streams),
         )
 
     def open(self, partition: int, start: PartitionStart) -> None:
@@ -99,15 +99,17 @@ class EpochReader:
             last = ReadingTime(now - began, self._waited, rows - self._adapted_rows)
             ahead.adapt(self.source.pool.capacity, last)
         self._adapted_at, self._adapted_rows, self._waited = now, rows, 0.0
-        if began is not None and ahead.splits == splits:
-            return
         with self._lock:
-            self._context.queue_bytes = self.source.queue_bytes(self._open_splits)
+            # Fewer splits ahead close no stream.
+            streams = sum(reader.open_splits for reader in self.partitions.values())
+            self._context.queue_bytes = self.source.queue_bytes(max(streams, self._most_streams))
+            if began is not None and ahead.splits == splits:
+                return
             for reader in self.partitions.values():
                 reader.read_ahead(ahead.splits)
 
     @property
-    def _open_splits(self) -> int:
+    def _most_streams(self) -> int:
         return self._partitions * (1 + self.source.read_ahead.splits)
 
     def locate(self, partition: int) -> int | None:

@@ -192,6 +192,11 @@ class PartitionReader:
         return any(stream.is_full for stream in self._streams)
 
     @property
+    def open_splits(self) -> int:
+        """Number of open splits."""
+        return len(self._streams)
+
+    @property
     def total(self) -> int | None:
         """Rows of the whole partition, or None before it has ended."""
         return self._before if self.ended else None

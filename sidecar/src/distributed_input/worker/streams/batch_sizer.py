@@ -24,6 +24,7 @@ _MOST_PARALLEL_ROWS = 256
 _MEASURE_SECONDS = 0.01
 _MEASURE_ELEMENTS = 4
 _ENDLESS_ATTEMPTS = 3  # another process may take the CPU during one
+_START_SECONDS = 1.0  # may be spent twice: a shuffle buffer is filled again
 _LONG_SECONDS = 0.05  # an element that takes longer is slow
 _MAX_DATASETS = 1000
 _Value = TypeVar("_Value", int, float)
@@ -86,7 +87,7 @@ def measure_rate(
         split: the split. Use the returned one afterwards.
         rows: approximate number of rows in an element.
         endless: whether the split never ends. Its elements keep their size, so its rate is worth
-            more than one attempt, and the time to its first element does not count.
+            more than one attempt, and up to _START_SECONDS to the first element do not count.
 
     Returns:
         The split from its first element on, and its rate in rows a second. The rate is None if the
@@ -96,11 +97,10 @@ def measure_rate(
     error: Exception | None = None
     rate: float | None = None
     try:
-        before = 0.0
         began = time.perf_counter()
         measured.append(next(split.elements))
-        if not endless:
-            before = time.perf_counter() - began
+        first = time.perf_counter() - began
+        before = first if first > _START_SECONDS or not endless else 0.0
         for _ in range(_ENDLESS_ATTEMPTS if endless else 1):
             count, seconds = _take_quick(split.elements, measured, _MEASURE_SECONDS - before)
             if count and before + seconds < _MEASURE_SECONDS:
@@ -108,9 +108,10 @@ def measure_rate(
                 break
             if seconds > _LONG_SECONDS:
                 break
+    except StopIteration:
+        pass
     except Exception as raised:  # noqa: BLE001 - raised again after the measured elements
-        if not isinstance(raised, StopIteration):
-            error = raised
+        error = raised
     return replace(split, elements=_from_first(measured, error, split.elements)), rate
 
 

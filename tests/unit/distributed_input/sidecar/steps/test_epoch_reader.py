@@ -274,6 +274,7 @@ class GivenPartition:
     ahead: int = 0
     passed: bool = False
     is_full: bool = False
+    open_splits: int = 1
     rows, rows_seen, first_ordinal, first_before, total_replayed = 3, 4, 1, 2, 5
     lengths, head = (2,), "the split"
 
@@ -452,6 +453,20 @@ def test_the_queues_become_smaller_when_more_splits_are_open(pool: WorkerPool) -
     reader.source.read_ahead.splits = 3
     reader.read_ahead()
     assert reader._context.queue_bytes == 1000 // 4
+
+
+def test_the_queues_become_larger_only_when_splits_are_closed(
+    pool: WorkerPool, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(epoch_reader, "time", SimpleNamespace(monotonic=lambda: clock.now))
+    reader = reader_of(pool, 1.0, NoTrainer(), queue_bytes=lambda streams: 1000 // streams)
+    given: Any = GivenPartition()
+    reader.partitions = {0: given}
+    for open_splits, queue in ((10, 100), (5, 200), (1, 500)):
+        given.open_splits = open_splits
+        clock.now += 60.0
+        reader.read_ahead()
+        assert reader._context.queue_bytes == queue
 
 
 @pytest.mark.parametrize("lengths", [(), (2,)])

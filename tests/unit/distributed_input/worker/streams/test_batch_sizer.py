@@ -104,7 +104,8 @@ class SlowElements:
 @pytest.mark.parametrize(
     ("seconds", "rate"),
     [
-        ((5.0, 0.001, 0.002, 0.003), 500.0),  # it fills a buffer first
+        ((0.9, 0.001, 0.002, 0.003), 500.0),  # it fills a buffer first
+        ((1.1, 0.001, 0.002, 0.003), None),  # to fill it again would take too long
         ((0.001, 0.02, 0.001, 0.001, 0.002), 750.0),  # a pause
         ((0.001, 0.02, 0.02, 0.001, 0.001, 0.002), 750.0),
         ((0.001, 0.02, 0.02, 0.02, 0.001), None),
