@@ -120,7 +120,7 @@ def _refusal(done: subprocess.CompletedProcess[str]) -> str:
     last = (done.stderr.strip().splitlines() or [f"status {done.returncode}"])[-1].strip()
     if "(NotFound)" in last:
         return last
-    return f"{last}. `distributed-input doctor` checks the access to the cluster"
+    return f"{last}\n  `distributed-input doctor` checks the access to the cluster."
 
 
 def _address(

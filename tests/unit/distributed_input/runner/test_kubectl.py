@@ -74,7 +74,7 @@ def test_without_a_namespace_the_kubeconfig_decides(folder: Path) -> None:
 def test_what_kubectl_refuses_is_an_error(folder: Path) -> None:
     refusal = {"error": 'secrets "train-distributed-input" is forbidden'}
     with pytest.raises(
-        ConfigError, match=r"^`kubectl get secret train-.*`: secrets .* forbidden\."
+        ConfigError, match=r"^`kubectl get secret train-.*`: secrets .* forbidden\n"
     ):
         opened(folder, get_secret=refusal)
 
@@ -87,8 +87,8 @@ def test_only_the_last_line_of_kubectls_message_is_shown(folder: Path) -> None:
             folder, None, **{kind: {"error": f"E1123 memcache.go\nE1123 memcache.go\n{refused}"}}
         )
     assert str(caught.value) == (
-        f"`kubectl {kind} train --output json`: {refused}. `distributed-input doctor` checks the "
-        "access to the cluster"
+        f"`kubectl {kind} train --output json`: {refused}\n  `distributed-input doctor` checks the "
+        "access to the cluster."
     )
     missing = 'Error from server (NotFound): "train" not found'
     with pytest.raises(ConfigError, match=r'"train" not found$'):
