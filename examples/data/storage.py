@@ -20,7 +20,10 @@ import distributed_input
 
 TIMEOUT_SECONDS = 30.0  # of one request; for Cloud Storage, of its attempts together
 ATTEMPTS = 3  # of one request to S3, with exponential backoff
-PERMANENT = ("NO_SUCH_BUCKET", "ACCESS_DENIED", "INVALID_ACCESS_KEY_ID", "SIGNATURE_DOES_NOT_MATCH")
+PERMANENT = (  # names of errors of S3, as pyarrow prints them
+    *("NO_SUCH_BUCKET", "ACCESS_DENIED", "INVALID_ACCESS_KEY_ID", "SIGNATURE_DOES_NOT_MATCH"),
+    *("PermanentRedirect", "AuthorizationHeaderMalformed", "ExpiredToken"),  # region, session
+)
 
 
 def connect(url: str) -> tuple[fs.FileSystem, str]:
@@ -28,6 +31,9 @@ def connect(url: str) -> tuple[fs.FileSystem, str]:
 
     Args:
         url: s3://BUCKET/PREFIX, gs://BUCKET/PREFIX, or a folder, relative to this file.
+
+    Raises:
+        ConfigError: the URL has another scheme.
     """
     scheme, _, path = url.rpartition("://")
     if scheme == "s3":
@@ -39,6 +45,10 @@ def connect(url: str) -> tuple[fs.FileSystem, str]:
         limit = datetime.timedelta(seconds=TIMEOUT_SECONDS)
         emulator = "CLOUD_STORAGE_EMULATOR_ENDPOINT" in os.environ  # it has no credentials
         return fs.GcsFileSystem(anonymous=emulator, retry_time_limit=limit), path
+    if "://" in url:
+        raise distributed_input.ConfigError(
+            f"{url}: use s3://BUCKET/PREFIX, gs://BUCKET/PREFIX or a folder"
+        )
     return fs.LocalFileSystem(), str(Path(__file__).parent / path)
 
 

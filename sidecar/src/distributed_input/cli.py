@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import os
 import sys
 from collections.abc import Callable, Sequence
 
@@ -67,6 +68,11 @@ _PLUGINS = {
 }
 """Commands of other distributions. Entry points in the group `distributed_input.commands`."""
 
+_HANDLE_SIGNALS = ("run", "dispatcher", "worker", "sidecar")
+_EXIT_INTERRUPTED = 130
+_EXIT_BROKEN_PIPE = 141
+"""128 and the number of the signal, as shells report it."""
+
 _EXAMPLES = """\
 examples:
   distributed-input init photos                            # start here
@@ -86,13 +92,32 @@ def main(argv: Sequence[str] | None = None) -> int:
     # Parse only the subcommand. Its own parser handles the rest.
     options = _parser().parse_args(arguments[:1])
     if options.command == "help":
-        _parser().print_help()
-        return 0
+        # `help top` is `top --help`.
+        return main([arguments[1], "--help"]) if arguments[1:] else _help()
     if options.version or options.command == "version":
         return _version()
     if options.command is None:
         _parser().error("a COMMAND is needed: see `distributed-input --help`")
-    return _entry(options.command)(arguments[1:])
+    if options.command in _HANDLE_SIGNALS:
+        return _entry(options.command)(arguments[1:])
+    return _interruptible(options.command, arguments[1:])
+
+
+def _interruptible(command: str, arguments: Sequence[str]) -> int:
+    """Run a command that Ctrl-C ends, or the end of the program that reads its output."""
+    try:
+        try:
+            return _entry(command)(arguments)
+        finally:
+            sys.stdout.flush()  # an output that is closed fails here, and not when Python ends
+    except KeyboardInterrupt:
+        return _EXIT_INTERRUPTED
+    except BrokenPipeError:
+        # What is still in Python's buffer would fail again when Python ends.
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, sys.stdout.fileno())
+        os.close(null)
+        return _EXIT_BROKEN_PIPE
 
 
 def _entry(command: str) -> Callable[[Sequence[str]], int]:
@@ -111,6 +136,11 @@ def _plugin(command: str) -> Callable[[Sequence[str]], int]:
         return entry
     distribution, _ = _PLUGINS[command]
     sys.exit(f"distributed-input {command}: not installed. Run: pip install {distribution}")
+
+
+def _help() -> int:
+    _parser().print_help()
+    return 0
 
 
 def _version() -> int:
@@ -136,7 +166,7 @@ def _parser() -> argparse.ArgumentParser:
     for name, (_, description) in {**_COMMANDS, **_PLUGINS}.items():
         commands.add_parser(name, help=description, add_help=False)
     commands.add_parser("version", help="print the version", add_help=False)
-    commands.add_parser("help", help="print this text", add_help=False)
+    commands.add_parser("help", help="print this text, or that of a COMMAND", add_help=False)
     return parser
 
 

@@ -46,7 +46,7 @@ def test_a_dispatcher_that_does_not_run_is_reported_with_the_conditions(command,
     assert "WorkersAvailable is False (Starting): 0 of 2 workers" in done.stderr
 
 
-@pytest.mark.parametrize("name", ["status", "explain", "top"])
+@pytest.mark.parametrize("name", ["status", "explain", "top", "logs"])
 def test_an_input_that_does_not_exist(command, cluster, name):
     done = command(name, "missing", "-n", cluster.namespace)
     assert done.returncode == 2, done.stderr

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -49,6 +50,56 @@ def test_no_subcommand_is_status_2(capsys: pytest.CaptureFixture[str]) -> None:
 def test_help_is_a_subcommand_too(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["help"]) == 0
     assert "examples:" in capsys.readouterr().out
+
+
+def test_help_of_a_command(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="0"):
+        cli.main(["help", "top"])
+    assert "usage: distributed-input top" in capsys.readouterr().out
+    with pytest.raises(SystemExit, match="2"):
+        cli.main(["help", "topp"])
+
+
+@pytest.mark.parametrize("name", ["logs", "doctor", "explain", "inject"])
+def test_ctrl_c_is_status_130_without_a_traceback(
+    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(argv: list[str]) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli, "_entry", lambda command: interrupted)
+    assert cli.main([name]) == 130
+    assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("name", ["run", "worker"])
+def test_commands_with_their_own_signals_get_ctrl_c(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(argv: list[str]) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli, "_entry", lambda command: interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        cli.main([name])
+
+
+@pytest.mark.parametrize("flush", ["True", "False"])
+def test_an_output_that_nobody_reads_is_status_141(flush: str) -> None:
+    """Without `flush`, the text is still in Python's buffer when the command returns."""
+    code = (
+        "import sys; from distributed_input import cli; "
+        f"cli._entry = lambda name: lambda argv: print('text', flush={flush}) or 0; "
+        "sys.exit(cli.main(['doctor']))"
+    )
+    env = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "w") as closed:
+        done = subprocess.run(
+            [sys.executable, "-c", code], env=env, stdout=closed, stderr=subprocess.PIPE, text=True
+        )
+    assert (done.returncode, done.stderr) == (141, "")
 
 
 @pytest.mark.parametrize("name", ["version", "--version"])

@@ -30,8 +30,8 @@ class FoundDispatcher:
     """What the operator reports about the input, if it is in a cluster."""
 
 
-def add_flags(flags: argparse.ArgumentParser, output: bool = True) -> None:
-    """Add the flags that select dispatchers, and with `output` the format of the output."""
+def add_flags(flags: argparse.ArgumentParser) -> None:
+    """Add the flags that select dispatchers, and the format of the output."""
     flags.add_argument(
         "name",
         nargs="?",
@@ -60,14 +60,13 @@ def add_flags(flags: argparse.ArgumentParser, output: bool = True) -> None:
         metavar="SECONDS",
         help="time limit for the response (default: 5)",
     )
-    if output:
-        flags.add_argument(
-            "-o",
-            "--output",
-            choices=("text", "json"),
-            default="text",
-            help="format: text, or one JSON object for each input (default: text)",
-        )
+    flags.add_argument(
+        "-o",
+        "--output",
+        choices=("text", "json"),
+        default="text",
+        help="format: text, or one JSON object for each input (default: text)",
+    )
 
 
 @contextlib.contextmanager

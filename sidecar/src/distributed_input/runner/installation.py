@@ -28,7 +28,10 @@ _SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - only its size is read
 _BUFFER_BYTES = 256 << 20
 """Default of `sidecar.buffer`."""
 _KUBECTL_SECONDS = 10.0
-_INSTALL = "run `pip install 'distributed-input[run]'`"
+_INSTALL = (
+    "run `pip install 'distributed-input[run]'`, or before the first release `pip install "
+    "--find-links dist 'distributed-input[run]'`, see the README"
+)
 
 
 class Result(Enum):
@@ -49,8 +52,14 @@ class Check:
     """What was found and, if it is not OK, what to do."""
 
 
-def check_all(env: Mapping[str, str]) -> Iterator[Check]:
-    """Yield the checks of this machine and then those of the cluster, each as it is done."""
+def check_all(env: Mapping[str, str], namespace: str | None = None) -> Iterator[Check]:
+    """Yield the checks of this machine and then those of the cluster, each as it is done.
+
+    Args:
+        env: the environment.
+        namespace: namespace of the inputs, for the check of rights. None: that of the kubeconfig's
+            context.
+    """
     yield check_python(sys.version_info[:2], platform.system())
     yield check_packages(installed_version)
     yield check_tensorflow(installed_version)
@@ -58,7 +67,7 @@ def check_all(env: Mapping[str, str]) -> Iterator[Check]:
     yield check_shared_memory(_SHARED_MEMORY)
     yield check_ports()
     yield check_folder(env)
-    yield from check_cluster(_run_kubectl)
+    yield from check_cluster(_run_kubectl, namespace)
 
 
 def installed_version(package: str) -> str | None:
@@ -128,10 +137,11 @@ def check_shared_memory(folder: Path, free: int | None = None) -> Check:
     found = f"{free >> 20} MiB free in {folder}"
     if free < _BUFFER_BYTES:
         text = (
-            f"{found}: a trainer needs sidecar.buffer, by default {_BUFFER_BYTES >> 20} MiB. Start "
-            "the container with more (docker run --shm-size=1g), or set sidecar.buffer"
+            f"{found}: a trainer needs sidecar.buffer, by default {_BUFFER_BYTES >> 20} MiB. If it "
+            "does not fit, buffers use the folder for temporary files, on a disk. Start the "
+            "container with more (docker run --shm-size=1g), or lower sidecar.buffer"
         )
-        return Check("shared memory", Result.FAILED, text)
+        return Check("shared memory", Result.WARNING, text)
     return Check("shared memory", Result.OK, found)
 
 
@@ -159,8 +169,13 @@ Kubectl = Callable[..., str]
 """Return the output of kubectl with these arguments. Raises OSError with kubectl's message."""
 
 
-def check_cluster(run: Kubectl) -> Iterator[Check]:
-    """Yield the checks of the kubeconfig's cluster. Without kubectl, a warning."""
+def check_cluster(run: Kubectl, namespace: str | None = None) -> Iterator[Check]:
+    """Yield the checks of the kubeconfig's cluster. Without kubectl, a warning.
+
+    Args:
+        run: kubectl.
+        namespace: where to check the rights. None: the namespace of the kubeconfig's context.
+    """
     try:
         context = run("config", "current-context").strip()
         version = json.loads(run("version", "--output", "json"))
@@ -172,7 +187,7 @@ def check_cluster(run: Kubectl) -> Iterator[Check]:
     yield Check("cluster", Result.OK, f"Kubernetes {server}, context {context}")
     yield _check_definition(run)
     yield _check_operator(run)
-    yield _check_rights(run)
+    yield _check_rights(run, namespace or _namespace_of_context(run))
 
 
 def _check_definition(run: Kubectl) -> Check:
@@ -204,26 +219,40 @@ def _check_operator(run: Kubectl) -> Check:
     return Check("operator", Result.OK if ready else Result.FAILED, text)
 
 
-def _check_rights(run: Kubectl) -> Check:
-    """Check the rights that `status`, `explain`, `top` and `logs` need."""
+def _namespace_of_context(run: Kubectl) -> str:
+    try:
+        found = run("config", "view", "--minify", "--output", "jsonpath={..namespace}")
+    except OSError:
+        found = ""
+    return found.strip() or "default"
+
+
+def _check_rights(run: Kubectl, namespace: str) -> Check:
+    """Check the rights that `status`, `explain`, `top` and `logs` need in a namespace."""
+    # `kubectl port-forward` gets the Service, lists its pods and gets the first one.
     needed = {
-        "get distributedinputs": ("get", "distributedinputs.distributed-input.dev"),
+        "get distributedinputs": ("get", kubectl.INPUTS),
         "get secrets": ("get", "secrets"),
+        "get services": ("get", "services"),
+        "get pods": ("get", "pods"),
+        "list pods": ("list", "pods"),
         "create pods/portforward": ("create", "pods", "--subresource=portforward"),
         "get pods/log": ("get", "pods", "--subresource=log"),
     }
-    missing = [text for text, words in needed.items() if not _allowed(run, words)]
+    missing = [text for text, words in needed.items() if not _allowed(run, words, namespace)]
     if missing:
         text = (
-            f"status, explain, top and logs need: {', '.join(missing)}. Ask for a Role with these"
+            f"namespace {namespace}: status, explain, top and logs need: {', '.join(missing)}. Ask "
+            "for a Role with these"
         )
         return Check("rights", Result.WARNING, text)
-    return Check("rights", Result.OK, "status, explain, top and logs of an input are allowed")
+    text = f"namespace {namespace}: status, explain, top and logs of an input are allowed"
+    return Check("rights", Result.OK, text)
 
 
-def _allowed(run: Kubectl, words: tuple[str, ...]) -> bool:
+def _allowed(run: Kubectl, words: tuple[str, ...], namespace: str) -> bool:
     try:
-        return run("auth", "can-i", *words).strip() == "yes"
+        return run("auth", "can-i", *words, "--namespace", namespace).strip() == "yes"
     except OSError:
         return False
 

@@ -1,6 +1,7 @@
 """The dispatcher of an input in a cluster, through kubectl and so through the kubeconfig.
 
-It needs the rights to get the input and its Secret, and to forward a port to a pod.
+It needs the rights to get the input, its Secret and its Service, to get and list pods, and to
+forward a port to a pod.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import contextlib
 import json
 import re
 import select
+import shutil
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -64,6 +66,18 @@ def forwarded(name: str, namespace: str | None, seconds: float) -> Iterator[Clus
             forwarding.terminate()
 
 
+def check_exists(name: str, namespace: str | None, seconds: float) -> None:
+    """Raise an error if the cluster has no such input. The arguments are those of `forwarded`.
+
+    Raises:
+        ConfigError: there is no such input, kubectl is not installed, or it refuses.
+        UnavailableError: the cluster does not respond.
+    """
+    if shutil.which("kubectl") is None:
+        raise ConfigError(NOT_INSTALLED)
+    _get(INPUTS, name, ["--namespace", namespace] if namespace else [], seconds)
+
+
 def problems_of(resource: Mapping[str, Any]) -> tuple[str, ...]:
     """Return what the status of an input reports as a problem, one line each."""
     status = resource.get("status") or {}
@@ -97,8 +111,16 @@ def _get(kind: str, name: str, where: Sequence[str], seconds: float) -> Any:
             "--timeout"
         ) from error
     if done.returncode:
-        raise ConfigError(f"`{' '.join(command)}`: {done.stderr.strip()}")
+        raise ConfigError(f"`{' '.join(command)}`: {_refusal(done)}")
     return json.loads(done.stdout)
+
+
+def _refusal(done: subprocess.CompletedProcess[str]) -> str:
+    """Return the last line of kubectl's message. The lines before are of its caches and retries."""
+    last = (done.stderr.strip().splitlines() or [f"status {done.returncode}"])[-1].strip()
+    if "(NotFound)" in last:
+        return last
+    return f"{last}\n  `distributed-input doctor` checks the access to the cluster."
 
 
 def _address(

@@ -36,7 +36,8 @@ DEPLOYMENT = {
     "status": {"readyReplicas": 1},
 }
 CLUSTER: dict[str, Any] = {
-    "config": "kind\n",
+    "config current-context": "kind\n",
+    "config view": "team",
     "version": {"serverVersion": {"gitVersion": "v1.34.2"}},
     "get crd": DEFINITION,
     "get deployments": {"items": [DEPLOYMENT]},
@@ -48,8 +49,10 @@ def kubectl(answers: dict[str, Any]) -> Any:
     """Return a kubectl with fixed answers. An answer may be an error."""
 
     def run(*arguments: str) -> str:
-        key = arguments[0] if arguments[0] != "get" else " ".join(arguments[:2])
-        answer = answers[key]
+        words = 2 if arguments[0] in ("get", "config") else 1
+        answer = answers[" ".join(arguments[:words])]
+        if callable(answer):
+            return str(answer(*arguments))
         if isinstance(answer, Exception):
             raise answer
         return answer if isinstance(answer, str) else json.dumps(answer)
@@ -98,7 +101,8 @@ def test_the_packages_of_run() -> None:
 def test_shared_memory(tmp_path: Path) -> None:
     assert check_shared_memory(tmp_path, free=1 << 30).result is Result.OK
     small = check_shared_memory(tmp_path, free=64 << 20)  # the default of Docker
-    assert small.result is Result.FAILED
+    assert small.result is Result.WARNING
+    assert "buffers use the folder for temporary files, on a disk" in small.text
     assert "--shm-size" in small.text
     assert check_shared_memory(tmp_path / "none").result is Result.WARNING
 
@@ -131,4 +135,34 @@ def test_an_operator_that_is_not_ready_fails() -> None:
 
 
 def test_missing_rights_are_named() -> None:
-    assert "get secrets" in cluster(auth=OSError("no"))["rights"].text
+    found = cluster(auth=OSError("no"))["rights"]
+    assert found.result is Result.WARNING
+    for right in (
+        *("get distributedinputs", "get secrets", "get services", "get pods", "list pods"),
+        *("create pods/portforward", "get pods/log"),
+    ):
+        assert right in found.text
+
+    def only_list(*arguments: str) -> str:
+        return "no" if arguments[2:4] == ("list", "pods") else "yes"
+
+    assert "need: list pods. Ask" in cluster(auth=only_list)["rights"].text
+
+
+@pytest.mark.parametrize(
+    ("namespace", "context", "expected"),
+    [("other", "team", "other"), (None, "team", "team"), (None, "", "default")],
+)
+def test_rights_are_those_in_a_namespace(
+    namespace: str | None, context: str, expected: str
+) -> None:
+    asked = set()
+
+    def can(*arguments: str) -> str:
+        asked.add(arguments[-2:])
+        return "yes"
+
+    run = kubectl({**CLUSTER, "auth": can, "config view": context})
+    (rights,) = [one for one in check_cluster(run, namespace) if one.name == "rights"]
+    assert asked == {("--namespace", expected)}
+    assert rights.text.startswith(f"namespace {expected}: ")

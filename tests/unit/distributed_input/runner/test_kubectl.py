@@ -73,8 +73,26 @@ def test_without_a_namespace_the_kubeconfig_decides(folder: Path) -> None:
 
 def test_what_kubectl_refuses_is_an_error(folder: Path) -> None:
     refusal = {"error": 'secrets "train-distributed-input" is forbidden'}
-    with pytest.raises(ConfigError, match=r"^`kubectl get secret train-.*`: secrets .* forbidden$"):
+    with pytest.raises(
+        ConfigError, match=r"^`kubectl get secret train-.*`: secrets .* forbidden\n"
+    ):
         opened(folder, get_secret=refusal)
+
+
+def test_only_the_last_line_of_kubectls_message_is_shown(folder: Path) -> None:
+    refused = "The connection to the server localhost:8080 was refused"
+    kind = "get distributedinputs.distributed-input.dev"
+    with pytest.raises(ConfigError) as caught:
+        opened(
+            folder, None, **{kind: {"error": f"E1123 memcache.go\nE1123 memcache.go\n{refused}"}}
+        )
+    assert str(caught.value) == (
+        f"`kubectl {kind} train --output json`: {refused}\n  `distributed-input doctor` checks the "
+        "access to the cluster."
+    )
+    missing = 'Error from server (NotFound): "train" not found'
+    with pytest.raises(ConfigError, match=r'"train" not found$'):
+        opened(folder, None, **{kind: {"error": missing}})
 
 
 def test_a_dispatcher_that_cannot_be_reached_has_the_inputs_problems(folder: Path) -> None:

@@ -18,7 +18,10 @@ _BASH = """\
 _distributed_input() {{
   local current="${{COMP_WORDS[COMP_CWORD]}}" words="" i
   for ((i = 1; i < COMP_CWORD; i++)); do
-    [[ "${{COMP_WORDS[i]}}" == -- ]] && {{ COMPREPLY=($(compgen -f -- "$current")); return; }}
+    [[ "${{COMP_WORDS[i]}}" == -- ]] || continue
+    compopt -o filenames 2>/dev/null
+    COMPREPLY=($(compgen -f -- "$current"))
+    return
   done
   if ((COMP_CWORD == 1)); then
     words="{commands}"
@@ -27,12 +30,13 @@ _distributed_input() {{
 {cases}
     esac
   else
+    compopt -o filenames 2>/dev/null
     COMPREPLY=($(compgen -f -- "$current"))
     return
   fi
   COMPREPLY=($(compgen -W "$words" -- "$current"))
 }}
-complete -o filenames -F _distributed_input distributed-input
+complete -F _distributed_input distributed-input
 """
 
 

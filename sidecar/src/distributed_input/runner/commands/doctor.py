@@ -17,6 +17,7 @@ line that is not ok states what to do. `distributed-input explain` answers why a
 _EXAMPLES = """\
 examples:
   distributed-input doctor
+  distributed-input doctor -n team          # may I read the inputs of this namespace?
   distributed-input doctor -o json | jq '.[] | select(.result != "ok")'
 
 exit status: 0, or 1 if a check failed; a warning is not a failure
@@ -34,6 +35,12 @@ def parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     flags.add_argument(
+        "-n",
+        "--namespace",
+        metavar="NAMESPACE",
+        help="namespace to check the rights in (default: that of the kubeconfig's context)",
+    )
+    flags.add_argument(
         "-o",
         "--output",
         choices=("text", "json"),
@@ -47,7 +54,7 @@ def main(argv: Sequence[str]) -> int:
     """Print the checks; return the exit status."""
     options = parser().parse_args(argv)
     found = []
-    for check in check_all(os.environ):
+    for check in check_all(os.environ, options.namespace):
         found.append(check)
         if options.output == "text":
             print(as_text(check), flush=True)

@@ -68,11 +68,11 @@ def main(argv: Sequence[str]) -> int:
     for one, earlier, later in zip(found, before, after, strict=True):
         diagnoses = diagnose(earlier, later)
         if options.output == "json":
-            print(
-                json.dumps({"input": one.name or None, "trainers": list(map(as_json, diagnoses))})
-            )
+            trainers = list(map(as_json, diagnoses))
+            values = {"input": one.name or None, "trainers": trainers, "problems": one.problems}
+            print(json.dumps(values))
         else:
-            print("".join(map(as_text, diagnoses)), end="")
+            print("".join(map(as_text, diagnoses)) + problems_as_text(one.problems), end="")
     return 0
 
 
@@ -89,6 +89,13 @@ def as_text(one: Diagnosis) -> str:
     lines += _wrapped("  cause: ", f"{cause}{one.text}")
     lines += _wrapped("  next:  ", one.next_step)
     return "".join(f"{line}\n" for line in lines)
+
+
+def problems_as_text(problems: Sequence[str]) -> str:
+    """Return what the operator reports about an input as some lines. Empty: it is not in a cluster,
+    or has no problem.
+    """
+    return "".join(f"{line}\n" for one in problems for line in _wrapped("  cluster: ", one))
 
 
 def _wrapped(label: str, text: str) -> list[str]:

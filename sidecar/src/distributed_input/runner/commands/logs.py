@@ -9,10 +9,11 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 
 from distributed_input.api import names
-from distributed_input.api.errors import ConfigError
+from distributed_input.api.errors import ConfigError, DistributedInputError
 from distributed_input.runner import folders, kubectl, process_logs
 from distributed_input.runtime.args import EXIT_CONFIG, positive_count
 
+_KUBECTL_SECONDS = 10.0
 _PARTS = ("dispatcher", "worker", "sidecar")
 _EXAMPLES = """\
 examples:
@@ -20,7 +21,8 @@ examples:
   distributed-input logs digits -n team        # dispatcher and workers of an input in the cluster
   distributed-input logs digits --part sidecar --follow
 
-exit status: 0, that of kubectl, or 2 if a flag is invalid or no run is found
+exit status: 0, that of kubectl, 1 if the cluster does not respond, or 2 if a flag is invalid or no
+run or input is found
 """
 
 
@@ -74,20 +76,19 @@ def main(argv: Sequence[str]) -> int:
             raise ConfigError("--namespace and --follow: set NAME too")
         for line in _of_local_runs(os.environ, options.part, options.tail):
             print(line)
-    except ConfigError as error:
+    except DistributedInputError as error:
         print(f"distributed-input logs: {error}", file=sys.stderr)
-        return EXIT_CONFIG
+        return EXIT_CONFIG if isinstance(error, ConfigError) else 1
     return 0
 
 
 def _in_cluster(options: argparse.Namespace) -> int:
+    # For a selector without pods, kubectl ends with status 0.
+    kubectl.check_exists(options.name, options.namespace, _KUBECTL_SECONDS)
     command = kubectl_command(
         options.name, options.namespace, options.part, options.tail, options.follow
     )
-    try:
-        return subprocess.run(command, check=False).returncode
-    except FileNotFoundError as error:
-        raise ConfigError(kubectl.NOT_INSTALLED) from error
+    return subprocess.run(command, check=False).returncode
 
 
 def kubectl_command(

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
 import time
 from collections.abc import Sequence
+from typing import Any
 
 from distributed_input.api.errors import ConfigError, DistributedInputError
 from distributed_input.runner import dispatchers
@@ -19,7 +21,7 @@ _EXAMPLES = """\
 examples:
   distributed-input top                  # the runs on this machine; Ctrl-C ends it
   distributed-input top digits -n team   # an input in the cluster of the kubeconfig
-  distributed-input top --count 1        # once, for scripts
+  distributed-input top --count 1 -o json | jq .workers   # once, for scripts
 
 exit status: 0, 1 if a dispatcher does not respond, 2 if a flag is invalid or no run is found
 """
@@ -35,7 +37,7 @@ def parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    dispatchers.add_flags(flags, output=False)
+    dispatchers.add_flags(flags)
     flags.add_argument(
         "--seconds",
         type=positive_seconds,
@@ -73,58 +75,110 @@ def _watch(found: Sequence[dispatchers.FoundDispatcher], options: argparse.Names
         time.sleep(options.seconds)
         after = [one.client.status(options.timeout) for one in found]
         now = time.monotonic()
-        titles = [f"{one.name}:\n" if len(found) > 1 else "" for one in found]
-        texts = [
-            title + as_text(earlier, later, now - began)
-            for title, earlier, later in zip(titles, before, after, strict=True)
-        ]
-        print(_CLEAR * sys.stdout.isatty() + "\n".join(texts), end="", flush=True)
+        names = [one.name for one in found]
+        samples = list(zip(names, before, after, strict=True))
+        print(_output(samples, now - began, options.output), end="", flush=True)
         before, began, shown = after, now, shown + 1
+
+
+def _output(
+    samples: Sequence[tuple[str, StatusSample, StatusSample]], seconds: float, output: str
+) -> str:
+    """Return what one interval prints. `samples`: name, earlier and later sample of each input."""
+    if output == "json":
+        values = [
+            {"input": name or None, **as_json(before, after, seconds)}
+            for name, before, after in samples
+        ]
+        return "".join(f"{json.dumps(one)}\n" for one in values)
+    texts = [
+        f"{name}:\n" * (len(samples) > 1) + as_text(before, after, seconds)
+        for name, before, after in samples
+    ]
+    return _CLEAR * sys.stdout.isatty() + "\n".join(texts)
 
 
 def as_text(before: StatusSample, after: StatusSample, seconds: float) -> str:
     """Return two tables, trainers and workers, about the time between two samples."""
-    trainers = {(one.job, one.index, one.incarnation): one for one in before.consumers}
-    rows: list[tuple[str, ...]] = [
+    rates = as_json(before, after, seconds)
+    trainers: list[tuple[str, ...]] = [
         ("job/trainer", "epoch", "rows/s", "stall", "buffer", "waiting for")
     ]
-    rows += [
-        _trainer_row(trainers.get((one.job, one.index, one.incarnation)), one)
-        for one in after.consumers
+    trainers += [
+        (
+            f"{one['job'] or '-'}/{one['index']}",
+            str(one["epoch"]),
+            _rate(one["rows_per_second"]),
+            _share(one["waits"]),
+            _share(one["buffer"]),
+            "finished" if one["finished"] else one["waiting_for"] or "",
+        )
+        for one in rates["consumers"]
     ]
-    text = formatting.table(rows, indent="") if after.consumers else "no trainer is connected\n"
-    workers = {one.worker_id: one for one in before.workers}
-    shares: list[tuple[str, ...]] = [("worker", "streams", "rows/s", "busy")]
-    shares += [_worker_row(workers.get(one.worker_id), one, seconds) for one in after.workers]
-    table = formatting.table(shares, indent="") if after.workers else "no worker is registered\n"
+    text = formatting.table(trainers, indent="") if after.consumers else "no trainer is connected\n"
+    workers: list[tuple[str, ...]] = [("worker", "streams", "rows/s", "busy")]
+    workers += [
+        (
+            one["address"],
+            str(one["open_streams"]),
+            _rate(one["rows_per_second"]),
+            _share(one["busy"]),
+        )
+        for one in rates["workers"]
+    ]
+    table = formatting.table(workers, indent="") if after.workers else "no worker is registered\n"
     return f"{text}\n{table}"
 
 
-def _trainer_row(before: ConsumerSample | None, after: ConsumerSample) -> tuple[str, ...]:
-    """Return the cells of a trainer. Its own clock gives the time, because heartbeats vary."""
+def _rate(value: float | None) -> str:
+    return "-" if value is None else formatting.rate(value)
+
+
+def _share(value: float | None) -> str:
+    return "-" if value is None else f"{value:.0%}"
+
+
+def as_json(before: StatusSample, after: StatusSample, seconds: float) -> dict[str, Any]:
+    """Return the rates between two samples as JSON values. Shares are from 0 to 1.
+
+    `busy` of a worker is above 1 with several CPUs. None: the earlier sample does not have the
+    process.
+    """
+    trainers = {(one.job, one.index, one.incarnation): one for one in before.consumers}
+    workers = {one.worker_id: one for one in before.workers}
+    return {
+        "seconds": seconds,
+        "consumers": [
+            _trainer(trainers.get((one.job, one.index, one.incarnation)), one)
+            for one in after.consumers
+        ],
+        "workers": [_worker(workers.get(one.worker_id), one, seconds) for one in after.workers],
+    }
+
+
+def _trainer(before: ConsumerSample | None, after: ConsumerSample) -> dict[str, Any]:
+    """Return the values of a trainer. Its own clock gives the time, because heartbeats vary."""
     same = before is not None and before.trainer == after.trainer
     wall = after.wall - (before.wall if before and same else 0.0)
     wait = after.wait - (before.wait if before and same else 0.0)
     rows = after.rows - (before.rows if before and same else 0)
-    return (
-        f"{after.job or '-'}/{after.index}",
-        str(after.epoch),
-        formatting.rate(rows / wall) if wall > 0 else "-",
-        f"{wait / wall:.0%}" if wall > 0 else "-",
-        f"{after.buffer:.0%}",
-        "finished" if after.finished else after.waiting_for,
-    )
+    return {
+        "job": after.job,
+        "index": after.index,
+        "epoch": after.epoch,
+        "rows_per_second": rows / wall if wall > 0 else None,
+        "waits": wait / wall if wall > 0 else None,
+        "buffer": after.buffer,
+        "finished": after.finished,
+        "waiting_for": after.waiting_for or None,
+    }
 
 
-def _worker_row(
-    before: WorkerSample | None, after: WorkerSample, seconds: float
-) -> tuple[str, ...]:
-    """Return the cells of a worker. `busy` counts computing rows: above 100 % with several CPUs."""
-    if before is None:
-        return after.address, str(after.streams), "-", "-"
-    return (
-        after.address,
-        str(after.streams),
-        formatting.rate((after.rows - before.rows) / seconds),
-        f"{(after.busy - before.busy) / seconds:.0%}",
-    )
+def _worker(before: WorkerSample | None, after: WorkerSample, seconds: float) -> dict[str, Any]:
+    return {
+        "id": after.worker_id,
+        "address": after.address,
+        "open_streams": after.streams,
+        "rows_per_second": (after.rows - before.rows) / seconds if before else None,
+        "busy": (after.busy - before.busy) / seconds if before else None,
+    }

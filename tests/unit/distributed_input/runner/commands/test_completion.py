@@ -42,6 +42,11 @@ def test_files(tmp_path: Path) -> None:
     assert complete("run", "input.yaml", "--", f"{tmp_path}/in") == [f"{tmp_path}/input.yaml"]
 
 
+def test_words_are_not_file_names() -> None:
+    """Otherwise bash adds a slash to a command if a folder has its name."""
+    assert "-o filenames -F" not in completion.script("bash", {})
+
+
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_the_script_is_valid(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert completion.main([shell]) == 0

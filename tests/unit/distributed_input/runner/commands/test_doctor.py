@@ -18,12 +18,25 @@ def test_the_exit_status(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     found = [Check("ports", Result(result), "found")]
-    monkeypatch.setattr(doctor, "check_all", lambda env: iter(found))
+    monkeypatch.setattr(doctor, "check_all", lambda env, namespace: iter(found))
     assert doctor.main([]) == status
     assert capsys.readouterr().out.split() == [result, "ports", "found"]
     assert doctor.main(["-o", "json"]) == status
     values = json.loads(capsys.readouterr().out)
     assert values == [{"name": "ports", "result": result, "text": "found"}]
+
+
+def test_the_namespace_is_that_of_the_flag(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str | None] = []
+
+    def check_all(env: object, namespace: str | None) -> list[Check]:
+        asked.append(namespace)
+        return []
+
+    monkeypatch.setattr(doctor, "check_all", check_all)
+    for flags in ([], ["-n", "team"], ["--namespace", "team"]):
+        assert doctor.main(flags) == 0
+    assert asked == [None, "team", "team"]
 
 
 def test_this_machine_passes(capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Iterator
 
 import pytest
 
 from distributed_input.api.proto import dispatcher_pb2
+from distributed_input.runner import kubectl
 from distributed_input.runner.commands import explain as command
 from distributed_input.runner.display.diagnosis import Cause, Diagnosis
 from distributed_input.runtime import serving, stubs
@@ -63,6 +65,28 @@ def test_a_trainer_gets_a_cause_and_a_next_step(
     assert command.main([*flags, "-o", "json"]) == 0
     (found,) = json.loads(capsys.readouterr().out)["trainers"]
     assert (found["trainer"], found["cause"], found["waits"]) == ("train/0", "workers", 0.4)
+
+
+def test_what_the_operator_reports_is_printed_too(
+    address: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    problem = "budgets grant 1 of the 2 workers"
+
+    @contextlib.contextmanager
+    def forwarded(*_: object) -> Iterator[kubectl.ClusterInput]:
+        yield kubectl.ClusterInput(address, "secret", (problem,))
+
+    monkeypatch.setattr(kubectl, "forwarded", forwarded)
+    flags = ["digits", "--seconds", "0.01"]
+    assert command.main(flags) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1].startswith("  cause: workers.")
+    assert lines[-1] == f"  cluster: {problem}"
+    assert command.main([*flags, "-o", "json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["input"], found["problems"]) == ("digits", [problem])
+    assert command.main(["--dispatcher", address, "--seconds", "0.01", "-o", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["problems"] == []
 
 
 def test_a_diagnosis_without_a_trainer_is_text_too() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -61,9 +62,48 @@ def test_without_a_run_or_a_name(
     assert "set NAME" in capsys.readouterr().err
 
 
+KUBECTL = """\
+#!/bin/sh
+echo "$@" >> "$(dirname "$0")/calls"
+case "$1 $3" in
+  "get digits") echo '{}' ;;
+  get*) echo "E1 memcache.go" >&2
+        echo "Error from server (NotFound): distributedinputs \\"$3\\" not found" >&2; exit 1 ;;
+  logs*) exit 7 ;;
+esac
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the folder of a kubectl that has one input."""
+    script = tmp_path / "kubectl"
+    script.write_text(KUBECTL)
+    script.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    return tmp_path
+
+
+def test_an_input_that_does_not_exist(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert logs.main(["digts", "-n", "team"]) == 2
+    assert capsys.readouterr().err == (
+        "distributed-input logs: `kubectl get distributedinputs.distributed-input.dev digts "
+        "--namespace team --output json`: Error from server (NotFound): distributedinputs "
+        '"digts" not found\n'
+    )
+    assert "logs" not in (folder / "calls").read_text()
+
+
+def test_the_status_is_that_of_kubectl(folder: Path) -> None:
+    assert logs.main(["digits"]) == 7
+    assert (folder / "calls").read_text().splitlines()[1].startswith("logs --selector")
+
+
 def test_without_kubectl(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     assert logs.main(["digits"]) == 2
-    assert "kubectl is not installed" in capsys.readouterr().err
+    assert (
+        capsys.readouterr().err == "distributed-input logs: kubectl is not installed: install it\n"
+    )

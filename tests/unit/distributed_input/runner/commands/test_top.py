@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from distributed_input.runner.commands.top import as_text
+import json
+
+from distributed_input.runner.commands.top import _output, as_json, as_text
 from distributed_input.runner.display.stats import ConsumerSample, StatusSample, WorkerSample
 
 
@@ -27,6 +29,20 @@ def test_rates_are_those_between_the_samples() -> None:
     text = as_text(before, after, 4.0)
     assert cells(text, "train/0") == ["train/0", "2", "50.0", "25%", "50%"]
     assert cells(text, "h:1") == ["h:1", "3", "50.0", "150%"]
+    values = as_json(before, after, 4.0)
+    assert values["seconds"] == 4.0
+    (consumer,), (worker,) = values["consumers"], values["workers"]
+    assert (consumer["rows_per_second"], consumer["waits"]) == (50.0, 0.25)
+    assert (worker["rows_per_second"], worker["busy"]) == (50.0, 1.5)
+
+
+def test_each_input_is_an_object_or_a_title() -> None:
+    sample = StatusSample()
+    samples = [("a", sample, sample), ("", sample, sample)]
+    values = [json.loads(line) for line in _output(samples, 1.0, "json").splitlines()]
+    assert [one["input"] for one in values] == ["a", None]
+    assert _output(samples, 1.0, "text").startswith("a:\nno trainer")
+    assert _output(samples[:1], 1.0, "text").startswith("no trainer")
 
 
 def test_a_new_trainer_counts_from_its_start() -> None:
@@ -35,7 +51,9 @@ def test_a_new_trainer_counts_from_its_start() -> None:
 
 
 def test_a_new_worker_has_no_rate() -> None:
-    text = as_text(StatusSample(), StatusSample(workers=[WorkerSample("w", "h:1")]), 4.0)
+    after = StatusSample(workers=[WorkerSample("w", "h:1")])
+    text = as_text(StatusSample(), after, 4.0)
+    assert as_json(StatusSample(), after, 4.0)["workers"][0]["busy"] is None
     assert cells(text, "h:1") == ["h:1", "0", "-", "-"]
     assert "no trainer is connected" in text
 

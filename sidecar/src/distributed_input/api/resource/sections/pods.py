@@ -2,23 +2,33 @@
 
 from __future__ import annotations
 
+import json
 from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict, Field, WithJsonSchema, model_validator
+from pydantic import AfterValidator, ConfigDict, Field, WithJsonSchema, model_validator
 
 from distributed_input.api.resource.base import Section, cel
 from distributed_input.api.resource.scalars import Quantity, Topology, problem
 
-Objects = Annotated[
-    list[dict[str, Any]],
-    WithJsonSchema(
-        {
-            "type": "array",
-            "items": {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
-        }
-    ),
-]
+_OBJECTS = WithJsonSchema(
+    {
+        "type": "array",
+        "items": {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
+    }
+)
+Objects = Annotated[list[dict[str, Any]], _OBJECTS]
 """A list of objects from a pod's spec. The API server checks their content with the pod."""
+
+
+def _check_variable(variable: dict[str, Any]) -> dict[str, Any]:
+    value = variable.get("value")
+    if value is not None and not isinstance(value, str):
+        raise problem(f"{json.dumps(value)} is not a text: add quotes", "value")
+    return variable
+
+
+Variables = Annotated[list[Annotated[dict[str, Any], AfterValidator(_check_variable)]], _OBJECTS]
+"""Environment variables of a container. The API server refuses a pod with a value such as `3`."""
 
 Placement = Literal["anywhere", "near-trainers", "dedicated"]
 AcceleratorType = Literal["nvidia", "gke-nvidia", "gke-tpu"]

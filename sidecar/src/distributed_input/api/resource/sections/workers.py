@@ -13,6 +13,7 @@ from distributed_input.api.resource.sections.pods import (
     Objects,
     Placement,
     ResourceRequirements,
+    Variables,
 )
 
 
@@ -180,7 +181,7 @@ class WorkersSpec(Section):
     tolerations: Objects = Field(
         default=[], description="Tolerations of worker pods, as in a pod's spec. Default: none."
     )
-    env: Objects = Field(
+    env: Variables = Field(
         default=[],
         description="Environment variables of the worker's container, as in a container. Use "
         "valueFrom for secrets. Default: none.",

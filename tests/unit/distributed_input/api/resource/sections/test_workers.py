@@ -18,6 +18,16 @@ INVALID = [
         "from 0 to 1000, for example 2, not 1001",
     ),
     ("workers: {replicas: -1}", "5: spec.workers.replicas", "from 0 to 1000"),
+    (
+        "workers:\n  env:\n  - {name: A, value: '1'}\n  - {name: B, value: 3}",
+        "8: spec.workers.env[1].value",
+        "3 is not a text: add quotes",
+    ),
+    (
+        "workers: {env: [{name: A, value: true}]}",
+        "5: spec.workers.env[0].value",
+        "true is not a text",
+    ),
     ("workers: 3", "5: spec.workers", "fields replicas, autoscaling, local, "),
     ("workers: {parallelism: 0}", "5: spec.workers.parallelism", "from 1 to 1024"),
     (
