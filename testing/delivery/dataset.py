@@ -59,6 +59,7 @@ class NumpyIterator:
     """
 
     problem = ""
+    skipped_rows = 0
 
     def __init__(
         self, elements: Callable[[int], Iterator[dict[str, Any]]], batch_rows: int, key: bytes
@@ -80,7 +81,7 @@ class NumpyIterator:
         """Return the state after the last element returned."""
         return b"%d" % self._row
 
-    def restore(self, data: bytes) -> None:
+    def restore(self, data: bytes, _rows: int) -> None:
         """Continue after the element at which the state was saved."""
         self._row = int(data)
         self._rest = self._elements(self._row)
