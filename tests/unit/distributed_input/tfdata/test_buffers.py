@@ -72,4 +72,6 @@ def test_elements_without_a_fixed_size_are_measured() -> None:
     texts = Data.from_tensor_slices(["x" * 500] * 9)
     assert buffers.held_bytes(serialize(texts.shuffle(4)), measure) == 2000
     assert buffers.held_bytes(serialize(ROWS.shuffle(4)), measure) == 32
+    ragged = Data.from_tensor_slices(tf.ragged.constant([[1], [2, 3]])).shuffle(2)
+    assert buffers.held_bytes(serialize(ragged), lambda _: 70) == 140
     assert buffers.held_bytes(serialize(texts.shuffle(4)), lambda _: None) == 256
