@@ -22,7 +22,7 @@ from distributed_input.dispatcher.facts import FactStore
 from distributed_input.dispatcher.limits import DispatcherLimits
 from distributed_input.runtime.statuses import InvalidRequestError, NotFoundError
 
-_INFORMATIVE = frozenset({"warnings", "read_amplification", "split_bytes"})
+_INFORMATIVE = frozenset({"warnings", "read_amplification", "split_bytes", "shard_policy"})
 _MAX_CHARACTERS = 80
 
 
