@@ -99,6 +99,8 @@ class SavableIterator:
 
     Attributes:
         fetched: number of elements returned so far.
+        has_skipped: whether it was restored by skipping rows. TensorFlow's state would then be that
+            of another graph, so later states are numbers of rows too.
     """
 
     def __init__(
@@ -111,6 +113,7 @@ class SavableIterator:
         self._identity = identity
         self._without = without
         self.fetched = 0
+        self.has_skipped = False
 
     def __iter__(self) -> Iterator[Any]:
         return self
@@ -164,6 +167,7 @@ class SavableIterator:
             if self._without is None or not self.skipped_rows or rows % self.skipped_rows:
                 raise StateError(f"the split cannot skip {rows} rows")
             self._elements = self._without(rows)
+            self.has_skipped = True
             return
         _call(_RESTORE_SECONDS, "restore", lambda: _restore(self._elements, data))
 
