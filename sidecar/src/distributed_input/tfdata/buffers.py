@@ -51,6 +51,18 @@ def held_bytes(
     return total
 
 
+def may_hold_less(graph_def: GraphDef) -> bool:
+    """Return whether a buffer may hold less than `held_bytes` returns.
+
+    This is so if TensorFlow does not know how many elements its input has: the user may have chosen
+    the size of the buffer for the whole dataset.
+    """
+    return any(
+        sharding.input_of(graph_def, node).cardinality() == tf.data.UNKNOWN_CARDINALITY
+        for node, _ in _shuffles(graph_def)
+    )
+
+
 def _shuffles(graph_def: GraphDef) -> Iterator[tuple[NodeDef, int]]:
     nodes = node_defs.by_name(graph_def.node)
     for node in graph_def.node:

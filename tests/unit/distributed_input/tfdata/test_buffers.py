@@ -65,6 +65,12 @@ def test_the_memory_of_buffers_is_estimated(make: Callable[[], Data], held: int)
     assert buffers.held_bytes(serialize(make())) == held
 
 
+def test_a_buffer_may_hold_less_if_the_number_of_its_elements_is_unknown() -> None:
+    assert buffers.may_hold_less(serialize(ROWS.filter(lambda x: x > 9).shuffle(100)))
+    for known in (ROWS, ROWS.shuffle(9), ROWS.repeat().shuffle(9), ROWS.filter(lambda x: x > 9)):
+        assert not buffers.may_hold_less(serialize(known))
+
+
 def test_elements_without_a_fixed_size_are_measured() -> None:
     def measure(dataset: Data) -> int:
         return len(next(iter(dataset)).numpy())

@@ -66,6 +66,7 @@ def describe(draft: types_pb2.Job, relaxed: bool = False, room: int = 0) -> type
     graph_of = functools.partial(definitions.graph_of, job)
     first = definition if job.num_splits == splits else graph_of(0)
     job.split_bytes = buffers.held_bytes(first, None if graph.python_ops else _measure)
+    job.split_bytes_at_most = buffers.may_hold_less(first)
     job.warnings.extend(jobs.memory_warnings(job, room))
     job.warnings.extend([*export.warnings_of(graph, job.num_splits), *serial])
     for warning in job.warnings:

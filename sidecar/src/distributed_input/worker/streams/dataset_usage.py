@@ -12,7 +12,7 @@ _START_SECONDS = 60.0  # jobs that start together have opened a stream after thi
 _LINGER_SECONDS = 10.0  # a job without open streams may open its next one within this time
 _IGNORED_FIELDS = (
     *("name", "warnings", "epochs", "strict", "remainder", "order", "mode"),
-    *("split_bytes", "shard_policy"),
+    *("split_bytes", "split_bytes_at_most", "shard_policy"),
 )
 
 DatasetKey = tuple[bytes, int]

@@ -123,7 +123,8 @@ def test_the_memory_of_shuffle_buffers_is_estimated(room: int, warned: bool) -> 
 @pytest.mark.parametrize(("function", "held"), [("ragged", 10 * 128), ("nested", 2 * 64)])
 def test_elements_that_cannot_be_measured_are_described(function: str, held: int) -> None:
     entry = types_pb2.EntryPoint(target=f"describe_of_test:{function}")
-    assert describe(types_pb2.Job(name="a", entry_point=entry)).split_bytes == held
+    job = describe(types_pb2.Job(name="a", entry_point=entry))
+    assert (job.split_bytes, job.split_bytes_at_most) == (held, False)
 
 
 def test_the_memory_is_that_of_a_split_with_the_final_number() -> None:

@@ -20,7 +20,7 @@ def request_of(**fields: object) -> worker_pb2.StreamRequest:
     "job",
     [
         *({"name": "b"}, {"epochs": 3}, {"strict": True}, {"remainder": 1}, {"order": 1}),
-        *({"split_bytes": 3}, {"shard_policy": "FILE"}),
+        *({"split_bytes": 3}, {"split_bytes_at_most": True}, {"shard_policy": "FILE"}),
     ],
 )
 def test_fields_without_influence_on_rows_do_not_change_the_keys(job: dict) -> None:
