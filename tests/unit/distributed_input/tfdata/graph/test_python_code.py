@@ -90,6 +90,10 @@ def test_values_of_closures_differ() -> None:
     assert of(1) == of(1)
     assert of(1) != of(2)
     assert of(object()) == of(object())
+    assert of((1, (2, 3))) != of((1, (2, 4)))
+    assert of([1]) == of([2])
+    assert len("".join(of((*range(100_000),)))) < 20_000
+    assert len("".join(of("x" * 100_000))) < 20_000
     assert of(functools.partial(print, 1)) != of(functools.partial(print, 2))
 
 
