@@ -28,6 +28,8 @@ DIE_WITH_PARENT_ENV = "DISTRIBUTED_INPUT_DIE_WITH_PARENT"
 """1: end when the parent process ends. A larger number is the parent's process id."""
 RUN_MARK_ENV = "DISTRIBUTED_INPUT_RUN"
 """Marks the processes of one local run: `<run>:<name of the process>`."""
+MACHINE_WORKERS_ENV = "DISTRIBUTED_INPUT_MACHINE_WORKERS"
+"""Number of workers that share the memory of a machine. The local runner sets it."""
 
 # The operator. Flags of `distributed-input-operator` take precedence.
 WORKER_IMAGE_ENV = "DISTRIBUTED_INPUT_WORKER_IMAGE"
@@ -47,6 +49,7 @@ LOCAL_RUN_ENV = frozenset(
         TOKEN_ENV,
         DIE_WITH_PARENT_ENV,
         RUN_MARK_ENV,
+        MACHINE_WORKERS_ENV,
     }
 )
 """Variables that a local run sets itself. It does not pass on inherited values."""

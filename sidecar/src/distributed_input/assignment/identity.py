@@ -94,10 +94,9 @@ def check_old(position: trainer_pb2.Position, config: types_pb2.Job, job: types_
         PositionError: the job has another number of splits by default than before.
     """
     before = job.partitions if job.infinite else SPLITS_PER_PARTITION * job.partitions
-    # Release 0.1.0 had fewer splits for a trainer's dataset of few files.
-    is_same = job.num_splits == before
-    if not job.HasField("entry_point"):
-        is_same = job.num_splits <= before
+    # Release 0.1.0 also had fewer splits for a trainer's tf.data.Dataset of few files, and without
+    # files. They are the same now. Functions had this number.
+    is_same = job.num_splits == before or (job.num_splits < before and bool(job.shard_policy))
     if not (position.format or config.num_splits or is_same):
         raise PositionError(
             f"the checkpoint was saved with spec.numSplits = {before} by default, the job now has "

@@ -32,6 +32,7 @@ _WHOLE_PARTITIONS = 8
 _COMPLETED = (
     "partitions num_splits global_batch_size infinite batched row_spec element_spec warnings"
     " definitions definition_version read_amplification split_bytes"
+    " shard_policy split_bytes_at_most"
 ).split()
 
 _JOB_NAME = re.compile(r"[A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?")
@@ -189,6 +190,7 @@ def complete(draft: types_pb2.Job, facts: DatasetFacts) -> types_pb2.Job:
     job.num_splits = splits_of_draft(draft, job.partitions, facts)
     whole = facts.whole or facts.policy == "DATA"
     job.read_amplification = job.num_splits if whole else 0
+    job.shard_policy = facts.policy
     job.infinite = facts.infinite
     job.batched = bool(job.global_batch_size and (asked or facts.batched))
     if facts.policy == "OFF":

@@ -22,7 +22,9 @@ from distributed_input.dispatcher.facts import FactStore
 from distributed_input.dispatcher.limits import DispatcherLimits
 from distributed_input.runtime.statuses import InvalidRequestError, NotFoundError
 
-_INFORMATIVE = frozenset({"warnings", "read_amplification", "split_bytes"})
+_INFORMATIVE = frozenset(
+    "warnings read_amplification split_bytes split_bytes_at_most shard_policy".split()
+)
 _MAX_CHARACTERS = 80
 
 

@@ -93,6 +93,11 @@ class Plan:
         return self.trainers * sum(one.config.sidecar.buffer_bytes for one in self.inputs)
 
     @property
+    def workers(self) -> int:
+        """Number of workers over all inputs."""
+        return sum(one.workers for one in self.inputs)
+
+    @property
     def names(self) -> tuple[str, ...]:
         """The inputs' names, in the order of the file."""
         return tuple(one.name for one in self.inputs)
@@ -255,12 +260,21 @@ def process_env(base: Mapping[str, str], run: str, name: str, runner_pid: int) -
     return env
 
 
-def worker_env(env: Mapping[str, str]) -> dict[str, str]:
+def worker_env(env: Mapping[str, str], workers: int = 1) -> dict[str, str]:
     """Return a worker's environment, which hides the accelerators.
 
     TensorFlow allocates all memory of every visible GPU, and the trainer needs the GPUs.
+
+    Args:
+        env: environment of a process of ours.
+        workers: number of workers that share the memory of this machine.
     """
-    return {**env, "CUDA_VISIBLE_DEVICES": "-1", "HIP_VISIBLE_DEVICES": "-1"}
+    return {
+        **env,
+        "CUDA_VISIBLE_DEVICES": "-1",
+        "HIP_VISIBLE_DEVICES": "-1",
+        environment.MACHINE_WORKERS_ENV: str(workers),
+    }
 
 
 def trainer_env(

@@ -13,7 +13,7 @@ from distributed_input.tfdata.graph.node_defs import GraphDef, NodeDef
 
 _SHUFFLES = frozenset(["ShuffleDataset", "ShuffleDatasetV2", "ShuffleDatasetV3"])
 _LARGE = 1 << 16  # a slot of a shuffle buffer has 24 bytes, and TensorFlow allocates them all
-_STRING_BYTES = 64
+_VARYING_BYTES = 64  # of a string or a variant
 
 
 def bound_shuffles(graph_def: GraphDef) -> None:
@@ -38,7 +38,7 @@ def held_bytes(
     Args:
       graph_def: the graph of a split.
       measure: returns the size of an element of a dataset whose elements have no fixed size; None:
-        unknown. An unknown size counts as 1, and a string as 64 bytes.
+        unknown. An unknown dimension counts as 1, and a string or a variant as 64 bytes.
     """
     total = 0
     for node, size in _shuffles(graph_def):
@@ -49,6 +49,18 @@ def held_bytes(
         found = None if is_fixed or measure is None else measure(source)
         total += held * (known if found is None else found)
     return total
+
+
+def may_hold_less(graph_def: GraphDef) -> bool:
+    """Return whether a buffer may hold less than `held_bytes` returns.
+
+    This is so if TensorFlow does not know how many elements its input has: the user may have chosen
+    the size of the buffer for the whole dataset.
+    """
+    return any(
+        sharding.input_of(graph_def, node).cardinality() == tf.data.UNKNOWN_CARDINALITY
+        for node, _ in _shuffles(graph_def)
+    )
 
 
 def _shuffles(graph_def: GraphDef) -> Iterator[tuple[NodeDef, int]]:
@@ -67,6 +79,7 @@ def _spec_bytes(spec: Any) -> tuple[int, bool]:
         shape = part.shape if isinstance(part, tf.TensorSpec) else tf.TensorShape(None)
         dtype = part.dtype if isinstance(part, tf.TensorSpec) else tf.string
         items = shape.num_elements()
-        is_fixed = is_fixed and items is not None and dtype != tf.string
-        total += (items or 1) * (_STRING_BYTES if dtype == tf.string else dtype.size)
+        varies = dtype in (tf.string, tf.variant, tf.resource)
+        is_fixed = is_fixed and items is not None and not varies
+        total += (items or 1) * (_VARYING_BYTES if varies else dtype.size)
     return total, is_fixed

@@ -118,6 +118,7 @@ def _export_function(
             disable_drop_remainder(part)
         parts.append(part)
     job.split_bytes = buffers.held_bytes(parts[0])
+    job.split_bytes_at_most = buffers.may_hold_less(parts[0])
     return job, packing.pack(parts)
 
 
@@ -140,6 +141,7 @@ def _export_plain(
         warnings=(*prepared.warnings, *serial_warnings(prepared.graph_def, dataset)),
     )
     job.split_bytes = buffers.held_bytes(prepared.graph_def)
+    job.split_bytes_at_most = buffers.may_hold_less(prepared.graph_def)
     if prepared.policy == "DATA" and job.num_splits > 1:
         job.warnings.append(
             f"DATA sharding: each of the {job.num_splits} splits reads and computes the whole"

@@ -2,7 +2,8 @@
 
 At its end, a dataset often maps and batches elements one by one: row r then needs only element r of
 what comes before. A split can continue at any such row. What comes before the maps runs again from
-its start: it shuffles, interleaves and reads, and calls no functions.
+its start: it shuffles, interleaves and reads, and calls no functions. A map of batches may change
+their number of rows, so rows are not skipped behind it.
 """
 
 from __future__ import annotations
@@ -37,12 +38,12 @@ class RowSkip:
 
     Attributes:
       rows: the number of skipped rows must be a multiple of this.
-      edges: the inputs of nodes at which elements are skipped: the node, the index of the input,
-        and the number of rows in an element.
+      edges: the inputs of nodes at which as many elements are skipped: the node, and the index of
+        the input.
     """
 
     rows: int
-    edges: tuple[tuple[str, int, int], ...]
+    edges: tuple[tuple[str, int], ...]
 
 
 def find(graph_def: GraphDef, batched: bool) -> RowSkip | None:
@@ -68,8 +69,8 @@ def find(graph_def: GraphDef, batched: bool) -> RowSkip | None:
         return None
     if any(_calls(library, node) for node in node_defs.ancestors(nodes, below)):
         return None
-    edges = [*walk.edges, (str(owner.name), 0, walk.rows_in_element)]
-    return RowSkip(walk.size if walk.is_aligned else 1, tuple(edges))
+    edges = (*((name, 1) for name in walk.zips), (str(owner.name), 0))
+    return RowSkip(walk.size if walk.is_aligned else 1, edges)
 
 
 def skip(graph_def: GraphDef, where: RowSkip, rows: int) -> GraphDef:
@@ -82,10 +83,10 @@ def skip(graph_def: GraphDef, where: RowSkip, rows: int) -> GraphDef:
     """
     out = node_defs.copy_of(graph_def)
     nodes = node_defs.by_name(out.node)
-    for name, index, size in where.edges:
+    for name, index in where.edges:
         owner = nodes[name]
         below = nodes[node_defs.source_of(owner.input[index])]
-        count = node_defs.add_const(out.node, f"{below.name}/skip/count", rows // size)
+        count = node_defs.add_const(out.node, f"{below.name}/skip/count", rows)
         skipped = out.node.add(op="SkipDataset", name=f"{below.name}/skip")
         skipped.input.extend([owner.input[index], count.name])
         for key in ("output_types", "output_shapes"):
@@ -100,33 +101,26 @@ class _RowWalk:
 
     Attributes:
         size: rows in a batch; 1: elements are rows; None: the batch was not found.
-        rows_in_element: rows in an element before the last node.
         maps: number of maps.
         is_aligned: whether only whole batches may be skipped.
-        edges: inputs with the keys of elements; see `RowSkip`.
+        zips: nodes that zip elements with their keys, which are skipped too.
     """
 
     def __init__(self, nodes: dict[str, NodeDef], batched: bool) -> None:
         self.size = None if batched else 1
-        self.rows_in_element = 0 if batched else 1
         self.maps = 0
         self.is_aligned = False
-        self.edges: list[tuple[str, int, int]] = []
+        self.zips: list[str] = []
         self._nodes = nodes
-        self._keys: list[str] = []  # of maps behind the batch
 
     def passes(self, node: NodeDef) -> bool:
         """Add a node. Return whether the walk continues before it."""
         if has_keys(node):
-            if self.size is None:
-                self._keys.append(str(node.name))
-            else:
-                self.edges.append((str(node.name), 1, self.rows_in_element))
-            return True
+            self.zips.append(str(node.name))
+            return self.size is not None
         if node.op in _MAPS:
             self.maps += not node.attr["f"].func.name.startswith(DROPS_KEY)
-            self.is_aligned = self.is_aligned or self.size is None
-            return True
+            return self.size is not None  # a map of batches may change their number of rows
         if node.op in _BATCHES and self.size is None:
             return self._passes_batch(node)
         return node.op in _KEEPS
@@ -135,10 +129,8 @@ class _RowWalk:
         size, drops = (node_defs.input_value(self._nodes, node, at) for at in _BATCHES[node.op])
         if size is None or drops is None:
             return False
-        self.size, self.rows_in_element = int(size), 1
-        self.edges += [(name, 1, self.size) for name in self._keys]
-        is_padded = node.op.startswith("Padded")
-        self.is_aligned = self.is_aligned or is_padded or bool(drops)
+        self.size = int(size)
+        self.is_aligned = node.op.startswith("Padded") or bool(drops)
         return True
 
 

@@ -110,9 +110,30 @@ def test_an_old_position_is_invalid_if_the_default_number_of_splits_has_changed(
         identity.check_old(old, default, job(num_splits=32))
     with pytest.raises(PositionError, match=r"spec\.numSplits = 16 .* now has 5"):
         identity.check_old(old, default, job(num_splits=5))
-    from_trainer = job(num_splits=5)
-    from_trainer.ClearField("entry_point")
-    identity.check_old(old, default, from_trainer)
+
+
+@pytest.mark.parametrize(
+    ("fields", "valid"),
+    [
+        ({"num_splits": 5, "shard_policy": "FILE"}, True),
+        ({"num_splits": 4, "shard_policy": "DATA", "read_amplification": 4}, True),
+        ({"num_splits": 1, "shard_policy": "OFF"}, True),
+        ({"num_splits": 32, "shard_policy": "FILE"}, False),
+        ({"num_splits": 16}, True),
+        ({"num_splits": 4, "infinite": True}, True),
+        ({"num_splits": 4, "read_amplification": 4}, False),
+    ],
+)
+def test_an_old_position_of_a_dataset_from_a_trainer(fields: dict[str, Any], valid: bool) -> None:
+    """A function had 4 splits for each partition, also if it selects records."""
+    old = Position(job="train", seed=7, partitions=4, global_batch_size=8)
+    of = job(**fields)
+    of.ClearField("entry_point")
+    if valid:
+        identity.check_old(old, types_pb2.Job(), of)
+        return
+    with pytest.raises(PositionError, match=r"spec\.numSplits = 16"):
+        identity.check_old(old, types_pb2.Job(), of)
 
 
 def test_a_position_of_an_older_version_is_valid_and_of_a_newer_one_is_not() -> None:

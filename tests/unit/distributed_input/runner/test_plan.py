@@ -100,6 +100,8 @@ def test_processes_do_not_get_the_trainers_accelerators_or_cluster() -> None:
     assert env["CUDA_VISIBLE_DEVICES"] == "-1"
     assert env["DISTRIBUTED_INPUT_RUN"] == "r:worker-0"
     assert env["DISTRIBUTED_INPUT_DIE_WITH_PARENT"] == "42"
+    assert env["DISTRIBUTED_INPUT_MACHINE_WORKERS"] == "1"
+    assert plan.worker_env({}, of(ONE, TWO).workers)["DISTRIBUTED_INPUT_MACHINE_WORKERS"] == "3"
     assert env["PATH"] == "/bin"
     assert env["PYTHONPATH"] == os.pathsep.join([os.path.abspath("src"), "", "/x"])
     assert not {"TF_CONFIG", "DISTRIBUTED_INPUT_TOKEN"} & set(env)

@@ -137,6 +137,7 @@ def test_a_plain_dataset_is_split_by_files(tmp_path: Path) -> None:
     files = write_files(tmp_path, [3] * 6)
     job, dataset, warned = export(tf.data.TFRecordDataset(files).shuffle(5).batch(4))
     assert (dataset.shard_policy, job.partitions, job.num_splits) == ("FILE", 4, 6)
+    assert job.shard_policy == "FILE"
     assert (job.global_batch_size, job.batched, warned) == (4, True, [])
     assert sorted(rows(job, dataset)) == sorted(elements(tf.data.TFRecordDataset(files)))
 

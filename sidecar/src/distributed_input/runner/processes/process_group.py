@@ -160,7 +160,7 @@ class ProcessGroup:
             one.name,
             lambda _: planning.worker_command(self._plan, self._files, one, index, address),
         )
-        process.env = planning.worker_env(process.env)
+        process.env = planning.worker_env(process.env, self._plan.workers)
         process.cwd = None  # the user's code may name files relative to the user's folder
         return process
 

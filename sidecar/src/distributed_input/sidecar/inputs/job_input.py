@@ -184,6 +184,7 @@ class JobInput:
             automatic=self._read_ahead is None,
             partitions=job.partitions * (self.consumers if parallel else 1),
             room=lambda: self.link.pool.room(job.split_bytes),
+            least=int(job.split_bytes_at_most),
         )
         return RowSource(
             job,

@@ -98,6 +98,7 @@ class ReadAhead:
         automatic: whether the number follows the workers. Otherwise it is the maximum.
         partitions: number of partitions that all consumers read at the same time.
         room: returns for how many open splits the workers have memory; None: unknown.
+        least: the minimum, also if the splits may not fit.
         splits: the number now.
         has_end: whether a split of the job has ended.
     """
@@ -106,6 +107,7 @@ class ReadAhead:
     automatic: bool = False
     partitions: int = 1
     room: Callable[[], int | None] = lambda: None
+    least: int = 0
     splits: int = field(init=False)
     has_end: bool = False
     _before: tuple[int, float] | None = None  # the number and the rate before the last increase
@@ -115,7 +117,7 @@ class ReadAhead:
         self.splits = min(1, self._most()) if self.automatic else self.most
 
     def _most(self) -> int:
-        return fitting_splits(self.most, self.partitions, self.room())
+        return fitting_splits(self.most, self.partitions, self.room(), self.least)
 
     def adapt(self, capacity: int, last: ReadingTime) -> None:
         """Set the number for the workers of now.
@@ -146,17 +148,18 @@ class ReadAhead:
         self.splits = splits
 
 
-def fitting_splits(most: int, partitions: int, room: int | None) -> int:
+def fitting_splits(most: int, partitions: int, room: int | None, least: int = 0) -> int:
     """Return the number of splits that each partition may open ahead, at most `most`.
 
-    Law: all open splits fit, unless the splits that are read do not fit themselves.
+    Law: all open splits fit, unless `least` for each partition do not fit.
 
     Args:
         most: maximum.
         partitions: number of partitions that all consumers read at the same time.
         room: for how many open splits the workers have memory; None: unknown.
+        least: minimum, unless `most` is less.
     """
-    return most if room is None else min(most, max(0, room // partitions - 1))
+    return most if room is None else min(most, max(least, room // partitions - 1))
 
 
 def _helped(splits_before: int, rate_before: float, splits: int, rate: float) -> bool:

@@ -66,6 +66,7 @@ def describe(draft: types_pb2.Job, relaxed: bool = False, room: int = 0) -> type
     graph_of = functools.partial(definitions.graph_of, job)
     first = definition if job.num_splits == splits else graph_of(0)
     job.split_bytes = buffers.held_bytes(first, None if graph.python_ops else _measure)
+    job.split_bytes_at_most = buffers.may_hold_less(first)
     job.warnings.extend(jobs.memory_warnings(job, room))
     job.warnings.extend([*export.warnings_of(graph, job.num_splits), *serial])
     for warning in job.warnings:
@@ -76,13 +77,19 @@ def describe(draft: types_pb2.Job, relaxed: bool = False, room: int = 0) -> type
 
 
 def _measure(dataset: tf.data.Dataset) -> int | None:
-    """Return the size of the first element of a dataset; None if it cannot be read in time."""
+    """Return the size of the first element of a dataset.
+
+    None if it cannot be read in time, or if it has variants, whose size TensorFlow does not show.
+    """
     try:
         first = within(_MEASURE_SECONDS, "read an element", lambda: next(iter(dataset), None))
     except (tf.errors.OpError, StateTimeoutError):
         return None
     parts = tf.nest.flatten(first, expand_composites=True)
-    return sum(_bytes_of(part.numpy()) for part in parts if isinstance(part, tf.Tensor))
+    tensors = [part for part in parts if isinstance(part, tf.Tensor)]
+    if any(part.dtype in (tf.variant, tf.resource) for part in tensors):
+        return None
+    return sum(_bytes_of(part.numpy()) for part in tensors)
 
 
 def _bytes_of(value: Any) -> int:

@@ -21,7 +21,7 @@ import tensorflow as tf
 import xxhash
 
 from distributed_input.tfdata import row_skips
-from distributed_input.tfdata.graph import node_defs
+from distributed_input.tfdata.graph import node_defs, python_code
 from distributed_input.tfdata.graph.fingerprint import stable_bytes
 from distributed_input.tfdata.graph.function_names import readable_name
 from distributed_input.tfdata.graph.node_defs import PYTHON_OPS, GraphDef
@@ -43,7 +43,8 @@ class StateIdentity:
     """What a state belongs to, and what else the graph of a split shows.
 
     Attributes:
-        key: hash of the graph with the seeds of an epoch, and of TensorFlow's version.
+        key: hash of the graph with the seeds of an epoch, of the code of its Python functions, and
+            of TensorFlow's version.
         problem: why TensorFlow cannot save the dataset's state, or "".
         parallel_calls: see `parallel_calls`.
         skip: where the dataset can skip rows; None: it cannot.
@@ -60,12 +61,15 @@ def identify(graph_def: GraphDef, *values: object, batched: bool = False) -> Sta
 
     Args:
         graph_def: graph of the split with the seeds of the epoch.
-        values: what the rows depend on besides the graph.
+        values: what the rows depend on besides the graph. Python functions may depend on the split,
+            the seed and the epoch.
         batched: whether its elements are batches of rows.
     """
     digest = xxhash.xxh3_128()
     digest.update(repr((tf.__version__, *values)).encode())
     problem = find_problem(graph_def)  # it may be a Python function
+    if problem:
+        digest.update(repr(python_code.describe(graph_def)).encode())
     digest.update(stable_bytes(node_defs.copy_of(graph_def) if problem else graph_def))
     return StateIdentity(
         digest.digest(),
@@ -95,6 +99,8 @@ class SavableIterator:
 
     Attributes:
         fetched: number of elements returned so far.
+        has_skipped: whether it was restored by skipping rows. TensorFlow's state would then be that
+            of another graph, so later states are numbers of rows too.
     """
 
     def __init__(
@@ -107,6 +113,7 @@ class SavableIterator:
         self._identity = identity
         self._without = without
         self.fetched = 0
+        self.has_skipped = False
 
     def __iter__(self) -> Iterator[Any]:
         return self
@@ -160,6 +167,7 @@ class SavableIterator:
             if self._without is None or not self.skipped_rows or rows % self.skipped_rows:
                 raise StateError(f"the split cannot skip {rows} rows")
             self._elements = self._without(rows)
+            self.has_skipped = True
             return
         _call(_RESTORE_SECONDS, "restore", lambda: _restore(self._elements, data))
 

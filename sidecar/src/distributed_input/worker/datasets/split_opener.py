@@ -170,7 +170,7 @@ class SplitOpener:
         graph, serial = export.split_graph(
             graphs, job.num_splits, split, seed, epoch, self._relaxed
         )
-        identity = identify(graph, job.row_spec, batched=job.batched)
+        identity = identify(graph, job.row_spec, seed, epoch, split, batched=job.batched)
         graph = _skip(graph, identity, skipped)
         files = SplitCaches(split, job.num_splits)
         caches.rename(graph, files.path)
@@ -215,7 +215,7 @@ class SplitOpener:
         files = SplitCaches(split, job.num_splits, version)
         graph = seeds.reseed(cached.graph, seed, epoch, split)
         serial = not self._relaxed and determinism.make_repeatable(graph)
-        identity = identify(graph, job.row_spec, batched=job.batched)
+        identity = identify(graph, job.row_spec, seed, epoch, split, batched=job.batched)
         graph = _skip(graph, identity, skipped)
         caches.rename(graph, files.path)
         reseeded = serialization.instantiate(graph, cached.dataset.element_spec)

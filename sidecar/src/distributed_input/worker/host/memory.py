@@ -3,24 +3,32 @@
 from __future__ import annotations
 
 import contextlib
+import os
+from collections.abc import Mapping
 from pathlib import Path
+
+from distributed_input.api.environment import MACHINE_WORKERS_ENV
 
 _SHARE = 0.5  # the rest is for TensorFlow, rows on their way, and the other processes of a host
 _LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 _MEMINFO = "/proc/meminfo"
 
 
-def buffer_bytes(root: Path = Path("/")) -> int:
+def buffer_bytes(root: Path = Path("/"), env: Mapping[str, str] = os.environ) -> int:
     """Return half of the memory limit of this container or machine; 0 if it is unknown.
+
+    Several workers of one machine divide it.
 
     Args:
         root: root of the file system.
+        env: environment of this process.
     """
     found = [_machine_bytes(root)]
     for path in _LIMITS:
         with contextlib.suppress(OSError, ValueError):
             found.append(int((root / path[1:]).read_text()))
-    return int(min((limit for limit in found if limit > 0), default=0) * _SHARE)
+    half = int(min((limit for limit in found if limit > 0), default=0) * _SHARE)
+    return half // int(env.get(MACHINE_WORKERS_ENV) or 1)
 
 
 def _machine_bytes(root: Path) -> int:

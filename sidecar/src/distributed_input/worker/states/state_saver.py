@@ -31,6 +31,7 @@ class StateSource(Protocol):
     """An iterator whose state can be saved; see `SavableIterator`."""
 
     fetched: int
+    has_skipped: bool
 
     @property
     def key(self) -> bytes:
@@ -108,7 +109,7 @@ class StateSaver:
         # The iterator may be ahead of the rows: the first elements are used to measure their rate.
         if self._is_paused or self._source.fetched != taken or not self._schedule.is_due():
             return
-        if self._cost.skips_rows and self._prefix.rows % self._source.skipped_rows:
+        if self._skips_rows and not self._can_skip:
             return  # still due at the next element
         self._schedule.restart()
         if self._cost.problem:
@@ -132,10 +133,24 @@ class StateSaver:
         self._schedule.add(len(digests), waited, self._held)
         self._returned_at = self._clock()
 
+    @property
+    def _skips_rows(self) -> bool:
+        """Return whether a state of this split is only the number of its rows."""
+        return self._cost.skips_rows or self._source.has_skipped
+
+    @property
+    def _can_skip(self) -> bool:
+        """Return whether the split can continue at this row without those before it.
+
+        Other splits of the dataset may do so although this one cannot.
+        """
+        multiple = self._source.skipped_rows
+        return multiple > 0 and self._prefix.rows % multiple == 0
+
     def _save(self) -> None:
         began = self._clock()
-        data = b"" if self._cost.skips_rows else self._save_iterator()
-        if self._cost.skips_rows and self._prefix.rows % self._source.skipped_rows:
+        data = b"" if self._skips_rows else self._save_iterator()
+        if self._skips_rows and not self._can_skip:
             return
         state = SavedState(self._source.key, self._prefix, self._batch_rows, data)
         self._token = encode(state)

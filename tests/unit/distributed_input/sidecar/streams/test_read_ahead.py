@@ -37,16 +37,17 @@ def test_the_number_is_within_its_bounds_and_increases_only_if_requested(
         assert found * partitions < 2 * capacity
 
 
-@given(MOST, PARTITIONS, st.none() | st.integers(0, 2000))
+@given(MOST, PARTITIONS, st.none() | st.integers(0, 2000), st.integers(0, 1))
 def test_open_splits_fit_into_the_memory_of_the_workers(
-    most: int, partitions: int, room: int | None
+    most: int, partitions: int, room: int | None, least: int
 ) -> None:
-    found = fitting_splits(most, partitions, room)
+    found = fitting_splits(most, partitions, room, least)
     assert 0 <= found <= most
     if room is None:
         assert found == most
     else:
-        assert not found or partitions * (1 + found) <= room
+        assert found >= min(most, least)
+        assert found <= least or partitions * (1 + found) <= room
         assert found == most or partitions * (2 + found) > room
 
 
@@ -59,6 +60,8 @@ def test_the_number_follows_the_memory_of_the_workers() -> None:
     room[0] = 16
     assert trials(ahead, 64, 1.5, count=1) == [1]
     assert ReadAhead(3, partitions=8, room=lambda: 0).splits == 3  # configured
+    room[0] = 10
+    assert ReadAhead(20, True, partitions=8, room=lambda: room[0], least=1).splits == 1
 
 
 def starved(seconds: float, rows: float) -> ReadingTime:

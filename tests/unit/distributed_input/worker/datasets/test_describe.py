@@ -35,6 +35,13 @@ def files(context, count):
 def texts(context):
     return tf.data.Dataset.from_tensor_slices(["x" * 500] * 9).shuffle(4)
 
+def ragged(context):
+    parts = tf.ragged.constant([[1], [2, 3]] * 9), ["x" * 500] * 18
+    return tf.data.Dataset.from_tensor_slices(parts).shuffle(10)
+
+def nested(context):
+    return tf.data.Dataset.range(9).window(3).shuffle(2).flat_map(lambda data: data)
+
 def many(context):
     data = tf.data.Dataset.range(100_000)
     data = data.shard(context.num_input_pipelines, context.input_pipeline_id)
@@ -111,6 +118,13 @@ def test_the_memory_of_shuffle_buffers_is_estimated(room: int, warned: bool) -> 
     job = describe(types_pb2.Job(name="a", entry_point=entry, partitions=4), room=room)
     assert job.split_bytes == 2000
     assert ["shuffle buffers of an open split" in text for text in job.warnings] == [True] * warned
+
+
+@pytest.mark.parametrize(("function", "held"), [("ragged", 10 * 128), ("nested", 2 * 64)])
+def test_elements_that_cannot_be_measured_are_described(function: str, held: int) -> None:
+    entry = types_pb2.EntryPoint(target=f"describe_of_test:{function}")
+    job = describe(types_pb2.Job(name="a", entry_point=entry))
+    assert (job.split_bytes, job.split_bytes_at_most) == (held, False)
 
 
 def test_the_memory_is_that_of_a_split_with_the_final_number() -> None:

@@ -209,9 +209,10 @@ def test_a_dataset_without_a_state_continues_behind_skipped_rows() -> None:
     identity = identify(canonical.serialize(dataset))
     assert identity.problem
     iterator = SavableIterator(iter(dataset), identity, opened_behind)
-    assert iterator.skipped_rows == 1
+    assert (iterator.skipped_rows, iterator.has_skipped) == (1, False)
     expected = rest_of(dataset)
     iterator.restore(b"", 7)
+    assert iterator.has_skipped
     assert rest_of(iterator) == expected[7:]
     assert asked == [7]
 

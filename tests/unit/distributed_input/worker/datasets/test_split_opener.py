@@ -57,6 +57,12 @@ def python(context):
         return tf.ensure_shape(tf.numpy_function(load, [row], tf.int64), []), value
     return rows(context).map(number).batch(context.get_per_replica_batch_size(4))
 
+def by_closure(context, factor=2):
+    split = context.input_pipeline_id
+    number = lambda x: x * factor + split
+    data = tf.data.Dataset.range(20)
+    return data.map(lambda x: tf.ensure_shape(tf.numpy_function(number, [x], tf.int64), []))
+
 def by_epoch(context):
     return rows(context).map(lambda *row: (*row, context.epoch))
 
@@ -173,6 +179,18 @@ def test_skipped_rows_are_not_computed(calls):
     split.state.restore(b"", 14)
     assert rows_in(split.elements) == whole[14:]
     assert len(calls) == len(whole) - 14  # the entry point was called before
+
+
+@pytest.mark.usefixtures("calls")
+def test_states_of_python_functions_belong_to_a_split_an_epoch_and_their_code() -> None:
+    def key(split: int, epoch: int = 0, seed: int = 0, args: str = "") -> bytes:
+        opened = new_opener().open(job_of("by_closure", args), seed, epoch, split, 0)
+        assert opened.state is not None
+        return opened.state.key
+
+    same, *others = key(0), key(1), key(0, epoch=1), key(0, seed=1), key(0, args='{"factor": 3}')
+    assert key(0) == same
+    assert len({same, *others}) == 5
 
 
 def rows_of_all(job: types_pb2.Job, epoch: int, batch_rows: int) -> list[list[tuple[int, float]]]:

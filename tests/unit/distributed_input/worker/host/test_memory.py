@@ -29,4 +29,6 @@ def test_half_of_the_limit_is_for_buffers(
     for name, text in files.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
-    assert buffer_bytes(tmp_path) == expected
+    assert buffer_bytes(tmp_path, {}) == expected
+    shared = {"DISTRIBUTED_INPUT_MACHINE_WORKERS": "4"}
+    assert buffer_bytes(tmp_path, shared) == expected // 4

@@ -34,6 +34,7 @@ class Source:
     saves: int = 0
     timeout: float = 0.0
     skipped_rows: int = 0
+    has_skipped: bool = False
 
     def save(self, max_bytes: int, timeout: float) -> bytes:
         assert max_bytes == MAX_STATE_BYTES
@@ -127,6 +128,25 @@ def test_the_rows_of_a_dataset_without_a_state_are_skipped(source: Source) -> No
     assert split.cost.skips_rows
     assert not split.cost.problem
     assert source.saves == (not source.problem)
+
+
+def test_a_split_that_cannot_skip_saves_nothing_if_its_dataset_skips_rows() -> None:
+    cost = SaveCost()
+    assert Split(Source(problem="PyFunc", skipped_rows=2), cost).element()
+    other = Split(Source(problem="PyFunc"), cost)
+    assert not any(other.element() for _ in range(3))
+    assert not cost.problem
+
+
+def test_a_split_that_has_skipped_rows_skips_them_again_and_others_do_not() -> None:
+    split = Split(Source(skipped_rows=4, has_skipped=True))
+    states = [split.element() for _ in range(4)]
+    assert [(decode(each).prefix.rows, decode(each).data) for each in states if each] == [
+        (4, b""),
+        (8, b""),
+    ]
+    assert not split.cost.skips_rows
+    assert decode(Split(Source(skipped_rows=4), split.cost).element()).data == b"1"
 
 
 def test_slow_elements_extend_the_deadline() -> None:

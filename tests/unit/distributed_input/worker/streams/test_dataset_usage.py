@@ -17,7 +17,11 @@ def request_of(**fields: object) -> worker_pb2.StreamRequest:
 
 
 @pytest.mark.parametrize(
-    "job", [{"name": "b"}, {"epochs": 3}, {"strict": True}, {"remainder": 1}, {"order": 1}]
+    "job",
+    [
+        *({"name": "b"}, {"epochs": 3}, {"strict": True}, {"remainder": 1}, {"order": 1}),
+        *({"split_bytes": 3}, {"split_bytes_at_most": True}, {"shard_policy": "FILE"}),
+    ],
 )
 def test_fields_without_influence_on_rows_do_not_change_the_keys(job: dict) -> None:
     assert sharing_keys(request_of(**job)) == sharing_keys(request_of())

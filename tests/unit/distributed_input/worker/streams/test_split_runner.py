@@ -48,6 +48,7 @@ class Elements:
         self.key = splits.key
         self.problem = ""
         self.skipped_rows = 0
+        self.has_skipped = False
 
     def __iter__(self) -> Iterator[Any]:
         return self
