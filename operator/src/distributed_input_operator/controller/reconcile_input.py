@@ -48,6 +48,7 @@ async def reconcile(context: ControllerContext, key: InputKey) -> float | None:
         if snapshot is not None:
             return await _reconcile(context, key, snapshot, now)
     except InvalidSpec as error:
+        context.rollouts.forget(key)
         return await _report_invalid(context, key, str(error), now)
     except OwnerGone as gone:
         correct(context.store, key, gone)
