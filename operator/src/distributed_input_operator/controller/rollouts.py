@@ -35,6 +35,8 @@ class Rollouts:
         self._unseen: set[InputKey] = set()
         self._requested: set[InputKey] = set()
         """Inputs whose present reconciliation has called `request`."""
+        self._refused: set[InputKey] = set()
+        """Inputs whose new template the API server does not accept."""
         self._healthy: dict[InputKey, None] = {}
         """Waiting inputs that serve with all their pods. They start first."""
         self._impaired: dict[InputKey, None] = {}
@@ -57,6 +59,10 @@ class Rollouts:
         self._requested.add(key)
         self._unseen.discard(key)
         self._called.discard(key)
+        if key in self._refused:
+            if state in (RolloutState.WAITING, RolloutState.ROLLING):
+                return Turn.START  # It stays FAILING while the template is tried again.
+            self._refused.discard(key)
         if state is not RolloutState.WAITING:
             self._set(key, state)
         elif self._free() > (0 if healthy else len(self._healthy) - (key in self._healthy)):
@@ -73,6 +79,18 @@ class Rollouts:
             return Turn.STOPPED if is_stopped(self._counts, self._limit) else Turn.WAIT
         return Turn.START
 
+    def record_write(self, key: InputKey, *, refused: bool) -> None:
+        """Record whether the API server refuses the template that `request` allowed.
+
+        The input is FAILING until the template is accepted, or another change replaces its pods.
+        """
+        if refused:
+            self._refused.add(key)
+            self._set(key, RolloutState.FAILING)
+        elif key in self._refused:
+            self._refused.discard(key)
+            self._set(key, RolloutState.ROLLING)
+
     def end(self, key: InputKey, *, failed: bool) -> None:
         """Record that the reconciliation of an input ended.
 
@@ -88,6 +106,7 @@ class Rollouts:
         """Drop an input that this operator does not manage any more, which frees its slot."""
         self._set(key, None)
         self._unseen.discard(key)
+        self._refused.discard(key)
 
     def next(self) -> list[InputKey]:
         """Return the inputs for which slots are free, those that wait longest first.

@@ -181,6 +181,28 @@ def held_parts(changes: Sequence[PartChange], *, may_start: bool) -> frozenset[s
     return frozenset(held)
 
 
+def is_missing_template(
+    after: Snapshot, desired: Sequence[Manifest], changes: Sequence[PartChange]
+) -> bool:
+    """Return whether a template of the operator was written without success.
+
+    Args:
+        after: the input after the writes.
+        desired: the objects that were written.
+        changes: what they do to the parts.
+    """
+    planned = {one["metadata"]["name"]: one for one in desired if one["kind"] == "Deployment"}
+    return any(
+        one.cause is Cause.OPERATOR
+        and one.deployment in planned
+        and _annotations(after.live("Deployment", one.deployment)).get(
+            names.TEMPLATE_HASH_ANNOTATION
+        )
+        != _annotations(planned[one.deployment])[names.TEMPLATE_HASH_ANNOTATION]
+        for one in changes
+    )
+
+
 def held_failure(changes: Sequence[PartChange], held: frozenset[str]) -> Failure | None:
     """Return the condition of a user's change that waits for the other part. None: none waits."""
     for one in changes:
