@@ -73,7 +73,8 @@ async def _reconcile(
     demand = plan_demand(snapshot, now)
     grant = context.ledger.request(demand.request)
     failed_before = context.rollouts.state(key) is RolloutState.FAILING
-    turn = context.rollouts.request(key, demand.rollout)
+    healthy = all(one.healthy for one in demand.changes)
+    turn = context.rollouts.request(key, demand.rollout, healthy=healthy)
     plan = make_plan(snapshot, demand, grant, turn)
     state = plan.decision.state if plan.decision else None
     context.set_autoscaling_state(key, snapshot.resource.metadata.uid or "", state)

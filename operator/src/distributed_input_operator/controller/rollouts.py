@@ -75,9 +75,11 @@ class Rollouts:
                 line, other = other, line
             other.pop(key, None)
             line.setdefault(key)
-        if state in _HELD:
-            return Turn.STOPPED if is_stopped(self._counts, self._limit) else Turn.WAIT
-        return Turn.START
+        if state not in _HELD:
+            return Turn.START
+        if is_stopped(self._counts, self._limit):
+            return Turn.STOPPED
+        return Turn.FOLLOW if state is RolloutState.BUSY else Turn.WAIT
 
     def record_write(self, key: InputKey, *, refused: bool) -> None:
         """Record whether the API server refuses the template that `request` allowed.

@@ -35,6 +35,8 @@ class Turn(enum.Enum):
 
     START = "start"
     WAIT = "wait"
+    FOLLOW = "follow"
+    """Another change replaces its pods first."""
     STOPPED = "stopped"
     """It waits, and all inputs that hold a slot fail."""
 

@@ -129,7 +129,7 @@ def test_a_deleted_input_frees_its_slot():
 def test_an_input_that_another_change_replaces_takes_no_slot():
     rollouts = Rollouts(PaceLimit(1, is_percentage=False))
     first, second = keys(2)
-    assert rollouts.request(first, RolloutState.BUSY) is Turn.WAIT
+    assert rollouts.request(first, RolloutState.BUSY) is Turn.FOLLOW
     assert rollouts.next() == []
     assert rollouts.request(second, WAITING) is Turn.START
 
