@@ -254,7 +254,7 @@ def test_an_input_whose_first_rollout_never_completes_gets_its_turn():
     assert state(stuck) is RolloutState.WAITING
     assert written(stuck) == [DISPATCHER]
     assert written(stuck, Turn.WAIT) == []
-    spec = {"workers": {"replicas": 4}, "sidecar": {"image": "mine:2"}}
+    spec: dict[str, Any] = {"workers": {"replicas": 4}, "sidecar": {"image": "mine:2"}}
     user = replace(stuck, settings=SETTINGS, resource=resource(**spec))
     assert written(user) == [DISPATCHER]
 
