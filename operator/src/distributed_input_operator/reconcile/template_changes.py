@@ -231,6 +231,24 @@ def held_failure(changes: Sequence[PartChange], held: frozenset[str]) -> Failure
     return None
 
 
+def missing_notes(
+    snapshot: Snapshot, changes: Sequence[PartChange], held: frozenset[str]
+) -> tuple[tuple[str, tuple[tuple[str, str], ...]], ...]:
+    """Return the hash of what the user has set for each held Deployment that has none.
+
+    Those of release 0.1.0 have none. Without it, a later change of any field of the spec would look
+    like a change of the pods.
+    """
+    return tuple(
+        (one.deployment, ((names.INPUT_HASH_ANNOTATION, input_hash(snapshot, one.component)),))
+        for one in changes
+        if one.deployment in held
+        and one.cause is Cause.OPERATOR
+        and names.INPUT_HASH_ANNOTATION
+        not in _annotations(snapshot.live("Deployment", one.deployment))
+    )
+
+
 def annotated(snapshot: Snapshot, desired: Manifest, change: PartChange) -> Manifest:
     """Return a desired Deployment with the annotations that the next change is compared with."""
     mark = change.marked

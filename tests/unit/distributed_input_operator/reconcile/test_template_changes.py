@@ -205,6 +205,44 @@ def test_objects_of_release_0_1_0_are_compared_by_their_content():
     ) is not (RolloutState.WAITING)
 
 
+def test_the_number_of_workers_does_not_bring_the_template_to_objects_of_release_0_1_0():
+    found = replace(
+        without_hashes(serving()), status=Status.model_validate({"observedGeneration": 3})
+    )
+    waiting = upgraded(found)
+    notes = planned(waiting, Turn.WAIT).notes
+    assert [name for name, _ in notes] == [DISPATCHER, WORKER]
+    objects = dict(waiting.objects)
+    for name, values in notes:
+        live: Any = objects["Deployment", name]
+        meta = live["metadata"]
+        kept = {**meta["annotations"], **dict(values)}
+        objects["Deployment", name] = {**live, "metadata": {**meta, "annotations": kept}}
+    noted = replace(waiting, objects=objects)
+    assert planned(noted, Turn.WAIT).notes == ()
+    status = Status.model_validate({"observedGeneration": 2})
+    scaled = replace(noted, resource=resource(workers={"replicas": 4}), status=status)
+    assert written(scaled, Turn.WAIT) == []
+    assert planned(scaled, Turn.WAIT).scales == ((WORKER, 4),)
+    assert planned(serving(), Turn.WAIT).notes == ()
+
+
+def test_the_port_of_a_dispatcher_that_waits_stays_open():
+    def opened(found: Snapshot) -> list[set[int]]:
+        (policy,) = (one for one in planned(found).objects if one["kind"] == "NetworkPolicy")
+        return [{port["port"] for port in rule["ports"]} for rule in policy["spec"]["ingress"]]
+
+    rolling = with_deployments(serving(), worker=ROLLING)
+    found = replace(rolling, resource=resource(dispatcher={"port": 7000}))
+    assert written(found) == []
+    clients, operator, everyone = opened(found)
+    assert {7000, names.DISPATCHER_PORT} <= clients
+    assert operator == {7000, names.DISPATCHER_PORT}
+    assert everyone == {names.METRICS_PORT}
+    done = with_deployments(found, worker=pods_status(1))
+    assert opened(done)[1] == {7000}
+
+
 def without_hashes(found: Snapshot) -> Snapshot:
     objects = {}
     for key, one in found.objects.items():
