@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import pytest
+import yaml
 
 from distributed_input.api import environment, names
 from distributed_input_operator.main import _parser as parser
@@ -94,6 +95,28 @@ def test_options_of_both_processes(name):
     (default,) = pod_spec(name)["topologySpreadConstraints"]
     assert default["labelSelector"] == labels
     assert default["topologyKey"] == "kubernetes.io/hostname"
+
+
+def test_a_constraint_with_a_selector_keeps_it():
+    selector = {"matchLabels": {"mine": "yes"}}
+    zone = {"maxSkew": 1, "topologyKey": "zone", "labelSelector": selector}
+    for name in (OPERATOR, WEBHOOK):
+        spec = pod_spec(name, f"json:topologySpreadConstraints=[{json.dumps(zone)}]")
+        assert spec["topologySpreadConstraints"] == [zone]
+
+
+@pytest.mark.parametrize(
+    ("values", "namespace"),
+    [((), "here"), (("namespaced=true",), "here"), (('json:namespaces=["a", "b"]',), "a")],
+)
+def test_the_chart_is_tested_in_a_namespace_that_it_serves(values, namespace):
+    found = [
+        one
+        for one in yaml.safe_load_all(render("here", *values))
+        if one and one["metadata"].get("annotations", {}).get("helm.sh/hook") == "test"
+    ]
+    assert len(found) == 3
+    assert {one["metadata"]["namespace"] for one in found} == {namespace}
 
 
 def test_additional_flags_come_last():

@@ -79,7 +79,11 @@ helm.sh/chart: {{ printf "%s-%s" $root.Chart.Name $root.Chart.Version | replace 
 {{- $selector := dict "matchLabels" (index . 1 | fromYaml) -}}
 {{- $default := list (dict "maxSkew" 1 "topologyKey" "kubernetes.io/hostname" "whenUnsatisfiable" "ScheduleAnyway") -}}
 {{- range $root.Values.topologySpreadConstraints | default $default }}
-- {{ merge (dict "labelSelector" $selector) . | toYaml | nindent 2 | trim }}
+{{- $one := deepCopy . }}
+{{- if not (hasKey $one "labelSelector") }}
+{{- $_ := set $one "labelSelector" $selector }}
+{{- end }}
+- {{ toYaml $one | nindent 2 | trim }}
 {{- end }}
 {{- end }}
 

@@ -159,21 +159,24 @@ class ControlLoop:
             if not self._may_write():
                 _log.critical("the lease was not renewed in time: another replica may lead")
                 os._exit(1)
+            succeeded = False
             try:
-                await self._reconcile(key)
+                succeeded = await self._reconcile(key)
             finally:
                 self._queue.done(key)
-                self._start_rollouts(key)
+                self._start_rollouts(key, failed=not succeeded)
 
-    def _start_rollouts(self, key: InputKey) -> None:
+    def _start_rollouts(self, key: InputKey, *, failed: bool) -> None:
         """Reconcile the inputs that may get the operator's template after this reconciliation."""
         rollouts = self._context.rollouts
-        rollouts.seen(key)
+        # A failed input is retried after its delay, and not as one of the next ones.
+        rollouts.end(key, failed=failed)
         for one in rollouts.next():
             self._queue.add(one)
         input_metrics.set_rollouts(rollouts.counts)
 
-    async def _reconcile(self, key: InputKey) -> None:
+    async def _reconcile(self, key: InputKey) -> bool:
+        """Reconcile an input, and set the time of its next reconciliation. Return the success."""
         try:
             # Not wait_for: in Python 3.11 it may swallow the cancellation at the end.
             with metrics.SECONDS.time():
@@ -181,13 +184,14 @@ class ControlLoop:
                     interval = await reconcile(self._context, key)
         except Exception as error:  # noqa: BLE001 - a failure of one input must not stop others
             self._on_failure(key, error)
-            return
+            return False
         metrics.RECONCILES.labels("ok").inc()
         self._failures.pop(key, None)
         if interval is None:
             self._queue.forget(key)
         else:
             self._queue.add_after(key, interval * random.uniform(0.9, 1.1))
+        return True
 
     def _on_failure(self, key: InputKey, error: Exception) -> None:
         metrics.RECONCILES.labels("failed").inc()

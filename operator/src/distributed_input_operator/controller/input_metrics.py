@@ -31,6 +31,8 @@ _INPUT_GAUGES = (
 )
 _limited: dict[InputKey, tuple[str, str]] = {}
 """The labels (budget, message) that each limited input has in the gauge."""
+_rollouts: dict[RolloutState, int] = {}
+"""The values of the gauge of rollouts. It is set only on a change: that is called very often."""
 
 
 def set_input(key: InputKey, snapshot: Snapshot, plan: Plan) -> None:
@@ -70,9 +72,12 @@ def set_budgets(usage: Iterable[BudgetUsage]) -> None:
 
 
 def set_rollouts(counts: Mapping[RolloutState, int]) -> None:
-    """Set the gauges of how many inputs have, get or miss the operator's template."""
+    """Set the gauges of the number of inputs in each state of a rollout."""
     for state in RolloutState:
-        metrics.ROLLOUTS.labels(state.value).set(counts.get(state, 0))
+        count = counts.get(state, 0)
+        if _rollouts.get(state) != count:
+            metrics.ROLLOUTS.labels(state.value).set(count)
+            _rollouts[state] = count
 
 
 def _set_or_remove(gauge: Gauge, key: InputKey, value: float | None) -> None:

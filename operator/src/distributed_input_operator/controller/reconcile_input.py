@@ -6,7 +6,7 @@ import logging
 import time
 
 from distributed_input.api import names
-from distributed_input_operator.budget.claim import InputKey
+from distributed_input_operator.budget.claim import InputKey, WorkerRequest
 from distributed_input_operator.controller import budgets, input_metrics
 from distributed_input_operator.controller.context import ControllerContext
 from distributed_input_operator.controller.observe import InvalidSpec, observe, with_children
@@ -19,11 +19,11 @@ from distributed_input_operator.objects.snapshot import Snapshot
 from distributed_input_operator.reconcile.pace import RolloutState
 from distributed_input_operator.reconcile.plan import (
     QUIET_SECONDS,
-    Demand,
     make_plan,
     plan_demand,
 )
 from distributed_input_operator.reconcile.status import input_status, invalid_status
+from distributed_input_operator.reconcile.template_changes import is_missing_template
 
 _log = logging.getLogger(__name__)
 
@@ -41,6 +41,9 @@ async def reconcile(context: ControllerContext, key: InputKey) -> float | None:
     if key == POLICY_KEY:
         return await budgets.reconcile_policy(context)
     if context.store.is_foreign(key):
+        # An input of the same name may have been this operator's. Its deletion may not be seen
+        # before the new one. What remains of it belongs to the other operator now.
+        _forget(context, key, None)
         return None
     now = time.time()
     try:
@@ -48,14 +51,20 @@ async def reconcile(context: ControllerContext, key: InputKey) -> float | None:
         if snapshot is not None:
             return await _reconcile(context, key, snapshot, now)
     except InvalidSpec as error:
+        context.rollouts.forget(key)
         return await _report_invalid(context, key, str(error), now)
     except OwnerGone as gone:
         correct(context.store, key, gone)
         return 0.0
+    _forget(context, key, budgets.remaining_request(context.store, key))
+    return None
+
+
+def _forget(context: ControllerContext, key: InputKey, remaining: WorkerRequest | None) -> None:
+    """Drop all state of an input, except the claim for what remains of it."""
     context.forget(key)
     input_metrics.remove_input(key)
-    context.ledger.release(key, budgets.remaining_request(context.store, key))
-    return None
+    context.ledger.release(key, remaining)
 
 
 async def _reconcile(
@@ -64,7 +73,8 @@ async def _reconcile(
     demand = plan_demand(snapshot, now)
     grant = context.ledger.request(demand.request)
     failed_before = context.rollouts.state(key) is RolloutState.FAILING
-    turn = context.rollouts.request(key, demand.rollout)
+    healthy = all(one.healthy for one in demand.changes)
+    turn = context.rollouts.request(key, demand.rollout, healthy=healthy)
     plan = make_plan(snapshot, demand, grant, turn)
     state = plan.decision.state if plan.decision else None
     context.set_autoscaling_state(key, snapshot.resource.metadata.uid or "", state)
@@ -74,6 +84,14 @@ async def _reconcile(
     # Only the applied objects show whether the status of a Deployment is about an earlier spec.
     after = with_children(context.store, key, snapshot) if plan.objects else snapshot
     failures = [failure(one) for one in failed]
+    if not blocking:
+        missing = is_missing_template(after, plan.objects, demand.changes)
+        final = next((one.message for one in failures if one.final), "")
+        if not missing or final:
+            context.rollouts.record_write(key, refused=missing)
+        if context.rollouts.state(key) is RolloutState.FAILING and not failed_before:
+            cause = next((one.failing for one in demand.changes if one.failing), final)
+            await _report_failing_rollout(context, snapshot, cause, now)
     status = input_status(after, plan, failures, now)
     if status is not None:
         uid = snapshot.resource.metadata.uid or ""
@@ -84,8 +102,6 @@ async def _reconcile(
         await events.report_problems(context.api, snapshot, status, found, now)
         await events.report_limit(context.api, snapshot, status, now)
         await events.report_mismatches(context.api, snapshot, status, now)
-    if demand.rollout is RolloutState.FAILING and not failed_before:
-        await _report_failing_rollout(context, snapshot, demand, now)
     if blocking:
         raise ApiError(0, blocking[0].reason, blocking[0].message)
     input_metrics.set_input(key, snapshot, plan)
@@ -96,9 +112,8 @@ async def _reconcile(
 
 
 async def _report_failing_rollout(
-    context: ControllerContext, snapshot: Snapshot, demand: Demand, now: float
+    context: ControllerContext, snapshot: Snapshot, cause: str, now: float
 ) -> None:
-    cause = next(one.failing for one in demand.changes if one.failing)
     namespace = snapshot.resource.metadata.namespace
     _log.warning("%s/%s: the operator's new pods fail: %s", namespace, snapshot.name, cause)
     await events.report_failing_rollout(context.api, snapshot, cause, now)

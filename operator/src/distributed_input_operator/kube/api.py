@@ -133,7 +133,7 @@ class Api:
     async def annotate(
         self, kind: Kind, namespace: str, name: str, values: Mapping[str, str]
     ) -> Json:
-        """Set annotations of an object that the operator does not own. Raises ApiError."""
+        """Set these annotations of an object, and nothing else. Raises ApiError."""
         metrics.WRITES.labels(kind.plural).inc()
         return await self.request(
             "PATCH",

@@ -10,7 +10,7 @@ from typing import Any
 from distributed_input.api import names
 from distributed_input.api.resource.input import API_VERSION, KIND
 from distributed_input_operator.kube.api import Api, ApiError
-from distributed_input_operator.kube.kinds import BY_NAME, POD
+from distributed_input_operator.kube.kinds import BY_NAME, DEPLOYMENT, POD
 from distributed_input_operator.kube.owner import confirm
 from distributed_input_operator.kube.store import Store
 from distributed_input_operator.objects.shared import CREATED_ONCE
@@ -39,7 +39,7 @@ async def apply(api: Api, store: Store, snapshot: Snapshot, plan: Plan) -> list[
         return errors  # Costs come before fewer replicas, or the wrong pods are deleted.
     results = await asyncio.gather(
         *(_apply_one(api, store, snapshot, one) for one in plan.objects),
-        *(_scale(api, store, snapshot, *one) for one in plan.scales),
+        *(_change_held(api, store, snapshot, one, plan) for one in _held(plan)),
         return_exceptions=True,
     )
     for result in results:
@@ -86,10 +86,17 @@ async def _apply_one(
     store.put(await api.apply({**manifest, "metadata": {**meta, **same}}))
 
 
-async def _scale(api: Api, store: Store, snapshot: Snapshot, name: str, replicas: int) -> None:
-    """Change only the number of replicas of a Deployment that keeps its pod template."""
-    live = snapshot.live("Deployment", name)
-    store.put(await api.scale(snapshot.resource.metadata.namespace or "", live, replicas))
+def _held(plan: Plan) -> list[str]:
+    return sorted({name for name, _ in (*plan.scales, *plan.notes)})
+
+
+async def _change_held(api: Api, store: Store, snapshot: Snapshot, name: str, plan: Plan) -> None:
+    """Change the number of replicas and annotations of a Deployment, and not its pod template."""
+    namespace = snapshot.resource.metadata.namespace or ""
+    for replicas in (count for held, count in plan.scales if held == name):
+        store.put(await api.scale(namespace, snapshot.live("Deployment", name), replicas))
+    for notes in (found for held, found in plan.notes if held == name):
+        store.put(await api.annotate(DEPLOYMENT, namespace, name, dict(notes)))
 
 
 async def _create_once(api: Api, store: Store, manifest: Mapping[str, Any]) -> None:

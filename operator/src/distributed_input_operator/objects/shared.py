@@ -12,7 +12,7 @@ from distributed_input.api.resource.data_plane import input_config
 from distributed_input.api.resource.input import DistributedInput
 from distributed_input_operator.objects.children import manifest
 from distributed_input_operator.objects.dispatcher import dispatcher_port
-from distributed_input_operator.objects.snapshot import Settings
+from distributed_input_operator.objects.snapshot import Manifest, Settings
 
 CREATED_ONCE = frozenset({"ServiceAccount"})
 """Kinds of children that the operator creates if they are missing, and never changes."""
@@ -74,6 +74,22 @@ def _network_policy(resource: DistributedInput, settings: Settings) -> dict[str,
             {"ports": [_tcp(names.METRICS_PORT)]},
         ],
     }
+
+
+def with_ports_of(policy: Manifest, live: Manifest) -> Manifest:
+    """Return the NetworkPolicy with the ports of a dispatcher that keeps its pod template for now.
+
+    Args:
+        policy: the input's NetworkPolicy.
+        live: the dispatcher's Deployment in the cluster.
+    """
+    pod = live["spec"]["template"]["spec"]
+    ports = [one["containerPort"] for each in pod["containers"] for one in each.get("ports", ())]
+    *rules, open_to_all = policy["spec"]["ingress"]
+    known = [*rules[0]["ports"], *open_to_all["ports"]]
+    more = [_tcp(one) for one in ports if _tcp(one) not in known]
+    wider = [{**rule, "ports": [*rule["ports"], *more]} for rule in rules]
+    return {**policy, "spec": {**policy["spec"], "ingress": [*wider, open_to_all]}}
 
 
 def _tcp(port: int) -> dict[str, Any]:

@@ -182,19 +182,22 @@ def _dispatcher(snapshot: Snapshot) -> Finding:
 
 
 def _unmeasured(snapshot: Snapshot) -> list[Finding]:
-    """Report why the dispatcher's status is not used. Pods serve all the same."""
+    """Report why the dispatcher's status is not used. The pods serve."""
     one = snapshot.unmeasured
     return [Finding(UNMEASURED, True, one.reason, one.message)] if one else []
 
 
 def _pending(turn: Turn | None) -> list[Finding]:
-    """Report that the pods keep an earlier template of the operator. They serve all the same.
+    """Report that the pods keep an earlier template of the operator, and serve with it.
 
     The messages have no numbers, which would change the status of every input that waits.
     """
     if turn is Turn.WAIT:
         message = "the operator replaces the pods of other inputs first: these pods keep serving"
         return [Finding(UPDATE_PENDING, True, "WaitingForTurn", message)]
+    if turn is Turn.FOLLOW:
+        message = "another change replaces pods of this input first: the others keep serving"
+        return [Finding(UPDATE_PENDING, True, "OtherChange", message)]
     if turn is Turn.STOPPED:
         message = (
             "the operator's new pods fail in other inputs, so these pods keep their template. The "

@@ -1,8 +1,9 @@
 """How many inputs get a new pod template of the operator at the same time. Pure.
 
-Another release or other settings of the operator may change the pods of all inputs. An input that
-has started holds a slot until its pods are replaced. One whose pods fail keeps its slot, so if the
-template is bad, the slots run out and no other input gets it.
+Another release or other settings of the operator may change the pods of all inputs. A limited number
+of inputs may change at the same time: each of them holds a slot. An input gives its slot back when
+all its pods are replaced. If its new pods fail, it keeps the slot. So a bad template soon holds all
+slots, and no other input gets it.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from dataclasses import dataclass
 
 
 class RolloutState(enum.Enum):
-    """What an input's pods have of the operator's template."""
+    """Whether an input's pods have the operator's template."""
 
     SETTLED = "settled"
     """They need no other template."""
@@ -35,6 +36,8 @@ class Turn(enum.Enum):
 
     START = "start"
     WAIT = "wait"
+    FOLLOW = "follow"
+    """Another change replaces its pods first."""
     STOPPED = "stopped"
     """It waits, and all inputs that hold a slot fail."""
 

@@ -26,7 +26,7 @@ from distributed_input_operator.budget.claim import Grant, WorkerRequest
 from distributed_input_operator.objects.dispatcher import dispatcher_objects
 from distributed_input_operator.objects.matching import contains
 from distributed_input_operator.objects.running_images import with_running_images
-from distributed_input_operator.objects.shared import CREATED_ONCE, shared_objects
+from distributed_input_operator.objects.shared import CREATED_ONCE, shared_objects, with_ports_of
 from distributed_input_operator.objects.snapshot import (
     CODE_MISSING,
     Failure,
@@ -43,6 +43,7 @@ from distributed_input_operator.reconcile.template_changes import (
     annotated,
     held_failure,
     held_parts,
+    missing_notes,
     part_changes,
     rollout_state,
 )
@@ -83,6 +84,8 @@ class Plan:
     """Children to apply: those that are missing or differ."""
     scales: tuple[tuple[str, int], ...]
     """Deployments that keep their pod template for now, and their new number of replicas."""
+    notes: tuple[tuple[str, tuple[tuple[str, str], ...]], ...]
+    """Deployments that keep their pod template for now, and annotations that they lack."""
     waiting: tuple[Failure, ...]
     """Changes by the user that are not applied yet."""
     turn: Turn | None
@@ -144,6 +147,12 @@ def make_plan(snapshot: Snapshot, demand: Demand, grant: Grant, turn: Turn = Tur
         for one in (*demand.others, granted, *rest)
     ]
     held = held_parts(demand.changes, may_start=turn is Turn.START)
+    if names.dispatcher(snapshot.name) in held:
+        live_dispatcher = snapshot.live("Deployment", names.dispatcher(snapshot.name))
+        desired = [
+            with_ports_of(one, live_dispatcher) if one["kind"] == "NetworkPolicy" else one
+            for one in desired
+        ]
     waiting = held_failure(demand.changes, held)
     if any(one.reason == CODE_MISSING for one in snapshot.missing):
         # Pods could not start without their code. Those that run keep the code that they have.
@@ -158,6 +167,7 @@ def make_plan(snapshot: Snapshot, demand: Demand, grant: Grant, turn: Turn = Tur
             for one in desired
             if _is_held(one, held) and not _has_replicas(snapshot, one)
         ),
+        notes=missing_notes(snapshot, demand.changes, held),
         waiting=(waiting,) if waiting else (),
         turn=turn if demand.rollout in (RolloutState.WAITING, RolloutState.BUSY) else None,
         grant=grant,

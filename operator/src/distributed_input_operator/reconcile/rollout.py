@@ -43,6 +43,13 @@ def is_rolling(live: Manifest) -> bool:
     return not is_observed(live) or _progress(live).get("reason") != _ROLLED_OUT
 
 
+def has_only_latest_pods(live: Manifest) -> bool:
+    """Return whether a Deployment's deadline has passed, and no pod has an earlier template."""
+    status = live.get("status") or {}
+    older = int(status.get("replicas", 0)) - int(status.get("updatedReplicas", 0))
+    return is_observed(live) and _progress(live).get("reason") == DEADLINE and older <= 0
+
+
 def failure_message(live: Manifest) -> str:
     """Return the message of a Deployment that made no progress in time. Empty: it does."""
     progress = _progress(live)

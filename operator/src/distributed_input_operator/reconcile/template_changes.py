@@ -22,7 +22,11 @@ from distributed_input_operator.objects.children import digest
 from distributed_input_operator.objects.matching import contains
 from distributed_input_operator.objects.snapshot import Failure, Manifest, Snapshot
 from distributed_input_operator.reconcile.pace import RolloutState
-from distributed_input_operator.reconcile.rollout import failure_message, is_rolling
+from distributed_input_operator.reconcile.rollout import (
+    failure_message,
+    has_only_latest_pods,
+    is_rolling,
+)
 
 _COUNTS = ("replicas", "autoscaling")
 """Fields of spec.workers that programs change and that do not change pods."""
@@ -59,6 +63,10 @@ class PartChange:
     """Why they fail. Empty: they do not."""
     marked: str
     """Revision of the operator that replaced the pods last. Empty: a change by the user did."""
+    unschedulable: bool = False
+    """Whether a pod of the part finds no node."""
+    healthy: bool = True
+    """Whether all its pods are available and none fails."""
 
     @property
     def holds_slot(self) -> bool:
@@ -75,10 +83,15 @@ def _part_change(snapshot: Snapshot, desired: Manifest) -> PartChange:
     meta = desired["metadata"]
     live = snapshot.live("Deployment", meta["name"])
     component = meta["labels"][names.COMPONENT_LABEL]
-    busy = is_rolling(live)
     failing = next((pod.failing for pod in snapshot.of(component) if pod.failing), "")
     available = (live.get("status") or {}).get("availableReplicas", 0)
     wanted = (live.get("spec") or {}).get("replicas", 0)
+    unschedulable = any(pod.unschedulable for pod in snapshot.of(component))
+    marked = _annotations(live).get(names.ROLLOUT_ANNOTATION, "")
+    # All its pods have the template, and time does not bring the missing ones: there may be no node
+    # for them. If the operator's pods fail, that still counts against the pace.
+    stuck = has_only_latest_pods(live) and (not marked or (available and not failing))
+    busy = is_rolling(live) and not stuck
     return PartChange(
         deployment=meta["name"],
         component=component,
@@ -86,7 +99,9 @@ def _part_change(snapshot: Snapshot, desired: Manifest) -> PartChange:
         protected=bool(available and wanted),
         busy=busy,
         failing=(failure_message(live) or failing) if busy else "",
-        marked=_annotations(live).get(names.ROLLOUT_ANNOTATION, ""),
+        marked=marked,
+        unschedulable=unschedulable,
+        healthy=available >= wanted and not failing and not unschedulable,
     )
 
 
@@ -144,13 +159,15 @@ def rollout_state(changes: Sequence[PartChange], revision: str) -> RolloutState:
     moving = [one for one in changes if one.holds_slot]
     if any(one.failing for one in moving):
         return RolloutState.FAILING
-    updated = any(one.marked == revision for one in changes)
+    updated = [one for one in changes if one.marked == revision]
     waiting = [one for one in changes if one.cause is Cause.OPERATOR and one.protected]
     if moving or (waiting and updated):  # The first part is complete, the second one is next.
         return RolloutState.ROLLING
     if waiting:
         return RolloutState.BUSY if any(one.busy for one in changes) else RolloutState.WAITING
-    return RolloutState.UPDATED if updated else RolloutState.SETTLED
+    # Only available pods show that the template is good.
+    proven = bool(updated) and all(one.protected for one in updated)
+    return RolloutState.UPDATED if proven else RolloutState.SETTLED
 
 
 def held_parts(changes: Sequence[PartChange], *, may_start: bool) -> frozenset[str]:
@@ -172,13 +189,37 @@ def held_parts(changes: Sequence[PartChange], *, may_start: bool) -> frozenset[s
             continue
         if one.cause is Cause.OPERATOR:
             blocked = not may_start or any(other.busy for other in (*others, one))
-        else:  # Pods that fail may need this change.
-            blocked = any(other.busy and not other.failing for other in others)
+        else:  # Pods that fail, or find no node, may need this change.
+            blocked = any(
+                other.busy and not other.failing and not other.unschedulable for other in others
+            )
         if blocked or starting:
             held.add(one.deployment)
         else:
             starting = True
     return frozenset(held)
+
+
+def is_missing_template(
+    after: Snapshot, desired: Sequence[Manifest], changes: Sequence[PartChange]
+) -> bool:
+    """Return whether a template of the operator was written without success.
+
+    Args:
+        after: the input after the writes.
+        desired: the objects that were written.
+        changes: what they do to the parts.
+    """
+    planned = {one["metadata"]["name"]: one for one in desired if one["kind"] == "Deployment"}
+    return any(
+        one.cause is Cause.OPERATOR
+        and one.deployment in planned
+        and _annotations(after.live("Deployment", one.deployment)).get(
+            names.TEMPLATE_HASH_ANNOTATION
+        )
+        != _annotations(planned[one.deployment])[names.TEMPLATE_HASH_ANNOTATION]
+        for one in changes
+    )
 
 
 def held_failure(changes: Sequence[PartChange], held: frozenset[str]) -> Failure | None:
@@ -188,6 +229,24 @@ def held_failure(changes: Sequence[PartChange], held: frozenset[str]) -> Failure
             message = f"the {one.component} pods are replaced after the other pods of this input"
             return Failure(PART_WAITS, message, passing=True)
     return None
+
+
+def missing_notes(
+    snapshot: Snapshot, changes: Sequence[PartChange], held: frozenset[str]
+) -> tuple[tuple[str, tuple[tuple[str, str], ...]], ...]:
+    """Return the hash of what the user has set for each held Deployment that has none.
+
+    Those of release 0.1.0 have none. Without it, a later change of any field of the spec would look
+    like a change of the pods.
+    """
+    return tuple(
+        (one.deployment, ((names.INPUT_HASH_ANNOTATION, input_hash(snapshot, one.component)),))
+        for one in changes
+        if one.deployment in held
+        and one.cause is Cause.OPERATOR
+        and names.INPUT_HASH_ANNOTATION
+        not in _annotations(snapshot.live("Deployment", one.deployment))
+    )
 
 
 def annotated(snapshot: Snapshot, desired: Manifest, change: PartChange) -> Manifest:

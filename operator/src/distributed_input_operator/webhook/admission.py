@@ -9,6 +9,7 @@ import asyncio
 import base64
 import json
 import logging
+from collections.abc import Sequence
 
 from pydantic import ValidationError
 
@@ -65,9 +66,9 @@ class Injector:
             message = f"{cause}: {remedy}"
             _log.warning("refused a pod in namespace %s: %s", request["namespace"], message)
             return _refusal(request, 503, "ServiceUnavailable", message)
-        if answer is None:
-            return {"uid": request["uid"], "allowed": True}
         injected, warnings = answer
+        if injected is None:
+            return {"uid": request["uid"], "allowed": True, "warnings": warnings}
         patch = json.dumps(json_patch(pod, injected)).encode()
         return {
             "uid": request["uid"],
@@ -77,10 +78,10 @@ class Injector:
             "warnings": warnings,
         }
 
-    async def _inject(self, pod: Json, namespace: str) -> tuple[Json, list[str]] | None:
+    async def _inject(self, pod: Json, namespace: str) -> tuple[Json | None, list[str]]:
         """Return the pod with its sidecar, and warnings for the user.
 
-        None: the webhook of another operator adds the sidecar.
+        None instead of the pod: the webhook of another operator adds the sidecar.
         """
         input_names, owners = requested_inputs(pod), owners_of(pod)
         inputs, owner_objects = await asyncio.gather(
@@ -94,7 +95,7 @@ class Injector:
                 "classes: use inputs with the same spec.operatorClass"
             )
         if classes != {self._settings.operator_class}:
-            return None
+            return None, [_other_class(input_names, classes.pop(), self._settings)]
         by_name = dict(zip(input_names, inputs, strict=True))
         by_kind = {one.kind: obj for one, obj in zip(owners, owner_objects, strict=True)}
         injected = inject(pod, by_kind, by_name.__getitem__, self._settings)
@@ -122,6 +123,18 @@ class Injector:
                 "it again"
             )
         return found
+
+
+def _other_class(input_names: Sequence[str], found: str, settings: Settings) -> str:
+    """Return the warning that this webhook does not serve the inputs of a pod."""
+    own = settings.operator_class
+    served = f"operator class {own}" if own else "no operator class"
+    needed = f"the operator class {found}" if found else "no operator class"
+    return (
+        f"annotation {names.INPUTS_ANNOTATION}: {', '.join(input_names)}: spec.operatorClass names "
+        f"{needed}. This webhook serves inputs with {served}, so it adds no sidecar: a release of "
+        "the chart with that operatorClass must add it"
+    )
 
 
 def _refusal(request: Json, code: int, reason: str, message: str) -> Json:

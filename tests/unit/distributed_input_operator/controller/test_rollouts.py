@@ -107,7 +107,7 @@ def test_a_new_leader_starts_nothing_before_it_has_seen_every_input():
     world = World(3, PaceLimit(3, is_percentage=False))
     first, second, third = keys(3)
     assert world.reconcile(first) is Turn.WAIT
-    world.rollouts.seen(second)  # Its reconciliation failed.
+    world.rollouts.end(second, failed=True)  # Its reconciliation failed.
     assert world.rollouts.next() == []
     world.states[third] = ROLLING
     world.reconcile(third)
@@ -129,7 +129,7 @@ def test_a_deleted_input_frees_its_slot():
 def test_an_input_that_another_change_replaces_takes_no_slot():
     rollouts = Rollouts(PaceLimit(1, is_percentage=False))
     first, second = keys(2)
-    assert rollouts.request(first, RolloutState.BUSY) is Turn.WAIT
+    assert rollouts.request(first, RolloutState.BUSY) is Turn.FOLLOW
     assert rollouts.next() == []
     assert rollouts.request(second, WAITING) is Turn.START
 
@@ -139,3 +139,79 @@ def test_other_changes_do_not_wait():
     first, second = keys(2)
     rollouts.request(first, FAILING)
     assert rollouts.request(second, RolloutState.SETTLED) is Turn.START
+
+
+def test_an_input_that_ends_without_a_request_is_not_called_again():
+    rollouts = Rollouts(PaceLimit(1, is_percentage=False))
+    first, second, third = keys(3)
+    for key, state in ((first, ROLLING), (second, WAITING), (third, WAITING)):
+        rollouts.request(key, state)
+        rollouts.end(key, failed=False)
+    rollouts.forget(first)
+    assert rollouts.next() == [second]
+    assert rollouts.next() == [], "the slot is reserved"
+    rollouts.end(second, failed=False)  # Its spec cannot be used.
+    assert rollouts.next() == [third]
+    assert rollouts.request(third, WAITING) is Turn.START
+
+
+def test_a_failed_input_waits_for_its_retry():
+    rollouts = Rollouts(PaceLimit(1, is_percentage=False))
+    first, second = keys(2)
+    rollouts.request(first, ROLLING)
+    assert rollouts.request(second, WAITING) is Turn.WAIT
+    rollouts.end(second, failed=True)
+    rollouts.request(first, UPDATED)
+    assert rollouts.next() == []
+    assert rollouts.request(second, WAITING) is Turn.START
+
+
+def test_a_failure_does_not_give_up_a_slot():
+    rollouts = Rollouts(PaceLimit(1, is_percentage=False))
+    first, second = keys(2)
+    assert rollouts.request(first, WAITING) is Turn.START
+    rollouts.end(first, failed=True)
+    rollouts.end(first, failed=True)  # It was not even observed.
+    assert rollouts.request(second, WAITING) is Turn.WAIT
+
+
+def test_inputs_that_lack_pods_start_last():
+    rollouts = Rollouts(PaceLimit(1, is_percentage=False))
+    first, impaired, healthy = keys(3)
+    rollouts.expect([first])
+    assert rollouts.request(impaired, WAITING, healthy=False) is Turn.WAIT
+    assert rollouts.request(healthy, WAITING) is Turn.WAIT
+    rollouts.request(first, UPDATED)
+    assert rollouts.request(impaired, WAITING, healthy=False) is Turn.WAIT
+    assert rollouts.next() == [healthy]
+    assert rollouts.request(impaired, WAITING, healthy=False) is Turn.WAIT, "it is reserved"
+    assert rollouts.request(healthy, WAITING) is Turn.START
+    rollouts.request(healthy, UPDATED)
+    assert rollouts.next() == [impaired]
+    assert rollouts.request(impaired, WAITING, healthy=False) is Turn.START
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(keys(5)),
+            st.sampled_from([*RolloutState, "forget", "end", "fail", "next"]),
+            st.booleans(),
+        )
+    )
+)
+def test_the_counts_are_those_of_the_states(events):
+    rollouts = Rollouts(PaceLimit(3, is_percentage=False))
+    for key, event, healthy in events:
+        if isinstance(event, RolloutState):
+            rollouts.request(key, event, healthy=healthy)
+        elif event == "forget":
+            rollouts.forget(key)
+        elif event == "next":
+            rollouts.next()
+        else:
+            rollouts.end(key, failed=event == "fail")
+        states = {one: rollouts.state(one) for one in keys(5)}
+        for state in RolloutState:
+            if state is not RolloutState.SETTLED:
+                assert rollouts.counts.get(state, 0) == list(states.values()).count(state)

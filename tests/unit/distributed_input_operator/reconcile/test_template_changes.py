@@ -205,6 +205,44 @@ def test_objects_of_release_0_1_0_are_compared_by_their_content():
     ) is not (RolloutState.WAITING)
 
 
+def test_the_number_of_workers_does_not_bring_the_template_to_objects_of_release_0_1_0():
+    found = replace(
+        without_hashes(serving()), status=Status.model_validate({"observedGeneration": 3})
+    )
+    waiting = upgraded(found)
+    notes = planned(waiting, Turn.WAIT).notes
+    assert [name for name, _ in notes] == [DISPATCHER, WORKER]
+    objects = dict(waiting.objects)
+    for name, values in notes:
+        live: Any = objects["Deployment", name]
+        meta = live["metadata"]
+        kept = {**meta["annotations"], **dict(values)}
+        objects["Deployment", name] = {**live, "metadata": {**meta, "annotations": kept}}
+    noted = replace(waiting, objects=objects)
+    assert planned(noted, Turn.WAIT).notes == ()
+    status = Status.model_validate({"observedGeneration": 2})
+    scaled = replace(noted, resource=resource(workers={"replicas": 4}), status=status)
+    assert written(scaled, Turn.WAIT) == []
+    assert planned(scaled, Turn.WAIT).scales == ((WORKER, 4),)
+    assert planned(serving(), Turn.WAIT).notes == ()
+
+
+def test_the_port_of_a_dispatcher_that_waits_stays_open():
+    def opened(found: Snapshot) -> list[set[int]]:
+        (policy,) = (one for one in planned(found).objects if one["kind"] == "NetworkPolicy")
+        return [{port["port"] for port in rule["ports"]} for rule in policy["spec"]["ingress"]]
+
+    rolling = with_deployments(serving(), worker=ROLLING)
+    found = replace(rolling, resource=resource(dispatcher={"port": 7000}))
+    assert written(found) == []
+    clients, operator, everyone = opened(found)
+    assert {7000, names.DISPATCHER_PORT} <= clients
+    assert operator == {7000, names.DISPATCHER_PORT}
+    assert everyone == {names.METRICS_PORT}
+    done = with_deployments(found, worker=pods_status(1))
+    assert opened(done)[1] == {7000}
+
+
 def without_hashes(found: Snapshot) -> Snapshot:
     objects = {}
     for key, one in found.objects.items():
@@ -216,7 +254,11 @@ def without_hashes(found: Snapshot) -> Snapshot:
 
 def test_a_status_says_why_the_pods_keep_their_template():
     found = upgraded(serving())
-    for turn, reason in ((Turn.WAIT, "WaitingForTurn"), (Turn.STOPPED, "RolloutStopped")):
+    for turn, reason in (
+        (Turn.WAIT, "WaitingForTurn"),
+        (Turn.FOLLOW, "OtherChange"),
+        (Turn.STOPPED, "RolloutStopped"),
+    ):
         status = input_status(found, planned(found, turn), [], NOW)
         assert status is not None
         conditions = {one["type"]: one for one in status["conditions"]}
@@ -225,6 +267,61 @@ def test_a_status_says_why_the_pods_keep_their_template():
     status = input_status(found, planned(found, Turn.START), [], NOW)
     assert status is not None
     assert "UpdatePending" not in {one["type"] for one in status["conditions"]}
+
+
+WITHOUT_NODE = Pod("w", "worker", unschedulable="0/3 nodes are available")
+
+
+def healthy(found: Snapshot) -> bool:
+    return all(one.healthy for one in plan_demand(found, NOW).changes)
+
+
+def test_an_input_that_lacks_pods_is_not_healthy():
+    found = upgraded(serving(workers={"replicas": 4}))
+    assert not healthy(found)  # One of four is available.
+    whole = with_deployments(found, worker=pods_status(4))
+    assert healthy(whole)
+    assert not healthy(replace(whole, pods=(WITHOUT_NODE,)))
+    failing = Pod("w", "worker", failing="container worker ended 4 times")
+    assert not healthy(replace(whole, pods=(failing,)))
+
+
+def test_an_input_whose_first_rollout_never_completes_gets_its_turn():
+    found = upgraded(serving(workers={"replicas": 4}))
+    stuck = with_deployments(found, worker=pods_status(3, updated=4, reason=DEADLINE))
+    assert state(stuck) is RolloutState.WAITING
+    assert written(stuck) == [DISPATCHER]
+    assert written(stuck, Turn.WAIT) == []
+    spec: dict[str, Any] = {"workers": {"replicas": 4}, "sidecar": {"image": "mine:2"}}
+    user = replace(stuck, settings=SETTINGS, resource=resource(**spec))
+    assert written(user) == [DISPATCHER]
+
+
+def test_a_part_without_nodes_does_not_hold_a_users_change_of_the_other():
+    progress = pods_status(3, updated=4, reason="ReplicaSetUpdated")
+    starting = with_deployments(serving(workers={"replicas": 4}), worker=progress)
+    found = replace(
+        starting, resource=resource(workers={"replicas": 4}, sidecar={"image": "mine:2"})
+    )
+    assert written(found) == []
+    assert written(replace(found, pods=(WITHOUT_NODE,))) == [DISPATCHER]
+
+
+def test_replaced_workers_without_nodes_do_not_fail_the_rollout():
+    half = advanced(upgraded(serving(workers={"replicas": 4})), dispatcher=pods_status(1))
+    last = advanced(half, worker=pods_status(3, updated=4, reason=DEADLINE))
+    assert state(replace(last, pods=(WITHOUT_NODE,))) is RolloutState.UPDATED
+    failing = Pod("w", "worker", failing="container worker ended 4 times")
+    assert state(replace(last, pods=(failing,))) is RolloutState.FAILING
+    older = with_deployments(last, worker=pods_status(3, updated=1, older=3, reason=DEADLINE))
+    assert state(older) is RolloutState.FAILING
+
+
+def test_a_failing_input_that_is_suspended_does_not_show_a_good_template():
+    failing = advanced(upgraded(serving()), dispatcher=STUCK)
+    asleep = replace(failing, resource=resource(suspend=True))
+    stopped = advanced(asleep, dispatcher=pods_status(0), worker=pods_status(0))
+    assert state(stopped) is RolloutState.SETTLED
 
 
 parts = st.builds(
@@ -236,6 +333,7 @@ parts = st.builds(
     busy=st.booleans(),
     failing=st.sampled_from(["", "it fails"]),
     marked=st.sampled_from(["", "1", "2"]),
+    unschedulable=st.booleans(),
 )
 
 
@@ -253,7 +351,9 @@ def test_a_serving_part_is_never_replaced_while_the_other_one_is(dispatcher, wor
     assert len(started) <= 1
     for one in started:
         (other,) = (part for part in changes if part is not one)
-        assert not other.busy or (one.cause is Cause.USER and other.failing)
+        assert not other.busy or (
+            one.cause is Cause.USER and (other.failing or other.unschedulable)
+        )
         if one.cause is Cause.OPERATOR:
             assert may_start
 

@@ -76,7 +76,11 @@ def test_the_patch_adds_the_sidecar():
 
 def test_each_webhook_injects_the_inputs_of_its_class():
     api = FakeApi(train={"operatorClass": "canary"}, other={})
-    assert respond(pod(), api) == {"uid": "7", "allowed": True}
+    made = respond(pod(), api)
+    assert made["allowed"]
+    assert "patch" not in made
+    (warning,) = made["warnings"]
+    assert "train: spec.operatorClass names the operator class canary" in warning
     assert "patch" in respond(pod(), api, "canary")
     code, message = refusal(pod("train,other"), api)
     assert code == 422

@@ -1,0 +1,162 @@
+"""Reconciliations of one input with an API server that refuses some of them."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from distributed_input_operator import metrics
+from distributed_input_operator.autoscaling.decision import AutoscalingState
+from distributed_input_operator.budget.claim import Claim, WorkerRequest
+from distributed_input_operator.controller.context import ControllerContext
+from distributed_input_operator.controller.dispatchers import DispatcherClient
+from distributed_input_operator.controller.reconcile_input import reconcile
+from distributed_input_operator.controller.tokens import InputTokens
+from distributed_input_operator.kube.api import ApiError
+from distributed_input_operator.kube.store import Store
+from distributed_input_operator.reconcile.pace import RolloutState, Turn
+from tests.unit.distributed_input_operator.snapshots import (
+    KEY_SECRET,
+    SETTINGS,
+    pods_status,
+    resource,
+)
+
+KEY = ("team", "digits")
+NEXT = replace(SETTINGS, pull_secrets=("registry",), revision="2")
+
+
+class Server:
+    """An API server that accepts every object, or fails for each Deployment with `error`."""
+
+    def __init__(self) -> None:
+        self.error: ApiError | None = None
+        self.events: list[dict[str, Any]] = []
+        self._version = 10
+
+    async def get(self, *_: object) -> dict[str, Any]:
+        return {**KEY_SECRET, "metadata": {"name": "digits", "uid": "u-1"}}
+
+    async def apply(self, manifest: dict[str, Any], subresource: str = "") -> dict[str, Any]:
+        if subresource:
+            return self.stored({**stored_input(1), "status": manifest["status"]})
+        if self.error is not None and manifest["kind"] == "Deployment":
+            raise self.error
+        return self.stored(manifest)
+
+    async def create(self, manifest: dict[str, Any]) -> dict[str, Any]:
+        if manifest["kind"] == "Event":
+            self.events.append(manifest)
+        return self.stored(manifest)
+
+    def stored(self, manifest: dict[str, Any]) -> dict[str, Any]:
+        self._version += 1
+        one = copy.deepcopy(dict(manifest))
+        one["metadata"]["resourceVersion"] = str(self._version)
+        one["metadata"].setdefault("uid", one["kind"] + one["metadata"]["name"])
+        if one["kind"] == "Deployment":
+            one["status"] = pods_status(one["spec"]["replicas"])
+        return one
+
+
+def new_context() -> tuple[ControllerContext, Server]:
+    api: Any = Server()
+    context = ControllerContext(
+        api, Store(), InputTokens(api, "operators"), DispatcherClient(), SETTINGS
+    )
+    return context, api
+
+
+def stored_input(version: int, uid: str = "u-1", **spec: Any) -> dict[str, Any]:
+    one: dict[str, Any] = resource(**spec).model_dump(mode="json", exclude_none=True, by_alias=True)
+    one["metadata"] |= {"resourceVersion": str(version), "uid": uid}
+    return one
+
+
+def reasons(server: Server) -> list[str]:
+    return [one["reason"] for one in server.events]
+
+
+REFUSALS = [
+    ApiError(403, "Forbidden", "a policy denies the request"),
+    ApiError(422, "Invalid", "spec.template: Invalid value"),
+]
+
+
+@pytest.mark.parametrize("error", REFUSALS)
+def test_a_template_that_is_refused_fails_until_it_is_accepted(error):
+    context, server = new_context()
+
+    async def scenario() -> None:
+        context.store.put(stored_input(1))
+        await reconcile(context, KEY)
+        context.settings = NEXT
+        server.error = error
+        for _ in range(2):
+            await reconcile(context, KEY)
+            assert context.rollouts.state(KEY) is RolloutState.FAILING
+            assert reasons(server).count("RolloutFailing") == 1
+        assert str(error) in str(server.events)
+        server.error = ApiError(500, "InternalError", "etcd is slow")
+        with pytest.raises(ApiError):
+            await reconcile(context, KEY)
+        assert context.rollouts.state(KEY) is RolloutState.FAILING
+        server.error = None
+        await reconcile(context, KEY)
+        assert context.rollouts.state(KEY) is RolloutState.ROLLING
+
+    asyncio.run(scenario())
+
+
+def test_a_refusal_of_the_second_part_fails_too():
+    context, server = new_context()
+
+    async def scenario() -> None:
+        context.store.put(stored_input(1))
+        await reconcile(context, KEY)
+        context.settings = NEXT
+        await reconcile(context, KEY)  # The dispatcher.
+        assert context.rollouts.state(KEY) is RolloutState.ROLLING
+        server.error = REFUSALS[0]
+        await reconcile(context, KEY)
+        assert context.rollouts.state(KEY) is RolloutState.FAILING
+        server.error = None
+        await reconcile(context, KEY)
+        await reconcile(context, KEY)
+        assert context.rollouts.state(KEY) is RolloutState.UPDATED
+
+    asyncio.run(scenario())
+
+
+def test_a_refused_template_stops_the_other_inputs():
+    context, server = new_context()
+
+    async def scenario() -> None:
+        context.store.put(stored_input(1))
+        await reconcile(context, KEY)
+        context.settings, server.error = NEXT, REFUSALS[0]
+        await reconcile(context, KEY)
+        other = context.rollouts.request(("team", "other"), RolloutState.WAITING)
+        assert other is Turn.STOPPED
+
+    asyncio.run(scenario())
+
+
+def test_an_input_of_another_class_leaves_no_state_of_its_predecessor():
+    """The new input may arrive before the deletion of the old one was reconciled."""
+    context, _ = new_context()
+    context.rollouts.request(KEY, RolloutState.ROLLING)
+    context.set_autoscaling_state(KEY, "u-1", AutoscalingState(4))
+    context.ledger.request(WorkerRequest(Claim(KEY, 4, replicas=4, pods=4)))
+    metrics.DESIRED.labels(*KEY).set(4)
+    context.store.put(stored_input(1))
+    context.store.put(stored_input(2, "u-2", operatorClass="canary"))
+    assert asyncio.run(reconcile(context, KEY)) is None
+    assert context.rollouts.state(KEY) is RolloutState.SETTLED
+    assert context.autoscaling_state(KEY, "u-1") is None
+    assert KEY not in context.ledger._claims
+    assert 'workers_desired{input="digits"' not in metrics.exposition().decode()
