@@ -58,8 +58,7 @@ class NumpyIterator:
         key: key of its states.
     """
 
-    problem = ""
-    skipped_rows = 0
+    problem, skipped_rows, has_skipped = "", 0, False
 
     def __init__(
         self, elements: Callable[[int], Iterator[dict[str, Any]]], batch_rows: int, key: bytes
