@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Sequence
 
 from distributed_input.api import names
 from distributed_input_operator.budget.claim import InputKey, WorkerRequest
@@ -15,10 +16,12 @@ from distributed_input_operator.kube.api import ApiError
 from distributed_input_operator.kube.apply import apply, failure, write_status
 from distributed_input_operator.kube.owner import OwnerGone, correct
 from distributed_input_operator.kube.store import POLICY_KEY
-from distributed_input_operator.objects.snapshot import Snapshot
+from distributed_input_operator.objects.snapshot import Failure, Snapshot
 from distributed_input_operator.reconcile.pace import RolloutState
 from distributed_input_operator.reconcile.plan import (
     QUIET_SECONDS,
+    Demand,
+    Plan,
     make_plan,
     plan_demand,
 )
@@ -84,14 +87,10 @@ async def _reconcile(
     # Only the applied objects show whether the status of a Deployment is about an earlier spec.
     after = with_children(context.store, key, snapshot) if plan.objects else snapshot
     failures = [failure(one) for one in failed]
-    if not blocking:
-        missing = is_missing_template(after, plan.objects, demand.changes)
-        final = next((one.message for one in failures if one.final), "")
-        if not missing or final:
-            context.rollouts.record_write(key, refused=missing)
-        if context.rollouts.state(key) is RolloutState.FAILING and not failed_before:
-            cause = next((one.failing for one in demand.changes if one.failing), final)
-            await _report_failing_rollout(context, snapshot, cause, now)
+    refusal = "" if blocking else _record_write(context, key, after, plan, demand, failures)
+    if context.rollouts.state(key) is RolloutState.FAILING and not failed_before:
+        cause = refusal or next(one.failing for one in demand.changes if one.failing)
+        await _report_failing_rollout(context, snapshot, cause, now)
     status = input_status(after, plan, failures, now)
     if status is not None:
         uid = snapshot.resource.metadata.uid or ""
@@ -109,6 +108,23 @@ async def _reconcile(
         if one.retryable:
             raise one
     return plan.interval
+
+
+def _record_write(
+    context: ControllerContext,
+    key: InputKey,
+    after: Snapshot,
+    plan: Plan,
+    demand: Demand,
+    failures: Sequence[Failure],
+) -> str:
+    """Record whether the operator's template was accepted. Return why it is refused, or ""."""
+    final = next((one.message for one in failures if one.final), "")
+    missing = is_missing_template(after, plan.objects, demand.changes)
+    if missing and not final:
+        return ""  # The request is retried.
+    context.rollouts.record_write(key, refused=missing)
+    return final if missing else ""
 
 
 async def _report_failing_rollout(

@@ -1,9 +1,9 @@
 """How many inputs get a new pod template of the operator at the same time. Pure.
 
-Another release or other settings of the operator may change the pods of all inputs. A limited number
-of inputs may change at the same time: each of them holds a slot. An input gives its slot back when
-all its pods are replaced. If its new pods fail, it keeps the slot. So a bad template soon holds all
-slots, and no other input gets it.
+Another release or other settings of the operator may change the pods of all inputs. A limited
+number of inputs may change at the same time: each of them holds a slot. An input gives its slot
+back when all its pods are replaced. If its new pods fail, it keeps the slot. So a bad template soon
+holds all slots, and no other input gets it.
 """
 
 from __future__ import annotations
