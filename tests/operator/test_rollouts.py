@@ -77,8 +77,9 @@ def test_an_upgrade_replaces_the_pods_of_few_inputs_at_a_time(
     with operator_with(cluster, control_plane.kubeconfig, tmp_path, "second") as operator:
         eventually(lambda: all_have("second"), 300)
         assert 1 <= most <= 2
-        eventually(lambda: operator.metric("distributed_input_operator_rollouts") == len(INPUTS))
-        assert count(operator, "updated") == len(INPUTS)
+        # The metric is set after the apply of the last input.
+        eventually(lambda: count(operator, "updated") == len(INPUTS))
+        assert operator.metric("distributed_input_operator_rollouts") == len(INPUTS)
 
 
 def count(operator: Operator, state: str) -> float:

@@ -17,7 +17,8 @@ def dataset_name(job: types_pb2.Job) -> str:
 
 def stall_text(stalled: types_pb2.StalledSplit) -> str:
     """Return one line about a split whose next rows take long."""
-    return (
+    text = (
         f"split {stalled.split} of dataset {stalled.dataset} has computed row {stalled.row} of "
         f"epoch {stalled.epoch} for {stalled.seconds:.0f} s"
     )
+    return f"{text}, {stalled.at}" if stalled.at else text

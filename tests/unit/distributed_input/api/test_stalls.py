@@ -26,3 +26,5 @@ def test_the_text_of_a_split_without_progress_names_it() -> None:
     assert stall_text(stalled) == (
         "split 3 of dataset data:rows has computed row 7 of epoch 2 for 34 s"
     )
+    stalled.at = "in rows (data.py:3)"
+    assert stall_text(stalled).endswith(" for 34 s, in rows (data.py:3)")

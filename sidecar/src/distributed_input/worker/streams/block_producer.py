@@ -33,6 +33,7 @@ class BlockProducer:
         task: the task that produces the next block; None if nothing does.
         running_since: monotonic time since which the next block is computed; None if it is not, or
             if it waits for a CPU.
+        thread: identifier of the thread that computes it.
         progress: latest progress report of the replay; None after the replay.
         state: latest saved state of the split, until all streams have it.
         state_row: index of the row behind those that were produced before the state.
@@ -54,6 +55,7 @@ class BlockProducer:
     streams: list[StreamCursor] = field(default_factory=list)
     task: ComputeTask | None = None
     running_since: float | None = None
+    thread: int = 0
     progress: RowBlock | None = None
     state: RowBlock | None = None
     state_row: int = 0

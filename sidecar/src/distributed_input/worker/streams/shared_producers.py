@@ -359,7 +359,7 @@ class SharedProducers:
         """Produce the next block. Return the tasks that are to follow."""
         block: RowBlock | None = None
         error: Exception | None = None
-        producer.running_since = time.monotonic()
+        producer.thread, producer.running_since = threading.get_ident(), time.monotonic()
         try:
             block = next(producer.blocks)
             if block.last:

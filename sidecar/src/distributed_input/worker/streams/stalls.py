@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import sys
+import traceback
+from types import FrameType
+
 from distributed_input.api.proto import types_pb2
 from distributed_input.api.stalls import STALL_SECONDS, dataset_name
+from distributed_input.tfdata.user_code import is_library
 from distributed_input.worker.streams.block_producer import BlockProducer
 
 
@@ -26,4 +31,18 @@ def stalled_split(producer: BlockProducer, now: float) -> types_pb2.StalledSplit
         split=split,
         row=producer.window.head,
         seconds=now - producer.running_since,
+        at=_place(sys._current_frames().get(producer.thread)),  # noqa: SLF001 - documented
+    )
+
+
+def _place(frame: FrameType | None) -> str:
+    """Return what a thread runs: its innermost line of the user's code, and its innermost line.
+
+    TensorFlow calls the functions that a dataset maps in threads of its own, which have no part in
+    this.
+    """
+    lines = traceback.extract_stack(frame) if frame is not None else []
+    users = [line for line in lines[:-1] if not is_library(line.filename)]
+    return ", ".join(
+        f"in {line.name} ({line.filename}:{line.lineno})" for line in users[-1:] + lines[-1:]
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections.abc import Generator
@@ -65,6 +66,8 @@ def test_a_split_that_hangs_is_reported_and_can_be_read_again(
     assert (stalled.split, stalled.epoch, stalled.row) == (3, 2, 1)
     assert list(stalled.jobs) == ["train"]
     assert stalled.dataset == "data:rows"
+    here = re.escape(__file__)
+    assert re.match(rf"in start \({here}:\d+\), in wait \(.*threading", stalled.at)
     began = time.monotonic()
     assert read() == [1, 1, 0]
     assert time.monotonic() - began < 10, "the stream waited for the one that hangs"
