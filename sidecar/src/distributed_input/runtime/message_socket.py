@@ -2,6 +2,9 @@
 
 The sender's pieces go to the kernel as they are, and the receiver's kernel writes into the memory
 that the reader keeps. gRPC copies a message several times on each side.
+
+If both ends have a region of shared memory, a large message may be there. Then the highest bit of
+its length is set, and its offset follows instead of its bytes.
 """
 
 from __future__ import annotations
@@ -13,7 +16,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from distributed_input.runtime.shared_region import RegionReader, RegionWriter
+
 _LENGTH = struct.Struct("<Q")
+_IN_REGION = 1 << 63  # in a length
+_MIN_REGION_BYTES = 1 << 15  # smaller messages would waste the chunks of a region
 _MAX_BYTES = 1 << 31  # as protobuf
 _MAX_PIECES = 512  # in one call; Linux allows 1024
 # Detects a peer that the network does not reach any more, after about 8 s.
@@ -26,12 +33,18 @@ class MessageSocket:
 
     Args:
         connected: the socket. This object closes it.
+        region: memory for the messages that this end sends or receives; None: the socket carries
+            them.
     """
 
-    def __init__(self, connected: socket.socket) -> None:
+    def __init__(
+        self, connected: socket.socket, region: RegionWriter | RegionReader | None = None
+    ) -> None:
         connected.settimeout(None)
         _set_options(connected)
         self._socket = connected
+        self._writer = region if isinstance(region, RegionWriter) else None
+        self._reader = region if isinstance(region, RegionReader) else None
 
     def send(self, pieces: Sequence[bytes | memoryview]) -> int:
         """Send the bytes of all pieces as one message. Return its size.
@@ -41,7 +54,13 @@ class MessageSocket:
         """
         views = [memoryview(piece) for piece in pieces]
         size = sum(view.nbytes for view in views)
-        views.insert(0, memoryview(_LENGTH.pack(size)))
+        place = None
+        if self._writer is not None and size >= _MIN_REGION_BYTES:
+            place = self._writer.place(views, size)
+        if place is None:
+            views.insert(0, memoryview(_LENGTH.pack(size)))
+        else:
+            views = [memoryview(_LENGTH.pack(size | _IN_REGION) + _LENGTH.pack(place))]
         at = 0
         while at < len(views):
             sent = self._socket.sendmsg(views[at : at + _MAX_PIECES])
@@ -59,19 +78,30 @@ class MessageSocket:
             OSError: the connection broke.
             ValueError: the peer sends something else than messages.
         """
-        header = bytearray(_LENGTH.size)
-        received = self._fill(memoryview(header))
-        if not received:
+        size = self._receive_number()
+        if size is None:
             return None
-        if received < len(header):
-            raise ConnectionResetError("the connection ended within a message")
-        (size,) = _LENGTH.unpack(header)
+        if self._reader is not None and size & _IN_REGION:
+            place = self._receive_number()
+            if place is None:
+                raise ConnectionResetError("the connection ended within a message")
+            return self._reader.view(place, size ^ _IN_REGION)
         if size > _MAX_BYTES:
             raise ValueError(f"a message of {size} bytes was announced, at most {_MAX_BYTES}")
         data = memoryview(np.empty(size, np.uint8))  # not filled with zeros first
         if self._fill(data) < size:
             raise ConnectionResetError("the connection ended within a message")
         return data
+
+    def _receive_number(self) -> int | None:
+        """Receive 8 bytes. None if the connection ended before them."""
+        number = bytearray(_LENGTH.size)
+        received = self._fill(memoryview(number))
+        if not received:
+            return None
+        if received < len(number):
+            raise ConnectionResetError("the connection ended within a message")
+        return int(_LENGTH.unpack(number)[0])
 
     def _fill(self, view: memoryview) -> int:
         """Receive until the view is full or the connection ends. Return the number of bytes."""

@@ -2,13 +2,16 @@
 
 gRPC remains the protocol: requests and errors of a call use it. For the messages that the worker
 sends, a sidecar may open a TCP connection. Over gRPC it gets a ticket, which is valid for one
-connection. If no such connection comes, all messages use gRPC.
+connection. If no such connection comes, all messages use gRPC. A sidecar on the same host connects
+to a Unix socket, and both map memory for the messages. An abstract socket has no file, so it also
+connects containers of one pod.
 """
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
+import os
 import secrets
 import socket
 import threading
@@ -21,6 +24,7 @@ from distributed_input.rows import frames
 from distributed_input.rows.frames import Frame
 from distributed_input.runtime import addresses, logs
 from distributed_input.runtime.message_socket import MessageSocket
+from distributed_input.runtime.shared_region import RegionWriter
 
 _log = logs.get("worker.transfer")
 _TICKET_BYTES = 32
@@ -37,25 +41,26 @@ class TransferOffer:
     Args:
         port: port of the listener.
         ticket: what the sidecar has to send.
+        local: name of the Unix socket; "": there is none.
 
     Attributes:
         sent_bytes: size of all messages that the direct connection has carried.
     """
 
-    def __init__(self, port: int, ticket: bytes) -> None:
+    def __init__(self, port: int, ticket: bytes, local: str = "") -> None:
         self.sent_bytes = 0
-        self._port, self._ticket = port, ticket
+        self._offer = worker_pb2.TransferOffer(port=port, ticket=ticket, local=local)
         self._lock = threading.Lock()
         self._accepted: MessageSocket | None = None
         self._closed = False
 
-    def accept(self, connected: socket.socket) -> None:
-        """Use a connection that has sent the ticket."""
+    def accept(self, connected: socket.socket, region: RegionWriter | None = None) -> None:
+        """Use a connection that has sent the ticket, and the memory for its messages, if any."""
         with self._lock:
             if self._closed:
                 connected.close()
             else:
-                self._accepted = MessageSocket(connected)
+                self._accepted = MessageSocket(connected, region)
 
     def send(self, batches: Iterable[Sequence[Frame]]) -> Iterator[bytes]:
         """Send frames on the direct connection as soon as there is one. Yield what gRPC sends.
@@ -63,9 +68,7 @@ class TransferOffer:
         Raises:
             UnavailableError: the direct connection broke.
         """
-        yield worker_pb2.ConnectResponse(
-            offer=worker_pb2.TransferOffer(port=self._port, ticket=self._ticket)
-        ).SerializeToString()
+        yield worker_pb2.ConnectResponse(offer=self._offer).SerializeToString()
         moved = False
         for batch in batches:
             direct = self._accepted
@@ -102,6 +105,10 @@ class TransferListener:
 
     Args:
         server: host:port of the gRPC server.
+
+    Attributes:
+        port: its TCP port.
+        local: name of its Unix socket; "": it has none.
     """
 
     def __init__(self, server: str) -> None:
@@ -113,14 +120,20 @@ class TransferListener:
         self._offers: dict[bytes, TransferOffer] = {}  # by hash of the ticket, until it is used
         self._open: set[TransferOffer] = set()
         self._sent_bytes = 0  # by offers that are not open any more
-        self._unknown = threading.BoundedSemaphore(_MAX_UNKNOWN)
         self._closed = threading.Event()
         self._lock = threading.Lock()
         self.port = int(self._socket.getsockname()[1])
+        self.local, self._local_socket = "", _listen_locally()
+        if self._local_socket is not None:
+            self.local = self._local_socket.getsockname()[1:].decode()
 
     def start(self) -> None:
-        """Accept connections from now on, in a thread."""
-        threading.Thread(target=self._accept, name="transfer", daemon=True).start()
+        """Accept connections from now on, in threads."""
+        for listener in (self._socket, self._local_socket):
+            if listener is not None:
+                threading.Thread(
+                    target=self._accept, args=(listener,), name="transfer", daemon=True
+                ).start()
 
     @contextlib.contextmanager
     def offer(self, on_end: Callable[[Callable[[], None]], object]) -> Iterator[TransferOffer]:
@@ -130,7 +143,7 @@ class TransferListener:
             on_end: registers what is called when the call ends.
         """
         ticket = secrets.token_bytes(_TICKET_BYTES)
-        offer = TransferOffer(self.port, ticket)
+        offer = TransferOffer(self.port, ticket, self.local)
         key = _hash(ticket)
         with self._lock:
             self._offers[key] = offer
@@ -154,39 +167,45 @@ class TransferListener:
     def close(self) -> None:
         """Accept no more connections."""
         self._closed.set()
-        with contextlib.suppress(OSError):
-            self._socket.shutdown(socket.SHUT_RDWR)
-        self._socket.close()
+        for listener in (self._socket, self._local_socket):
+            if listener is not None:
+                with contextlib.suppress(OSError):
+                    listener.shutdown(socket.SHUT_RDWR)
+                listener.close()
 
-    def _accept(self) -> None:
+    def _accept(self, listener: socket.socket) -> None:
+        unknown = threading.BoundedSemaphore(_MAX_UNKNOWN)
         while True:
-            self._unknown.acquire()
+            unknown.acquire()
             try:
-                connected, _ = self._socket.accept()
+                connected, _ = listener.accept()
             except OSError as error:
-                self._unknown.release()
+                unknown.release()
                 if self._closed.wait(_RETRY_SECONDS):
                     return
                 _log.warning("cannot accept a direct connection", cause=str(error))
                 continue
             threading.Thread(
-                target=self._admit, args=(connected,), name="transfer-ticket", daemon=True
+                target=self._admit, args=(connected, unknown), name="transfer-ticket", daemon=True
             ).start()
 
-    def _admit(self, connected: socket.socket) -> None:
+    def _admit(self, connected: socket.socket, unknown: threading.Semaphore) -> None:
         """Read the ticket of a connection, and give the connection to its call."""
+        descriptors: list[int] = []
         try:
-            ticket = _read_ticket(connected)
+            ticket = _read_ticket(connected, descriptors)
             with self._lock:
                 offer = self._offers.pop(_hash(ticket), None)
             if offer is None:
                 raise ConnectionRefusedError("unknown ticket")
-            offer.accept(connected)
-        except OSError as error:
+            offer.accept(connected, RegionWriter(descriptors[0]) if descriptors else None)
+        except (OSError, ValueError) as error:
             _log.debug("a direct connection was refused", cause=repr(error))
             connected.close()
         finally:
-            self._unknown.release()
+            for descriptor in descriptors:
+                os.close(descriptor)
+            unknown.release()
 
 
 def _listen(host: str, port: int) -> socket.socket:
@@ -198,16 +217,35 @@ def _listen(host: str, port: int) -> socket.socket:
     return socket.create_server((host, port), family=family)
 
 
+def _listen_locally() -> socket.socket | None:
+    """Return a Unix socket with an abstract name that cannot be guessed; None: not on Linux."""
+    name = f"\0distributed-input-{secrets.token_hex(16)}"
+    try:
+        local = socket.socket(socket.AF_UNIX)
+        local.bind(name)
+        local.listen()
+    except (AttributeError, OSError) as error:
+        _log.debug("no Unix socket for rows", cause=repr(error))
+        return None
+    return local
+
+
 def _hash(ticket: bytes) -> bytes:
     """Return the key of a ticket, so that looking it up says nothing about it by its time."""
     return hashlib.sha256(ticket).digest()
 
 
-def _read_ticket(connected: socket.socket) -> bytes:
+def _read_ticket(connected: socket.socket, descriptors: list[int]) -> bytes:
+    """Return the ticket of a connection. Append the descriptors that came with it."""
     ticket, deadline = b"", time.monotonic() + _TICKET_SECONDS
     while len(ticket) < _TICKET_BYTES:
         connected.settimeout(max(0.001, deadline - time.monotonic()))
-        part = connected.recv(_TICKET_BYTES - len(ticket))
+        left = _TICKET_BYTES - len(ticket)
+        if connected.family == socket.AF_UNIX:
+            part, found, _, _ = socket.recv_fds(connected, left, 1)
+            descriptors += found
+        else:
+            part = connected.recv(left)
         if not part:
             raise ConnectionResetError("it ended before the ticket")
         ticket += part

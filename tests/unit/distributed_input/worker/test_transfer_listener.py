@@ -242,6 +242,8 @@ def test_a_silent_connection_is_closed(
 class SlowSocket:
     """Receives a byte each second of a clock that the test reads."""
 
+    family = socket.AF_INET
+
     def __init__(self) -> None:
         self.now = self.timeout = 0.0
 
@@ -262,7 +264,7 @@ def test_a_ticket_has_five_seconds_by_default(monkeypatch: pytest.MonkeyPatch) -
     connected: Any = SlowSocket()
     monkeypatch.setattr(transfer_listener, "time", connected)
     with pytest.raises(TimeoutError):
-        transfer_listener._read_ticket(connected)
+        transfer_listener._read_ticket(connected, [])
     assert connected.now == pytest.approx(5.0, abs=0.01)
 
 

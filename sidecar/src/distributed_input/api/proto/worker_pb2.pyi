@@ -121,12 +121,14 @@ class ConnectResponse(_message.Message):
     def __init__(self, blocks: _Optional[_Iterable[_Union[StreamBlock, _Mapping]]] = ..., offer: _Optional[_Union[TransferOffer, _Mapping]] = ..., moved: bool = ...) -> None: ...
 
 class TransferOffer(_message.Message):
-    __slots__ = ("port", "ticket")
+    __slots__ = ("port", "ticket", "local")
     PORT_FIELD_NUMBER: _ClassVar[int]
     TICKET_FIELD_NUMBER: _ClassVar[int]
+    LOCAL_FIELD_NUMBER: _ClassVar[int]
     port: int
     ticket: bytes
-    def __init__(self, port: _Optional[int] = ..., ticket: _Optional[bytes] = ...) -> None: ...
+    local: str
+    def __init__(self, port: _Optional[int] = ..., ticket: _Optional[bytes] = ..., local: _Optional[str] = ...) -> None: ...
 
 class StreamBlock(_message.Message):
     __slots__ = ("stream", "error", "block")

@@ -9,8 +9,9 @@ from collections.abc import Callable
 
 from distributed_input.api.errors import UnavailableError
 from distributed_input.api.proto import worker_pb2
-from distributed_input.runtime import addresses, logs
+from distributed_input.runtime import addresses, logs, shared_region
 from distributed_input.runtime.message_socket import MessageSocket
+from distributed_input.runtime.shared_region import RegionReader
 
 _log = logs.get("sidecar.transfer")
 _CONNECT_SECONDS = 2.0  # firewalls drop packets without an answer
@@ -43,13 +44,15 @@ class DirectTransfer:
     def _connect(self, offer: worker_pb2.TransferOffer) -> None:
         address = (self._host, offer.port)
         try:
-            connected = socket.create_connection(address, _CONNECT_SECONDS)
-            with self._changed:
-                if self._call_ended:
-                    connected.close()
+            if offer.local and addresses.is_loopback(addresses.join(*address)):
+                try:
+                    self._connect_locally(offer)
                     return
-                self._socket = MessageSocket(connected)
-            connected.sendall(offer.ticket)
+                except OSError as error:
+                    _log.debug("no shared memory with a worker", cause=repr(error))
+            connected = socket.create_connection(address, _CONNECT_SECONDS)
+            if self._use(connected):
+                connected.sendall(offer.ticket)
         except OSError as error:
             if not self._call_ended:
                 _log.info(
@@ -57,6 +60,28 @@ class DirectTransfer:
                     address=addresses.join(*address),
                     cause=str(error),
                 )
+
+    def _connect_locally(self, offer: worker_pb2.TransferOffer) -> None:
+        """Connect to the Unix socket of the worker, and share memory for its messages."""
+        connected = socket.socket(socket.AF_UNIX)
+        try:
+            connected.settimeout(_CONNECT_SECONDS)
+            connected.connect(f"\0{offer.local}")
+            with shared_region.created() as descriptor:
+                if self._use(connected, RegionReader(descriptor)):
+                    socket.send_fds(connected, [offer.ticket], [descriptor])
+        except OSError:
+            connected.close()
+            raise
+
+    def _use(self, connected: socket.socket, region: RegionReader | None = None) -> bool:
+        """Receive from a connection. Return whether the call has not ended."""
+        with self._changed:
+            if self._call_ended:
+                connected.close()
+                return False
+            self._socket = MessageSocket(connected, region)
+            return True
 
     def receive_all(self, handle: Callable[[memoryview], None]) -> None:
         """Pass on all messages until the call ends. The worker has moved to this connection.

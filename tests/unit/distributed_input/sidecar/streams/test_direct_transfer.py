@@ -5,7 +5,7 @@ import logging
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -56,10 +56,18 @@ def wait_for_connecting() -> None:
 
 
 class Receiving:
-    """Receives messages of a worker in a thread, as the reader of a connection does."""
+    """Receives messages of a worker in a thread, as the reader of a connection does.
 
-    def __init__(self, direct: DirectTransfer) -> None:
+    Args:
+        direct: the sidecar's end of the connection.
+        handle: takes each message; None: a copy goes to `messages`.
+    """
+
+    def __init__(
+        self, direct: DirectTransfer, handle: Callable[[memoryview], None] | None = None
+    ) -> None:
         self.messages: list[bytes] = []
+        self._handle = handle or (lambda data: self.messages.append(bytes(data)))
         self.errors: list[Exception] = []
         self._direct = direct
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -67,7 +75,7 @@ class Receiving:
 
     def _run(self) -> None:
         try:
-            self._direct.receive_all(lambda data: self.messages.append(bytes(data)))
+            self._direct.receive_all(self._handle)
         except (UnavailableError, ValueError) as error:
             self.errors.append(error)
 
