@@ -85,6 +85,7 @@ class System:
         self.proxy = FaultyProxy(loop)
         self.proxy.upstream = f"127.0.0.1:{self.transfers.port}"
         self.transfers.port = int(self.proxy.address.rpartition(":")[2])
+        self.transfers.local = ""  # it would not pass the proxy
         self.transfers.start()
         self.server.start()
         self.pool = WorkerPool(Credentials(), may_transfer)

@@ -29,7 +29,8 @@ DIE_WITH_PARENT_ENV = "DISTRIBUTED_INPUT_DIE_WITH_PARENT"
 RUN_MARK_ENV = "DISTRIBUTED_INPUT_RUN"
 """Marks the processes of one local run: `<run>:<name of the process>`."""
 MACHINE_WORKERS_ENV = "DISTRIBUTED_INPUT_MACHINE_WORKERS"
-"""Number of workers that share the memory of a machine. The local runner sets it."""
+"""Number of workers on the trainer's machine, which share its memory and have a lower CPU priority.
+The local runner sets it."""
 
 # The operator. Flags of `distributed-input-operator` take precedence.
 WORKER_IMAGE_ENV = "DISTRIBUTED_INPUT_WORKER_IMAGE"

@@ -11,6 +11,7 @@ from pathlib import Path
 import grpc
 import tensorflow as tf
 
+from distributed_input.api.environment import MACHINE_WORKERS_ENV
 from distributed_input.api.errors import RetryableError, UnavailableError
 from distributed_input.api.proto import dispatcher_pb2, worker_pb2
 from distributed_input.runtime import logs, ready, statuses
@@ -23,7 +24,7 @@ from distributed_input.runtime.stubs import Stub, identity, service_handler
 from distributed_input.worker.advertise import advertised_address
 from distributed_input.worker.datasets.split_opener import SplitOpener
 from distributed_input.worker.host.idle_cpus import IdleCpus
-from distributed_input.worker.host.priority import lower_cpu_priority
+from distributed_input.worker.host.priority import LOW, LOWEST, lower_cpu_priority
 from distributed_input.worker.membership import Membership
 from distributed_input.worker.service import WorkerService
 from distributed_input.worker.states.state_files import StateFiles
@@ -72,10 +73,12 @@ def _serve(args: argparse.Namespace, stopping: Shutdown, folder: Path) -> None:
     # takes a tenth of the CPU of a worker.
     gc.collect()
     gc.freeze()
+    # Not earlier: on a busy host, importing TensorFlow would take minutes.
     if args.idle_cpus:
-        # Not earlier: on a busy host, importing TensorFlow would take minutes.
-        lower_cpu_priority()
+        lower_cpu_priority(LOWEST)
         IdleCpus(parallelism, service.resize).start()
+    elif MACHINE_WORKERS_ENV in os.environ:
+        lower_cpu_priority(LOW)
     ready.write(args.ready_file, server.address, scraped.address if scraped else None)
     _log.info("serving", address=address, worker=membership.worker_id, tensorflow=tf.__version__)
     stopping.wait()

@@ -1,4 +1,4 @@
-"""The lowest CPU priority, for a worker beside a trainer."""
+"""A low CPU priority, for a worker beside a trainer."""
 
 from __future__ import annotations
 
@@ -6,17 +6,22 @@ import contextlib
 import os
 from pathlib import Path
 
-_LOWEST = 19
+LOW = 10
+"""Niceness of a worker on the trainer's machine. It computes ahead, so its bursts can wait. At the
+priority of the trainer, they delay the steps of a trainer that has enough rows."""
+LOWEST = 19
+"""Niceness of a worker that uses only idle CPUs."""
 
 
-def lower_cpu_priority(root: Path = Path("/")) -> None:
-    """Give all threads of this process the lowest CPU priority. New threads inherit it.
+def lower_cpu_priority(niceness: int, root: Path = Path("/")) -> None:
+    """Give all threads of this process a low CPU priority. New threads inherit it.
 
     Linux may schedule each session as one group ("autogroup"). Niceness then counts only within a
     session, and the session has a niceness of its own. This function sets it if this process leads
     its session, as all processes of `distributed-input run` do.
 
     Args:
+        niceness: LOW or LOWEST.
         root: root of the file system.
     """
     lowered: set[int] = set()
@@ -24,8 +29,8 @@ def lower_cpu_priority(root: Path = Path("/")) -> None:
     while threads := {int(name) for name in os.listdir("/proc/self/task")} - lowered:
         for thread in threads:
             with contextlib.suppress(ProcessLookupError):  # it has ended
-                os.setpriority(os.PRIO_PROCESS, thread, _LOWEST)
+                os.setpriority(os.PRIO_PROCESS, thread, niceness)
         lowered |= threads
     if os.getsid(0) == os.getpid():
         with contextlib.suppress(OSError):  # the kernel has no such groups
-            (root / "proc/self/autogroup").write_text(str(_LOWEST))
+            (root / "proc/self/autogroup").write_text(str(niceness))

@@ -1,4 +1,4 @@
-"""The threads and the session of the process get the lowest CPU priority."""
+"""The threads and the session of the process get a low CPU priority."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ started, end = threading.Event(), threading.Event()
 thread = threading.Thread(target=lambda: (started.set(), end.wait()))
 thread.start()
 started.wait()
-lower_cpu_priority(pathlib.Path(sys.argv[1]))
+lower_cpu_priority(int(sys.argv[2]), pathlib.Path(sys.argv[1]))
 print(*(os.getpriority(os.PRIO_PROCESS, one) for one in (0, thread.native_id)))
 end.set()
 """
@@ -28,15 +28,15 @@ def test_the_priority_of_the_process_and_of_its_own_session(tmp_path: Path, lead
     group.parent.mkdir(parents=True)
     group.write_text("")
     found = subprocess.run(
-        [sys.executable, "-c", CODE, tmp_path], start_new_session=leads, capture_output=True,
+        [sys.executable, "-c", CODE, tmp_path, "12"], start_new_session=leads, capture_output=True,
         text=True, check=True, timeout=60,
     )  # fmt: skip
-    assert found.stdout.split() == ["19", "19"]
-    assert group.read_text() == ("19" if leads else "")  # other processes share other sessions
+    assert found.stdout.split() == ["12", "12"]
+    assert group.read_text() == ("12" if leads else "")  # other processes share other sessions
 
 
 def test_a_kernel_without_such_groups_is_no_error(tmp_path: Path) -> None:
     subprocess.run(
-        [sys.executable, "-c", CODE, tmp_path], start_new_session=True, check=True, timeout=60,
+        [sys.executable, "-c", CODE, tmp_path, "12"], start_new_session=True, check=True, timeout=60,
         stdout=subprocess.DEVNULL, cwd=os.getcwd(),
     )  # fmt: skip
