@@ -37,6 +37,10 @@ def test_the_priority_of_the_process_and_of_its_own_session(tmp_path: Path, lead
 
 def test_a_kernel_without_such_groups_is_no_error(tmp_path: Path) -> None:
     subprocess.run(
-        [sys.executable, "-c", CODE, tmp_path, "12"], start_new_session=True, check=True, timeout=60,
-        stdout=subprocess.DEVNULL, cwd=os.getcwd(),
-    )  # fmt: skip
+        [sys.executable, "-c", CODE, tmp_path, "12"],
+        start_new_session=True,
+        check=True,
+        timeout=60,
+        stdout=subprocess.DEVNULL,
+        cwd=os.getcwd(),
+    )
