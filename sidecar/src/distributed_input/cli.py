@@ -135,7 +135,10 @@ def _plugin(command: str) -> Callable[[Sequence[str]], int]:
         entry: Callable[[Sequence[str]], int] = found.load()
         return entry
     distribution, _ = _PLUGINS[command]
-    sys.exit(f"distributed-input {command}: not installed. Run: pip install {distribution}")
+    sys.exit(
+        f"distributed-input {command}: not installed. With the flags that you installed "
+        f"distributed-input with, such as --find-links dist, run: pip install {distribution}"
+    )
 
 
 def _help() -> int:

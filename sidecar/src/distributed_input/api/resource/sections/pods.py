@@ -30,6 +30,28 @@ def _check_variable(variable: dict[str, Any]) -> dict[str, Any]:
 Variables = Annotated[list[Annotated[dict[str, Any], AfterValidator(_check_variable)]], _OBJECTS]
 """Environment variables of a container. The API server refuses a pod with a value such as `3`."""
 
+_VOLUMES = {
+    "persistentVolumeClaim": "claimName",
+    "configMap": "name",
+    "secret": "secretName",
+    "hostPath": "path",
+}
+"""Kinds of volumes, and the field that names what they read."""
+
+
+def _check_volume(volume: dict[str, Any]) -> dict[str, Any]:
+    for kind, value in volume.items():
+        if kind == "name" or isinstance(value, dict):
+            continue
+        field = _VOLUMES.get(kind)
+        fix = f"write {{{field}: {value}}}" if field else "write its fields, or {} for the defaults"
+        raise problem(f"{json.dumps(value)} is not a mapping: {fix}", kind)
+    return volume
+
+
+Volumes = Annotated[list[Annotated[dict[str, Any], AfterValidator(_check_volume)]], _OBJECTS]
+"""Volumes of a pod. The API server refuses a pod with `persistentVolumeClaim: digits`."""
+
 Placement = Literal["anywhere", "near-trainers", "dedicated"]
 AcceleratorType = Literal["nvidia", "gke-nvidia", "gke-tpu"]
 

@@ -14,6 +14,7 @@ from distributed_input.api.resource.sections.pods import (
     Placement,
     ResourceRequirements,
     Variables,
+    Volumes,
 )
 
 
@@ -186,7 +187,7 @@ class WorkersSpec(Section):
         description="Environment variables of the worker's container, as in a container. Use "
         "valueFrom for secrets. Default: none.",
     )
-    volumes: Objects = Field(
+    volumes: Volumes = Field(
         default=[],
         description="Volumes of worker pods, as in a pod's spec: for example claims, secrets and "
         "CSI volumes. Default: none.",

@@ -28,6 +28,16 @@ INVALID = [
         "5: spec.workers.env[0].value",
         "true is not a text",
     ),
+    (
+        "workers:\n  volumes:\n  - {name: data, persistentVolumeClaim: digits}",
+        "7: spec.workers.volumes[0].persistentVolumeClaim",
+        '"digits" is not a mapping: write {claimName: digits}',
+    ),
+    (
+        "workers: {volumes: [{name: data, emptyDir: true}]}",
+        "5: spec.workers.volumes[0].emptyDir",
+        "true is not a mapping: write its fields, or {} for the defaults",
+    ),
     ("workers: 3", "5: spec.workers", "fields replicas, autoscaling, local, "),
     ("workers: {parallelism: 0}", "5: spec.workers.parallelism", "from 1 to 1024"),
     (
