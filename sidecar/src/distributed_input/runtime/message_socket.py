@@ -122,6 +122,7 @@ class MessageSocket:
         """End the connection, and release the socket. No thread may use it any more."""
         self.shut_down()
         self._socket.close()
+        self._reader = self._writer = None  # messages that are in use keep the memory
 
 
 def _set_options(connected: socket.socket) -> None:

@@ -14,7 +14,6 @@ import contextlib
 import fcntl
 import mmap
 import os
-import sys
 import weakref
 from collections.abc import Iterator, Sequence
 
@@ -27,6 +26,7 @@ _CHUNK = 1 << 16
 _FLAGS = 4096  # bytes before the first chunk
 _MOST_BYTES = _FLAGS + _FLAGS * _CHUNK
 _SEALS = 1 | 2 | 4  # no other seals, no smaller size, no larger size
+_NEEDED = ((os, "memfd_create"), (fcntl, "F_ADD_SEALS"))  # some builds of Python lack them
 
 
 @contextlib.contextmanager
@@ -41,8 +41,7 @@ def created(size: int = REGION_BYTES) -> Iterator[int]:
     Raises:
         OSError: the system has no such memory.
     """
-    if sys.platform != "linux":
-        raise OSError("only Linux has shared memory whose size is fixed")
+    _check_system()
     descriptor = os.memfd_create("distributed-input", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     try:
         os.ftruncate(descriptor, _FLAGS + size)
@@ -50,6 +49,12 @@ def created(size: int = REGION_BYTES) -> Iterator[int]:
         yield descriptor
     finally:
         os.close(descriptor)
+
+
+def _check_system() -> None:
+    """Raise OSError if this Python cannot create memory whose size is fixed."""
+    if not all(hasattr(*one) for one in _NEEDED):
+        raise OSError("this Python has no shared memory whose size is fixed")
 
 
 class _Region:
@@ -64,8 +69,7 @@ class _Region:
     """
 
     def __init__(self, descriptor: int) -> None:
-        if sys.platform != "linux":
-            raise OSError("only Linux has shared memory whose size is fixed")
+        _check_system()
         size = os.fstat(descriptor).st_size
         if not _FLAGS < size <= _MOST_BYTES or (size - _FLAGS) % _CHUNK:
             raise ValueError(f"{size} bytes are not a region for messages")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import gc
 import os
 from collections.abc import Callable
@@ -78,7 +79,8 @@ def _serve(args: argparse.Namespace, stopping: Shutdown, folder: Path) -> None:
         lower_cpu_priority(LOWEST)
         IdleCpus(parallelism, service.resize).start()
     elif MACHINE_WORKERS_ENV in os.environ:
-        lower_cpu_priority(LOW)
+        with contextlib.suppress(OSError):  # not on all systems
+            lower_cpu_priority(LOW)
     ready.write(args.ready_file, server.address, scraped.address if scraped else None)
     _log.info("serving", address=address, worker=membership.worker_id, tensorflow=tf.__version__)
     stopping.wait()

@@ -14,6 +14,7 @@ import hashlib
 import os
 import secrets
 import socket
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -198,8 +199,8 @@ class TransferListener:
                 offer = self._offers.pop(_hash(ticket), None)
             if offer is None:
                 raise ConnectionRefusedError("unknown ticket")
-            offer.accept(connected, RegionWriter(descriptors[0]) if descriptors else None)
-        except (OSError, ValueError) as error:
+            offer.accept(connected, _region_of(descriptors))
+        except OSError as error:
             _log.debug("a direct connection was refused", cause=repr(error))
             connected.close()
         finally:
@@ -219,15 +220,28 @@ def _listen(host: str, port: int) -> socket.socket:
 
 def _listen_locally() -> socket.socket | None:
     """Return a Unix socket with an abstract name that cannot be guessed; None: not on Linux."""
-    name = f"\0distributed-input-{secrets.token_hex(16)}"
+    if sys.platform != "linux":  # only Linux has such names
+        return None
+    local = socket.socket(socket.AF_UNIX)
     try:
-        local = socket.socket(socket.AF_UNIX)
-        local.bind(name)
+        local.bind(f"\0distributed-input-{secrets.token_hex(16)}")
         local.listen()
-    except (AttributeError, OSError) as error:
+    except OSError as error:
         _log.debug("no Unix socket for rows", cause=repr(error))
+        local.close()
         return None
     return local
+
+
+def _region_of(descriptors: Sequence[int]) -> RegionWriter | None:
+    """Return the memory that a sidecar sent. None if there is none: the socket carries the rows."""
+    if not descriptors:
+        return None
+    try:
+        return RegionWriter(descriptors[0])
+    except (OSError, ValueError) as error:
+        _log.warning("cannot share memory with a sidecar", cause=repr(error))
+        return None
 
 
 def _hash(ticket: bytes) -> bytes:
@@ -242,7 +256,7 @@ def _read_ticket(connected: socket.socket, descriptors: list[int]) -> bytes:
         connected.settimeout(max(0.001, deadline - time.monotonic()))
         left = _TICKET_BYTES - len(ticket)
         if connected.family == socket.AF_UNIX:
-            part, found, _, _ = socket.recv_fds(connected, left, 1)
+            part, found, _, _ = socket.recv_fds(connected, left, 1, socket.MSG_CMSG_CLOEXEC)
             descriptors += found
         else:
             part = connected.recv(left)

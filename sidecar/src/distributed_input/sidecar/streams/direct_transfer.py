@@ -95,6 +95,7 @@ class DirectTransfer:
         try:
             while (data := self._socket.receive()) is not None:
                 handle(data)
+                del data  # it may be a part of the shared memory
         except OSError as error:
             cause = str(error)
         with self._changed:

@@ -21,7 +21,7 @@ def lower_cpu_priority(niceness: int, root: Path = Path("/")) -> None:
     its session, as all processes of `distributed-input run` do.
 
     Args:
-        niceness: LOW or LOWEST.
+        niceness: LOW or LOWEST. A priority that is lower already stays.
         root: root of the file system.
     """
     lowered: set[int] = set()
@@ -29,7 +29,8 @@ def lower_cpu_priority(niceness: int, root: Path = Path("/")) -> None:
     while threads := {int(name) for name in os.listdir("/proc/self/task")} - lowered:
         for thread in threads:
             with contextlib.suppress(ProcessLookupError):  # it has ended
-                os.setpriority(os.PRIO_PROCESS, thread, niceness)
+                before = os.getpriority(os.PRIO_PROCESS, thread)
+                os.setpriority(os.PRIO_PROCESS, thread, max(before, niceness))
         lowered |= threads
     if os.getsid(0) == os.getpid():
         with contextlib.suppress(OSError):  # the kernel has no such groups

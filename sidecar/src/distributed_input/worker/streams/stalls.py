@@ -41,8 +41,9 @@ def _place(frame: FrameType | None) -> str:
     TensorFlow calls the functions that a dataset maps in threads of its own, which have no part in
     this.
     """
-    lines = traceback.extract_stack(frame) if frame is not None else []
-    users = [line for line in lines[:-1] if not is_library(line.filename)]
+    # Not `extract_stack`, which reads files: their file system may be what the split waits for.
+    lines = [(one.f_code, line) for one, line in traceback.walk_stack(frame)] if frame else []
+    users = [one for one in lines[1:] if not is_library(one[0].co_filename)]
     return ", ".join(
-        f"in {line.name} ({line.filename}:{line.lineno})" for line in users[-1:] + lines[-1:]
+        f"in {code.co_name} ({code.co_filename}:{line})" for code, line in users[:1] + lines[:1]
     )

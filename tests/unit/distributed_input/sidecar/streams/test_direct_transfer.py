@@ -7,6 +7,7 @@ has a test.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import logging
 import os
 import socket
@@ -14,6 +15,7 @@ import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -457,15 +459,28 @@ def test_a_connection_without_a_ticket_is_refused(
         assert offer._accepted is None
 
 
-def test_a_ticket_with_other_memory_is_refused(worker_listener: TransferListener) -> None:
-    """A file that can be cut would end the worker when it writes."""
+def test_other_memory_is_not_used(worker_listener: TransferListener) -> None:
+    """A file that can be cut would end the worker when it writes. The socket carries the rows."""
     descriptor = os.memfd_create("other")
     os.ftruncate(descriptor, 4096 + (1 << 16))
     with offering(worker_listener) as (offer, offered), local_socket(offered.local) as unknown:
         socket.send_fds(unknown, [offered.ticket], [descriptor])
-        assert unknown.recv(1) == b""
-        assert offer._accepted is None
+        eventually(lambda: offer._accepted is not None)
+        assert offer._accepted is not None
+        assert offer._accepted._writer is None
+        offer._accepted.send([b"row"])
+        assert unknown.recv(100) == struct.pack("<Q", 3) + b"row"
     os.close(descriptor)
+
+
+@pytest.mark.parametrize(("module", "name"), [(os, "memfd_create"), (fcntl, "F_ADD_SEALS")])
+def test_tcp_is_used_if_python_has_no_such_memory(
+    worker_listener: TransferListener, monkeypatch: pytest.MonkeyPatch, module: Any, name: str
+) -> None:
+    """As in builds of Python for old systems."""
+    monkeypatch.delattr(module, name)
+    with shared(worker_listener) as (worker, _):
+        assert family_of(worker) == socket.AF_INET
 
 
 def regions() -> set[str]:

@@ -35,6 +35,15 @@ def test_the_priority_of_the_process_and_of_its_own_session(tmp_path: Path, lead
     assert group.read_text() == ("12" if leads else "")  # other processes share other sessions
 
 
+def test_a_lower_priority_stays(tmp_path: Path) -> None:
+    """Without a right, a process cannot raise its priority again."""
+    found = subprocess.run(
+        ["nice", "-n", "15", sys.executable, "-c", CODE, tmp_path, "12"], capture_output=True,
+        text=True, check=True, timeout=60,
+    )  # fmt: skip
+    assert found.stdout.split() == ["15", "15"]
+
+
 def test_a_kernel_without_such_groups_is_no_error(tmp_path: Path) -> None:
     subprocess.run(
         [sys.executable, "-c", CODE, tmp_path, "12"],
