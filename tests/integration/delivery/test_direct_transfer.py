@@ -9,7 +9,7 @@ import socket
 import threading
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -40,12 +40,22 @@ SECONDS = 60.0
 
 
 class WideSplits:
-    """A fake `SplitOpener`. Each row is full of a number: split * 1,000,000 + row."""
+    """A fake `SplitOpener`. Each row is full of a number: split * 1,000,000 + row.
+
+    Attributes:
+        before: is called before the first row of each split.
+    """
+
+    before: Callable[[], object] = staticmethod(lambda: None)
 
     def open(self, _job: Any, _seed: int, _epoch: int, split: int, _rows: Any) -> SplitIterator:
         first = split * 1_000_000
-        rows = ({"id": np.full(WIDTH, first + row)} for row in range(ROWS))
-        return SplitIterator(rows, ROW, False)
+
+        def rows() -> Iterator[dict[str, Any]]:
+            self.before()
+            yield from ({"id": np.full(WIDTH, first + row)} for row in range(ROWS))
+
+        return SplitIterator(rows(), ROW, False)
 
 
 class FaultyProxy(Proxy):
@@ -76,6 +86,7 @@ class System:
 
     def __init__(self, loop: Loop, may_transfer: bool = True) -> None:
         splits: Any = WideSplits()
+        self.splits = splits
         self.service = WorkerService(splits, parallelism=2, max_streams=8, share_bytes=1 << 20)
         descriptor = worker_pb2.DESCRIPTOR.services_by_name["Worker"]
         encoded = dict.fromkeys(("Connect", "Stream"), (None, identity))
@@ -123,6 +134,14 @@ class System:
             if not taken:
                 self.shared.arrived.wait(0.1)
 
+    def wait_for_direct(self) -> None:
+        """Wait until the worker has a direct connection: on a busy machine all rows are quicker."""
+        deadline = time.monotonic() + 2.0
+        while time.monotonic() < deadline:
+            if any(offer._accepted is not None for offer in tuple(self.transfers._open)):
+                return
+            time.sleep(0.01)
+
     @property
     def direct_bytes(self) -> int:
         return self.transfers.sent_bytes
@@ -147,6 +166,7 @@ def loop() -> Iterator[Loop]:
 def system(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> Iterator[System]:
     monkeypatch.setattr(direct_transfer, "_CALL_SECONDS", 0.05)
     system = System(loop)
+    system.splits.before = system.wait_for_direct
     yield system
     system.close()
 
