@@ -69,7 +69,7 @@ def small_rows(ctx: tf.distribute.InputContext) -> tf.data.Dataset:
     return rows.shard(ctx.num_input_pipelines, ctx.input_pipeline_id)
 
 
-def read() -> list[float]:
+def read() -> float:
     """Return the seconds of one step, as the mean of many steps of a trainer that only reads."""
     import distributed_input as di
 
@@ -78,7 +78,7 @@ def read() -> list[float]:
             if number == _READ_WARM_UP:
                 began = time.perf_counter()
             if number == _READ_WARM_UP + _READ_STEPS:
-                return [(time.perf_counter() - began) / _READ_STEPS]
+                return (time.perf_counter() - began) / _READ_STEPS
     raise RuntimeError("the dataset is too small")
 
 
@@ -136,9 +136,7 @@ def measure_remainder(remainder: str, trainers: int, workers: str) -> float:
         run += ["--workers", workers, "--trainers", str(trainers), "--"]
         run += [sys.executable, "-m", "testing.bench.steps", "--read", folder]
         subprocess.run(run, cwd=REPO, check=True, stdout=subprocess.DEVNULL)
-        return 1 / statistics.mean(
-            json.loads(found.read_text())[0] for found in Path(folder).glob("*.json")
-        )
+        return 1 / statistics.mean(float(found.read_text()) for found in Path(folder).glob("*.txt"))
 
 
 def compare_remainders(options: argparse.Namespace) -> None:
@@ -184,7 +182,7 @@ def main() -> None:
         options.to.write_text(json.dumps(train(options.train, options.steps)))
         return
     if options.read:
-        (options.read / f"{os.getpid()}.json").write_text(json.dumps(read()))
+        (options.read / f"{os.getpid()}.txt").write_text(str(read()))
         return
     if options.trainers:
         compare_remainders(options)

@@ -324,7 +324,7 @@ def shared(
     """Yield both ends of a connection.
 
     Args:
-        listener: of the worker.
+        worker_listener: listener of the worker.
         local: name of the Unix socket in the offer, if it is not the listener's.
     """
     with offering(worker_listener) as (offer, offered):
