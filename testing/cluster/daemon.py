@@ -31,17 +31,18 @@ class Daemon:
         self.name = name
         self.log = folder / f"{name}.log"
         self._pid_file = folder / f"{name}.pid"
-        prefix = ("setpriv", "--pdeathsig", "KILL", "--") if die_with_parent else ()
-        self._argv = [*prefix, *(str(part) for part in argv)]
+        self._argv = [str(part) for part in argv]
+        self._die_with_parent = die_with_parent
         self._env = env
 
     def start(self) -> None:
         """Start the process. Append to its log."""
         append = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+        argv = [*(_until(os.getpid()) if self._die_with_parent else ()), *self._argv]
         # Not subprocess: it warns about children that outlive this process.
         pid = os.posix_spawnp(
-            self._argv[0],
-            self._argv,
+            argv[0],
+            argv,
             {**os.environ, **(self._env or {})},
             file_actions=[
                 (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
@@ -66,9 +67,30 @@ class Daemon:
         """Return whether the process runs."""
         return self.pid is not None
 
+    def wait_exit(self, seconds: float) -> bool:
+        """Return whether the process exits within `seconds`."""
+        pid = self.pid
+        if pid is None:
+            return True
+        try:
+            handle = os.pidfd_open(pid)
+        except ProcessLookupError:
+            return True
+        try:
+            return _exits(handle, seconds)
+        finally:
+            os.close(handle)
+
     def tail(self) -> str:
         """Return the end of the log."""
         return self.log.read_text(errors="replace")[-3000:] if self.log.exists() else ""
+
+
+def _until(parent: int) -> tuple[str, ...]:
+    """Return the words before a command that let it end when its parent ends."""
+    # The parent can end before the kernel knows what to do then: so compare the parent afterwards.
+    check = '[ "$PPID" = "$0" ] && exec "$@"'
+    return ("setpriv", "--pdeathsig", "KILL", "--", "sh", "-c", check, str(parent))
 
 
 def pid_in(pid_file: Path) -> int | None:
@@ -97,16 +119,21 @@ def terminate(pid: int, number: signal.Signals = signal.SIGTERM) -> None:
     """
     handle = os.pidfd_open(pid)
     try:
-        poll = select.poll()
-        poll.register(handle, select.POLLIN)
         signal.pidfd_send_signal(handle, number)
-        if not poll.poll(_STOP_SECONDS * 1000):
+        if not _exits(handle, _STOP_SECONDS):
             signal.pidfd_send_signal(handle, signal.SIGKILL)
-            poll.poll(_STOP_SECONDS * 1000)
+            _exits(handle, _STOP_SECONDS)
     finally:
         os.close(handle)
     with contextlib.suppress(ChildProcessError):  # another process is the parent and reaps it
         os.waitpid(pid, os.WNOHANG)
+
+
+def _exits(handle: int, seconds: float) -> bool:
+    """Return whether the process of a pidfd exits within `seconds`."""
+    poll = select.poll()
+    poll.register(handle, select.POLLIN)
+    return bool(poll.poll(seconds * 1000))
 
 
 def _start_time(pid: int) -> str:
