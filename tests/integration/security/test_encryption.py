@@ -7,8 +7,6 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("cryptography")
-
 from testing.integration import capture, readers
 from testing.integration.cluster import Cluster, spec
 from testing.integration.datasets import marked

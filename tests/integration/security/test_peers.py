@@ -15,8 +15,6 @@ from pathlib import Path
 import grpc
 import pytest
 
-pytest.importorskip("cryptography")
-
 from distributed_input.api.identity import DISPATCHER, SIDECAR, WORKER
 from distributed_input.api.proto import dispatcher_pb2, worker_pb2
 from distributed_input.runtime import addresses, stubs

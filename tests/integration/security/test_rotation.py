@@ -8,8 +8,6 @@ from datetime import timedelta
 
 import pytest
 
-pytest.importorskip("cryptography")
-
 from testing.integration import readers
 from testing.integration.cluster import spec
 from testing.integration.rotation import Rotation, read_while_rotating

@@ -10,9 +10,6 @@ from typing import Any
 
 import grpc
 import pytest
-
-pytest.importorskip("cryptography")
-
 from google.protobuf import message_factory
 from grpc_health.v1 import health_pb2
 

@@ -7,8 +7,6 @@ from datetime import timedelta
 
 import pytest
 
-pytest.importorskip("cryptography")
-
 from distributed_input.api.errors import ConfigError
 from distributed_input.api.identity import OPERATOR, ROLES, SIDECAR, WORKER, Identity
 from distributed_input.runtime.tls.certificate import Certificate, checked

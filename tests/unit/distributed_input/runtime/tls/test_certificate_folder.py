@@ -9,8 +9,6 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("cryptography")
-
 from distributed_input.api.errors import UnavailableError
 from distributed_input.api.identity import KEY_FILE, SIDECAR, WORKER
 from distributed_input.runtime.tls.certificate_folder import CertificateFolder

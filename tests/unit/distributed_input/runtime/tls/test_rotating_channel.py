@@ -9,8 +9,6 @@ from typing import Any
 import grpc
 import pytest
 
-pytest.importorskip("cryptography")
-
 from distributed_input.api.identity import DISPATCHER, OPERATOR, SIDECAR, WORKER
 from distributed_input.api.proto import dispatcher_pb2
 from distributed_input.runtime.tls.certificate_folder import CertificateFolder

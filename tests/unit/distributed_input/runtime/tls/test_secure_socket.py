@@ -10,9 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-pytest.importorskip("cryptography")
-
 from hypothesis import given
 from hypothesis import strategies as st
 
