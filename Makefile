@@ -33,7 +33,7 @@ machine_LANE := lint types contracts site protos-check crds-check unit charts pu
 cluster_LANE := operator cluster e2e
 PARTS := $(foreach lane,$(LANES),$($(lane)_LANE))
 
-.PHONY: help setup run test lane lint format types contracts site unit charts publishing matrix dist version release operator cluster e2e e2e-releases cluster-up cluster-down integration compat compat-page faults mutation mutants chaos simulate simulate-delivery bench rotation protos protos-check crds crds-check permissions clean
+.PHONY: help setup run test lane lint format types contracts site unit charts publishing matrix dist version release operator operator-faults cluster e2e e2e-releases cluster-up cluster-down integration compat compat-page faults mutation mutants chaos simulate simulate-delivery bench rotation protos protos-check crds crds-check permissions clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -119,6 +119,10 @@ release: $(SYNCED) ## Build and test the artefacts: make release VERSION=1.2.3 [
 	python -m testing.publishing build '$(VERSION)' $(RELEASE)
 	RELEASE_ARTIFACTS=dist pytest tests/publishing/test_distributions.py tests/publishing/test_install.py -m 'not matrix'
 	python -m testing.publishing publish '$(VERSION)' $(RELEASE)
+
+operator-faults: $(SYNCED) ## Kill the operator after every write, inject faults, change every field (20 min)
+	$(TOOLS)
+	OPERATOR_FAULTS=all pytest tests/operator/faults -s
 
 operator: $(SYNCED) ## Test the operator with a real API server
 	$(TOOLS)

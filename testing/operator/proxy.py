@@ -151,9 +151,9 @@ class Proxy:
         await self._wait_for_holds(request, answered=False)
         kind = self._random.choice([*_FAULTS, "before", "after"]) if fails and not watches else None
         if isinstance(kind, int):
-            return _status(kind)
+            return status(kind)
         if kind == "before":
-            return _abort(request)
+            return abort(request)
         headers = {
             k: v for k, v in request.headers.items() if k.lower() not in _HOP_BY_HOP | {"host"}
         }
@@ -166,7 +166,7 @@ class Proxy:
             self._count(request, upstream.status)
             await self._wait_for_holds(request, answered=True)
             if kind == "after":
-                return _abort(request)
+                return abort(request)
             return await self._pass_on(request, upstream, watches, fails)
 
     async def _wait_for_holds(self, request: web.Request, *, answered: bool) -> None:
@@ -224,7 +224,8 @@ class Proxy:
         await response.write_eof()
 
 
-def _status(code: int) -> web.Response:
+def status(code: int) -> web.Response:
+    """Return a failure as the API server reports it."""
     return web.json_response(_failure(code), status=code)
 
 
@@ -233,7 +234,8 @@ def _failure(code: int) -> dict[str, object]:
     return {**body, "reason": _FAULTS[code], "message": "a fault that a test injected"}
 
 
-def _abort(request: web.Request) -> web.Response:
+def abort(request: web.Request) -> web.Response:
+    """Close the connection of a request."""
     assert request.transport is not None
     request.transport.close()
     return web.Response(status=500)

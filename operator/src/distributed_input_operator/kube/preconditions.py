@@ -5,12 +5,16 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
+from typing import Any
 
 from distributed_input_operator.kube.api import Api, ApiError
 from distributed_input_operator.kube.kinds import INPUT, POLICY, POLICY_RULES, RULES, Kind
 
 _log = logging.getLogger(__name__)
 _RETRY_SECONDS = 10.0
+_ATTEMPTS = 5
+_PAUSE_SECONDS = 0.2
+"""Between the attempts of one request. A busy API server refuses some of the many reviews."""
 _REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 _WATCH_VERBS = frozenset({"list", "watch"})
 
@@ -61,9 +65,21 @@ async def _policy_obstacle(api: Api) -> str:
     return ""
 
 
+async def _request(api: Api, method: str, path: str, body: Any = None) -> dict[str, Any]:
+    """Send a request, again if it may succeed then. Raises ApiError after the last attempt."""
+    for _ in range(_ATTEMPTS - 1):
+        try:
+            return await api.request(method, path, body=body)
+        except ApiError as error:
+            if not error.retryable:
+                raise
+        await asyncio.sleep(_PAUSE_SECONDS)
+    return await api.request(method, path, body=body)
+
+
 async def _installed(api: Api, kind: Kind) -> bool:
     try:
-        found = await api.request("GET", f"/apis/{kind.group}/{kind.version}")
+        found = await _request(api, "GET", f"/apis/{kind.group}/{kind.version}")
     except ApiError as error:
         if error.status != 404:
             raise
@@ -112,5 +128,5 @@ async def _allowed(api: Api, group: str, resource: str, verb: str, namespace: st
         "kind": "SelfSubjectAccessReview",
         "spec": {"resourceAttributes": attributes},
     }
-    answer = await api.request("POST", _REVIEWS, body=review)
+    answer = await _request(api, "POST", _REVIEWS, review)
     return bool(answer.get("status", {}).get("allowed"))

@@ -62,11 +62,29 @@ def test_a_policy_that_cannot_be_watched_turns_budgets_off(server, text, caplog)
     assert text in caplog.text
 
 
+def test_a_busy_server_delays_the_start_by_single_requests_only(monkeypatch, caplog):
+    """Each of the many reviews fails once. All of them together would never succeed."""
+
+    class Busy(Server):
+        async def request(self, method: str, path: str, *, body: Any = None) -> dict[str, Any]:
+            request = (method, str(body or path))
+            if self.denied.setdefault(request, 1):
+                self.denied[request] = 0
+                raise ApiError(429, "TooManyRequests", "too many requests")
+            return await super().request(method, path, body=body)
+
+    monkeypatch.setattr(preconditions, "_PAUSE_SECONDS", 0.0)
+    waited(Busy({}), monkeypatch)
+    assert not caplog.records
+
+
 def test_an_unreachable_server_is_retried(monkeypatch):
     class Unreachable(Server):
         async def request(self, method: str, path: str, *, body: Any = None) -> dict[str, Any]:
-            if self.denied.pop(("first", "request"), 0):
+            if self.denied.get(("first", "requests"), 0):
+                self.denied["first", "requests"] -= 1
                 raise ApiError(0, "Unreachable", "no response")
             return await super().request(method, path, body=body)
 
-    waited(Unreachable({("first", "request"): 1}), monkeypatch)
+    monkeypatch.setattr(preconditions, "_PAUSE_SECONDS", 0.0)
+    waited(Unreachable({("first", "requests"): 500}), monkeypatch)
