@@ -206,3 +206,18 @@ def test_a_wrong_token(cluster: Cluster, tmp_path: Path) -> None:
     with readers.connect(sidecar) as data:
         with raises_soon(errors.TerminalError, r"missing or wrong token: set --token-file"):
             next(data.numpy())
+
+
+def test_a_worker_imports_only_the_modules_of_its_list(own_cluster: Cluster) -> None:
+    """Which entry point a job has, a client with the input's token decides."""
+    own_cluster.add_workers(1, "--modules=rows,other")
+    targets = ("rows:numbered", "os:system", "broken:raises")
+    (sidecar,) = own_cluster.add_sidecars(inputs_of(targets, globalBatchSize=8, numSplits=4))
+    with readers.connect(sidecar, "rows-numbered") as data:
+        assert readers.ids(data.numpy())
+    for target in ("os:system", "broken:raises"):
+        with readers.connect(sidecar, name_of(target)) as data:
+            module = target.partition(":")[0]
+            text = rf"may not call functions of module {module}: use one of the modules rows, other"
+            with raises_soon(errors.ConfigError, text):
+                list(data.numpy())

@@ -68,12 +68,16 @@ async def reallocate_forever(
     context: ControllerContext, changed: Callable[[InputKey], None]
 ) -> None:
     """Reallocate whenever the ledger is outdated. Call `changed` with each affected input."""
+    modules = context.ledger.policy.modules
     while True:
         await asyncio.sleep(_PAUSE_SECONDS)
         if not context.ledger.outdated:
             continue
         start = time.monotonic()
-        for key in context.ledger.reallocate():
+        affected = context.ledger.reallocate()
+        if context.ledger.policy.modules != modules:
+            modules, affected = context.ledger.policy.modules, list(context.store.known())
+        for key in affected:
             changed(key)
         changed(POLICY_KEY)
         await asyncio.sleep(_SHARE * (time.monotonic() - start))

@@ -40,6 +40,11 @@ class Ledger:
         """Budgets with inputs that have fewer workers than they request. Workers that become free
         are theirs."""
 
+    @property
+    def policy(self) -> PolicySpec:
+        """The policy in force."""
+        return self._policy
+
     def set_policy(self, policy: PolicySpec) -> None:
         """Use this policy from now on."""
         if policy == self._policy:

@@ -10,6 +10,7 @@ from pydantic import ValidationError
 
 from distributed_input.api import names
 from distributed_input.api.resource.input import DistributedInput
+from distributed_input.api.resource.policy import PolicySpec
 from distributed_input.api.resource.problems import problems
 from distributed_input.api.resource.status import Status
 from distributed_input_operator.budget.claim import InputKey
@@ -28,7 +29,12 @@ from distributed_input_operator.kube.store import Store
 from distributed_input_operator.objects.children import digest
 from distributed_input_operator.objects.dispatcher import dispatcher_port
 from distributed_input_operator.objects.pod_state import parse_pod
-from distributed_input_operator.objects.snapshot import CODE_MISSING, Failure, Snapshot
+from distributed_input_operator.objects.snapshot import (
+    CODE_MISSING,
+    Failure,
+    Settings,
+    Snapshot,
+)
 
 
 class InvalidSpec(Exception):
@@ -47,10 +53,13 @@ async def observe(context: ControllerContext, key: InputKey) -> Snapshot | None:
     if stored is None or "deletionTimestamp" in stored["metadata"]:
         return None
     resource = parse_input(stored)
+    policy = context.ledger.policy
+    if problem := _forbidden_module(policy, resource):
+        raise InvalidSpec(problem)
     snapshot = Snapshot(
         resource=resource,
         status=Status.model_validate(stored.get("status") or {}),
-        settings=context.settings,
+        settings=_with_modules(context.settings, tuple(policy.modules)),
         objects={},
         scaled=context.autoscaling_state(key, resource.metadata.uid or ""),
     )
@@ -76,6 +85,25 @@ def parse_input(stored: Json) -> DistributedInput:
         return DistributedInput.model_validate({**stored, "status": {}}, extra="ignore")
     except ValidationError as error:
         raise InvalidSpec("; ".join(map(str, problems(error)))) from None
+
+
+def _forbidden_module(policy: PolicySpec, resource: DistributedInput) -> str:
+    """Return why workers may not import the input's entry point. Empty: they may."""
+    module = (resource.spec.dataset.entry_point or "").partition(":")[0]
+    if not module or policy.allows_module(module):
+        return ""
+    return (
+        f"spec.dataset.entryPoint: workers may not import module {module}: use one of "
+        f"the modules {', '.join(policy.modules)}, or ask the administrator to add it to "
+        "spec.modules of the InputPolicy"
+    )
+
+
+def _with_modules(settings: Settings, modules: tuple[str, ...]) -> Settings:
+    """Return settings with these modules. They change all templates, as a new release does."""
+    if not modules:
+        return settings
+    return replace(settings, modules=modules, revision=digest([settings.revision, modules]))
 
 
 async def _with_code(api: Api, snapshot: Snapshot) -> Snapshot:

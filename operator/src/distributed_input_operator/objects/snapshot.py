@@ -40,6 +40,8 @@ class Settings:
     revision: str = "1"
     """Names what these settings and this release make of pod templates. It differs from that of
     every operator with other templates."""
+    modules: tuple[str, ...] = ()
+    """Modules whose functions may be entry points, by the cluster's policy. Empty: all."""
 
 
 @dataclass(frozen=True)

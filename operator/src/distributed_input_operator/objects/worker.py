@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -75,7 +76,7 @@ def local_worker_container(
     )
     # An image without these flags must not start: all trainers would use its worker.
     mandatory = (flags.IDLE_CPUS, flags.POD)
-    fields = process_fields(_arguments(resource, own, process), mandatory)
+    fields = process_fields(_arguments(resource, own, process, settings.modules), mandatory)
     own_env = (environment.CONFIG_ENV, environment.GRPC_CIPHERS_ENV)
     env = [one for one in base["env"] if one["name"] not in own_env]
     probe = {"httpGet": {"path": "/healthz", "port": metrics_port}, "timeoutSeconds": 5}
@@ -175,7 +176,7 @@ def _pod(resource: DistributedInput, settings: Settings) -> dict[str, Any]:
     process = container(
         names.WORKER,
         workers.image or settings.worker_image,
-        _args(resource),
+        _args(resource, settings),
         names.WORKER_PORT,
         container_resources(
             workers.resources, _DEFAULT_REQUESTS, accelerator_resources(workers.accelerator)
@@ -209,7 +210,7 @@ def _share_bytes(resource: DistributedInput) -> int:
     return int(quantity(found["memory"])) // 8  # Kubernetes accepts 500m and 1E here, too.
 
 
-def _args(resource: DistributedInput) -> list[str]:
+def _args(resource: DistributedInput, settings: Settings) -> list[str]:
     own = flags.WorkerFlags(
         listen=f":{names.WORKER_PORT}",
         dispatcher=names.address(resource.metadata.name),
@@ -217,11 +218,15 @@ def _args(resource: DistributedInput) -> list[str]:
         share_bytes=_share_bytes(resource),
     )
     grace = resource.spec.workers.termination_grace_period_seconds - _SHUTDOWN_SECONDS
-    return _arguments(resource, own, flags.ProcessFlags(grace_seconds=grace))
+    process = flags.ProcessFlags(grace_seconds=grace)
+    return _arguments(resource, own, process, settings.modules)
 
 
 def _arguments(
-    resource: DistributedInput, own: flags.WorkerFlags, process: flags.ProcessFlags
+    resource: DistributedInput,
+    own: flags.WorkerFlags,
+    process: flags.ProcessFlags,
+    modules: Sequence[str],
 ) -> list[str]:
     """Return the arguments of a worker, with those that all workers of an input have."""
     common = replace(
@@ -231,5 +236,6 @@ def _arguments(
         state_dir=resource.spec.workers.state_directory,
         plain_transfer=resource.spec.encryption == "control",
         process=credential_flags(resource, process),
+        modules=modules,
     )
     return flags.worker_arguments(common)

@@ -41,6 +41,7 @@ RELAXED = "--relaxed"
 IDLE_CPUS = "--idle-cpus"
 STATE_DIR = "--state-dir"
 PLAIN_TRANSFER = "--plain-transfer"
+MODULES = "--modules"
 ADVERTISE_AUTO = "auto"
 
 # The sidecar.
@@ -101,6 +102,8 @@ class WorkerFlags:
     process: ProcessFlags = ProcessFlags()
     plain_transfer: bool = False
     """Do not encrypt direct connections."""
+    modules: Sequence[str] = ()
+    """Modules whose functions may be entry points. Empty: all."""
 
 
 @dataclass(frozen=True)
@@ -165,6 +168,7 @@ def worker_arguments(flags: WorkerFlags) -> list[str]:
         *((RELAXED,) if flags.relaxed else ()),
         *((IDLE_CPUS,) if flags.idle_cpus else ()),
         *_optional(STATE_DIR, flags.state_dir),
+        *_optional(MODULES, ",".join(flags.modules) or None),
         *_optional(POD, flags.pod),
         *((PLAIN_TRANSFER,) if flags.plain_transfer else ()),
         *_process_arguments(flags.process),

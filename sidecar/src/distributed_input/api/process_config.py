@@ -56,6 +56,8 @@ FIXED_FLAGS = frozenset(
     }
 )
 """The flags of release 0.1.0 that operators set. Add no flag: a later one is a field."""
+MANDATORY_FLAGS = frozenset({flags.MODULES})
+"""Flags that no process may ignore: an image without them does not start."""
 
 _VERSION_FIELD = "version"
 
@@ -65,12 +67,12 @@ def split(arguments: Sequence[str], mandatory: Collection[str] = ()) -> tuple[li
 
     Args:
         arguments: flags, each with its value. No value begins with two dashes.
-        mandatory: flags besides FIXED_FLAGS that the process must not ignore.
+        mandatory: flags besides MANDATORY_FLAGS that the process must not ignore.
     """
     kept: list[str] = []
     fields: dict[str, list[Any]] = {}
     for words in _groups(arguments):
-        if words[0] in FIXED_FLAGS.union(mandatory):
+        if words[0] in FIXED_FLAGS.union(MANDATORY_FLAGS, mandatory):
             kept += words
         else:
             fields.setdefault(_field(words[0]), []).append(words[1] if len(words) > 1 else True)

@@ -67,6 +67,12 @@ def _parser() -> argparse.ArgumentParser:
         "(default: none; sidecars keep the states for workers that fail)",
     )
     parser.add_argument(
+        flags.MODULES,
+        metavar="NAME,...",
+        help="modules that may be imported as entry points, each with the modules below it "
+        "(default: all)",
+    )
+    parser.add_argument(
         flags.IDLE_CPUS,
         action="store_true",
         help="use only CPUs that other processes of this host leave idle, at the lowest priority. "

@@ -23,6 +23,7 @@ from distributed_input.runtime.shutdown import Shutdown
 from distributed_input.runtime.stubs import Stub, identity, service_handler
 from distributed_input.runtime.tls_credentials import credentials_of
 from distributed_input.worker.advertise import advertised_address
+from distributed_input.worker.datasets import entry_points
 from distributed_input.worker.datasets.split_opener import SplitOpener
 from distributed_input.worker.host.idle_cpus import IdleCpus
 from distributed_input.worker.host.priority import LOW, LOWEST, lower_cpu_priority
@@ -52,6 +53,7 @@ def _serve(args: argparse.Namespace, stopping: Shutdown, folder: Path) -> None:
     channel = open_channel(args.dispatcher, credentials)
     dispatcher = Stub(channel, dispatcher_pb2.DESCRIPTOR.services_by_name["Dispatcher"])
     parallelism = args.parallelism or len(os.sched_getaffinity(0))
+    entry_points.allow_only(args.modules.split(",") if args.modules else [])
     splits = SplitOpener(_fetcher(dispatcher), folder, args.relaxed, parallelism)
     states = StateFiles(Path(args.state_dir)) if args.state_dir else None
     service = WorkerService(

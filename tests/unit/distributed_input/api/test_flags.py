@@ -31,7 +31,19 @@ def test_the_dispatcher_reads_its_arguments() -> None:
 
 def test_the_worker_reads_its_arguments() -> None:
     flags = WorkerFlags(
-        ":1", "d:2", "w:1", 3, 4, "/code", True, True, "/states", "p", PROCESS, True
+        ":1",
+        "d:2",
+        "w:1",
+        3,
+        4,
+        "/code",
+        True,
+        True,
+        "/states",
+        "p",
+        PROCESS,
+        True,
+        ("a.b", "c"),
     )
     read = worker._parser().parse_args(worker_arguments(flags))
     assert (read.listen, read.dispatcher, read.advertise) == (":1", "d:2", "w:1")
@@ -40,6 +52,7 @@ def test_the_worker_reads_its_arguments() -> None:
     assert read.idle_cpus
     assert read.state_dir == "/states"
     assert read.pod == "p"
+    assert read.modules == "a.b,c"
     assert (read.token_file, read.grace_seconds) == ("/token", 2.5)
     assert (read.tls_dir, read.plain_transfer) == ("/tls", True)
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+import asyncio
+from typing import Any, cast
 
 import pytest
 
 from distributed_input.api import names
 from distributed_input.api.resource.input import API_VERSION, KIND
-from distributed_input.api.resource.policy import POLICY_KIND, POLICY_NAME
+from distributed_input.api.resource.policy import POLICY_KIND, POLICY_NAME, PolicySpec
 from distributed_input_operator.budget.claim import Claim, WorkerRequest
 from distributed_input_operator.controller import budgets
 from distributed_input_operator.controller.context import ControllerContext
@@ -92,3 +93,22 @@ def test_pods_without_an_owner_count_until_they_are_gone(budget, known):
     assert ledger.usage()[0].used == (4, 8000, 0)
     new = WorkerRequest(Claim(("team", "new"), 7, 1), labels={"of": "us"})
     assert ledger.request(new).workers == 0
+
+
+def test_all_inputs_are_reconciled_when_the_modules_change():
+    store, api = Store(), cast("Any", None)
+    tokens = InputTokens(api, "operators")
+    context = ControllerContext(api, store, tokens, DispatcherClient(), SETTINGS)
+    store.put(obj(KIND, "forbidden"))
+
+    async def changed() -> set[Any]:
+        found: asyncio.Queue[Any] = asyncio.Queue()
+        task = asyncio.create_task(budgets.reallocate_forever(context, found.put_nowait))
+        await asyncio.sleep(0)
+        context.ledger.set_policy(PolicySpec.model_validate({"modules": ["digits"]}))
+        try:
+            return {await asyncio.wait_for(found.get(), 20) for _ in range(2)}
+        finally:
+            task.cancel()
+
+    assert asyncio.run(changed()) == {("team", "forbidden"), budgets.POLICY_KEY}

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from distributed_input.api.resource.policy import PolicySpec
 from distributed_input_operator.autoscaling.decision import AutoscalingState
 from distributed_input_operator.controller.context import ControllerContext
 from distributed_input_operator.controller.dispatchers import DispatcherClient
@@ -88,3 +89,23 @@ def test_fields_of_a_newer_definition_are_ignored():
     newer = stored()
     newer["spec"]["invented"] = {"later": True}
     assert parse_input(newer).metadata.name == "digits"
+
+
+def test_an_entry_point_that_the_policy_does_not_allow_is_an_invalid_spec():
+    context = context_with(stored(dataset={"entryPoint": "os:system"}), Server())
+    context.ledger.set_policy(PolicySpec.model_validate({"modules": ["digits"]}))
+    with pytest.raises(
+        InvalidSpec, match=r"spec\.dataset\.entryPoint: workers may not import .* os"
+    ):
+        asyncio.run(observe(context, KEY))
+
+
+def test_workers_get_the_modules_and_the_rollout_is_paced():
+    context = context_with(stored(dataset={"entryPoint": "digits:make"}), Server())
+    before = asyncio.run(observe(context, KEY))
+    context.ledger.set_policy(PolicySpec.model_validate({"modules": ["digits"]}))
+    after = asyncio.run(observe(context, KEY))
+    assert before
+    assert after
+    assert after.settings.modules == ("digits",)
+    assert after.settings.revision != before.settings.revision, "another template of the operator"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -136,3 +137,12 @@ def test_the_pod_template_of_the_spec_is_merged_over_the_generated_one():
     assert spec["hostname"] == "x"
     assert spec["containers"][0]["tty"]
     assert spec["containers"][0]["image"] == "worker:1"
+
+
+def test_a_worker_imports_only_the_modules_of_the_policy():
+    settings = replace(SETTINGS, modules=("digits", "team.data"))
+    deployment = worker_objects(resource(), settings, 1, "")[0]
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    # A flag: an image of an earlier release, which has no list, does not start.
+    at = container["args"].index("--modules")
+    assert container["args"][at + 1] == "digits,team.data"

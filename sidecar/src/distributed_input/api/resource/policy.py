@@ -21,7 +21,14 @@ from typing import Annotated, Literal
 from pydantic import ConfigDict, Field, model_validator
 
 from distributed_input.api.resource.base import Section, StatusSection, cel
-from distributed_input.api.resource.scalars import Anything, Namespace, Quantity, problem, quantity
+from distributed_input.api.resource.scalars import (
+    Anything,
+    ModuleName,
+    Namespace,
+    Quantity,
+    problem,
+    quantity,
+)
 
 POLICY_KIND = "InputPolicy"
 POLICY_PLURAL = "inputpolicies"
@@ -153,6 +160,11 @@ class PolicySpec(Section):
         "spec.trainers.accelerator of the inputs. Default: cost 1 for each name.",
         examples=[{"nvidia-h100": 4.0}],
     )
+    modules: list[ModuleName] = Field(
+        default=[],
+        description="Modules whose functions may be entry points, each with all modules below it. "
+        "Default: all modules.",
+    )
 
     @model_validator(mode="after")
     def _check_names_are_unique(self) -> PolicySpec:
@@ -161,6 +173,10 @@ class PolicySpec(Section):
             if names.count(name) > 1:
                 raise problem(f"{name!r} is used twice: give each budget its own name", "budgets")
         return self
+
+    def allows_module(self, name: str) -> bool:
+        """Return whether functions of this module may be entry points."""
+        return not self.modules or any(f"{name}.".startswith(f"{one}.") for one in self.modules)
 
 
 class InputPolicy(Section):

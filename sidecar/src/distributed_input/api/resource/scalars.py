@@ -193,6 +193,12 @@ OperatorClass = Annotated[
     str,
     Field(pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", max_length=40, examples=["canary"]),
 ]
+ModuleName = Annotated[
+    str,
+    Field(
+        pattern=rf"^{_IDENTIFIER}(\.{_IDENTIFIER})*$", max_length=253, examples=["vision.datasets"]
+    ),
+]
 Path = Annotated[str, Field(min_length=1)]
 Image = Annotated[
     str, Field(min_length=1, max_length=512, pattern=r"^\S+$", examples=["registry/digits:1"])

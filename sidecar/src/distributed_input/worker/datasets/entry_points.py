@@ -58,6 +58,16 @@ class _Calls:
 
 
 _calls = _Calls()
+_allowed: list[str] = []
+"""Modules that may be imported as entry points, for the life of the process. Empty: all."""
+
+
+def allow_only(modules: Iterable[str]) -> None:
+    """Allow only functions of these modules, and below them, as entry points. Empty: all.
+
+    A process calls it once, before it serves. Clients name entry points.
+    """
+    _allowed[:] = modules
 
 
 def split_context(
@@ -137,10 +147,16 @@ def load(entry: types_pb2.EntryPoint) -> Callable[..., Any]:
     """Import an entry point's module; return the function.
 
     Raises:
-        ConfigError: the module or the function does not exist.
+        ConfigError: the module or the function does not exist, or is not allowed.
         DatasetFnError: the module cannot be imported. The message has its traceback.
     """
     module_name, _, attribute = entry.target.partition(":")
+    _check_module(module_name)
+    if _allowed and entry.path not in ("", *sys.path):
+        raise ConfigError(
+            f"spec.dataset.source.path: this worker may not import from {entry.path}: remove the "
+            "path, because the InputPolicy limits modules"
+        )
     if entry.path and entry.path not in sys.path:
         sys.path.insert(0, entry.path)
     value: Any = _import(module_name, entry.path)
@@ -153,8 +169,22 @@ def load(entry: types_pb2.EntryPoint) -> Callable[..., Any]:
             )
     if not callable(value):
         raise ConfigError(f"spec.dataset.entryPoint: {entry.target} is not a function")
+    _check_module(getattr(value, "__module__", None) or "builtins")
     function: Callable[..., Any] = value
     return function
+
+
+def _check_module(name: str) -> None:
+    """Raise ConfigError if a function of this module is not allowed as an entry point.
+
+    Also for a function that an allowed module has imported, such as `digits:os.system`.
+    """
+    if _allowed and not any(f"{name}.".startswith(f"{one}.") for one in _allowed):
+        raise ConfigError(
+            f"spec.dataset.entryPoint: this worker may not call functions of module {name}: use "
+            f"one of the modules {', '.join(_allowed)}, or ask the administrator to add it to "
+            "spec.modules of the InputPolicy"
+        )
 
 
 def _import(module_name: str, path: str) -> Any:

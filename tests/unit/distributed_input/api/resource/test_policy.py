@@ -66,3 +66,12 @@ def test_a_budget_may_cover_an_input_with_unknown_labels():
 def test_an_invalid_policy_is_refused(spec, message):
     with pytest.raises(ValidationError, match=message):
         PolicySpec.model_validate(spec)
+
+
+def test_modules_allow_themselves_and_what_is_below_them():
+    spec = PolicySpec.model_validate({"modules": ["digits", "team.data"]})
+    allowed = ("digits", "digits.train", "team.data", "team.data.images")
+    refused = ("os", "digitsx", "team", "team.database")
+    assert all(map(spec.allows_module, allowed))
+    assert not any(map(spec.allows_module, refused))
+    assert PolicySpec().allows_module("os")

@@ -15,8 +15,11 @@ from distributed_input.api.errors import ConfigError, DatasetFnError, SpecError,
 from distributed_input.api.proto import types_pb2
 from distributed_input.worker.datasets import entry_points
 
+MODULE = "entry_points_of_test"
 _CODE = """
+import os
 import random
+from os import system
 import numpy as np
 
 NUMBER = 3
@@ -131,3 +134,47 @@ def test_a_call_that_hangs_fails_the_other_calls_in_time(
         file.touch()
         hangs.join(10)
     assert call("constant")[0] == [1, 2]
+
+
+@pytest.fixture
+def allowed(monkeypatch: pytest.MonkeyPatch) -> str:
+    """Allow the module of this test, and return its name."""
+    monkeypatch.setattr(entry_points, "_allowed", [])
+    entry_points.allow_only([MODULE, "other"])
+    return MODULE
+
+
+def test_an_allowed_module_is_imported(allowed: str) -> None:
+    assert call("constant")[0] == [1, 2]
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        "os:system",
+        f"{MODULE}_too:constant",
+        f"{MODULE[:-1]}:constant",
+        f"{MODULE}:os.system",
+        f"{MODULE}:system",
+        f"{MODULE}:constant.__class__",
+        f"{MODULE}:constant.__globals__.get",
+    ],
+)
+def test_functions_of_other_modules_are_refused(allowed: str, target: str) -> None:
+    """A client with the input's token names the entry point, not the operator."""
+    with pytest.raises(
+        ConfigError, match=r"may not call functions of module .* use one of the mod"
+    ):
+        entry_points.load(types_pb2.EntryPoint(target=target))
+    entry_points.allow_only([])
+    if not target.startswith(allowed):
+        return
+    assert callable(entry_points.load(types_pb2.EntryPoint(target=target.replace("_too", ""))))
+
+
+def test_a_client_cannot_name_the_folder_of_an_allowed_module(allowed: str, tmp_path: Path) -> None:
+    folder = str(tmp_path / "folder")
+    entry = types_pb2.EntryPoint(target=f"{allowed}:constant", path=folder)
+    with pytest.raises(ConfigError, match=r"may not import from .*: remove the path"):
+        entry_points.load(entry)
+    assert folder not in sys.path
