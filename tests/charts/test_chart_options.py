@@ -148,7 +148,7 @@ def test_service_accounts_that_exist_already():
         for subject in one.get("subjects", [])
     }
     assert bound == {"theirs", "hook"}
-    policy = find_one(found, "ValidatingAdmissionPolicy")["spec"]
+    policy = find_one(found, "ValidatingAdmissionPolicy", "-writes")["spec"]
     assert ":here:theirs'" in policy["matchConditions"][0]["expression"]
 
 

@@ -1,0 +1,206 @@
+"""A user without rights against the rendered chart, on a real API server: inputs lend no rights.
+
+mallory may write inputs and nothing else. alice may create pods and NetworkPolicies, too. bob may
+create Deployments.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from kubernetes import client as kubernetes
+
+from distributed_input_operator.kube.kinds import BY_NAME, INPUT, POLICY
+from testing.charts.rendering import CHART, RELEASE, find_one, helm, manifests
+from testing.operator.cluster import Cluster, RequestRejected
+from testing.operator.processes import eventually
+
+RBAC = "/apis/rbac.authorization.k8s.io/v1"
+SECRET = {"valueFrom": {"secretKeyRef": {"name": "db", "key": "password"}}}
+CODE = {"entryPoint": "code:make", "source": {"configMap": "theirs"}}
+
+
+def an_input(name: str, **spec: Any) -> dict[str, Any]:
+    """Return an input. By default, its trainer sends the dataset."""
+    meta = {"name": name}
+    return {"apiVersion": INPUT.api_version, "kind": INPUT.kind, "metadata": meta, "spec": spec}
+
+
+ATTACKS: dict[str, dict[str, Any]] = {
+    "dataset.entryPoint": {"dataset": {"entryPoint": "os:system"}},
+    "dataset.source.configMap": {"dataset": CODE},
+    "workers.image": {"workers": {"image": "miner:1"}},
+    "workers.serviceAccountName": {"workers": {"serviceAccountName": "powerful"}},
+    "workers.podTemplate": {"workers": {"podTemplate": {"spec": {"hostNetwork": True}}}},
+    "workers.volumes": {"workers": {"volumes": [{"name": "s", "secret": {"secretName": "db"}}]}},
+    "workers.volumeMounts": {"workers": {"volumeMounts": [{"name": "token", "mountPath": "/t"}]}},
+    "workers.env": {"workers": {"env": [{"name": "A", **SECRET}]}},
+    "workers.nodeSelector": {"workers": {"nodeSelector": {"pool": "control-plane"}}},
+    "workers.tolerations": {"workers": {"tolerations": [{"operator": "Exists"}]}},
+    "workers.priorityClassName": {"workers": {"priorityClassName": "system-node-critical"}},
+    "workers.accelerator": {"workers": {"accelerator": {"type": "nvidia"}}},
+    "workers.stateDirectory": {"workers": {"stateDirectory": "/states"}},
+    "sidecar.image": {"sidecar": {"image": "spy:1"}},
+    "tfDataService.journal": {
+        "tfDataService": {"journal": {"persistentVolumeClaim": {"claimName": "theirs"}}}
+    },
+    "networkPolicy": {"networkPolicy": False},
+    "dispatcher.port": {"dispatcher": {"port": 5432}},
+    "tfDataService.port": {"tfDataService": {"port": 5433}},
+}
+"""What mallory tries, by the field that the refusal names."""
+
+
+@pytest.fixture(scope="module")
+def cluster(api: kubernetes.ApiClient, control_plane) -> Iterator[Cluster]:
+    """Create a namespace, and install the chart in it."""
+    created = Cluster(api, f"users-{uuid.uuid4().hex[:8]}")
+    created.call("POST", "/api/v1/namespaces", {"metadata": {"name": created.namespace}})
+    place = ("--namespace", created.namespace, "--kubeconfig", control_plane.kubeconfig)
+    result = helm("install", RELEASE, CHART, *place)
+    assert result.returncode == 0, result.stderr
+    eventually(lambda: all("items" in served(created, kind.path(None)) for kind in (INPUT, POLICY)))
+    yield created
+    result = helm("uninstall", RELEASE, *place)
+    assert result.returncode == 0, result.stderr
+    created.call("DELETE", f"/api/v1/namespaces/{created.namespace}")
+
+
+def served(cluster: Cluster, path: str) -> dict[str, Any]:
+    """Return a list, or nothing if the API server does not serve its kind yet."""
+    try:
+        return cluster.call("GET", path)
+    except RequestRejected:
+        return {}
+
+
+def user(control_plane, cluster: Cluster, name: str, *rights: tuple[str, str]) -> Cluster:
+    """Return requests of a user who may do everything with these (group, resource)."""
+    rights = (
+        ("distributed-input.dev", "distributedinputs"),
+        ("distributed-input.dev", "distributedinputs/scale"),
+        *rights,
+    )
+    role = {
+        "metadata": {"name": name},
+        "rules": [{"apiGroups": [g], "resources": [r], "verbs": ["*"]} for g, r in rights],
+    }
+    group = "rbac.authorization.k8s.io"
+    binding = {
+        "metadata": {"name": name},
+        "roleRef": {"apiGroup": group, "kind": "Role", "name": name},
+        "subjects": [{"apiGroup": group, "kind": "User", "name": name}],
+    }
+    path = f"{RBAC}/namespaces/{cluster.namespace}"
+    cluster.call("POST", f"{path}/roles", role)
+    cluster.call("POST", f"{path}/rolebindings", binding)
+    api = control_plane.client()
+    api.set_default_header("Impersonate-User", name)
+    return Cluster(api, cluster.namespace)
+
+
+@pytest.fixture(scope="module")
+def mallory(control_plane, cluster) -> Cluster:
+    """Wait until the API server enforces the policy."""
+    created = user(control_plane, cluster, "mallory")
+
+    def is_enforced() -> bool:
+        try:
+            created.create(an_input("probe", networkPolicy=False), dryRun="All")
+        except RequestRejected as error:
+            return "spec.networkPolicy" in str(error)
+        return False
+
+    eventually(is_enforced)
+    return created
+
+
+@pytest.fixture(scope="module")
+def alice(control_plane, cluster, mallory) -> Cluster:
+    network_policies = ("networking.k8s.io", "networkpolicies")
+    return user(control_plane, cluster, "alice", ("", "pods"), network_policies)
+
+
+@pytest.mark.parametrize("field", ATTACKS)
+def test_a_user_without_the_right_is_refused_with_the_field_and_the_remedy(mallory, field):
+    with pytest.raises(RequestRejected) as caught:
+        mallory.create(an_input("attack", **ATTACKS[field]), dryRun="All")
+    message = str(caught.value)
+    what = "pods" if "pods of an input" in message else "networkpolicies"
+    assert caught.value.status == 403
+    assert f"spec.{field}" in message
+    assert f"mallory may not create {what} in namespace {mallory.namespace}" in message
+    assert f"ask for the right to create {what}, as in the role edit" in message
+
+
+@pytest.mark.parametrize("field", ATTACKS)
+def test_a_user_with_the_right_is_not_refused(alice, field):
+    alice.create(an_input("allowed", **ATTACKS[field]), dryRun="All")
+
+
+def test_a_user_who_may_create_deployments_may_describe_pods(control_plane, cluster, mallory):
+    bob = user(control_plane, cluster, "bob", ("apps", "deployments"))
+    bob.create(an_input("deployed", **ATTACKS["workers.image"]), dryRun="All")
+    with pytest.raises(RequestRejected, match=r"spec\.networkPolicy: bob may not create networkp"):
+        bob.create(an_input("deployed", networkPolicy=False), dryRun="All")
+
+
+def test_a_plain_input_needs_no_other_right(mallory):
+    spec = {"workers": {"replicas": 2, "resources": {"requests": {"cpu": "1"}}}, "seed": 3}
+    mallory.create(an_input("plain", networkPolicy=True, dispatcher={"port": 7070}, **spec))
+    mallory.patch("DistributedInput", "plain", {"spec": {"workers": {"resources": None}}})
+    mallory.delete("DistributedInput", "plain")
+
+
+def test_an_existing_input_keeps_what_it_has(alice, mallory):
+    """Only a change of a checked field needs the right. So an upgrade refuses no later change."""
+    checked: dict[str, Any] = {}
+    for spec in ATTACKS.values():
+        for section, value in spec.items():
+            before = checked.get(section)
+            checked[section] = {**before, **value} if isinstance(before, dict) else value
+    alice.create(an_input("early", **checked))
+    for change in (
+        {"suspend": True},
+        {"epochs": 3},
+        {"dataset": {"args": {"a": 1}}},
+        {"trainers": {"priority": -1}},
+        {"workers": {"replicas": 3, "resources": {"requests": {"cpu": "2"}}}},
+    ):
+        mallory.patch("DistributedInput", "early", {"spec": change})
+    mallory.patch("DistributedInput", "early", {"spec": {"replicas": 2}}, "scale")
+    mallory.patch("DistributedInput", "early", {"metadata": {"labels": {"a": "b"}}})
+    for change, field in (
+        ({"dataset": {"entryPoint": "evil:make"}}, r"dataset\.entryPoint"),
+        ({"workers": {"serviceAccountName": "root"}}, r"workers\.serviceAccountName"),
+        ({"dispatcher": {"port": 5434}}, r"dispatcher\.port"),
+    ):
+        with pytest.raises(RequestRejected, match=rf"spec\.{field}: mallory may not"):
+            mallory.patch("DistributedInput", "early", {"spec": change})
+    # Without these fields, an input has no more than the default.
+    mallory.patch("DistributedInput", "early", {"spec": {"networkPolicy": None}})
+    mallory.patch("DistributedInput", "early", {"spec": {"workers": {"podTemplate": None}}})
+    with pytest.raises(RequestRejected, match=r"spec\.networkPolicy: mallory may not"):
+        mallory.patch("DistributedInput", "early", {"spec": {"networkPolicy": False}})
+    mallory.delete("DistributedInput", "early")
+
+
+def test_the_policy_limits_all_users_of_the_api(mallory):
+    """Also those who apply on the server side, and those who replace an object."""
+    path = BY_NAME["DistributedInput"].path(mallory.namespace, "applied")
+    body = an_input("applied", **ATTACKS["workers.image"])
+    with pytest.raises(RequestRejected, match=r"spec\.workers\.image: mallory may not"):
+        mallory.call(
+            "PATCH", path, body, "application/apply-patch+yaml", fieldManager="t", force="true"
+        )
+
+
+def test_an_administrator_can_make_exceptions():
+    found = manifests("here", 'json:admissionPolicy.uncheckedFields=["spec.workers.env"]')
+    policy = find_one(found, "ValidatingAdmissionPolicy", "-users")
+    expressions = str(policy["spec"]["variables"])
+    assert "spec.workers.env" not in expressions
+    assert "spec.workers.volumes" in expressions
