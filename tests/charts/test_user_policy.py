@@ -173,13 +173,13 @@ def test_an_existing_input_keeps_what_it_has(alice, mallory):
         mallory.patch("DistributedInput", "early", {"spec": change})
     mallory.patch("DistributedInput", "early", {"spec": {"replicas": 2}}, "scale")
     mallory.patch("DistributedInput", "early", {"metadata": {"labels": {"a": "b"}}})
-    for change, field in (
+    for refused, field in (
         ({"dataset": {"entryPoint": "evil:make"}}, r"dataset\.entryPoint"),
         ({"workers": {"serviceAccountName": "root"}}, r"workers\.serviceAccountName"),
         ({"dispatcher": {"port": 5434}}, r"dispatcher\.port"),
     ):
         with pytest.raises(RequestRejected, match=rf"spec\.{field}: mallory may not"):
-            mallory.patch("DistributedInput", "early", {"spec": change})
+            mallory.patch("DistributedInput", "early", {"spec": refused})
     # Without these fields, an input has no more than the default.
     mallory.patch("DistributedInput", "early", {"spec": {"networkPolicy": None}})
     mallory.patch("DistributedInput", "early", {"spec": {"workers": {"podTemplate": None}}})

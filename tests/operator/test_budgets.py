@@ -191,7 +191,13 @@ def test_a_restarted_operator_keeps_existing_grants(cluster, other, operator, cl
         ),
         (policy({"name": "a"}, {"name": "a"}), 'Duplicate value: {"name":"a"}'),
         (policy({"name": "Not a name"}), "spec.budgets[0].name"),
+        (
+            policy({"name": "a", "default": True, "selector": {"b": "c"}}),
+            "default excludes namespaces and selector",
+        ),
         (policy(stallCosts={"gpu": -1}), "spec.stallCosts.gpu"),
+        (policy(caps={"minReplicas": 0}), "spec.caps.minReplicas"),
+        (policy(modules=["os:system"]), "spec.modules[0]"),
     ],
 )
 def test_the_api_server_rejects_an_invalid_policy(cluster, invalid, message):

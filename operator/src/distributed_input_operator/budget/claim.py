@@ -73,11 +73,15 @@ def full_grant(requested: int) -> Grant:
 
 @dataclass(frozen=True)
 class WorkerRequest:
-    """An input's claim before the policy sets its budgets and the price of its stall."""
+    """An input's claim before the policy sets its budgets and the price of its stall.
+
+    It has what the input declares. The policy limits that.
+    """
 
     claim: Claim
-    """`stall_cost` is in accelerators of cost 1. `budgets` is empty."""
+    """`stall_cost` is a number of accelerators. `budgets` is empty."""
     accelerator: str = ""
+    weight: float = 1.0
     labels: Mapping[str, str] | None = field(default_factory=dict)
     """None: unknown, because the input is deleted. It then counts in all budgets of its namespace
     that it may have counted in."""

@@ -2,7 +2,7 @@
 
 Users see these messages in the condition ScalingLimited, in Events and in a metric. The text
 before the first semicolon changes only with the numbers. The rest names the competing input, which
-changes often.
+changes often. An input of another namespace is not named.
 """
 
 from __future__ import annotations
@@ -58,7 +58,9 @@ def cause(
         return "is used up; no other input uses it"
     if rival is None:
         return "is used up; minimums and guarantees take the rest"
-    name = "/".join(rival.key)
+    # Namespaces are tenants: one does not learn the names of the inputs of another.
+    same = rival.key[0] == claim.key[0]
+    name = "/".join(rival.key) if same else "an input of another namespace"
     if rival.priority > claim.priority:
         return f"is used up; {name} has priority {rival.priority}"
     more = 100 * (rival.bid / claim.bid - 1) if claim.bid else math.inf

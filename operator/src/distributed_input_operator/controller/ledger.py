@@ -167,13 +167,16 @@ class Ledger:
 
     def _priced(self, request: WorkerRequest) -> Claim:
         """Return the request's claim with the policy's budgets and price."""
-        claim = request.claim
-        namespace = claim.key[0]
-        price = self._policy.stall_costs.get(request.accelerator, 1.0)
-        budgets = tuple(
-            one.name for one in self._policy.budgets if one.covers(namespace, request.labels)
+        claim, policy, caps = request.claim, self._policy, self._policy.caps
+        price = policy.stall_costs.get(request.accelerator, 1.0)
+        accelerators = caps.limited("accelerators", claim.stall_cost)
+        return replace(
+            claim,
+            stall_cost=accelerators * caps.limited("weight", request.weight) * price,
+            priority=int(caps.limited("priority", claim.priority)),
+            minimum=int(caps.limited("min_replicas", claim.minimum)),
+            budgets=policy.budgets_of(claim.key[0], request.labels),
         )
-        return replace(claim, stall_cost=claim.stall_cost * price, budgets=budgets)
 
     def _book(self, claim: Claim, sign: int) -> None:
         for name, amount in present_amounts(claim.budgets, [claim]).items():

@@ -38,13 +38,19 @@ def worker_request(
         replicas=_replicas(live),
         pods=len(pods),
         excess=_excess(pods, size),
-        stall_cost=trainers.weight * trainers.accelerators_per_trainer * consumers,
+        stall_cost=float(trainers.accelerators_per_trainer * consumers),
         priority=trainers.priority,
         worker_size=size,
         needed=decision.needed if decision else None,
     )
     labels = dict(resource.metadata.labels)
-    return WorkerRequest(claim, trainers.accelerator or "", labels, _is_scaling(live, pods))
+    return WorkerRequest(
+        claim,
+        trainers.accelerator or "",
+        weight=trainers.weight,
+        labels=labels,
+        scaling=_is_scaling(live, pods),
+    )
 
 
 def existing_request(

@@ -38,6 +38,15 @@ def test_a_difference_that_rounds_to_zero_counts_as_equal():
     assert near == "is used up; it is shared with t/b, which loses no more per worker"
 
 
+@pytest.mark.parametrize("priority", [0, 7])
+def test_an_input_of_another_namespace_is_not_named(priority):
+    rival = Claim(("rivals", "secret-project"), 12, stall_cost=4.0, priority=priority)
+    message = cause(Claim(A, 12, 1), rival)
+    assert "an input of another namespace" in message
+    assert "secret-project" not in message
+    assert "rivals" not in message
+
+
 def test_an_input_whose_stall_costs_nothing_does_not_share():
     free, dear = Claim(A, 10, stall_cost=0.0), Claim(B, 10, stall_cost=1.0)
     assert cause(free, dear) == "is used up; t/b loses more per worker"

@@ -358,3 +358,37 @@ def test_a_new_input_does_not_inherit_the_grant_of_a_deleted_one_of_the_same_nam
     delete(ledger, "a", 0)
     assert ledger.request(request("b", 10)).workers == 10
     assert ledger.request(request("a", 8)).workers == 0
+
+
+def priced(ledger, made):
+    """Return the claim that the ledger makes of a request."""
+    ledger.request(made)
+    return ledger._claims[made.claim.key]
+
+
+def test_what_an_input_declares_counts_up_to_the_caps():
+    declared = request("a", 500, stall_cost=4096.0, priority=1000)
+    declared = replace(declared, weight=1000.0, claim=replace(declared.claim, minimum=500))
+    ledger = Ledger()
+    ledger.set_policy(limited(10))
+    claim = priced(ledger, declared)
+    assert (claim.priority, claim.stall_cost, claim.minimum) == (1000, 4096e3, 500)
+    caps = {"priority": 0, "weight": 2.0, "accelerators": 64, "minReplicas": 3}
+    ledger.set_policy(limited(10, caps=caps))
+    claim = priced(ledger, declared)
+    assert (claim.priority, claim.stall_cost, claim.minimum) == (0, 128.0, 3)
+    modest = request("b", 5, stall_cost=1.0, priority=-1)
+    claim = priced(ledger, modest)
+    assert (claim.priority, claim.stall_cost, claim.minimum) == (-1, 1.0, 1)
+
+
+def test_inputs_in_no_budget_are_in_the_default_budget():
+    vision = {"name": "vision", "selector": {"team": "vision"}, "limits": {"workers": 5}}
+    ledger = Ledger()
+    ledger.set_policy(policy(budgets=[vision, {"name": "rest", "default": True}]))
+    for labels, names in (
+        ({"team": "vision"}, ("vision",)),
+        ({"team": "speech"}, ("rest",)),
+        (None, ("vision", "rest")),
+    ):
+        assert priced(ledger, replace(request("a", 1), labels=labels)).budgets == names

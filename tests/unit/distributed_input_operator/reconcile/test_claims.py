@@ -45,7 +45,7 @@ def test_a_request_has_the_workers_the_existing_pods_and_the_stall_cost():
     claim = request.claim
     assert (claim.key, request.accelerator, claim.priority) == (("team", "digits"), "h100", 7)
     assert (claim.requested, claim.minimum, claim.replicas, claim.pods) == (9, 1, 9, 2)
-    assert claim.stall_cost == 2 * 8 * 4
+    assert (claim.stall_cost, request.weight) == (8 * 4, 2)
     assert claim.worker_size == (1, 1500, 2 * GIB)
 
 

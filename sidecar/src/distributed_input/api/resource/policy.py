@@ -93,11 +93,20 @@ def _within_limit(resource: str) -> tuple[str, str]:
     )
 
 
+_DEFAULT_WITHOUT_SELECTORS = (
+    "!(has(self.default) && self.default) || !(has(self.namespaces) && size(self.namespaces) > 0 "
+    "|| has(self.selector) && size(self.selector) > 0)",
+    "default excludes namespaces and selector: remove them, or use another budget",
+)
+
+
 class BudgetSpec(Section):
     """Limits and guarantees for the workers of a group of inputs."""
 
     model_config = ConfigDict(
-        json_schema_extra=cel(*map(_within_limit, ("workers", "cpu", "memory")))
+        json_schema_extra=cel(
+            *map(_within_limit, ("workers", "cpu", "memory")), _DEFAULT_WITHOUT_SELECTORS
+        )
     )
 
     name: BudgetName = Field(
@@ -109,6 +118,11 @@ class BudgetSpec(Section):
     )
     selector: dict[str, str] = Field(
         default={}, description="Labels of the inputs in the budget. Default: any labels."
+    )
+    default: bool = Field(
+        default=False,
+        description="Put the inputs that no other budget selects into this budget. It has no "
+        "namespaces and no selector. Default: false.",
     )
     limits: Amounts = Field(
         default=Amounts(), description="Maximum for all inputs in the budget. Default: no limits."
@@ -127,6 +141,10 @@ class BudgetSpec(Section):
                 raise problem(
                     f"is greater than limits.{name}: lower guaranteed.{name}", "guaranteed", name
                 )
+        if self.default and (self.namespaces or self.selector):
+            raise problem(
+                "excludes namespaces and selector: remove them, or use another budget", "default"
+            )
         return self
 
     def covers(self, namespace: str, labels: Mapping[str, str] | None) -> bool:
@@ -140,6 +158,39 @@ class BudgetSpec(Section):
     def budget(self) -> Budget:
         """Return the limits and guarantees as amounts."""
         return Budget(self.name, self.limits.amount(UNLIMITED), self.guaranteed.amount(0))
+
+
+class CapsSpec(Section):
+    """Maximums of what inputs declare about themselves. A higher value counts as the maximum."""
+
+    priority: Annotated[int, Field(ge=-1000, le=1000)] | None = Field(
+        default=None,
+        description="Maximum of spec.trainers.priority. Default: no maximum.",
+        examples=[0],
+    )
+    weight: Annotated[float, Field(ge=0.001, le=1000)] | None = Field(
+        default=None,
+        description="Maximum of spec.trainers.weight. Default: no maximum.",
+        examples=[1.0],
+    )
+    accelerators: Annotated[int, Field(ge=1, le=1_000_000)] | None = Field(
+        default=None,
+        description="Maximum number of accelerators of one input, of all its trainers together. "
+        "Default: no maximum.",
+        examples=[64],
+    )
+    min_replicas: Annotated[int, Field(ge=1, le=1000)] | None = Field(
+        default=None,
+        description="Maximum of spec.workers.autoscaling.minReplicas. Default: no maximum.",
+        examples=[2],
+    )
+
+    def limited(
+        self, name: Literal["priority", "weight", "accelerators", "min_replicas"], declared: float
+    ) -> float:
+        """Return what counts of a declared value."""
+        cap = getattr(self, name)
+        return declared if cap is None else min(declared, cap)
 
 
 class PolicySpec(Section):
@@ -160,6 +211,10 @@ class PolicySpec(Section):
         "spec.trainers.accelerator of the inputs. Default: cost 1 for each name.",
         examples=[{"nvidia-h100": 4.0}],
     )
+    caps: CapsSpec = Field(
+        default=CapsSpec(),
+        description="Maximums of what inputs declare about themselves. Default: none.",
+    )
     modules: list[ModuleName] = Field(
         default=[],
         description="Modules whose functions may be entry points, each with all modules below it. "
@@ -173,6 +228,14 @@ class PolicySpec(Section):
             if names.count(name) > 1:
                 raise problem(f"{name!r} is used twice: give each budget its own name", "budgets")
         return self
+
+    def budgets_of(self, namespace: str, labels: Mapping[str, str] | None) -> tuple[str, ...]:
+        """Return the names of an input's budgets. With unknown labels (None), all that may be."""
+        own = [one for one in self.budgets if not one.default]
+        found = [one.name for one in own if one.covers(namespace, labels)]
+        if not found or labels is None:
+            found += [one.name for one in self.budgets if one.default]
+        return tuple(found)
 
     def allows_module(self, name: str) -> bool:
         """Return whether functions of this module may be entry points."""

@@ -60,6 +60,15 @@ def test_a_budget_may_cover_an_input_with_unknown_labels():
             "is greater than limits.cpu: lower guaranteed.cpu",
         ),
         ({"budgets": [{"name": "a", "limit": {}}]}, "Extra inputs"),
+        (
+            {"budgets": [{"name": "a", "default": True, "namespaces": ["b"]}]},
+            "excludes namespaces and selector: remove them",
+        ),
+        (
+            {"budgets": [{"name": "a", "default": True, "selector": {"b": "c"}}]},
+            "excludes namespaces and selector",
+        ),
+        ({"caps": {"minReplicas": 0}}, "greater than or equal to 1"),
         ({"stallCosts": {"gpu": -1}}, "greater than or equal to 0"),
     ],
 )
