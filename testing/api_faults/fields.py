@@ -18,7 +18,8 @@ BASE: Json = {"dataset": {"entryPoint": "digits:dataset_fn"}, "workers": {"repli
 CODE = "acto-code"
 """Name of a ConfigMap that must exist."""
 IMMUTABLE = frozenset(
-    "processingMode numSplits partitions seed batching.globalBatchSize operatorClass".split()
+    "processingMode numSplits partitions seed batching.globalBatchSize operatorClass "
+    "encryption".split()
 )
 """Fields whose change the API server refuses."""
 _DEFINITION = Path(__file__).parents[2] / "crds" / "distributedinputs.yaml"
