@@ -83,6 +83,7 @@ unit: $(SYNCED) ## Run unit tests and the simulator's tests
 
 integration: $(SYNCED) $(DRAWING) $(DATA) ## Run tests with real processes on this machine
 	python -m testing.cluster storage
+	python -m testing.browser
 	pytest tests/integration
 
 compat: $(SYNCED) $(DATA) ## Run the compatibility tests, and check that docs/compatibility.md is up to date

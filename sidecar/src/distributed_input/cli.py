@@ -41,6 +41,10 @@ _COMMANDS = {
         "distributed_input.runner.commands.top",
         "show the rates of trainers and workers, again and again",
     ),
+    "dashboard": (
+        "distributed_input.runner.commands.dashboard",
+        "serve a page about running inputs, for a browser on this machine",
+    ),
     "logs": (
         "distributed_input.runner.commands.logs",
         "print the logs of an input's processes",
