@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
 import importlib.util
 import io
 import itertools
 import re
 import shlex
 import subprocess
-from argparse import ArgumentParser
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,9 +16,10 @@ import yaml
 
 from distributed_input import cli
 from testing.documentation.blocks import ROOT
+from testing.site.reference.cli import parser_of
 
 _SEPARATORS = {"|", "||", "&&", ";", "do", "then", "(", ")", "&"}
-_ELSEWHERE = set("bash cd done echo export for sed source version= jq ssh git uv".split())
+_ELSEWHERE = set(". bash cd done echo export for sed source version= jq ssh git uv".split())
 """Programs whose arguments are the user's."""
 _OWN_FILES = {"train.py", "input.yaml", "job.yaml", "dataset.py"}
 """Files of the user: `distributed-input init` writes the first."""
@@ -82,28 +81,14 @@ def command_problems(words: list[str], strict: bool = True) -> list[str]:
     return [f"{program}: no check knows this program: add one"]
 
 
-def parser_of(command: str) -> ArgumentParser | None:
-    """Return the parser of a command for users. None: it has none."""
-    if command in cli._PLUGINS:
-        from distributed_input_operator import inject
-
-        return inject._parser()
-    if command not in cli._COMMANDS:
-        return None
-    module = importlib.import_module(cli._COMMANDS[command][0])
-    found: ArgumentParser | None = getattr(module, "parser", lambda: None)()
-    return found
-
-
 def _own(words: list[str], strict: bool) -> Iterator[str]:
     command, *flags = words or [""]
     if command in ("help", "version", "--version", "--help", "COMMAND"):
         return
-    parser = parser_of(command)
-    if parser is None:
-        if command not in cli._COMMANDS:
-            yield f"no command {command!r}"
+    if command not in {**cli._COMMANDS, **cli._PLUGINS}:
+        yield f"no command {command!r}"
         return
+    parser = parser_of(command)
     if "--" in flags:
         after = flags[flags.index("--") + 1 :]
         yield from command_problems(after) if after[0] == "python" else ()
