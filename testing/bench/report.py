@@ -30,6 +30,7 @@ for the given time.
   that DistributedInput was faster. A CPU value below 1 means that its trainer process needed less.
 - *CPU*: seconds of user and system time, by role, per GB (1e9 bytes) or per 1,000 rows.
 - *peak*: maximum resident memory during the measurement, with shared memory and TensorFlow's code.
+- *worker*: the mean of all workers, with their child processes.
 - *sidecar*: its resident memory without the shared memory that the trainer also maps.
 """
 
@@ -94,6 +95,7 @@ def _table(result: Mapping[str, Any]) -> list[str]:
         "all": lambda found: cpu(found, case["unit"]),
         "MiB: trainer peak": lambda found: found["memory"]["trainer"]["peak"] / MIB,
         "sidecar without ring": _sidecar_beyond_ring,
+        "worker peak": lambda found: _worker_peak(found, case["workers"]),
     }
     pairs = {"ours / this: rate": rows_per_second, "trainer CPU": _trainer_cpu}
     heads = ["system", *columns, *pairs]
@@ -152,6 +154,11 @@ def _short(value: float) -> str:
 
 def _trainer_cpu(found: Measurement) -> float | None:
     return cpu(found, "GB", "trainer")
+
+
+def _worker_peak(found: Measurement, workers: int) -> float | None:
+    memory = found["memory"].get("worker")
+    return memory["peak"] / workers / MIB if memory else None
 
 
 def _sidecar_beyond_ring(found: Measurement) -> float | None:

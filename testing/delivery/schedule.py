@@ -23,6 +23,7 @@ class Delivery:
         socket_bytes: size of the socket buffers between sidecar and trainer.
         heartbeat: seconds between heartbeats.
         parallelism: elements that a worker produces at once.
+        cores: elements that a worker can compute at the same time; 0: any number.
         share_bytes: rows that a worker keeps for other jobs.
         failures: errors of the user's dataset: how often (split, row) fails.
         prefetch: units that a trainer's iterator reads ahead of its loop; 0: it has no thread.
@@ -42,6 +43,7 @@ class Delivery:
     socket_bytes: int = 1 << 18
     heartbeat: float = 1.0
     parallelism: int = 4
+    cores: int = 0
     share_bytes: int = 1 << 20
     failures: tuple[tuple[tuple[int, int], int], ...] = ()
     chaos: tuple[tuple[float, str, int, float], ...] = ()

@@ -28,7 +28,7 @@ from testing.chaos.fleet import INPUT, spec
 from testing.delivery.dataset import NumpySplits
 from testing.delivery.schedule import Delivery
 from testing.delivery.virtual.network import Network
-from testing.delivery.virtual.primitives import Event, RLock, SimTime, current
+from testing.delivery.virtual.primitives import Event, RLock, Semaphore, SimTime, current
 from testing.delivery.virtual.rpc import SimChannel
 from testing.delivery.virtual.rpc_server import SimServer
 from testing.delivery.virtual.scheduler import Scheduler, SimProcess
@@ -152,6 +152,7 @@ class World:
         self.network = Network(scheduler, delivery.latency, delivery.spike)
         sockets.table = SocketTable(delivery.socket_bytes)
         self.reopened = 0  # streams, after an error
+        self.busy_seconds = 0.0  # of the cores of all workers
         self.workers: list[WorkerPlace] = []
         self.sidecars: list[Part] = []
         self.lock = RLock()
@@ -223,7 +224,7 @@ class World:
         def main(part: Part) -> None:
             splits: Any = NumpySplits(
                 part.process.pid,
-                (lambda rows: SimTime.sleep(work * rows)) if work else (lambda rows: None),
+                self._work(work, delivery.cores),
                 self._fails,
             )
             dispatcher = Stub(open_channel(DISPATCHER), DESCRIPTOR)  # type: ignore[arg-type]
@@ -241,6 +242,18 @@ class World:
             part.process.kill()
 
         return self._run(f"worker{place.number}", main)
+
+    def _work(self, seconds: float, cores: int) -> Callable[[int], None]:
+        """Return what a worker calls to compute rows, each of which takes `seconds`."""
+        free: Any = Semaphore(cores) if cores else contextlib.nullcontext()
+
+        def work(rows: int) -> None:
+            if seconds:
+                with free:
+                    SimTime.sleep(seconds * rows)
+                self.busy_seconds += seconds * rows
+
+        return work
 
     def _start_sidecar(self, site: str, consumer: int, consumers: int) -> Part:
         from distributed_input.sidecar import main as sidecar_main

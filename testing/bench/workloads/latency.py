@@ -21,36 +21,38 @@ if TYPE_CHECKING:
     import tensorflow as tf
 
 WAIT_MS = 10
-ROW_BYTES = 1024
-BATCH = 16
 
 _row_lock = threading.Lock()
 
 
-def dataset_fn(ctx: tf.distribute.InputContext, shipped: bool = False) -> tf.data.Dataset:
-    """Return an endless dataset of batches uint8 [b, 1024], one row in 10 ms.
+def dataset_fn(
+    ctx: tf.distribute.InputContext, row_bytes: int, batch: int, shipped: bool = False
+) -> tf.data.Dataset:
+    """Return an endless dataset of batches uint8 [b, row_bytes], one row in 10 ms.
 
     Args:
         ctx: the input context.
+        row_bytes: size of a row.
+        batch: global batch size.
         shipped: for tf.data service, which cannot ship Python. TensorFlow's sleep op replaces the
             Python function. It has no lock and needs none: a worker there runs one pipeline.
     """
     import tensorflow as tf
 
-    rows = tf.data.Dataset.from_tensors(tf.zeros([ROW_BYTES], tf.uint8)).repeat()
+    rows = tf.data.Dataset.from_tensors(tf.zeros([row_bytes], tf.uint8)).repeat()
     if shipped:
         slow = tf.raw_ops.SleepDataset(
             input_dataset=tf.data.experimental.to_variant(rows),
             sleep_microseconds=tf.constant(1000 * WAIT_MS, tf.int64),
             output_types=[tf.uint8],
-            output_shapes=[[ROW_BYTES]],
+            output_shapes=[[row_bytes]],
         )
         rows = tf.data.experimental.from_variant(slow, rows.element_spec)
     else:
         rows = rows.map(
-            lambda row: tf.ensure_shape(tf.numpy_function(_wait, [row], tf.uint8), [ROW_BYTES])
+            lambda row: tf.ensure_shape(tf.numpy_function(_wait, [row], tf.uint8), [row_bytes])
         )
-    return rows.batch(ctx.get_per_replica_batch_size(BATCH))
+    return rows.batch(ctx.get_per_replica_batch_size(batch))
 
 
 def _wait(row: NDArray[np.uint8]) -> NDArray[np.uint8]:
@@ -60,17 +62,25 @@ def _wait(row: NDArray[np.uint8]) -> NDArray[np.uint8]:
 
 
 def cases(quick: bool) -> Iterator[Case]:
-    """Yield cases with 1 to 16 workers on 16 partitions."""
+    """Yield cases with small rows on 1 to 16 workers, and with steps of 64 MiB on 1 and 8."""
     for workers in (1, 4) if quick else (1, 2, 4, 8, 16):
-        yield Case(
-            "latency",
-            f"{WAIT_MS} ms per row",
-            f"{__name__}:dataset_fn",
-            {},
-            workers,
-            service_args={"shipped": True},
-            systems=(LOCAL, SERVICE, OURS) if workers == 1 else (SERVICE, OURS),
-            partitions=BATCH,
-            parallelism=1,
-            unit="krows",
-        )
+        yield _case("10 ms per row", 1024, 16, workers, partitions=16)
+    for workers in (1,) if quick else (1, 8):
+        yield _case("10 ms per row, steps of 64 MiB", 256 << 10, 256, workers)
+
+
+def _case(
+    name: str, row_bytes: int, batch: int, workers: int, partitions: int | None = None
+) -> Case:
+    return Case(
+        "latency",
+        name,
+        f"{__name__}:dataset_fn",
+        {"row_bytes": row_bytes, "batch": batch},
+        workers,
+        service_args={"shipped": True},
+        systems=(LOCAL, SERVICE, OURS) if workers == 1 else (SERVICE, OURS),
+        partitions=partitions,
+        parallelism=1,
+        unit="krows",
+    )

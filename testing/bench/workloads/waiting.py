@@ -68,7 +68,7 @@ _CASES: dict[str, dict[str, Any]] = {
 def cases(quick: bool) -> Iterator[Case]:
     """Yield cases with small and large rows, and with a random op."""
     for name, args in _CASES.items():
-        for workers in (1,) if quick else (1, 4):
+        for workers in (1,) if quick else (1, 4, 16):
             yield Case(
                 "waiting",
                 f"{WAIT_MS} ms, {CALLS} calls, {name}",

@@ -97,6 +97,16 @@ def queue_bytes(streams: int, most_streams: int, available: int) -> int:
     return max(least, min(_MOST_QUEUE_BYTES, min(room, _QUEUES_BYTES) // max(1, streams)))
 
 
+def head_bytes(partitions: int, available: int) -> int:
+    """Return the most bytes that may wait of the split that a partition reads now.
+
+    Args:
+        partitions: number of partitions that the sidecar reads.
+        available: see `fitting_read_ahead`.
+    """
+    return max(0, available - PROCESS_BYTES) // 3 // max(1, partitions)
+
+
 def block_bytes(queue: int) -> int:
     """Return the size of the largest block for a queue of this size: two fit, if it is large."""
     return max(_LEAST_BLOCK_BYTES, min(_MOST_BLOCK_BYTES, queue // 2))

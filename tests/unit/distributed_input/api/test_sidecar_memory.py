@@ -79,6 +79,15 @@ def test_few_streams_have_large_queues_and_blocks(streams: int, queue: int, bloc
     assert (found, sidecar_memory.block_bytes(found)) == (queue * MIB, block * MIB)
 
 
+@given(PARTITIONS, AVAILABLE)
+def test_the_splits_that_are_read_take_another_third_at_most(
+    partitions: int, available: int
+) -> None:
+    head = sidecar_memory.head_bytes(partitions, available)
+    room = max(0, available - PROCESS_BYTES)
+    assert room / 3 - partitions < partitions * head <= room / 3
+
+
 @given(st.integers(0, 1 << 30))
 def test_a_block_has_at_least_one_mebibyte(queue: int) -> None:
     assert MIB <= sidecar_memory.block_bytes(queue) <= max(MIB, min(4 * MIB, queue // 2))

@@ -286,11 +286,12 @@ def _more_workers(trainer: _TrainerWindow, workers: _ReadyWorkers) -> str:
 def _idle_workers(trainer: _TrainerWindow, workers: _ReadyWorkers) -> Iterator[Diagnosis]:
     now = trainer.now
     busy = "" if workers.busy is None else f" The workers are {workers.busy:.0%} busy."
-    if workers.streams < workers.permits and now.useful_limit:
+    splits = min(workers.streams, trainer.useful or workers.streams)
+    if splits < workers.permits and now.useful_limit:
         yield _of(
             trainer,
             Cause.DATASET,
-            f"Open splits of the dataset: {workers.streams}. CPUs of workers: {workers.permits}."
+            f"Splits that workers can compute now: {splits}. CPUs of workers: {workers.permits}."
             f"{busy}",
             f"What limits them: {now.useful_limit}.",
         )

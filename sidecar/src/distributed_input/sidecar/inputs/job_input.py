@@ -185,6 +185,7 @@ class JobInput:
             partitions=job.partitions * (self.consumers if parallel else 1),
             room=lambda: self.link.pool.room(job.split_bytes),
             least=int(job.split_bytes_at_most),
+            step_rows=(job.global_batch_size or job.partitions) // self.consumers,
         )
         return RowSource(
             job,
@@ -197,6 +198,8 @@ class JobInput:
             functools.partial(
                 sidecar_memory.queue_bytes, most_streams=own * (1 + most), available=available
             ),
+            sidecar_memory.head_bytes(own, available),
+            own,
             useful_workers(job, own, most, self._read_ahead),
         )
 

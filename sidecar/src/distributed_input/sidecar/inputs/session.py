@@ -21,6 +21,7 @@ from distributed_input.sidecar.errors import Cancelled, internal_error
 from distributed_input.sidecar.inputs.consumer_stats import ConsumerStats
 from distributed_input.sidecar.inputs.job_input import JobInput
 from distributed_input.sidecar.inputs.registry import InputRegistry
+from distributed_input.sidecar.steps.row_source import RowSource
 from distributed_input.sidecar.streams.read_ahead import UsefulWorkers
 
 _log = logs.get("sidecar.connection")
@@ -44,16 +45,15 @@ class TrainerSession:
 
     Attributes:
         number: increases with each connection that the sidecar accepts.
-        useful: how many workers the trainer can use; none before it has opened the job.
     """
 
     def __init__(self, sock: socket.socket, registry: InputRegistry) -> None:
         self.number = next(_numbers)
-        self.useful = UsefulWorkers()
         self._socket = TrainerSocket(sock)
         self._registry = registry
         self._reading: _Reading | None = None
         self._share: Share | None = None
+        self._source: RowSource | None = None
         self._released = False  # the trainer has closed the job
 
     def serve(self) -> None:
@@ -142,8 +142,7 @@ class TrainerSession:
         job = reading.input.open_job(request.draft, dataset)
         consumer, consumers = reading.input.consumer, reading.input.consumers
         share = self._share = share_of(job, consumer, consumers, max(1, request.replicas))
-        source = reading.input.row_source(job)
-        self.useful = source.useful
+        source = self._source = reading.input.row_source(job)
         reading.epochs.open(source, share)
         opened = trainer_pb2.Opened(
             job=job,
@@ -205,6 +204,11 @@ class TrainerSession:
         self._socket.close()
 
     # Reports.
+
+    @property
+    def useful(self) -> UsefulWorkers:
+        """How many workers the trainer can use now; none before it has opened the job."""
+        return self._source.useful if self._source is not None else UsefulWorkers()
 
     def stats(self) -> ConsumerStats:
         """Return what the trainer has received in this session."""

@@ -60,7 +60,7 @@ class EpochReader:
         self.reported_rows = 0
         self._adapted_at: float | None = None  # when the number of open splits was last set
         self._adapted_rows = 0  # received until then
-        self._waited = 0.0  # seconds since then
+        self._waited = self._waited_for_head = 0.0  # seconds since then
         self._trainer = trainer
         self._lock = threading.Lock()
         self._arrived = threading.Condition(self._lock)
@@ -73,6 +73,8 @@ class EpochReader:
             self._arrived,
             source.timeout_seconds,
             source.queue_bytes(self._most_streams),
+            share.quota,
+            source.most_head_bytes,
         )
 
     def open(self, partition: int, start: PartitionStart) -> None:
@@ -96,9 +98,11 @@ class EpochReader:
                 return
             splits = ahead.splits
             ahead.has_end = ahead.has_end or any(one.lengths for one in self.partitions.values())
-            last = ReadingTime(now - began, self._waited, rows - self._adapted_rows)
+            received = rows - self._adapted_rows
+            last = ReadingTime(now - began, self._waited, received, self._waited_for_head)
             ahead.adapt(self.source.pool.capacity, last)
-        self._adapted_at, self._adapted_rows, self._waited = now, rows, 0.0
+        self._adapted_at, self._adapted_rows = now, rows
+        self._waited = self._waited_for_head = 0.0
         with self._lock:
             # Fewer splits ahead close no stream.
             streams = sum(reader.open_splits for reader in self.partitions.values())
@@ -191,7 +195,9 @@ class EpochReader:
         began = time.monotonic()
         self._arrived.wait(1.0)
         waiting.pop("rows", None)
-        if not any(reader.is_full for reader in readers):
+        if any(reader.is_full for reader in readers):
+            self._waited_for_head += time.monotonic() - began
+        else:
             self._waited += time.monotonic() - began
         if self.cancelled.is_set():
             raise Cancelled

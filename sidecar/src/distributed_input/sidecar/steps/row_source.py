@@ -9,7 +9,11 @@ from typing import Protocol
 
 from distributed_input.api.proto import types_pb2
 from distributed_input.sidecar.steps.partition_facts import PartitionFacts
-from distributed_input.sidecar.streams.read_ahead import ReadAhead, UsefulWorkers
+from distributed_input.sidecar.streams.read_ahead import (
+    ReadAhead,
+    UsefulWorkers,
+    workers_for_heads,
+)
 from distributed_input.sidecar.streams.stream_context import StreamStats
 from distributed_input.sidecar.streams.worker_pool import WorkerPool
 
@@ -59,7 +63,9 @@ class RowSource:
         timeout_seconds: time without progress after which a wait fails.
         queue_bytes: function from the number of open streams to the size at which the queue of
             each is full.
-        useful: how many workers this consumer can use.
+        most_head_bytes: see `StreamContext`.
+        partitions: number of partitions that this consumer reads.
+        most_useful: how many workers this consumer can use at most.
     """
 
     job: types_pb2.Job
@@ -70,4 +76,13 @@ class RowSource:
     read_ahead: ReadAhead
     timeout_seconds: float
     queue_bytes: Callable[[int], int] = lambda _streams: 1 << 20
-    useful: UsefulWorkers = field(default_factory=UsefulWorkers)
+    most_head_bytes: int = 0
+    partitions: int = 1
+    most_useful: UsefulWorkers = field(default_factory=UsefulWorkers)
+
+    @property
+    def useful(self) -> UsefulWorkers:
+        """Return how many workers this consumer can use now."""
+        if self.read_ahead.only_heads_help and self.partitions < self.most_useful.number:
+            return workers_for_heads(self.partitions)
+        return self.most_useful

@@ -138,7 +138,9 @@ class PartitionReader:
         self._ordinal += 1
         self._taken = None if self._skip else Prefix()
         self._open_more()
-        if not self._streams:
+        if self._streams:
+            self._streams[0].grant()
+        else:
             self.ended = True
 
     def _open_more(self) -> None:

@@ -21,7 +21,9 @@ from distributed_input.api.sidecar_memory import useful_read_ahead
 _STARVED_SHARE = 0.1
 _START_SECONDS = 1.0  # until splits that are opened have their first rows
 _MEASURE_SECONDS = 2.0
+_MEASURE_ELEMENTS = 8  # of each split: rows arrive in whole elements, at any time
 _PAUSE_SECONDS = 30.0  # after an increase that did not help
+_SURE_TIMES = 10  # measurements of the same kind before `only_heads_help` changes
 _GAIN_SHARE, _MOST_GROWTH = 0.4, 0.5  # rows that an increase must bring, see `_helped`
 
 
@@ -52,16 +54,24 @@ class ReadingTime:
         seconds: its duration.
         waited: seconds in which the steps waited for rows that a further split could provide.
         rows: rows that were received from all open splits.
+        waited_for_head: seconds in which they waited for the split that is read, while splits
+            behind it had full queues.
     """
 
     seconds: float
     waited: float
     rows: int
+    waited_for_head: float = 0.0
 
     @property
     def is_starved(self) -> bool:
         """Whether the steps waited for rows."""
         return self.waited > _STARVED_SHARE * self.seconds
+
+    @property
+    def is_starved_by_head(self) -> bool:
+        """Whether the steps waited for rows that no other split could provide."""
+        return self.waited_for_head > _STARVED_SHARE * self.seconds
 
 
 @dataclass
@@ -76,8 +86,8 @@ class Measurement:
     _rows: int = 0
     _seconds: float = 0.0
 
-    def add(self, last: ReadingTime) -> float | None:
-        """Return the rows per second, or None before enough time was added.
+    def add(self, last: ReadingTime, least_rows: int) -> float | None:
+        """Return the rows per second, or None before enough time and rows were added.
 
         Time in which the steps did not wait is ignored: full queues slow the workers down then.
         """
@@ -86,7 +96,8 @@ class Measurement:
         elif last.is_starved:
             self._rows += last.rows
             self._seconds += last.seconds
-        return self._rows / self._seconds if self._seconds >= _MEASURE_SECONDS else None
+        enough = self._seconds >= _MEASURE_SECONDS and self._rows >= least_rows
+        return self._rows / self._seconds if enough else None
 
 
 @dataclass
@@ -99,8 +110,12 @@ class ReadAhead:
         partitions: number of partitions that all consumers read at the same time.
         room: returns for how many open splits the workers have memory; None: unknown.
         least: the minimum, also if the splits may not fit.
+        step_rows: rows that a step takes from this consumer's partitions. A worker may send as
+            many rows of each split together.
         splits: the number now.
         has_end: whether a split of the job has ended.
+        only_heads_help: whether workers can help only with the splits that are read now: the
+            queues of splits behind them are full, and steps wait.
     """
 
     most: int
@@ -108,8 +123,11 @@ class ReadAhead:
     partitions: int = 1
     room: Callable[[], int | None] = lambda: None
     least: int = 0
+    step_rows: int = 0
     splits: int = field(init=False)
     has_end: bool = False
+    only_heads_help: bool = False
+    _starved_times: int = 0
     _before: tuple[int, float] | None = None  # the number and the rate before the last increase
     _measured: Measurement = field(default_factory=Measurement)
 
@@ -126,9 +144,14 @@ class ReadAhead:
             capacity: number of splits that the workers can compute at the same time.
             last: the time since the last call.
         """
+        change = 1 if last.is_starved_by_head else -1
+        self._starved_times = max(0, min(_SURE_TIMES, self._starved_times + change))
+        if self._starved_times in (0, _SURE_TIMES):
+            self.only_heads_help = bool(self._starved_times)
         if not self.automatic:
             return
-        rate = self._measured.add(last) if self.has_end else None
+        least = _MEASURE_ELEMENTS * self.step_rows * (1 + self.splits)
+        rate = self._measured.add(last, least) if self.has_end else None
         if rate is not None:
             self._measured = Measurement()
             if self._before is not None and not _helped(*self._before, self.splits, rate):
@@ -179,6 +202,20 @@ class UsefulWorkers:
 
     number: int = 0
     limit: str = ""
+
+
+def workers_for_heads(partitions: int) -> UsefulWorkers:
+    """Return how many workers can help if only the splits help that are read now.
+
+    Args:
+        partitions: number of partitions that the consumer reads.
+    """
+    return UsefulWorkers(
+        partitions,
+        f"splits are larger than the sidecar's queues, so workers compute only the {partitions} "
+        "splits that are read now. Compute rows in parallel within a split (num_parallel_calls), "
+        "or raise spec.partitions",
+    )
 
 
 def turns_of(job: types_pb2.Job) -> int:

@@ -115,12 +115,12 @@ class SplitStream:
                     f"{_SILENT_SECONDS:.0f} s"
                 )
             )
-        self._grant()
+        self.grant()
         return taken
 
-    def _grant(self) -> None:
-        """Let the worker send more if half of the queue is free."""
-        limit = self._context.queue_bytes
+    def grant(self) -> None:
+        """Let the worker send more if half of the queue is free. Steps take these rows next."""
+        limit = self._context.head_bytes
         credit = self._received_bytes + limit - self._queued_bytes
         if self._call is not None and credit - self._credit >= max(1, limit // 2):
             self._credit = credit

@@ -46,6 +46,8 @@ class StreamContext:
         timeout_seconds: time without progress after which a stream fails.
         differences: descriptions of the replays that made other rows, oldest first.
         queue_bytes: size at which the queue of a stream is full. It depends on their number.
+        step_rows: rows that a step takes from each partition.
+        most_head_bytes: maximum of `head_bytes`, unless `queue_bytes` is more.
         states: saved states of the splits that are read.
     """
 
@@ -56,8 +58,20 @@ class StreamContext:
     arrived: threading.Condition
     timeout_seconds: float
     queue_bytes: int = 1 << 20
+    step_rows: int = 1
+    most_head_bytes: int = 0
     differences: list[str] = field(default_factory=list)
     states: ResumeStates = field(default_factory=ResumeStates)
+
+    @property
+    def head_bytes(self) -> int:
+        """Return the size at which the queue is full of a split that steps take rows from.
+
+        It has the rows of one step. With less, workers would compute these rows for one partition
+        after the other: the step takes them in this order.
+        """
+        step = self.stats.bytes * self.step_rows // max(1, self.stats.rows)
+        return max(self.queue_bytes, min(step, self.most_head_bytes))
 
     @property
     def block_bytes(self) -> int:

@@ -119,8 +119,14 @@ def test_idle_workers_with_few_open_splits_lack_splits() -> None:
     found = only(trainer(), worker(busy=10.0, streams=1))
     assert found.cause is Cause.DATASET
     assert found.text == (
-        "Open splits of the dataset: 1. CPUs of workers: 2. The workers are 25% busy."
+        "Splits that workers can compute now: 1. CPUs of workers: 2. The workers are 25% busy."
     )
+
+
+def test_idle_workers_with_full_queues_lack_splits() -> None:
+    found = only(trainer(useful_workers=1), worker(busy=10.0))
+    assert (found.cause, found.next_step) == (Cause.DATASET, f"What limits them: {LIMIT}.")
+    assert "can compute now: 1. CPUs of workers: 2." in found.text
 
 
 def test_idle_workers_and_an_empty_buffer_are_the_network() -> None:

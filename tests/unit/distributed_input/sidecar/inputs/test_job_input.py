@@ -81,6 +81,10 @@ def test_a_low_memory_limit_opens_fewer_splits_ahead(
     assert (ahead.splits, ahead.most) == (read_ahead, read_ahead)
     assert source.queue_bytes(1000) == queue_bytes
     assert source.useful.number == min(16, 8 * (1 + read_ahead))
+    assert 8 * source.most_head_bytes <= (available or 1 << 62)
+    ahead.only_heads_help = True
+    assert source.useful.number == 8
+    assert ("raise spec.partitions" in source.useful.limit) == (read_ahead > 0)
 
 
 @pytest.mark.parametrize(

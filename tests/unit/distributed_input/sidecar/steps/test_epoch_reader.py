@@ -187,6 +187,7 @@ def test_a_wait_counts_only_if_a_further_split_would_shorten_it(
     with reader._lock:
         reader._wait("rows", list(reader.partitions.values()), ProgressDeadline(30.0))
     assert (reader._waited == 0.0) == full
+    assert (reader._waited_for_head == 0.0) == (not full)
     reader.close()
 
 
@@ -469,12 +470,26 @@ def test_the_queues_become_larger_only_when_splits_are_closed(
         assert reader._context.queue_bytes == queue
 
 
+def test_the_streams_know_the_rows_of_a_step(pool: WorkerPool) -> None:
+    reader = reader_of(pool, 1.0, NoTrainer(), most_head_bytes=77)
+    shared = reader._context
+    assert (shared.step_rows, shared.most_head_bytes) == (
+        share_of(reader.source.job, 0, 2).quota,
+        77,
+    )
+
+
 @pytest.mark.parametrize("lengths", [(), (2,)])
+@pytest.mark.parametrize("full", [False, True])
 def test_the_number_of_splits_follows_the_waits_and_rows_since_the_last_change(
-    pool: WorkerPool, clock: Clock, monkeypatch: pytest.MonkeyPatch, lengths: tuple[int, ...]
+    pool: WorkerPool,
+    clock: Clock,
+    monkeypatch: pytest.MonkeyPatch,
+    lengths: tuple[int, ...],
+    full: bool,
 ) -> None:
     monkeypatch.setattr(epoch_reader, "time", SimpleNamespace(monotonic=lambda: clock.now))
-    partition: Any = GivenPartition()
+    partition: Any = GivenPartition(is_full=full)
     partition.lengths = lengths
     reader = SteppedReader(pool, clock, partition).reader
     ahead, stats = reader.source.read_ahead, reader.source.stats
@@ -488,7 +503,10 @@ def test_the_number_of_splits_follows_the_waits_and_rows_since_the_last_change(
         reader._wait("rows", [partition], ProgressDeadline(60.0))
     stats.rows = 25
     reader.read_ahead()
-    assert adapted == [ReadingTime(1.5, 1.0, 20)]
+    assert adapted == [ReadingTime(1.5, 0.0 if full else 1.0, 20, 1.0 if full else 0.0)]
+    clock.now += 1.0
+    reader.read_ahead()
+    assert adapted[1] == ReadingTime(1.0, 0.0, 0, 0.0)
     assert ahead.has_end == bool(lengths)
 
 

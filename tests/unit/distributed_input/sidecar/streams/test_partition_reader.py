@@ -1,3 +1,9 @@
+"""The splits of a partition, one after the other: with real workers, and with given streams.
+
+This module is long because all tests of one module are in one file, and each guard of the module
+has a test.
+"""
+
 from __future__ import annotations
 
 import time
@@ -153,9 +159,13 @@ class GivenStream:
         self.advanced_at = float("-inf")
         self.worker = self.problem = ""
         self.error: Exception | None = None
-        self.closed = False
+        self.closed = self.granted = False
         self._queued = 0
         STREAMS.append(self)
+
+    def grant(self) -> None:
+        """Let the worker send more."""
+        self.granted = True
 
     def give(self, rows: int, last: bool = False) -> None:
         """Receive the first answer, or more rows."""
@@ -224,6 +234,7 @@ def test_splits_are_opened_ahead_when_requested(
     STREAMS[0].give(2, last=True)
     assert taken(reader, 2) == 2
     assert [one.split for one in STREAMS] == [7, 8, 9]
+    assert [one.granted for one in STREAMS] == [False, True, False], "the next split is read now"
 
 
 def test_one_batch_takes_rows_of_several_splits(

@@ -122,6 +122,16 @@ def test_an_increase_that_helped_is_kept_when_the_rate_changes_later() -> None:
         assert ahead.splits == 2
 
 
+def test_a_trial_takes_until_each_split_has_sent_several_elements() -> None:
+    """Rows that arrive together by chance would decide otherwise."""
+    ahead = ReadAhead(20, automatic=True, has_end=True, step_rows=100)
+    found = []
+    for _ in range(5):
+        ahead.adapt(64, starved(_MEASURE_SECONDS, 400))
+        found.append(ahead.splits)
+    assert found == [1, 1, 1, 2, 2], "1,600 rows of two splits"
+
+
 def test_fewer_workers_need_fewer_splits() -> None:
     ahead = ReadAhead(20, automatic=True, partitions=4, has_end=True)
     assert trials(ahead, 16, 1.5, count=3) == [2, 4, 7]
@@ -142,6 +152,18 @@ def test_no_more_splits_are_opened_before_one_has_ended() -> None:
     assert trials(ahead, 64, 1.5, count=2) == [1, 1]
     ahead.has_end = True
     assert trials(ahead, 64, 1.5, count=2) == [2, 4]
+
+
+@pytest.mark.parametrize("automatic", [False, True])
+def test_only_the_splits_that_are_read_help_while_steps_wait_for_them(automatic: bool) -> None:
+    ahead = ReadAhead(4, automatic)
+    waits = {True: ReadingTime(1.0, 0.0, 9, 0.2), False: ReadingTime(1.0, 0.2, 9, 0.05)}
+    found = []
+    for kind, times in ((True, 9), (False, 1), (True, 2), (False, 9), (True, 1), (False, 2)):
+        for _ in range(times):
+            ahead.adapt(64, waits[kind])
+        found.append(ahead.only_heads_help)
+    assert found == [False, False, True, True, True, False]
 
 
 @given(MOST, CAPACITY)

@@ -629,6 +629,27 @@ def test_the_queue_is_bounded_and_the_worker_may_send_when_it_is_empty(
             assert stream.is_full == (not call.has_credit)
 
 
+@pytest.mark.parametrize(("most", "queue"), [(0, 4), (8, 8), (99, 20)])
+def test_the_queue_has_the_rows_of_a_step_when_steps_take_them(most: int, queue: int) -> None:
+    """Otherwise, one partition after the other would be computed for a step."""
+    workers, shared = given_context(queue_bytes=4 * ROW_COST)
+    shared.stats.rows, shared.stats.bytes = 1 << 40, ROW_COST << 40
+    shared.step_rows, shared.most_head_bytes = 20, most * ROW_COST
+    stream = open_stream(shared)
+    (call,) = workers.calls
+    sent = 0
+    while call.has_credit:
+        call.send(1)
+        sent += 1
+    assert sent == 4, "no step takes rows yet"
+    with shared.lock:
+        stream.grant()
+    while call.has_credit:
+        call.send(1)
+        sent += 1
+    assert sent == queue
+
+
 @given(st.integers(1, 8 * ROW_COST), st.data())
 def test_streams_that_are_opened_again_stop_at_twice_the_size_of_the_queue(
     queue_bytes: int, data: st.DataObject
