@@ -33,7 +33,7 @@ machine_LANE := lint types contracts site protos-check crds-check unit charts pu
 cluster_LANE := operator cluster e2e
 PARTS := $(foreach lane,$(LANES),$($(lane)_LANE))
 
-.PHONY: help setup run test lane lint format types contracts site unit charts publishing matrix dist version release operator cluster e2e e2e-releases cluster-up cluster-down integration compat compat-page faults mutation mutants chaos simulate simulate-delivery bench protos protos-check crds crds-check permissions clean
+.PHONY: help setup run test lane lint format types contracts site unit charts publishing matrix dist version release operator cluster e2e e2e-releases cluster-up cluster-down integration compat compat-page faults mutation mutants chaos simulate simulate-delivery bench rotation protos protos-check crds crds-check permissions clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -166,6 +166,9 @@ simulate: $(DRAWING) ## Simulate scaling; write the table and pictures of docs/s
 
 bench: $(SYNCED) $(DATA) ## Measure throughput on this machine
 	python -m testing.bench
+
+rotation: $(SYNCED) ## Read for ten minutes while all certificates are renewed every 30 s
+	python -m testing.integration.rotation --seconds 600 --every 30
 
 protos: $(UV) ## Generate the stubs from the .proto files
 	cd sidecar/src && $(PROTOC) --python_out=. --pyi_out=. $(PROTOS)

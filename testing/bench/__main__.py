@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from testing.bench import baselines, data_plane, report
-from testing.bench.case import OURS, OURS_GRPC, SHORT, Case, System, selected
+from testing.bench.case import DATA_PLANES, DEFAULT, SHORT, Case, System, selected
 from testing.bench.processes import BenchError, run
 from testing.bench.workloads import latency, photos, small_rows, transport, waiting
 
@@ -65,7 +65,7 @@ def _options() -> argparse.Namespace:
         "--seconds", type=float, help="seconds of a measurement. Default: 5, with --quick 2"
     )
     parser.add_argument("--families", nargs="+", choices=FAMILIES, default=list(FAMILIES))
-    parser.add_argument("--systems", nargs="+", choices=SHORT, default=list(SHORT))
+    parser.add_argument("--systems", nargs="+", choices=SHORT, default=list(DEFAULT))
     parser.add_argument(
         "--workers",
         nargs="+",
@@ -92,7 +92,7 @@ def _measure(case: Case, progress: str, options: argparse.Namespace) -> dict[str
         for name in case.systems:
             own = folder / str(len(systems))
             own.mkdir()
-            serve = data_plane.serve if name in (OURS, OURS_GRPC) else baselines.serve
+            serve = data_plane.serve if name in DATA_PLANES else baselines.serve
             systems[name] = stack.enter_context(serve(case, name, own))
         for number in range(options.rounds):
             rounds.append({})

@@ -10,20 +10,47 @@ from typing import Any, Protocol
 
 REPO = Path(__file__).resolve().parents[2]
 
+
+@dataclass(frozen=True)
+class DataPlane:
+    """How rows of DistributedInput reach the trainer."""
+
+    transfer: str = "auto"
+    """As in spec.sidecar.transfer."""
+    loopback: bool = True
+    """Rows use shared memory. If False, workers have another address of this machine."""
+    encrypted: bool = False
+
+
 LOCAL = "tf.data in the trainer"
 SERVICE = "tf.data service, no compression"
 SERVICE_AUTO = "tf.data service, AUTO compression"
 OURS = "DistributedInput"
 OURS_GRPC = "DistributedInput, gRPC only"
-SYSTEMS = (LOCAL, SERVICE_AUTO, SERVICE, OURS, OURS_GRPC)
+OURS_GRPC_TLS = "DistributedInput, gRPC only, TLS"
+OURS_TCP = "DistributedInput, TCP"
+OURS_TLS = "DistributedInput, TCP with TLS"
+SYSTEMS = (LOCAL, SERVICE_AUTO, SERVICE, OURS, OURS_GRPC, OURS_GRPC_TLS, OURS_TCP, OURS_TLS)
+DATA_PLANES = {
+    OURS: DataPlane(),
+    OURS_GRPC: DataPlane(transfer="grpc"),
+    OURS_GRPC_TLS: DataPlane(transfer="grpc", encrypted=True),
+    OURS_TCP: DataPlane(loopback=False),
+    OURS_TLS: DataPlane(loopback=False, encrypted=True),
+}
 SHORT = {
     "local": LOCAL,
     "service-auto": SERVICE_AUTO,
     "service": SERVICE,
     "ours": OURS,
     "ours-grpc": OURS_GRPC,
+    "ours-grpc-tls": OURS_GRPC_TLS,
+    "ours-tcp": OURS_TCP,
+    "ours-tls": OURS_TLS,
 }
 """Names of the systems on the command line."""
+DEFAULT = ("local", "service-auto", "service", "ours", "ours-grpc")
+"""Systems that are measured if the command line names none."""
 
 
 @dataclass(frozen=True)

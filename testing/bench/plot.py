@@ -12,7 +12,16 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from testing.bench.case import LOCAL, OURS, OURS_GRPC, SERVICE, SERVICE_AUTO
+from testing.bench.case import (
+    LOCAL,
+    OURS,
+    OURS_GRPC,
+    OURS_GRPC_TLS,
+    OURS_TCP,
+    OURS_TLS,
+    SERVICE,
+    SERVICE_AUTO,
+)
 
 COLOURS = {
     LOCAL: "#9aa0a6",
@@ -20,6 +29,9 @@ COLOURS = {
     SERVICE: "#d1495b",
     OURS: "#1f6feb",
     OURS_GRPC: "#8ab4f8",
+    OURS_GRPC_TLS: "#7a4fb5",
+    OURS_TCP: "#2b9f5c",
+    OURS_TLS: "#b5862b",
 }
 Result = Mapping[str, Any]
 Value = Callable[[Mapping[str, Any]], float]

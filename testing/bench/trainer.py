@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from testing.bench.case import LOCAL, OURS, OURS_GRPC
+from testing.bench.case import DATA_PLANES, LOCAL
 from testing.bench.processes import cpu_seconds, memory, reset_peaks
 
 PAGE = 4096
@@ -40,7 +40,7 @@ def main() -> None:
 
 def _dataset(options: dict[str, Any]) -> tf.data.Dataset:
     """Return the dataset as a user of the system creates it."""
-    if options["system"] in (OURS, OURS_GRPC):
+    if options["system"] in DATA_PLANES:
         import distributed_input as di
 
         # It stays open until the process ends.

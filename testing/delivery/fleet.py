@@ -102,13 +102,13 @@ def measure(fleet: Fleet) -> float:
 def main(argv: Sequence[str] | None = None) -> int:
     """Measure each number of workers and print a table."""
     parser = argparse.ArgumentParser(prog="python -m testing.delivery.fleet", description=__doc__)
-    parser.add_argument("--workers", type=int, nargs="+", default=[1, 4, 16, 64])
+    parser.add_argument("--workers", type=int, nargs="+", default=[1, 8, 64])
     parser.add_argument("--cores", type=int, default=8)
-    parser.add_argument("--partitions", type=int, nargs="+", default=[8, 64])
-    parser.add_argument("--splits", type=int, default=512)
-    parser.add_argument("--rows", type=int, default=100, help="of each split")
-    parser.add_argument("--row-bytes", type=int, nargs="+", default=[1000])
-    parser.add_argument("--row-seconds", type=float, default=0.1)
+    parser.add_argument("--partitions", type=int, nargs="+", default=[8])
+    parser.add_argument("--splits", type=int, default=2048)
+    parser.add_argument("--rows", type=int, default=1000, help="of each split")
+    parser.add_argument("--row-bytes", type=int, nargs="+", default=[100])
+    parser.add_argument("--row-seconds", type=float, default=0.01)
     parser.add_argument("--batch", type=int, default=256)
     options = parser.parse_args(argv)
     from testing.delivery.install import install

@@ -269,6 +269,7 @@ class World:
                 config=[self._config],
                 dispatcher=[DISPATCHER],
                 token_file=None,
+                tls_dir=None,
                 pod=self.delivery.pod,
             )
             part.registry = sidecar_main._registry(args, folder)

@@ -56,6 +56,7 @@ class Training:
 
     rows: rows per epoch. row_seconds: seconds that a worker needs per row. slow: (first epoch, end)
     of the epochs in which a row takes four times as long. step: seconds of a trainer's step.
+    encryption: as in the input's spec.
     """
 
     def __init__(
@@ -66,6 +67,7 @@ class Training:
         row_seconds: float = 0.01,
         slow: tuple[int, int] = (0, 0),
         step: float = 0.0,
+        encryption: str = "none",
     ) -> None:
         self.kubectl = kubectl
         self._image = image
@@ -73,6 +75,7 @@ class Training:
         self._row_seconds = row_seconds
         self._slow = list(slow)
         self._step = step
+        self._encryption = encryption
 
     def start(self, **workers: Any) -> None:
         """Create all objects and wait for the first batch of every trainer.
@@ -114,6 +117,7 @@ class Training:
                 "numSplits": 32,
                 "workers": workers,
                 "sidecar": {"buffer": "1Mi"},
+                "encryption": self._encryption,
             },
         }
 

@@ -213,12 +213,16 @@ class Cluster:
     def status(self) -> dispatcher_pb2.StatusResponse:
         """Return the dispatcher's status."""
         service = dispatcher_pb2.DESCRIPTOR.services_by_name["Dispatcher"]
-        credentials = Credentials.from_args(str(self.token), {})
+        credentials = self.credentials()
         with contextlib.closing(open_channel(self.address, credentials)) as channel:
             answer: dispatcher_pb2.StatusResponse = Stub(channel, service).Status(
                 dispatcher_pb2.StatusRequest(), timeout=10
             )
         return answer
+
+    def credentials(self) -> Credentials:
+        """Return credentials for the dispatcher's status."""
+        return Credentials.from_args(str(self.token), {})
 
     def new_log_lines(self) -> str:
         """Return the logs since the last call.
@@ -256,9 +260,13 @@ class Cluster:
             print(self.new_log_lines())
         self.close()
 
+    def credential_flags(self, kind: str, token: Path | None) -> list[str]:
+        """Return the flags with the credentials of a process: dispatcher, worker or sidecar."""
+        return ["--token-file", str(token or self.token)]
+
     def _add(self, kind: str, flags: list[str], token: Path | None = None) -> Part:
         number = self._numbers[kind] = self._numbers.get(kind, -1) + 1
-        common = ["--token-file", str(token or self.token), "--grace-seconds", "3"]
+        common = [*self.credential_flags(kind, token), "--grace-seconds", "3"]
         make = Sidecar if kind == "sidecar" else Part
         part = make(self.folder, f"{kind}-{number}", kind, [*flags, *common])
         self.parts.append(part)

@@ -18,6 +18,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from distributed_input.api.environment import GRPC_CIPHERS_ENV, NO_TLS_1_2
 from testing.processes.zygote import PACKET_BYTES
 
 REPO = Path(__file__).parents[2]
@@ -120,6 +121,7 @@ class Zygote:
                 **os.environ,
                 "PYTHONPATH": ":".join(filter(None, paths)),
                 "CUDA_VISIBLE_DEVICES": "-1",
+                GRPC_CIPHERS_ENV: NO_TLS_1_2,  # as in the pods of encrypted inputs
             },
         )
         theirs.close()

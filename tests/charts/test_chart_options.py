@@ -62,6 +62,12 @@ def test_the_pace_of_rollouts_reaches_the_operator():
         assert args.rollout_max_inputs == limit
 
 
+def test_the_life_of_certificates_reaches_the_operator():
+    args = parser().parse_args(container(OPERATOR, "encryption.certificateHours=0.5")["args"])
+    assert args.certificate_hours == 0.5
+    assert parser().parse_args(container(OPERATOR)["args"]).certificate_hours == 24
+
+
 def test_a_digest_takes_precedence_over_the_tag():
     digest = f"sha256:{64 * 'a'}"
     values = (f"images.worker.digest={digest}", "images.worker.tag=x")

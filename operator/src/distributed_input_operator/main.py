@@ -11,6 +11,7 @@ import sys
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from importlib.metadata import version
 
 from kubernetes.aio.client import ApiClient
@@ -34,6 +35,8 @@ from distributed_input_operator.webhook.rotation import CertificatePublisher, re
 
 _log = logging.getLogger("distributed_input_operator")
 _STOP_SECONDS = 5.0
+_MIN_CERTIFICATE_HOURS, _MAX_CERTIFICATE_HOURS = 0.25, 8760.0
+"""A mounted volume has a new certificate only after a minute or two."""
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -62,6 +65,14 @@ def _parser() -> argparse.ArgumentParser:
         metavar="NAME",
         help="Secret in the operator's namespace with the key of the inputs' tokens, which the "
         "operator creates (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--certificate-hours",
+        type=_hours,
+        default=24.0,
+        metavar="HOURS",
+        help="time for which certificates of encrypted inputs are valid; they are renewed after "
+        "2/3 of it (default: %(default)g)",
     )
     parser.add_argument(
         "--webhook-host",
@@ -100,6 +111,18 @@ def _limit(text: str) -> PaceLimit:
         return parse_limit(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def _hours(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not _MIN_CERTIFICATE_HOURS <= value <= _MAX_CERTIFICATE_HOURS:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a number from {_MIN_CERTIFICATE_HOURS} to {_MAX_CERTIFICATE_HOURS}"
+        )
+    return value
 
 
 @dataclass
@@ -186,6 +209,7 @@ async def _work(
         tokens,
         DispatcherClient(),
         settings,
+        certificate_life=timedelta(hours=args.certificate_hours),
         rollouts=Rollouts(args.rollout_max_inputs),
     )
     loop = ControlLoop(context, kinds, args.namespace, lambda: lock.is_held, args.resync_seconds)

@@ -185,6 +185,13 @@ def test_the_operator_works_with_these_rights(account, operator, tenant, tmp_pat
     tenant.delete("DistributedInput", "digits")
 
 
+def test_the_operator_encrypts_with_these_rights(operator, tenant):
+    name = "sealed-distributed-input-tls"
+    tenant.create(manifest("sealed", encryption="all"))
+    eventually(lambda: tenant.get("Secret", name) and tenant.get("ConfigMap", name))
+    eventually(lambda: tenant.get("Deployment", "sealed-worker"))
+
+
 def test_the_webhook_works_with_its_rights(account, operator, tenant, control_plane, tmp_path):
     """It reads its certificate, an input and a Job. The operator made the certificate."""
     port, own = free_port(), account.own

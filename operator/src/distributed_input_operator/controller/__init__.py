@@ -8,7 +8,8 @@ observe          the cluster's state as a frozen snapshot
 ledger           claims and grants of all inputs
 budgets          reconciliation of the policy, and reallocation
 dispatchers      measurements of dispatchers
-tokens           the inputs' tokens
+dispatcher_access  credentials for dispatchers
+tokens           the inputs' tokens and private keys
 resync           periodic comparison of the store with the API server
 input_metrics    gauges of inputs and budgets
 leader, health   leader election, and the health page

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from datetime import timedelta
 
 from distributed_input_operator.autoscaling.decision import AutoscalingState
 from distributed_input_operator.budget.claim import InputKey
@@ -28,6 +29,8 @@ class ControllerContext:
     tokens: InputTokens
     dispatchers: DispatcherClient
     settings: Settings
+    certificate_life: timedelta = timedelta(hours=24)
+    """Time for which the certificates of encrypted inputs are valid."""
     ledger: Ledger = field(default_factory=Ledger)
     rollouts: Rollouts = field(default_factory=lambda: Rollouts(parse_limit(DEFAULT_LIMIT)))
     _autoscaling: dict[InputKey, tuple[str, AutoscalingState]] = field(default_factory=dict)

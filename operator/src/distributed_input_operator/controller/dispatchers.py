@@ -13,6 +13,12 @@ import grpc.aio
 from distributed_input.api.proto import dispatcher_pb2
 from distributed_input_operator.autoscaling.rates import Measurement, RateWindow
 from distributed_input_operator.budget.claim import InputKey
+from distributed_input_operator.controller.dispatcher_access import (
+    CERTIFICATE_REFUSED,
+    TOKEN_REFUSED,
+    DispatcherAccess,
+    refused,
+)
 from distributed_input_operator.controller.status_answer import (
     MAX_BYTES,
     UnusableAnswer,
@@ -47,13 +53,7 @@ _SILENT = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
 
 _UNUSABLE = "StatusUnusable"
 _TOO_MANY = "StatusTooLarge"
-TOKEN_REFUSED = "TokenRefused"  # noqa: S105 - a reason, not a token
-"""Reasons of the condition Unmeasured."""
-_REFUSED_MESSAGE = (
-    "the dispatcher does not accept the operator's token. The input's Secret may have a token of "
-    "an earlier release, or of a user: delete the Secret. The operator creates a new one within "
-    "5 min, which running pods read without a restart"
-)
+"""Reasons of the condition Unmeasured, besides those of `dispatcher_access`."""
 
 
 @dataclass
@@ -89,7 +89,7 @@ class DispatcherClient:
         """Number of running requests by namespace."""
 
     async def measure(
-        self, key: InputKey, uid: str, address: str, token: str
+        self, key: InputKey, uid: str, address: str, access: Callable[[], DispatcherAccess]
     ) -> Measurement | None:
         """Return the measurement of an input. None: its dispatcher gives no usable answer.
 
@@ -109,7 +109,7 @@ class DispatcherClient:
         if self._calls[key[0]] >= _MAX_CALLS:
             return known.window.measurement
         try:
-            sample = parse_answer(await self._request(key[0], address, token), now)
+            sample = parse_answer(await self._request(key[0], address, access()), now)
         except (grpc.aio.AioRpcError, UnusableAnswer) as error:
             self._fail(known, now, error)
             return None
@@ -132,10 +132,10 @@ class DispatcherClient:
     def __len__(self) -> int:
         return len(self._known)
 
-    async def _request(self, namespace: str, address: str, token: str) -> bytes:
+    async def _request(self, namespace: str, address: str, access: DispatcherAccess) -> bytes:
         self._calls[namespace] += 1
         try:
-            return await _status(address, token)
+            return await _status(address, access)
         finally:
             self._calls[namespace] -= 1
             if not self._calls[namespace]:
@@ -145,8 +145,8 @@ class DispatcherClient:
         self, known: _DispatcherState, now: float, error: grpc.aio.AioRpcError | UnusableAnswer
     ) -> None:
         known.problem = _problem(error)
-        if known.problem and known.problem.reason == TOKEN_REFUSED:
-            known.failures = 0  # It responds at once, and will accept a new token.
+        if known.problem and known.problem.reason in (TOKEN_REFUSED, CERTIFICATE_REFUSED):
+            known.failures = 0  # It responds at once, and will accept new credentials.
         known.retry_at = now + min(_MIN_BACKOFF_SECONDS * 2**known.failures, _MAX_BACKOFF_SECONDS)
         known.failures = min(known.failures + 1, 10)
         self._set_window(known, RateWindow())
@@ -174,8 +174,8 @@ class DispatcherClient:
             )
 
 
-async def _status(address: str, token: str) -> bytes:
-    async with grpc.aio.insecure_channel(address, options=_OPTIONS) as channel:
+async def _status(address: str, access: DispatcherAccess) -> bytes:
+    async with access.channel(address, _OPTIONS) as channel:
         call: grpc.aio.UnaryUnaryMultiCallable[dispatcher_pb2.StatusRequest, bytes]
         call = channel.unary_unary(
             _METHOD, request_serializer=dispatcher_pb2.StatusRequest.SerializeToString
@@ -183,7 +183,7 @@ async def _status(address: str, token: str) -> bytes:
         response: bytes = await call(
             dispatcher_pb2.StatusRequest(),
             timeout=TIMEOUT_SECONDS,
-            metadata=(("authorization", f"Bearer {token}"),),
+            metadata=access.metadata,
         )
         return response
 
@@ -194,8 +194,8 @@ def _problem(error: grpc.aio.AioRpcError | UnusableAnswer) -> Failure | None:
         what = str(error)
     elif error.code() == grpc.StatusCode.RESOURCE_EXHAUSTED:
         what = f"it has more than {MAX_BYTES >> 20} MiB"
-    elif error.code() == grpc.StatusCode.UNAUTHENTICATED:
-        return Failure(TOKEN_REFUSED, _REFUSED_MESSAGE)
+    elif failure := refused(error):
+        return failure
     elif error.code() in _SILENT:
         return None
     else:  # For example INTERNAL, if the answer is compressed.

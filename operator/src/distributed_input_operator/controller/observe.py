@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from datetime import datetime, timezone
 
 from pydantic import ValidationError
 
@@ -11,8 +13,14 @@ from distributed_input.api.resource.input import DistributedInput
 from distributed_input.api.resource.problems import problems
 from distributed_input.api.resource.status import Status
 from distributed_input_operator.budget.claim import InputKey
+from distributed_input_operator.certificates.renewal import renewed
 from distributed_input_operator.controller.context import ControllerContext
-from distributed_input_operator.controller.dispatchers import TOKEN_REFUSED
+from distributed_input_operator.controller.dispatcher_access import (
+    CERTIFICATE_REFUSED,
+    TOKEN_REFUSED,
+    DispatcherAccess,
+    operator_access,
+)
 from distributed_input_operator.kube.api import Api, ApiError, Json
 from distributed_input_operator.kube.apply import failure
 from distributed_input_operator.kube.kinds import CONFIG_MAP
@@ -83,13 +91,29 @@ async def _with_code(api: Api, snapshot: Snapshot) -> Snapshot:
     return replace(snapshot, missing=(*snapshot.missing, Failure(CODE_MISSING, text)))
 
 
+async def _with_credentials(
+    context: ControllerContext, snapshot: Snapshot
+) -> tuple[Snapshot, Callable[[], DispatcherAccess]]:
+    """Add the certificates of an encrypted input. Return how to call its dispatcher, too."""
+    resource = snapshot.resource
+    if resource.spec.encryption == "none":
+        token = await context.tokens.token(resource, young=snapshot.young)
+        return snapshot, lambda: DispatcherAccess(token=token)
+    authority = await context.tokens.authority(resource, young=snapshot.young)
+    live = snapshot.live("ConfigMap", names.certificates(snapshot.name)).get("data") or {}
+    life = context.certificate_life
+    found = renewed(authority, live, datetime.now(timezone.utc), life)
+    snapshot = replace(snapshot, certificates=found.data, renew_seconds=found.seconds)
+    return snapshot, lambda: operator_access(authority, datetime.now(timezone.utc), life)
+
+
 async def _with_measurement(
     context: ControllerContext, key: InputKey, snapshot: Snapshot
 ) -> Snapshot:
     """Add the dispatcher's measurement, if the dispatcher is ready."""
     resource = snapshot.resource
     try:
-        token = await context.tokens.token(resource, young=snapshot.young)
+        snapshot, access = await _with_credentials(context, snapshot)
     except ApiError as error:
         return replace(snapshot, missing=(*snapshot.missing, failure(error)))
     ready = [one for one in snapshot.of(names.DISPATCHER) if one.ready and one.ip]
@@ -98,8 +122,8 @@ async def _with_measurement(
     host = f"[{ready[0].ip}]" if ":" in ready[0].ip else ready[0].ip
     address = f"{host}:{dispatcher_port(resource)}"
     uid = resource.metadata.uid or ""
-    measured = await context.dispatchers.measure(key, uid, address, token)
+    measured = await context.dispatchers.measure(key, uid, address, access)
     problem = context.dispatchers.problem(key)
-    if problem and problem.reason == TOKEN_REFUSED:
+    if problem and problem.reason in (TOKEN_REFUSED, CERTIFICATE_REFUSED):
         context.tokens.check(key)
     return replace(snapshot, measured=measured, unmeasured=problem)

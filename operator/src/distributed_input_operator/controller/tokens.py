@@ -1,8 +1,9 @@
-"""The token of each input: derived from a key, and written to a Secret that is never read here.
+"""The secrets of each input: derived from a key, and written to a Secret that is never read here.
 
 The operator may create Secrets in the namespaces of inputs, but not get, list or change them. So it
-computes the token again whenever it calls a dispatcher: an HMAC of the input's uid, with a key that
-only a Secret in the operator's own namespace has.
+computes them again whenever it calls a dispatcher, from the input's uid and a key that only a
+Secret in the operator's own namespace has. An input has either a token, or the private keys of its
+certificates. The certificates themselves are public: they are in a ConfigMap.
 """
 
 from __future__ import annotations
@@ -16,13 +17,16 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from distributed_input.api import names
+from distributed_input.api import files, identity, names
+from distributed_input.api.identity import Identity
 from distributed_input.api.resource.input import DistributedInput
 from distributed_input_operator.budget.claim import InputKey
+from distributed_input_operator.certificates.authority import InputAuthority
+from distributed_input_operator.certificates.renewal import MOUNTED_ROLES
 from distributed_input_operator.kube.api import Api, ApiError, Json
 from distributed_input_operator.kube.kinds import SECRET
 from distributed_input_operator.kube.owner import confirm
-from distributed_input_operator.objects.shared import token_secret
+from distributed_input_operator.objects.shared import key_secret, token_secret
 
 _KEY_FIELD = "key"
 _KEY_BYTES = 32
@@ -81,24 +85,44 @@ class InputTokens:
             ApiError: the key cannot be read, or the Secret cannot be created.
             OwnerGone: the input is deleted.
         """
-        uid, namespace = resource.metadata.uid or "", resource.metadata.namespace or ""
-        key, now = (namespace, resource.metadata.name), self._clock()
         if not self._key:
             self._key = await self._read_key()
-        token = derive(self._key, uid)
+        token = derive(self._key, resource.metadata.uid or "")
+        await self._ensure(resource, lambda: token_secret(resource, token), young)
+        return token
+
+    async def authority(self, resource: DistributedInput, *, young: bool = False) -> InputAuthority:
+        """Return the authority of an encrypted input. Create its Secret if there is none.
+
+        The arguments and errors are those of `token`.
+        """
+        if not self._key:
+            self._key = await self._read_key()
+        meta = resource.metadata
+        owner = Identity(meta.namespace or "", meta.name, meta.uid or "", identity.OPERATOR)
+        authority = InputAuthority(self._key, owner)
+        await self._ensure(resource, lambda: key_secret(resource, _keys(authority)), young)
+        return authority
+
+    async def _ensure(
+        self, resource: DistributedInput, secret: Callable[[], Json], young: bool
+    ) -> None:
+        """Create an input's Secret, unless that was done recently."""
+        uid, namespace = resource.metadata.uid or "", resource.metadata.namespace or ""
+        key, now = (namespace, resource.metadata.name), self._clock()
         known = self._known.get(key)
         if known is None or known.uid != uid:
             known = self._known[key] = _SecretState(uid, now, young)
         if now < known.check_at:
-            return token
+            return
         if not young:
             await confirm(self._api, resource)
-        exists = not await self._create(token_secret(resource, token))
+        manifest = secret()
+        exists = not await self._create(manifest)
         if exists and known.may_be_leftover and now - known.since < _LEFTOVER_SECONDS:
-            name = names.shared(resource.metadata.name)
+            name = manifest["metadata"]["name"]
             raise ApiError(409, "Leftover", f"Secret {name} of a deleted input may still exist")
         known.check_at, known.may_be_leftover = now + _CHECK_SECONDS, False
-        return token
 
     def check(self, key: InputKey) -> None:
         """Try to create the Secret again when the token is next needed."""
@@ -145,6 +169,12 @@ def derive(key: bytes, uid: str) -> str:
     """Return the token of the input with this uid."""
     digest = hmac.digest(key, f"input/{uid}".encode(), hashlib.sha256)
     return base64.urlsafe_b64encode(digest).decode().rstrip("=")
+
+
+def _keys(authority: InputAuthority) -> dict[str, str]:
+    """Return the data of the Secret of an encrypted input."""
+    keys = {files.private_key(role): authority.key(role) for role in MOUNTED_ROLES}
+    return {files.AUTHORITIES_KEY: authority.certificate, **keys}
 
 
 def _key_manifest(namespace: str, name: str) -> Json:

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any
 
-from distributed_input.api import environment, files, flags, names, sidecar_memory
+from distributed_input.api import environment, files, flags, identity, names, sidecar_memory
 from distributed_input.api.resource.input import DistributedInput
 from distributed_input.api.resource.scalars import MIB, quantity, quantity_bytes
 from distributed_input.api.resource.sections.processes import SIDECAR_BYTES
 from distributed_input_operator.injection.trainer_pod import Manifest, RefusedError, TrainerRank
-from distributed_input_operator.objects.children import process_fields
+from distributed_input_operator.objects.children import certificate_sources, process_fields
 from distributed_input_operator.objects.resources import container_resources
 from distributed_input_operator.objects.worker import parallelism
 
@@ -113,16 +113,26 @@ def sidecar_volumes(inputs: Sequence[DistributedInput]) -> list[dict[str, Any]]:
     size += _DATASET_BYTES * any(one.spec.dataset.traced for one in inputs)
     memory = {"medium": "Memory", "sizeLimit": _bytes_text(size)}
     sources: list[dict[str, Any]] = []
-    for name in (one.metadata.name for one in inputs):
+    for one in inputs:
+        name = one.metadata.name
         config = {"key": files.CONFIG_KEY, "path": files.below_mounts(files.config_file(name))}
-        token = {"key": files.TOKEN_KEY, "path": files.below_mounts(files.token_file(name))}
         sources.append({"configMap": {"name": names.shared(name), "items": [config]}})
-        sources.append({"secret": {"name": names.shared(name), "items": [token]}})
+        sources += _credential_sources(one)
     return [
         {"name": RUN_VOLUME, "emptyDir": memory},
         {"name": MOUNTS_VOLUME, "projected": {"sources": sources}},
         {"name": _EMPTY_VOLUME, "emptyDir": {}},
     ]
+
+
+def _credential_sources(one: DistributedInput) -> list[dict[str, Any]]:
+    """Return the sources of the volume with an input's token or certificate."""
+    name = one.metadata.name
+    if not _is_encrypted(one):
+        token = {"key": files.TOKEN_KEY, "path": files.below_mounts(files.token_file(name))}
+        return [{"secret": {"name": names.shared(name), "items": [token]}}]
+    folder = files.below_mounts(files.tls_folder(name))
+    return certificate_sources(name, identity.SIDECAR, folder)
 
 
 def free_ports(pod: Manifest, added: Sequence[str]) -> list[int]:
@@ -143,6 +153,10 @@ def free_ports(pod: Manifest, added: Sequence[str]) -> list[int]:
     return list(itertools.islice(free, len(added)))
 
 
+def _is_encrypted(one: DistributedInput) -> bool:
+    return one.spec.encryption != "none"
+
+
 def _arguments(inputs: Sequence[DistributedInput], port: int) -> list[str]:
     input_names = [one.metadata.name for one in inputs]
     return flags.sidecar_arguments(
@@ -156,6 +170,7 @@ def _arguments(inputs: Sequence[DistributedInput], port: int) -> list[str]:
             pod=f"$({environment.POD_UID_ENV})" if has_local_worker(inputs) else None,
             process=flags.ProcessFlags(
                 token_file=files.TOKENS_DIR,
+                tls_dir=files.TLS_DIR if any(_is_encrypted(one) for one in inputs) else None,
                 metrics_listen=f":{port}",
                 grace_seconds=_GRACE_SECONDS,
             ),

@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
-from distributed_input.api import environment, files, flags, names, process_config
+from distributed_input.api import environment, files, flags, identity, names, process_config
 from distributed_input.api.resource.input import API_VERSION, KIND, DistributedInput
 from distributed_input_operator.objects.snapshot import Settings
 
@@ -150,23 +151,38 @@ def image_pull_policy(spec_image: str | None, settings: Settings) -> dict[str, s
 
 
 def process_fields(arguments: Sequence[str], mandatory: Collection[str] = ()) -> dict[str, Any]:
-    """Return `args` of a container, and `env` if it needs a document; see `process_config`.
+    """Return `args` of a container, and `env` if it needs a document or is encrypted.
+
+    See `process_config`.
 
     Args:
         arguments: the flags of a process of this release.
         mandatory: flags that an image of another release must not ignore.
     """
-    args, document = process_config.split(arguments, mandatory)
-    if not document:
-        return {"args": args}
-    return {"args": args, "env": [{"name": environment.CONFIG_ENV, "value": document}]}
+    # An image without certificates must not start: it would send rows and tokens in clear text.
+    args, document = process_config.split(arguments, {flags.TLS_DIR, *mandatory})
+    env = {
+        **({environment.CONFIG_ENV: document} if document else {}),
+        **({environment.GRPC_CIPHERS_ENV: environment.NO_TLS_1_2} if flags.TLS_DIR in args else {}),
+    }
+    fields = {"env": [{"name": name, "value": value} for name, value in env.items()]}
+    return {"args": args, **(fields if env else {})}
 
 
 def container(
-    part: str, image: str, args: list[str], port: int, resources: Mapping[str, Any]
+    part: str,
+    image: str,
+    args: list[str],
+    port: int,
+    resources: Mapping[str, Any],
+    *,
+    encrypted: bool = False,
 ) -> dict[str, Any]:
     """Return the container of one process, which runs `python -m distributed_input.<part>`."""
-    probe = {"grpc": {"port": port}, "timeoutSeconds": 5}
+    probe: dict[str, Any] = {"grpc": {"port": port}, "timeoutSeconds": 5}
+    if encrypted:  # The kubelet's gRPC probe has no certificate.
+        page = {"path": "/healthz", "port": names.METRICS_PORT}
+        probe = {"httpGet": page, "timeoutSeconds": 5}
     return {
         "name": part,
         "image": image,
@@ -191,12 +207,49 @@ def container(
     }
 
 
-def token_volume(name: str) -> dict[str, Any]:
-    """Return the volume with the input's token, in a file with the input's name."""
-    item = {"key": files.TOKEN_KEY, "path": name}
-    return {"name": "token", "secret": {"secretName": names.shared(name), "items": [item]}}
+def credentials_volume(resource: DistributedInput, role: str) -> tuple[dict[str, Any], ...]:
+    """Return the volume with the token or the certificate of a process, and its mount."""
+    name = resource.metadata.name
+    if resource.spec.encryption == "none":
+        item = {"key": files.TOKEN_KEY, "path": name}
+        return (
+            {"name": "token", "secret": {"secretName": names.shared(name), "items": [item]}},
+            {"name": "token", "mountPath": files.TOKENS_DIR, "readOnly": True},
+        )
+    sources = certificate_sources(name, role, name)
+    return (
+        {"name": "tls", "projected": {"sources": sources}},
+        {"name": "tls", "mountPath": files.TLS_DIR, "readOnly": True},
+    )
 
 
-TOKEN_MOUNT = {"name": "token", "mountPath": files.TOKENS_DIR, "readOnly": True}
+def certificate_sources(name: str, role: str, folder: str) -> list[dict[str, Any]]:
+    """Return the sources of a projected volume with the certificate of a role.
+
+    Args:
+        name: of the input.
+        role: role of the process.
+        folder: path in the volume.
+    """
+    source = names.certificates(name)
+    secret = [
+        {"key": files.AUTHORITIES_KEY, "path": f"{folder}/{identity.AUTHORITIES_FILE}"},
+        {"key": files.private_key(role), "path": f"{folder}/{identity.KEY_FILE}"},
+    ]
+    public = [{"key": files.certificate(role), "path": f"{folder}/{identity.CHAIN_FILE}"}]
+    return [
+        {"secret": {"name": source, "items": secret}},
+        {"configMap": {"name": source, "items": public}},
+    ]
+
+
+def credential_flags(resource: DistributedInput, process: flags.ProcessFlags) -> flags.ProcessFlags:
+    """Return the flags of a process with its token file or its certificate."""
+    name = resource.metadata.name
+    if resource.spec.encryption == "none":
+        return replace(process, token_file=files.token_file(name))
+    return replace(process, tls_dir=files.tls_folder(name))
+
+
 SCRATCH_VOLUME: dict[str, Any] = {"name": "tmp", "emptyDir": {}}
 SCRATCH_MOUNT = {"name": "tmp", "mountPath": "/tmp"}  # noqa: S108 - private to the container

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from distributed_input.api import files, flags, names
+from distributed_input.api import flags, identity, names
 from distributed_input.api.resource.input import DistributedInput
 from distributed_input_operator.objects.children import (
     SCRATCH_MOUNT,
     SCRATCH_VOLUME,
-    TOKEN_MOUNT,
     container,
+    credential_flags,
+    credentials_volume,
     default_image_annotation,
     image_pull_policy,
     image_pull_secrets,
     manifest,
     pod_template,
-    token_volume,
     tolerations,
 )
 from distributed_input_operator.objects.resources import container_resources
@@ -81,26 +81,26 @@ def _pod(resource: DistributedInput, settings: Settings) -> dict[str, Any]:
     process = container(
         names.DISPATCHER,
         spec.sidecar.image or settings.sidecar_image,
-        _args(name, port),
+        _args(resource, port),
         port,
         container_resources(spec.dispatcher.resources, _DEFAULT_REQUESTS),
+        encrypted=spec.encryption != "none",
     )
+    volume, mount = credentials_volume(resource, identity.DISPATCHER)
     process |= image_pull_policy(spec.sidecar.image, settings)
-    process["volumeMounts"] = [TOKEN_MOUNT, SCRATCH_MOUNT]
+    process["volumeMounts"] = [mount, SCRATCH_MOUNT]
     return {
         "serviceAccountName": names.shared(name),
         "terminationGracePeriodSeconds": _GRACE_SECONDS,
         "containers": [process],
         "tolerations": tolerations(),
         **image_pull_secrets(settings),
-        "volumes": [token_volume(name), SCRATCH_VOLUME],
+        "volumes": [volume, SCRATCH_VOLUME],
     }
 
 
-def _args(name: str, port: int) -> list[str]:
-    process = flags.ProcessFlags(
-        token_file=files.token_file(name), grace_seconds=_GRACE_SECONDS - 5
-    )
+def _args(resource: DistributedInput, port: int) -> list[str]:
+    process = credential_flags(resource, flags.ProcessFlags(grace_seconds=_GRACE_SECONDS - 5))
     return flags.dispatcher_arguments(flags.DispatcherFlags(f":{port}", process))
 
 

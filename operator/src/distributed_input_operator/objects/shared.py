@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -34,6 +35,22 @@ def token_secret(resource: DistributedInput, token: str) -> dict[str, Any]:
     """Return the Secret with the input's token. The operator creates it, and never reads it."""
     data = {"stringData": {files.TOKEN_KEY: token}}
     return manifest(resource, "v1", "Secret", names.shared(resource.metadata.name), data)
+
+
+def key_secret(resource: DistributedInput, keys: Mapping[str, str]) -> dict[str, Any]:
+    """Return the Secret with the private keys of an encrypted input, and its authority."""
+    name = names.certificates(resource.metadata.name)
+    return manifest(resource, "v1", "Secret", name, {"stringData": dict(keys)})
+
+
+def certificate_objects(
+    resource: DistributedInput, certificates: Mapping[str, str]
+) -> list[dict[str, Any]]:
+    """Return the ConfigMap with the certificates of an encrypted input, which are public."""
+    if resource.spec.encryption == "none":
+        return []
+    name = names.certificates(resource.metadata.name)
+    return [manifest(resource, "v1", "ConfigMap", name, {"data": dict(certificates)})]
 
 
 def _config(resource: DistributedInput) -> str:

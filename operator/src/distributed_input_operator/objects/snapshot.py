@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from distributed_input.api.resource.input import DistributedInput
@@ -101,6 +102,10 @@ class Snapshot:
     """None if the dispatcher has not sent enough samples yet."""
     unmeasured: Failure | None = None
     """Why the operator does not use the dispatcher's answers. None: it does, or there are none."""
+    certificates: Mapping[str, str] = field(default_factory=dict)
+    """The certificates of an encrypted input: data of its ConfigMap."""
+    renew_seconds: float = math.inf
+    """Time until a certificate is due for renewal."""
     scaled: AutoscalingState | None = None
     """Latest state of autoscaling. The status has it too, but is written only every 30 s. None:
     use the state in the status."""

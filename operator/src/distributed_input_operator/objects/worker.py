@@ -5,21 +5,21 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from distributed_input.api import environment, files, flags, names
+from distributed_input.api import environment, files, flags, identity, names
 from distributed_input.api.resource.input import DistributedInput
 from distributed_input.api.resource.scalars import quantity, quantity_bytes
 from distributed_input_operator.objects.children import (
     SCRATCH_MOUNT,
     SCRATCH_VOLUME,
-    TOKEN_MOUNT,
     container,
+    credential_flags,
+    credentials_volume,
     default_image_annotation,
     image_pull_policy,
     image_pull_secrets,
     manifest,
     pod_template,
     process_fields,
-    token_volume,
 )
 from distributed_input_operator.objects.dispatcher import service_ports
 from distributed_input_operator.objects.resources import container_resources, cpus
@@ -76,7 +76,8 @@ def local_worker_container(
     # An image without these flags must not start: all trainers would use its worker.
     mandatory = (flags.IDLE_CPUS, flags.POD)
     fields = process_fields(_arguments(resource, own, process), mandatory)
-    env = [one for one in base["env"] if one["name"] != environment.CONFIG_ENV]
+    own_env = (environment.CONFIG_ENV, environment.GRPC_CIPHERS_ENV)
+    env = [one for one in base["env"] if one["name"] not in own_env]
     probe = {"httpGet": {"path": "/healthz", "port": metrics_port}, "timeoutSeconds": 5}
     unused = ("startupProbe", "readinessProbe")
     return {
@@ -166,7 +167,8 @@ def _template(resource: DistributedInput, settings: Settings, code: str) -> dict
 def _pod(resource: DistributedInput, settings: Settings) -> dict[str, Any]:
     name, workers = resource.metadata.name, resource.spec.workers
     config_map = resource.spec.dataset.source.config_map
-    volumes, mounts = [token_volume(name), SCRATCH_VOLUME], [TOKEN_MOUNT, SCRATCH_MOUNT]
+    volume, mount = credentials_volume(resource, identity.WORKER)
+    volumes, mounts = [volume, SCRATCH_VOLUME], [mount, SCRATCH_MOUNT]
     if config_map:
         volumes.append({"name": "code", "configMap": {"name": config_map}})
         mounts.append({"name": "code", "mountPath": files.CODE_DIR, "readOnly": True})
@@ -178,6 +180,7 @@ def _pod(resource: DistributedInput, settings: Settings) -> dict[str, Any]:
         container_resources(
             workers.resources, _DEFAULT_REQUESTS, accelerator_resources(workers.accelerator)
         ),
+        encrypted=resource.spec.encryption != "none",
     )
     process |= image_pull_policy(workers.image, settings)
     process["env"] = [
@@ -221,12 +224,12 @@ def _arguments(
     resource: DistributedInput, own: flags.WorkerFlags, process: flags.ProcessFlags
 ) -> list[str]:
     """Return the arguments of a worker, with those that all workers of an input have."""
-    token_file = files.token_file(resource.metadata.name)
     common = replace(
         own,
         path=files.CODE_DIR if resource.spec.dataset.source.config_map else None,
         relaxed=resource.spec.determinism == "relaxed",
         state_dir=resource.spec.workers.state_directory,
-        process=replace(process, token_file=token_file),
+        plain_transfer=resource.spec.encryption == "control",
+        process=credential_flags(resource, process),
     )
     return flags.worker_arguments(common)

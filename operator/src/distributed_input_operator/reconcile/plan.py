@@ -26,7 +26,12 @@ from distributed_input_operator.budget.claim import Grant, WorkerRequest
 from distributed_input_operator.objects.dispatcher import dispatcher_objects
 from distributed_input_operator.objects.matching import contains
 from distributed_input_operator.objects.running_images import with_running_images
-from distributed_input_operator.objects.shared import CREATED_ONCE, shared_objects, with_ports_of
+from distributed_input_operator.objects.shared import (
+    CREATED_ONCE,
+    certificate_objects,
+    shared_objects,
+    with_ports_of,
+)
 from distributed_input_operator.objects.snapshot import (
     CODE_MISSING,
     Failure,
@@ -122,7 +127,11 @@ def plan_demand(snapshot: Snapshot, now: float) -> Demand:
         worker_request(snapshot, requested, decision, workers[0]),
         decision,
         tuple(workers),
-        (*shared_objects(resource, settings), *dispatcher),
+        (
+            *shared_objects(resource, settings),
+            *certificate_objects(resource, snapshot.certificates),
+            *dispatcher,
+        ),
         changes,
         rollout_state(changes, settings.revision),
     )
@@ -173,7 +182,7 @@ def make_plan(snapshot: Snapshot, demand: Demand, grant: Grant, turn: Turn = Tur
         grant=grant,
         requested=demand.request.claim.requested,
         decision=demand.decision,
-        interval=_interval(snapshot),
+        interval=min(_interval(snapshot), snapshot.renew_seconds),
     )
 
 

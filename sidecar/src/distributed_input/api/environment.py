@@ -22,6 +22,11 @@ TF_DATA_SERVICE_ENV = "DISTRIBUTED_INPUT_TF_DATA_SERVICE"
 CONFIG_ENV = "DISTRIBUTED_INPUT_CONFIG"
 """Settings of a process in a pod, as a JSON document. The operator sets it, see
 `process_config`."""
+GRPC_CIPHERS_ENV = "GRPC_SSL_CIPHER_SUITES"
+"""The ciphers of TLS 1.2 that gRPC may use. gRPC reads it when it is imported."""
+NO_TLS_1_2 = "ECDHE-PSK-CHACHA20-POLY1305"
+"""A value for GRPC_CIPHERS_ENV: a cipher that no process can use, because it needs a shared key.
+gRPC has no setting for the minimum version of TLS. It has fixed ciphers of TLS 1.3."""
 TOKEN_ENV = "DISTRIBUTED_INPUT_TOKEN"  # noqa: S105 - the variable's name
 """The input's bearer token, if there is no token file."""
 DIE_WITH_PARENT_ENV = "DISTRIBUTED_INPUT_DIE_WITH_PARENT"

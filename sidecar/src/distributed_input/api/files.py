@@ -14,6 +14,8 @@ CONFIG_KEY = "inputs.json"
 """Key in an input's ConfigMap: `{"inputs": {NAME: CONFIG}}`, see `api.config`."""
 TOKEN_KEY = "token"  # noqa: S105 - the key's name
 """Key in an input's Secret."""
+AUTHORITIES_KEY = "ca.crt"
+"""Key in the Secret with an encrypted input's keys."""
 
 # Paths in pods.
 RUN_DIR = "/run/distributed-input"
@@ -22,6 +24,8 @@ MOUNTS_DIR = "/etc/distributed-input"
 CONFIG_DIR = f"{MOUNTS_DIR}/config"
 TOKENS_DIR = f"{MOUNTS_DIR}/tokens"
 """Folder with one token file per input. The sidecar's --token-file takes the folder."""
+TLS_DIR = f"{MOUNTS_DIR}/tls"
+"""Folder with one folder per input, which has the certificate of the process."""
 CODE_DIR = f"{MOUNTS_DIR}/code"
 """Mount path, in workers, of the ConfigMap with the entry point's code."""
 
@@ -34,6 +38,21 @@ def config_file(name: str) -> str:
 def token_file(name: str) -> str:
     """Return the path of input `name`'s token in every container that has it."""
     return f"{TOKENS_DIR}/{name}"
+
+
+def private_key(role: str) -> str:
+    """Return the key of a role's private key in the Secret of an encrypted input."""
+    return f"{role}.key"
+
+
+def certificate(role: str) -> str:
+    """Return the key of a role's certificate in the ConfigMap of an encrypted input."""
+    return f"{role}.crt"
+
+
+def tls_folder(name: str) -> str:
+    """Return the path of the folder with input `name`'s certificate in every container."""
+    return f"{TLS_DIR}/{name}"
 
 
 def below_mounts(path: str) -> str:

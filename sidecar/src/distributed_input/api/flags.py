@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 # All processes.
 TOKEN_FILE = "--token-file"  # noqa: S105 - the flag's name
+TLS_DIR = "--tls-dir"
 METRICS_LISTEN = "--metrics-listen"
 READY_FILE = "--ready-file"
 GRACE_SECONDS = "--grace-seconds"
@@ -39,6 +40,7 @@ PATH = "--path"
 RELAXED = "--relaxed"
 IDLE_CPUS = "--idle-cpus"
 STATE_DIR = "--state-dir"
+PLAIN_TRANSFER = "--plain-transfer"
 ADVERTISE_AUTO = "auto"
 
 # The sidecar.
@@ -64,6 +66,8 @@ class ProcessFlags:
     metrics_listen: str | None = None
     """host:port, or METRICS_OFF."""
     grace_seconds: float | None = None
+    tls_dir: str | None = None
+    """Folder with the certificate. The sidecar takes a folder with one folder per input."""
 
 
 @dataclass(frozen=True)
@@ -95,6 +99,8 @@ class WorkerFlags:
     pod: str | None = None
     """Id of the pod whose sidecar alone uses the worker, or `$(VARIABLE)`."""
     process: ProcessFlags = ProcessFlags()
+    plain_transfer: bool = False
+    """Do not encrypt direct connections."""
 
 
 @dataclass(frozen=True)
@@ -160,6 +166,7 @@ def worker_arguments(flags: WorkerFlags) -> list[str]:
         *((IDLE_CPUS,) if flags.idle_cpus else ()),
         *_optional(STATE_DIR, flags.state_dir),
         *_optional(POD, flags.pod),
+        *((PLAIN_TRANSFER,) if flags.plain_transfer else ()),
         *_process_arguments(flags.process),
     ]
 
@@ -178,6 +185,7 @@ def sidecar_arguments(flags: SidecarFlags) -> list[str]:
         ),
         *(DIR, flags.folder),
         *_optional(TOKEN_FILE, flags.process.token_file),
+        *_optional(TLS_DIR, flags.process.tls_dir),
         *(CONSUMER_INDEX, flags.consumer_index),
         *(CONSUMER_COUNT, flags.consumer_count),
         *_optional(POD, flags.pod),
@@ -211,6 +219,7 @@ def tf_data_worker_arguments(flags: TfDataWorkerFlags) -> list[str]:
 def _process_arguments(flags: ProcessFlags) -> list[str]:
     return [
         *_optional(TOKEN_FILE, flags.token_file),
+        *_optional(TLS_DIR, flags.tls_dir),
         *_optional(READY_FILE, flags.ready_file),
         *_optional(METRICS_LISTEN, flags.metrics_listen),
     ]

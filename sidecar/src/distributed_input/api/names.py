@@ -119,6 +119,13 @@ def shared(name: str) -> str:
     return f"{name}-distributed-input"
 
 
+def certificates(name: str) -> str:
+    """Return the name of the Secret with an encrypted input's keys, and of the ConfigMap with its
+    certificates.
+    """
+    return f"{name}-distributed-input-tls"
+
+
 def address(name: str, port: int = 0) -> str:
     """Return host:port of an input's dispatcher for pods of the same namespace.
 

@@ -15,10 +15,10 @@ from distributed_input.dispatcher.service import DESCRIPTOR, THREADS, Dispatcher
 from distributed_input.dispatcher.state import DispatcherState
 from distributed_input.runtime import args as common
 from distributed_input.runtime import logs, ready, shutdown
-from distributed_input.runtime.credentials import Credentials
 from distributed_input.runtime.exposition import Exposition
 from distributed_input.runtime.serving import make_server
 from distributed_input.runtime.stubs import service_handler
+from distributed_input.runtime.tls_credentials import credentials_of
 
 _MESSAGE_BYTES = 16 << 20  # a chunk has 1 MiB; a job with many columns may be larger
 _log = logs.get("dispatcher.main")
@@ -83,7 +83,7 @@ def _body(argv: Sequence[str] | None) -> int:
     server = make_server(
         [service_handler(DESCRIPTOR, service)],
         args.listen,
-        Credentials.from_args(args.token_file, os.environ),
+        credentials_of(args.tls_dir, args.token_file, os.environ),
         max_workers=THREADS,
         max_message_bytes=_MESSAGE_BYTES,
     )

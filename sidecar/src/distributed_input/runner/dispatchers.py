@@ -17,6 +17,7 @@ from distributed_input.runner.display.status_client import StatusClient
 from distributed_input.runtime import addresses
 from distributed_input.runtime.args import positive_seconds
 from distributed_input.runtime.credentials import Credentials
+from distributed_input.runtime.tls_credentials import credentials_of
 
 
 @dataclass(frozen=True)
@@ -85,7 +86,7 @@ def opened(options: argparse.Namespace, env: Mapping[str, str]) -> Iterator[list
             one = stack.enter_context(
                 kubectl.forwarded(options.name, options.namespace, options.timeout)
             )
-            credentials = Credentials.from_args(None, {TOKEN_ENV: one.token})
+            credentials = credentials_of(one.tls_folder, None, {TOKEN_ENV: one.token})
             client = StatusClient(one.address, credentials)
             found = [FoundDispatcher(options.name, client, one.problems)]
         elif options.dispatcher:

@@ -1,7 +1,7 @@
 """The dispatcher of an input in a cluster, through kubectl and so through the kubeconfig.
 
 It needs the rights to get the input, its Secret and its Service, to get and list pods, and to
-forward a port to a pod.
+forward a port to a pod. If the input is encrypted, also to get the ConfigMap with its certificates.
 """
 
 from __future__ import annotations
@@ -13,11 +13,13 @@ import re
 import select
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from distributed_input.api import files, names
+from distributed_input.api import files, identity, names
 from distributed_input.api.errors import ConfigError, UnavailableError
 
 NOT_INSTALLED = "kubectl is not installed: install it"
@@ -35,6 +37,8 @@ class ClusterInput:
     token: str
     problems: tuple[str, ...]
     """What the operator reports about it; see `problems_of`."""
+    tls_folder: Path | None = None
+    """Folder with a viewer's certificate, which replaces the token. None: it is not encrypted."""
 
 
 @contextlib.contextmanager
@@ -51,17 +55,23 @@ def forwarded(name: str, namespace: str | None, seconds: float) -> Iterator[Clus
         UnavailableError: the dispatcher cannot be reached. The message has the input's problems.
     """
     where = ["--namespace", namespace] if namespace else []
-    problems = problems_of(_get(INPUTS, name, where, seconds))
-    secret = _get("secret", names.shared(name), where, seconds)
-    token = base64.b64decode(secret.get("data", {}).get(files.TOKEN_KEY, "")).decode().strip()
+    resource = _get(INPUTS, name, where, seconds)
+    problems = problems_of(resource)
+    encrypted = resource.get("spec", {}).get("encryption", "none") != "none"
+    own = names.certificates(name) if encrypted else names.shared(name)
+    secret = _decoded(_get("secret", own, where, seconds))
+    token = secret.get(files.TOKEN_KEY, "").strip()
+    certificates = _get("configmap", own, where, seconds).get("data", {}) if encrypted else {}
     service = f"service/{names.dispatcher(name)}"
     command = ["kubectl", "port-forward", *where, service, f":{names.DISPATCHER_PORT}"]
     forwarding = subprocess.Popen(
         command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
     )
-    with forwarding:
+    with tempfile.TemporaryDirectory(prefix="distributed-input-") as folder, forwarding:
         try:
-            yield ClusterInput(_address(forwarding, name, seconds, problems), token, problems)
+            path = _write_certificate(Path(folder), secret, certificates) if encrypted else None
+            address = _address(forwarding, name, seconds, problems)
+            yield ClusterInput(address, token, problems, path)
         finally:
             forwarding.terminate()
 
@@ -95,6 +105,21 @@ def problems_of(resource: Mapping[str, Any]) -> tuple[str, ...]:
             "`kubectl describe inputpolicy cluster`"
         )
     return tuple(found.values())
+
+
+def _decoded(secret: Mapping[str, Any]) -> dict[str, str]:
+    return {key: base64.b64decode(value).decode() for key, value in secret.get("data", {}).items()}
+
+
+def _write_certificate(
+    folder: Path, secret: Mapping[str, str], certificates: Mapping[str, str]
+) -> Path:
+    """Write the certificate of a viewer into a private folder. Return the folder."""
+    viewer = identity.VIEWER
+    (folder / identity.CHAIN_FILE).write_text(certificates.get(files.certificate(viewer), ""))
+    (folder / identity.KEY_FILE).write_text(secret.get(files.private_key(viewer), ""))
+    (folder / identity.AUTHORITIES_FILE).write_text(secret.get(files.AUTHORITIES_KEY, ""))
+    return folder
 
 
 def _get(kind: str, name: str, where: Sequence[str], seconds: float) -> Any:

@@ -30,6 +30,12 @@ def parser(part: str, description: str) -> argparse.ArgumentParser:
         flags.TOKEN_FILE, metavar="FILE", help="file with the input's token; read again on change"
     )
     flags_parser.add_argument(
+        flags.TLS_DIR,
+        metavar="DIR",
+        help="folder with the process's certificate, which replaces the token: tls.crt, tls.key "
+        "and ca.crt; read again on change (default: no encryption)",
+    )
+    flags_parser.add_argument(
         flags.METRICS_LISTEN,
         default=flags.METRICS_OFF,
         metavar="HOST:PORT|off",

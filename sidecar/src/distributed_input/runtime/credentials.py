@@ -2,7 +2,7 @@
 
 Every call carries the input's bearer token (metadata `authorization: Bearer ...`). The server
 checks it once per call, not per message. Only the health service accepts calls without a token,
-because probes have none. TLS would be added in `add_port` and `channel`.
+because probes have none. `runtime.tls_credentials` replaces tokens by certificates.
 """
 
 from __future__ import annotations
@@ -10,13 +10,18 @@ from __future__ import annotations
 import hmac
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import grpc
 
+from distributed_input.api import identity
 from distributed_input.api.environment import TOKEN_ENV
 from distributed_input.api.errors import ConfigError
-from distributed_input.runtime import addresses, tokens
+from distributed_input.runtime import addresses
+from distributed_input.runtime.files import tokens
+
+if TYPE_CHECKING:
+    from distributed_input.runtime.tls.certificate_folder import CertificateFolder
 
 _HEADER = "authorization"
 _SCHEME = "Bearer "
@@ -47,6 +52,11 @@ class Credentials:
         if env.get(TOKEN_ENV):
             return cls(tokens.FixedToken(tokens.validated(env[TOKEN_ENV], TOKEN_ENV)))
         return cls()
+
+    @property
+    def certificates(self) -> CertificateFolder | None:
+        """The folder with the certificate of this process. None: nothing is encrypted."""
+        return None
 
     @property
     def required(self) -> bool:
@@ -89,8 +99,17 @@ class Credentials:
         """Bind `server` to `listen`; return the port. Raise RuntimeError if the port is in use."""
         return server.add_insecure_port(listen)
 
-    def channel(self, address: str, options: Options = ()) -> grpc.Channel:
-        """Return a channel to `address` whose calls carry the token. See `serving.open_channel`."""
+    def channel(
+        self, address: str, options: Options = (), server: str = identity.DISPATCHER
+    ) -> grpc.Channel:
+        """Return a channel to `address` whose calls carry the token. See `serving.open_channel`.
+
+        Args:
+            address: host:port.
+            options: of the channel.
+            server: role that the server must have, if it has a certificate.
+        """
+        del server  # nothing proves its role
         channel = grpc.insecure_channel(address, options=list(options))
         return grpc.intercept_channel(channel, _Bearer(self)) if self.required else channel
 

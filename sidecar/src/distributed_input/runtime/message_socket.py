@@ -11,12 +11,14 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import ssl
 import struct
 from collections.abc import Sequence
 
 import numpy as np
 
 from distributed_input.runtime.shared_region import RegionReader, RegionWriter
+from distributed_input.runtime.tls.secure_socket import joined
 
 _LENGTH = struct.Struct("<Q")
 _IN_REGION = 1 << 63  # in a length
@@ -32,7 +34,7 @@ class MessageSocket:
     """A connected socket that carries messages. One thread may send while another one receives.
 
     Args:
-        connected: the socket. This object closes it.
+        connected: the socket, which may be encrypted. This object closes it.
         region: memory for the messages that this end sends or receives; None: the socket carries
             them.
     """
@@ -43,6 +45,8 @@ class MessageSocket:
         connected.settimeout(None)
         _set_options(connected)
         self._socket = connected
+        self._is_encrypted = isinstance(connected, ssl.SSLSocket)
+        self._receive_flags = 0 if self._is_encrypted else socket.MSG_WAITALL
         self._writer = region if isinstance(region, RegionWriter) else None
         self._reader = region if isinstance(region, RegionReader) else None
 
@@ -61,6 +65,10 @@ class MessageSocket:
             views.insert(0, memoryview(_LENGTH.pack(size)))
         else:
             views = [memoryview(_LENGTH.pack(size | _IN_REGION) + _LENGTH.pack(place))]
+        if self._is_encrypted:
+            for view in joined(views):
+                self._socket.sendall(view)
+            return size
         at = 0
         while at < len(views):
             sent = self._socket.sendmsg(views[at : at + _MAX_PIECES])
@@ -107,7 +115,7 @@ class MessageSocket:
         """Receive until the view is full or the connection ends. Return the number of bytes."""
         filled = 0
         while filled < len(view):
-            count = self._socket.recv_into(view[filled:], 0, socket.MSG_WAITALL)
+            count = self._socket.recv_into(view[filled:], 0, self._receive_flags)
             if not count:
                 break
             filled += count
@@ -116,7 +124,8 @@ class MessageSocket:
     def shut_down(self) -> None:
         """End the connection in both directions. A thread that sends or receives returns."""
         with contextlib.suppress(OSError):
-            self._socket.shutdown(socket.SHUT_RDWR)
+            # Not SSLSocket.shutdown: a thread that sends would continue without encryption.
+            socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
 
     def close(self) -> None:
         """End the connection, and release the socket. No thread may use it any more."""

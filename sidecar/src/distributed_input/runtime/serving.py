@@ -18,6 +18,7 @@ import grpc.experimental
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
+from distributed_input.api import identity
 from distributed_input.api.errors import ConfigError
 from distributed_input.runtime import addresses
 from distributed_input.runtime.credentials import Credentials, Options
@@ -116,7 +117,7 @@ def make_server(
     Args:
         handlers: the services.
         listen: "host:port"; port 0 selects a free port.
-        credentials: the token that calls need.
+        credentials: the token or certificate that calls need.
         max_workers: threads. Each running call uses one, and a stream runs until it is closed.
         max_message_bytes: maximum size of a request; -1: no limit.
         options: gRPC options that override the defaults.
@@ -153,15 +154,17 @@ def open_channel(
     address: str,
     credentials: Credentials,
     *,
+    server: str = identity.DISPATCHER,
     private: bool = False,
     options: Options = (),
 ) -> grpc.Channel:
-    """Return a channel to `address` whose calls carry the token.
+    """Return a channel to `address` whose calls carry the token or the certificate.
 
-    Channels to one address share a TCP connection, unless `private` is set.
+    Channels to one address share a TCP connection, unless `private` is set. With certificates,
+    `server` is the role that the server must have.
     """
     own = (("grpc.use_local_subchannel_pool", 1),) if private else ()
-    return credentials.channel(address, _merged(_TRANSPORT, _CHANNEL, own, options))
+    return credentials.channel(address, _merged(_TRANSPORT, _CHANNEL, own, options), server)
 
 
 def _try_to_bind(host: str, port: int) -> None:

@@ -17,6 +17,7 @@ from distributed_input.runtime import args as common
 from distributed_input.runtime import heap, logs, ready, shutdown
 from distributed_input.runtime.credentials import Credentials
 from distributed_input.runtime.exposition import Exposition
+from distributed_input.runtime.tls_credentials import credentials_of
 from distributed_input.sidecar.inputs.job_input import JobInput
 from distributed_input.sidecar.inputs.registry import InputRegistry
 from distributed_input.sidecar.server import SidecarServer
@@ -107,11 +108,28 @@ def _dispatchers(values: Sequence[str], names: Sequence[str]) -> dict[str, str]:
     return addresses
 
 
-def _credentials(token_file: str | None, name: str) -> Credentials:
-    """Return an input's credentials, from the file or from the file `name` in the folder."""
+def _credentials(tls_folder: str | None, token_file: str | None, name: str) -> Credentials:
+    """Return an input's credentials.
+
+    They come from the folder `name` with certificates, or else from the token file, or from the
+    file `name` if that is a folder.
+
+    Raises:
+        ConfigError: the token is not valid, or there is a folder with certificates, and it has
+            neither a certificate of this input, nor is there a token.
+        UnavailableError: the certificate is not usable.
+    """
+    if tls_folder and (Path(tls_folder) / name).is_dir():
+        return credentials_of(Path(tls_folder) / name, None, os.environ)
     if token_file and Path(token_file).is_dir():
         token_file = str(Path(token_file) / name)
-    return Credentials.from_args(token_file, os.environ)
+    found = credentials_of(None, token_file, os.environ)
+    if tls_folder and not found.required:
+        raise ConfigError(
+            f"--tls-dir {tls_folder}: it has no folder {name}, and input {name} has no token: its "
+            "calls would neither be encrypted nor authorized"
+        )
+    return found
 
 
 def _available_bytes(limit: int | None, buffers: Sequence[int]) -> int | None:
@@ -138,7 +156,7 @@ def _registry(args: argparse.Namespace, folder: Path) -> InputRegistry:
             name,
             specs[name],
             dispatchers[name],
-            _credentials(args.token_file, name),
+            _credentials(args.tls_dir, args.token_file, name),
             folder,
             consumer,
             consumers,

@@ -73,6 +73,12 @@ def _parser() -> argparse.ArgumentParser:
         "--parallelism is then the maximum. Needs Linux",
     )
     parser.add_argument(
+        flags.PLAIN_TRANSFER,
+        action="store_true",
+        help="with --tls-dir, do not encrypt direct connections, which carry rows: only for "
+        "networks that all users may read",
+    )
+    parser.add_argument(
         flags.POD,
         default="",
         metavar="ID",

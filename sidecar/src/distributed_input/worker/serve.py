@@ -16,12 +16,12 @@ from distributed_input.api.environment import MACHINE_WORKERS_ENV
 from distributed_input.api.errors import RetryableError, UnavailableError
 from distributed_input.api.proto import dispatcher_pb2, worker_pb2
 from distributed_input.runtime import logs, ready, statuses
-from distributed_input.runtime.credentials import Credentials
 from distributed_input.runtime.exposition import Exposition
 from distributed_input.runtime.files import locked_folders
 from distributed_input.runtime.serving import Server, make_server, open_channel
 from distributed_input.runtime.shutdown import Shutdown
 from distributed_input.runtime.stubs import Stub, identity, service_handler
+from distributed_input.runtime.tls_credentials import credentials_of
 from distributed_input.worker.advertise import advertised_address
 from distributed_input.worker.datasets.split_opener import SplitOpener
 from distributed_input.worker.host.idle_cpus import IdleCpus
@@ -48,7 +48,7 @@ def serve(args: argparse.Namespace, stopping: Shutdown) -> None:
 
 
 def _serve(args: argparse.Namespace, stopping: Shutdown, folder: Path) -> None:
-    credentials = Credentials.from_args(args.token_file, os.environ)
+    credentials = credentials_of(args.tls_dir, args.token_file, os.environ)
     channel = open_channel(args.dispatcher, credentials)
     dispatcher = Stub(channel, dispatcher_pb2.DESCRIPTOR.services_by_name["Dispatcher"])
     parallelism = args.parallelism or len(os.sched_getaffinity(0))
@@ -65,7 +65,8 @@ def _serve(args: argparse.Namespace, stopping: Shutdown, folder: Path) -> None:
     exposition = Exposition()
     exposition.add_source(service.samples)
     scraped = exposition.serve(args.metrics_listen, lambda: server.healthy)
-    service.transfers = TransferListener(server.address)
+    certificates = None if args.plain_transfer else credentials.certificates
+    service.transfers = TransferListener(server.address, certificates)
     service.transfers.start()
     server.start()
     membership = Membership(dispatcher, service.load, address, tf.__version__, args.pod)

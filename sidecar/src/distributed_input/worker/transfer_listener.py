@@ -2,9 +2,12 @@
 
 gRPC remains the protocol: requests and errors of a call use it. For the messages that the worker
 sends, a sidecar may open a TCP connection. Over gRPC it gets a ticket, which is valid for one
-connection. If no such connection comes, all messages use gRPC. A sidecar on the same host connects
-to a Unix socket, and both map memory for the messages. An abstract socket has no file, so it also
-connects containers of one pod.
+connection. If no such connection comes, all messages use gRPC. With certificates, the connection
+uses mutual TLS.
+
+A sidecar on the same host connects to a Unix socket, and both map memory for the messages. This
+needs no encryption: nothing leaves the host, and the ticket came over the encrypted call. The
+abstract socket has no file, so it also connects containers of one pod.
 """
 
 from __future__ import annotations
@@ -26,6 +29,8 @@ from distributed_input.rows.frames import Frame
 from distributed_input.runtime import addresses, logs
 from distributed_input.runtime.message_socket import MessageSocket
 from distributed_input.runtime.shared_region import RegionWriter
+from distributed_input.runtime.tls import secure_socket
+from distributed_input.runtime.tls.certificate_folder import CertificateFolder
 
 _log = logs.get("worker.transfer")
 _TICKET_BYTES = 32
@@ -43,14 +48,19 @@ class TransferOffer:
         port: port of the listener.
         ticket: what the sidecar has to send.
         local: name of the Unix socket; "": there is none.
+        encrypted: whether the TCP connection uses TLS.
 
     Attributes:
         sent_bytes: size of all messages that the direct connection has carried.
     """
 
-    def __init__(self, port: int, ticket: bytes, local: str = "") -> None:
+    def __init__(
+        self, port: int, ticket: bytes, local: str = "", *, encrypted: bool = False
+    ) -> None:
         self.sent_bytes = 0
-        self._offer = worker_pb2.TransferOffer(port=port, ticket=ticket, local=local)
+        self._offer = worker_pb2.TransferOffer(
+            port=port, ticket=ticket, local=local, encrypted=encrypted
+        )
         self._lock = threading.Lock()
         self._accepted: MessageSocket | None = None
         self._closed = False
@@ -106,13 +116,15 @@ class TransferListener:
 
     Args:
         server: host:port of the gRPC server.
+        certificates: the worker's certificate. None: TCP connections are not encrypted.
 
     Attributes:
         port: its TCP port.
         local: name of its Unix socket; "": it has none.
     """
 
-    def __init__(self, server: str) -> None:
+    def __init__(self, server: str, certificates: CertificateFolder | None = None) -> None:
+        self._certificates = certificates
         host, port = addresses.parse(server)
         try:
             self._socket = _listen(host, port + 1 if port < _HIGHEST_PORT else 0)
@@ -144,7 +156,8 @@ class TransferListener:
             on_end: registers what is called when the call ends.
         """
         ticket = secrets.token_bytes(_TICKET_BYTES)
-        offer = TransferOffer(self.port, ticket, self.local)
+        encrypted = self._certificates is not None
+        offer = TransferOffer(self.port, ticket, self.local, encrypted=encrypted)
         key = _hash(ticket)
         with self._lock:
             self._offers[key] = offer
@@ -194,6 +207,8 @@ class TransferListener:
         """Read the ticket of a connection, and give the connection to its call."""
         descriptors: list[int] = []
         try:
+            if self._certificates is not None and connected.family != socket.AF_UNIX:
+                connected = secure_socket.accept(self._certificates, connected, _TICKET_SECONDS)
             ticket = _read_ticket(connected, descriptors)
             with self._lock:
                 offer = self._offers.pop(_hash(ticket), None)

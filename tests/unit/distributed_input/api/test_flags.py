@@ -20,17 +20,19 @@ from distributed_input.sidecar import main as sidecar
 from distributed_input.tf_data_service import main as tf_data_service
 from distributed_input.worker import main as worker
 
-PROCESS = ProcessFlags("/token", "/ready", ":9090", 2.5)
+PROCESS = ProcessFlags("/token", "/ready", ":9090", 2.5, "/tls")
 
 
 def test_the_dispatcher_reads_its_arguments() -> None:
     read = dispatcher._parser().parse_args(dispatcher_arguments(DispatcherFlags(":7070", PROCESS)))
     assert (read.listen, read.token_file, read.ready_file) == (":7070", "/token", "/ready")
-    assert (read.metrics_listen, read.grace_seconds) == (":9090", 2.5)
+    assert (read.metrics_listen, read.grace_seconds, read.tls_dir) == (":9090", 2.5, "/tls")
 
 
 def test_the_worker_reads_its_arguments() -> None:
-    flags = WorkerFlags(":1", "d:2", "w:1", 3, 4, "/code", True, True, "/states", "p", PROCESS)
+    flags = WorkerFlags(
+        ":1", "d:2", "w:1", 3, 4, "/code", True, True, "/states", "p", PROCESS, True
+    )
     read = worker._parser().parse_args(worker_arguments(flags))
     assert (read.listen, read.dispatcher, read.advertise) == (":1", "d:2", "w:1")
     assert (read.parallelism, read.share_bytes, read.path) == (3, 4, ["/code"])
@@ -39,6 +41,7 @@ def test_the_worker_reads_its_arguments() -> None:
     assert read.state_dir == "/states"
     assert read.pod == "p"
     assert (read.token_file, read.grace_seconds) == ("/token", 2.5)
+    assert (read.tls_dir, read.plain_transfer) == ("/tls", True)
 
 
 def test_absent_values_add_no_flag() -> None:
@@ -51,6 +54,7 @@ def test_the_sidecar_reads_its_arguments() -> None:
     assert (read.config, read.dispatcher) == (["/a", "/b"], ["a=h:1", "b=h:2"])
     assert (read.dir, read.consumer_index, read.consumer_count) == ("/run", 1, 4)
     assert read.pod == "p"
+    assert read.tls_dir == "/tls"
     assert (read.token_file, read.ready_file, read.grace_seconds) == ("/token", "/ready", 2.5)
 
 

@@ -66,6 +66,29 @@ def test_the_port_is_forwarded_and_the_token_is_decoded(folder: Path) -> None:
     ]
 
 
+def test_an_encrypted_input_has_a_folder_with_the_certificate_of_a_viewer(folder: Path) -> None:
+    (folder / "answers.json").write_text(
+        json.dumps(
+            {
+                **ANSWERS,
+                "get distributedinputs.distributed-input.dev": {"spec": {"encryption": "all"}},
+                "get secret": {"data": {"ca.crt": "Y2E=", "viewer.key": "a2V5"}},
+                "get configmap": {"data": {"viewer.crt": "crt", "worker.crt": "other"}},
+            }
+        )
+    )
+    with forwarded("train", None, 10) as found:
+        assert found.tls_folder is not None
+        assert found.token == ""
+        assert found.tls_folder.stat().st_mode & 0o77 == 0
+        files = {path.name: path.read_text() for path in found.tls_folder.iterdir()}
+    assert files == {"tls.crt": "crt", "tls.key": "key", "ca.crt": "ca"}
+    assert not found.tls_folder.exists()
+    calls = (folder / "calls").read_text()
+    assert "get secret train-distributed-input-tls " in calls
+    assert "get configmap train-distributed-input-tls " in calls
+
+
 def test_without_a_namespace_the_kubeconfig_decides(folder: Path) -> None:
     assert opened(folder).address == "127.0.0.1:4567"
     assert "--namespace" not in (folder / "calls").read_text()

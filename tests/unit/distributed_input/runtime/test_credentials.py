@@ -9,8 +9,9 @@ from grpc_health.v1 import health_pb2
 from distributed_input.api.environment import TOKEN_ENV
 from distributed_input.api.errors import ConfigError, TerminalError
 from distributed_input.api.proto import dispatcher_pb2
-from distributed_input.runtime import serving, statuses, stubs, tokens
+from distributed_input.runtime import serving, statuses, stubs
 from distributed_input.runtime.credentials import Credentials
+from distributed_input.runtime.files import tokens
 from tests.unit.distributed_input.runtime.served import HEALTH, Echo, served, stub_of
 
 ANSWER = dispatcher_pb2.StatusResponse(dispatcher_id="d")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from distributed_input.api.config import InputConfig
-from distributed_input.api.errors import ConfigError
+from distributed_input.api.errors import ConfigError, UnavailableError
 from distributed_input.runtime.shutdown import Shutdown
 from distributed_input.sidecar import main
 
@@ -46,6 +46,24 @@ def test_each_input_has_the_dispatcher_of_its_flag() -> None:
         main._dispatchers(["a:1"], ["train", "eval"])
     with pytest.raises(ConfigError, match="missing for input eval"):
         main._dispatchers(["train=a:1"], ["train", "eval"])
+
+
+def test_an_input_has_its_certificate_or_its_token(tmp_path: Path) -> None:
+    tls, tokens = tmp_path / "tls", tmp_path / "tokens"
+    tls.mkdir()
+    tokens.mkdir()
+    (tokens / "train").write_text("secret")
+    found = main._credentials(str(tls), str(tokens), "train")
+    assert found.metadata() == (("authorization", "Bearer secret"),)
+    (tls / "train").mkdir()
+    with pytest.raises(UnavailableError, match=r"the certificate in .* cannot be used"):
+        main._credentials(str(tls), str(tokens), "train")
+
+
+def test_without_certificate_and_token_an_encrypted_sidecar_does_not_start(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"no folder train, and input train has no token"):
+        main._credentials(str(tmp_path), None, "train")
+    assert not main._credentials(None, None, "train").required
 
 
 def test_the_memory_limit_is_shared_by_the_inputs() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 from distributed_input_operator.autoscaling.decision import AutoscalingState
 from distributed_input_operator.controller.context import ControllerContext
+from distributed_input_operator.controller.dispatcher_access import DispatcherAccess
 from distributed_input_operator.controller.dispatchers import DispatcherClient
 from distributed_input_operator.controller.reconcile_input import reconcile
 from distributed_input_operator.controller.tokens import InputTokens
@@ -55,7 +56,8 @@ def test_the_token_of_a_deleted_input_is_dropped():
 def test_the_measurements_of_a_deleted_input_are_dropped():
     async def scenario() -> tuple[int, int]:
         context = new_context()
-        await context.dispatchers.measure(KEY, "u-1", "127.0.0.1:1", "t")  # Nothing listens there.
+        # Nothing listens there.
+        await context.dispatchers.measure(KEY, "u-1", "127.0.0.1:1", DispatcherAccess)
         before = len(context.dispatchers)
         await reconcile(context, KEY)
         return before, len(context.dispatchers)

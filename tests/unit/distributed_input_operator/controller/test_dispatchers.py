@@ -11,10 +11,15 @@ import grpc.aio
 import pytest
 
 from distributed_input.api.proto.dispatcher_pb2 import StatusResponse, WorkerInfo
+from distributed_input_operator.controller.dispatcher_access import DispatcherAccess
 from distributed_input_operator.controller.dispatchers import DispatcherClient
 from distributed_input_operator.controller.status_answer import MAX_BYTES
 
 KEY = ("team", "digits")
+
+
+def TOKEN() -> DispatcherAccess:  # noqa: N802
+    return DispatcherAccess(token="token")
 
 
 class SilentServer:
@@ -44,7 +49,7 @@ def times_of_calls(until: float, moves_at: float = 9e9) -> list[float]:
             while now <= until:
                 host, port = (second if now >= moves_at else first).sockets[0].getsockname()
                 before = server.calls
-                assert await client.measure(KEY, "u-1", f"{host}:{port}", "token") is None
+                assert await client.measure(KEY, "u-1", f"{host}:{port}", TOKEN) is None
                 times += [now] * (server.calls > before)
                 now += 10
         return times
@@ -121,8 +126,8 @@ def test_an_answer_that_cannot_be_used_affects_only_its_input(answer, reason, me
     async def story(addresses: list[str]) -> None:
         client = DispatcherClient()
         bad, good = addresses
-        assert await client.measure(("bad", "digits"), "u-1", bad, "token") is None
-        measured = await client.measure(("good", "digits"), "u-2", good, "token")
+        assert await client.measure(("bad", "digits"), "u-1", bad, TOKEN) is None
+        measured = await client.measure(("good", "digits"), "u-2", good, TOKEN)
         assert measured is not None
         assert measured.streams == {"": 0}
         assert client.problem(("good", "digits")) is None
@@ -138,9 +143,9 @@ def test_the_samples_of_the_largest_namespace_are_dropped_first():
     async def story(addresses: list[str]) -> None:
         client = DispatcherClient(max_kept=500)
         large, small = addresses
-        await client.measure(("small", "one"), "u-1", small, "token")
+        await client.measure(("small", "one"), "u-1", small, TOKEN)
         for name in ("a", "b"):
-            await client.measure(("large", name), f"u-{name}", large, "token")
+            await client.measure(("large", name), f"u-{name}", large, TOKEN)
         dropped = [name for name in ("a", "b") if client.problem(("large", name))]
         assert len(dropped) == 1
         assert client.problem(("small", "one")) is None
@@ -156,13 +161,13 @@ def test_slow_dispatchers_of_one_namespace_do_not_delay_others():
         client = DispatcherClient()
         slow, fast = addresses
         waiting = [
-            asyncio.create_task(client.measure(("slow", str(i)), f"u-{i}", slow, "token"))
+            asyncio.create_task(client.measure(("slow", str(i)), f"u-{i}", slow, TOKEN))
             for i in range(40)
         ]
         await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
         done = [one for one in waiting if one.done()]
         assert 0 < len(done) <= 24  # They were not asked.
-        assert await client.measure(("fast", "one"), "u", fast, "token") is not None
+        assert await client.measure(("fast", "one"), "u", fast, TOKEN) is not None
         release.set()
         await asyncio.gather(*waiting)
         assert asked == 16
@@ -191,7 +196,7 @@ def test_large_answers_are_requested_less_often(count, expected):
         client = DispatcherClient(lambda: now)
         for then in (0.0, 4.0, 8.0, 12.0):
             now = then
-            assert await client.measure(KEY, "u-1", addresses[0], "token") is not None
+            assert await client.measure(KEY, "u-1", addresses[0], TOKEN) is not None
 
     asyncio.run(with_dispatchers([answer], story))
     assert times == expected

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from distributed_input_operator.certificates.authority import InputAuthority
 from distributed_input_operator.controller.tokens import InputTokens, derive
 from distributed_input_operator.kube.api import ApiError
 from distributed_input_operator.kube.kinds import INPUT, Kind
@@ -56,6 +57,9 @@ class Story:
         meta = one.metadata.model_copy(update={"uid": uid})
         one = one.model_copy(update={"metadata": meta})
         return asyncio.run(self.tokens.token(one, young=young))
+
+    def authority(self, *, young: bool = False) -> InputAuthority:
+        return asyncio.run(self.tokens.authority(resource(encryption="all"), young=young))
 
     def calls(self) -> list[str]:
         found, self.api.calls = self.api.calls, []
@@ -158,3 +162,29 @@ def test_a_leftover_is_not_accepted_by_the_next_attempt():
     meta = resource().metadata
     story.tokens.check((meta.namespace or "", meta.name))
     assert story.token(), "the Secret is its own"
+
+
+def test_an_encrypted_input_gets_private_keys_and_no_token():
+    story = Story()
+    authority = story.authority(young=True)
+    assert story.calls() == ["get key", f"create {SHARED}-tls"]
+    secret = story.api.content[f"{SHARED}-tls"]
+    roles = ("dispatcher", "worker", "sidecar", "viewer")
+    assert secret["stringData"] == {
+        "ca.crt": authority.certificate,
+        **{f"{role}.key": authority.key(role) for role in roles},
+    }
+    assert secret["metadata"]["ownerReferences"][0]["uid"] == "u-1"
+
+
+def test_the_private_keys_are_computed_again_and_never_read():
+    first, second = Story(), Story(f"{SHARED}-tls")
+    assert first.authority().key("worker") == second.authority().key("worker")
+    assert second.calls() == ["get key", "get digits", f"create {SHARED}-tls"]
+    second.now += 10
+    second.authority()
+    assert second.calls() == []
+
+
+def test_private_keys_differ_by_the_operators_key():
+    assert Story().authority().key("worker") != Story(key=32 * b"x").authority().key("worker")

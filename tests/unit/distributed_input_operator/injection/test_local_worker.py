@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from distributed_input.api import names
+from distributed_input.api.environment import GRPC_CIPHERS_ENV, NO_TLS_1_2
 from distributed_input.api.process_config import FIXED_FLAGS
 from distributed_input_operator.injection import pod as injection
 from distributed_input_operator.injection.pod import json_patch
@@ -23,6 +24,8 @@ from tests.unit.distributed_input_operator.injection.trainer_pods import (
 from tests.unit.distributed_input_operator.objects.builders import document
 
 DATASET = "dataset: {entryPoint: 'rows:numbered', source: {configMap: code}}"
+
+LOCAL = f"{DATASET}\nworkers: {{local: {{cpus: 4, memory: 2Gi}}}}"
 
 
 def local(name: str = "train", **workers: Any) -> Any:
@@ -183,3 +186,22 @@ def test_another_service_account_is_refused_with_the_remedy():
         assert "spec.serviceAccountName to reader" in str(caught.value)
         assert "remove spec.workers.local" in str(caught.value)
     inject(pod(serviceAccountName="reader"), one)
+
+
+def test_the_worker_of_an_encrypted_input_has_the_certificate_of_a_worker():
+    made = inject(pod(), resource("train", f"{LOCAL}\nencryption: all"))
+    worker, sidecar = worker_in(made), container(made, names.SIDECAR_CONTAINER)
+    folder = "/etc/distributed-input/tls"
+    assert flag(worker["args"], "--tls-dir") == f"{folder}/train"
+    assert flag(sidecar["args"], "--tls-dir") == folder
+    ciphers = [one for one in worker["env"] if one["name"] == GRPC_CIPHERS_ENV]
+    assert ciphers == [{"name": GRPC_CIPHERS_ENV, "value": NO_TLS_1_2}]
+    (mount,) = [one for one in worker["volumeMounts"] if one["mountPath"] == folder]
+    (volume,) = [one for one in made["spec"]["volumes"] if one["name"] == mount["name"]]
+    keys = [
+        item["key"]
+        for source in volume["projected"]["sources"]
+        for content in source.values()
+        for item in content["items"]
+    ]
+    assert keys == ["ca.crt", "worker.key", "worker.crt"]

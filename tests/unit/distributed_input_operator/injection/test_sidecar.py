@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from distributed_input.api.environment import GRPC_CIPHERS_ENV, NO_TLS_1_2
 from distributed_input_operator.injection.sidecar import (
     free_ports,
     sidecar_container,
@@ -99,3 +100,33 @@ def test_the_sidecars_port_is_not_used_by_other_containers():
     added = ["distributed-input", "di-worker-train"]
     assert free_ports(pod(containers=[trainer]), added) == [9092, 9093]
     assert free_ports(pod(initContainers=[container(TRAIN)]), added) == [9090, 9091]
+
+
+def test_the_sidecar_of_an_encrypted_input_mounts_its_own_certificate() -> None:
+    secret = resource("secret", "encryption: all")
+    args = container(TRAIN, secret)["args"]
+    assert args[args.index("--tls-dir") + 1] == "/etc/distributed-input/tls"
+    (volume,) = (one for one in sidecar_volumes([TRAIN, secret]) if "projected" in one)
+    paths = {
+        item["path"]: (content["name"], item["key"])
+        for source in volume["projected"]["sources"]
+        for content in source.values()
+        for item in content["items"]
+    }
+    name = "secret-distributed-input-tls"
+    assert paths == {
+        "config/train.json": ("train-distributed-input", "inputs.json"),
+        "tokens/train": ("train-distributed-input", "token"),
+        "config/secret.json": ("secret-distributed-input", "inputs.json"),
+        "tls/secret/ca.crt": (name, "ca.crt"),
+        "tls/secret/tls.key": (name, "sidecar.key"),
+        "tls/secret/tls.crt": (name, "sidecar.crt"),
+    }
+
+    env = {one["name"]: one.get("value") for one in container(TRAIN, secret)["env"]}
+    assert env[GRPC_CIPHERS_ENV] == NO_TLS_1_2
+
+
+def test_other_sidecars_have_no_flag_that_release_0_1_0_lacks() -> None:
+    assert "--tls-dir" not in container(TRAIN)["args"]
+    assert GRPC_CIPHERS_ENV not in [one["name"] for one in container(TRAIN)["env"]]

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from hypothesis import given
 
 from distributed_input.api import names
+from distributed_input.api.environment import GRPC_CIPHERS_ENV, NO_TLS_1_2
 from distributed_input_operator.objects.children import (
     APPLIED_ANNOTATION,
     default_image_annotation,
@@ -16,6 +18,12 @@ from distributed_input_operator.objects.children import (
     manifest,
 )
 from distributed_input_operator.objects.snapshot import Settings
+from tests.unit.distributed_input_operator.objects.builders import (
+    containers,
+    document,
+    flag,
+    pod_spec,
+)
 from tests.unit.distributed_input_operator.objects.json_values import json_objects
 from tests.unit.distributed_input_operator.snapshots import resource
 
@@ -51,3 +59,54 @@ def test_the_operators_pull_policy_applies_only_to_its_default_images():
 def test_only_a_default_image_is_annotated():
     assert default_image_annotation(None, "w:1") == {names.DEFAULT_IMAGE_ANNOTATION: "w:1"}
     assert default_image_annotation("own:1", "w:1") == {}
+
+
+@pytest.mark.parametrize("part", ["dispatcher", "worker"])
+def test_an_encrypted_process_mounts_its_own_certificate_and_no_token(part: str) -> None:
+    pod, process = pod_spec(part, encryption="all"), containers(part, encryption="all")[part]
+    assert "--token-file" not in process["args"]
+    folder = flag(process["args"], "--tls-dir")
+    (mount,) = (one for one in process["volumeMounts"] if folder.startswith(one["mountPath"]))
+    (volume,) = (one for one in pod["volumes"] if one["name"] == mount["name"])
+    found = {}
+    for source in volume["projected"]["sources"]:
+        ((kind, content),) = source.items()
+        assert content["name"] == "digits-distributed-input-tls"
+        for item in content["items"]:
+            found[f"{mount['mountPath']}/{item['path']}"] = (kind, item["key"])
+    assert found == {
+        f"{folder}/ca.crt": ("secret", "ca.crt"),
+        f"{folder}/tls.key": ("secret", f"{part}.key"),
+        f"{folder}/tls.crt": ("configMap", f"{part}.crt"),
+    }
+
+
+@pytest.mark.parametrize("part", ["dispatcher", "worker"])
+def test_the_kubelet_needs_no_certificate(part: str) -> None:
+    encrypted = containers(part, encryption="all")[part]
+    page = {"path": "/healthz", "port": 9090}
+    for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
+        assert encrypted[probe]["httpGet"] == page
+        assert "grpc" in containers(part)[part][probe]
+
+
+def test_an_image_without_certificates_does_not_start() -> None:
+    """Release 0.1.0 refuses the flag, and would ignore a field of the document."""
+    process = containers("worker", encryption="control")["worker"]
+    assert "--tls-dir" in process["args"]
+    assert document(plainTransfer=True) in process["env"]
+
+
+def test_only_encrypted_processes_switch_off_tls_1_2() -> None:
+    env = {"name": GRPC_CIPHERS_ENV, "value": NO_TLS_1_2}
+    for part in ("dispatcher", "worker"):
+        assert env in containers(part, encryption="all")[part]["env"]
+        names_of = [one["name"] for one in containers(part)[part].get("env", ())]
+        assert GRPC_CIPHERS_ENV not in names_of
+
+
+def test_the_default_is_the_template_of_release_0_1_0() -> None:
+    for part in ("dispatcher", "worker"):
+        process = containers(part)[part]
+        assert "--tls-dir" not in process["args"]
+        assert flag(process["args"], "--token-file") == "/etc/distributed-input/tokens/digits"

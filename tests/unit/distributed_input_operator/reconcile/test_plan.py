@@ -347,3 +347,28 @@ def test_a_service_account_that_was_changed_stays_as_it_is():
     assert plan(found, NOW).objects == ()
     gone = {one: obj for one, obj in settled.objects.items() if one != key}
     assert [one["kind"] for one in plan(replace(settled, objects=gone), NOW).objects] == [key[0]]
+
+
+TLS = "digits-distributed-input-tls"
+
+
+def encrypted(**certificates: str) -> Snapshot:
+    return replace(snapshot(encryption="all"), certificates=certificates, renew_seconds=7.0)
+
+
+def test_only_encrypted_inputs_have_certificates():
+    placed = {(one["kind"], one["metadata"]["name"]) for one in plan(snapshot()).objects}
+    assert ("ConfigMap", TLS) not in placed
+
+
+def test_a_renewal_writes_the_certificates_alone():
+    new = encrypted(worker="first")
+    running = after(new, plan(new, NOW))
+    assert plan(running, NOW).objects == ()
+    (written,) = plan(replace(running, certificates={"worker": "second"}), NOW).objects
+    assert (written["kind"], written["metadata"]["name"]) == ("ConfigMap", TLS)
+    assert written["data"] == {"worker": "second"}
+
+
+def test_the_input_is_reconciled_when_a_certificate_is_due():
+    assert plan(encrypted(), NOW).interval == 7.0

@@ -121,14 +121,16 @@ class ConnectResponse(_message.Message):
     def __init__(self, blocks: _Optional[_Iterable[_Union[StreamBlock, _Mapping]]] = ..., offer: _Optional[_Union[TransferOffer, _Mapping]] = ..., moved: bool = ...) -> None: ...
 
 class TransferOffer(_message.Message):
-    __slots__ = ("port", "ticket", "local")
+    __slots__ = ("port", "ticket", "local", "encrypted")
     PORT_FIELD_NUMBER: _ClassVar[int]
     TICKET_FIELD_NUMBER: _ClassVar[int]
     LOCAL_FIELD_NUMBER: _ClassVar[int]
+    ENCRYPTED_FIELD_NUMBER: _ClassVar[int]
     port: int
     ticket: bytes
     local: str
-    def __init__(self, port: _Optional[int] = ..., ticket: _Optional[bytes] = ..., local: _Optional[str] = ...) -> None: ...
+    encrypted: bool
+    def __init__(self, port: _Optional[int] = ..., ticket: _Optional[bytes] = ..., local: _Optional[str] = ..., encrypted: bool = ...) -> None: ...
 
 class StreamBlock(_message.Message):
     __slots__ = ("stream", "error", "block")

@@ -96,7 +96,17 @@ class InputSpec(Section):
                 "tfDataService.port is already used in the dispatcher's pod: use another port, for "
                 "example 7080",
             ),
+            (
+                "!has(self.tfDataService) || !has(self.encryption) || self.encryption == 'none'",
+                "tfDataService cannot be encrypted: remove tfDataService, or set encryption: none",
+            ),
             *immutable("processingMode", "numSplits", "partitions", "seed"),
+            (
+                "has(self.encryption) == has(oldSelf.encryption) && "
+                "(!has(self.encryption) || self.encryption == oldSelf.encryption)",
+                "encryption is immutable, because running trainers have either a token or a "
+                "certificate: create a new DistributedInput with another name",
+            ),
             (
                 "has(self.operatorClass) == has(oldSelf.operatorClass) && "
                 "(!has(self.operatorClass) || self.operatorClass == oldSelf.operatorClass)",
@@ -174,6 +184,13 @@ class InputSpec(Section):
         "elements, nothing is checkpointed, and it does not check a token. Default: disabled.",
         examples=[{}],
     )
+    encryption: Literal["none", "control", "all"] = Field(
+        default="none",
+        description="Mutual TLS between the processes of the input. all: on every connection. "
+        "control: not on the direct connections that carry rows, for networks that all users may "
+        "read. none: no encryption; a token authorizes all calls. Immutable. Images of release "
+        "0.1.0 do not start with `all` and `control`. Default: none.",
+    )
     network_policy: bool = Field(
         default=True,
         description="Create a NetworkPolicy that allows only the input's own trainers, if the "
@@ -203,6 +220,11 @@ class InputSpec(Section):
                 "example 7080",
                 "tfDataService",
                 "port",
+            )
+        if service is not None and self.encryption != "none":
+            raise problem(
+                "cannot be encrypted: remove tfDataService, or set encryption: none",
+                "tfDataService",
             )
         autoscaled = self.workers.autoscaling is not None
         if service is not None and service.static_sharding and autoscaled:

@@ -12,6 +12,8 @@ from distributed_input.api.proto import worker_pb2
 from distributed_input.runtime import addresses, logs, shared_region
 from distributed_input.runtime.message_socket import MessageSocket
 from distributed_input.runtime.shared_region import RegionReader
+from distributed_input.runtime.tls import secure_socket
+from distributed_input.runtime.tls.certificate_folder import CertificateFolder
 
 _log = logs.get("sidecar.transfer")
 _CONNECT_SECONDS = 2.0  # firewalls drop packets without an answer
@@ -23,14 +25,15 @@ class DirectTransfer:
 
     Args:
         host: host of the worker.
+        certificates: certificate of the sidecar, for workers that encrypt the connection.
 
     Attributes:
         failed_at: monotonic time of the last failure, from either end.
     """
 
-    def __init__(self, host: str) -> None:
+    def __init__(self, host: str, certificates: CertificateFolder | None = None) -> None:
         self.failed_at = float("-inf")
-        self._host = host
+        self._host, self._certificates = host, certificates
         self._socket: MessageSocket | None = None
         self._call_ended = False
         self._changed = threading.Condition()
@@ -50,7 +53,7 @@ class DirectTransfer:
                     return
                 except OSError as error:
                     _log.debug("no shared memory with a worker", cause=repr(error))
-            connected = socket.create_connection(address, _CONNECT_SECONDS)
+            connected = self._open(address, offer.encrypted)
             if self._use(connected):
                 connected.sendall(offer.ticket)
         except OSError as error:
@@ -60,6 +63,19 @@ class DirectTransfer:
                     address=addresses.join(*address),
                     cause=str(error),
                 )
+
+    def _open(self, address: tuple[str, int], encrypted: bool) -> socket.socket:
+        """Connect to the TCP port of the worker."""
+        connected = socket.create_connection(address, _CONNECT_SECONDS)
+        if not encrypted:
+            return connected
+        try:
+            if self._certificates is None:
+                raise ConnectionRefusedError("this process has no certificate")
+            return secure_socket.connect(self._certificates, connected)
+        except OSError:
+            connected.close()
+            raise
 
     def _connect_locally(self, offer: worker_pb2.TransferOffer) -> None:
         """Connect to the Unix socket of the worker, and share memory for its messages."""

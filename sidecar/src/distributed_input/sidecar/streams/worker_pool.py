@@ -17,13 +17,16 @@ from dataclasses import dataclass
 
 import grpc
 
+from distributed_input.api import identity
 from distributed_input.api.hashing import mix
 from distributed_input.api.proto import dispatcher_pb2, worker_pb2
 from distributed_input.assignment.splits import place
 from distributed_input.runtime import addresses
 from distributed_input.runtime.credentials import Credentials
 from distributed_input.runtime.serving import open_channel
-from distributed_input.runtime.stubs import Stub, identity
+from distributed_input.runtime.stubs import Stub
+from distributed_input.runtime.stubs import identity as as_bytes
+from distributed_input.runtime.tls.certificate_folder import CertificateFolder
 from distributed_input.sidecar.errors import Cancelled
 from distributed_input.sidecar.streams.direct_transfer import DirectTransfer
 from distributed_input.sidecar.streams.local_share import LocalShare, WorkerCounters
@@ -41,6 +44,7 @@ class _Member:
     stub: Stub
     key: int
     may_transfer: bool
+    certificates: CertificateFolder | None
     open_streams: int = 0
     failed_at: float = float("-inf")
     lost: bool = False
@@ -59,7 +63,8 @@ class _Member:
         failed_at = self.direct.failed_at if self.direct is not None else float("-inf")
         if not self.may_transfer or time.monotonic() - failed_at < _DIRECT_RETRY_SECONDS:
             return WorkerConnection(self.stub, self.info.worker_id)
-        self.direct = DirectTransfer(addresses.parse(self.info.address)[0])
+        host = addresses.parse(self.info.address)[0]
+        self.direct = DirectTransfer(host, self.certificates)
         return WorkerConnection(self.stub, self.info.worker_id, self.direct)
 
     @property
@@ -79,7 +84,7 @@ _placed = functools.lru_cache(maxsize=64)(place)
 def _worker_stub(channel: grpc.Channel) -> Stub:
     """Return a stub of the worker service. Blocks stay bytes, to be decoded without a copy."""
     service = worker_pb2.DESCRIPTOR.services_by_name["Worker"]
-    return Stub(channel, service, dict.fromkeys(("Connect", "Stream"), (None, identity)))
+    return Stub(channel, service, dict.fromkeys(("Connect", "Stream"), (None, as_bytes)))
 
 
 class WorkerPool:
@@ -127,11 +132,12 @@ class WorkerPool:
                 if known:
                     known.info = info
                     continue
-                channel = open_channel(info.address, self._credentials)
+                channel = open_channel(info.address, self._credentials, server=identity.WORKER)
+                certificates = self._credentials.certificates
                 key = mix(*info.worker_id.encode())
                 stub = _worker_stub(channel)
                 self._members[info.worker_id] = _Member(
-                    info, channel, stub, key, self._may_transfer
+                    info, channel, stub, key, self._may_transfer, certificates
                 )
             usable = [m.info for m in self._members.values() if not m.info.draining]
             self.size = len(usable)

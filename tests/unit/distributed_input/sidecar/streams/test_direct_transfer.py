@@ -15,6 +15,7 @@ import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,9 +25,11 @@ from distributed_input.api.errors import UnavailableError
 from distributed_input.api.proto import worker_pb2
 from distributed_input.runtime import shared_region
 from distributed_input.runtime.message_socket import MessageSocket
+from distributed_input.runtime.tls.certificate_folder import CertificateFolder
 from distributed_input.sidecar.streams import direct_transfer
 from distributed_input.sidecar.streams.direct_transfer import DirectTransfer
 from distributed_input.worker.transfer_listener import TransferListener, TransferOffer
+from testing.certificates import MountedFolder
 from tests.unit.distributed_input.sidecar.system import eventually
 
 SECONDS = 10.0
@@ -521,3 +524,34 @@ def test_shared_memory_is_refused_on_a_connection_without_it(
         worker._socket.sendall(struct.pack("<QQ", (1 << 63) | 100, 0))
         receiving.wait()
     assert isinstance(receiving.errors[0], ValueError)
+
+
+def test_without_certificate_no_ticket_is_sent_to_a_worker_that_encrypts(
+    listener: socket.socket,
+) -> None:
+    direct = DirectTransfer("127.0.0.1")
+    offer = offer_of(listener)
+    offer.encrypted = True
+    direct.connect(offer)
+    connected, _ = listener.accept()
+    connected.settimeout(SECONDS)
+    assert is_ended(connected)
+    direct.close()
+
+
+def test_nothing_is_sent_in_clear_text_to_a_worker_that_encrypts(
+    listener: socket.socket, tmp_path: Path
+) -> None:
+    certificates = CertificateFolder(MountedFolder(tmp_path).issue("sidecar"))
+    direct = DirectTransfer("127.0.0.1", certificates)
+    offer = offer_of(listener)
+    offer.encrypted = True
+    direct.connect(offer)
+    connected, _ = listener.accept()
+    with connected:
+        connected.settimeout(SECONDS)
+        hello = connected.recv(1 << 16)
+    assert hello[0] == 22, "the handshake of TLS"
+    assert TICKET not in hello
+    wait_for_connecting()
+    direct.close()

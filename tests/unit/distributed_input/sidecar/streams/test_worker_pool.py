@@ -369,7 +369,8 @@ def test_channels_are_closed_when_they_are_unused(
 ) -> None:
     channels: dict[str, MagicMock] = {}
 
-    def open_channel(address: str, _: object) -> MagicMock:
+    def open_channel(address: str, _: object, *, server: str) -> MagicMock:
+        assert server == "worker"
         return channels.setdefault(address, MagicMock())
 
     monkeypatch.setattr(worker_pool, "open_channel", open_channel)

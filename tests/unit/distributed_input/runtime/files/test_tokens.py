@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from distributed_input.api.errors import ConfigError
-from distributed_input.runtime import tokens
+from distributed_input.runtime.files import tokens
 
 
 class Clock:

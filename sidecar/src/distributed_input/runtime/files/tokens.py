@@ -19,7 +19,7 @@ from distributed_input.runtime import logs
 PREVIOUS_ACCEPTED_SECONDS = 600.0
 PREVIOUS_PRESENTED_SECONDS = 300.0
 _CHECK_SECONDS = 1.0
-_log = logs.get("runtime.tokens")
+_log = logs.get("runtime.files.tokens")
 
 
 class TokenSource(Protocol):

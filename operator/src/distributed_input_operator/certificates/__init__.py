@@ -1,0 +1,1 @@
+"""Certificates of the processes of an input. Pure, except for random serial numbers."""

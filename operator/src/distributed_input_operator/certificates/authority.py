@@ -1,0 +1,162 @@
+"""The certificate authority of one input, derived from the operator's key.
+
+Each input has its own authority, so that no certificate of one input is valid in another one. The
+private keys of the authority and of the roles are derived from the operator's key and the input's
+uid. So the operator need not read the input's Secret to know them.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import hmac
+from datetime import datetime, timedelta, timezone
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from distributed_input.api.identity import Identity
+
+CLOCK_SKEW = timedelta(hours=1)
+"""Maximum time that the clock of a process may be behind the operator's."""
+_ORDER = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551
+"""Number of private keys of the curve P-256, plus 1."""
+_BEGIN, _END = datetime(2020, 1, 1, tzinfo=timezone.utc), datetime(2120, 1, 1, tzinfo=timezone.utc)
+"""The authority lives as long as the input."""
+
+
+def derived_key(master: bytes, purpose: str) -> ec.EllipticCurvePrivateKey:
+    """Return the private key for a purpose. Different purposes have unrelated keys."""
+    digest = hmac.digest(master, purpose.encode(), hashlib.sha512)
+    number = int.from_bytes(digest, "big") % (_ORDER - 1) + 1
+    return ec.derive_private_key(number, ec.SECP256R1())
+
+
+class InputAuthority:
+    """Issues the certificates of one input.
+
+    Args:
+        master: the operator's key.
+        owner: any identity of the input.
+    """
+
+    def __init__(self, master: bytes, owner: Identity) -> None:
+        self._master, self._owner = master, owner
+        self._key = derived_key(master, f"authority/{owner.uid}")
+        self._name = _common_name(f"distributed-input {owner.uid}"[:64])
+        self._identifier = x509.SubjectKeyIdentifier.from_public_key(self._key.public_key())
+
+    @functools.cached_property
+    def certificate(self) -> str:
+        """The authority's own certificate, as PEM. Its signature is random."""
+        signed = (
+            _builder(self._name, self._name, self._key, _BEGIN, _END)
+            .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+            .add_extension(_key_usage(signs_certificates=True), critical=True)
+            .add_extension(self._identifier, critical=False)
+            .sign(self._key, hashes.SHA256())
+        )
+        return _pem(signed)
+
+    def key(self, role: str) -> str:
+        """Return the private key of a role, as PEM. It does not change while the input exists."""
+        encoded = self._role_key(role).private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
+        )
+        return encoded.decode()
+
+    def identity(self, role: str) -> Identity:
+        """Return the identity of a role."""
+        return self._owner.with_role(role)
+
+    def issue(self, role: str, now: datetime, life: timedelta) -> str:
+        """Return a new certificate for a role, as PEM."""
+        own = self.identity(role)
+        names: list[x509.GeneralName] = [x509.UniformResourceIdentifier(own.uri)]
+        usages = [ExtendedKeyUsageOID.CLIENT_AUTH]
+        if own.is_server:
+            names.append(x509.DNSName(own.server_name))
+            usages.append(ExtendedKeyUsageOID.SERVER_AUTH)
+        signed = (
+            _builder(
+                _common_name(role), self._name, self._role_key(role), now - CLOCK_SKEW, now + life
+            )
+            .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+            .add_extension(_key_usage(signs_certificates=False), critical=True)
+            .add_extension(x509.ExtendedKeyUsage(usages), critical=False)
+            .add_extension(x509.SubjectAlternativeName(names), critical=False)
+            .add_extension(
+                x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(self._identifier),
+                critical=False,
+            )
+            .sign(self._key, hashes.SHA256())
+        )
+        return _pem(signed)
+
+    def seconds_left(self, pem: str, role: str, now: datetime, life: timedelta) -> float:
+        """Return the time until a certificate is due for renewal, at 2/3 of its life.
+
+        It is 0 if the certificate is due, if this authority did not issue it for the role, or if it
+        lives longer than `life`.
+        """
+        try:
+            leaf = x509.load_pem_x509_certificate(pem.encode())
+            self._key.public_key().verify(
+                leaf.signature, leaf.tbs_certificate_bytes, ec.ECDSA(hashes.SHA256())
+            )
+            names = leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        except Exception:  # noqa: BLE001 - a user may have written any data into the ConfigMap
+            return 0.0
+        uris = names.get_values_for_type(x509.UniformResourceIdentifier)
+        fits = leaf.public_key() == self._role_key(role).public_key()
+        until = leaf.not_valid_after_utc
+        if not fits or uris != [self.identity(role).uri] or until > now + life:
+            return 0.0
+        return max(0.0, (until - life / 3 - now).total_seconds())
+
+    def _role_key(self, role: str) -> ec.EllipticCurvePrivateKey:
+        return derived_key(self._master, f"role/{role}/{self._owner.uid}")
+
+
+def _builder(
+    subject: x509.Name,
+    issuer: x509.Name,
+    key: ec.EllipticCurvePrivateKey,
+    begin: datetime,
+    end: datetime,
+) -> x509.CertificateBuilder:
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(begin)
+        .not_valid_after(end)
+    )
+
+
+def _key_usage(*, signs_certificates: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=not signs_certificates,
+        key_cert_sign=signs_certificates,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        crl_sign=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _common_name(text: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)])
+
+
+def _pem(certificate: x509.Certificate) -> str:
+    return certificate.public_bytes(serialization.Encoding.PEM).decode()
