@@ -83,6 +83,7 @@ unit: $(SYNCED) ## Run unit tests and the simulator's tests
 
 integration: $(SYNCED) $(DRAWING) $(DATA) ## Run tests with real processes on this machine
 	python -m testing.cluster storage
+	python -m testing.browser
 	pytest tests/integration
 
 compat: $(SYNCED) $(DATA) ## Run the compatibility tests, and check that docs/compatibility.md is up to date
@@ -114,8 +115,8 @@ version: $(SYNCED) ## Write the version of the next release to all files: make v
 	python -m testing.publishing version '$(VERSION)'
 
 # Without PUBLISH=1, print the commands that publish, and what is missing.
-RELEASE = --registry '$(REGISTRY)' --index-url '$(INDEX_URL)' $(if $(PUBLISH),--publish)
-release: $(SYNCED) ## Build and test the artefacts: make release VERSION=1.2.3 [PUBLISH=1 REGISTRY=... INDEX_URL=...]
+RELEASE = --registry '$(REGISTRY)' --index-url '$(INDEX_URL)' --download-url '$(DOWNLOAD_URL)' $(if $(PUBLISH),--publish)
+release: $(SYNCED) ## Build and test the artefacts: make release VERSION=1.2.3 [PUBLISH=1 REGISTRY=... INDEX_URL=... DOWNLOAD_URL=...]
 	python -m testing.publishing build '$(VERSION)' $(RELEASE)
 	RELEASE_ARTIFACTS=dist pytest tests/publishing/test_distributions.py tests/publishing/test_install.py -m 'not matrix'
 	python -m testing.publishing publish '$(VERSION)' $(RELEASE)

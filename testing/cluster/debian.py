@@ -15,10 +15,10 @@ class AptMissingError(Exception):
     """This machine has no apt-get. The message has one line."""
 
 
-def unpack(package: str, root: Path) -> None:
-    """Unpack a package and its libraries below `root`, which must not exist.
+def unpack(package: str, root: Path, *others: str) -> None:
+    """Unpack a package, its libraries and `others` below `root`, which must not exist.
 
-    Other packages that apt would install are skipped.
+    More packages that apt would install are skipped.
 
     Raises:
         AptMissingError: this machine has no apt-get.
@@ -34,7 +34,7 @@ def unpack(package: str, root: Path) -> None:
     names = {line.split()[1] for line in plan.splitlines() if line.startswith("Inst ")}
     libraries = [one for one in names if one.startswith(("lib", "ocl-")) and "-test" not in one]
     with tempfile.TemporaryDirectory() as debs:
-        run("apt-get", "download", "--quiet=2", package, *libraries, folder=debs)
+        run("apt-get", "download", "--quiet=2", package, *libraries, *others, folder=debs)
         root.mkdir(parents=True)
         for deb in Path(debs).iterdir():
             run("dpkg-deb", "--extract", deb, root)

@@ -11,7 +11,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from testing.publishing import artifacts
+from testing.publishing import artifacts, krew
 from testing.publishing import version as versions
 from testing.publishing.publish import Targets, publish, unready
 
@@ -26,7 +26,7 @@ def main() -> int:
         if problems := versions.problems(args.version):
             return _report(problems)
         if args.step == "build":
-            return _build(args.dist, args.registry)
+            return _build(args)
         return _publish(args)
     except ValueError as error:
         return _report([str(error)])
@@ -35,17 +35,19 @@ def main() -> int:
         return 1
 
 
-def _build(dist: Path, registry: str) -> int:
+def _build(args: argparse.Namespace) -> int:
+    dist: Path = args.dist
     dist.mkdir(exist_ok=True)
     for old in artifacts.files(dist):
         old.unlink()
     artifacts.build_distributions(dist)
-    artifacts.build_chart(dist, registry)
+    artifacts.build_chart(dist, args.registry)
+    krew.build_plugin(dist, args.version, args.download_url or "DOWNLOAD_URL")
     return 0
 
 
 def _publish(args: argparse.Namespace) -> int:
-    targets = Targets(args.registry, args.index_url)
+    targets = Targets(args.registry, args.index_url, args.download_url)
     reasons = unready(args.version, targets)
     if args.publish:
         if reasons:
@@ -73,6 +75,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--dist", type=Path, default=Path("dist"), help="folder of the artefacts")
     parser.add_argument("--registry", default="", help="registry of images and charts")
     parser.add_argument("--index-url", default="", help="upload URL of a package index")
+    parser.add_argument("--download-url", default="", help="URL of the release's files")
     parser.add_argument("--publish", action="store_true", help="sign and publish")
     return parser
 

@@ -56,5 +56,11 @@ def add_registry(values: str, registry: str) -> str:
 
 
 def files(folder: Path) -> list[Path]:
-    """Return the artefacts in a folder: sdists, wheels and the chart, sorted by name."""
-    return sorted(path for ending in ("*.tar.gz", "*.whl", "*.tgz") for path in folder.glob(ending))
+    """Return the artefacts in a folder: distributions, the chart and the plugin, by name."""
+    endings = ("*.tar.gz", "*.whl", "*.tgz", "*.zip", "*.yaml")
+    return sorted(path for ending in endings for path in folder.glob(ending))
+
+
+def distributions(folder: Path) -> list[Path]:
+    """Return the sdists and wheels in a folder, sorted by name."""
+    return [path for path in files(folder) if path.suffix in (".gz", ".whl")]

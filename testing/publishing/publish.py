@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from testing.cluster.binaries import binary
-from testing.publishing.artifacts import CHART, ROOT, files, uv
+from testing.publishing.artifacts import CHART, ROOT, distributions, files, uv
 
 CHECKSUMS = "SHA256SUMS"
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
@@ -26,6 +26,8 @@ class Targets:
     """Registry of images and charts, such as `registry.example/team`."""
     index_url: str
     """Upload URL of a package index."""
+    download_url: str = ""
+    """URL of the folder that gets all files of the release, for the manifest of the plugin."""
 
     @property
     def charts(self) -> str:
@@ -40,6 +42,8 @@ def unready(version: str, targets: Targets, root: Path = ROOT) -> list[str]:
         reasons.append("no registry: set REGISTRY=registry.example/team")
     if not targets.index_url:
         reasons.append("no package index: set INDEX_URL to its upload URL")
+    if not targets.download_url:
+        reasons.append("no downloads: set DOWNLOAD_URL to the folder that gets the release's files")
     if not shutil.which("cosign"):
         reasons.append("cosign is not in the path: install it, it signs the artefacts")
     return reasons
@@ -59,14 +63,14 @@ def publish(dist: Path, targets: Targets, dry_run: bool = False) -> None:
     Raises:
         subprocess.CalledProcessError: a command failed. Its output was printed.
     """
-    *archives, chart = sorted(files(dist), key=lambda path: path.suffix == ".tgz")
+    (chart,) = (path for path in files(dist) if path.suffix == ".tgz")
     checksums = dist / CHECKSUMS
     lines = [f"{hashlib.sha256(one.read_bytes()).hexdigest()}  {one.name}\n" for one in files(dist)]
     checksums.write_text("".join(lines))
     bundle = f"{checksums}.sigstore.json"
     # The signature comes first: nothing without one is published.
     _run(dry_run, "cosign", "sign-blob", "--yes", "--bundle", bundle, checksums)
-    _run(dry_run, uv(), "publish", "--publish-url", targets.index_url, *archives)
+    _run(dry_run, uv(), "publish", "--publish-url", targets.index_url, *distributions(dist))
     repository = f"oci://{targets.charts}"
     pushed = _run(dry_run, binary("helm"), "push", chart, repository, *_plain_http(targets))
     found = _DIGEST.search(pushed)

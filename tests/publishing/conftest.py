@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from testing.publishing import artifacts, servers
+from testing.publishing import artifacts, krew, servers, version
 
 
 @pytest.fixture(scope="session")
@@ -19,6 +19,7 @@ def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("dist")
     artifacts.build_distributions(folder)
     artifacts.build_chart(folder, registry="")
+    krew.build_plugin(folder, version.current(), "https://downloads.example/release")
     return folder
 
 

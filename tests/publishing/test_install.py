@@ -39,21 +39,29 @@ def create(folder: Path, index: str, version: str, pip: bool = False) -> Environ
     ],
 )
 def test_a_new_project_trains(tmp_path: Path, index: str, version: str, tensorflow: str) -> None:
+    """Run the commands in docs/quickstart.md, in a new environment."""
+    _, install, init, validate, run = quickstart()
+    assert install == "pip install 'distributed-input[run]'"
     env = create(tmp_path, index, version)
     env.install("distributed-input[run]", tensorflow=tensorflow)
-    assert env.run("distributed-input", "init", "photos", cwd=tmp_path).returncode == 0
+    assert env.run("bash", "-euc", init, cwd=tmp_path).returncode == 0
     project = tmp_path / "photos"
     with (project / "train.py").open("a") as program:
         program.write("    print('imported', distributed_input.__file__)\n")
 
-    checked = env.run("distributed-input", "validate", "input.yaml", cwd=project)
+    checked = env.run(*shlex.split(validate), cwd=project)
     assert checked.returncode == 0, checked.stdout + checked.stderr
-    run = ("distributed-input", "run", "input.yaml", "--report", "r.json")
-    trained = env.run(*run, "--", "python", "train.py", cwd=project)
+    trained = env.run(*shlex.split(run.replace(" -- ", " --report r.json -- ")), cwd=project)
     assert trained.returncode == 0, trained.stdout + trained.stderr
     report = json.loads((project / "r.json").read_text())["inputs"]["photos"]
     assert (report["epochs"], report["rows"]) == (2, 40_000)
     assert f"imported {env.folder}/lib/python{version}/site-packages/" in trained.stdout
+
+
+def quickstart() -> list[str]:
+    """Return the commands of the first block of docs/quickstart.md."""
+    page = (ROOT / "docs" / "quickstart.md").read_text()
+    return page.partition("```sh\n")[2].partition("```")[0].splitlines()
 
 
 @pytest.mark.parametrize(

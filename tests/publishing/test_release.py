@@ -16,7 +16,9 @@ from testing.publishing import artifacts, environments, publish, servers, versio
 from testing.publishing.publish import Targets
 
 NEXT = "9.8.7"
-TARGETS = Targets("registry.example/team", "https://index.example/upload")
+TARGETS = Targets(
+    "registry.example/team", "https://index.example/upload", "https://downloads.example/9.8.7"
+)
 CHANGELOG = f"# Changelog\n\n## [Unreleased]\n\n## [{NEXT}] - 2031-02-03\n\n- Some change.\n"
 
 
@@ -86,6 +88,7 @@ def test_targets_and_signatures_are_required(ready: Path, monkeypatch: pytest.Mo
     assert [one.split()[:2] for one in reasons] == [
         ["no", "registry:"],
         ["no", "package"],
+        ["no", "downloads:"],
         ["cosign", "is"],
     ]
 
@@ -159,7 +162,8 @@ def test_a_published_release_can_be_installed(
     folder, url = index
     with servers.oci_registry() as host:
         registry = f"{host}/team"
-        flags = ("--registry", registry, "--index-url", url)
+        downloads = ("--download-url", "https://downloads.example/release")
+        flags = ("--registry", registry, "--index-url", url, *downloads)
         built = release(checkout, "build", *flags)
         assert built.returncode == 0, built.stderr
 

@@ -31,6 +31,7 @@ TESTED_ELSEWHERE = {
     "distributed_input/client/tensorflow/dataset.py": f"{_CLIENT}/test_zero_copy.py",
     "distributed_input/client/tensorflow/distribute.py": "tests/compat/test_distribute.py",
     "distributed_input/keras.py": f"{_CLIENT}/test_keras_fit.py",
+    "distributed_input/client/timed_trainer.py": f"{_RUN}/test_bench.py",
     "distributed_input/runner/display/monitor.py": f"{_RUN}/test_run_supervision.py",
     "distributed_input/runner/local.py": f"{_RUN}/test_local.py",
     "distributed_input/runner/trainer_proxy.py": f"{_RUN}/test_local.py",

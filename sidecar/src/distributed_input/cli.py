@@ -25,6 +25,10 @@ _COMMANDS = {
         "distributed_input.runner.commands.validate",
         "check the YAML of an input, and import its entry point",
     ),
+    "bench": (
+        "distributed_input.runner.commands.bench",
+        "measure what workers would gain for your dataset",
+    ),
     "status": (
         "distributed_input.runner.commands.status",
         "show the trainers and workers of running inputs",
@@ -36,6 +40,10 @@ _COMMANDS = {
     "top": (
         "distributed_input.runner.commands.top",
         "show the rates of trainers and workers, again and again",
+    ),
+    "dashboard": (
+        "distributed_input.runner.commands.dashboard",
+        "serve a page about running inputs, for a browser on this machine",
     ),
     "logs": (
         "distributed_input.runner.commands.logs",
@@ -79,6 +87,7 @@ examples:
   distributed-input run input.yaml -- python train.py
   distributed-input run --help                             # flags of one command
   distributed-input validate input.yaml --trainers 4
+  distributed-input bench input.yaml                       # what would workers gain?
   distributed-input explain                                # why does my trainer wait?
 
 `kubectl dinput COMMAND` is the same, for example `kubectl dinput explain digits -n team`.

@@ -31,8 +31,8 @@ class FoundDispatcher:
     """What the operator reports about the input, if it is in a cluster."""
 
 
-def add_flags(flags: argparse.ArgumentParser) -> None:
-    """Add the flags that select dispatchers, and the format of the output."""
+def add_flags(flags: argparse.ArgumentParser, output: bool = True) -> None:
+    """Add the flags that select dispatchers, and with `output` the format of the output."""
     flags.add_argument(
         "name",
         nargs="?",
@@ -61,6 +61,8 @@ def add_flags(flags: argparse.ArgumentParser) -> None:
         metavar="SECONDS",
         help="time limit for the response (default: 5)",
     )
+    if not output:
+        return
     flags.add_argument(
         "-o",
         "--output",
@@ -78,7 +80,7 @@ def opened(options: argparse.Namespace, env: Mapping[str, str]) -> Iterator[list
         ConfigError: a flag is invalid, or the input or run is not found.
         UnavailableError: a dispatcher in the cluster cannot be reached.
     """
-    _check(options)
+    check(options)
     with contextlib.ExitStack() as stack:
         if options.name:
             one = stack.enter_context(
@@ -98,7 +100,8 @@ def opened(options: argparse.Namespace, env: Mapping[str, str]) -> Iterator[list
         yield found
 
 
-def _check(options: argparse.Namespace) -> None:
+def check(options: argparse.Namespace) -> None:
+    """Raise ConfigError if the flags contradict each other."""
     if options.name and options.dispatcher:
         raise ConfigError("NAME and --dispatcher exclude each other: remove one of them")
     if options.namespace and not options.name:

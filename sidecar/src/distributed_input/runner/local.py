@@ -109,6 +109,11 @@ class LocalRun:
         _set_variables(variables)
 
     @property
+    def pid(self) -> int:
+        """The process id of `distributed-input run`, the parent of all processes of the run."""
+        return self._process.pid
+
+    @property
     def is_running(self) -> bool:
         """Whether the processes run: until `close`, or until one crashes repeatedly."""
         return self._stop.alive and self._process.poll() is None

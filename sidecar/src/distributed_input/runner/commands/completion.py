@@ -6,7 +6,9 @@ import argparse
 import importlib
 from collections.abc import Mapping, Sequence
 
-_COMPLETED = tuple("completion doctor explain init logs run status top validate".split())
+_COMPLETED = tuple(
+    "bench completion dashboard doctor explain init logs run status top validate".split()
+)
 _OTHERS = tuple("dispatcher help inject sidecar version worker".split())
 _EXAMPLES = """\
 examples:

@@ -164,6 +164,7 @@ def as_json(status: StatusSample) -> dict[str, Any]:
                 "open_streams": one.streams,
                 "rows": one.rows,
                 "busy_seconds": one.busy,
+                "cpus": one.parallelism,
                 "draining": one.draining,
                 "node": one.node,
                 "stalled": list(one.stalled),

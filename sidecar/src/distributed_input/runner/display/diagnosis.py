@@ -306,10 +306,11 @@ def _idle_workers(trainer: _TrainerWindow, workers: _ReadyWorkers) -> Iterator[D
     yield _of(
         trainer,
         Cause.NETWORK,
-        f"Rows are made, but do not arrive. Open splits: {workers.streams}. Filled part of the "
-        f"buffer: {now.buffer:.0%}.{busy}",
-        "Check the CPU limit of the sidecar (spec.sidecar.resources), and the network between "
-        "workers and trainer. With spec.workers.placement: near-trainers, they share nodes.",
+        f"Workers could make more rows than arrive. Open splits: {workers.streams}. Filled part of "
+        f"the buffer: {now.buffer:.0%}.{busy}",
+        "Check the CPU limit of the sidecar (spec.sidecar.resources), whether other programs use "
+        "the CPUs, and the network between workers and trainer. With spec.workers.placement: "
+        "near-trainers, they share nodes.",
     )
 
 

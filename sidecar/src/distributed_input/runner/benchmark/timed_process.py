@@ -1,0 +1,132 @@
+"""A process that reads a dataset on command, and the CPU time of the processes of a run."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from distributed_input.api.errors import TerminalError
+from distributed_input.runner import plan, process_wrapper
+from distributed_input.runner.processes.supervised_process import describe_exit
+
+IN_PROCESS = "distributed_input.worker.datasets.in_process"
+TRAINER = "distributed_input.client.timed_trainer"
+_LAST_LINES = 15
+_STOP_SECONDS = 10.0
+_PARTS = ("worker", "sidecar", "dispatcher")
+
+
+class TimedProcess:
+    """A process of `tfdata.timed_reading`. A context manager; the process ends with the block.
+
+    Args:
+        module: IN_PROCESS or TRAINER.
+        options: its options.
+        seconds: time limit for each answer, beyond what it was asked to read.
+    """
+
+    def __init__(self, module: str, options: Mapping[str, Any], seconds: float) -> None:
+        self._seconds = seconds
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed by __exit__
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", module, json.dumps(options)],
+            # It needs no accelerator: it only reads.
+            env=plan.worker_env({"TF_CPP_MIN_LOG_LEVEL": "3", **os.environ}),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            bufsize=0,  # `answer` waits for the descriptor
+        )
+
+    def __enter__(self) -> TimedProcess:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._process.terminate()
+        try:
+            self._process.wait(_STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        for stream in (self._process.stdin, self._process.stdout, self._errors):
+            if stream is not None:
+                stream.close()
+
+    def ask(self, **seconds: float) -> None:
+        """Request a measurement with these times; its answers are `begun` and `measured`."""
+        assert self._process.stdin is not None
+        command = json.dumps(seconds)
+        try:
+            self._process.stdin.write(command.encode() + b"\n")
+            self._process.stdin.flush()
+        except BrokenPipeError:
+            pass  # `answer` reports why
+
+    def answer(self, event: str, seconds: float = 0.0) -> dict[str, Any]:
+        """Return the next answer, which must be `event`.
+
+        Args:
+            event: its name.
+            seconds: how long the process was asked to read.
+
+        Raises:
+            TerminalError: the process failed, ended, or did not answer in time.
+        """
+        assert self._process.stdout is not None
+        limit = self._seconds + seconds
+        if not select.select([self._process.stdout], [], [], limit)[0]:
+            raise TerminalError(
+                f"no rows within {limit:.0f} s. If the dataset only starts slowly, for example "
+                "with a large shuffle buffer, set a higher --timeout"
+            )
+        line = self._process.stdout.readline()
+        if not line:
+            raise TerminalError(f"the reading process {self._end()}")
+        found: dict[str, Any] = json.loads(line)
+        if found["event"] != event:
+            raise TerminalError(str(found.get("text", line)))
+        return found
+
+    def _end(self) -> str:
+        status = self._process.wait()
+        self._errors.seek(0)
+        lines = self._errors.read().decode(errors="replace").splitlines()[-_LAST_LINES:]
+        return "\n".join([describe_exit(status), *lines])
+
+
+def cpu_of_parts(pid: int) -> dict[str, float]:
+    """Return the CPU seconds of a run's processes by part: worker, sidecar, dispatcher.
+
+    Args:
+        pid: of `distributed-input run`. Without /proc, the result is empty.
+    """
+    found: dict[str, float] = {}
+    family = set(process_wrapper.descendants(pid))
+    for one, mark in process_wrapper.marked(""):
+        part = mark.partition(":")[2].partition("-")[0]
+        if one in family and part in _PARTS:
+            found[part] = found.get(part, 0.0) + _cpu_seconds(one)
+    return found
+
+
+def _cpu_seconds(pid: int) -> float:
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:  # it has ended
+        return 0.0
+    # The name, in parentheses, may contain any character. utime and stime are fields 14 and 15.
+    fields: Sequence[str] = text.rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

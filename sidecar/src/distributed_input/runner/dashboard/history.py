@@ -1,0 +1,82 @@
+"""The last samples of one input, and what they say over time: pure, with `now` as an argument."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from distributed_input.runner.display.diagnosis import Cause, Diagnosis, diagnose
+from distributed_input.runner.display.stats import StatusSample
+
+WINDOW_SECONDS = 10.0
+"""Window of rates and diagnoses: processes report once a second."""
+KEPT_SECONDS = 600.0
+"""Time that the charts show."""
+
+
+@dataclass(frozen=True)
+class ChartPoint:
+    """What the charts show for one sample."""
+
+    at: float
+    rows_per_second: float
+    """Sum over the trainers."""
+    stalls: dict[str, float]
+    """Share of the trainers' time that they waited, 0 to 1, by cause; their mean."""
+
+
+@dataclass
+class InputHistory:
+    """The samples of one input. `add` adds one."""
+
+    name: str
+    problems: Sequence[str] = ()
+    """What the operator reports."""
+    error: str = ""
+    """Why there is no current sample."""
+    samples: deque[tuple[float, StatusSample]] = field(default_factory=deque)
+    points: deque[ChartPoint] = field(default_factory=deque)
+
+    def add(self, sample: StatusSample, now: float) -> None:
+        """Add a sample, and drop those that are too old."""
+        self.error = ""
+        self.samples.append((now, sample))
+        while len(self.samples) > 2 and self.samples[1][0] <= now - WINDOW_SECONDS:
+            self.samples.popleft()
+        self.points.append(chart_point(self.diagnoses(), now))
+        while self.points[0].at < now - KEPT_SECONDS:
+            self.points.popleft()
+
+    def window(self) -> tuple[StatusSample, StatusSample, float]:
+        """Return the first and the last sample of the window, and the seconds between them."""
+        (then, before), (now, after) = self.samples[0], self.samples[-1]
+        return before, after, max(now - then, 1e-3)
+
+    def diagnoses(self) -> list[Diagnosis]:
+        """Return a diagnosis of each trainer."""
+        before, after, _ = self.window()
+        return diagnose(before, after)
+
+    def chart(self, now: float) -> list[dict[str, Any]]:
+        """Return the points as JSON values, the oldest first."""
+        return [
+            {
+                "seconds_ago": round(now - one.at, 1),
+                "rows_per_second": one.rows_per_second,
+                "stalls": one.stalls,
+            }
+            for one in self.points
+        ]
+
+
+def chart_point(diagnoses: Sequence[Diagnosis], now: float) -> ChartPoint:
+    """Return the point of some diagnoses, one for each trainer."""
+    stalls: dict[str, float] = {}
+    known = [one for one in diagnoses if one.waits is not None]
+    for one in known:
+        # Below the least share that counts as waiting, a trainer has no cause.
+        cause = "other" if one.cause is Cause.NONE else one.cause.value
+        stalls[cause] = stalls.get(cause, 0.0) + (one.waits or 0.0) / len(known)
+    return ChartPoint(now, sum(one.rows_per_second or 0.0 for one in diagnoses), stalls)

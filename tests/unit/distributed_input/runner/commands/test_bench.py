@@ -1,0 +1,85 @@
+"""The command `bench`, as far as it needs no TensorFlow: flags, bad input, the output."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+from distributed_input.runner.benchmark.comparison import Comparison, Measured
+from distributed_input.runner.commands import bench
+
+INPUT = """\
+apiVersion: distributed-input.dev/v1alpha1
+kind: DistributedInput
+metadata: {name: NAME, namespace: team}
+spec:
+  dataset: {entryPoint: "code:dataset_fn", source: {path: .}, args: {folder: data}}
+  workers: {replicas: 2}
+  epochs: 3
+  tfDataService: {}
+"""
+FROM_TRAINER = INPUT.partition("spec:")[0]
+
+
+@pytest.fixture
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a file with one input. Its code is not imported."""
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: True)
+    monkeypatch.setattr(bench, "validate", lambda _: [])
+    path = tmp_path / "input.yaml"
+    path.write_text(INPUT.replace("NAME", "train"))
+    return path
+
+
+def test_the_measured_resource_has_no_limits_that_end_it(file: Path) -> None:
+    found = bench._only(file)
+    assert found["metadata"] == {"name": "train"}
+    assert set(found["spec"]) == {"dataset", "workers"}
+    assert found["spec"]["dataset"]["source"] == {"path": str(file.parent)}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (INPUT.replace("NAME", "a") + "---\n" + INPUT.replace("NAME", "b"), "has 2 inputs"),
+        (FROM_TRAINER.replace("NAME", "a"), "spec.dataset.entryPoint: is missing"),
+        ("a: [", "input.yaml:"),
+    ],
+)
+def test_an_unsuitable_file_is_status_2(
+    file: Path, text: str, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file.write_text(text)
+    assert bench.main([str(file)]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert message in err
+    assert err.startswith("distributed-input bench: ")
+
+
+def test_without_tensorflow_the_message_says_what_to_install(
+    file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
+    assert bench.main([str(file)]) == 2
+    assert "pip install 'distributed-input[run]'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("flags", [["--workers", "0"], ["--seconds", "0"], ["--workers"]])
+def test_an_invalid_flag_is_status_2(file: Path, flags: list[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        bench.main([str(file), *flags])
+
+
+def test_the_text_has_the_gain_the_next_step_and_notes() -> None:
+    base = [Measured(0, 1000, 1.0, 1.0, {}), Measured(0, 2000, 1.0, 1.0, {})]
+    found = Comparison("a", "input.yaml", 2, 0.0, base, [Measured(1, 9000, 1.0, 1.0, {})])
+    lines = bench.as_text(found).splitlines()
+    assert [line[:5] for line in lines if line[:5] in ("gain:", "next:", "note:")] == [
+        "gain:",
+        "next:",
+        "note:",
+    ]
+    assert max(map(len, lines)) <= 100
