@@ -63,8 +63,8 @@ def test_the_pace_of_rollouts_reaches_the_operator():
 
 
 def test_the_life_of_certificates_reaches_the_operator():
-    args = parser().parse_args(container(OPERATOR, "encryption.certificateHours=0.5")["args"])
-    assert args.certificate_hours == 0.5
+    args = parser().parse_args(container(OPERATOR, "encryption.certificateHours=2")["args"])
+    assert args.certificate_hours == 2
     assert parser().parse_args(container(OPERATOR)["args"]).certificate_hours == 24
 
 

@@ -6,6 +6,7 @@ create Deployments.
 
 from __future__ import annotations
 
+import subprocess
 import uuid
 from collections.abc import Iterator
 from typing import Any
@@ -15,6 +16,7 @@ from kubernetes import client as kubernetes
 
 from distributed_input_operator.kube.kinds import BY_NAME, INPUT, POLICY
 from testing.charts.rendering import CHART, RELEASE, find_one, helm, manifests
+from testing.cluster.binaries import binary
 from testing.operator.cluster import Cluster, RequestRejected
 from testing.operator.processes import eventually
 
@@ -60,7 +62,11 @@ def cluster(api: kubernetes.ApiClient, control_plane) -> Iterator[Cluster]:
     created = Cluster(api, f"users-{uuid.uuid4().hex[:8]}")
     created.call("POST", "/api/v1/namespaces", {"metadata": {"name": created.namespace}})
     place = ("--namespace", created.namespace, "--kubeconfig", control_plane.kubeconfig)
-    result = helm("install", RELEASE, CHART, *place)
+    # Other tests may have installed the definitions, which only one release can own.
+    definitions = ("apply", "--server-side", "--force-conflicts", "-f", CHART.parents[1] / "crds")
+    kubectl = [binary("kubectl"), f"--kubeconfig={control_plane.kubeconfig}", *definitions]
+    subprocess.run(kubectl, check=True, capture_output=True, timeout=60)
+    result = helm("install", RELEASE, CHART, *place, "--set", "crds.enabled=false")
     assert result.returncode == 0, result.stderr
     eventually(lambda: all("items" in served(created, kind.path(None)) for kind in (INPUT, POLICY)))
     yield created
