@@ -22,6 +22,7 @@ class RotationResult:
     """What one reading observed."""
 
     renewals: int
+    """Renewals while the trainer read."""
     epochs: int
     """Complete epochs. Each had each row once."""
     longest_wait: float
@@ -68,7 +69,8 @@ def read_while_rotating(
     Raises:
         AssertionError: an epoch did not have each row once.
     """
-    with TlsCluster(timedelta(seconds=life)) as cluster:
+    # Processes may start for longer than the first certificates are valid.
+    with TlsCluster(timedelta(seconds=life)) as cluster, Rotation(cluster, every) as rotation:
         cluster.add_workers(2, "--listen", f"{host}:0")
         (sidecar,) = cluster.add_sidecars(
             {
@@ -82,8 +84,9 @@ def read_while_rotating(
             }
         )
         epochs, longest, last = 0, 0.0, 0.0
-        with readers.connect(sidecar, INPUT) as data, Rotation(cluster, every) as rotation:
-            while rotation.renewals < renewals:
+        with readers.connect(sidecar, INPUT) as data:
+            before = rotation.renewals
+            while rotation.renewals < before + renewals:
                 ids: list[int] = []
                 for batch in data.numpy():
                     now = time.monotonic()
@@ -96,7 +99,7 @@ def read_while_rotating(
             assert len(workers) == 2
         lines = cluster.new_log_lines().splitlines()
         return RotationResult(
-            rotation.renewals,
+            rotation.renewals - before,
             epochs,
             longest,
             tuple(line for line in lines if '"level": "warning"' in line or "Error" in line),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from datetime import timedelta
 from pathlib import Path
 
@@ -26,6 +27,7 @@ class TlsCluster(Cluster):
     def __init__(self, life: timedelta = LIFE, *, plain_transfer: bool = False) -> None:
         self._life, self._plain = life, plain_transfer
         self._mounted: dict[str, MountedFolder] = {}
+        self._lock = threading.Lock()  # another thread may renew while this one adds a process
         super().__init__()
 
     def __enter__(self) -> TlsCluster:
@@ -44,11 +46,13 @@ class TlsCluster(Cluster):
 
     def renew(self) -> None:
         """Replace the certificates of all processes."""
-        for role, mounted in self._mounted.items():
-            mounted.issue(role, life=self._life)
+        with self._lock:
+            for role, mounted in self._mounted.items():
+                mounted.issue(role, life=self._life)
 
     def _folder(self, role: str) -> Path:
-        if role not in self._mounted:
-            self._mounted[role] = MountedFolder(self.folder / "tls" / role / INPUT)
-            self._mounted[role].issue(role, life=self._life)
-        return self._mounted[role].path
+        with self._lock:
+            if role not in self._mounted:
+                self._mounted[role] = MountedFolder(self.folder / "tls" / role / INPUT)
+                self._mounted[role].issue(role, life=self._life)
+            return self._mounted[role].path

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import itertools
+import threading
 import time
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
+from testing.certificates import MountedFolder
 from testing.integration import readers
 from testing.integration.cluster import spec
 from testing.integration.rotation import Rotation, read_while_rotating
@@ -40,3 +43,21 @@ def test_a_process_that_starts_later_uses_the_certificates_of_now() -> None:
             cluster.add_workers(1)
             first.kill()
             assert sorted(taken + readers.ids(rows)) == list(range(400))
+
+
+def test_a_folder_may_be_added_while_all_are_renewed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tests above do so: the rotation has its own thread."""
+    issue = MountedFolder.issue
+    with TlsCluster() as cluster:
+        adding = threading.Thread(target=cluster.credentials, daemon=True)
+
+        def add_meanwhile(mounted: MountedFolder, *args: Any, **fields: Any) -> Any:
+            monkeypatch.undo()
+            adding.start()
+            adding.join(0.5)  # it has to wait until all are renewed
+            return issue(mounted, *args, **fields)
+
+        monkeypatch.setattr(MountedFolder, "issue", add_meanwhile)
+        cluster.renew()
+        adding.join(10)
+        assert not adding.is_alive()

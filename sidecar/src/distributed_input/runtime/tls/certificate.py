@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import ssl
-from collections.abc import Mapping
+import tempfile
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -81,13 +83,26 @@ def _context(protocol: int, authorities: bytes) -> ssl.SSLContext:
 
 
 def _load(context: ssl.SSLContext, chain: bytes, key: bytes) -> None:
-    """Use a certificate and its key. OpenSSL reads only files: this one is in memory."""
-    file = os.memfd_create("certificate", os.MFD_CLOEXEC)
-    try:
-        os.write(file, chain + b"\n" + key)
-        context.load_cert_chain(f"/proc/self/fd/{file}")
-    finally:
-        os.close(file)
+    """Use a certificate and its key. OpenSSL reads only files."""
+    with _file(chain + b"\n" + key) as path:
+        context.load_cert_chain(path)
+
+
+@contextlib.contextmanager
+def _file(content: bytes) -> Iterator[str]:
+    """Yield the path of a file that only this user can read. It exists for the block only."""
+    if hasattr(os, "memfd_create"):  # in memory, on Linux
+        descriptor = os.memfd_create("certificate", os.MFD_CLOEXEC)
+        try:
+            os.write(descriptor, content)
+            yield f"/proc/self/fd/{descriptor}"
+        finally:
+            os.close(descriptor)
+    else:
+        with tempfile.NamedTemporaryFile() as file:
+            file.write(content)
+            file.flush()
+            yield file.name
 
 
 def _presented(client: ssl.SSLContext, server: ssl.SSLContext) -> Mapping[str, Any]:

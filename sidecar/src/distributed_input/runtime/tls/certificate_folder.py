@@ -79,9 +79,11 @@ class CertificateFolder:
     def _read(self) -> tuple[bytes, ...]:
         """Return certificate, key and authorities, all from one version of a mounted volume."""
         for left in reversed(range(_READS)):
-            # Kubernetes replaces the link `..data` and removes the folder that it pointed to.
-            folder = (self._path / "..data").resolve()
-            folder = folder if folder.is_dir() else self._path
+            # Kubernetes replaces the link `..data` and removes the folder that it pointed to. The
+            # link is in this folder if a volume is mounted here, or else above it: NAME is then a
+            # link to ..data/NAME.
+            data = self._path / "..data"
+            folder = (data if data.is_dir() else self._path).resolve()
             try:
                 return tuple(
                     (folder / name).read_bytes()

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import ssl
+import stat
+import tempfile
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 
@@ -34,6 +38,26 @@ def test_contexts_accept_tls_1_3_only() -> None:
         assert context.verify_mode is ssl.CERT_REQUIRED
     assert found.client_context.check_hostname
     assert found.server_context.num_tickets == 0
+
+
+def test_systems_without_files_in_memory_use_a_private_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load, modes = ssl.SSLContext.load_cert_chain, []
+
+    def record(context: ssl.SSLContext, path: str) -> None:
+        assert Path(path).parent == tmp_path
+        modes.append(stat.S_IMODE(os.stat(path).st_mode))
+        load(context, path)
+
+    monkeypatch.delattr(os, "memfd_create", raising=False)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(ssl.SSLContext, "load_cert_chain", record)
+    assert issued().client_context.cert_store_stats()["x509_ca"] == 1
+    assert set(modes) == {0o600}
+    one = authority()
+    refused(one.issue(WORKER, now(), LIFE), one.key(SIDECAR), one.certificate)
+    assert list(tmp_path.iterdir()) == []
 
 
 def refused(chain: str, key: str, authorities: str) -> str:

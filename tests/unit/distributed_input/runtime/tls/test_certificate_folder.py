@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from distributed_input.api.errors import UnavailableError
-from distributed_input.api.identity import KEY_FILE, SIDECAR, WORKER
+from distributed_input.api.identity import AUTHORITIES_FILE, CHAIN_FILE, KEY_FILE, SIDECAR, WORKER
 from distributed_input.runtime.tls.certificate_folder import CertificateFolder
 from testing.certificates import LIFE, MountedFolder, authority, now
 
@@ -74,20 +74,37 @@ def test_a_missing_folder_does_not_stop_a_running_process(story: Story) -> None:
     assert story.later() is story.first
 
 
-def test_files_may_be_in_a_subfolder_of_the_volume(tmp_path: Path) -> None:
-    """As in a projected volume with the certificates of several inputs."""
-    inside = MountedFolder(tmp_path / "..1" / "digits")
-    inside.issue(WORKER)
-    (tmp_path / "..data").symlink_to("..1")
-    (tmp_path / "digits").symlink_to("..data/digits")
+@pytest.mark.parametrize("below", ["digits", "tls/digits"])
+def test_files_of_a_subfolder_are_of_one_version_of_the_volume(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, below: str
+) -> None:
+    """As in a projected volume: its link `..data` is above the folder, and the files are plain."""
+
+    def mount(version: str, uid: str) -> None:
+        one, folder = authority(uid), tmp_path / version / below
+        folder.mkdir(parents=True)
+        (folder / CHAIN_FILE).write_text(one.issue(WORKER, now(), LIFE))
+        (folder / KEY_FILE).write_text(one.key(WORKER))
+        (folder / AUTHORITIES_FILE).write_text(one.certificate)
+        (tmp_path / "..new").symlink_to(version)
+        (tmp_path / "..new").replace(tmp_path / "..data")
+
+    def read_before_the_volume_changes(path: Path) -> bytes:
+        monkeypatch.undo()
+        content = path.read_bytes()
+        mount("..2", "u-2")
+        shutil.rmtree(tmp_path / "..1")
+        return content
+
+    mount("..1", "u-1")
+    top = below.partition("/")[0]
+    (tmp_path / top).symlink_to(f"..data/{top}")
     seconds = [0.0]
-    folder = CertificateFolder(tmp_path / "digits", lambda: seconds[0])
-    first = folder.current()
-    MountedFolder(tmp_path / "..2" / "digits").issue(WORKER)
-    (tmp_path / "..new").symlink_to("..2")
-    (tmp_path / "..new").replace(tmp_path / "..data")
+    folder = CertificateFolder(tmp_path / below, lambda: seconds[0])
+    assert folder.current().own.uid == "u-1"
+    monkeypatch.setattr(Path, "read_bytes", read_before_the_volume_changes)
     seconds[0] = 2.0
-    assert folder.current() is not first
+    assert folder.current().own.uid == "u-2"
 
 
 def test_plain_files_are_read_too(tmp_path: Path) -> None:
