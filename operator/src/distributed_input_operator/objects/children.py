@@ -16,6 +16,9 @@ APPLIED_ANNOTATION = f"{names.PREFIX}applied"
 """A hash of the applied manifest. It changes if the operator stops setting a field, which must
 then be removed from the object."""
 
+NO_TLS_1_2 = {"name": environment.GRPC_CIPHERS_ENV, "value": environment.NO_TLS_1_2}
+"""The variable of encrypted processes that switches off TLS 1.2."""
+
 _LOST_NODE_TAINTS = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 _LOST_NODE_SECONDS = 30
 """Kubernetes taints a node after 40 to 50 s of silence. Most nodes that recover do so within
@@ -161,12 +164,17 @@ def process_fields(arguments: Sequence[str], mandatory: Collection[str] = ()) ->
     """
     # An image without certificates must not start: it would send rows and tokens in clear text.
     args, document = process_config.split(arguments, {flags.TLS_DIR, *mandatory})
-    env = {
-        **({environment.CONFIG_ENV: document} if document else {}),
-        **({environment.GRPC_CIPHERS_ENV: environment.NO_TLS_1_2} if flags.TLS_DIR in args else {}),
-    }
-    fields = {"env": [{"name": name, "value": value} for name, value in env.items()]}
-    return {"args": args, **(fields if env else {})}
+    env = [
+        *([{"name": environment.CONFIG_ENV, "value": document}] if document else ()),
+        *([NO_TLS_1_2] if flags.TLS_DIR in args else ()),
+    ]
+    return {"args": args, **({"env": env} if env else {})}
+
+
+def variables(*env: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return environment variables, each name once. The last one of a name takes precedence."""
+    last = {one.get("name"): at for at, one in enumerate(env)}
+    return [one for at, one in enumerate(env) if last[one.get("name")] == at]
 
 
 def container(

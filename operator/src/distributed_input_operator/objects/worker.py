@@ -10,6 +10,7 @@ from distributed_input.api import environment, files, flags, identity, names
 from distributed_input.api.resource.input import DistributedInput
 from distributed_input.api.resource.scalars import quantity, quantity_bytes
 from distributed_input_operator.objects.children import (
+    NO_TLS_1_2,
     SCRATCH_MOUNT,
     SCRATCH_VOLUME,
     container,
@@ -21,6 +22,7 @@ from distributed_input_operator.objects.children import (
     manifest,
     pod_template,
     process_fields,
+    variables,
 )
 from distributed_input_operator.objects.dispatcher import service_ports
 from distributed_input_operator.objects.resources import container_resources, cpus
@@ -151,6 +153,11 @@ def worker_objects(
 
 def _worker_template(resource: DistributedInput, settings: Settings, code: str) -> dict[str, Any]:
     merged = merge(_template(resource, settings, code), resource.spec.workers.pod_template)
+    if resource.spec.encryption != "none":
+        # The user's template does not weaken the encryption.
+        for process in merged["spec"].get("containers") or ():
+            if process.get("name") == names.WORKER:
+                process["env"] = variables(*process.get("env", ()), NO_TLS_1_2)
     return dict(merged)
 
 
@@ -184,11 +191,8 @@ def _pod(resource: DistributedInput, settings: Settings) -> dict[str, Any]:
         encrypted=resource.spec.encryption != "none",
     )
     process |= image_pull_policy(workers.image, settings)
-    process["env"] = [
-        {"name": "HOME", "value": "/tmp"},  # noqa: S108 - private to the container
-        *workers.env,
-        *process.get("env", ()),
-    ]
+    home = {"name": "HOME", "value": "/tmp"}  # noqa: S108 - private to the container
+    process["env"] = variables(home, *workers.env, *process.get("env", ()))
     process["volumeMounts"] = [*mounts, *workers.volume_mounts]
     return {
         "serviceAccountName": workers.service_account_name or names.shared(name),

@@ -105,6 +105,27 @@ def test_only_encrypted_processes_switch_off_tls_1_2() -> None:
         assert GRPC_CIPHERS_ENV not in names_of
 
 
+@pytest.mark.parametrize("encryption", ["none", "all"])
+@pytest.mark.parametrize("with_template", [False, True])
+def test_a_user_cannot_switch_tls_1_2_on(encryption: str, with_template: bool) -> None:
+    users = [{"name": name, "value": "the user's"} for name in (GRPC_CIPHERS_ENV, "HOME", "OTHER")]
+    template = {"spec": {"containers": [{"name": "worker", "env": users}]}}
+    workers = {"podTemplate": template} if with_template else {"env": users}
+    env = containers("worker", encryption=encryption, workers=workers)["worker"]["env"]
+    values = {one["name"]: one["value"] for one in env}
+    assert len(values) == len(env), "each name once"
+    expected = NO_TLS_1_2 if encryption == "all" else "the user's"
+    assert (values[GRPC_CIPHERS_ENV], values["HOME"]) == (expected, "the user's")
+    assert values["OTHER"] == "the user's"
+
+
+def test_a_user_cannot_remove_the_variable_against_tls_1_2() -> None:
+    template = {"spec": {"containers": [{"name": "worker", "env": None}]}}
+    workers = {"podTemplate": template}
+    env = containers("worker", encryption="all", workers=workers)["worker"]["env"]
+    assert env == [{"name": GRPC_CIPHERS_ENV, "value": NO_TLS_1_2}]
+
+
 def test_the_default_is_the_template_of_release_0_1_0() -> None:
     for part in ("dispatcher", "worker"):
         process = containers(part)[part]
