@@ -131,6 +131,7 @@ def connects(listener: TransferListener, peer: Peer, folder: Path) -> str:
             if peer.encrypts:
                 connected = context_of(peer, folder).wrap_socket(connected)
                 stack.enter_context(connected)
+            next(offer.send(()))
             connected.sendall(offer._offer.ticket)
             deadline = time.monotonic() + SECONDS
             connected.settimeout(0.05)

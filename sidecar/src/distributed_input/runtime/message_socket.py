@@ -37,6 +37,9 @@ class MessageSocket:
         connected: the socket, which may be encrypted. This object closes it.
         region: memory for the messages that this end sends or receives; None: the socket carries
             them.
+
+    Attributes:
+        encrypted_bytes: size of all messages that this end has encrypted.
     """
 
     def __init__(
@@ -44,6 +47,7 @@ class MessageSocket:
     ) -> None:
         connected.settimeout(None)
         _set_options(connected)
+        self.encrypted_bytes = 0
         self._socket = connected
         self._is_encrypted = isinstance(connected, ssl.SSLSocket)
         self._receive_flags = 0 if self._is_encrypted else socket.MSG_WAITALL
@@ -68,6 +72,7 @@ class MessageSocket:
         if self._is_encrypted:
             for view in joined(views):
                 self._socket.sendall(view)
+            self.encrypted_bytes += size
             return size
         at = 0
         while at < len(views):

@@ -3,7 +3,8 @@
 gRPC remains the protocol: requests and errors of a call use it. For the messages that the worker
 sends, a sidecar may open a TCP connection. Over gRPC it gets a ticket, which is valid for one
 connection. If no such connection comes, all messages use gRPC. With certificates, the connection
-uses mutual TLS.
+uses mutual TLS. When it has encrypted `secure_socket.MOST_BYTES`, an empty message ends it, and the
+call offers another one, which has new keys.
 
 A sidecar on the same host connects to a Unix socket, and both map memory for the messages. This
 needs no encryption: nothing leaves the host, and the ticket came over the encrypted call. The
@@ -46,7 +47,7 @@ class TransferOffer:
 
     Args:
         port: port of the listener.
-        ticket: what the sidecar has to send.
+        new_ticket: returns what the sidecar has to send, on one connection.
         local: name of the Unix socket; "": there is none.
         encrypted: whether the TCP connection uses TLS.
 
@@ -55,12 +56,16 @@ class TransferOffer:
     """
 
     def __init__(
-        self, port: int, ticket: bytes, local: str = "", *, encrypted: bool = False
+        self,
+        port: int,
+        new_ticket: Callable[[TransferOffer], bytes],
+        local: str = "",
+        *,
+        encrypted: bool = False,
     ) -> None:
         self.sent_bytes = 0
-        self._offer = worker_pb2.TransferOffer(
-            port=port, ticket=ticket, local=local, encrypted=encrypted
-        )
+        self._offer = worker_pb2.TransferOffer(port=port, local=local, encrypted=encrypted)
+        self._new_ticket = new_ticket
         self._lock = threading.Lock()
         self._accepted: MessageSocket | None = None
         self._closed = False
@@ -79,7 +84,7 @@ class TransferOffer:
         Raises:
             UnavailableError: the direct connection broke.
         """
-        yield worker_pb2.ConnectResponse(offer=self._offer).SerializeToString()
+        yield self._offered()
         moved = False
         for batch in batches:
             direct = self._accepted
@@ -91,8 +96,20 @@ class TransferOffer:
                 moved = True
             try:
                 self.sent_bytes += direct.send(frames.encoded_pieces(batch))
+                if direct.encrypted_bytes < secure_socket.MOST_BYTES:
+                    continue
+                direct.send([])
             except OSError as error:
                 raise UnavailableError(f"the direct connection broke: {error}") from error
+            with self._lock:
+                self._accepted, moved = None, False
+            direct.close()
+            yield self._offered()
+
+    def _offered(self) -> bytes:
+        """Return the message with an offer of a new connection."""
+        self._offer.ticket = self._new_ticket(self)
+        return worker_pb2.ConnectResponse(offer=self._offer).SerializeToString()
 
     def shut_down(self) -> None:
         """End the direct connection. `send` returns."""
@@ -155,22 +172,26 @@ class TransferListener:
         Args:
             on_end: registers what is called when the call ends.
         """
-        ticket = secrets.token_bytes(_TICKET_BYTES)
         encrypted = self._certificates is not None
-        offer = TransferOffer(self.port, ticket, self.local, encrypted=encrypted)
-        key = _hash(ticket)
+        offer = TransferOffer(self.port, self._new_ticket, self.local, encrypted=encrypted)
         with self._lock:
-            self._offers[key] = offer
             self._open.add(offer)
         on_end(offer.shut_down)
         try:
             yield offer
         finally:
             with self._lock:
-                self._offers.pop(key, None)
+                self._offers = {k: one for k, one in self._offers.items() if one is not offer}
                 self._open.discard(offer)
                 self._sent_bytes += offer.sent_bytes
             offer.close()
+
+    def _new_ticket(self, offer: TransferOffer) -> bytes:
+        """Return a ticket for one connection of an offer."""
+        ticket = secrets.token_bytes(_TICKET_BYTES)
+        with self._lock:
+            self._offers[_hash(ticket)] = offer
+        return ticket
 
     @property
     def sent_bytes(self) -> int:

@@ -13,6 +13,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,13 +21,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from distributed_input.api.errors import UnavailableError
+from distributed_input.api.identity import SIDECAR, WORKER
 from distributed_input.api.proto import worker_pb2
 from distributed_input.rows import frames
 from distributed_input.rows.frames import Frame
 from distributed_input.runtime import addresses
 from distributed_input.runtime.message_socket import MessageSocket
+from distributed_input.runtime.tls import secure_socket
+from distributed_input.runtime.tls.certificate_folder import CertificateFolder
 from distributed_input.worker import transfer_listener
 from distributed_input.worker.transfer_listener import TransferListener, TransferOffer
+from testing.certificates import MountedFolder
 from tests.unit.distributed_input.sidecar.streams.given_workers import block_at
 from tests.unit.distributed_input.sidecar.system import eventually
 
@@ -39,9 +44,11 @@ def batch(number: int, rows: int = 2) -> list[Frame]:
 
 
 @contextlib.contextmanager
-def listening(server: str = "127.0.0.1:65535") -> Iterator[TransferListener]:
+def listening(
+    server: str = "127.0.0.1:65535", certificates: CertificateFolder | None = None
+) -> Iterator[TransferListener]:
     """Yield a listener on a free port."""
-    listener = TransferListener(server)
+    listener = TransferListener(server, certificates)
     listener.start()
     try:
         yield listener
@@ -350,6 +357,55 @@ def test_all_messages_use_grpc_without_a_direct_connection(listener: TransferLis
         call.send(batches)
         assert list(call.sent) == [frames.encode(one) for one in batches]
     assert listener.sent_bytes == 0
+
+
+def test_an_encrypted_connection_is_replaced_before_its_keys_are_used_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its last message is empty. Without a new connection, the messages use gRPC."""
+    worker, sidecar = (
+        CertificateFolder(MountedFolder(tmp_path / role).issue(role)) for role in (WORKER, SIDECAR)
+    )
+    batches = [batch(number) for number in range(5)]
+    expected = [frames.encode(one) for one in batches]
+    monkeypatch.setattr(secure_socket, "MOST_BYTES", max(map(len, expected)) + 1)
+    over_tcp: list[list[bytes]] = []
+    with listening(certificates=worker) as listener, calling(listener) as (call, _):
+        offer = call.send(batches)
+        tickets = {offer.ticket}
+        for _ in range(2):
+            with socket.create_connection(("127.0.0.1", offer.port), SECONDS) as plain:
+                client = secure_socket.connect(sidecar, plain)
+                client.sendall(offer.ticket)
+                eventually(lambda: call.offer._accepted is not None)
+                direct = MessageSocket(client)
+                assert next(call.sent) == MOVED.SerializeToString()
+                offer = worker_pb2.ConnectResponse.FromString(next(call.sent)).offer
+                tickets.add(offer.ticket)
+                over_tcp.append([bytes(direct.receive() or b"") for _ in range(3)])
+                assert direct.receive() is None
+                direct.close()
+        assert list(call.sent) == expected[4:]
+        assert len(listener._offers) == 1
+    assert over_tcp == [[*expected[:2], b""], [*expected[2:4], b""]]
+    assert len(tickets) == 3
+    assert not listener._offers
+
+
+def test_a_connection_in_clear_text_has_no_keys(
+    listener: TransferListener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(secure_socket, "MOST_BYTES", 1)
+    with calling(listener) as (call, _):
+        offer = call.send([batch(0), batch(1)])
+        with contextlib.closing(accepted(call, offer)):
+            assert list(call.sent) == [MOVED.SerializeToString()]
+
+
+def test_keys_are_used_for_less_records_than_aes_gcm_allows() -> None:
+    """RFC 8446, 5.5. One message more may exceed the limit of this module."""
+    largest_message = 1 << 31
+    assert secure_socket.MOST_BYTES + largest_message < 2**24.5 * (16 << 10)
 
 
 def test_a_connection_that_breaks_is_an_error(listener: TransferListener) -> None:

@@ -11,6 +11,9 @@ from distributed_input.runtime.tls.certificate_folder import CertificateFolder
 
 _PIECE_BYTES = 16 << 10
 """OpenSSL sends at most this much in one record. Smaller pieces are joined."""
+MOST_BYTES = 256 << 30
+"""After this, a connection needs new keys. It is 2^24 records. AES-GCM is safe for 2^24.5 full ones
+(RFC 8446, 5.5). Python cannot request new keys of an open connection."""
 
 
 def accept(folder: CertificateFolder, connected: socket.socket, seconds: float) -> ssl.SSLSocket:

@@ -102,6 +102,9 @@ class DirectTransfer:
     def receive_all(self, handle: Callable[[memoryview], None]) -> None:
         """Pass on all messages until the call ends. The worker has moved to this connection.
 
+        An empty message ends the connection, but not the call: the worker continues with gRPC, and
+        offers a new connection, because this one has encrypted enough with its keys.
+
         Raises:
             UnavailableError: the connection broke, and the call did not end.
             ValueError: the worker sent something else than messages.
@@ -110,6 +113,9 @@ class DirectTransfer:
         cause = "it was closed"
         try:
             while (data := self._socket.receive()) is not None:
+                if not data:
+                    self._release()
+                    return
                 handle(data)
                 del data  # it may be a part of the shared memory
         except OSError as error:
@@ -117,6 +123,12 @@ class DirectTransfer:
         with self._changed:
             if not self._changed.wait_for(lambda: self._call_ended, _CALL_SECONDS):
                 raise UnavailableError(f"the direct connection broke: {cause}")
+
+    def _release(self) -> None:
+        with self._changed:
+            if self._socket is not None:
+                self._socket.close()
+            self._socket = None
 
     def record_failure(self) -> None:
         """Record that a connection broke, or carried something else than messages."""
