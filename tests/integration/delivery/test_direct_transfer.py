@@ -10,17 +10,22 @@ import threading
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from distributed_input.api.identity import SIDECAR, WORKER
 from distributed_input.api.proto import dispatcher_pb2, types_pb2, worker_pb2
 from distributed_input.rows.elements import ElementSpec, Leaf
 from distributed_input.runtime import message_socket
 from distributed_input.runtime.credentials import Credentials
 from distributed_input.runtime.serving import make_server
 from distributed_input.runtime.stubs import identity, service_handler
+from distributed_input.runtime.tls import secure_socket
+from distributed_input.runtime.tls.certificate_folder import CertificateFolder
+from distributed_input.runtime.tls_credentials import TlsCredentials
 from distributed_input.sidecar.streams import direct_transfer, worker_pool
 from distributed_input.sidecar.streams.epoch_plan import EpochPlan
 from distributed_input.sidecar.streams.split_stream import SplitStream
@@ -29,6 +34,7 @@ from distributed_input.sidecar.streams.worker_pool import WorkerPool
 from distributed_input.worker.datasets.split_iterator import SplitIterator
 from distributed_input.worker.service import WorkerService
 from distributed_input.worker.transfer_listener import TransferListener
+from testing.certificates import MountedFolder
 from testing.chaos.proxy import Loop, Proxy
 from testing.integration import readers
 from testing.integration.cluster import Cluster, spec
@@ -82,24 +88,39 @@ class FaultyProxy(Proxy):
 
 
 class System:
-    """A worker, behind a proxy for direct connections, and a pool that reads from it."""
+    """A worker, behind a proxy for direct connections, and a pool that reads from it.
 
-    def __init__(self, loop: Loop, may_transfer: bool = True) -> None:
+    Args:
+        loop: runs the proxy.
+        may_transfer: whether the pool uses direct connections.
+        worker: credentials of the worker.
+        sidecar: credentials of the pool.
+    """
+
+    def __init__(
+        self,
+        loop: Loop,
+        may_transfer: bool = True,
+        worker: Credentials | None = None,
+        sidecar: Credentials | None = None,
+    ) -> None:
+        worker, sidecar = worker or Credentials(), sidecar or Credentials()
         splits: Any = WideSplits()
         self.splits = splits
         self.service = WorkerService(splits, parallelism=2, max_streams=8, share_bytes=1 << 20)
         descriptor = worker_pb2.DESCRIPTOR.services_by_name["Worker"]
         encoded = dict.fromkeys(("Connect", "Stream"), (None, identity))
         handler = service_handler(descriptor, self.service, encoded)
-        self.server = make_server([handler], "127.0.0.1:0", Credentials())
-        self.transfers = self.service.transfers = TransferListener(self.server.address)
+        self.server = make_server([handler], "127.0.0.1:0", worker)
+        self.transfers = TransferListener(self.server.address, worker.certificates)
+        self.service.transfers = self.transfers
         self.proxy = FaultyProxy(loop)
         self.proxy.upstream = f"127.0.0.1:{self.transfers.port}"
         self.transfers.port = int(self.proxy.address.rpartition(":")[2])
         self.transfers.local = ""  # it would not pass the proxy
         self.transfers.start()
         self.server.start()
-        self.pool = WorkerPool(Credentials(), may_transfer)
+        self.pool = WorkerPool(sidecar, may_transfer)
         self.pool.update(
             [
                 dispatcher_pb2.WorkerInfo(
@@ -181,6 +202,31 @@ def test_rows_are_equal_over_grpc(loop: Loop) -> None:
     with contextlib.closing(System(loop, may_transfer=False)) as system:
         assert system.read() == EXPECTED
         assert system.direct_bytes == 0
+
+
+def test_no_row_is_lost_while_encrypted_connections_are_replaced(
+    loop: Loop, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(secure_socket, "MOST_BYTES", SPLIT_BYTES // 4)
+    accept, accepted = secure_socket.accept, []
+
+    def record(*args: Any) -> Any:
+        accepted.append(args)
+        return accept(*args)
+
+    monkeypatch.setattr(secure_socket, "accept", record)
+    worker, sidecar = (
+        TlsCredentials(CertificateFolder(MountedFolder(tmp_path / role).issue(role)))
+        for role in (WORKER, SIDECAR)
+    )
+    with contextlib.closing(System(loop, worker=worker, sidecar=sidecar)) as system:
+        system.splits.before = system.wait_for_direct
+        deadline = time.monotonic() + SECONDS
+        while len(accepted) < 4:
+            assert time.monotonic() < deadline, "connections are not replaced"
+            assert system.read() == EXPECTED
+        assert not system.stats.reconnects
+        assert system.direct_bytes > 2 * secure_socket.MOST_BYTES
 
 
 def test_a_port_that_cannot_be_reached_leaves_the_rows_on_grpc(system: System) -> None:

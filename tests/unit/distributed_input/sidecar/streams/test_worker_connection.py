@@ -406,6 +406,17 @@ def test_rows_come_over_the_direct_connection_after_those_before(moving: Moved) 
     assert (receiver.blocks, receiver.errors) == ([0, 2, 4, 6, 8], [])
 
 
+def test_rows_continue_while_direct_connections_are_replaced(moving: Moved) -> None:
+    _, receiver = moving.connected.open()
+    for at in (0, 4, 8):
+        direct = moving.move()
+        direct.send(frames.encoded_pieces([rows(1, at)]))
+        direct.send([])  # ends this connection
+        moving.call.send(rows(1, at + 2))
+    eventually(lambda: len(receiver.blocks) == 6)
+    assert (receiver.blocks, receiver.errors) == ([0, 2, 4, 6, 8, 10], [])
+
+
 def test_a_port_that_is_closed_leaves_the_rows_on_grpc(moving: Moved) -> None:
     _, receiver = moving.connected.open()
     moving._listener.close()
