@@ -120,8 +120,8 @@ def cluster(api: kubernetes.ApiClient, control_plane) -> Iterator[Cluster]:
     created.call("POST", "/api/v1/namespaces", {"metadata": {"name": created.namespace}})
     place = ("--namespace", created.namespace, "--kubeconfig", control_plane.kubeconfig)
     # Other tests may have installed the definitions, which only one release can own.
-    definitions = ("apply", "--server-side", "--force-conflicts", "-f", CHART.parents[1] / "crds")
-    kubectl = [binary("kubectl"), f"--kubeconfig={control_plane.kubeconfig}", *definitions]
+    definitions = ("apply", "--server-side", "--force-conflicts", "-f", f"{CHART.parents[1]}/crds")
+    kubectl = [str(binary("kubectl")), f"--kubeconfig={control_plane.kubeconfig}", *definitions]
     subprocess.run(kubectl, check=True, capture_output=True, timeout=60)
     result = helm("install", RELEASE, CHART, *place, "--set", "crds.enabled=false")
     assert result.returncode == 0, result.stderr
