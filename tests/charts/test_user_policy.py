@@ -1,11 +1,12 @@
 """A user without rights against the rendered chart, on a real API server: inputs lend no rights.
 
-mallory may write inputs and nothing else. alice may create pods and NetworkPolicies, too. bob may
-create Deployments.
+mallory may write inputs and nothing else. alice may create pods and NetworkPolicies, too. Each bob
+may create one kind of object that runs pods.
 """
 
 from __future__ import annotations
 
+import re
 import subprocess
 import uuid
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ import pytest
 from kubernetes import client as kubernetes
 
 from distributed_input_operator.kube.kinds import BY_NAME, INPUT, POLICY
+from testing.api_faults.fields import leaves, spec_schema
 from testing.charts.rendering import CHART, RELEASE, find_one, helm, manifests
 from testing.cluster.binaries import binary
 from testing.operator.cluster import Cluster, RequestRejected
@@ -45,6 +47,32 @@ ATTACKS: dict[str, dict[str, Any]] = {
     "workers.priorityClassName": {"workers": {"priorityClassName": "system-node-critical"}},
     "workers.accelerator": {"workers": {"accelerator": {"type": "nvidia"}}},
     "workers.stateDirectory": {"workers": {"stateDirectory": "/states"}},
+    "workers.placement": {"workers": {"placement": "near-trainers"}},
+    "workers.spot": {"workers": {"spot": True}},
+    "workers.resources.limits[nvidia.com/gpu]": {
+        "workers": {"resources": {"limits": {"nvidia.com/gpu": 1}}}
+    },
+    "workers.resources.requests[hugepages-2Mi]": {
+        "workers": {"resources": {"requests": {"hugepages-2Mi": "4Mi"}}}
+    },
+    "dispatcher.resources.limits[nvidia.com/gpu]": {
+        "dispatcher": {"resources": {"limits": {"nvidia.com/gpu": 1}}}
+    },
+    "dispatcher.resources.requests[nvidia.com/gpu]": {
+        "dispatcher": {"resources": {"requests": {"cpu": "1", "nvidia.com/gpu": 1}}}
+    },
+    "sidecar.resources.limits[nvidia.com/gpu]": {
+        "sidecar": {"resources": {"limits": {"nvidia.com/gpu": 1}}}
+    },
+    "sidecar.resources.requests[nvidia.com/gpu]": {
+        "sidecar": {"resources": {"requests": {"nvidia.com/gpu": 1}}}
+    },
+    "tfDataService.resources.limits[nvidia.com/gpu]": {
+        "tfDataService": {"resources": {"limits": {"nvidia.com/gpu": 1}}}
+    },
+    "tfDataService.resources.requests[nvidia.com/gpu]": {
+        "tfDataService": {"resources": {"requests": {"nvidia.com/gpu": 1}}}
+    },
     "sidecar.image": {"sidecar": {"image": "spy:1"}},
     "tfDataService.journal": {
         "tfDataService": {"journal": {"persistentVolumeClaim": {"claimName": "theirs"}}}
@@ -55,6 +83,35 @@ ATTACKS: dict[str, dict[str, Any]] = {
 }
 """What mallory tries, by the field that the refusal names."""
 
+HARMLESS = frozenset(
+    # What the pods compute, and how fast: with the image, the code and the rights that they have.
+    "dataset.args dataset.source.path dataset.source.image dataset.fromTrainer processingMode "
+    "numSplits partitions seed epochs batching.globalBatchSize batching.remainder order "
+    "determinism sidecar.readAhead sidecar.timeoutSeconds sidecar.transfer suspend "
+    "tfDataService.staticSharding workers.terminationGracePeriodSeconds "
+    # Numbers of pods, CPU and memory, which quotas and InputPolicies limit.
+    "workers.replicas workers.autoscaling.minReplicas workers.autoscaling.maxReplicas "
+    "workers.autoscaling.paused workers.autoscaling.stabilizationWindowSeconds "
+    "workers.autoscaling.idleTTLSeconds workers.local.cpus workers.local.memory "
+    "workers.parallelism sidecar.buffer tfDataService.crossTrainerCache "
+    # What an input declares about its trainers, which InputPolicies limit.
+    "trainers.accelerator trainers.acceleratorsPerTrainer trainers.weight trainers.priority "
+    # Immutable: no user can weaken an input that exists.
+    "encryption operatorClass".split()
+)
+"""Fields that need no right."""
+
+POD_CREATORS = [
+    ("", "pods"),
+    ("", "replicationcontrollers"),
+    ("apps", "daemonsets"),
+    ("apps", "deployments"),
+    ("apps", "replicasets"),
+    ("apps", "statefulsets"),
+    ("batch", "cronjobs"),
+    ("batch", "jobs"),
+]
+
 
 @pytest.fixture(scope="module")
 def cluster(api: kubernetes.ApiClient, control_plane) -> Iterator[Cluster]:
@@ -63,8 +120,8 @@ def cluster(api: kubernetes.ApiClient, control_plane) -> Iterator[Cluster]:
     created.call("POST", "/api/v1/namespaces", {"metadata": {"name": created.namespace}})
     place = ("--namespace", created.namespace, "--kubeconfig", control_plane.kubeconfig)
     # Other tests may have installed the definitions, which only one release can own.
-    definitions = ("apply", "--server-side", "--force-conflicts", "-f", CHART.parents[1] / "crds")
-    kubectl = [binary("kubectl"), f"--kubeconfig={control_plane.kubeconfig}", *definitions]
+    definitions = ("apply", "--server-side", "--force-conflicts", "-f", f"{CHART.parents[1]}/crds")
+    kubectl = [str(binary("kubectl")), f"--kubeconfig={control_plane.kubeconfig}", *definitions]
     subprocess.run(kubectl, check=True, capture_output=True, timeout=60)
     result = helm("install", RELEASE, CHART, *place, "--set", "crds.enabled=false")
     assert result.returncode == 0, result.stderr
@@ -84,7 +141,10 @@ def served(cluster: Cluster, path: str) -> dict[str, Any]:
 
 
 def user(control_plane, cluster: Cluster, name: str, *rights: tuple[str, str]) -> Cluster:
-    """Return requests of a user who may do everything with these (group, resource)."""
+    """Return requests of a user who may do everything with these (group, resource).
+
+    Wait until the API server knows the rights, which are in one role.
+    """
     rights = (
         ("distributed-input.dev", "distributedinputs"),
         ("distributed-input.dev", "distributedinputs/scale"),
@@ -105,7 +165,19 @@ def user(control_plane, cluster: Cluster, name: str, *rights: tuple[str, str]) -
     cluster.call("POST", f"{path}/rolebindings", binding)
     api = control_plane.client()
     api.set_default_header("Impersonate-User", name)
-    return Cluster(api, cluster.namespace)
+    created = Cluster(api, cluster.namespace)
+
+    def may_write_inputs() -> bool:
+        try:
+            created.create(an_input("probe"), dryRun="All")
+        except RequestRejected as error:
+            if error.status != 403:
+                raise
+            return False
+        return True
+
+    eventually(may_write_inputs)
+    return created
 
 
 @pytest.fixture(scope="module")
@@ -147,16 +219,25 @@ def test_a_user_with_the_right_is_not_refused(alice, field):
     alice.create(an_input("allowed", **ATTACKS[field]), dryRun="All")
 
 
-def test_a_user_who_may_create_deployments_may_describe_pods(control_plane, cluster, mallory):
-    bob = user(control_plane, cluster, "bob", ("apps", "deployments"))
-    bob.create(an_input("deployed", **ATTACKS["workers.image"]), dryRun="All")
-    with pytest.raises(RequestRejected, match=r"spec\.networkPolicy: bob may not create networkp"):
-        bob.create(an_input("deployed", networkPolicy=False), dryRun="All")
+@pytest.mark.parametrize(("group", "resource"), POD_CREATORS)
+def test_a_user_who_may_run_pods_in_another_way_may_describe_pods(
+    control_plane, cluster, mallory, group, resource
+):
+    name = f"bob-{resource}"
+    bob = user(control_plane, cluster, name, (group, resource))
+    for field in ("workers.image", "workers.spot", "workers.resources.limits[nvidia.com/gpu]"):
+        bob.create(an_input("described", **ATTACKS[field]), dryRun="All")
+    with pytest.raises(RequestRejected, match=rf"spec\.networkPolicy: {name} may not create netw"):
+        bob.create(an_input("described", networkPolicy=False), dryRun="All")
 
 
 def test_a_plain_input_needs_no_other_right(mallory):
-    spec = {"workers": {"replicas": 2, "resources": {"requests": {"cpu": "1"}}}, "seed": 3}
-    mallory.create(an_input("plain", networkPolicy=True, dispatcher={"port": 7070}, **spec))
+    plain = {"cpu": "1", "memory": "1Gi", "ephemeral-storage": "1Gi"}
+    resources = {"requests": plain, "limits": plain}
+    workers = {"replicas": 2, "placement": "anywhere", "spot": False, "resources": resources}
+    dispatcher = {"port": 7070, "resources": resources}
+    spec = {"workers": workers, "dispatcher": dispatcher, "networkPolicy": True, "seed": 3}
+    mallory.create(an_input("plain", sidecar={"resources": resources}, **spec))
     mallory.patch("DistributedInput", "plain", {"spec": {"workers": {"resources": None}}})
     mallory.delete("DistributedInput", "plain")
 
@@ -182,6 +263,11 @@ def test_an_existing_input_keeps_what_it_has(alice, mallory):
     for refused, field in (
         ({"dataset": {"entryPoint": "evil:make"}}, r"dataset\.entryPoint"),
         ({"workers": {"serviceAccountName": "root"}}, r"workers\.serviceAccountName"),
+        ({"workers": {"placement": "dedicated"}}, r"workers\.placement"),
+        (
+            {"workers": {"resources": {"requests": {"hugepages-2Mi": "8Mi"}}}},
+            r"workers\.resources\.requests\[hugepages-2Mi\]",
+        ),
         ({"dispatcher": {"port": 5434}}, r"dispatcher\.port"),
     ):
         with pytest.raises(RequestRejected, match=rf"spec\.{field}: mallory may not"):
@@ -204,9 +290,31 @@ def test_the_policy_limits_all_users_of_the_api(mallory):
         )
 
 
-def test_an_administrator_can_make_exceptions():
-    found = manifests("here", 'json:admissionPolicy.uncheckedFields=["spec.workers.env"]')
-    policy = find_one(found, "ValidatingAdmissionPolicy", "-users")
-    expressions = str(policy["spec"]["variables"])
-    assert "spec.workers.env" not in expressions
-    assert "spec.workers.volumes" in expressions
+def variables(*options: str) -> str:
+    """Return the expressions that find the checked fields."""
+    policy = find_one(manifests("here", *options), "ValidatingAdmissionPolicy", "-users")
+    return str(policy["spec"]["variables"])
+
+
+def test_each_field_is_checked_or_harmless():
+    """Decide for each new field of the spec whether users need a right to set it."""
+    fields = {".".join(path) for path, _ in leaves(spec_schema())}
+    checked = {field.split("[")[0] for field in ATTACKS}
+    by_policy = {one for one in fields if any(f"{one}.".startswith(f"{c}.") for c in checked)}
+    assert by_policy | HARMLESS == fields
+    assert not by_policy & HARMLESS
+
+
+def test_each_field_that_the_policy_checks_is_tried():
+    checked = re.findall(r"'spec\.([\w.]+)", variables())
+    assert set(checked) == {field.split("[")[0] for field in ATTACKS}
+
+
+@pytest.mark.parametrize(
+    "field", ["spec.workers.env", "spec.workers.spot", "spec.sidecar.resources.limits"]
+)
+def test_an_administrator_can_make_exceptions(field):
+    assert f"'{field}" in variables()
+    with_exception = variables(f'json:admissionPolicy.uncheckedFields=["{field}"]')
+    assert f"'{field}" not in with_exception
+    assert "'spec.workers.volumes'" in with_exception

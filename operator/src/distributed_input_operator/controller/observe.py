@@ -31,6 +31,7 @@ from distributed_input_operator.objects.dispatcher import dispatcher_port
 from distributed_input_operator.objects.pod_state import parse_pod
 from distributed_input_operator.objects.snapshot import (
     CODE_MISSING,
+    CODE_REFUSED,
     Failure,
     Settings,
     Snapshot,
@@ -54,13 +55,13 @@ async def observe(context: ControllerContext, key: InputKey) -> Snapshot | None:
         return None
     resource = parse_input(stored)
     policy = context.ledger.policy
-    if problem := _forbidden_module(policy, resource):
-        raise InvalidSpec(problem)
+    refused = _refused_code(policy, resource)
     snapshot = Snapshot(
         resource=resource,
         status=Status.model_validate(stored.get("status") or {}),
         settings=_with_modules(context.settings, tuple(policy.modules)),
         objects={},
+        missing=(Failure(CODE_REFUSED, refused),) if refused else (),
         scaled=context.autoscaling_state(key, resource.metadata.uid or ""),
     )
     snapshot = with_children(context.store, key, snapshot)
@@ -87,10 +88,19 @@ def parse_input(stored: Json) -> DistributedInput:
         raise InvalidSpec("; ".join(map(str, problems(error)))) from None
 
 
-def _forbidden_module(policy: PolicySpec, resource: DistributedInput) -> str:
+def _refused_code(policy: PolicySpec, resource: DistributedInput) -> str:
     """Return why workers may not import the input's entry point. Empty: they may."""
-    module = (resource.spec.dataset.entry_point or "").partition(":")[0]
-    if not module or policy.allows_module(module):
+    dataset = resource.spec.dataset
+    module = (dataset.entry_point or "").partition(":")[0]
+    if not module or not policy.modules:
+        return ""
+    if dataset.source.config_map is not None:
+        return (
+            "spec.dataset.source.configMap: the InputPolicy limits the modules of entry points "
+            "(spec.modules), and a ConfigMap could replace such a module: put the code into the "
+            "image of the workers"
+        )
+    if policy.allows_module(module):
         return ""
     return (
         f"spec.dataset.entryPoint: workers may not import module {module}: use one of "
@@ -127,11 +137,15 @@ async def _with_credentials(
     if resource.spec.encryption == "none":
         token = await context.tokens.token(resource, young=snapshot.young)
         return snapshot, lambda: DispatcherAccess(token=token)
-    authority = await context.tokens.authority(resource, young=snapshot.young)
+    authority = await context.tokens.authority(resource)
     live = snapshot.live("ConfigMap", names.certificates(snapshot.name)).get("data") or {}
     life = context.certificate_life
     found = renewed(authority, live, datetime.now(timezone.utc), life)
     snapshot = replace(snapshot, certificates=found.data, renew_seconds=found.seconds)
+    try:
+        await context.tokens.ensure_keys(resource, authority, young=snapshot.young)
+    except ApiError as error:  # For example a quota. The Secret may exist, so renewals continue.
+        snapshot = replace(snapshot, missing=(*snapshot.missing, failure(error)))
     return snapshot, lambda: operator_access(authority, datetime.now(timezone.utc), life)
 
 

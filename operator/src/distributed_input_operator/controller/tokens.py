@@ -91,18 +91,22 @@ class InputTokens:
         await self._ensure(resource, lambda: token_secret(resource, token), young)
         return token
 
-    async def authority(self, resource: DistributedInput, *, young: bool = False) -> InputAuthority:
-        """Return the authority of an encrypted input. Create its Secret if there is none.
-
-        The arguments and errors are those of `token`.
-        """
+    async def authority(self, resource: DistributedInput) -> InputAuthority:
+        """Return the authority of an encrypted input. Raise ApiError if the key cannot be read."""
         if not self._key:
             self._key = await self._read_key()
         meta = resource.metadata
         owner = Identity(meta.namespace or "", meta.name, meta.uid or "", identity.OPERATOR)
-        authority = InputAuthority(self._key, owner)
+        return InputAuthority(self._key, owner)
+
+    async def ensure_keys(
+        self, resource: DistributedInput, authority: InputAuthority, *, young: bool = False
+    ) -> None:
+        """Create the Secret with the keys of an encrypted input, if there is none.
+
+        The arguments and errors are those of `token`.
+        """
         await self._ensure(resource, lambda: key_secret(resource, _keys(authority)), young)
-        return authority
 
     async def _ensure(
         self, resource: DistributedInput, secret: Callable[[], Json], young: bool

@@ -46,8 +46,11 @@ def key_secret(resource: DistributedInput, keys: Mapping[str, str]) -> dict[str,
 def certificate_objects(
     resource: DistributedInput, certificates: Mapping[str, str]
 ) -> list[dict[str, Any]]:
-    """Return the ConfigMap with the certificates of an encrypted input, which are public."""
-    if resource.spec.encryption == "none":
+    """Return the ConfigMap with the certificates of an encrypted input, which are public.
+
+    It is left as it is if there are none, because the operator's key could not be read.
+    """
+    if resource.spec.encryption == "none" or not certificates:
         return []
     name = names.certificates(resource.metadata.name)
     return [manifest(resource, "v1", "ConfigMap", name, {"data": dict(certificates)})]

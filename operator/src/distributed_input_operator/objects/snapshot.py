@@ -19,6 +19,8 @@ Key = tuple[str, str]
 """Kind and name of an object in the input's namespace."""
 CODE_MISSING = "CodeMissing"
 """Reason of the failure that the ConfigMap with the entry point's code does not exist."""
+CODE_REFUSED = "CodeRefused"
+"""Reason of the failure that the InputPolicy does not allow the entry point's code."""
 
 
 @dataclass(frozen=True)

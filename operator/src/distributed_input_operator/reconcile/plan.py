@@ -34,6 +34,7 @@ from distributed_input_operator.objects.shared import (
 )
 from distributed_input_operator.objects.snapshot import (
     CODE_MISSING,
+    CODE_REFUSED,
     Failure,
     Manifest,
     Pod,
@@ -163,8 +164,8 @@ def make_plan(snapshot: Snapshot, demand: Demand, grant: Grant, turn: Turn = Tur
             for one in desired
         ]
     waiting = held_failure(demand.changes, held)
-    if any(one.reason == CODE_MISSING for one in snapshot.missing):
-        # Pods could not start without their code. Those that run keep the code that they have.
+    if any(one.reason in (CODE_MISSING, CODE_REFUSED) for one in snapshot.missing):
+        # New pods could not use their code. Those that run keep the code that they have.
         held |= {deployment["metadata"]["name"]}
     return Plan(
         costs=_deletion_costs(snapshot, grant.workers),

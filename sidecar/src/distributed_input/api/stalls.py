@@ -6,6 +6,8 @@ from distributed_input.api.proto import types_pb2
 
 STALL_SECONDS = 10.0
 """A split is reported if its next rows take longer than this to compute."""
+FULL_QUEUES = "splits are larger than the sidecar's queues"
+"""First words of what limits the workers that a consumer can use, while queues are full."""
 MAX_STALLED = 16
 """Maximum number of splits that a worker reports, the longest first."""
 

@@ -13,6 +13,7 @@ from distributed_input_operator.controller.context import ControllerContext
 from distributed_input_operator.controller.dispatchers import DispatcherClient
 from distributed_input_operator.controller.observe import InvalidSpec, observe, parse_input
 from distributed_input_operator.controller.tokens import InputTokens
+from distributed_input_operator.kube.api import ApiError
 from distributed_input_operator.kube.kinds import SECRET
 from distributed_input_operator.kube.store import Store
 from tests.unit.distributed_input_operator.snapshots import KEY_SECRET, SETTINGS, resource
@@ -23,13 +24,15 @@ KEY = ("team", "digits")
 class Server:
     """An API server with the input's Secret, and maybe its ConfigMap."""
 
-    def __init__(self, config_map: dict[str, Any] | None = None) -> None:
-        self._config_map = config_map
+    def __init__(self, config_map: dict[str, Any] | None = None, refused: bool = False) -> None:
+        self._config_map, self._refused = config_map, refused
 
     async def get(self, kind: object, *_: object) -> dict[str, Any] | None:
         return KEY_SECRET if kind is SECRET else self._config_map
 
     async def create(self, _: object) -> dict[str, Any]:
+        if self._refused:
+            raise ApiError(403, "Forbidden", "exceeded quota: secrets")
         return KEY_SECRET
 
 
@@ -91,13 +94,37 @@ def test_fields_of_a_newer_definition_are_ignored():
     assert parse_input(newer).metadata.name == "digits"
 
 
-def test_an_entry_point_that_the_policy_does_not_allow_is_an_invalid_spec():
-    context = context_with(stored(dataset={"entryPoint": "os:system"}), Server())
+@pytest.mark.parametrize(
+    ("dataset", "text"),
+    [
+        ({"entryPoint": "os:system"}, "spec.dataset.entryPoint: workers may not import module os"),
+        (
+            {"entryPoint": "digits:make", "source": {"configMap": "code"}},
+            "spec.dataset.source.configMap: the InputPolicy limits the modules",
+        ),
+        ({"entryPoint": "digits:make"}, ""),
+        ({}, ""),
+    ],
+)
+def test_code_that_the_policy_does_not_allow_is_a_final_failure(dataset, text):
+    context = context_with(stored(dataset=dataset), Server({"data": {}}))
     context.ledger.set_policy(PolicySpec.model_validate({"modules": ["digits"]}))
-    with pytest.raises(
-        InvalidSpec, match=r"spec\.dataset\.entryPoint: workers may not import .* os"
-    ):
-        asyncio.run(observe(context, KEY))
+    found = asyncio.run(observe(context, KEY))
+    assert found is not None
+    assert [(one.reason, one.final) for one in found.missing] == [("CodeRefused", True)] * bool(
+        text
+    )
+    assert all(one.message.startswith(text) for one in found.missing)
+
+
+def test_certificates_are_renewed_although_the_secret_is_refused():
+    """A quota refuses a Secret before the API server sees that it exists."""
+    context = context_with(stored(encryption="all"), Server(refused=True))
+    found = asyncio.run(observe(context, KEY))
+    assert found is not None
+    assert set(found.certificates) == {"dispatcher.crt", "worker.crt", "sidecar.crt", "viewer.crt"}
+    assert [one.reason for one in found.missing] == ["QuotaExceeded"]
+    assert found.renew_seconds < 24 * 3600
 
 
 def test_workers_get_the_modules_and_the_rollout_is_paced():

@@ -59,7 +59,14 @@ class Story:
         return asyncio.run(self.tokens.token(one, young=young))
 
     def authority(self, *, young: bool = False) -> InputAuthority:
-        return asyncio.run(self.tokens.authority(resource(encryption="all"), young=young))
+        one = resource(encryption="all")
+
+        async def keys() -> InputAuthority:
+            authority = await self.tokens.authority(one)
+            await self.tokens.ensure_keys(one, authority, young=young)
+            return authority
+
+        return asyncio.run(keys())
 
     def calls(self) -> list[str]:
         found, self.api.calls = self.api.calls, []

@@ -370,5 +370,10 @@ def test_a_renewal_writes_the_certificates_alone():
     assert written["data"] == {"worker": "second"}
 
 
+def test_certificates_that_are_unknown_stay_as_they_are():
+    running = after(encrypted(worker="first"), plan(encrypted(worker="first"), NOW))
+    assert plan(replace(running, certificates={}), NOW).objects == ()
+
+
 def test_the_input_is_reconciled_when_a_certificate_is_due():
     assert plan(encrypted(), NOW).interval == 7.0

@@ -11,7 +11,13 @@ from hypothesis import strategies as st
 
 from distributed_input.api import names
 from distributed_input.api.resource.status import Status
-from distributed_input_operator.objects.snapshot import CODE_MISSING, Failure, Pod, Snapshot
+from distributed_input_operator.objects.snapshot import (
+    CODE_MISSING,
+    CODE_REFUSED,
+    Failure,
+    Pod,
+    Snapshot,
+)
 from distributed_input_operator.reconcile.pace import RolloutState, Turn
 from distributed_input_operator.reconcile.plan import Plan, plan_demand
 from distributed_input_operator.reconcile.rollout import DEADLINE
@@ -142,9 +148,10 @@ def test_new_code_does_not_wait():
     assert written(found, Turn.WAIT) == [WORKER]
 
 
-def test_a_missing_config_map_leaves_the_running_code():
+@pytest.mark.parametrize("reason", [CODE_MISSING, CODE_REFUSED])
+def test_code_that_cannot_be_used_leaves_the_running_code(reason: str):
     source = {"dataset": {"entryPoint": "a:b", "source": {"configMap": "code"}}}
-    missing = (Failure(CODE_MISSING, "there is no ConfigMap code"),)
+    missing = (Failure(reason, "there is no ConfigMap code"),)
     found = replace(serving(**source), code="", missing=missing)
     assert written(found) == []
     new = replace(snapshot(**source), missing=missing)

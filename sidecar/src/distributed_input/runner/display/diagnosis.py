@@ -15,6 +15,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from distributed_input.api.stalls import FULL_QUEUES
 from distributed_input.runner.display import format as formatting
 from distributed_input.runner.display.stats import ConsumerSample, StatusSample, WorkerSample
 
@@ -286,12 +287,12 @@ def _more_workers(trainer: _TrainerWindow, workers: _ReadyWorkers) -> str:
 def _idle_workers(trainer: _TrainerWindow, workers: _ReadyWorkers) -> Iterator[Diagnosis]:
     now = trainer.now
     busy = "" if workers.busy is None else f" The workers are {workers.busy:.0%} busy."
-    splits = min(workers.streams, trainer.useful or workers.streams)
-    if splits < workers.permits and now.useful_limit:
+    has_few = workers.streams < workers.permits or now.useful_limit.startswith(FULL_QUEUES)
+    if has_few and now.useful_limit:
         yield _of(
             trainer,
             Cause.DATASET,
-            f"Splits that workers can compute now: {splits}. CPUs of workers: {workers.permits}."
+            f"Open splits of the dataset: {workers.streams}. CPUs of workers: {workers.permits}."
             f"{busy}",
             f"What limits them: {now.useful_limit}.",
         )

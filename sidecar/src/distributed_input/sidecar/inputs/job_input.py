@@ -199,7 +199,6 @@ class JobInput:
                 sidecar_memory.queue_bytes, most_streams=own * (1 + most), available=available
             ),
             sidecar_memory.head_bytes(own, available),
-            own,
             useful_workers(job, own, most, self._read_ahead),
         )
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from distributed_input.api.proto import types_pb2
 from distributed_input.sidecar.steps.partition_facts import PartitionFacts
 from distributed_input.sidecar.streams.read_ahead import (
+    LARGE_SPLITS,
     ReadAhead,
     UsefulWorkers,
-    workers_for_heads,
 )
 from distributed_input.sidecar.streams.stream_context import StreamStats
 from distributed_input.sidecar.streams.worker_pool import WorkerPool
@@ -64,8 +64,7 @@ class RowSource:
         queue_bytes: function from the number of open streams to the size at which the queue of
             each is full.
         most_head_bytes: see `StreamContext`.
-        partitions: number of partitions that this consumer reads.
-        most_useful: how many workers this consumer can use at most.
+        most_useful: how many workers this consumer can use at most, and why not more.
     """
 
     job: types_pb2.Job
@@ -77,12 +76,13 @@ class RowSource:
     timeout_seconds: float
     queue_bytes: Callable[[int], int] = lambda _streams: 1 << 20
     most_head_bytes: int = 0
-    partitions: int = 1
     most_useful: UsefulWorkers = field(default_factory=UsefulWorkers)
 
     @property
     def useful(self) -> UsefulWorkers:
-        """Return how many workers this consumer can use now."""
-        if self.read_ahead.only_heads_help and self.partitions < self.most_useful.number:
-            return workers_for_heads(self.partitions)
-        return self.most_useful
+        """Return how many workers this consumer can use, and what limits them now.
+
+        The number stays while queues are full: splits fill them faster with more workers.
+        """
+        limit = LARGE_SPLITS if self.read_ahead.only_heads_help else self.most_useful.limit
+        return replace(self.most_useful, limit=limit)

@@ -17,12 +17,18 @@ from dataclasses import dataclass, field
 
 from distributed_input.api.proto import types_pb2
 from distributed_input.api.sidecar_memory import useful_read_ahead
+from distributed_input.api.stalls import FULL_QUEUES
 
 _STARVED_SHARE = 0.1
 _START_SECONDS = 1.0  # until splits that are opened have their first rows
-_MEASURE_SECONDS = 2.0
+_MEASURE_SECONDS, _LONG_MEASURE_SECONDS = 2.0, 10.0
 _MEASURE_ELEMENTS = 8  # of each split: rows arrive in whole elements, at any time
 _PAUSE_SECONDS = 30.0  # after an increase that did not help
+LARGE_SPLITS = (
+    f"{FULL_QUEUES}, so workers compute only the split of each partition that is read now. Compute "
+    "rows in parallel within a split (num_parallel_calls), or raise spec.partitions"
+)
+"""What limits the useful workers while `ReadAhead.only_heads_help`."""
 _SURE_TIMES = 10  # measurements of the same kind before `only_heads_help` changes
 _GAIN_SHARE, _MOST_GROWTH = 0.4, 0.5  # rows that an increase must bring, see `_helped`
 
@@ -87,7 +93,9 @@ class Measurement:
     _seconds: float = 0.0
 
     def add(self, last: ReadingTime, least_rows: int) -> float | None:
-        """Return the rows per second, or None before enough time and rows were added.
+        """Return the rows per second, or None before enough time was added.
+
+        That is more if there are fewer than `least_rows`, because rows arrive in large elements.
 
         Time in which the steps did not wait is ignored: full queues slow the workers down then.
         """
@@ -96,7 +104,9 @@ class Measurement:
         elif last.is_starved:
             self._rows += last.rows
             self._seconds += last.seconds
-        enough = self._seconds >= _MEASURE_SECONDS and self._rows >= least_rows
+        enough = self._seconds >= (
+            _MEASURE_SECONDS if self._rows >= least_rows else _LONG_MEASURE_SECONDS
+        )
         return self._rows / self._seconds if enough else None
 
 
@@ -202,20 +212,6 @@ class UsefulWorkers:
 
     number: int = 0
     limit: str = ""
-
-
-def workers_for_heads(partitions: int) -> UsefulWorkers:
-    """Return how many workers can help if only the splits help that are read now.
-
-    Args:
-        partitions: number of partitions that the consumer reads.
-    """
-    return UsefulWorkers(
-        partitions,
-        f"splits are larger than the sidecar's queues, so workers compute only the {partitions} "
-        "splits that are read now. Compute rows in parallel within a split (num_parallel_calls), "
-        "or raise spec.partitions",
-    )
 
 
 def turns_of(job: types_pb2.Job) -> int:

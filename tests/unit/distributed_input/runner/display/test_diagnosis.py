@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 
+from distributed_input.api.stalls import FULL_QUEUES
 from distributed_input.runner.display.diagnosis import Cause, Diagnosis, diagnose
 from distributed_input.runner.display.stats import ConsumerSample, StatusSample, WorkerSample
 
+LARGE_SPLITS = f"{FULL_QUEUES}. Raise spec.partitions"
 LIMIT = "the dataset has 16 splits. Raise spec.numSplits"
 
 
@@ -119,14 +121,13 @@ def test_idle_workers_with_few_open_splits_lack_splits() -> None:
     found = only(trainer(), worker(busy=10.0, streams=1))
     assert found.cause is Cause.DATASET
     assert found.text == (
-        "Splits that workers can compute now: 1. CPUs of workers: 2. The workers are 25% busy."
+        "Open splits of the dataset: 1. CPUs of workers: 2. The workers are 25% busy."
     )
 
 
 def test_idle_workers_with_full_queues_lack_splits() -> None:
-    found = only(trainer(useful_workers=1), worker(busy=10.0))
-    assert (found.cause, found.next_step) == (Cause.DATASET, f"What limits them: {LIMIT}.")
-    assert "can compute now: 1. CPUs of workers: 2." in found.text
+    found = only(trainer(useful_limit=LARGE_SPLITS), worker(busy=10.0))
+    assert (found.cause, found.next_step) == (Cause.DATASET, f"What limits them: {LARGE_SPLITS}.")
 
 
 def test_idle_workers_and_an_empty_buffer_are_the_network() -> None:

@@ -130,6 +130,11 @@ def test_a_trial_takes_until_each_split_has_sent_several_elements() -> None:
         ahead.adapt(64, starved(_MEASURE_SECONDS, 400))
         found.append(ahead.splits)
     assert found == [1, 1, 1, 2, 2], "1,600 rows of two splits"
+    slow = ReadAhead(20, automatic=True, has_end=True, step_rows=100)
+    for _ in range(6):
+        slow.adapt(64, starved(_MEASURE_SECONDS, 1))
+        found.append(slow.splits)
+    assert found[5:] == [1, 1, 1, 1, 2, 2], "at most 10 s"
 
 
 def test_fewer_workers_need_fewer_splits() -> None:
