@@ -19,6 +19,11 @@ from testing.cluster.debian import AptMissingError, unpack
 _NAME = "chromium-headless-shell"
 _DATA = "chromium-common"
 _SECONDS = 120.0
+_DOWNLOAD_SECONDS = 900.0
+
+
+class BrowserMissingError(Exception):
+    """There is no browser, and its package cannot be had. The message has one line."""
 
 
 @dataclass(frozen=True)
@@ -43,11 +48,11 @@ def open_page(
         ms: milliseconds of the page's own clock, which waits for requests.
 
     Raises:
-        testing.cluster.debian.AptMissingError: there is no browser, and no apt-get.
+        BrowserMissingError: there is none, and it cannot be downloaded.
     """
-    program, libraries = _program()
+    found, libraries = program()
     command = [
-        *(str(program), "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"),
+        *(str(found), "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"),
         *("--hide-scrollbars", "--enable-logging=stderr", f"--window-size={size[0]},{size[1]}"),
         *(f"--virtual-time-budget={ms}", "--dump-dom"),
         *([f"--screenshot={picture}"] if picture else []),
@@ -65,14 +70,28 @@ def open_page(
     return Opened(done.stdout, console)
 
 
-def _program() -> tuple[Path, dict[str, str]]:
-    """Return the browser, and the variables that it needs."""
+def program(seconds: float = _SECONDS) -> tuple[Path, dict[str, str]]:
+    """Return the browser, and the variables that it needs. Download it within `seconds`.
+
+    Raises:
+        BrowserMissingError: there is none, and it cannot be downloaded.
+    """
     if installed := shutil.which(_NAME):
         return Path(installed), {}
-    root = create_once(cache_dir() / "chromium", "apt", lambda new: unpack(_NAME, new, _DATA))
-    (program,) = root.glob(f"usr/lib/chromium/{_NAME}")
+
+    def download(new: Path) -> None:
+        unpack(_NAME, new, _DATA, seconds=seconds)
+
+    try:
+        root = create_once(cache_dir() / "chromium", "apt", download)
+    except AptMissingError as error:
+        raise BrowserMissingError(str(error)) from error
+    except subprocess.SubprocessError as error:
+        text = f"{_NAME} is not installed, and cannot be downloaded: {error}"
+        raise BrowserMissingError(" ".join(text.split()).rstrip(".")) from error
+    (found,) = root.glob(f"usr/lib/chromium/{_NAME}")
     libraries = [str(one) for one in root.glob("usr/lib/*-linux-gnu*")]
-    return program, {"LD_LIBRARY_PATH": ":".join([*libraries, *map(_pulse, libraries)])}
+    return found, {"LD_LIBRARY_PATH": ":".join([*libraries, *map(_pulse, libraries)])}
 
 
 def _pulse(libraries: str) -> str:
@@ -81,6 +100,6 @@ def _pulse(libraries: str) -> str:
 
 if __name__ == "__main__":
     try:
-        _program()
-    except AptMissingError as missing:
-        print(f"browser: {missing}", file=sys.stderr)
+        program(_DOWNLOAD_SECONDS)
+    except BrowserMissingError as missing:
+        print(f"browser: {missing}: its tests are skipped", file=sys.stderr)

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from html import unescape
 from pathlib import Path
@@ -23,10 +23,10 @@ from distributed_input.runner.dashboard.history import InputHistory
 from distributed_input.runner.dashboard.server import serving
 from distributed_input.runner.display.stats import ConsumerSample, StatusSample, WorkerSample
 from testing import browser
-from testing.browser import Opened
-from testing.cluster.debian import AptMissingError
+from testing.browser import BrowserMissingError, Opened
 from testing.integration.run_supervision.harness import wait_until
 
+EMPTY: dict[str, Any] = {"interval": 2, "stale_after": 11.0, "error": None, "inputs": []}
 HOSTILE = "<img src=x onerror=alert(1)>"
 ROWS = """\
 import tensorflow as tf
@@ -37,11 +37,17 @@ def dataset_fn(context):
 """
 
 
-def opened(url: str) -> Opened:
+@pytest.fixture(scope="module")
+def has_browser() -> None:
+    """Skip the test if there is no browser: before it starts processes, and also with CI=true."""
     try:
-        page = browser.open_page(url)
-    except AptMissingError as missing:
+        browser.program()
+    except BrowserMissingError as missing:
         pytest.skip(str(missing))
+
+
+def opened(url: str) -> Opened:
+    page = browser.open_page(url)
     assert page.console == []
     return page
 
@@ -68,17 +74,25 @@ def made_up() -> dict[str, Any]:
             rows=second * 100, streams=4, stalled=[f"split 3 runs {HOSTILE}"],
         )  # fmt: skip
         history.add(StatusSample([consumer], [worker]), float(second))
-    old = {"input": HOSTILE, "error": "it did not respond", "seconds_old": 100.0}
+    old = {"input": HOSTILE, "address": None, "error": "it did not respond", "seconds_old": 100.0}
     shared = {"problems": [f"budget {HOSTILE}"], "chart": history.chart(10.0)}
-    now = {"input": "train", "error": None, "seconds_old": 0.0}
+    now = {"input": "train", "address": "host:7070", "error": None, "seconds_old": 0.0}
     values = {**shared, **dashboard.view(history)}
-    return {"interval": 2, "error": None, "inputs": [{**now, **values}, {**old, **values}]}
+    return {**EMPTY, "inputs": [{**now, **values}, {**old, **values}]}
 
 
+def without_answer() -> dict[str, Any]:
+    """Return values that nothing has renewed for long, without a cause."""
+    first = made_up()["inputs"][0]
+    return {**EMPTY, "error": "another one", "inputs": [{**first, "seconds_old": 100.0}]}
+
+
+@pytest.mark.usefixtures("has_browser")
 def test_the_page_shows_each_figure_and_treats_names_as_text() -> None:
     with serving(0, made_up) as url:
         page = opened(url)
     shown = text(page)
+    assert "train, host:7070 budget" in shown
     assert "Starved: train/0 waits 60 % of its time for the dataset." in shown
     assert "train/0 waits for dataset: 60 % of its time" in shown
     assert "Storage Dataset 4 open splits Workers 100 rows/s 1 worker, 100 % busy" in shown
@@ -90,6 +104,32 @@ def test_the_page_shows_each_figure_and_treats_names_as_text() -> None:
     assert shown.count(HOSTILE) == 7
     assert "<img" not in page.dom.partition("<script>")[0]
     assert 'data-state="stale"' in page.dom
+
+
+@pytest.mark.usefixtures("has_browser")
+def test_old_figures_are_marked_also_without_a_cause() -> None:
+    with serving(0, without_answer) as url:
+        page = opened(url)
+    shown = text(page)
+    assert "another one" in shown
+    assert "No answer for 2 min; the figures are from then. " in shown
+    assert "Cause:" not in shown
+    assert 'data-state="stale"' in page.dom
+
+
+def test_a_browser_that_cannot_be_had_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    apt = tmp_path / "apt-get"
+    apt.write_text("#!/bin/sh\nexit 100\n")
+    apt.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    with pytest.raises(
+        BrowserMissingError, match=r"^chromium.* cannot be downloaded: .*100"
+    ) as one:
+        browser.program()
+    assert "\n" not in str(one.value)
 
 
 @contextmanager
@@ -119,6 +159,21 @@ def reading(folder: Path) -> Iterator[None]:
             thread.join()
 
 
+@contextmanager
+def started(command: Sequence[str]) -> Iterator[subprocess.Popen[str]]:
+    """Start a command; end it with the block, also after a failure."""
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=os.environ) as process:
+        try:
+            yield process
+        finally:
+            process.terminate()
+            try:
+                process.wait(30)
+            finally:
+                process.kill()
+
+
+@pytest.mark.usefixtures("has_browser")
 def test_a_run_on_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("tensorflow")
     (tmp_path / "rows.py").write_text(ROWS)
@@ -134,7 +189,7 @@ def test_a_run_on_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         "--seconds",
         "0.5",
     )
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=os.environ) as server:
+    with started(command) as server:
         assert server.stdout is not None
         url = server.stdout.readline().split()[1]
         assert "Nothing to show yet" in text(opened(url))
@@ -152,4 +207,4 @@ def test_a_run_on_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
             assert "127.0.0.1" in text(page)
             token = next(tmp_path.glob("distributed-input-*/run-*/tokens/train")).read_text()
             assert token not in page.dom + json.dumps(inputs()) + url
-        server.terminate()
+    assert server.returncode == 0

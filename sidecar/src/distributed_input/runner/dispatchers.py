@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,6 +30,10 @@ class FoundDispatcher:
     client: StatusClient
     problems: tuple[str, ...] = ()
     """What the operator reports about the input, if it is in a cluster."""
+    address: str = ""
+    """Address of the dispatcher; empty: a port is forwarded to it, which differs each time."""
+    reread: Callable[[], tuple[str, ...]] | None = None
+    """Reads `problems` again. None: it is not in a cluster."""
 
 
 def add_flags(flags: argparse.ArgumentParser, output: bool = True) -> None:
@@ -88,11 +93,15 @@ def opened(options: argparse.Namespace, env: Mapping[str, str]) -> Iterator[list
             )
             credentials = credentials_of(one.tls_folder, None, {TOKEN_ENV: one.token})
             client = StatusClient(one.address, credentials)
-            found = [FoundDispatcher(options.name, client, one.problems)]
+            reread = functools.partial(
+                kubectl.problems, options.name, options.namespace, options.timeout
+            )
+            found = [FoundDispatcher(options.name, client, one.problems, reread=reread)]
         elif options.dispatcher:
             addresses.parse(options.dispatcher, "--dispatcher")
             credentials = Credentials.from_args(options.token_file, env)
-            found = [FoundDispatcher("", StatusClient(options.dispatcher, credentials))]
+            client = StatusClient(options.dispatcher, credentials)
+            found = [FoundDispatcher("", client, address=options.dispatcher)]
         else:
             found = _of_local_runs(env)
         for each in found:
@@ -123,10 +132,13 @@ def _of_local_runs(env: Mapping[str, str]) -> list[FoundDispatcher]:
 
 def _of_run(run: Path) -> Iterator[FoundDispatcher]:
     """Yield the dispatchers of one run that are ready."""
-    tokens = run / "tokens"
-    for token in sorted(tokens.iterdir()) if tokens.is_dir() else ():
+    tokens: list[Path] = []
+    with contextlib.suppress(OSError):  # the run starts or ends now
+        tokens = sorted((run / "tokens").iterdir())
+    for token in tokens:
         for process in ("dispatcher", f"{token.name}-dispatcher"):
             with contextlib.suppress(OSError, ValueError, KeyError):
                 address = json.loads((run / f"{process}.ready").read_text())["address"]
                 credentials = Credentials.from_args(os.fspath(token), {})
-                yield FoundDispatcher(token.name, StatusClient(address, credentials))
+                client = StatusClient(address, credentials)
+                yield FoundDispatcher(token.name, client, address=address)

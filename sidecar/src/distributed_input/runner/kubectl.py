@@ -54,7 +54,7 @@ def forwarded(name: str, namespace: str | None, seconds: float) -> Iterator[Clus
         ConfigError: kubectl is not installed, or refuses.
         UnavailableError: the dispatcher cannot be reached. The message has the input's problems.
     """
-    where = ["--namespace", namespace] if namespace else []
+    where = _where(namespace)
     resource = _get(INPUTS, name, where, seconds)
     problems = problems_of(resource)
     encrypted = resource.get("spec", {}).get("encryption", "none") != "none"
@@ -85,7 +85,12 @@ def check_exists(name: str, namespace: str | None, seconds: float) -> None:
     """
     if shutil.which("kubectl") is None:
         raise ConfigError(NOT_INSTALLED)
-    _get(INPUTS, name, ["--namespace", namespace] if namespace else [], seconds)
+    _get(INPUTS, name, _where(namespace), seconds)
+
+
+def problems(name: str, namespace: str | None, seconds: float) -> tuple[str, ...]:
+    """Read an input; return its `problems_of`. The arguments are those of `check_exists`."""
+    return problems_of(_get(INPUTS, name, _where(namespace), seconds))
 
 
 def problems_of(resource: Mapping[str, Any]) -> tuple[str, ...]:
@@ -105,6 +110,10 @@ def problems_of(resource: Mapping[str, Any]) -> tuple[str, ...]:
             "`kubectl describe inputpolicy cluster`"
         )
     return tuple(found.values())
+
+
+def _where(namespace: str | None) -> list[str]:
+    return ["--namespace", namespace] if namespace else []
 
 
 def _decoded(secret: Mapping[str, Any]) -> dict[str, str]:

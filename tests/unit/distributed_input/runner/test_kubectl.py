@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from distributed_input.api.errors import ConfigError, UnavailableError
-from distributed_input.runner.kubectl import ClusterInput, forwarded, problems_of
+from distributed_input.runner.kubectl import INPUTS, ClusterInput, forwarded, problems, problems_of
 
 KUBECTL = """\
 #!{python}
@@ -162,3 +162,13 @@ def test_each_problem_is_reported_once() -> None:
         "cluster`",
     )
     assert problems_of({}) == ()
+
+
+def test_problems_are_read_without_a_forwarded_port(folder: Path) -> None:
+    condition = {"type": "Ready", "status": "False", "reason": "R", "message": "no workers"}
+    answer = {"get " + INPUTS: {"status": {"conditions": [condition]}}}
+    (folder / "answers.json").write_text(json.dumps(answer))
+    assert problems("train", "team", 10) == ("Ready is False (R): no workers",)
+    assert (folder / "calls").read_text().splitlines() == [
+        "get distributedinputs.distributed-input.dev train --namespace team --output json"
+    ]

@@ -72,8 +72,8 @@ class Comparison:
     name: str
     file: str
     cpus: int
-    load: float
-    """Processes that ran on this machine before the first measurement."""
+    busy: float
+    """Share of the CPUs that other programs used before the first measurement, 0 to 1."""
     in_process: Sequence[Measured]
     through_workers: Sequence[Measured]
 
@@ -164,10 +164,10 @@ def warnings(found: Comparison) -> list[str]:
         for one in found.through_workers
         if one.rises
     ]
-    if found.load > _BUSY * found.cpus:
+    if found.busy > _BUSY:
         texts.append(
-            f"Other programs used this machine before the first measurement (load {found.load:.1f} "
-            f"on {found.cpus} CPUs). Workers have the lowest priority: their rates are too low."
+            f"Other programs used {found.busy:.0%} of the {found.cpus} CPUs before the first "
+            "measurement. Workers have the lowest priority: their rates are too low."
         )
     return texts
 

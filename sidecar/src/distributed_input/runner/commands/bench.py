@@ -17,6 +17,7 @@ from typing import Any
 from distributed_input.api.errors import ConfigError, DistributedInputError
 from distributed_input.runner.benchmark import comparison
 from distributed_input.runner.benchmark.comparison import Comparison, Measured
+from distributed_input.runner.benchmark.other_programs import busy_share
 from distributed_input.runner.benchmark.timed_process import (
     IN_PROCESS,
     TRAINER,
@@ -144,7 +145,7 @@ def _compare(options: argparse.Namespace) -> Comparison:
         "seed": spec.get("seed", 0),
         "batch": spec.get("batching", {}).get("globalBatchSize"),
     }
-    load = os.getloadavg()[0]
+    busy = busy_share()
     began = time.monotonic()
     _progress(f"{name}: starting tf.data in one process")
     with TimedProcess(IN_PROCESS, in_process, options.timeout) as base:
@@ -163,7 +164,7 @@ def _compare(options: argparse.Namespace) -> Comparison:
                     found = _measure(trainer, options.seconds, number, run.pid)
                     workers.append(replace(found, start=start))
             direct.append(_measure(base, options.seconds))
-    return Comparison(name, os.fspath(options.file), _cpus(), load, direct, workers)
+    return Comparison(name, os.fspath(options.file), _cpus(), busy, direct, workers)
 
 
 def _only(file: Path) -> Mapping[str, Any]:

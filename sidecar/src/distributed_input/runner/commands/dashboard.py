@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import functools
 import os
+import signal
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from distributed_input.api.errors import ConfigError, DistributedInputError
@@ -28,11 +30,12 @@ _EXAMPLES = """\
 examples:
   distributed-input dashboard                    # the runs on this machine; Ctrl-C ends it
   distributed-input dashboard digits -n team     # an input in the cluster of the kubeconfig
-  ssh -L 8321:127.0.0.1:8321 HOST distributed-input dashboard   # on another machine
+  ssh -t -L 8321:127.0.0.1:8321 HOST distributed-input dashboard   # on another machine
 
 exit status: 0, or 2 if a flag is invalid
 """
 _PORT = 8321
+_ENDING_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -68,10 +71,13 @@ def main(argv: Sequence[str]) -> int:
         dispatchers.check(options)
         found = functools.partial(dispatchers.opened, options, os.environ)
         local = not (options.name or options.dispatcher)
-        with Sampler(found, view, options.seconds, options.timeout, new_runs=local) as sampler:
-            with serving(options.port, sampler.values) as url:
-                print(f"dashboard: {url} (Ctrl-C ends it)", flush=True)
-                threading.Event().wait()
+        with (
+            _ended_by_signals(),
+            Sampler(found, view, options.seconds, options.timeout, new_runs=local) as sampler,
+            serving(options.port, sampler.values) as url,
+        ):
+            print(f"dashboard: {url} (Ctrl-C ends it)", flush=True)
+            threading.Event().wait()
     except KeyboardInterrupt:
         return 0
     except DistributedInputError as error:
@@ -89,6 +95,21 @@ def view(history: InputHistory) -> dict[str, Any]:
         "busy": _busy(before, after),
         "trainers": [explain.as_json(one) for one in history.diagnoses()],
     }
+
+
+@contextlib.contextmanager
+def _ended_by_signals() -> Iterator[None]:
+    """End the block on SIGTERM and SIGHUP as on Ctrl-C. If ssh loses its terminal, it is SIGHUP."""
+    # Signals that are ignored, for example by nohup, stay ignored.
+    former = {number: signal.getsignal(number) for number in _ENDING_SIGNALS}
+    caught = [number for number, one in former.items() if one is not signal.SIG_IGN]
+    for number in caught:
+        signal.signal(number, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        for number in caught:
+            signal.signal(number, former[number])
 
 
 def _busy(before: StatusSample, after: StatusSample) -> dict[str, float]:

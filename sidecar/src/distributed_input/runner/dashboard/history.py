@@ -32,6 +32,8 @@ class InputHistory:
     """The samples of one input. `add` adds one."""
 
     name: str
+    address: str = ""
+    """Address of its dispatcher; empty: its name identifies it."""
     problems: Sequence[str] = ()
     """What the operator reports."""
     error: str = ""

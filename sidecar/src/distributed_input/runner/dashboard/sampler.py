@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import math
+import dataclasses
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
@@ -14,8 +15,10 @@ from distributed_input.runner.dashboard.history import InputHistory
 from distributed_input.runner.dispatchers import FoundDispatcher
 
 _SEARCH_SECONDS = 20.0
-"""Time after which to look for new runs."""
+"""Time after which to look for new runs, or to read again what the operator reports."""
 _FORGET_SECONDS = 600.0
+_STALE_INTERVALS = 3
+"""Number of missed samples after which the figures are stale."""
 _GONE = "its run has ended"
 
 Open = Callable[[], AbstractContextManager[Sequence[FoundDispatcher]]]
@@ -38,9 +41,9 @@ class Sampler:
     ) -> None:
         self._open, self._view = found, view
         self._seconds, self._timeout = seconds, timeout
-        self._search_seconds = _SEARCH_SECONDS if new_runs else math.inf
+        self._new_runs = new_runs
         self._lock = threading.Lock()
-        self._histories: dict[str, InputHistory] = {}
+        self._histories: dict[tuple[str, str], InputHistory] = {}
         self._error = ""
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._run, name="dashboard-sampler", daemon=True)
@@ -57,18 +60,29 @@ class Sampler:
         """Return what the page shows as JSON values."""
         now = time.monotonic()
         with self._lock:
+            histories = self._histories.values()
+            shown = [one for one in histories if one.samples]
+            names = Counter(one.name for one in shown)
             inputs = [
                 {
                     "input": one.name or None,
+                    "address": (one.address or None) if names[one.name] > 1 else None,
                     "error": one.error or None,
                     "seconds_old": round(now - one.samples[-1][0], 1),
                     "problems": list(one.problems),
                     "chart": one.chart(now),
                     **self._view(one),
                 }
-                for one in self._histories.values()
+                for one in shown
             ]
-            return {"interval": self._seconds, "error": self._error or None, "inputs": inputs}
+            silent = (one.error for one in histories if one.error and not one.samples)
+            return {
+                "interval": self._seconds,
+                # One after the other, each dispatcher may take until the time limit.
+                "stale_after": _STALE_INTERVALS * self._seconds + self._timeout * len(histories),
+                "error": self._error or next(silent, None),
+                "inputs": inputs,
+            }
 
     def _run(self) -> None:
         while not self._end.is_set():
@@ -76,32 +90,51 @@ class Sampler:
                 with self._open() as found:
                     self._found(found)
                     self._sample_until_failure(found)
-            except DistributedInputError as error:
-                self._failed(str(error))
+            except Exception as error:  # noqa: BLE001 - the page shows it, and the thread goes on
+                known = isinstance(error, DistributedInputError)
+                self._failed(str(error) if known else f"{type(error).__name__}: {error}")
                 self._end.wait(self._seconds)
 
     def _sample_until_failure(self, found: Sequence[FoundDispatcher]) -> None:
-        search = time.monotonic() + self._search_seconds
-        while not self._end.is_set() and time.monotonic() < search:
+        """Ask all dispatchers again and again, until one does not respond or it is time to look."""
+        search, responded = time.monotonic() + _SEARCH_SECONDS, True
+        while responded and not self._end.is_set():
             began = time.monotonic()
-            for one in found:
-                sample = one.client.status(self._timeout)
-                with self._lock:
-                    history = self._histories.setdefault(key(one), InputHistory(one.name))
-                    history.problems = one.problems
-                    history.add(sample, time.monotonic())
+            if began >= search:
+                if self._new_runs:
+                    return
+                found = [_reread(one) for one in found]
+                search = began + _SEARCH_SECONDS
+            responses = [self._sample(one) for one in found]
+            responded = all(responses)
             self._end.wait(max(0.0, began + self._seconds - time.monotonic()))
+
+    def _sample(self, one: FoundDispatcher) -> bool:
+        """Add a sample of one dispatcher, or why there is none. Return whether it responded."""
+        sample, failure = None, ""
+        try:
+            sample = one.client.status(self._timeout)
+        except DistributedInputError as error:
+            failure = str(error)
+        with self._lock:
+            history = self._histories.setdefault(key(one), InputHistory(one.name, one.address))
+            history.problems = one.problems
+            if sample is None:
+                history.error = failure
+                return False
+            history.add(sample, time.monotonic())
+            return True
 
     def _found(self, found: Sequence[FoundDispatcher]) -> None:
         """Mark the inputs that were not found again, and forget those of long ago."""
         now, known = time.monotonic(), {key(one) for one in found}
         with self._lock:
             self._error = ""
-            for name, one in list(self._histories.items()):
-                if name not in known:
+            for each, one in list(self._histories.items()):
+                if each not in known:
                     one.error = one.error or _GONE
-                    if one.samples[-1][0] < now - _FORGET_SECONDS:
-                        del self._histories[name]
+                    if not one.samples or one.samples[-1][0] < now - _FORGET_SECONDS:
+                        del self._histories[each]
 
     def _failed(self, text: str) -> None:
         with self._lock:
@@ -110,6 +143,16 @@ class Sampler:
                 one.error = text
 
 
-def key(one: FoundDispatcher) -> str:
-    """Return what identifies an input: its name, or the address of its dispatcher."""
-    return one.name or one.client.address
+def key(one: FoundDispatcher) -> tuple[str, str]:
+    """Return what identifies an input. Several runs may have inputs of the same name."""
+    return one.name, one.address
+
+
+def _reread(one: FoundDispatcher) -> FoundDispatcher:
+    """Return the dispatcher with what the operator reports now."""
+    if one.reread is None:
+        return one
+    try:
+        return dataclasses.replace(one, problems=one.reread())
+    except DistributedInputError as error:
+        return dataclasses.replace(one, problems=(str(error),))

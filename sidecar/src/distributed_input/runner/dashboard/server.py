@@ -50,7 +50,6 @@ def serving(port: int, values: Callable[[], dict[str, Any]]) -> Iterator[str]:
         server = ThreadingHTTPServer((HOST, port), _handler(page, values))
     except OSError as error:
         raise ConfigError(f"--port {port}: {error.strerror}: use another port") from error
-    server.daemon_threads = True
     thread = Thread(target=server.serve_forever, name="dashboard-server", daemon=True)
     thread.start()
     try:
@@ -74,7 +73,9 @@ def _handler(page: str, values: Callable[[], dict[str, Any]]) -> type[BaseHTTPRe
             """Answer one request."""
             if not self._names_this_machine():
                 # A page of another site can make its name resolve to 127.0.0.1.
-                self._answer(HTTPStatus.MISDIRECTED_REQUEST, "text/plain", "unknown host\n")
+                urls = " or ".join(f"http://{name}/" for name in self._names())
+                text = f"unknown host: open {urls}. To forward a port, use the same number.\n"
+                self._answer(HTTPStatus.MISDIRECTED_REQUEST, "text/plain", text)
             elif self.path == "/":
                 self._answer(HTTPStatus.OK, "text/html", page)
             elif self.path == "/data.json":
@@ -83,8 +84,11 @@ def _handler(page: str, values: Callable[[], dict[str, Any]]) -> type[BaseHTTPRe
                 self._answer(HTTPStatus.NOT_FOUND, "text/plain", "not found\n")
 
         def _names_this_machine(self) -> bool:
+            return self.headers.get("Host") in self._names()
+
+        def _names(self) -> tuple[str, str]:
             port = self.connection.getsockname()[1]
-            return self.headers.get("Host") in {f"{HOST}:{port}", f"localhost:{port}"}
+            return f"{HOST}:{port}", f"localhost:{port}"
 
         def _answer(self, status: HTTPStatus, kind: str, text: str) -> None:
             body = text.encode()

@@ -90,9 +90,9 @@ def test_a_rate_that_still_rises_is_a_warning() -> None:
 
 def test_a_machine_with_other_load_is_a_warning() -> None:
     measurements = [measured(0, 1000, 1)], [measured(1, 1000, 1)]
-    assert warnings(Comparison("a", "f", 2, 1.0, *measurements)) == []
-    (text,) = warnings(Comparison("a", "f", 2, 1.1, *measurements))
-    assert "load 1.1 on 2 CPUs" in text
+    assert warnings(Comparison("a", "f", 2, 0.5, *measurements)) == []
+    (text,) = warnings(Comparison("a", "f", 2, 0.6, *measurements))
+    assert "used 60% of the 2 CPUs" in text
 
 
 def test_epochs_that_are_too_short_to_gain() -> None:

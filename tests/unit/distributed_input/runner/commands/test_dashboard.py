@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
 import pytest
 
 from distributed_input.runner.commands import dashboard
@@ -45,3 +50,38 @@ def test_bad_flags_are_status_2(
 def test_a_port_is_a_number(port: str) -> None:
     with pytest.raises(SystemExit, match="2"):
         dashboard.main(["--port", port])
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_it_like_ctrl_c(
+    number: signal.Signals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @contextlib.contextmanager
+    def serving(*_: object) -> Iterator[str]:
+        signal.raise_signal(number)
+        raise AssertionError("the signal had no effect")
+        yield ""
+
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.setattr(dashboard, "serving", serving)
+    handler = lambda *_: None  # noqa: E731
+    former = signal.signal(number, handler)
+    try:
+        assert dashboard.main(["--seconds", "0.1", "--timeout", "0.1"]) == 0
+        assert signal.getsignal(number) is handler
+    finally:
+        signal.signal(number, former)
+
+
+def test_an_ignored_signal_stays_ignored() -> None:
+    former = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with dashboard._ended_by_signals():
+            signal.raise_signal(signal.SIGHUP)
+    finally:
+        signal.signal(signal.SIGHUP, former)
+
+
+def test_the_command_for_another_machine_has_a_terminal() -> None:
+    """Without one, the end of ssh does not end the command."""
+    assert "ssh -t -L" in dashboard.parser().format_help()

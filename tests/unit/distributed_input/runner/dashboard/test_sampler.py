@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -23,6 +24,9 @@ class Dispatchers:
         self.names: Sequence[str] = names
         self.failure: Exception | None = None
         self.missing: Exception | None = None
+        self.silent: Sequence[str] = ()
+        self.addresses: Sequence[str] = ()
+        self.reported: Sequence[str | Exception] = ()
         self.opened = 0
         self._asked = threading.Condition()
         self._calls = 0
@@ -33,15 +37,31 @@ class Dispatchers:
         if self.missing is not None:
             self._count()
             raise self.missing
-        yield [FoundDispatcher(name, self) for name in self.names]  # type: ignore[arg-type]
+        yield [
+            FoundDispatcher(
+                name,
+                Client(self, name),  # type: ignore[arg-type]
+                ("at the start",) if self.reported else (),
+                self.addresses[index] if self.addresses else "",
+                self.reread if self.reported else None,
+            )
+            for index, name in enumerate(self.names)
+        ]
 
-    address = "h:1"
-
-    def status(self, timeout: float) -> StatusSample:
+    def status(self, name: str) -> StatusSample:
         self._count()
         if self.failure is not None:
             raise self.failure
+        if name in self.silent:
+            raise UnavailableError(f"{name} did not respond")
         return StatusSample()
+
+    def reread(self) -> tuple[str, ...]:
+        first, *self.reported = self.reported
+        self.reported = self.reported or [first]
+        if isinstance(first, Exception):
+            raise first
+        return (first,)
 
     def _count(self) -> None:
         with self._asked:
@@ -55,9 +75,22 @@ class Dispatchers:
             assert self._asked.wait_for(lambda: self._calls >= last, 10)
 
 
+@dataclass
+class Client:
+    """The client of one of the dispatchers."""
+
+    found: Dispatchers
+    name: str
+
+    def status(self, timeout: float) -> StatusSample:
+        return self.found.status(self.name)
+
+
 @contextmanager
-def running(found: Dispatchers) -> Iterator[Callable[[], dict[str, Any]]]:
-    with Sampler(found.open, lambda one: {"more": 1}, seconds=0.01, timeout=1) as sampler:
+def running(found: Dispatchers, *, new_runs: bool = True) -> Iterator[Callable[[], dict[str, Any]]]:
+    with Sampler(
+        found.open, lambda one: {"more": 1}, seconds=0.01, timeout=1, new_runs=new_runs
+    ) as sampler:
         found.wait()
         yield sampler.values
 
@@ -90,7 +123,8 @@ def test_a_run_that_starts_later_and_ends() -> None:
     dispatchers = Dispatchers("a")
     dispatchers.missing = ConfigError("no run")
     with running(dispatchers) as values:
-        assert values() == {"interval": 0.01, "error": "no run", "inputs": []}
+        found = values()
+        assert (found["error"], found["inputs"]) == ("no run", [])
         dispatchers.missing = None
         dispatchers.wait()
         assert values()["inputs"][0]["error"] is None
@@ -115,3 +149,67 @@ def test_another_run_replaces_the_first(monkeypatch: pytest.MonkeyPatch) -> None
             if len(values()["inputs"]) == 1:
                 break
         assert [one["input"] for one in values()["inputs"]] == ["b"]
+
+
+def test_runs_of_the_same_input_have_a_history_each() -> None:
+    dispatchers = Dispatchers("a", "a", "b")
+    dispatchers.addresses = ["h:1", "h:2", "h:3"]
+    with running(dispatchers) as values:
+        dispatchers.wait(4)
+        found = [(one["input"], one["address"]) for one in values()["inputs"]]
+    assert found == [("a", "h:1"), ("a", "h:2"), ("b", None)]
+
+
+def test_a_run_that_does_not_respond_leaves_the_others() -> None:
+    dispatchers = Dispatchers("a", "b")
+    with running(dispatchers) as values:
+        dispatchers.silent = ["a"]
+        dispatchers.wait(6)
+        found = values()
+        errors = {one["input"]: one["error"] for one in found["inputs"]}
+        assert errors == {"a": "a did not respond", "b": None}
+        assert found["error"] is None
+        assert len(found["inputs"][0]["chart"]) < len(found["inputs"][1]["chart"])
+
+
+def test_a_run_that_never_responded_has_no_figures_but_an_error() -> None:
+    dispatchers = Dispatchers("a", "b")
+    dispatchers.silent = ["a"]
+    with running(dispatchers) as values:
+        dispatchers.wait()
+        found = values()
+    assert [one["input"] for one in found["inputs"]] == ["b"]
+    assert found["error"] == "a did not respond"
+
+
+@pytest.mark.parametrize("during", ["missing", "failure"])
+def test_an_unforeseen_error_is_shown_and_does_not_end_the_samples(during: str) -> None:
+    dispatchers = Dispatchers("a")
+    with running(dispatchers) as values:
+        dispatchers.failure = UnavailableError("it did not respond")
+        setattr(dispatchers, during, FileNotFoundError("tokens"))
+        dispatchers.wait(5)
+        assert values()["inputs"][0]["error"] == "FileNotFoundError: tokens"
+        dispatchers.failure = dispatchers.missing = None
+        dispatchers.wait()
+        assert values()["inputs"][0]["error"] is None
+
+
+def test_figures_are_stale_after_some_intervals_and_the_time_limits() -> None:
+    with running(Dispatchers("a", "b")) as values:
+        assert values()["stale_after"] == pytest.approx(3 * 0.01 + 2 * 1)
+
+
+def test_what_the_operator_reports_is_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_SEARCH_SECONDS", 0.02)
+    dispatchers = Dispatchers("a")
+    dispatchers.reported = ["at first", UnavailableError("no answer"), "later"]
+    seen = set()
+    with running(dispatchers, new_runs=False) as values:
+        for _ in range(200):
+            dispatchers.wait(1)
+            seen.update(values()["inputs"][0]["problems"])
+            if "later" in seen:
+                break
+    assert "later" in seen
+    assert dispatchers.opened == 1

@@ -57,7 +57,9 @@ def test_another_host_name_is_refused(address: str, path: str, host: str) -> Non
     """A site can make its own name resolve to 127.0.0.1, and then read what this server answers."""
     answer = get(address, path, host.replace("PORT", address.partition(":")[2]) or "none")
     assert answer.status == 421
-    assert b"inputs" not in answer.read()
+    text = answer.read().decode()
+    assert "inputs" not in text
+    assert f"open http://{address}/ or http://localhost:{address.partition(':')[2]}/" in text
 
 
 def test_localhost_is_this_machine(address: str) -> None:
