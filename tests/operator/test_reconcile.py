@@ -181,7 +181,6 @@ def test_an_invalid_pod_template_is_reported_with_the_api_servers_message(cluste
     [
         ({"podTemplate": {"spec": {"tolerationz": []}}}, ".tolerationz: field not declared"),
         ({"podTemplate": {"spec": {"hostNetwork": "yes"}}}, ".hostNetwork: expected bool"),
-        ({"env": [{"name": "HOME", "value": "/data"}]}, "duplicate"),
     ],
 )
 def test_a_malformed_pod_is_reported_although_the_api_server_returns_500(
