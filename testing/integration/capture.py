@@ -37,7 +37,7 @@ def _open(ports: Collection[int]) -> socket.socket:
 
 
 def _filter(ports: Collection[int]) -> bytes:
-    """Return a packet filter that accepts IPv4 packets from or to one of these TCP ports."""
+    """Return a packet filter for IPv4 that keeps only packets of these TCP ports."""
     tests = [(offset, port) for offset in (14, 16) for port in sorted(ports)]
     left = 2 * len(tests)  # instructions before the one that drops the packet
     lines = [

@@ -15,9 +15,10 @@ from datetime import datetime, timedelta, timezone
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from distributed_input.api.identity import Identity
+from distributed_input_operator.certificates.x509_parts import builder, common_name, key_usage
 
 CLOCK_SKEW = timedelta(hours=1)
 """Maximum time that the clock of a process may be behind the operator's."""
@@ -45,16 +46,16 @@ class InputAuthority:
     def __init__(self, master: bytes, owner: Identity) -> None:
         self._master, self._owner = master, owner
         self._key = derived_key(master, f"authority/{owner.uid}")
-        self._name = _common_name(f"distributed-input {owner.uid}"[:64])
+        self._name = common_name(f"distributed-input {owner.uid}"[:64])
         self._identifier = x509.SubjectKeyIdentifier.from_public_key(self._key.public_key())
 
     @functools.cached_property
     def certificate(self) -> str:
         """The authority's own certificate, as PEM. Its signature is random."""
         signed = (
-            _builder(self._name, self._name, self._key, _BEGIN, _END)
+            builder(self._name, self._name, self._key, _BEGIN, _END)
             .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-            .add_extension(_key_usage(signs_certificates=True), critical=True)
+            .add_extension(key_usage(signs_certificates=True), critical=True)
             .add_extension(self._identifier, critical=False)
             .sign(self._key, hashes.SHA256())
         )
@@ -82,11 +83,11 @@ class InputAuthority:
             names.append(x509.DNSName(own.server_name))
             usages.append(ExtendedKeyUsageOID.SERVER_AUTH)
         signed = (
-            _builder(
-                _common_name(role), self._name, self._role_key(role), now - CLOCK_SKEW, now + life
+            builder(
+                common_name(role), self._name, self._role_key(role), now - CLOCK_SKEW, now + life
             )
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-            .add_extension(_key_usage(signs_certificates=False), critical=True)
+            .add_extension(key_usage(signs_certificates=False), critical=True)
             .add_extension(x509.ExtendedKeyUsage(usages), critical=False)
             .add_extension(x509.SubjectAlternativeName(names), critical=False)
             .add_extension(
@@ -120,42 +121,6 @@ class InputAuthority:
 
     def _role_key(self, role: str) -> ec.EllipticCurvePrivateKey:
         return derived_key(self._master, f"role/{role}/{self._owner.uid}")
-
-
-def _builder(
-    subject: x509.Name,
-    issuer: x509.Name,
-    key: ec.EllipticCurvePrivateKey,
-    begin: datetime,
-    end: datetime,
-) -> x509.CertificateBuilder:
-    return (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(issuer)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(begin)
-        .not_valid_after(end)
-    )
-
-
-def _key_usage(*, signs_certificates: bool) -> x509.KeyUsage:
-    return x509.KeyUsage(
-        digital_signature=not signs_certificates,
-        key_cert_sign=signs_certificates,
-        content_commitment=False,
-        key_encipherment=False,
-        data_encipherment=False,
-        key_agreement=False,
-        crl_sign=False,
-        encipher_only=False,
-        decipher_only=False,
-    )
-
-
-def _common_name(text: str) -> x509.Name:
-    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)])
 
 
 def _pem(certificate: x509.Certificate) -> str:

@@ -16,7 +16,9 @@ from datetime import datetime, timedelta
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+from cryptography.x509.oid import ExtendedKeyUsageOID
+
+from distributed_input_operator.certificates.x509_parts import builder, common_name, key_usage
 
 VALIDITY = timedelta(days=90)
 RENEW_BEFORE = timedelta(days=30)
@@ -45,22 +47,23 @@ def generate(
         previous: the certificate that it replaces. Clients keep trusting its authority.
     """
     authority_key, key = (ec.generate_private_key(ec.SECP256R1()) for _ in range(2))
-    issuer = _common_name("distributed-input webhook authority")
+    begin, end = now - _CLOCK_SKEW, now + VALIDITY
+    issuer = common_name("distributed-input webhook authority")
     # All authorities have the same name. Clients need the identifier to find the right one, and
     # some clients try only one.
     identifier = x509.SubjectKeyIdentifier.from_public_key(authority_key.public_key())
     authority = (
-        _builder(issuer, issuer, authority_key, now)
+        builder(issuer, issuer, authority_key, begin, end)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(_key_usage(signs_certificates=True), critical=True)
+        .add_extension(key_usage(signs_certificates=True), critical=True)
         .add_extension(identifier, critical=False)
         .sign(authority_key, hashes.SHA256())
     )
     names = x509.SubjectAlternativeName([x509.DNSName(host) for host in hosts])
     leaf = (
-        _builder(_common_name("distributed-input webhook"), issuer, key, now)
+        builder(common_name("distributed-input webhook"), issuer, key, begin, end)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(_key_usage(signs_certificates=False), critical=True)
+        .add_extension(key_usage(signs_certificates=False), critical=True)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
         .add_extension(names, critical=False)
         .add_extension(
@@ -123,38 +126,6 @@ def load(context: ssl.SSLContext, chain: bytes, key: bytes) -> None:
         context.load_cert_chain(f"/proc/self/fd/{file}")
     finally:
         os.close(file)
-
-
-def _builder(
-    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey, now: datetime
-) -> x509.CertificateBuilder:
-    return (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(issuer)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - _CLOCK_SKEW)
-        .not_valid_after(now + VALIDITY)
-    )
-
-
-def _key_usage(*, signs_certificates: bool) -> x509.KeyUsage:
-    return x509.KeyUsage(
-        digital_signature=not signs_certificates,
-        key_cert_sign=signs_certificates,
-        content_commitment=False,
-        key_encipherment=False,
-        data_encipherment=False,
-        key_agreement=False,
-        crl_sign=False,
-        encipher_only=False,
-        decipher_only=False,
-    )
-
-
-def _common_name(text: str) -> x509.Name:
-    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)])
 
 
 def _pem(certificate: x509.Certificate) -> bytes:
