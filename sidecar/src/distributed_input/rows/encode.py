@@ -22,24 +22,28 @@ Array: TypeAlias = npt.NDArray[Any]
 Encoder: TypeAlias = Callable[[Any], tuple[int, list[Bytes]]]
 
 
-def make_encoder(spec: ElementSpec, batched: bool) -> Encoder:
+def make_encoder(
+    spec: ElementSpec, batched: bool, leaves_of: Callable[[Any], list[Any]] | None = None
+) -> Encoder:
     """Return the function that encodes elements as runs.
 
     Args:
       spec: spec of a row. If elements are not batches, the spec of an element.
       batched: whether an element is a batch of rows, so that each leaf has a leading dimension.
         Otherwise an element is one row.
+      leaves_of: from an element to its leaves. Default: an element has the structure of the spec.
 
     Returns:
       A function from an element to its number of rows and the buffers of the run. It raises
       SpecError, which names the component, if the element does not match the spec.
     """
     leaves = [(leaf, _ENCODERS[leaf.kind]) for leaf in spec.leaves]
+    leaves_of = leaves_of or spec.flatten
 
     def encode(element: Any) -> tuple[int, list[Bytes]]:
         rows = -1 if batched else 1
         buffers: list[Bytes] = []
-        values = spec.flatten(element)
+        values = leaves_of(element)
         for (leaf, encoder), value in zip(leaves, values, strict=True):
             count, parts = encoder(leaf, value, batched)
             if rows not in (-1, count):

@@ -31,6 +31,7 @@ from distributed_input.tfdata.row_skips import RowSkip
 from distributed_input.worker.states.deadline import within
 from distributed_input.worker.states.saved_state import StateError
 
+_PIPELINE = 2  # what `iterate_dataset` adds to a dataset; 2: it joins batches
 _IGNORE_EXTERNAL_STATE = 1  # `find_problem` has checked it, except for constant tables
 _RESTORE_SECONDS = 20.0  # no element is produced meanwhile
 _PART_VARIANTS = 64  # written together, so that a state that is too large is noticed early
@@ -66,7 +67,7 @@ def identify(graph_def: GraphDef, *values: object, batched: bool = False) -> Sta
         batched: whether its elements are batches of rows.
     """
     digest = xxhash.xxh3_128()
-    digest.update(repr((tf.__version__, *values)).encode())
+    digest.update(repr((_PIPELINE, tf.__version__, *values)).encode())
     problem = find_problem(graph_def)  # it may be a Python function
     if problem:
         digest.update(repr(python_code.describe(graph_def)).encode())

@@ -9,7 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from distributed_input.rows.elements import ElementSpec
-from distributed_input.tfdata import batching
+from distributed_input.tfdata import batching, joined_batches
 from distributed_input.worker.datasets.cache_files import CacheWriter, CachingIterator
 from distributed_input.worker.datasets.iterator_state import SavableIterator, StateIdentity
 from distributed_input.worker.datasets.shared_threads import options_of, share_threads
@@ -27,6 +27,7 @@ class SplitIterator:
         parallel_calls: elements that the dataset's maps produce at the same time; 0: unknown.
         from_python: whether the dataset is a Python iterable. It may write each element to the same
             memory, and its elements stay as they are.
+        leaves_of: from an element to its leaves; None: an element has the structure of the row.
     """
 
     elements: Iterator[Any]
@@ -35,6 +36,7 @@ class SplitIterator:
     state: SavableIterator | None = None
     parallel_calls: int = 0
     from_python: bool = False
+    leaves_of: Callable[[Any], list[Any]] | None = None
 
 
 def iterate_dataset(
@@ -42,6 +44,7 @@ def iterate_dataset(
     row: ElementSpec,
     batched: bool,
     batch_rows: int,
+    step_rows: int,
     dataset_id: str,
     writers: Sequence[CacheWriter] = (),
     cpus: int = 0,
@@ -55,17 +58,26 @@ def iterate_dataset(
         row: spec of one row.
         batched: whether the dataset's elements are batches of rows.
         batch_rows: minimum number of rows in an element; 0 leaves the elements as they are.
+        step_rows: rows of a partition in a step. Batches of unknown size probably have as many.
         dataset_id: splits with the same id share threads; see `share_threads`.
         writers: files that the dataset's caches write.
         cpus: see `with_options`.
         identity: what the states of the split belong to; None if the dataset has no graph.
         without: see `SavableIterator`.
     """
+    leaves_of = None
     if batch_rows:
-        dataset = batching.batch_rows(dataset, row, batched, batch_rows)
+        can_join = joined_batches.can_join(row)
+        if not (batched and can_join):
+            dataset = batching.batch_rows(dataset, row, batched, batch_rows)
+        if can_join:
+            count = batch_rows // (_batch_size(dataset) or step_rows) if batched else 1
+            dataset, leaves_of = joined_batches.join(dataset, max(1, count))
     # TensorFlow produces the next element while the worker sends this one.
     dataset = share_threads(dataset.prefetch(1), dataset_id)
-    elements = iter(with_options(dataset, cpus))
+    elements: Any = iter(with_options(dataset, cpus))
+    if leaves_of is not None:
+        elements = ComponentIterator(elements)
     state = None
     if writers:
         # Their names are private, so the iterator cannot continue in another process.
@@ -73,7 +85,45 @@ def iterate_dataset(
     elif identity is not None:
         elements = state = SavableIterator(elements, identity, without)
     calls = identity.parallel_calls if identity is not None else 0
-    return SplitIterator(elements, row, batched or bool(batch_rows), state, calls)
+    batched = batched or bool(batch_rows)
+    return SplitIterator(elements, row, batched, state, calls, leaves_of=leaves_of)
+
+
+def _batch_size(dataset: tf.data.Dataset) -> int | None:
+    first: Any = joined_batches.component_specs(dataset)[0]
+    size: int | None = first.shape[0]
+    return size
+
+
+class ComponentIterator:
+    """The elements of a dataset of dense tensors, as lists of tensors.
+
+    TensorFlow's own iterator needs several times as long for an element.
+
+    Args:
+        iterator: TensorFlow's iterator.
+    """
+
+    def __init__(self, iterator: Any) -> None:
+        parts = tf.nest.flatten(iterator.element_spec)
+        self._iterator = iterator
+        self._iterator_resource = iterator._iterator_resource  # noqa: SLF001 - there is no public one
+        self._types = [part.dtype for part in parts]
+        self._shapes = [part.shape for part in parts]
+
+    def __iter__(self) -> Iterator[list[tf.Tensor]]:
+        return self
+
+    def __next__(self) -> list[tf.Tensor]:
+        try:
+            element: list[tf.Tensor] = tf.raw_ops.IteratorGetNext(
+                iterator=self._iterator_resource,
+                output_types=self._types,
+                output_shapes=self._shapes,
+            )
+        except tf.errors.OutOfRangeError:
+            raise StopIteration from None
+        return element
 
 
 def with_options(dataset: tf.data.Dataset, cpus: int) -> tf.data.Dataset:

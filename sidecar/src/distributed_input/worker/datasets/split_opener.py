@@ -134,6 +134,7 @@ class SplitOpener:
             row,
             job.batched,
             batch_rows,
+            max(1, job.global_batch_size // max(1, job.partitions)),
             job.dataset_id,
             opened.writers,
             self._cpus,

@@ -15,12 +15,14 @@ from typing import Any, TypeVar
 from distributed_input.api.proto import types_pb2
 from distributed_input.rows.elements import ElementSpec
 from distributed_input.tfdata.batching import can_batch
+from distributed_input.tfdata.joined_batches import can_join
 from distributed_input.worker.datasets.split_iterator import SplitIterator
 from distributed_input.worker.streams.element_rows import BLOCK_BYTES
 
 _ELEMENT_SECONDS = 0.02  # target time to produce one element
 _PARALLEL_SECONDS = 0.2  # maximum time to produce an element of rows that are made in parallel
 _MOST_PARALLEL_ROWS = 256
+_UNMEASURED_STEPS = 8  # steps of rows in an element while the size of a row is not known
 _MEASURE_SECONDS = 0.01
 _MEASURE_ELEMENTS = 4
 _ENDLESS_ATTEMPTS = 3  # another process may take the CPU during one
@@ -36,6 +38,7 @@ class BatchSizer:
     def __init__(self) -> None:
         self._rates: dict[str, float] = {}  # rows a second, by dataset id
         self._calls: dict[str, int] = {}  # rows that are made in parallel, by dataset id
+        self._row_bytes: dict[str, float] = {}  # mean size of a row, by dataset id
 
     def rows(self, job: types_pb2.Job, block_bytes: int = BLOCK_BYTES) -> int:
         """Return the number of rows in an element; 0 leaves the elements as they are.
@@ -45,16 +48,23 @@ class BatchSizer:
             block_bytes: size of the largest element, unless a row is larger.
         """
         row = ElementSpec.from_json(job.row_spec)
-        if not job.global_batch_size or not can_batch(row, job.batched):
+        if not job.global_batch_size:
+            return 0
+        if not can_batch(row, job.batched) and not (job.batched and can_join(row)):
             return 0
         per_step = max(1, job.global_batch_size // job.partitions)
-        row_bytes = max(1, sum(column.row_bytes or 64 for column in row.columns))
+        known_bytes = sum(column.row_bytes or 64 for column in row.columns)
+        measured_bytes = self._row_bytes.get(job.dataset_id)
+        row_bytes = max(1, known_bytes, int(measured_bytes or 0))
         rate = self._rates.get(job.dataset_id)
         in_time = int((rate or 0.0) * _ELEMENT_SECONDS)
         in_parallel = self._calls.get(job.dataset_id, 0)
         if rate is not None:
             in_parallel = min(in_parallel, int(rate * _PARALLEL_SECONDS))
-        return max(1, min(max(per_step, in_time, in_parallel), block_bytes // row_bytes))
+        rows = max(per_step, in_time, in_parallel)
+        if measured_bytes is None and not row.is_static:
+            rows = min(rows, _UNMEASURED_STEPS * per_step)
+        return max(1, min(rows, block_bytes // row_bytes))
 
     def has_rate(self, job: types_pb2.Job) -> bool:
         """Return whether the rate of the job's dataset is known."""
@@ -63,6 +73,10 @@ class BatchSizer:
     def record_rate(self, job: types_pb2.Job, rate: float) -> None:
         """Record the rate of the job's dataset, in rows a second."""
         _put(self._rates, job.dataset_id, rate)
+
+    def record_row_bytes(self, job: types_pb2.Job, mean: float) -> None:
+        """Record the mean size of a row of the job's dataset."""
+        _put(self._row_bytes, job.dataset_id, mean)
 
     def record_calls(self, job: types_pb2.Job, calls: int) -> None:
         """Record how many rows the job's dataset makes in parallel.

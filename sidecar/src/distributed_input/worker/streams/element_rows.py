@@ -81,7 +81,7 @@ def encode_elements(
     Raises:
         DatasetFnError: the dataset raised an error.
     """
-    encoder = encode.make_encoder(split.row, split.batched)
+    encoder = encode.make_encoder(split.row, split.batched, split.leaves_of)
     widths = [column.row_bytes for column in split.row.columns]
     taken = 0
     while True:

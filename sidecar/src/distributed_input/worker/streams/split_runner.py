@@ -109,6 +109,9 @@ class SplitRunner:
             if counters.busy_seconds >= recorded or (block.last and counters.busy_seconds):
                 rate = counters.rows / counters.busy_seconds
                 self._batch_sizer.record_rate(request.job, rate)
+                if counters.rows:
+                    mean = counters.bytes / counters.rows
+                    self._batch_sizer.record_row_bytes(request.job, mean)
                 recorded = 2 * counters.busy_seconds
             yield block
 

@@ -5,10 +5,16 @@ from __future__ import annotations
 import pytest
 import tensorflow as tf
 
+from distributed_input.rows.encode import make_encoder
 from distributed_input.tfdata.graph import canonical, serialization
 from distributed_input.tfdata.type_specs import from_tf
+from distributed_input.worker.datasets.iterator_state import identify
 from distributed_input.worker.datasets.shared_threads import options_of
-from distributed_input.worker.datasets.split_iterator import iterate_dataset, with_options
+from distributed_input.worker.datasets.split_iterator import (
+    SplitIterator,
+    iterate_dataset,
+    with_options,
+)
 
 ROW = from_tf(tf.TensorSpec([], tf.int64))
 
@@ -20,9 +26,53 @@ ROW = from_tf(tf.TensorSpec([], tf.int64))
 def test_rows_are_batched_if_a_size_is_given(
     batch_rows: int, elements: list[object], batched: bool
 ) -> None:
-    split = iterate_dataset(tf.data.Dataset.range(5), ROW, False, batch_rows, "d")
+    split = iterate_dataset(tf.data.Dataset.range(5), ROW, False, batch_rows, 2, "d")
     assert [element.numpy().tolist() for element in split.elements] == elements
     assert (split.batched, split.row) == (batched, ROW)
+
+
+def ragged_batches(static: bool) -> tf.data.Dataset:
+    rows = tf.data.Dataset.range(10).map(tf.range)
+    return rows.ragged_batch(2, drop_remainder=static)
+
+
+@pytest.mark.parametrize(("static", "step_rows"), [(True, 5), (False, 2)])
+@pytest.mark.parametrize(("batch_rows", "elements"), [(1, 5), (4, 3), (5, 3), (100, 1)])
+def test_batches_of_ragged_rows_are_joined(
+    static: bool, step_rows: int, batch_rows: int, elements: int
+) -> None:
+    dataset = ragged_batches(static)
+    row = from_tf(dataset.element_spec).unbatched()
+    split = iterate_dataset(dataset, row, True, batch_rows, step_rows, "d")
+    encode = make_encoder(row, True, split.leaves_of)
+    rows = [encode(element)[0] for element in split.elements]
+    assert (sum(rows), len(rows)) == (10, elements)
+
+
+def test_ragged_batches_stay_as_they_are_without_a_size() -> None:
+    dataset = ragged_batches(True)
+    row = from_tf(dataset.element_spec).unbatched()
+    split = iterate_dataset(dataset, row, True, 0, 2, "d")
+    assert all(isinstance(element, tf.RaggedTensor) for element in split.elements)
+
+
+def test_the_state_of_joined_batches_continues_after_an_element() -> None:
+    def opened() -> SplitIterator:
+        dataset = ragged_batches(True)
+        row = from_tf(dataset.element_spec).unbatched()
+        identity = identify(canonical.serialize(dataset), batched=True)
+        return iterate_dataset(dataset, row, True, 4, 2, "d", identity=identity)
+
+    whole, split = opened(), opened()
+    expected = [part.numpy().tolist() for element in whole.elements for part in element]
+    found = [part.numpy().tolist() for part in next(split.elements)]
+    assert split.state is not None
+    saved = split.state.save(1 << 20, 10.0)
+    restored = opened()
+    assert restored.state is not None
+    restored.state.restore(saved, 4)
+    found += [part.numpy().tolist() for element in restored.elements for part in element]
+    assert found == expected
 
 
 def test_the_order_is_fixed_even_if_the_dataset_allows_another() -> None:
@@ -31,7 +81,7 @@ def test_the_order_is_fixed_even_if_the_dataset_allows_another() -> None:
     )
     options = tf.data.Options()
     options.deterministic = False
-    split = iterate_dataset(dataset.with_options(options), ROW, False, 0, "d")
+    split = iterate_dataset(dataset.with_options(options), ROW, False, 0, 1, "d")
     assert [int(row) for row in split.elements] == list(range(200))
 
 

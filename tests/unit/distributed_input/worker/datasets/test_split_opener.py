@@ -156,7 +156,7 @@ def test_a_split_has_the_cpus_of_the_worker(calls, monkeypatch):
     iterate = split_opener.iterate_dataset
 
     def record(*args: Any) -> SplitIterator:
-        found.append(args[6])
+        found.append(args[7])
         return iterate(*args)
 
     monkeypatch.setattr(split_opener, "iterate_dataset", record)
