@@ -7,12 +7,15 @@ import json
 import sys
 import threading
 import time
+import typing
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 from testing.chaos.draw import draw
 from testing.chaos.run import Outcome, run
+from testing.chaos.schedule import Transfer
 from testing.chaos.summary import summary, table
 from testing.processes.forks import Forks
 
@@ -32,6 +35,13 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--jobs", type=int, default=4, help="schedules that run at once. Default: 4"
+    )
+    parser.add_argument(
+        "--transfer",
+        choices=typing.get_args(Transfer),
+        default="drawn",
+        help="how rows reach the sidecars: over direct connections (tcp, tls), over gRPC (grpc), or"
+        " over shared memory or gRPC with proxies, as each schedule says (drawn). Default: drawn",
     )
     parser.add_argument("--json", type=Path, help="file that gets the summary as JSON")
     parser.add_argument(
@@ -81,7 +91,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     with Forks() as forks, ThreadPoolExecutor(args.jobs) as pool:
 
         def one(seed: int) -> None:
-            outcome = run(draw(seed), forks)
+            outcome = run(replace(draw(seed), transfer=args.transfer), forks)
             with lock:
                 outcomes.append(outcome)
                 number = f"[{len(outcomes)}/{len(seeds)}]"

@@ -19,10 +19,14 @@ from distributed_input.api.proto import dispatcher_pb2
 from distributed_input.runtime.credentials import Credentials
 from distributed_input.runtime.serving import open_channel
 from distributed_input.runtime.stubs import Stub
+from distributed_input.runtime.tls.certificate_folder import CertificateFolder
+from distributed_input.runtime.tls_credentials import TlsCredentials
+from testing.certificates import MountedFolder, authority
 from testing.chaos import rows
 from testing.chaos.proxy import Loop, Proxy
 from testing.chaos.schedule import Data, Schedule, Topology
 from testing.processes.forks import Forks, Process, ProcessError
+from testing.processes.network import own_address
 
 INPUT = "train"
 HEARTBEAT_SECONDS = 0.25
@@ -66,9 +70,12 @@ class Fleet:
         self._killed: set[int] = set()
         self._drained: set[int] = set()
         self._numbers: dict[str, int] = {}
-        self._loop = Loop() if schedule.topology.proxied else None
+        self._loop = Loop() if uses_proxies(schedule) else None
+        self._host = own_address() if schedule.transfer in ("tcp", "tls") else "127.0.0.1"
+        self._is_encrypted = schedule.transfer == "tls"
+        self._authority = authority(name=INPUT)
         self._token = secrets.token_urlsafe(16)
-        self._credentials = Credentials.from_args(None, {"DISTRIBUTED_INPUT_TOKEN": self._token})
+        self._credentials = self._own_credentials()
         self._config = self.folder / "config.json"
         self._config.write_text(json.dumps({"inputs": {INPUT: spec(schedule)}}))
         self.dispatcher = self._start("dispatcher", ["--listen", "127.0.0.1:0", *_TIMES])
@@ -85,7 +92,7 @@ class Fleet:
         """Start another worker at a new address."""
         with self.lock:
             proxy = Proxy(self._loop) if self._loop is not None else None
-            worker = Worker(self._start_worker("127.0.0.1:0", proxy), "", proxy)
+            worker = Worker(self._start_worker(f"{self._host}:0", proxy), "", proxy)
             self.workers.append(worker)
         if wait:
             self._wait_serving(worker)
@@ -93,7 +100,8 @@ class Fleet:
 
     def restart_worker(self, worker: Worker) -> None:
         """Start a process at the address of a worker that has ended."""
-        worker.process = self._start_worker(worker.address or "127.0.0.1:0", worker.proxy)
+        address = worker.address or f"{self._host}:0"
+        worker.process = self._start_worker(address, worker.proxy)
         self._wait_serving(worker)
 
     def restart_dispatcher(self) -> None:
@@ -231,17 +239,32 @@ class Fleet:
         self, part: str, flags: list[str], env: dict[str, str] | None = None, kind: str = ""
     ) -> Process:
         name = f"{kind or part}-{self._number(kind or part)}"
+        if self._is_encrypted:
+            folder = self._certificate(part)
+            flags = [*flags, "--tls-dir", str(folder.parent if part == "sidecar" else folder)]
         process = self._forks.start(
             self._programs.get(part, f"distributed_input.{part}.main"),
             name,
             self.folder,
             [*flags, "--grace-seconds", str(GRACE_SECONDS)],
-            env={**(env or {}), "DISTRIBUTED_INPUT_TOKEN": self._token},
+            env={**(env or {}), **self._token_variable()},
             mutant=self._mutants.get(part, ""),
             heavy=part == "worker",
         )
         self.processes.append(process)
         return process
+
+    def _token_variable(self) -> dict[str, str]:
+        return {} if self._is_encrypted else {"DISTRIBUTED_INPUT_TOKEN": self._token}
+
+    def _own_credentials(self) -> Credentials:
+        if self._is_encrypted:
+            return TlsCredentials(CertificateFolder(self._certificate("operator")))
+        return Credentials.from_args(None, self._token_variable())
+
+    def _certificate(self, role: str) -> Path:
+        folder = self.folder / "tls" / role / INPUT
+        return folder if folder.exists() else MountedFolder(folder).issue(role, self._authority)
 
     def _number(self, kind: str) -> int:
         with self.lock:
@@ -263,6 +286,11 @@ def _is_native_log(line: str) -> bool:
     return not line.strip() or _NATIVE.match(line) is not None
 
 
+def uses_proxies(schedule: Schedule) -> bool:
+    """Return whether a proxy stands between sidecars and workers."""
+    return schedule.topology.proxied and schedule.transfer in ("drawn", "grpc")
+
+
 def spec(schedule: Schedule) -> dict[str, Any]:
     """Return the resolved spec for the sidecars of a schedule."""
     topology, data = schedule.topology, schedule.data
@@ -281,7 +309,7 @@ def spec(schedule: Schedule) -> dict[str, Any]:
             "timeoutSeconds": schedule.timeout,
             "bufferBytes": topology.ring_steps * _step_bytes(topology, data),
             # Direct connections do not go through the proxies.
-            "transfer": "grpc" if topology.proxied else "auto",
+            "transfer": "grpc" if uses_proxies(schedule) or schedule.transfer == "grpc" else "auto",
         },
     }
 

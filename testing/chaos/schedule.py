@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 
 @dataclass(frozen=True)
@@ -122,6 +122,13 @@ class Fault:
     sidecars: str = "stay"
 
 
+Transfer: TypeAlias = Literal["drawn", "tcp", "tls", "grpc"]
+"""How rows reach the sidecars. drawn: over gRPC through proxies in some schedules, and over shared
+memory in the others. tcp, tls: over direct connections, without proxies; tls encrypts all channels.
+grpc: always over gRPC.
+"""
+
+
 @dataclass(frozen=True)
 class Schedule:
     """One run: the topology, the dataset and the faults.
@@ -134,6 +141,7 @@ class Schedule:
         timeout: the input's timeout in seconds. A schedule that reaches it has failed.
         deadline: seconds after which the run counts as hung.
         duration: seconds after which no epoch begins, if the topology has no number of epochs.
+        transfer: how rows reach the sidecars; see `Transfer`.
     """
 
     seed: int
@@ -146,6 +154,7 @@ class Schedule:
     timeout: float = 30.0
     deadline: float = 90.0
     duration: float = 0.0
+    transfer: Transfer = "drawn"
     label: str = field(default="", compare=False)
 
     def __str__(self) -> str:
