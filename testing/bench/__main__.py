@@ -16,7 +16,7 @@ from typing import Any
 from testing.bench import baselines, data_plane, report
 from testing.bench.case import DATA_PLANES, DEFAULT, SHORT, Case, System, selected
 from testing.bench.processes import BenchError, run
-from testing.bench.workloads import latency, photos, small_rows, transport, waiting
+from testing.bench.workloads import latency, partitions, photos, small_rows, transport, waiting
 
 FAMILIES = {
     "transport": transport,
@@ -24,6 +24,7 @@ FAMILIES = {
     "photos": photos,
     "latency": latency,
     "waiting": waiting,
+    "partitions": partitions,
 }
 
 

@@ -56,14 +56,15 @@ def reset_peaks(pids: Iterable[int]) -> None:
 
 
 def memory(pids: Iterable[int]) -> dict[str, int]:
-    """Return the memory of these process trees in bytes.
+    """Return the memory of these process trees in bytes, and their threads.
 
     Returns:
         peak: maximum resident memory since `reset_peaks`, with pages shared with other processes;
         beyond_ring: current resident memory without the sidecar's shared memory, which several
             processes map.
+        threads: current number of threads.
     """
-    peak = beyond = 0
+    peak = beyond = threads = 0
     for pid in with_descendants(pids):
         with contextlib.suppress(OSError):
             status = dict(
@@ -71,7 +72,8 @@ def memory(pids: Iterable[int]) -> dict[str, int]:
             )
             peak += _kib(status["VmHWM"])
             beyond += _kib(status["VmRSS"]) - _ring_bytes(pid)
-    return {"peak": peak, "beyond_ring": beyond}
+            threads += int(status["Threads"])
+    return {"peak": peak, "beyond_ring": beyond, "threads": threads}
 
 
 def _ring_bytes(pid: int) -> int:

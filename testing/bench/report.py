@@ -96,6 +96,8 @@ def _table(result: Mapping[str, Any]) -> list[str]:
         "MiB: trainer peak": lambda found: found["memory"]["trainer"]["peak"] / MIB,
         "sidecar without ring": _sidecar_beyond_ring,
         "worker peak": lambda found: _worker_peak(found, case["workers"]),
+        "threads: sidecar": lambda found: _threads(found, "sidecar"),
+        "workers ": lambda found: _threads(found, "worker"),
     }
     pairs = {"ours / this: rate": rows_per_second, "trainer CPU": _trainer_cpu}
     heads = ["system", *columns, *pairs]
@@ -159,6 +161,11 @@ def _trainer_cpu(found: Measurement) -> float | None:
 def _worker_peak(found: Measurement, workers: int) -> float | None:
     memory = found["memory"].get("worker")
     return memory["peak"] / workers / MIB if memory else None
+
+
+def _threads(found: Measurement, role: str) -> float | None:
+    memory = found["memory"].get(role)
+    return memory["threads"] if memory else None
 
 
 def _sidecar_beyond_ring(found: Measurement) -> float | None:

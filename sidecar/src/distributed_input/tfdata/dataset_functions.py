@@ -29,6 +29,22 @@ def lines_of(dataset: tf.data.Dataset) -> dict[str, str]:
     return found
 
 
+def functions_of(dataset: tf.data.Dataset) -> list[Any]:
+    """Return the functions of a dataset and of its inputs, as TensorFlow's objects.
+
+    They do not hold the dataset. Python functions in its graph exist as long as these objects do.
+    """
+    seen: set[int] = set()
+    datasets, found = [dataset], []
+    while datasets:
+        one = datasets.pop()
+        if id(one) not in seen:
+            seen.add(id(one))
+            datasets += one._inputs()  # noqa: SLF001
+            found += one._functions()  # noqa: SLF001
+    return found
+
+
 def depend_on_order(dataset: tf.data.Dataset) -> bool:
     """Return whether a function of a dataset has an op whose result depends on earlier calls."""
     for graph in _graphs(dataset):
@@ -44,14 +60,7 @@ def depend_on_order(dataset: tf.data.Dataset) -> bool:
 def _graphs(dataset: tf.data.Dataset) -> Iterator[Any]:
     """Yield the graphs of the functions of a dataset and of its inputs, with those they call."""
     seen: set[int] = set()
-    datasets, graphs = [dataset], []
-    while datasets:
-        one = datasets.pop()
-        if id(one) in seen:
-            continue
-        seen.add(id(one))
-        datasets += one._inputs()  # noqa: SLF001
-        graphs += [wrapper.function.graph for wrapper in one._functions()]  # noqa: SLF001
+    graphs = [wrapper.function.graph for wrapper in functions_of(dataset)]
     while graphs:
         graph = graphs.pop()
         if id(graph) in seen:

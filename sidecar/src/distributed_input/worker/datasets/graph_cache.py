@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
+from collections.abc import Sequence
 from dataclasses import dataclass
-
-import tensorflow as tf
+from typing import Any
 
 from distributed_input.api.proto import types_pb2
 from distributed_input.tfdata.graph.node_defs import GraphDef
@@ -25,12 +25,14 @@ class SplitGraph:
     """The graph of a split.
 
     Attributes:
-        graph: canonical graph, without the seeds of an epoch.
-        dataset: the dataset that dataset_fn returned. It owns the graph's Python functions.
+        graph: canonical graph, without the seeds of an epoch and without large arrays.
+        element_spec: the nested TypeSpecs of its elements.
+        functions: what keeps its Python functions. The dataset does too, but may have large arrays.
     """
 
     graph: GraphDef
-    dataset: tf.data.Dataset
+    element_spec: Any
+    functions: Sequence[Any]
 
 
 class GraphCache:

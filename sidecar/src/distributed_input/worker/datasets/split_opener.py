@@ -7,6 +7,7 @@ the epoch only; it is the same for every split.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -88,6 +89,7 @@ class SplitOpener:
         self._datasets = DatasetCache(fetch)
         self._graphs = GraphCache()
         self._passes = SharedPasses()
+        self._serializing = threading.Lock()  # takes several times the memory of the graph
 
     def open(
         self,
@@ -200,7 +202,8 @@ class SplitOpener:
             if not isinstance(dataset, tf.data.Dataset):
                 return _Opened(dataset)
             try:
-                definition = canonical.serialize(dataset)
+                with self._serializing:
+                    definition = canonical.serialize(dataset)
             except DatasetFnError as error:
                 _log.debug("dataset has no graph", cause=str(error))
                 return _Opened(self._without_graph(job, context))
@@ -208,7 +211,9 @@ class SplitOpener:
             definitions.check(job, split, definition if same else None)
             determinism.force_determinism(definition)
             buffers.bound_shuffles(definition)
-            cached = SplitGraph(definition, dataset)
+            definition = packing.store_arrays(definition, self._folder)
+            functions = dataset_functions.functions_of(dataset)
+            cached = SplitGraph(definition, dataset.element_spec, functions)
             if context.varies:
                 version += [str(seed), str(epoch)]
             else:
@@ -219,9 +224,9 @@ class SplitOpener:
         identity = identify(graph, job.row_spec, seed, epoch, split, batched=job.batched)
         graph = _skip(graph, identity, skipped)
         caches.rename(graph, files.path)
-        reseeded = serialization.instantiate(graph, cached.dataset.element_spec)
-        # The Python functions in the graph exist only as long as their dataset does.
-        reseeded._functions_of = cached.dataset  # noqa: SLF001 - an attribute that we add
+        packing.restore(graph, folder=self._folder)
+        reseeded = serialization.instantiate(graph, cached.element_spec)
+        reseeded._functions_of = cached.functions  # noqa: SLF001 - an attribute that we add
         if serial:
             return _Opened(determinism.run_serially(reseeded), files.writers, identity)
         return _Opened(reseeded, files.writers, identity, graph)

@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from distributed_input.api.errors import SpecError
-from distributed_input.tfdata.graph import packing
+from distributed_input.tfdata.graph import packing, serialization
 from distributed_input.tfdata.graph.canonical import serialize
 from tests.unit.distributed_input.tfdata.graphcases import elements, run
 
@@ -26,6 +26,30 @@ def test_packing_and_restoring_keep_the_elements(tmp_path: Path, values: np.ndar
     assert run(graph_def, dataset.element_spec) == elements(dataset)
 
 
+def summed() -> tf.data.Dataset:
+    """Return a dataset whose function has a large array, and returns it too."""
+    return tf.data.Dataset.range(2).map(
+        lambda row: (row + tf.reduce_sum(NUMBERS), tf.constant(NUMBERS))
+    )
+
+
+def test_functions_keep_their_large_arrays(tmp_path: Path) -> None:
+    dataset = summed()
+    packed = packing.pack([serialize(dataset)])
+    sent = packing.load_bare(packed, 0)
+    packing.restore(sent, packed, tmp_path)
+    stored = packing.store_arrays(serialize(dataset), tmp_path)
+    packing.restore(stored, folder=tmp_path)
+    expected = [(int(row), numbers.tolist()) for row, numbers in elements_of(dataset)]
+    for graph_def in (sent, stored):
+        opened = serialization.instantiate(graph_def, dataset.element_spec)
+        assert [(int(row), numbers.tolist()) for row, numbers in elements_of(opened)] == expected
+
+
+def elements_of(dataset: tf.data.Dataset) -> list[tuple[np.ndarray, np.ndarray]]:
+    return list(dataset.as_numpy_iterator())
+
+
 def test_equal_constants_of_all_splits_are_stored_once() -> None:
     graphs = [serialize(tf.data.Dataset.from_tensor_slices(NUMBERS).shard(2, i)) for i in range(2)]
     packed = packing.pack(graphs)
@@ -38,3 +62,25 @@ def test_a_missing_split_is_an_error() -> None:
     graphs = [serialize(tf.data.Dataset.range(3).shard(2, index)) for index in range(2)]
     with pytest.raises(SpecError, match="none for split 2"):
         packing.load_bare(packing.pack(graphs), 2)
+
+
+@pytest.mark.parametrize("values", [NUMBERS, STRINGS, NUMBERS[:3]], ids=["numbers", "text", "few"])
+def test_a_graph_with_stored_arrays_runs_after_it_was_restored(
+    tmp_path: Path, values: np.ndarray
+) -> None:
+    dataset = tf.data.Dataset.from_tensor_slices(values)
+    whole = serialize(dataset)
+    size = whole.ByteSize()
+    graph_def = packing.store_arrays(whole, tmp_path)
+    is_stored = values is NUMBERS
+    assert len(list(tmp_path.iterdir())) == is_stored
+    assert (graph_def.ByteSize() < size / 4) == is_stored
+    packing.restore(graph_def, folder=tmp_path)
+    assert run(graph_def, dataset.element_spec) == elements(dataset)
+
+
+def test_equal_arrays_have_one_file_and_equal_graphs(tmp_path: Path) -> None:
+    dataset = tf.data.Dataset.from_tensor_slices(NUMBERS)
+    first, second = (packing.store_arrays(serialize(dataset), tmp_path) for _ in range(2))
+    assert len(list(tmp_path.iterdir())) == 1
+    assert first == second

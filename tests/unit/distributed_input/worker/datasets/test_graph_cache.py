@@ -23,7 +23,7 @@ class SizedGraph:
 
 def graph_of(size: int) -> SplitGraph:
     graph: Any = SizedGraph(size)
-    return SplitGraph(graph, None)
+    return SplitGraph(graph, None, ())
 
 
 @pytest.fixture(autouse=True)
