@@ -203,3 +203,61 @@ def test_a_restarted_operator_keeps_existing_grants(cluster, other, operator, cl
 def test_the_api_server_rejects_an_invalid_policy(cluster, invalid, message):
     with pytest.raises(RequestRejected, match=re.escape(message)):
         cluster.call("POST", POLICY.path(None), invalid)
+
+
+def _quota(cluster: Cluster, pods: str) -> None:
+    """Set the number of pods that the namespace may have."""
+    cluster.call(
+        "PATCH",
+        f"/api/v1/namespaces/{cluster.namespace}/resourcequotas/pods",
+        {
+            "apiVersion": "v1",
+            "kind": "ResourceQuota",
+            "metadata": {"name": "pods"},
+            "spec": {"hard": {"pods": pods}},
+        },
+        "application/apply-patch+yaml",
+        fieldManager="tests",
+        force="true",
+    )
+
+
+def _replica_sets(cluster: Cluster, name: str = "") -> str:
+    return f"/apis/apps/v1/namespaces/{cluster.namespace}/replicasets/{name}".rstrip("/")
+
+
+def test_a_deleted_inputs_workers_count_while_its_replica_set_may_create_them(
+    cluster, other, operator, clean
+):
+    """The garbage collector deletes the Deployment first. It may be late with the ReplicaSet."""
+    apply_policy(
+        cluster, {"name": "shared", "namespaces": [cluster.namespace], "limits": {"workers": 3}}
+    )
+    labels = {"distributed-input.dev/input": "leaving"}
+    late = {
+        "apiVersion": "apps/v1",
+        "kind": "ReplicaSet",
+        "metadata": {"name": "late", "labels": labels},
+        "spec": {
+            "replicas": 0,
+            "selector": {"matchLabels": {"app": "late"}},
+            "template": {
+                "metadata": {"labels": {"app": "late"}},
+                "spec": {"containers": [{"name": "main", "image": "none"}]},
+            },
+        },
+    }
+    _quota(cluster, "0")
+    try:
+        eventually(lambda: shared(cluster))
+        cluster.create(manifest("leaving", workers={"replicas": 3}))
+        eventually(lambda: worker_replicas(cluster, "leaving") == 3)
+        cluster.call("POST", _replica_sets(cluster), late)
+        cluster.delete("DistributedInput", "leaving")
+        eventually(lambda: worker_replicas(cluster, "leaving") == -1)
+        cluster.create(manifest("coming", workers={"replicas": 3}))
+        eventually(lambda: worker_replicas(cluster, "coming") == 0)
+        cluster.call("DELETE", _replica_sets(cluster, "late"))
+        eventually(lambda: worker_replicas(cluster, "coming") == 3)
+    finally:
+        _quota(cluster, "1000")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from pydantic import ValidationError
 
@@ -20,13 +21,18 @@ from distributed_input_operator.budget.claim import InputKey, WorkerRequest
 from distributed_input_operator.controller import input_metrics
 from distributed_input_operator.controller.context import ControllerContext
 from distributed_input_operator.kube.apply import write_status
+from distributed_input_operator.kube.kinds import REPLICA_SET
 from distributed_input_operator.kube.store import POLICY_KEY, Store
 from distributed_input_operator.objects.pod_state import parse_pod
+from distributed_input_operator.objects.snapshot import Pod
 from distributed_input_operator.reconcile import claims
 from distributed_input_operator.reconcile.policy_status import policy_status
 
 REPORT_SECONDS = 30.0
 """Minimum seconds between two writes of usage, which changes all the time."""
+SETTLE_SECONDS = 5.0
+"""Time without ReplicaSets and running pods after which no pod of a deleted input is created."""
+_CHECK_SECONDS = 1.0
 _PAUSE_SECONDS = 0.2
 """Changes within this time lead to one reallocation."""
 _SHARE = 5
@@ -50,18 +56,51 @@ def restore(context: ControllerContext) -> None:
             context.ledger.request(request)
 
 
-def remaining_request(store: Store, key: InputKey) -> WorkerRequest | None:
-    """Return a request for what remains of a deleted input. None: nothing."""
-    return _existing_request(store, key, None)
+async def release(context: ControllerContext, key: InputKey, now: float) -> float | None:
+    """Give back what a deleted input does not use any more.
+
+    Its ReplicaSet outlives its Deployment, and may create pods until it is deleted too. The
+    ReplicaSet controller then still creates what it has begun.
+
+    Returns:
+        Seconds until the next call. None: events lead to it.
+
+    Raises:
+        ApiError: a retry may succeed.
+    """
+    if ("Deployment", names.worker(key[1])) in context.store.children(key):
+        # It counts with all its replicas.
+        context.ledger.release(key, _existing_request(context.store, key, None))
+        return None
+    wait = await _settling_seconds(context, key, now) if context.ledger.may_create(key) else 0.0
+    remaining = _existing_request(context.store, key, None)
+    if remaining is not None:
+        remaining = replace(remaining, scaling=bool(wait))
+    context.ledger.release(key, remaining, settled=not wait)
+    if remaining is None and not wait:
+        context.quiet_since.pop(key, None)
+    return wait or None
+
+
+async def _settling_seconds(context: ControllerContext, key: InputKey, now: float) -> float:
+    """Return after what time to check again whether pods may be created. 0: they cannot."""
+    running = any(not one.terminating for one in _pods(context.store, key))
+    if running or await context.api.has_child(REPLICA_SET, *key):
+        context.quiet_since[key] = now
+    quiet = now - context.quiet_since.setdefault(key, now)
+    return min(_CHECK_SECONDS, max(0.0, SETTLE_SECONDS - quiet))
 
 
 def _existing_request(
     store: Store, key: InputKey, labels: Mapping[str, str] | None
 ) -> WorkerRequest | None:
-    children = store.children(key)
-    live = children.get(("Deployment", names.worker(key[1])), {})
-    pods = [parse_pod(obj) for (kind, _), obj in children.items() if kind == "Pod"]
-    return claims.existing_request(live, claims.worker_pods(pods), key, labels)
+    live = store.children(key).get(("Deployment", names.worker(key[1])), {})
+    return claims.existing_request(live, _pods(store, key), key, labels)
+
+
+def _pods(store: Store, key: InputKey) -> tuple[Pod, ...]:
+    found = store.children(key).items()
+    return claims.worker_pods(parse_pod(obj) for (kind, _), obj in found if kind == "Pod")
 
 
 async def reallocate_forever(

@@ -33,6 +33,8 @@ class ControllerContext:
     """Time for which the certificates of encrypted inputs are valid."""
     ledger: Ledger = field(default_factory=Ledger)
     rollouts: Rollouts = field(default_factory=lambda: Rollouts(parse_limit(DEFAULT_LIMIT)))
+    quiet_since: dict[InputKey, float] = field(default_factory=dict)
+    """Deleted inputs, and when nothing was first found that creates pods of theirs."""
     _autoscaling: dict[InputKey, tuple[str, AutoscalingState]] = field(default_factory=dict)
     """The uid of each input and its last autoscaling state, which is newer than in the status."""
 

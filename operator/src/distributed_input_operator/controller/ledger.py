@@ -76,17 +76,31 @@ class Ledger:
         self._requests.pop(key, None)
         self._grants.pop(key, None)
 
-    def release(self, key: InputKey, remaining: WorkerRequest | None) -> None:
+    def may_create(self, key: InputKey) -> bool:
+        """Return whether an input still had pods to create when it was last seen."""
+        known, claim = self._requests.get(key), self._claims.get(key)
+        if known is None or claim is None:
+            return False
+        return known.scaling or claim.present > known.claim.pods
+
+    def release(
+        self, key: InputKey, remaining: WorkerRequest | None, *, settled: bool = True
+    ) -> None:
         """Record that an input is deleted.
 
         Args:
             key: the input.
             remaining: what still exists of it. None: nothing.
+            settled: whether no more pods of it can be created. Otherwise nothing is released.
         """
-        if remaining is None:
+        known = self._requests.get(key)
+        if remaining is None and (settled or known is None):
             self.remove(key)
             return
-        known = self._requests.get(key)
+        if not settled and known is not None:
+            nothing = replace(known.claim, requested=0, minimum=0, replicas=0, pods=0)
+            remaining = replace(remaining or replace(known, claim=nothing), scaling=True)
+        assert remaining is not None
         self.request(replace(remaining, labels=known.labels if known else None))
 
     def reallocate(self) -> list[InputKey]:

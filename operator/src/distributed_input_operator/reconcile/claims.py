@@ -74,7 +74,8 @@ def existing_request(
     if labels is None:  # The Deployment creates pods until the garbage collector deletes it.
         left = max(count, len(pods))
         claim = Claim(key, 0, pods=left, worker_size=size, excess=excess)
-        return WorkerRequest(claim, labels=None, scaling=_is_scaling(live, pods))
+        incomplete = count > len(pods)
+        return WorkerRequest(claim, labels=None, scaling=incomplete or _is_scaling(live, pods))
     claim = Claim(key, count, count, count, len(pods), worker_size=size, excess=excess)
     return WorkerRequest(claim, labels=dict(labels))
 

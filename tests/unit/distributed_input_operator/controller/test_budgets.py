@@ -112,3 +112,85 @@ def test_all_inputs_are_reconciled_when_the_modules_change():
             task.cancel()
 
     assert asyncio.run(changed()) == {("team", "forbidden"), budgets.POLICY_KEY}
+
+
+class ReplicaSets:
+    """An API server that only answers whether an input has ReplicaSets."""
+
+    def __init__(self) -> None:
+        self.present, self.requests = True, 0
+
+    async def has_child(self, *_: object) -> bool:
+        self.requests += 1
+        return self.present
+
+
+def deleted_context(*existing: dict[str, Any]) -> tuple[ControllerContext, ReplicaSets]:
+    """Return a context with a budget that knows the input "old", which is deleted since."""
+    api, store = ReplicaSets(), Store()
+    tokens = InputTokens(cast("Any", api), "operators")
+    context = ControllerContext(cast("Any", api), store, tokens, DispatcherClient(), SETTINGS)
+    budget = {"name": "all", "limits": {"workers": LIMIT}}
+    context.ledger.set_policy(PolicySpec.model_validate({"budgets": [budget]}))
+    context.ledger.reallocate()
+    for one in existing:
+        store.put(one)
+    return context, api
+
+
+OLD = ("team", "old")
+
+
+def release(context: ControllerContext, now: float) -> float | None:
+    found = asyncio.run(budgets.release(context, OLD, now))
+    context.ledger.reallocate()
+    return found
+
+
+def drop(context: ControllerContext, kind: str, name: str) -> None:
+    uid = f"u-{name}"
+    meta = {"name": name, "namespace": "team", "uid": uid, "labels": names.labels("old")}
+    context.store.drop({"kind": kind, "metadata": meta})
+
+
+def test_a_replica_set_without_a_deployment_keeps_what_its_pods_will_use():
+    """The garbage collector is slow, and no pod was created before the Deployment is gone."""
+    context, api = deleted_context(*workers("old", 4, 0))
+    context.ledger.request(WorkerRequest(Claim(OLD, 4, 1), labels={}, scaling=True))
+    assert release(context, 100.0) is None, "events follow while the Deployment exists"
+    drop(context, "Deployment", names.worker("old"))
+    for now in (101.0, 200.0):
+        assert release(context, now) == 1.0
+        assert context.ledger.usage()[0].used[0] == 4
+    api.present = False
+    assert release(context, 201.0) == 1.0
+    assert context.ledger.usage()[0].used[0] == 4, "the controller finishes what it has begun"
+    context.store.put(obj("Pod", "late", "old", spec=POD))
+    assert release(context, 210.0), "a pod was created after all"
+    late = obj("Pod", "late", "old", spec=POD)
+    late["metadata"] |= {"deletionTimestamp": "now", "resourceVersion": "8"}
+    context.store.put(late)
+    assert release(context, 210.0 + budgets.SETTLE_SECONDS / 2)
+    assert context.ledger.usage()[0].used[0] == 4
+    assert release(context, 210.0 + budgets.SETTLE_SECONDS) is None
+    assert context.ledger.usage()[0].used[0] == 1
+    drop(context, "Pod", "late")
+    assert release(context, 230.0) is None
+    assert (context.ledger.usage()[0].inputs, context.quiet_since) == (0, {})
+
+
+def test_a_grant_that_no_pod_has_used_yet_counts_after_the_deletion():
+    context, _ = deleted_context(*workers("old", 2, 2)[1:])
+    context.ledger.request(WorkerRequest(Claim(OLD, 6, 1, replicas=2, pods=2)))
+    assert release(context, 100.0) == 1.0
+    assert context.ledger.usage()[0].used[0] == 6
+
+
+def test_an_input_whose_pods_were_all_created_releases_each_pod_at_once():
+    context, api = deleted_context(*workers("old", 2, 2)[1:])
+    context.ledger.request(WorkerRequest(Claim(OLD, 2, 1, replicas=2, pods=2)))
+    for left in (2, 1, 0):
+        assert release(context, 100.0) is None
+        assert context.ledger.usage()[0].used[0] == left
+        drop(context, "Pod", f"old-{left - 1}")
+    assert api.requests == 0
