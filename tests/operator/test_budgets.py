@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
+import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -205,6 +206,10 @@ def test_the_api_server_rejects_an_invalid_policy(cluster, invalid, message):
         cluster.call("POST", POLICY.path(None), invalid)
 
 
+_LATE_SECONDS = 3.0
+"""Time for which a ReplicaSet outlives its Deployment. The operator has noticed that before."""
+
+
 def _quota(cluster: Cluster, pods: str) -> None:
     """Set the number of pods that the namespace may have."""
     cluster.call(
@@ -257,6 +262,9 @@ def test_a_deleted_inputs_workers_count_while_its_replica_set_may_create_them(
         eventually(lambda: worker_replicas(cluster, "leaving") == -1)
         cluster.create(manifest("coming", workers={"replicas": 3}))
         eventually(lambda: worker_replicas(cluster, "coming") == 0)
+        end, seen = time.monotonic() + _LATE_SECONDS, set()
+        eventually(lambda: seen.add(worker_replicas(cluster, "coming")) or time.monotonic() > end)
+        assert seen == {0}
         cluster.call("DELETE", _replica_sets(cluster, "late"))
         eventually(lambda: worker_replicas(cluster, "coming") == 3)
     finally:
