@@ -263,9 +263,42 @@ def test_a_deleted_inputs_workers_count_while_its_replica_set_may_create_them(
         cluster.create(manifest("coming", workers={"replicas": 3}))
         eventually(lambda: worker_replicas(cluster, "coming") == 0)
         end, seen = time.monotonic() + _LATE_SECONDS, set()
-        eventually(lambda: seen.add(worker_replicas(cluster, "coming")) or time.monotonic() > end)
+
+        def watched() -> bool:
+            seen.add(worker_replicas(cluster, "coming"))
+            return time.monotonic() > end
+
+        eventually(watched)
         assert seen == {0}
         cluster.call("DELETE", _replica_sets(cluster, "late"))
         eventually(lambda: worker_replicas(cluster, "coming") == 3)
     finally:
         _quota(cluster, "1000")
+
+
+def test_classes_and_labels_of_namespaces_are_the_administrators(
+    api, cluster, other, operator, clean
+):
+    core: Any = kubernetes.CoreV1Api(api)
+    core.patch_namespace(other.namespace, {"metadata": {"labels": {"of": "us"}}})
+    budget = {"name": "shared", "namespaceSelector": {"of": "us"}, "limits": {"workers": 4}}
+    classes = [{"name": "high", "value": 5, "namespaces": [other.namespace]}]
+    apply_policy(cluster, budget, priorityClasses=classes)
+    eventually(lambda: shared(cluster))
+    declared = {"priority": 1000, "weight": 100}
+    other.create(manifest("loud", workers={"replicas": 5}, trainers=declared))
+    eventually(lambda: worker_replicas(other, "loud") == 4)
+    cluster.create(manifest("free", workers={"replicas": 5}, trainers={"priorityClass": "high"}))
+    eventually(lambda: worker_replicas(cluster, "free") == 5)
+    refused = cluster.condition("free", "Stalled")
+    assert (refused["status"], refused["reason"]) == ("True", "PriorityClassRefused")
+    assert "no class high for this namespace" in refused["message"]
+    other.create(manifest("chosen", workers={"replicas": 5}, trainers={"priorityClass": "high"}))
+    eventually(lambda: worker_replicas(other, "loud") == 1)
+    eventually(lambda: worker_replicas(other, "chosen") == 3)
+
+
+def test_a_default_budget_with_a_selector_is_rejected(cluster):
+    for selector in ({"namespaceSelector": {"a": "b"}}, {"selector": {"a": "b"}}):
+        with pytest.raises(RequestRejected, match="default excludes namespaces"):
+            apply_policy(cluster, {"name": "rest", "default": True, **selector})

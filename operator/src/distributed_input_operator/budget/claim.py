@@ -82,8 +82,11 @@ class WorkerRequest:
     """`stall_cost` is a number of accelerators. `budgets` is empty."""
     accelerator: str = ""
     weight: float = 1.0
+    priority_class: str = ""
     labels: Mapping[str, str] | None = field(default_factory=dict)
     """None: unknown, because the input is deleted. It then counts in all budgets of its namespace
     that it may have counted in."""
+    namespace_labels: Mapping[str, str] | None = None
+    """Labels of the input's namespace. None: unknown, with the same effect."""
     scaling: bool = False
     """Whether pods for an earlier, larger number may still be created."""

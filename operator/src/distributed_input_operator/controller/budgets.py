@@ -107,19 +107,25 @@ async def reallocate_forever(
     context: ControllerContext, changed: Callable[[InputKey], None]
 ) -> None:
     """Reallocate whenever the ledger is outdated. Call `changed` with each affected input."""
-    modules = context.ledger.policy.modules
+    rules = _input_rules(context)
     while True:
         await asyncio.sleep(_PAUSE_SECONDS)
         if not context.ledger.outdated:
             continue
         start = time.monotonic()
         affected = context.ledger.reallocate()
-        if context.ledger.policy.modules != modules:
-            modules, affected = context.ledger.policy.modules, list(context.store.known())
+        if _input_rules(context) != rules:
+            rules, affected = _input_rules(context), list(context.store.known())
         for key in affected:
             changed(key)
         changed(POLICY_KEY)
         await asyncio.sleep(_SHARE * (time.monotonic() - start))
+
+
+def _input_rules(context: ControllerContext) -> tuple[object, ...]:
+    """Return the parts of the policy that every reconciliation of an input reads."""
+    policy = context.ledger.policy
+    return policy.modules, policy.priority_classes, policy.selects_namespaces
 
 
 async def reconcile_policy(context: ControllerContext) -> float | None:
@@ -150,7 +156,10 @@ async def reconcile_policy(context: ControllerContext) -> float | None:
 
 
 def _set_policy(context: ControllerContext) -> str:
-    """Put the policy into force. If it is invalid, keep the last one and return the reason."""
+    """Put the policy into force. If it is invalid, keep the last one and return the reason.
+
+    Without a last one, no input gets more than it has: an unreadable limit is not "no limit".
+    """
     stored = context.store.policy()
     if stored is None:
         context.ledger.set_policy(PolicySpec())
@@ -158,6 +167,8 @@ def _set_policy(context: ControllerContext) -> str:
     try:
         spec = InputPolicy.model_validate({**stored, "status": {}}, extra="ignore").spec
     except ValidationError as error:
+        if context.ledger.policy == PolicySpec():
+            context.ledger.hold()
         return "; ".join(map(str, problems(error)))
     context.ledger.set_policy(spec)
     return ""

@@ -20,6 +20,8 @@ from distributed_input_operator.budget.claim import (
 )
 from distributed_input_operator.budget.usage import BudgetUsage, add, present_amounts
 
+_HELD = "no more workers: the InputPolicy cannot be used, see its status.message"
+
 
 class Ledger:
     """The claims and grants of all inputs.
@@ -31,6 +33,7 @@ class Ledger:
     def __init__(self) -> None:
         self.outdated = False
         self._policy = PolicySpec()
+        self._held = False
         self._budgets: dict[str, Budget] = {}
         self._requests: dict[InputKey, WorkerRequest] = {}
         self._claims: dict[InputKey, Claim] = {}
@@ -45,11 +48,15 @@ class Ledger:
         """The policy in force."""
         return self._policy
 
+    def hold(self) -> None:
+        """Grant no input more than it has, until a policy is set: there is one, but unreadable."""
+        self._held = True
+
     def set_policy(self, policy: PolicySpec) -> None:
         """Use this policy from now on."""
-        if policy == self._policy:
+        if policy == self._policy and not self._held:
             return
-        self._policy = policy
+        self._policy, self._held = policy, False
         self._budgets = {one.name: one.budget() for one in policy.budgets}
         # A recent grant may not be written yet. It counts in these budgets too.
         self._claims = {
@@ -101,11 +108,16 @@ class Ledger:
             nothing = replace(known.claim, requested=0, minimum=0, replicas=0, pods=0)
             remaining = replace(remaining or replace(known, claim=nothing), scaling=True)
         assert remaining is not None
-        self.request(replace(remaining, labels=known.labels if known else None))
+        if known is not None:
+            of = known.namespace_labels
+            remaining = replace(remaining, labels=known.labels, namespace_labels=of)
+        self.request(remaining)
 
     def reallocate(self) -> list[InputKey]:
         """Divide the budgets among all claims. Return the inputs whose grant changed."""
         self.outdated = False
+        if self._held:
+            return []
         limited = [one for one in self._claims.values() if one.budgets]
         grants = allocate(self._budgets, limited)
         grants |= {
@@ -155,6 +167,9 @@ class Ledger:
         return self._claims[key].present > used and not request.scaling
 
     def _grant(self, claim: Claim, last: Grant | None) -> Grant:
+        if self._held:
+            kept = min(claim.requested, last.workers if last else claim.replicas)
+            return Grant(kept, kept, "", _HELD if kept < claim.requested else "")
         more = max(0, claim.requested - claim.replicas)
         if self._short.isdisjoint(claim.budgets) and self._has_room(claim, claim.present + more):
             return full_grant(claim.requested)
@@ -187,9 +202,9 @@ class Ledger:
         return replace(
             claim,
             stall_cost=accelerators * caps.limited("weight", request.weight) * price,
-            priority=int(caps.limited("priority", claim.priority)),
+            priority=policy.priority(claim.key[0], request.priority_class, claim.priority),
             minimum=int(caps.limited("min_replicas", claim.minimum)),
-            budgets=policy.budgets_of(claim.key[0], request.labels),
+            budgets=policy.budgets_of(claim.key[0], request.labels, request.namespace_labels),
         )
 
     def _book(self, claim: Claim, sign: int) -> None:

@@ -59,6 +59,8 @@ POLICY = Kind(
     cluster_scoped=True,
 )
 """Watched only with the right to do so. An operator for some namespaces may lack it."""
+NAMESPACE = Kind("Namespace", "", "v1", "namespaces", ("get",), cluster_scoped=True)
+"""Read only if a budget selects namespaces by label."""
 SERVICE_ACCOUNT = Kind(
     "ServiceAccount", "", "v1", "serviceaccounts", ("get", "list", "watch", "create")
 )

@@ -48,7 +48,9 @@ def worker_request(
         claim,
         trainers.accelerator or "",
         weight=trainers.weight,
+        priority_class=trainers.priority_class or "",
         labels=labels,
+        namespace_labels=snapshot.namespace_labels,
         scaling=_is_scaling(live, pods),
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
@@ -95,7 +96,15 @@ def test_pods_without_an_owner_count_until_they_are_gone(budget, known):
     assert ledger.request(new).workers == 0
 
 
-def test_all_inputs_are_reconciled_when_the_modules_change():
+CHANGES = [
+    {"modules": ["digits"]},
+    {"priorityClasses": [{"name": "high", "value": 1}]},
+    {"budgets": [{"name": "a", "namespaceSelector": {"of": "us"}}]},
+]
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_all_inputs_are_reconciled_when_a_rule_for_inputs_changes(change):
     store, api = Store(), cast("Any", None)
     tokens = InputTokens(api, "operators")
     context = ControllerContext(api, store, tokens, DispatcherClient(), SETTINGS)
@@ -105,7 +114,7 @@ def test_all_inputs_are_reconciled_when_the_modules_change():
         found: asyncio.Queue[Any] = asyncio.Queue()
         task = asyncio.create_task(budgets.reallocate_forever(context, found.put_nowait))
         await asyncio.sleep(0)
-        context.ledger.set_policy(PolicySpec.model_validate({"modules": ["digits"]}))
+        context.ledger.set_policy(PolicySpec.model_validate(change))
         try:
             return {await asyncio.wait_for(found.get(), 20) for _ in range(2)}
         finally:
@@ -194,3 +203,75 @@ def test_an_input_whose_pods_were_all_created_releases_each_pod_at_once():
         assert context.ledger.usage()[0].used[0] == left
         drop(context, "Pod", f"old-{left - 1}")
     assert api.requests == 0
+
+
+def test_a_new_leader_with_an_invalid_policy_grants_nothing_more():
+    """A policy of a newer release may be one that this operator cannot read."""
+    store, api = Store(), cast("Any", None)
+    invalid = obj(POLICY_KIND, POLICY_NAME, spec={"budgets": [{"name": "all", "limits": 7}]})
+    for one in (invalid, obj(KIND, "old"), *workers("old", 3, 3)):
+        store.put(one)
+    tokens = InputTokens(api, "operators")
+    context = ControllerContext(api, store, tokens, DispatcherClient(), SETTINGS)
+    budgets.restore(context)
+    assert granted(context.ledger, 1) == 0
+    old = WorkerRequest(Claim(("team", "old"), 8, 1, replicas=3, pods=3), labels={})
+    assert context.ledger.request(old).workers == 3
+    valid = obj(POLICY_KIND, POLICY_NAME, spec={})
+    valid["metadata"]["resourceVersion"] = "8"
+    store.put(valid)
+    budgets.restore(context)
+    context.ledger.reallocate()
+    assert context.ledger.request(old).workers == 8
+
+
+def request(name: str, requested: int, replicas: int = 0, **more: Any) -> WorkerRequest:
+    return WorkerRequest(Claim(("t", name), requested, 1, replicas, replicas, **more))
+
+
+def remains(name: str, pods: int) -> WorkerRequest:
+    return WorkerRequest(Claim(("t", name), 0, pods=pods), labels=None)
+
+
+def test_the_class_of_an_input_sets_its_priority():
+    ledger, high = Ledger(), {"name": "high", "value": 7}
+    ledger.set_policy(
+        PolicySpec.model_validate(
+            {"budgets": [{"name": "all", "limits": {"workers": 10}}], "priorityClasses": [high]}
+        )
+    )
+    ledger.request(replace(request("a", 8, priority=1000), labels={}))
+    ledger.request(replace(request("b", 8), priority_class="high"))
+    ledger.reallocate()
+    assert ledger.request(replace(request("b", 8), priority_class="high")).target == 8
+    limited_grant = ledger.request(request("a", 8, priority=1000))
+    assert (limited_grant.target, "t/b has priority 7" in limited_grant.message) == (2, True)
+
+
+def test_labels_of_the_namespace_select_budgets_also_of_a_deleted_input():
+    ledger = Ledger()
+    selector = {"team": "a"}
+    budget = {"name": "a", "namespaceSelector": selector, "limits": {"workers": 3}}
+    ledger.set_policy(PolicySpec.model_validate({"budgets": [budget]}))
+    ledger.request(replace(request("in", 3, 3), namespace_labels=selector))
+    ledger.request(replace(request("out", 3, 3), namespace_labels={"team": "b"}))
+    assert ledger.usage()[0].used[0] == 3
+    ledger.release(("t", "out"), remains("out", 3))
+    assert ledger.usage()[0].used[0] == 3, "its namespace is still known"
+    ledger.release(("t", "in"), remains("in", 2))
+    assert ledger.usage()[0].used[0] == 2
+
+
+def test_without_a_readable_policy_nothing_grows_and_everything_stays():
+    ledger = Ledger()
+    ledger.hold()
+    kept = ledger.request(request("a", 9, replicas=4))
+    assert (kept.workers, "the InputPolicy cannot be used" in kept.message) == (4, True)
+    assert ledger.request(request("new", 2)).workers == 0
+    fewer = ledger.request(request("a", 3, replicas=4))
+    assert (fewer.workers, fewer.message) == (3, "")
+    assert not ledger.reallocate()
+    ledger.set_policy(PolicySpec())
+    assert ledger.outdated, "a policy can be used again, even if it has no limits"
+    assert ledger.reallocate() == [("t", "new")]
+    assert ledger.request(request("a", 9, replicas=3)).workers == 9
