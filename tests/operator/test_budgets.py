@@ -145,7 +145,11 @@ def test_a_namespace_borrows_another_ones_guaranteed_workers_and_returns_them(
 
 
 def test_a_budget_can_limit_cpu_for_inputs_with_a_label(cluster, operator, clean):
-    team = {"name": "team", "selector": {"team": "a"}, "limits": {"cpu": "2"}}
+    team = {
+        "name": "team",
+        "selector": {"team": "a"},
+        "limits": {"cpu": "2100m"},
+    }  # 100m: the dispatcher
     apply_policy(cluster, team)
     labelled = manifest(NAME, workers={"replicas": 5, "resources": {"requests": {"cpu": "500m"}}})
     labelled["metadata"]["labels"] = {"team": "a"}
@@ -194,7 +198,7 @@ def test_a_restarted_operator_keeps_existing_grants(cluster, other, operator, cl
         (policy({"name": "Not a name"}), "spec.budgets[0].name"),
         (
             policy({"name": "a", "default": True, "selector": {"b": "c"}}),
-            "default excludes namespaces and selector",
+            "default excludes namespaces, namespaceSelector and selector",
         ),
         (policy(stallCosts={"gpu": -1}), "spec.stallCosts.gpu"),
         (policy(caps={"minReplicas": 0}), "spec.caps.minReplicas"),
@@ -290,8 +294,9 @@ def test_classes_and_labels_of_namespaces_are_the_administrators(
     eventually(lambda: worker_replicas(other, "loud") == 4)
     cluster.create(manifest("free", workers={"replicas": 5}, trainers={"priorityClass": "high"}))
     eventually(lambda: worker_replicas(cluster, "free") == 5)
+    eventually(lambda: cluster.condition("free", "Stalled").get("status") == "True")
     refused = cluster.condition("free", "Stalled")
-    assert (refused["status"], refused["reason"]) == ("True", "PriorityClassRefused")
+    assert refused["reason"] == "PriorityClassRefused"
     assert "no class high for this namespace" in refused["message"]
     other.create(manifest("chosen", workers={"replicas": 5}, trainers={"priorityClass": "high"}))
     eventually(lambda: worker_replicas(other, "loud") == 1)
@@ -302,3 +307,27 @@ def test_a_default_budget_with_a_selector_is_rejected(cluster):
     for selector in ({"namespaceSelector": {"a": "b"}}, {"selector": {"a": "b"}}):
         with pytest.raises(RequestRejected, match="default excludes namespaces"):
             apply_policy(cluster, {"name": "rest", "default": True, **selector})
+
+
+def test_dispatchers_and_named_resources_count(cluster, other, operator, clean):
+    """The second input has no room for its dispatcher. The first has none for more accelerators."""
+    limits = {"cpu": "900m", "resources": {"example.com/chip": 4}}
+    apply_policy(cluster, {"name": "shared", "namespaces": [cluster.namespace], "limits": limits})
+    eventually(lambda: shared(cluster))
+    resources = {"requests": {"cpu": "100m", "example.com/chip": "2"}}
+    resources["limits"] = {"example.com/chip": "2"}
+    sizes = {
+        "workers": {"replicas": 5, "resources": resources},
+        "dispatcher": {"resources": {"requests": {"cpu": "500m"}}},
+    }
+    cluster.create(manifest("first", **sizes))
+    eventually(lambda: worker_replicas(cluster, "first") == 2)
+    cluster.create(manifest("second", **sizes))
+    eventually(
+        lambda: "no dispatcher" in cluster.condition("second", "ScalingLimited").get("message", "")
+    )
+    dispatcher = cluster.get("Deployment", "second-dispatcher")
+    assert dispatcher is not None
+    assert (dispatcher["spec"]["replicas"], worker_replicas(cluster, "second")) == (0, 0)
+    cluster.delete("DistributedInput", "first")
+    eventually(lambda: worker_replicas(cluster, "second") == 2)

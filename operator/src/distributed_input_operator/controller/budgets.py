@@ -22,7 +22,7 @@ from distributed_input_operator.controller import input_metrics
 from distributed_input_operator.controller.context import ControllerContext
 from distributed_input_operator.kube.apply import write_status
 from distributed_input_operator.kube.kinds import REPLICA_SET
-from distributed_input_operator.kube.store import POLICY_KEY, Store
+from distributed_input_operator.kube.store import POLICY_KEY
 from distributed_input_operator.objects.pod_state import parse_pod
 from distributed_input_operator.objects.snapshot import Pod
 from distributed_input_operator.reconcile import claims
@@ -47,12 +47,16 @@ def restore(context: ControllerContext) -> None:
     long, and no budget is exceeded.
     """
     _set_policy(context)
+    _enter_all(context)
+
+
+def _enter_all(context: ControllerContext) -> None:
     for key in context.store.known():
         if context.store.is_foreign(key):
             continue
         stored = context.store.input(key)
         labels = None if stored is None else stored["metadata"].get("labels") or {}
-        if request := _existing_request(context.store, key, labels):
+        if request := _existing_request(context, key, labels):
             context.ledger.request(request)
 
 
@@ -70,10 +74,10 @@ async def release(context: ControllerContext, key: InputKey, now: float) -> floa
     """
     if ("Deployment", names.worker(key[1])) in context.store.children(key):
         # It counts with all its replicas.
-        context.ledger.release(key, _existing_request(context.store, key, None))
+        context.ledger.release(key, _existing_request(context, key, None))
         return None
     wait = await _settling_seconds(context, key, now) if context.ledger.may_create(key) else 0.0
-    remaining = _existing_request(context.store, key, None)
+    remaining = _existing_request(context, key, None)
     if remaining is not None:
         remaining = replace(remaining, scaling=bool(wait))
     context.ledger.release(key, remaining, settled=not wait)
@@ -84,7 +88,7 @@ async def release(context: ControllerContext, key: InputKey, now: float) -> floa
 
 async def _settling_seconds(context: ControllerContext, key: InputKey, now: float) -> float:
     """Return after what time to check again whether pods may be created. 0: they cannot."""
-    running = any(not one.terminating for one in _pods(context.store, key))
+    running = any(not one.terminating for one in claims.worker_pods(_pods(context, key)))
     if running or await context.api.has_child(REPLICA_SET, *key):
         context.quiet_since[key] = now
     quiet = now - context.quiet_since.setdefault(key, now)
@@ -92,15 +96,19 @@ async def _settling_seconds(context: ControllerContext, key: InputKey, now: floa
 
 
 def _existing_request(
-    store: Store, key: InputKey, labels: Mapping[str, str] | None
+    context: ControllerContext, key: InputKey, labels: Mapping[str, str] | None
 ) -> WorkerRequest | None:
-    live = store.children(key).get(("Deployment", names.worker(key[1])), {})
-    return claims.existing_request(live, _pods(store, key), key, labels)
+    children = context.store.children(key)
+    workers = children.get(("Deployment", names.worker(key[1])), {})
+    dispatcher = children.get(("Deployment", names.dispatcher(key[1])), {})
+    others = context.ledger.policy.resource_names
+    return claims.existing_request(workers, _pods(context, key), key, labels, dispatcher, others)
 
 
-def _pods(store: Store, key: InputKey) -> tuple[Pod, ...]:
-    found = store.children(key).items()
-    return claims.worker_pods(parse_pod(obj) for (kind, _), obj in found if kind == "Pod")
+def _pods(context: ControllerContext, key: InputKey) -> list[Pod]:
+    others = context.ledger.policy.resource_names
+    found = context.store.children(key).items()
+    return [parse_pod(obj, others) for (kind, _), obj in found if kind == "Pod"]
 
 
 async def reallocate_forever(
@@ -125,7 +133,8 @@ async def reallocate_forever(
 def _input_rules(context: ControllerContext) -> tuple[object, ...]:
     """Return the parts of the policy that every reconciliation of an input reads."""
     policy = context.ledger.policy
-    return policy.modules, policy.priority_classes, policy.selects_namespaces
+    selects = policy.selects_namespaces
+    return policy.modules, policy.priority_classes, selects, policy.resource_names
 
 
 async def reconcile_policy(context: ControllerContext) -> float | None:
@@ -140,13 +149,14 @@ async def reconcile_policy(context: ControllerContext) -> float | None:
     stored = context.store.policy()
     message = _set_policy(context)
     usage = context.ledger.usage()
-    input_metrics.set_budgets(usage)
+    others = context.ledger.policy.resource_names
+    input_metrics.set_budgets(usage, others)
     if stored is None:
         return None
     before = PolicyStatus.model_validate(stored.get("status") or {})
     generation = stored["metadata"]["generation"]
     status, interval = policy_status(
-        before, generation, message, usage, time.time(), REPORT_SECONDS
+        before, generation, message, usage, time.time(), REPORT_SECONDS, others
     )
     if status is not None:
         name = stored["metadata"]["name"]
@@ -170,5 +180,8 @@ def _set_policy(context: ControllerContext) -> str:
         if context.ledger.policy == PolicySpec():
             context.ledger.hold()
         return "; ".join(map(str, problems(error)))
+    before = context.ledger.policy.resource_names
     context.ledger.set_policy(spec)
+    if spec.resource_names != before:
+        _enter_all(context)  # Until now, what inputs have of the new resources was not counted.
     return ""

@@ -63,7 +63,9 @@ async def observe(context: ControllerContext, key: InputKey) -> Snapshot | None:
     snapshot = Snapshot(
         resource=resource,
         status=Status.model_validate(stored.get("status") or {}),
-        settings=_with_modules(context.settings, tuple(policy.modules)),
+        settings=replace(
+            _with_modules(context.settings, tuple(policy.modules)), resources=policy.resource_names
+        ),
         objects={},
         missing=tuple(Failure(reason, text) for reason, text in refusals.items() if text),
         scaled=context.autoscaling_state(key, resource.metadata.uid or ""),
@@ -82,7 +84,11 @@ def with_children(store: Store, key: InputKey, snapshot: Snapshot) -> Snapshot:
     return replace(
         snapshot,
         objects={place: obj for place, obj in children.items() if place[0] != "Pod"},
-        pods=tuple(parse_pod(obj) for place, obj in children.items() if place[0] == "Pod"),
+        pods=tuple(
+            parse_pod(obj, snapshot.settings.resources)
+            for place, obj in children.items()
+            if place[0] == "Pod"
+        ),
     )
 
 

@@ -44,6 +44,8 @@ class Settings:
     revision: str = "1"
     """Names what these settings and this release make of pod templates. It differs from that of
     every operator with other templates."""
+    resources: tuple[str, ...] = ()
+    """Names of the resources besides CPU and memory that the cluster's policy limits."""
     modules: tuple[str, ...] = ()
     """Modules whose functions may be entry points, by the cluster's policy. Empty: all."""
 

@@ -275,3 +275,22 @@ def test_without_a_readable_policy_nothing_grows_and_everything_stays():
     assert ledger.outdated, "a policy can be used again, even if it has no limits"
     assert ledger.reallocate() == [("t", "new")]
     assert ledger.request(request("a", 9, replicas=3)).workers == 9
+
+
+def test_dispatchers_and_the_resources_of_the_policy_count_after_a_change():
+    """A policy that names a resource counts what inputs have of it already."""
+    gpus = {"resources": {"requests": {"cpu": "2", "nvidia.com/gpu": "3"}}}
+    spec = {"replicas": 2, "template": {"spec": {"containers": [{"name": "worker", **gpus}]}}}
+    first = {"replicas": 1, "template": {"spec": POD}}
+    context, _ = deleted_context(
+        obj(KIND, "old"),
+        obj("Deployment", names.worker("old"), "old", spec=spec),
+        obj("Deployment", names.dispatcher("old"), "old", spec=first),
+    )
+    limits = {"workers": LIMIT, "resources": {"nvidia.com/gpu": 7}}
+    named = obj(POLICY_KIND, POLICY_NAME, spec={"budgets": [{"name": "all", "limits": limits}]})
+    context.store.put(named)
+    budgets.restore(context)
+    assert context.ledger.usage()[0].used == (2, 6000, 0, 6)
+    new = WorkerRequest(Claim(("t", "more"), 1, 1, worker_size=(1, 0, 0, 2)), labels={})
+    assert context.ledger.request(new).workers == 0

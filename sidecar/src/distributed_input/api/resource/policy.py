@@ -14,7 +14,7 @@ The custom resource definition is generated from these models.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
@@ -36,8 +36,8 @@ POLICY_PLURAL = "inputpolicies"
 POLICY_NAME = "cluster"
 """The name of the only object: two policies could contradict each other."""
 
-Amount = tuple[int, int, int]
-"""Number of workers, CPU in thousandths, memory in bytes."""
+Amount = tuple[int, ...]
+"""Number of workers, CPU in thousandths, memory in bytes, then other resources in whole units."""
 UNLIMITED = 1 << 62
 NO_LIMIT: Amount = (UNLIMITED, UNLIMITED, UNLIMITED)
 NOTHING: Amount = (0, 0, 0)
@@ -64,18 +64,32 @@ class Amounts(Section):
         default=None, description="Number of worker pods.", examples=[60]
     )
     cpu: Quantity | None = Field(
-        default=None, description="CPU requests of the worker pods.", examples=["400"]
+        default=None, description="CPU requests of dispatchers and workers.", examples=["400"]
     )
     memory: Quantity | None = Field(
-        default=None, description="Memory requests of the worker pods.", examples=["2Ti"]
+        default=None, description="Memory requests of dispatchers and workers.", examples=["2Ti"]
+    )
+    resources: dict[str, Quantity] = Field(
+        default={},
+        description="Requests of other resources, by name, such as accelerators. Default: none.",
+        examples=[{"nvidia.com/gpu": "8"}],
     )
 
-    def amount(self, default: int) -> Amount:
-        """Return the values, with `default` for each field that is not set."""
+    def amount(self, default: int, others: Sequence[str] = ()) -> Amount:
+        """Return the values, with `default` for each field that is not set.
+
+        Args:
+            default: value of a field that is not set.
+            others: names of the other resources, in the order of the result.
+        """
+        values = [(self.cpu, 1000), (self.memory, 1)]
+        values += [(self.resources.get(name), 1) for name in others]
         return (
             default if self.workers is None else self.workers,
-            default if self.cpu is None else min(UNLIMITED, int(1000 * quantity(self.cpu))),
-            default if self.memory is None else min(UNLIMITED, int(quantity(self.memory))),
+            *(
+                default if one is None else min(UNLIMITED, int(unit * quantity(one)))
+                for one, unit in values
+            ),
         )
 
 
@@ -145,8 +159,11 @@ class BudgetSpec(Section):
 
     @model_validator(mode="after")
     def _check_guarantees(self) -> BudgetSpec:
-        guaranteed, limits = self.guaranteed.amount(0), self.limits.amount(UNLIMITED)
-        for name, low, high in zip(("workers", "cpu", "memory"), guaranteed, limits, strict=True):
+        others = tuple(self.guaranteed.resources)
+        names = ("workers", "cpu", "memory", *(f"resources[{one!r}]" for one in others))
+        guaranteed = self.guaranteed.amount(0, others)
+        limits = self.limits.amount(UNLIMITED, others)
+        for name, low, high in zip(names, guaranteed, limits, strict=True):
             if low > high:
                 raise problem(
                     f"is greater than limits.{name}: lower guaranteed.{name}", "guaranteed", name
@@ -178,9 +195,10 @@ class BudgetSpec(Section):
             self.selector, labels
         )
 
-    def budget(self) -> Budget:
-        """Return the limits and guarantees as amounts."""
-        return Budget(self.name, self.limits.amount(UNLIMITED), self.guaranteed.amount(0))
+    def budget(self, others: Sequence[str] = ()) -> Budget:
+        """Return the limits and guarantees as amounts. `others`: names of other resources."""
+        limits, guaranteed = self.limits.amount(UNLIMITED, others), self.guaranteed
+        return Budget(self.name, limits, guaranteed.amount(0, others))
 
 
 def _matches(selector: Mapping[str, str], labels: Mapping[str, str] | None) -> bool:
@@ -288,6 +306,12 @@ class PolicySpec(Section):
         return self
 
     @property
+    def resource_names(self) -> tuple[str, ...]:
+        """The names of the resources besides CPU and memory that budgets limit."""
+        found = [{*one.limits.resources, *one.guaranteed.resources} for one in self.budgets]
+        return tuple(sorted(set().union(*found)))
+
+    @property
     def selects_namespaces(self) -> bool:
         """Whether a budget depends on labels of namespaces."""
         return any(one.namespace_selector for one in self.budgets)
@@ -350,8 +374,11 @@ class BudgetStatus(StatusSection):
         default=0, description="Number of worker pods, including those that are stopping."
     )
     wanted: int = Field(default=0, description="Number of workers that the inputs request.")
-    cpu: str = Field(default="", description="CPU requests of the worker pods.")
-    memory: str = Field(default="", description="Memory requests of the worker pods.")
+    cpu: str = Field(default="", description="CPU requests of dispatchers and workers.")
+    memory: str = Field(default="", description="Memory requests of dispatchers and workers.")
+    resources: dict[str, str] = Field(
+        default={}, description="Requests of the other resources that budgets limit."
+    )
 
 
 class PolicyStatus(StatusSection):

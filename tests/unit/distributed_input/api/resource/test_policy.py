@@ -124,3 +124,14 @@ def test_with_classes_only_they_set_the_priority():
     assert [spec.priority("b", name, 500) for name in ("own", "none", "")] == [0, 0, 0]
     assert PolicySpec().priority("b", "high", 500) == 500
     assert spec.classes_of("b") == {"high": 9}
+
+
+def test_other_resources_follow_cpu_and_memory_in_the_order_of_their_names():
+    limits = {"resources": {"nvidia.com/gpu": 8, "example.com/fpga": "2"}}
+    spec = PolicySpec.model_validate({"budgets": [{"name": "a", "limits": limits}, {"name": "b"}]})
+    names = spec.resource_names
+    assert names == ("example.com/fpga", "nvidia.com/gpu")
+    assert spec.budgets[0].budget(names).limits[3:] == (2, 8)
+    assert spec.budgets[1].budget(names).limits[3:] == (UNLIMITED, UNLIMITED)
+    with pytest.raises(ValidationError, match=r"limits.resources\['a/b'\]: lower"):
+        budget(limits={"resources": {"a/b": 1}}, guaranteed={"resources": {"a/b": 2}})
