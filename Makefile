@@ -33,7 +33,7 @@ machine_LANE := lint types contracts site protos-check crds-check unit charts pu
 cluster_LANE := operator cluster e2e
 PARTS := $(foreach lane,$(LANES),$($(lane)_LANE))
 
-.PHONY: help setup run test lane lint format types contracts site unit charts publishing matrix dist version release operator operator-faults cluster e2e e2e-releases cluster-up cluster-down integration compat compat-page faults mutation mutants chaos simulate simulate-delivery bench rotation protos protos-check crds crds-check permissions clean
+.PHONY: help setup run test lane lint format types contracts site unit charts publishing matrix dist base-image vulnerabilities version release operator operator-faults cluster e2e e2e-releases cluster-up cluster-down integration compat compat-page faults mutation mutants chaos simulate simulate-delivery bench rotation protos protos-check crds crds-check permissions clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -110,6 +110,13 @@ matrix: $(SYNCED) ## Install the wheels and train with other Pythons and with Te
 
 dist: $(SYNCED) ## Build wheels and sdists of this checkout into dist/
 	$(UV) build --quiet --all-packages --out-dir dist
+
+base-image: $(SYNCED) ## Pin the base image in the Dockerfile to the digest of its tag (needs its registry)
+	$(TOOLS)
+	python -m testing.publishing.base_image
+
+vulnerabilities: $(SYNCED) ## Search the lock file for known vulnerabilities: make vulnerabilities [DATABASE=URL] (needs OSV)
+	python -m testing.publishing.vulnerabilities --database '$(DATABASE)'
 
 version: $(SYNCED) ## Write the version of the next release to all files: make version VERSION=1.2.3
 	python -m testing.publishing version '$(VERSION)'

@@ -66,6 +66,7 @@ class PodRunner:
         user: int,
         argv: Sequence[str] = (),
         image: Mapping[str, str] | None = None,
+        group: int | None = None,
     ) -> subprocess.Popen[str]:
         """Start a container.
 
@@ -74,6 +75,7 @@ class PodRunner:
             user: id of the user, if the manifest has none.
             argv: its command, if the manifest has none.
             image: environment variables of the image.
+            group: id of the group. None: the same as that of the user.
         """
         env: dict[str, str] = {}
         for one in container.get("env", ()):  # a value may refer to variables before it
@@ -88,7 +90,7 @@ class PodRunner:
         drop = [
             "setpriv",
             f"--reuid={user}",
-            f"--regid={user}",
+            f"--regid={user if group is None else group}",
             "--clear-groups",
             "--inh-caps=-all",
         ]

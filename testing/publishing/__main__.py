@@ -11,7 +11,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from testing.publishing import artifacts, krew
+from testing.publishing import artifacts, krew, supply_chain
 from testing.publishing import version as versions
 from testing.publishing.publish import Targets, publish, unready
 
@@ -43,6 +43,8 @@ def _build(args: argparse.Namespace) -> int:
     artifacts.build_distributions(dist)
     artifacts.build_chart(dist, args.registry)
     krew.build_plugin(dist, args.version, args.download_url or "DOWNLOAD_URL")
+    supply_chain.build_sboms(dist)
+    supply_chain.build_provenance(dist, args.version)
     return 0
 
 

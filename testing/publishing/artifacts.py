@@ -56,8 +56,11 @@ def add_registry(values: str, registry: str) -> str:
 
 
 def files(folder: Path) -> list[Path]:
-    """Return the artefacts in a folder: distributions, the chart and the plugin, by name."""
-    endings = ("*.tar.gz", "*.whl", "*.tgz", "*.zip", "*.yaml")
+    """Return the artefacts in a folder by name.
+
+    They are distributions, the chart, the plugin, SBOMs and the provenance.
+    """
+    endings = ("*.tar.gz", "*.whl", "*.tgz", "*.zip", "*.yaml", "*.cdx.json", "*.intoto.json")
     return sorted(path for ending in endings for path in folder.glob(ending))
 
 

@@ -44,6 +44,23 @@ def test_the_user_is_numeric_and_not_root(archive):
     assert int(group) > 0
 
 
+def test_any_user_can_read_and_run_the_image(archive):
+    """OpenShift starts containers with a user of its own choice."""
+    _, opened = archive
+    (manifest,) = _json(opened, "manifest.json")
+    closed, seen = [], 0
+    for layer in manifest["Layers"]:
+        with tarfile.open(fileobj=opened.extractfile(layer)) as files:
+            for one in files:
+                needed = 0o005 if one.isdir() or one.mode & 0o100 else 0o004
+                ours = one.name.lstrip("./").startswith("opt/distributed-input")
+                seen += ours
+                if ours and not one.issym() and one.mode & needed != needed:
+                    closed.append(one.name)
+    assert closed == []
+    assert seen > 100
+
+
 def test_the_labels_describe_the_image(archive):
     target, opened = archive
     labels = _config(opened)["config"]["Labels"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
+import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -144,7 +145,11 @@ def test_a_namespace_borrows_another_ones_guaranteed_workers_and_returns_them(
 
 
 def test_a_budget_can_limit_cpu_for_inputs_with_a_label(cluster, operator, clean):
-    team = {"name": "team", "selector": {"team": "a"}, "limits": {"cpu": "2"}}
+    team = {
+        "name": "team",
+        "selector": {"team": "a"},
+        "limits": {"cpu": "2100m"},
+    }  # 100m: the dispatcher
     apply_policy(cluster, team)
     labelled = manifest(NAME, workers={"replicas": 5, "resources": {"requests": {"cpu": "500m"}}})
     labelled["metadata"]["labels"] = {"team": "a"}
@@ -193,7 +198,7 @@ def test_a_restarted_operator_keeps_existing_grants(cluster, other, operator, cl
         (policy({"name": "Not a name"}), "spec.budgets[0].name"),
         (
             policy({"name": "a", "default": True, "selector": {"b": "c"}}),
-            "default excludes namespaces and selector",
+            "default excludes namespaces, namespaceSelector and selector",
         ),
         (policy(stallCosts={"gpu": -1}), "spec.stallCosts.gpu"),
         (policy(caps={"minReplicas": 0}), "spec.caps.minReplicas"),
@@ -203,3 +208,126 @@ def test_a_restarted_operator_keeps_existing_grants(cluster, other, operator, cl
 def test_the_api_server_rejects_an_invalid_policy(cluster, invalid, message):
     with pytest.raises(RequestRejected, match=re.escape(message)):
         cluster.call("POST", POLICY.path(None), invalid)
+
+
+_LATE_SECONDS = 3.0
+"""Time for which a ReplicaSet outlives its Deployment. The operator has noticed that before."""
+
+
+def _quota(cluster: Cluster, pods: str) -> None:
+    """Set the number of pods that the namespace may have."""
+    cluster.call(
+        "PATCH",
+        f"/api/v1/namespaces/{cluster.namespace}/resourcequotas/pods",
+        {
+            "apiVersion": "v1",
+            "kind": "ResourceQuota",
+            "metadata": {"name": "pods"},
+            "spec": {"hard": {"pods": pods}},
+        },
+        "application/apply-patch+yaml",
+        fieldManager="tests",
+        force="true",
+    )
+
+
+def _replica_sets(cluster: Cluster, name: str = "") -> str:
+    return f"/apis/apps/v1/namespaces/{cluster.namespace}/replicasets/{name}".rstrip("/")
+
+
+def test_a_deleted_inputs_workers_count_while_its_replica_set_may_create_them(
+    cluster, other, operator, clean
+):
+    """The garbage collector deletes the Deployment first. It may be late with the ReplicaSet."""
+    apply_policy(
+        cluster, {"name": "shared", "namespaces": [cluster.namespace], "limits": {"workers": 3}}
+    )
+    labels = {"distributed-input.dev/input": "leaving"}
+    late = {
+        "apiVersion": "apps/v1",
+        "kind": "ReplicaSet",
+        "metadata": {"name": "late", "labels": labels},
+        "spec": {
+            "replicas": 0,
+            "selector": {"matchLabels": {"app": "late"}},
+            "template": {
+                "metadata": {"labels": {"app": "late"}},
+                "spec": {"containers": [{"name": "main", "image": "none"}]},
+            },
+        },
+    }
+    _quota(cluster, "0")
+    try:
+        eventually(lambda: shared(cluster))
+        cluster.create(manifest("leaving", workers={"replicas": 3}))
+        eventually(lambda: worker_replicas(cluster, "leaving") == 3)
+        cluster.call("POST", _replica_sets(cluster), late)
+        cluster.delete("DistributedInput", "leaving")
+        eventually(lambda: worker_replicas(cluster, "leaving") == -1)
+        cluster.create(manifest("coming", workers={"replicas": 3}))
+        eventually(lambda: worker_replicas(cluster, "coming") == 0)
+        end, seen = time.monotonic() + _LATE_SECONDS, set()
+
+        def watched() -> bool:
+            seen.add(worker_replicas(cluster, "coming"))
+            return time.monotonic() > end
+
+        eventually(watched)
+        assert seen == {0}
+        cluster.call("DELETE", _replica_sets(cluster, "late"))
+        eventually(lambda: worker_replicas(cluster, "coming") == 3)
+    finally:
+        _quota(cluster, "1000")
+
+
+def test_classes_and_labels_of_namespaces_are_the_administrators(
+    api, cluster, other, operator, clean
+):
+    core: Any = kubernetes.CoreV1Api(api)
+    core.patch_namespace(other.namespace, {"metadata": {"labels": {"of": "us"}}})
+    budget = {"name": "shared", "namespaceSelector": {"of": "us"}, "limits": {"workers": 4}}
+    classes = [{"name": "high", "value": 5, "namespaces": [other.namespace]}]
+    apply_policy(cluster, budget, priorityClasses=classes)
+    eventually(lambda: shared(cluster))
+    declared = {"priority": 1000, "weight": 100}
+    other.create(manifest("loud", workers={"replicas": 5}, trainers=declared))
+    eventually(lambda: worker_replicas(other, "loud") == 4)
+    cluster.create(manifest("free", workers={"replicas": 5}, trainers={"priorityClass": "high"}))
+    eventually(lambda: worker_replicas(cluster, "free") == 5)
+    eventually(lambda: cluster.condition("free", "Stalled").get("status") == "True")
+    refused = cluster.condition("free", "Stalled")
+    assert refused["reason"] == "PriorityClassRefused"
+    assert "no class high for this namespace" in refused["message"]
+    other.create(manifest("chosen", workers={"replicas": 5}, trainers={"priorityClass": "high"}))
+    eventually(lambda: worker_replicas(other, "loud") == 1)
+    eventually(lambda: worker_replicas(other, "chosen") == 3)
+
+
+def test_a_default_budget_with_a_selector_is_rejected(cluster):
+    for selector in ({"namespaceSelector": {"a": "b"}}, {"selector": {"a": "b"}}):
+        with pytest.raises(RequestRejected, match="default excludes namespaces"):
+            apply_policy(cluster, {"name": "rest", "default": True, **selector})
+
+
+def test_dispatchers_and_named_resources_count(cluster, other, operator, clean):
+    """The second input has no room for its dispatcher. The first has none for more accelerators."""
+    limits = {"cpu": "900m", "resources": {"example.com/chip": 4}}
+    apply_policy(cluster, {"name": "shared", "namespaces": [cluster.namespace], "limits": limits})
+    eventually(lambda: shared(cluster))
+    resources = {"requests": {"cpu": "100m", "example.com/chip": "2"}}
+    resources["limits"] = {"example.com/chip": "2"}
+    sizes = {
+        "workers": {"replicas": 5, "resources": resources},
+        "dispatcher": {"resources": {"requests": {"cpu": "500m"}}},
+    }
+    cluster.create(manifest("first", **sizes))
+    eventually(lambda: worker_replicas(cluster, "first") == 2)
+    cluster.create(manifest("second", **sizes))
+    eventually(
+        lambda: "no dispatcher" in cluster.condition("second", "ScalingLimited").get("message", "")
+    )
+    dispatcher = cluster.get("Deployment", "second-dispatcher")
+    assert dispatcher is not None
+    assert (dispatcher["spec"]["replicas"], worker_replicas(cluster, "second")) == (0, 0)
+    cluster.delete("DistributedInput", "first")
+    eventually(lambda: worker_replicas(cluster, "second") == 2)

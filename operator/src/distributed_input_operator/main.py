@@ -200,7 +200,9 @@ async def _work(
     )
     settings = replace(settings, revision=digest([version(names.OPERATOR), str(settings)]))
     # Two operators would each grant the whole budget.
-    budgets = not args.operator_class and await preconditions.can_watch_policy(api)
+    budgets = not args.operator_class and await preconditions.can_watch_policy(
+        api, required=not args.namespace
+    )
     kinds = (*WATCHED, POLICY) if budgets else WATCHED
     tokens = InputTokens(api, process.own_namespace(), args.token_key_secret)
     context = ControllerContext(

@@ -214,5 +214,11 @@ class ServerCall:
     def cancel(self) -> None:
         self.finish(grpc.StatusCode.CANCELLED, "cancelled", ())
 
+    def peer(self) -> str:
+        return "virtual"
+
+    def auth_context(self) -> Any:
+        return {}
+
     def invocation_metadata(self) -> Any:
         return ()

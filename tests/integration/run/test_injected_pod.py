@@ -23,6 +23,8 @@ pytestmark = pytest.mark.skipif(bool(reason_not_to_run()), reason=reason_not_to_
 
 TRAINER = Path(__file__).parents[3] / "testing" / "integration" / "injected_trainer.py"
 ROOT, USER = 0, 1000  # users of the trainers; root has no access to others' files
+ARBITRARY = 1000730000
+"""A user as OpenShift gives one to a namespace. It is in no database, and its group is 0."""
 INPUTS = ("train", "eval")
 SETTINGS = Settings("worker:1", "sidecar:1")
 WITH_LOCAL = {
@@ -84,9 +86,22 @@ def pods_of(inputs: dict[str, DistributedInput], monkeypatch: pytest.MonkeyPatch
     return made
 
 
-@pytest.mark.parametrize("local", [False, True], ids=["worker-pods", "local-workers"])
+@pytest.mark.parametrize(
+    ("local", "own_user", "trainers_users", "group"),
+    [
+        (False, IMAGE_USER, (USER, ROOT), None),
+        (True, IMAGE_USER, (USER, ROOT), None),
+        (True, ARBITRARY, (ARBITRARY, ARBITRARY), 0),
+    ],
+    ids=["worker-pods", "local-workers", "arbitrary-user"],
+)
 def test_trainers_read_through_the_containers_of_their_patch(
-    own_cluster: Cluster, monkeypatch: pytest.MonkeyPatch, local: bool
+    own_cluster: Cluster,
+    monkeypatch: pytest.MonkeyPatch,
+    local: bool,
+    own_user: int,
+    trainers_users: tuple[int, int],
+    group: int | None,
 ) -> None:
     own = own_cluster  # a separate one, because the names of inputs identify jobs
     if not local:
@@ -98,17 +113,17 @@ def test_trainers_read_through_the_containers_of_their_patch(
     hosts = [names.dispatcher(name) for name in INPUTS]
     with PodRunner(pods[0], objects, hosts) as first, PodRunner(pods[1], objects, hosts) as second:
         trainers = []
-        for node, pod, user in ((first, pods[0], USER), (second, pods[1], ROOT)):
+        for node, pod, user in zip((first, second), pods, trainers_users, strict=True):
             *workers, sidecar = pod["spec"]["initContainers"]
             assert len(workers) == local
             for worker in workers:
                 # Other tests may leave no CPU idle for minutes.
                 args = [one for one in worker["args"] if one != flags.IDLE_CPUS]
-                node.start({**worker, "args": args}, IMAGE_USER)
-            node.probe(node.start(sidecar, IMAGE_USER), sidecar)
+                node.start({**worker, "args": args}, own_user, group=group)
+            node.probe(node.start(sidecar, own_user, group=group), sidecar)
             (trainer,) = pod["spec"]["containers"]
             command = [sys.executable, str(TRAINER)]
-            trainers.append((node, trainer, node.start(trainer, user, command)))
+            trainers.append((node, trainer, node.start(trainer, user, command, group=group)))
         answers = []
         for node, trainer, process in trainers:
             text, _ = process.communicate(timeout=120)

@@ -10,8 +10,9 @@ for 1 - w/d of its time. The second factor is close to 1 until an input has near
 needs. It lets equal bids share, and it keeps the result continuous. With bids alone, two inputs
 that are nearly equal would swap all workers at each small change.
 
-Workers are granted in three rounds, as far as every budget of the input has room: minimums, then
-what budgets guarantee, then the rest. Each round goes by priority, then by value.
+Dispatchers come first: without its dispatcher, an input gets no workers. Workers are granted in
+three rounds, as far as every budget of the input has room: minimums, then what budgets guarantee,
+then the rest. Each round goes by priority, then by value.
 """
 
 from __future__ import annotations
@@ -19,12 +20,16 @@ from __future__ import annotations
 import heapq
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from distributed_input.api.resource.policy import UNLIMITED, Amount, Budget
 from distributed_input_operator.budget.claim import Claim, Grant, InputKey
 from distributed_input_operator.budget.explanation import cause, explained_grant
-from distributed_input_operator.budget.usage import present_amounts, total_amounts
+from distributed_input_operator.budget.usage import (
+    dispatcher_amounts,
+    present_amounts,
+    total_amounts,
+)
 
 SHARING = 0.25
 """Exponent: the closer to 0, the more the highest bid gets. At 1/4, a bid twice as high stalls a
@@ -47,22 +52,28 @@ def allocate(budgets: Mapping[str, Budget], claims: Iterable[Claim]) -> dict[Inp
     winners = Counter(name for one in bidders if one.granted for name in one.claim.budgets)
     targets = {one.key: one.requested for one in ordered}
     targets |= {one.claim.key: one.granted for one in bidders}
-    now = _grants_for_now(budgets, ordered, targets)
+    refused = {one.claim.key for one in bidders if one.refused}
+    now, waiting = _grants_for_now(budgets, ordered, targets, refused)
     blocked = {one.claim.key: one.blocked for one in bidders}
     grants = {}
     for one in ordered:
         target, name = targets[one.key], blocked.get(one.key, "")
         why = ""
-        if target < one.requested:
+        starts = one.key not in refused
+        if target < one.requested or not starts:
             alone = winners[name] == (target > 0)
             why = cause(one, budgets[name], alone, *last.get(name, ()))
-        grants[one.key] = explained_grant(one, target, now[one.key], name, why)
+        started = starts and one.key not in waiting
+        grants[one.key] = explained_grant(
+            one, target, now[one.key], name, why, started=started, starts=starts
+        )
     return grants
 
 
 def _scarce(budgets: Mapping[str, Budget], claims: list[Claim]) -> set[str]:
     """Return the names of the budgets that cannot grant all that is requested."""
     requested = total_amounts(budgets, ((one, one.requested) for one in claims))
+    requested = dispatcher_amounts(requested, claims)
     return {
         name
         for name, amount in requested.items()
@@ -77,16 +88,39 @@ _Room = Mapping[str, Sequence[tuple[int, list[int]]]]
 class _Bidder:
     """A claim during the division, with the limits that can matter to it."""
 
-    __slots__ = ("bid", "blocked", "claim", "granted", "guarantees", "limits", "useful")
+    __slots__ = (
+        "bid",
+        "blocked",
+        "claim",
+        "granted",
+        "guarantees",
+        "limits",
+        "refused",
+        "room",
+        "useful",
+    )
 
     def __init__(self, claim: Claim, room: _Room, guaranteed: _Room) -> None:
-        self.claim, self.granted, self.blocked = claim, 0, ""
+        self.claim, self.granted, self.blocked, self.refused = claim, 0, "", False
+        self.room = room
         self.useful, self.bid = claim.useful, claim.bid
-        self.limits = _parts(claim, room)
-        self.guarantees = _parts(claim, guaranteed)
+        self.limits = _parts(claim.budgets, claim.worker_size, room)
+        self.guarantees = _parts(claim.budgets, claim.worker_size, guaranteed)
+
+    def start(self) -> None:
+        """Take what the dispatcher uses. Without room for it, refuse all workers, too."""
+        parts = _parts(self.claim.budgets, self.claim.dispatcher, self.room)
+        for rest, part, name in parts:
+            if rest[0] < part:
+                self.blocked, self.refused = name, True
+                return
+        for rest, part, _ in parts:
+            rest[0] -= part
 
     def take(self, count: int) -> int:
         """Take up to `count` workers, as far as every budget has room. Return the number taken."""
+        if self.refused:
+            return 0
         for rest, part, name in self.limits:
             if rest[0] < part * count:
                 self.blocked, count = name, max(0, rest[0] // part)
@@ -127,12 +161,12 @@ _LastWinners = tuple[Claim, Claim | None]
 """The claim that got the last worker of a budget by value, and the last other one before it."""
 
 
-def _parts(claim: Claim, room: _Room) -> list[tuple[list[int], int, str]]:
+def _parts(budgets: Iterable[str], size: Amount, room: _Room) -> list[tuple[list[int], int, str]]:
     return [
-        (rest, claim.worker_size[at], name)
-        for name in claim.budgets
+        (rest, size[at], name)
+        for name in budgets
         for at, rest in room.get(name, ())
-        if claim.worker_size[at]
+        if at < len(size) and size[at]
     ]
 
 
@@ -144,6 +178,8 @@ def _divide(
     guaranteed = {name: _finite(one.guaranteed, 0) for name, one in budgets.items()}
     bidders = [_Bidder(one, room, guaranteed) for one in claims]
     ordered = sorted(bidders, key=_Bidder.order)
+    for one in sorted(ordered, key=lambda one: not one.claim.started):
+        one.start()
     for one in ordered:
         one.take(min(one.claim.replicas, one.claim.minimum, one.claim.requested))
     for one in ordered:
@@ -183,13 +219,25 @@ def _grant_by_value(bidders: list[_Bidder], *, guaranteed_only: bool) -> dict[st
 
 
 def _grants_for_now(
-    budgets: Mapping[str, Budget], claims: list[Claim], targets: Mapping[InputKey, int]
-) -> dict[InputKey, int]:
-    """Return the workers for now: fewer at once, more only as pods of others are gone."""
+    budgets: Mapping[str, Budget],
+    claims: list[Claim],
+    targets: Mapping[InputKey, int],
+    refused: Collection[InputKey],
+) -> tuple[dict[InputKey, int], set[InputKey]]:
+    """Return what the claims get for now: fewer at once, more only as pods of others are gone.
+
+    Returns:
+        The workers of each claim, and the claims whose dispatcher cannot start yet.
+    """
     now = {one.key: min(targets[one.key], one.replicas) for one in claims}
-    rising = [one for one in claims if targets[one.key] > one.replicas]
+    rising = [
+        one
+        for one in claims
+        if targets[one.key] > one.replicas or not (one.started or one.key in refused)
+    ]
+    waiting: set[InputKey] = set()
     if not rising:
-        return now
+        return now, waiting
     used = present_amounts(budgets, claims)
     free = {
         name: [
@@ -201,5 +249,9 @@ def _grants_for_now(
     }
     for one in sorted((_Bidder(one, free, {}) for one in rising), key=_Bidder.order):
         claim = one.claim
-        now[claim.key] = claim.replicas + one.take(targets[claim.key] - claim.replicas)
-    return now
+        if not claim.started:
+            one.start()
+        if one.refused:
+            waiting.add(claim.key)
+        now[claim.key] += one.take(targets[claim.key] - now[claim.key])
+    return now, waiting

@@ -30,6 +30,10 @@ class Claim:
     priority: int = 0
     worker_size: Amount = (1, 0, 0)
     """What one worker uses of a budget."""
+    dispatcher: Amount = NOTHING
+    """What its dispatcher uses of a budget."""
+    started: bool = True
+    """Whether its dispatcher exists, or is about to."""
     budgets: tuple[str, ...] = ()
     """Names of the budgets that the input counts in."""
     needed: int | None = None
@@ -64,6 +68,8 @@ class Grant:
     """Name of the budget that is used up. Empty: the target is all that was requested."""
     message: str = ""
     """One sentence that explains why it is fewer than requested."""
+    dispatcher: bool = True
+    """Whether the input may have its dispatcher."""
 
 
 def full_grant(requested: int) -> Grant:
@@ -82,8 +88,11 @@ class WorkerRequest:
     """`stall_cost` is a number of accelerators. `budgets` is empty."""
     accelerator: str = ""
     weight: float = 1.0
+    priority_class: str = ""
     labels: Mapping[str, str] | None = field(default_factory=dict)
     """None: unknown, because the input is deleted. It then counts in all budgets of its namespace
     that it may have counted in."""
+    namespace_labels: Mapping[str, str] | None = None
+    """Labels of the input's namespace. None: unknown, with the same effect."""
     scaling: bool = False
     """Whether pods for an earlier, larger number may still be created."""

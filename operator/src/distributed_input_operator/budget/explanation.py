@@ -16,7 +16,16 @@ _MAX_PERCENT = 1e6
 """A larger difference is reported without its number."""
 
 
-def explained_grant(claim: Claim, target: int, now: int, budget: str, cause: str) -> Grant:
+def explained_grant(
+    claim: Claim,
+    target: int,
+    now: int,
+    budget: str,
+    cause: str,
+    *,
+    started: bool = True,
+    starts: bool = True,
+) -> Grant:
     """Return the grant with its message.
 
     Args:
@@ -25,14 +34,18 @@ def explained_grant(claim: Claim, target: int, now: int, budget: str, cause: str
         now: workers that it gets for now.
         budget: name of the budget that limits the target. Not used without a `cause`.
         cause: see `cause`. Empty: the target is all that was requested.
+        started: whether it may have its dispatcher for now.
+        starts: whether it may have its dispatcher in the end.
     """
     if cause:
-        message = f"{target} of {claim.requested} requested workers: budget {budget} {cause}"
-        return Grant(now, target, budget, message)
-    if now < target:
-        waiting = f"{now} of {target} workers until other inputs' pods have terminated"
-        return Grant(now, target, "", waiting)
-    return Grant(now, target)
+        least = "" if starts else "no dispatcher and "
+        message = f"{least}{target} of {claim.requested} requested workers: budget {budget} {cause}"
+        return Grant(now, target, budget, message, started)
+    if now < target or started < starts:
+        least = "" if started else "no dispatcher and "
+        waiting = f"{least}{now} of {target} workers until other inputs' pods have terminated"
+        return Grant(now, target, "", waiting, started)
+    return Grant(now, target, dispatcher=started)
 
 
 def cause(
@@ -51,8 +64,9 @@ def cause(
         last: the claim that got the last worker of the budget.
         before: the last claim other than `last` that got one.
     """
-    if any(part > limit for part, limit in zip(claim.worker_size, budget.limits, strict=True)):
-        return "is smaller than one worker"
+    for size, what in ((claim.dispatcher, "the dispatcher"), (claim.worker_size, "one worker")):
+        if any(part > limit for part, limit in zip(size, budget.limits, strict=False)):
+            return f"is smaller than {what}"
     rival = before if last is claim else last
     if alone:
         return "is used up; no other input uses it"

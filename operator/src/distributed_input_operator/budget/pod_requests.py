@@ -6,7 +6,7 @@ nothing: the API server refuses such a pod, with a better message.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
@@ -14,9 +14,15 @@ from distributed_input.api.resource.policy import UNLIMITED, Amount
 from distributed_input.api.resource.scalars import quantity
 
 
-def requested_amount(spec: Mapping[str, Any]) -> Amount:
-    """Return what one pod of a spec requests: itself, thousandths of CPUs, bytes."""
-    return (1, _requested(spec, "cpu", 1000), _requested(spec, "memory", 1))
+def requested_amount(spec: Mapping[str, Any], others: Sequence[str] = ()) -> Amount:
+    """Return what one pod of a spec requests: itself, thousandths of CPUs, bytes, and others.
+
+    Args:
+        spec: of the pod.
+        others: names of the other resources that budgets limit.
+    """
+    more = (_requested(spec, name, 1) for name in others)
+    return (1, _requested(spec, "cpu", 1000), _requested(spec, "memory", 1), *more)
 
 
 def _requested(spec: Mapping[str, Any], name: str, unit: int) -> int:

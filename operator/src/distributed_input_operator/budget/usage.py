@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import zip_longest
 
 from distributed_input.api.resource.policy import NOTHING, Amount, Budget
 from distributed_input_operator.budget.claim import Claim
@@ -19,36 +20,47 @@ class BudgetUsage:
     requested: int
     """Workers that these inputs request."""
     used: Amount
-    """What existing workers use, and those that are granted but not created yet."""
+    """What existing pods use, and those that are granted but not created yet."""
 
 
 def total_amounts(budgets: Iterable[str], parts: Iterable[tuple[Claim, int]]) -> dict[str, Amount]:
-    """Return what the given number of workers of each claim uses, by budget."""
-    sums = dict.fromkeys(budgets, NOTHING)
+    """Return what the given number of workers of each claim uses, by budget.
+
+    Args:
+        budgets: the budgets by name, or their names if every claim has all resources.
+        parts: claims, and their numbers of workers.
+    """
+    known = budgets if isinstance(budgets, Mapping) else {}
+    sums = {one: (0,) * len(known[one].limits) if known else NOTHING for one in budgets}
     for claim, count in parts:
         if count:
-            workers, cpu, memory = claim.worker_size
             for name in claim.budgets:
-                used = sums[name]
-                sums[name] = (
-                    used[0] + count * workers,
-                    used[1] + count * cpu,
-                    used[2] + count * memory,
-                )
+                sums[name] = add(sums[name], claim.worker_size, count)
     return sums
+
+
+def dispatcher_amounts(sums: dict[str, Amount], claims: Iterable[Claim]) -> dict[str, Amount]:
+    """Return the sums with what the dispatchers of these claims use, by budget."""
+    result = dict(sums)
+    for one in claims:
+        if any(one.dispatcher):
+            for name in one.budgets:
+                result[name] = add(result[name], one.dispatcher)
+    return result
 
 
 def present_amounts(budgets: Iterable[str], claims: Iterable[Claim]) -> dict[str, Amount]:
     """Return what the workers that exist, or are about to, use of each budget."""
     known = list(claims)
     sums = total_amounts(budgets, ((one, one.present) for one in known))
+    sums = dispatcher_amounts(sums, (one for one in known if one.started))
     for one in known:
-        if one.excess != NOTHING:
+        if any(one.excess):
             for name in one.budgets:
                 sums[name] = add(sums[name], one.excess)
     return sums
 
 
 def add(one: Amount, other: Amount, sign: int = 1) -> Amount:
-    """Return the sum of two amounts, or their difference if `sign` is -1."""
-    return (one[0] + sign * other[0], one[1] + sign * other[1], one[2] + sign * other[2])
+    """Return the first amount and `sign` times the other. A missing part is 0."""
+    return tuple(a + sign * b for a, b in zip_longest(one, other, fillvalue=0))

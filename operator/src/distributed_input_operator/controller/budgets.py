@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from pydantic import ValidationError
 
@@ -20,13 +21,18 @@ from distributed_input_operator.budget.claim import InputKey, WorkerRequest
 from distributed_input_operator.controller import input_metrics
 from distributed_input_operator.controller.context import ControllerContext
 from distributed_input_operator.kube.apply import write_status
-from distributed_input_operator.kube.store import POLICY_KEY, Store
+from distributed_input_operator.kube.kinds import REPLICA_SET
+from distributed_input_operator.kube.store import POLICY_KEY
 from distributed_input_operator.objects.pod_state import parse_pod
+from distributed_input_operator.objects.snapshot import Pod
 from distributed_input_operator.reconcile import claims
 from distributed_input_operator.reconcile.policy_status import policy_status
 
 REPORT_SECONDS = 30.0
 """Minimum seconds between two writes of usage, which changes all the time."""
+SETTLE_SECONDS = 5.0
+"""Time without ReplicaSets and running pods after which no pod of a deleted input is created."""
+_CHECK_SECONDS = 1.0
 _PAUSE_SECONDS = 0.2
 """Changes within this time lead to one reallocation."""
 _SHARE = 5
@@ -41,46 +47,94 @@ def restore(context: ControllerContext) -> None:
     long, and no budget is exceeded.
     """
     _set_policy(context)
+    _enter_all(context)
+
+
+def _enter_all(context: ControllerContext) -> None:
     for key in context.store.known():
         if context.store.is_foreign(key):
             continue
         stored = context.store.input(key)
         labels = None if stored is None else stored["metadata"].get("labels") or {}
-        if request := _existing_request(context.store, key, labels):
+        if request := _existing_request(context, key, labels):
             context.ledger.request(request)
 
 
-def remaining_request(store: Store, key: InputKey) -> WorkerRequest | None:
-    """Return a request for what remains of a deleted input. None: nothing."""
-    return _existing_request(store, key, None)
+async def release(context: ControllerContext, key: InputKey, now: float) -> float | None:
+    """Give back what a deleted input does not use any more.
+
+    Its ReplicaSet outlives its Deployment, and may create pods until it is deleted too. The
+    ReplicaSet controller then still creates what it has begun.
+
+    Returns:
+        Seconds until the next call. None: events lead to it.
+
+    Raises:
+        ApiError: a retry may succeed.
+    """
+    if ("Deployment", names.worker(key[1])) in context.store.children(key):
+        # It counts with all its replicas.
+        context.ledger.release(key, _existing_request(context, key, None))
+        return None
+    wait = await _settling_seconds(context, key, now) if context.ledger.may_create(key) else 0.0
+    remaining = _existing_request(context, key, None)
+    if remaining is not None:
+        remaining = replace(remaining, scaling=bool(wait))
+    context.ledger.release(key, remaining, settled=not wait)
+    if remaining is None and not wait:
+        context.quiet_since.pop(key, None)
+    return wait or None
+
+
+async def _settling_seconds(context: ControllerContext, key: InputKey, now: float) -> float:
+    """Return after what time to check again whether pods may be created. 0: they cannot."""
+    running = any(not one.terminating for one in claims.worker_pods(_pods(context, key)))
+    if running or await context.api.has_child(REPLICA_SET, *key):
+        context.quiet_since[key] = now
+    quiet = now - context.quiet_since.setdefault(key, now)
+    return min(_CHECK_SECONDS, max(0.0, SETTLE_SECONDS - quiet))
 
 
 def _existing_request(
-    store: Store, key: InputKey, labels: Mapping[str, str] | None
+    context: ControllerContext, key: InputKey, labels: Mapping[str, str] | None
 ) -> WorkerRequest | None:
-    children = store.children(key)
-    live = children.get(("Deployment", names.worker(key[1])), {})
-    pods = [parse_pod(obj) for (kind, _), obj in children.items() if kind == "Pod"]
-    return claims.existing_request(live, claims.worker_pods(pods), key, labels)
+    children = context.store.children(key)
+    workers = children.get(("Deployment", names.worker(key[1])), {})
+    dispatcher = children.get(("Deployment", names.dispatcher(key[1])), {})
+    others = context.ledger.policy.resource_names
+    return claims.existing_request(workers, _pods(context, key), key, labels, dispatcher, others)
+
+
+def _pods(context: ControllerContext, key: InputKey) -> list[Pod]:
+    others = context.ledger.policy.resource_names
+    found = context.store.children(key).items()
+    return [parse_pod(obj, others) for (kind, _), obj in found if kind == "Pod"]
 
 
 async def reallocate_forever(
     context: ControllerContext, changed: Callable[[InputKey], None]
 ) -> None:
     """Reallocate whenever the ledger is outdated. Call `changed` with each affected input."""
-    modules = context.ledger.policy.modules
+    rules = _input_rules(context)
     while True:
         await asyncio.sleep(_PAUSE_SECONDS)
         if not context.ledger.outdated:
             continue
         start = time.monotonic()
         affected = context.ledger.reallocate()
-        if context.ledger.policy.modules != modules:
-            modules, affected = context.ledger.policy.modules, list(context.store.known())
+        if _input_rules(context) != rules:
+            rules, affected = _input_rules(context), list(context.store.known())
         for key in affected:
             changed(key)
         changed(POLICY_KEY)
         await asyncio.sleep(_SHARE * (time.monotonic() - start))
+
+
+def _input_rules(context: ControllerContext) -> tuple[object, ...]:
+    """Return the parts of the policy that every reconciliation of an input reads."""
+    policy = context.ledger.policy
+    selects = policy.selects_namespaces
+    return policy.modules, policy.priority_classes, selects, policy.resource_names
 
 
 async def reconcile_policy(context: ControllerContext) -> float | None:
@@ -95,13 +149,14 @@ async def reconcile_policy(context: ControllerContext) -> float | None:
     stored = context.store.policy()
     message = _set_policy(context)
     usage = context.ledger.usage()
-    input_metrics.set_budgets(usage)
+    others = context.ledger.policy.resource_names
+    input_metrics.set_budgets(usage, others)
     if stored is None:
         return None
     before = PolicyStatus.model_validate(stored.get("status") or {})
     generation = stored["metadata"]["generation"]
     status, interval = policy_status(
-        before, generation, message, usage, time.time(), REPORT_SECONDS
+        before, generation, message, usage, time.time(), REPORT_SECONDS, others
     )
     if status is not None:
         name = stored["metadata"]["name"]
@@ -111,7 +166,10 @@ async def reconcile_policy(context: ControllerContext) -> float | None:
 
 
 def _set_policy(context: ControllerContext) -> str:
-    """Put the policy into force. If it is invalid, keep the last one and return the reason."""
+    """Put the policy into force. If it is invalid, keep the last one and return the reason.
+
+    Without a last one, no input gets more than it has: an unreadable limit is not "no limit".
+    """
     stored = context.store.policy()
     if stored is None:
         context.ledger.set_policy(PolicySpec())
@@ -119,6 +177,11 @@ def _set_policy(context: ControllerContext) -> str:
     try:
         spec = InputPolicy.model_validate({**stored, "status": {}}, extra="ignore").spec
     except ValidationError as error:
+        if context.ledger.policy == PolicySpec():
+            context.ledger.hold()
         return "; ".join(map(str, problems(error)))
+    before = context.ledger.policy.resource_names
     context.ledger.set_policy(spec)
+    if spec.resource_names != before:
+        _enter_all(context)  # Until now, what inputs have of the new resources was not counted.
     return ""

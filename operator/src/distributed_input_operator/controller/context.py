@@ -12,6 +12,7 @@ from distributed_input_operator.controller.ledger import Ledger
 from distributed_input_operator.controller.rollouts import Rollouts
 from distributed_input_operator.controller.tokens import InputTokens
 from distributed_input_operator.kube.api import Api
+from distributed_input_operator.kube.namespaces import NamespaceLabels
 from distributed_input_operator.kube.store import Store
 from distributed_input_operator.objects.snapshot import Settings
 from distributed_input_operator.reconcile.pace import DEFAULT_LIMIT, parse_limit
@@ -32,9 +33,15 @@ class ControllerContext:
     certificate_life: timedelta = timedelta(hours=24)
     """Time for which the certificates of encrypted inputs are valid."""
     ledger: Ledger = field(default_factory=Ledger)
+    namespaces: NamespaceLabels = field(init=False)
     rollouts: Rollouts = field(default_factory=lambda: Rollouts(parse_limit(DEFAULT_LIMIT)))
+    quiet_since: dict[InputKey, float] = field(default_factory=dict)
+    """Deleted inputs, and when nothing was first found that creates pods of theirs."""
     _autoscaling: dict[InputKey, tuple[str, AutoscalingState]] = field(default_factory=dict)
     """The uid of each input and its last autoscaling state, which is newer than in the status."""
+
+    def __post_init__(self) -> None:
+        self.namespaces = NamespaceLabels(self.api)
 
     def autoscaling_state(self, key: InputKey, uid: str) -> AutoscalingState | None:
         """Return the last autoscaling state of the input. None: it is only in the status."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from prometheus_client import Gauge
 
@@ -56,8 +56,14 @@ def remove_input(key: InputKey) -> None:
         _set_or_remove(gauge, key, None)
 
 
-def set_budgets(usage: Iterable[BudgetUsage]) -> None:
-    """Set the gauges of all budgets. Those of other budgets are removed."""
+def set_budgets(usage: Iterable[BudgetUsage], others: Sequence[str] = ()) -> None:
+    """Set the gauges of all budgets. Those of other budgets are removed.
+
+    Args:
+        usage: how much of each budget is used.
+        others: names of the resources besides CPU and memory that budgets limit.
+    """
+    resources, units = (*RESOURCES, *others), (*_UNITS, *(1 for _ in others))
     metrics.BUDGET.clear()
     for one in usage:
         amounts = {
@@ -66,7 +72,7 @@ def set_budgets(usage: Iterable[BudgetUsage]) -> None:
             "guaranteed": one.budget.guaranteed,
         }
         for what, amount in amounts.items():
-            for resource, number, unit in zip(RESOURCES, amount, _UNITS, strict=True):
+            for resource, number, unit in zip(resources, amount, units, strict=False):
                 if number != UNLIMITED:
                     metrics.BUDGET.labels(one.budget.name, resource, what).set(number / unit)
 

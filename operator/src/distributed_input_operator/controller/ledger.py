@@ -20,6 +20,8 @@ from distributed_input_operator.budget.claim import (
 )
 from distributed_input_operator.budget.usage import BudgetUsage, add, present_amounts
 
+_HELD = "no more workers: the InputPolicy cannot be used, see its status.message"
+
 
 class Ledger:
     """The claims and grants of all inputs.
@@ -31,6 +33,8 @@ class Ledger:
     def __init__(self) -> None:
         self.outdated = False
         self._policy = PolicySpec()
+        self._held = False
+        self._size = 3
         self._budgets: dict[str, Budget] = {}
         self._requests: dict[InputKey, WorkerRequest] = {}
         self._claims: dict[InputKey, Claim] = {}
@@ -45,15 +49,26 @@ class Ledger:
         """The policy in force."""
         return self._policy
 
+    def hold(self) -> None:
+        """Grant no input more than it has, until a policy is set: there is one, but unreadable."""
+        self._held = True
+
     def set_policy(self, policy: PolicySpec) -> None:
         """Use this policy from now on."""
-        if policy == self._policy:
+        if policy == self._policy and not self._held:
             return
-        self._policy = policy
-        self._budgets = {one.name: one.budget() for one in policy.budgets}
+        self._policy, self._held = policy, False
+        others = policy.resource_names
+        self._size = 3 + len(others)
+        self._budgets = {one.name: one.budget(others) for one in policy.budgets}
         # A recent grant may not be written yet. It counts in these budgets too.
         self._claims = {
-            key: replace(self._priced(self._requests[key]), replicas=one.replicas, pods=one.pods)
+            key: replace(
+                self._priced(self._requests[key]),
+                replicas=one.replicas,
+                pods=one.pods,
+                started=one.started,
+            )
             for key, one in self._claims.items()
         }
         self._compute_reserved()
@@ -76,22 +91,41 @@ class Ledger:
         self._requests.pop(key, None)
         self._grants.pop(key, None)
 
-    def release(self, key: InputKey, remaining: WorkerRequest | None) -> None:
+    def may_create(self, key: InputKey) -> bool:
+        """Return whether an input still had pods to create when it was last seen."""
+        known, claim = self._requests.get(key), self._claims.get(key)
+        if known is None or claim is None:
+            return False
+        return known.scaling or claim.present > known.claim.pods
+
+    def release(
+        self, key: InputKey, remaining: WorkerRequest | None, *, settled: bool = True
+    ) -> None:
         """Record that an input is deleted.
 
         Args:
             key: the input.
             remaining: what still exists of it. None: nothing.
+            settled: whether no more pods of it can be created. Otherwise nothing is released.
         """
-        if remaining is None:
+        known = self._requests.get(key)
+        if remaining is None and (settled or known is None):
             self.remove(key)
             return
-        known = self._requests.get(key)
-        self.request(replace(remaining, labels=known.labels if known else None))
+        if not settled and known is not None:
+            nothing = replace(known.claim, requested=0, minimum=0, replicas=0, pods=0)
+            remaining = replace(remaining or replace(known, claim=nothing), scaling=True)
+        assert remaining is not None
+        if known is not None:
+            of = known.namespace_labels
+            remaining = replace(remaining, labels=known.labels, namespace_labels=of)
+        self.request(remaining)
 
     def reallocate(self) -> list[InputKey]:
         """Divide the budgets among all claims. Return the inputs whose grant changed."""
         self.outdated = False
+        if self._held:
+            return []
         limited = [one for one in self._claims.values() if one.budgets]
         grants = allocate(self._budgets, limited)
         grants |= {
@@ -137,15 +171,22 @@ class Ledger:
     def _has_lapsed(self, request: WorkerRequest) -> bool:
         """Return whether workers are reserved for a grant that was lowered before it was used."""
         key = request.claim.key
-        used = max(request.claim.present, self._grants[key].workers)
-        return self._claims[key].present > used and not request.scaling
+        claim, grant = self._claims[key], self._grants[key]
+        if claim.started and not (request.claim.started or grant.dispatcher):
+            return True
+        used = max(request.claim.present, grant.workers)
+        return claim.present > used and not request.scaling
 
     def _grant(self, claim: Claim, last: Grant | None) -> Grant:
+        if self._held:
+            kept = min(claim.requested, last.workers if last else claim.replicas)
+            why = _HELD if kept < claim.requested else ""
+            return Grant(kept, kept, "", why, claim.started)
         more = max(0, claim.requested - claim.replicas)
         if self._short.isdisjoint(claim.budgets) and self._has_room(claim, claim.present + more):
             return full_grant(claim.requested)
         self.outdated = True
-        known = last or full_grant(claim.replicas)
+        known = last or replace(full_grant(claim.replicas), dispatcher=claim.started)
         return replace(known, workers=min(claim.requested, known.workers))
 
     def _has_room(self, claim: Claim, workers: int) -> bool:
@@ -154,12 +195,13 @@ class Ledger:
         The claim itself must not be booked at this moment.
         """
         return all(
-            taken + workers * part + more <= limit
+            taken + workers * part + more + first <= limit
             for name in claim.budgets
-            for taken, part, more, limit in zip(
+            for taken, part, more, first, limit in zip(
                 self._reserved[name],
                 claim.worker_size,
                 claim.excess,
+                claim.dispatcher,
                 self._budgets[name].limits,
                 strict=True,
             )
@@ -173,9 +215,12 @@ class Ledger:
         return replace(
             claim,
             stall_cost=accelerators * caps.limited("weight", request.weight) * price,
-            priority=int(caps.limited("priority", claim.priority)),
+            priority=policy.priority(claim.key[0], request.priority_class, claim.priority),
             minimum=int(caps.limited("min_replicas", claim.minimum)),
-            budgets=policy.budgets_of(claim.key[0], request.labels),
+            budgets=policy.budgets_of(claim.key[0], request.labels, request.namespace_labels),
+            worker_size=_sized(claim.worker_size, self._size),
+            excess=_sized(claim.excess, self._size),
+            dispatcher=_sized(claim.dispatcher, self._size),
         )
 
     def _book(self, claim: Claim, sign: int) -> None:
@@ -187,8 +232,12 @@ class Ledger:
 
 
 def _with_grant(claim: Claim, grant: Grant) -> Claim:
-    """Count granted workers as present before their pods are: they are about to be created."""
-    if grant.workers <= claim.replicas:
-        return claim
-    more = grant.workers - claim.replicas
-    return replace(claim, replicas=grant.workers, pods=claim.pods + more)
+    """Count granted pods as present before they are: they are about to be created."""
+    more = max(0, grant.workers - claim.replicas)
+    started = claim.started or grant.dispatcher
+    return replace(claim, replicas=claim.replicas + more, pods=claim.pods + more, started=started)
+
+
+def _sized(amount: Amount, size: int) -> Amount:
+    """Return an amount of the policy's resources. The claim may be of an earlier policy."""
+    return (*amount, *(0,) * size)[:size]

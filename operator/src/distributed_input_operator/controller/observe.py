@@ -30,6 +30,7 @@ from distributed_input_operator.objects.children import digest
 from distributed_input_operator.objects.dispatcher import dispatcher_port
 from distributed_input_operator.objects.pod_state import parse_pod
 from distributed_input_operator.objects.snapshot import (
+    CLASS_REFUSED,
     CODE_MISSING,
     CODE_REFUSED,
     Failure,
@@ -55,15 +56,23 @@ async def observe(context: ControllerContext, key: InputKey) -> Snapshot | None:
         return None
     resource = parse_input(stored)
     policy = context.ledger.policy
-    refused = _refused_code(policy, resource)
+    refusals = {
+        CODE_REFUSED: _refused_code(policy, resource),
+        CLASS_REFUSED: _refused_class(policy, resource),
+    }
     snapshot = Snapshot(
         resource=resource,
         status=Status.model_validate(stored.get("status") or {}),
-        settings=_with_modules(context.settings, tuple(policy.modules)),
+        settings=replace(
+            _with_modules(context.settings, tuple(policy.modules)), resources=policy.resource_names
+        ),
         objects={},
-        missing=(Failure(CODE_REFUSED, refused),) if refused else (),
+        missing=tuple(Failure(reason, text) for reason, text in refusals.items() if text),
         scaled=context.autoscaling_state(key, resource.metadata.uid or ""),
     )
+    if policy.selects_namespaces:
+        labels = await context.namespaces.labels(key[0])
+        snapshot = replace(snapshot, namespace_labels=labels)
     snapshot = with_children(context.store, key, snapshot)
     snapshot = await _with_code(context.api, snapshot)
     return await _with_measurement(context, key, snapshot)
@@ -75,7 +84,11 @@ def with_children(store: Store, key: InputKey, snapshot: Snapshot) -> Snapshot:
     return replace(
         snapshot,
         objects={place: obj for place, obj in children.items() if place[0] != "Pod"},
-        pods=tuple(parse_pod(obj) for place, obj in children.items() if place[0] == "Pod"),
+        pods=tuple(
+            parse_pod(obj, snapshot.settings.resources)
+            for place, obj in children.items()
+            if place[0] == "Pod"
+        ),
     )
 
 
@@ -106,6 +119,19 @@ def _refused_code(policy: PolicySpec, resource: DistributedInput) -> str:
         f"spec.dataset.entryPoint: workers may not import module {module}: use one of "
         f"the modules {', '.join(policy.modules)}, or ask the administrator to add it to "
         "spec.modules of the InputPolicy"
+    )
+
+
+def _refused_class(policy: PolicySpec, resource: DistributedInput) -> str:
+    """Return why the input may not use its priority class. Empty: it may, or names none."""
+    name = resource.spec.trainers.priority_class
+    allowed = policy.classes_of(resource.metadata.namespace or "")
+    if name is None or name in allowed:
+        return ""
+    use = f"use one of the classes {', '.join(allowed)}" if allowed else "remove it"
+    return (
+        f"spec.trainers.priorityClass: the InputPolicy has no class {name} for this namespace: "
+        f"{use}, or ask the administrator to add it to spec.priorityClasses"
     )
 
 

@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 
 from distributed_input.api import names
-from distributed_input_operator.budget.claim import InputKey, WorkerRequest
+from distributed_input_operator.budget.claim import InputKey
 from distributed_input_operator.controller import budgets, input_metrics
 from distributed_input_operator.controller.context import ControllerContext
 from distributed_input_operator.controller.observe import InvalidSpec, observe, with_children
@@ -46,12 +46,14 @@ async def reconcile(context: ControllerContext, key: InputKey) -> float | None:
     if context.store.is_foreign(key):
         # An input of the same name may have been this operator's. Its deletion may not be seen
         # before the new one. What remains of it belongs to the other operator now.
-        _forget(context, key, None)
+        _forget(context, key)
+        context.ledger.remove(key)
         return None
     now = time.time()
     try:
         snapshot = await observe(context, key)
         if snapshot is not None:
+            context.quiet_since.pop(key, None)
             return await _reconcile(context, key, snapshot, now)
     except InvalidSpec as error:
         context.rollouts.forget(key)
@@ -59,15 +61,14 @@ async def reconcile(context: ControllerContext, key: InputKey) -> float | None:
     except OwnerGone as gone:
         correct(context.store, key, gone)
         return 0.0
-    _forget(context, key, budgets.remaining_request(context.store, key))
-    return None
+    _forget(context, key)
+    return await budgets.release(context, key, now)
 
 
-def _forget(context: ControllerContext, key: InputKey, remaining: WorkerRequest | None) -> None:
-    """Drop all state of an input, except the claim for what remains of it."""
+def _forget(context: ControllerContext, key: InputKey) -> None:
+    """Drop all state of an input, except its claim."""
     context.forget(key)
     input_metrics.remove_input(key)
-    context.ledger.release(key, remaining)
 
 
 async def _reconcile(

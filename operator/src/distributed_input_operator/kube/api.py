@@ -93,6 +93,13 @@ class Api:
         async for item in self._items(kind, namespace, _METADATA):
             yield item["metadata"]
 
+    async def has_child(self, kind: Kind, namespace: str, input_name: str) -> bool:
+        """Return whether an input has an object of a kind. Raises ApiError."""
+        query = {"limit": "1", "labelSelector": f"{names.INPUT_LABEL}={input_name}"}
+        accept = {"Accept": _METADATA}
+        page = await self.request("GET", kind.path(namespace), query=query, headers=accept)
+        return bool(page.get("items"))
+
     async def _items(self, kind: Kind, namespace: str | None, accept: str) -> AsyncIterator[Json]:
         query = {"limit": str(_PAGE)}
         if kind.selector:

@@ -43,6 +43,8 @@ class Kind:
 INPUT = Kind(KIND, GROUP, API_VERSION.partition("/")[2], PLURAL, ("get", "list", "watch"))
 DEPLOYMENT = Kind("Deployment", "apps", "v1", "deployments")
 POD = Kind("Pod", "", "v1", "pods", ("list", "watch", "patch"))
+REPLICA_SET = Kind("ReplicaSet", "apps", "v1", "replicasets", ("list",))
+"""Not watched: only listed when an input is deleted before all its pods are created."""
 SECRET = Kind("Secret", "", "v1", "secrets", ("create",))
 """Created in the namespaces of inputs, and never read there: see `controller/tokens.py`."""
 LEASE = Kind("Lease", "coordination.k8s.io", "v1", "leases", ("get", "create", "update"))
@@ -57,6 +59,8 @@ POLICY = Kind(
     cluster_scoped=True,
 )
 """Watched only with the right to do so. An operator for some namespaces may lack it."""
+NAMESPACE = Kind("Namespace", "", "v1", "namespaces", ("get",), cluster_scoped=True)
+"""Read only if a budget selects namespaces by label."""
 SERVICE_ACCOUNT = Kind(
     "ServiceAccount", "", "v1", "serviceaccounts", ("get", "list", "watch", "create")
 )
@@ -75,7 +79,7 @@ WATCHED = (
 BY_NAME = {kind.kind: kind for kind in (*WATCHED, SECRET, EVENT, POLICY)}
 
 RULES: tuple[tuple[str, str, tuple[str, ...]], ...] = (
-    *((kind.group, kind.plural, kind.verbs) for kind in (*WATCHED, SECRET, EVENT)),
+    *((kind.group, kind.plural, kind.verbs) for kind in (*WATCHED, REPLICA_SET, SECRET, EVENT)),
     (GROUP, f"{PLURAL}/status", ("patch",)),
 )
 """(group, resource, verbs) that the controller needs, and the chart's role must grant."""

@@ -41,23 +41,35 @@ async def wait_until_met(api: Api, namespaces: Sequence[str | None]) -> None:
         await asyncio.sleep(_RETRY_SECONDS)
 
 
-async def can_watch_policy(api: Api) -> bool:
-    """Return whether the cluster's policy can be watched. Log the reason if it cannot."""
+async def can_watch_policy(api: Api, *, required: bool) -> bool:
+    """Return whether the cluster's policy can be watched. Log the reason if it cannot.
+
+    Args:
+        api: the API server.
+        required: whether to wait for the rights. An operator for all namespaces has them: without,
+            it would ignore the limits of a policy that exists.
+    """
     while True:
         try:
-            reason = await _policy_obstacle(api)
+            if not await _installed(api, POLICY):
+                missing = f"the CustomResourceDefinition of {POLICY.kind} is not installed"
+                _log.info("cluster-wide budgets are off: %s", missing)
+                return False
+            obstacle = await _policy_obstacle(api)
         except ApiError as error:
             _log.error("waiting for the API server: %s", error)
             await asyncio.sleep(_RETRY_SECONDS)
             continue
-        if reason:
-            _log.info("cluster-wide budgets are off: %s", reason)
-        return not reason
+        if not obstacle:
+            return True
+        if not required:
+            _log.info("cluster-wide budgets are off: %s", obstacle)
+            return False
+        _log.error("waiting: %s: upgrade the chart, or grant it", obstacle)
+        await asyncio.sleep(_RETRY_SECONDS)
 
 
 async def _policy_obstacle(api: Api) -> str:
-    if not await _installed(api, POLICY):
-        return f"the CustomResourceDefinition of {POLICY.kind} is not installed"
     for group, resource, verbs in POLICY_RULES:
         for verb in verbs:
             if not await _allowed(api, group, resource, verb, None):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from distributed_input.api import names
@@ -19,8 +19,13 @@ _ENDED_PHASES = ("Failed", "Succeeded")
 _MAX_LINE_LENGTH = 300
 
 
-def parse_pod(obj: Mapping[str, Any]) -> Pod:
-    """Return the state of a pod. Fields that a new pod does not have yet are empty."""
+def parse_pod(obj: Mapping[str, Any], resources: Sequence[str] = ()) -> Pod:
+    """Return the state of a pod. Fields that a new pod does not have yet are empty.
+
+    Args:
+        obj: the pod.
+        resources: names of the resources besides CPU and memory that budgets limit.
+    """
     meta, status = obj["metadata"], obj.get("status") or {}
     conditions = {one["type"]: one for one in status.get("conditions", [])}
     cost = (meta.get("annotations") or {}).get("controller.kubernetes.io/pod-deletion-cost")
@@ -36,7 +41,7 @@ def parse_pod(obj: Mapping[str, Any]) -> Pod:
         deletion_cost=int(cost) if cost and cost.lstrip("-").isdigit() else None,
         unschedulable=_scheduling_error(status, conditions),
         failing=next(filter(None, map(_failure, status.get("containerStatuses", []))), ""),
-        takes=requested_amount(obj.get("spec") or {}),
+        takes=requested_amount(obj.get("spec") or {}, resources),
     )
 
 

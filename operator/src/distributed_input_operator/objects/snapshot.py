@@ -19,6 +19,8 @@ Key = tuple[str, str]
 """Kind and name of an object in the input's namespace."""
 CODE_MISSING = "CodeMissing"
 """Reason of the failure that the ConfigMap with the entry point's code does not exist."""
+CLASS_REFUSED = "PriorityClassRefused"
+"""Reason of a priority class that the input may not use. It counts as none."""
 CODE_REFUSED = "CodeRefused"
 """Reason of the failure that the InputPolicy does not allow the entry point's code."""
 
@@ -42,6 +44,8 @@ class Settings:
     revision: str = "1"
     """Names what these settings and this release make of pod templates. It differs from that of
     every operator with other templates."""
+    resources: tuple[str, ...] = ()
+    """Names of the resources besides CPU and memory that the cluster's policy limits."""
     modules: tuple[str, ...] = ()
     """Modules whose functions may be entry points, by the cluster's policy. Empty: all."""
 
@@ -110,6 +114,8 @@ class Snapshot:
     """The certificates of an encrypted input: data of its ConfigMap."""
     renew_seconds: float = math.inf
     """Time until a certificate is due for renewal."""
+    namespace_labels: Mapping[str, str] | None = None
+    """Labels of the input's namespace. None: unknown, or not needed."""
     scaled: AutoscalingState | None = None
     """Latest state of autoscaling. The status has it too, but is written only every 30 s. None:
     use the state in the status."""

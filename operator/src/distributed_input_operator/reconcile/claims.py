@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 
 from distributed_input.api import names
-from distributed_input.api.resource.policy import Amount
+from distributed_input.api.resource.policy import NOTHING, Amount
 from distributed_input_operator.autoscaling.decision import ScalingDecision
 from distributed_input_operator.budget.claim import Claim, InputKey, WorkerRequest
 from distributed_input_operator.budget.pod_requests import requested_amount
@@ -14,7 +15,11 @@ from distributed_input_operator.reconcile.rollout import is_observed
 
 
 def worker_request(
-    snapshot: Snapshot, requested: int, decision: ScalingDecision | None, deployment: Manifest
+    snapshot: Snapshot,
+    requested: int,
+    decision: ScalingDecision | None,
+    deployment: Manifest,
+    dispatcher: Manifest,
 ) -> WorkerRequest:
     """Return what the input requests.
 
@@ -23,14 +28,20 @@ def worker_request(
         requested: workers that it should have if there is room.
         decision: autoscaling's decision. None: a person or another autoscaler sets the number.
         deployment: the desired Deployment of its workers, which gives the size of one.
+        dispatcher: the desired Deployment of its dispatcher.
     """
     resource = snapshot.resource
     trainers, scaling = resource.spec.trainers, resource.spec.workers.autoscaling
     minimum = scaling.min_replicas if scaling else 1
     live = snapshot.live("Deployment", names.worker(snapshot.name))
     pods = worker_pods(snapshot.pods)
-    size = _worker_size(template_amount(deployment), live, pods)
+    others = snapshot.settings.resources
+    size = _worker_size(template_amount(deployment, others), live, pods, others)
     consumers = max(1, _consumers(snapshot))
+    existing = snapshot.live("Deployment", names.dispatcher(snapshot.name))
+    started = _dispatcher_amount(existing, snapshot.pods, others) != NOTHING
+    present = snapshot.pods if started else ()
+    first = _dispatcher_amount(dispatcher, present, others)
     claim = Claim(
         (resource.metadata.namespace or "", snapshot.name),
         requested=requested,
@@ -41,20 +52,28 @@ def worker_request(
         stall_cost=float(trainers.accelerators_per_trainer * consumers),
         priority=trainers.priority,
         worker_size=size,
+        dispatcher=first,
+        started=started,
         needed=decision.needed if decision else None,
     )
-    labels = dict(resource.metadata.labels)
     return WorkerRequest(
         claim,
         trainers.accelerator or "",
         weight=trainers.weight,
-        labels=labels,
+        priority_class=trainers.priority_class or "",
+        labels=dict(resource.metadata.labels),
+        namespace_labels=snapshot.namespace_labels,
         scaling=_is_scaling(live, pods),
     )
 
 
 def existing_request(
-    live: Manifest, pods: Sequence[Pod], key: InputKey, labels: Mapping[str, str] | None
+    live: Manifest,
+    pods: Sequence[Pod],
+    key: InputKey,
+    labels: Mapping[str, str] | None,
+    dispatcher: Manifest = MappingProxyType({}),
+    others: Sequence[str] = (),
 ) -> WorkerRequest | None:
     """Return a request for what an input has. None: it has nothing.
 
@@ -62,20 +81,38 @@ def existing_request(
 
     Args:
         live: the Deployment of its workers. Empty if there is none.
-        pods: its worker pods.
+        pods: its pods.
         key: the input.
         labels: the input's labels. None: it is deleted, and its pods terminate.
+        dispatcher: the Deployment of its dispatcher. Empty if there is none.
+        others: names of the resources besides CPU and memory that budgets limit.
     """
     count = _replicas(live)
-    if not count and not pods:
+    first, pods = _dispatcher_amount(dispatcher, pods, others), worker_pods(pods)
+    started = first != NOTHING
+    if not count and not pods and not started:
         return None
-    size = _worker_size(template_amount(live), live, pods) if live else _largest(pods)
+    if live:
+        size = _worker_size(template_amount(live, others), live, pods, others)
+    else:
+        size = _largest(pods) if pods else (1, 0, 0)
     excess = _excess(pods, size)
     if labels is None:  # The Deployment creates pods until the garbage collector deletes it.
         left = max(count, len(pods))
-        claim = Claim(key, 0, pods=left, worker_size=size, excess=excess)
-        return WorkerRequest(claim, labels=None, scaling=_is_scaling(live, pods))
-    claim = Claim(key, count, count, count, len(pods), worker_size=size, excess=excess)
+        claim = Claim(key, 0, pods=left, worker_size=size, excess=excess, dispatcher=first)
+        incomplete = count > len(pods)
+        return WorkerRequest(claim, labels=None, scaling=incomplete or _is_scaling(live, pods))
+    claim = Claim(
+        key,
+        count,
+        count,
+        count,
+        len(pods),
+        worker_size=size,
+        excess=excess,
+        dispatcher=first,
+        started=started,
+    )
     return WorkerRequest(claim, labels=dict(labels))
 
 
@@ -84,9 +121,20 @@ def worker_pods(pods: Iterable[Pod]) -> tuple[Pod, ...]:
     return tuple(one for one in pods if one.component == names.WORKER and not one.ended)
 
 
-def template_amount(deployment: Manifest) -> Amount:
-    """Return what one pod of a Deployment requests: itself, thousandths of CPUs, bytes."""
-    return requested_amount(deployment["spec"]["template"]["spec"])
+def template_amount(deployment: Manifest, others: Sequence[str] = ()) -> Amount:
+    """Return what one pod of a Deployment requests. See `requested_amount`."""
+    return requested_amount(deployment["spec"]["template"]["spec"], others)
+
+
+def _dispatcher_amount(deployment: Manifest, pods: Iterable[Pod], others: Sequence[str]) -> Amount:
+    """Return what the dispatcher of an input uses. NOTHING: it has none."""
+    found = [one.takes for one in pods if one.component == names.DISPATCHER and not one.ended]
+    if _replicas(deployment):
+        found.append(template_amount(deployment, others))
+    if not found:
+        return NOTHING
+    _, *most = (max(parts) for parts in zip(*found, strict=True))
+    return (0, *most)
 
 
 def _replicas(live: Manifest) -> int:
@@ -103,7 +151,9 @@ def _is_scaling(live: Manifest, pods: Sequence[Pod]) -> bool:
     return not (is_observed(live) and status.get("replicas", 0) == running)
 
 
-def _worker_size(template: Amount, live: Manifest, pods: Sequence[Pod]) -> Amount:
+def _worker_size(
+    template: Amount, live: Manifest, pods: Sequence[Pod], others: Sequence[str]
+) -> Amount:
     """Return what one worker uses: what its template requests, or more if its pods have more.
 
     A webhook or a LimitRange makes every pod larger, for good. That is not excess, which goes away
@@ -112,22 +162,22 @@ def _worker_size(template: Amount, live: Manifest, pods: Sequence[Pod]) -> Amoun
     status = live.get("status") or {}
     settled = status.get("updatedReplicas", 0) == status.get("replicas", 0)
     running = [one for one in pods if not one.terminating]
-    if not live or not running or not settled or template_amount(live) != template:
+    if not live or not running or not settled or template_amount(live, others) != template:
         return template
-    largest = _largest(running)
-    return (1, max(template[1], largest[1]), max(template[2], largest[2]))
+    return tuple(map(max, template, _largest(running)))
 
 
 def _excess(pods: Sequence[Pod], size: Amount) -> Amount:
     """Return what the pods together use beyond `size` each."""
-    more = (sum(one.takes[at] for one in pods) - len(pods) * size[at] for at in range(3))
-    workers, cpu, memory = (max(0, one) for one in more)
-    return (workers, cpu, memory)
+    if not pods:
+        return NOTHING
+    sums = (sum(parts) for parts in zip(*(one.takes for one in pods), strict=True))
+    return tuple(max(0, used - len(pods) * part) for used, part in zip(sums, size, strict=True))
 
 
 def _largest(pods: Sequence[Pod]) -> Amount:
-    _, cpu, memory = (max(one.takes[at] for one in pods) for at in range(3))
-    return (1, cpu, memory)
+    _, *most = (max(parts) for parts in zip(*(one.takes for one in pods), strict=True))
+    return (1, *most)
 
 
 def _consumers(snapshot: Snapshot) -> int:

@@ -125,7 +125,7 @@ def plan_demand(snapshot: Snapshot, now: float) -> Demand:
     dispatcher = dispatcher_objects(resource, settings)
     changes = part_changes(snapshot, (dispatcher[0], workers[0]))
     return Demand(
-        worker_request(snapshot, requested, decision, workers[0]),
+        worker_request(snapshot, requested, decision, workers[0], dispatcher[0]),
         decision,
         tuple(workers),
         (
@@ -149,12 +149,18 @@ def make_plan(snapshot: Snapshot, demand: Demand, grant: Grant, turn: Turn = Tur
     """
     deployment, *rest = demand.workers
     granted = {**deployment, "spec": {**deployment["spec"], "replicas": grant.workers}}
+    others = demand.others
+    if not grant.dispatcher:
+        others = tuple(
+            {**one, "spec": {**one["spec"], "replicas": 0}} if one["kind"] == "Deployment" else one
+            for one in others
+        )
     changes = {one.deployment: one for one in demand.changes}
     desired = [
         annotated(snapshot, one, changes[one["metadata"]["name"]])
         if one["kind"] == "Deployment"
         else one
-        for one in (*demand.others, granted, *rest)
+        for one in (*others, granted, *rest)
     ]
     held = held_parts(demand.changes, may_start=turn is Turn.START)
     if names.dispatcher(snapshot.name) in held:

@@ -19,6 +19,7 @@ def policy_status(
     usage: Sequence[BudgetUsage],
     now: float,
     interval: float,
+    others: Sequence[str] = (),
 ) -> tuple[dict[str, Any] | None, float]:
     """Compute the status to write and the seconds until the next reconciliation.
 
@@ -31,12 +32,13 @@ def policy_status(
         usage: how much of each budget is used.
         now: seconds since 1970.
         interval: minimum seconds between two writes of numbers that change all the time.
+        others: names of the resources besides CPU and memory that budgets limit.
     """
     status = {
         "observedGeneration": generation,
         "message": message,
         "summary": ", ".join(map(_summary, usage)),
-        "budgets": [_budget(one) for one in usage],
+        "budgets": [_budget(one, others) for one in usage],
         "observedAt": before.observed_at,
     }
     if PolicyStatus.model_validate(status) == before:
@@ -54,8 +56,8 @@ def _summary(one: BudgetUsage) -> str:
     return f"{one.budget.name} {one.used[0]}{most}"
 
 
-def _budget(one: BudgetUsage) -> dict[str, Any]:
-    workers, cpu, memory = one.used
+def _budget(one: BudgetUsage, others: Sequence[str]) -> dict[str, Any]:
+    workers, cpu, memory, *more = one.used
     return {
         "name": one.budget.name,
         "inputs": one.inputs,
@@ -63,4 +65,5 @@ def _budget(one: BudgetUsage) -> dict[str, Any]:
         "wanted": one.requested,
         "cpu": f"{cpu / 1000:g}",
         "memory": f"{memory / _GIB:.2f}".rstrip("0").rstrip(".") + "Gi",
+        "resources": dict(zip(others, map(str, more), strict=False)),
     }

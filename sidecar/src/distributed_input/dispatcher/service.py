@@ -11,7 +11,7 @@ import grpc
 
 from distributed_input.api.errors import UnavailableError
 from distributed_input.api.proto import dispatcher_pb2 as wire
-from distributed_input.dispatcher import datasets
+from distributed_input.dispatcher import audit, datasets
 from distributed_input.dispatcher.clock import RunningClock
 from distributed_input.dispatcher.state import DispatcherState
 from distributed_input.runtime import logs, metrics
@@ -61,11 +61,11 @@ class DispatcherService:
         return answer.response
 
     def RegisterJob(  # noqa: N802
-        self, request: wire.RegisterJobRequest, _context: Any
+        self, request: wire.RegisterJobRequest, context: grpc.ServicerContext
     ) -> wire.RegisterJobResponse:
         with self._lock:
             job = self._state.jobs.register(self._clock.now(), request.job, request.incarnation)
-        _log.info("job registered", job=job.name, dataset=job.dataset_id)
+        audit.job_registered(context, job, request.incarnation)
         return wire.RegisterJobResponse(job=job)
 
     def GetJob(self, request: wire.GetJobRequest, _context: Any) -> wire.GetJobResponse:  # noqa: N802
@@ -90,7 +90,7 @@ class DispatcherService:
             if self._has(upload.dataset_id):
                 return wire.PutDatasetResponse()  # before the rest is sent
             self._receive(upload, first, chunks)
-        _log.info("dataset registered", dataset=upload.dataset_id, size=upload.size)
+        audit.dataset_registered(context, upload.dataset_id, upload.size)
         return wire.PutDatasetResponse()
 
     def GetDataset(  # noqa: N802

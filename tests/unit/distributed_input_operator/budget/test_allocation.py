@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import time
 from dataclasses import replace
+from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,7 +13,11 @@ from hypothesis import strategies as st
 from distributed_input.api.resource.policy import NO_LIMIT, NOTHING, UNLIMITED, Budget
 from distributed_input_operator.budget.allocation import allocate
 from distributed_input_operator.budget.claim import Claim
-from distributed_input_operator.budget.usage import present_amounts, total_amounts
+from distributed_input_operator.budget.usage import (
+    dispatcher_amounts,
+    present_amounts,
+    total_amounts,
+)
 
 GIB = 1 << 30
 NAMES = ("everything", "research", "vision")
@@ -55,6 +60,8 @@ def cases(draw, most_claims=7):
                 budgets=draw(st.sampled_from([(), NAMES[:1], NAMES[:2], NAMES[1:], NAMES])),
                 needed=draw(st.none() | st.integers(0, 40)),
                 excess=draw(st.just(NOTHING) | st.just((0, 3000, GIB))),
+                dispatcher=draw(st.just(NOTHING) | st.just((0, 4000, 2 * GIB))),
+                started=draw(st.booleans()),
             )
         )
     return budgets, claims
@@ -68,9 +75,24 @@ def applied(claims, grants):
             replicas=grants[one.key].workers,
             pods=grants[one.key].workers,
             excess=NOTHING,
+            started=grants[one.key].dispatcher,
         )
         for one in claims
     ]
+
+
+def used_by_targets(budgets, claims, grants, **more):
+    """Return what the targets use. `more`: further workers, by name of the input."""
+    parts = [(one, grants[one.key].target + more.get(one.key[1], 0)) for one in claims]
+    refused = [one for one in claims if not starts(grants[one.key])]
+    return dispatcher_amounts(
+        total_amounts(budgets, parts), [one for one in claims if one not in refused]
+    )
+
+
+def starts(grant):
+    """Return whether the input has its dispatcher in the end."""
+    return grant.dispatcher or not grant.message.startswith("no dispatcher and") or not grant.budget
 
 
 def settled(budgets, claims):
@@ -93,9 +115,7 @@ def within(budgets, used, before=None):
 def test_targets_exceed_no_budget_and_no_request(case):
     budgets, claims = case
     grants = allocate(budgets, claims)
-    assert within(
-        budgets, total_amounts(budgets, ((one, grants[one.key].target) for one in claims))
-    )
+    assert within(budgets, used_by_targets(budgets, claims, grants))
     assert all(0 <= grants[one.key].target <= one.requested for one in claims)
 
 
@@ -107,7 +127,15 @@ def test_budgets_hold_while_pods_start_and_terminate(case):
     before = present_amounts(budgets, claims)
     more = {one.key: max(0, grants[one.key].workers - one.replicas) for one in claims}
     after = present_amounts(
-        budgets, [replace(one, pods=one.present + more[one.key]) for one in claims]
+        budgets,
+        [
+            replace(
+                one,
+                pods=one.present + more[one.key],
+                started=one.started or grants[one.key].dispatcher,
+            )
+            for one in claims
+        ],
     )
     assert within(budgets, after, before)
 
@@ -135,7 +163,8 @@ def test_the_order_of_claims_and_budgets_does_not_matter(case, chance):
 @given(cases())
 def test_every_input_keeps_its_minimum_while_the_minimums_fit(case):
     budgets, claims = case
-    if within(budgets, total_amounts(budgets, ((one, one.minimum) for one in claims))):
+    minimums = total_amounts(budgets, ((one, one.minimum) for one in claims))
+    if within(budgets, dispatcher_amounts(minimums, claims)):
         grants = allocate(budgets, claims)
         assert all(grants[one.key].target >= one.minimum for one in claims)
 
@@ -145,10 +174,44 @@ def test_no_requested_worker_is_left_over(case):
     budgets, claims = case
     grants = allocate(budgets, claims)
     for one in claims:
-        if grants[one.key].target < one.requested:
-            parts = [(other, grants[other.key].target) for other in claims if other != one]
-            used = total_amounts(budgets, [*parts, (one, grants[one.key].target + 1)])
+        if grants[one.key].target < one.requested and starts(grants[one.key]):
+            used = used_by_targets(budgets, claims, grants, **{one.key[1]: 1})
             assert not within(budgets, used)
+
+
+@given(cases())
+def test_without_its_dispatcher_an_input_gets_no_more_workers(case):
+    budgets, claims = case
+    grants = allocate(budgets, claims)
+    for one in claims:
+        grant = grants[one.key]
+        if not grant.dispatcher:
+            assert grant.workers <= one.replicas
+            assert grant.message
+
+
+def test_a_dispatcher_needs_room_and_those_that_exist_come_first():
+    budgets = {"all": Budget("all", (UNLIMITED, 5000, UNLIMITED))}
+    size: Any = {"worker_size": (1, 1000, 0), "dispatcher": (0, 2000, 0), "budgets": ("all",)}
+    claims = [Claim(("t", name), 1, 1, started=name == "c", **size) for name in "abc"]
+    grants = allocate(budgets, claims)
+    found = {name: grants["t", name] for name in "abc"}
+    assert {name: (one.dispatcher, one.workers) for name, one in found.items()} == {
+        "a": (True, 1),
+        "b": (False, 0),
+        "c": (True, 0),
+    }
+    assert found["b"].message.startswith(
+        "no dispatcher and 0 of 1 requested workers: budget all is used up"
+    )
+
+
+def test_a_resource_that_the_policy_names_is_limited():
+    budgets = {"gpus": Budget("gpus", (*NO_LIMIT, 4), (*NOTHING, 0))}
+    size: Any = {"worker_size": (1, 0, 0, 2), "excess": (0, 0, 0, 0), "dispatcher": (0, 0, 0, 0)}
+    claims = [Claim(("t", name), 3, 1, budgets=("gpus",), **size) for name in "ab"]
+    grants = allocate(budgets, claims)
+    assert [grants["t", name].target for name in "ab"] == [1, 1]
 
 
 @given(cases())
@@ -156,8 +219,9 @@ def test_an_input_that_gets_less_than_it_requests_gets_an_explanation(case):
     budgets, claims = case
     for key, grant in allocate(budgets, claims).items():
         requested = next(one.requested for one in claims if one.key == key)
-        assert bool(grant.budget) == (grant.target < requested)
-        assert bool(grant.message) == (grant.workers < requested)
+        refused = not starts(grant)
+        assert bool(grant.budget) == (grant.target < requested or refused)
+        assert bool(grant.message) == (grant.workers < requested or not grant.dispatcher)
 
 
 @given(st.lists(st.tuples(st.integers(1, 40), st.integers(1, 64)), min_size=2, max_size=6))

@@ -47,6 +47,14 @@ def test_an_input_of_another_namespace_is_not_named(priority):
     assert "rivals" not in message
 
 
+def test_a_budget_smaller_than_the_dispatcher_is_reported():
+    large = Claim(A, 3, dispatcher=(0, 9000, 0), started=False, budgets=("team",))
+    grant = allocate({"team": Budget("team", (10, 8000, UNLIMITED))}, [large])[A]
+    assert grant.message == (
+        "no dispatcher and 0 of 3 requested workers: budget team is smaller than the dispatcher"
+    )
+
+
 def test_an_input_whose_stall_costs_nothing_does_not_share():
     free, dear = Claim(A, 10, stall_cost=0.0), Claim(B, 10, stall_cost=1.0)
     assert cause(free, dear) == "is used up; t/b loses more per worker"

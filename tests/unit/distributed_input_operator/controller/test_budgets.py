@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
@@ -95,7 +96,15 @@ def test_pods_without_an_owner_count_until_they_are_gone(budget, known):
     assert ledger.request(new).workers == 0
 
 
-def test_all_inputs_are_reconciled_when_the_modules_change():
+CHANGES = [
+    {"modules": ["digits"]},
+    {"priorityClasses": [{"name": "high", "value": 1}]},
+    {"budgets": [{"name": "a", "namespaceSelector": {"of": "us"}}]},
+]
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_all_inputs_are_reconciled_when_a_rule_for_inputs_changes(change):
     store, api = Store(), cast("Any", None)
     tokens = InputTokens(api, "operators")
     context = ControllerContext(api, store, tokens, DispatcherClient(), SETTINGS)
@@ -105,10 +114,183 @@ def test_all_inputs_are_reconciled_when_the_modules_change():
         found: asyncio.Queue[Any] = asyncio.Queue()
         task = asyncio.create_task(budgets.reallocate_forever(context, found.put_nowait))
         await asyncio.sleep(0)
-        context.ledger.set_policy(PolicySpec.model_validate({"modules": ["digits"]}))
+        context.ledger.set_policy(PolicySpec.model_validate(change))
         try:
             return {await asyncio.wait_for(found.get(), 20) for _ in range(2)}
         finally:
             task.cancel()
 
     assert asyncio.run(changed()) == {("team", "forbidden"), budgets.POLICY_KEY}
+
+
+class ReplicaSets:
+    """An API server that only answers whether an input has ReplicaSets."""
+
+    def __init__(self) -> None:
+        self.present, self.requests = True, 0
+
+    async def has_child(self, *_: object) -> bool:
+        self.requests += 1
+        return self.present
+
+
+def deleted_context(*existing: dict[str, Any]) -> tuple[ControllerContext, ReplicaSets]:
+    """Return a context with a budget that knows the input "old", which is deleted since."""
+    api, store = ReplicaSets(), Store()
+    tokens = InputTokens(cast("Any", api), "operators")
+    context = ControllerContext(cast("Any", api), store, tokens, DispatcherClient(), SETTINGS)
+    budget = {"name": "all", "limits": {"workers": LIMIT}}
+    context.ledger.set_policy(PolicySpec.model_validate({"budgets": [budget]}))
+    context.ledger.reallocate()
+    for one in existing:
+        store.put(one)
+    return context, api
+
+
+OLD = ("team", "old")
+
+
+def release(context: ControllerContext, now: float) -> float | None:
+    found = asyncio.run(budgets.release(context, OLD, now))
+    context.ledger.reallocate()
+    return found
+
+
+def drop(context: ControllerContext, kind: str, name: str) -> None:
+    uid = f"u-{name}"
+    meta = {"name": name, "namespace": "team", "uid": uid, "labels": names.labels("old")}
+    context.store.drop({"kind": kind, "metadata": meta})
+
+
+def test_a_replica_set_without_a_deployment_keeps_what_its_pods_will_use():
+    """The garbage collector is slow, and no pod was created before the Deployment is gone."""
+    context, api = deleted_context(*workers("old", 4, 0))
+    context.ledger.request(WorkerRequest(Claim(OLD, 4, 1), labels={}, scaling=True))
+    assert release(context, 100.0) is None, "events follow while the Deployment exists"
+    drop(context, "Deployment", names.worker("old"))
+    for now in (101.0, 200.0):
+        assert release(context, now) == 1.0
+        assert context.ledger.usage()[0].used[0] == 4
+    api.present = False
+    assert release(context, 201.0) == 1.0
+    assert context.ledger.usage()[0].used[0] == 4, "the controller finishes what it has begun"
+    context.store.put(obj("Pod", "late", "old", spec=POD))
+    assert release(context, 210.0), "a pod was created after all"
+    late = obj("Pod", "late", "old", spec=POD)
+    late["metadata"] |= {"deletionTimestamp": "now", "resourceVersion": "8"}
+    context.store.put(late)
+    assert release(context, 210.0 + budgets.SETTLE_SECONDS / 2)
+    assert context.ledger.usage()[0].used[0] == 4
+    assert release(context, 210.0 + budgets.SETTLE_SECONDS) is None
+    assert context.ledger.usage()[0].used[0] == 1
+    drop(context, "Pod", "late")
+    assert release(context, 230.0) is None
+    assert (context.ledger.usage()[0].inputs, context.quiet_since) == (0, {})
+
+
+def test_a_grant_that_no_pod_has_used_yet_counts_after_the_deletion():
+    context, _ = deleted_context(*workers("old", 2, 2)[1:])
+    context.ledger.request(WorkerRequest(Claim(OLD, 6, 1, replicas=2, pods=2)))
+    assert release(context, 100.0) == 1.0
+    assert context.ledger.usage()[0].used[0] == 6
+
+
+def test_an_input_whose_pods_were_all_created_releases_each_pod_at_once():
+    context, api = deleted_context(*workers("old", 2, 2)[1:])
+    context.ledger.request(WorkerRequest(Claim(OLD, 2, 1, replicas=2, pods=2)))
+    for left in (2, 1, 0):
+        assert release(context, 100.0) is None
+        assert context.ledger.usage()[0].used[0] == left
+        drop(context, "Pod", f"old-{left - 1}")
+    assert api.requests == 0
+
+
+def test_a_new_leader_with_an_invalid_policy_grants_nothing_more():
+    """A policy of a newer release may be one that this operator cannot read."""
+    store, api = Store(), cast("Any", None)
+    invalid = obj(POLICY_KIND, POLICY_NAME, spec={"budgets": [{"name": "all", "limits": 7}]})
+    for one in (invalid, obj(KIND, "old"), *workers("old", 3, 3)):
+        store.put(one)
+    tokens = InputTokens(api, "operators")
+    context = ControllerContext(api, store, tokens, DispatcherClient(), SETTINGS)
+    budgets.restore(context)
+    assert granted(context.ledger, 1) == 0
+    old = WorkerRequest(Claim(("team", "old"), 8, 1, replicas=3, pods=3), labels={})
+    assert context.ledger.request(old).workers == 3
+    valid = obj(POLICY_KIND, POLICY_NAME, spec={})
+    valid["metadata"]["resourceVersion"] = "8"
+    store.put(valid)
+    budgets.restore(context)
+    context.ledger.reallocate()
+    assert context.ledger.request(old).workers == 8
+
+
+def request(name: str, requested: int, replicas: int = 0, **more: Any) -> WorkerRequest:
+    return WorkerRequest(Claim(("t", name), requested, 1, replicas, replicas, **more))
+
+
+def remains(name: str, pods: int) -> WorkerRequest:
+    return WorkerRequest(Claim(("t", name), 0, pods=pods), labels=None)
+
+
+def test_the_class_of_an_input_sets_its_priority():
+    ledger, high = Ledger(), {"name": "high", "value": 7}
+    ledger.set_policy(
+        PolicySpec.model_validate(
+            {"budgets": [{"name": "all", "limits": {"workers": 10}}], "priorityClasses": [high]}
+        )
+    )
+    ledger.request(replace(request("a", 8, priority=1000), labels={}))
+    ledger.request(replace(request("b", 8), priority_class="high"))
+    ledger.reallocate()
+    assert ledger.request(replace(request("b", 8), priority_class="high")).target == 8
+    limited_grant = ledger.request(request("a", 8, priority=1000))
+    assert (limited_grant.target, "t/b has priority 7" in limited_grant.message) == (2, True)
+
+
+def test_labels_of_the_namespace_select_budgets_also_of_a_deleted_input():
+    ledger = Ledger()
+    selector = {"team": "a"}
+    budget = {"name": "a", "namespaceSelector": selector, "limits": {"workers": 3}}
+    ledger.set_policy(PolicySpec.model_validate({"budgets": [budget]}))
+    ledger.request(replace(request("in", 3, 3), namespace_labels=selector))
+    ledger.request(replace(request("out", 3, 3), namespace_labels={"team": "b"}))
+    assert ledger.usage()[0].used[0] == 3
+    ledger.release(("t", "out"), remains("out", 3))
+    assert ledger.usage()[0].used[0] == 3, "its namespace is still known"
+    ledger.release(("t", "in"), remains("in", 2))
+    assert ledger.usage()[0].used[0] == 2
+
+
+def test_without_a_readable_policy_nothing_grows_and_everything_stays():
+    ledger = Ledger()
+    ledger.hold()
+    kept = ledger.request(request("a", 9, replicas=4))
+    assert (kept.workers, "the InputPolicy cannot be used" in kept.message) == (4, True)
+    assert ledger.request(request("new", 2)).workers == 0
+    fewer = ledger.request(request("a", 3, replicas=4))
+    assert (fewer.workers, fewer.message) == (3, "")
+    assert not ledger.reallocate()
+    ledger.set_policy(PolicySpec())
+    assert ledger.outdated, "a policy can be used again, even if it has no limits"
+    assert ledger.reallocate() == [("t", "new")]
+    assert ledger.request(request("a", 9, replicas=3)).workers == 9
+
+
+def test_dispatchers_and_the_resources_of_the_policy_count_after_a_change():
+    """A policy that names a resource counts what inputs have of it already."""
+    gpus = {"resources": {"requests": {"cpu": "2", "nvidia.com/gpu": "3"}}}
+    spec = {"replicas": 2, "template": {"spec": {"containers": [{"name": "worker", **gpus}]}}}
+    first = {"replicas": 1, "template": {"spec": POD}}
+    context, _ = deleted_context(
+        obj(KIND, "old"),
+        obj("Deployment", names.worker("old"), "old", spec=spec),
+        obj("Deployment", names.dispatcher("old"), "old", spec=first),
+    )
+    limits = {"workers": LIMIT, "resources": {"nvidia.com/gpu": 7}}
+    named = obj(POLICY_KIND, POLICY_NAME, spec={"budgets": [{"name": "all", "limits": limits}]})
+    context.store.put(named)
+    budgets.restore(context)
+    assert context.ledger.usage()[0].used == (2, 6000, 0, 6)
+    new = WorkerRequest(Claim(("t", "more"), 1, 1, worker_size=(1, 0, 0, 2)), labels={})
+    assert context.ledger.request(new).workers == 0

@@ -14,7 +14,7 @@ from distributed_input_operator.controller.dispatchers import DispatcherClient
 from distributed_input_operator.controller.observe import InvalidSpec, observe, parse_input
 from distributed_input_operator.controller.tokens import InputTokens
 from distributed_input_operator.kube.api import ApiError
-from distributed_input_operator.kube.kinds import SECRET
+from distributed_input_operator.kube.kinds import NAMESPACE, SECRET
 from distributed_input_operator.kube.store import Store
 from tests.unit.distributed_input_operator.snapshots import KEY_SECRET, SETTINGS, resource
 
@@ -136,3 +136,44 @@ def test_workers_get_the_modules_and_the_rollout_is_paced():
     assert after
     assert after.settings.modules == ("digits",)
     assert after.settings.revision != before.settings.revision, "another template of the operator"
+
+
+class Namespaces(Server):
+    """The same, with the labels of the namespace."""
+
+    async def get(self, kind: object, *_: object) -> dict[str, Any] | None:
+        if kind is NAMESPACE:
+            return {"metadata": {"name": "team", "labels": {"of": "us"}}}
+        return await super().get(kind)
+
+
+def test_the_namespace_is_read_if_a_budget_selects_by_its_labels():
+    context = context_with(stored(), Namespaces())
+    found = asyncio.run(observe(context, KEY))
+    assert found is not None
+    assert found.namespace_labels is None
+    budget = {"name": "a", "namespaceSelector": {"of": "us"}}
+    context.ledger.set_policy(PolicySpec.model_validate({"budgets": [budget]}))
+    found = asyncio.run(observe(context, KEY))
+    assert found is not None
+    assert found.namespace_labels == {"of": "us"}
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("other", "no class other for this namespace: use one of the classes high, or ask"),
+        ("theirs", "no class theirs for this namespace: use one of the classes high, or ask"),
+        ("high", ""),
+        (None, ""),
+    ],
+)
+def test_a_priority_class_that_the_input_may_not_use_is_a_final_failure(name, text):
+    context = context_with(stored(trainers={"priorityClass": name}), Server())
+    classes = [{"name": "high", "value": 1}, {"name": "theirs", "value": 2, "namespaces": ["b"]}]
+    context.ledger.set_policy(PolicySpec.model_validate({"priorityClasses": classes}))
+    found = asyncio.run(observe(context, KEY))
+    assert found is not None
+    assert [(one.reason, one.final, text in one.message) for one in found.missing] == [
+        ("PriorityClassRefused", True, True)
+    ] * bool(text)

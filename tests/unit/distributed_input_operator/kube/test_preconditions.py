@@ -58,8 +58,17 @@ def test_a_missing_right_to_write_is_logged_and_does_not_block(monkeypatch, capl
 def test_a_policy_that_cannot_be_watched_turns_budgets_off(server, text, caplog):
     caplog.set_level(logging.INFO)
     api: Any = server
-    assert not asyncio.run(preconditions.can_watch_policy(api))
+    assert not asyncio.run(preconditions.can_watch_policy(api, required=False))
     assert text in caplog.text
+
+
+def test_an_operator_for_all_namespaces_waits_for_the_right_to_read_the_policy(monkeypatch, caplog):
+    """Otherwise it would ignore limits that exist."""
+    monkeypatch.setattr(preconditions, "_RETRY_SECONDS", 0.0)
+    api: Any = Server({("inputpolicies", "watch"): 3})
+    assert asyncio.run(preconditions.can_watch_policy(api, required=True))
+    waits = [one for one in caplog.records if "no permission to watch inputpolicies" in one.message]
+    assert len(waits) == 3
 
 
 def test_a_busy_server_delays_the_start_by_single_requests_only(monkeypatch, caplog):

@@ -163,3 +163,26 @@ def test_a_pod_template_of_another_shape_is_left_to_the_api_server(wrong):
     assert requested(found).claim.worker_size == (1, 250, 512 * (1 << 20))
     odd = snapshot(workers={"podTemplate": {"spec": {"containers": "none", "initContainers": {}}}})
     assert requested(odd).claim.worker_size == (1, 0, 0)
+
+
+def test_the_dispatcher_counts_from_its_start_to_its_end():
+    spec = {"dispatcher": {"resources": {"requests": {"cpu": "2"}}}}
+    new = requested(snapshot(**spec)).claim
+    assert (new.started, new.dispatcher[:2]) == (False, (0, 2000))
+    pod = Pod("d", "dispatcher", takes=(1, 3000, 0), terminating=True)
+    stopping = requested(replace(snapshot(suspend=True, **spec), pods=(pod,))).claim
+    assert (stopping.started, stopping.dispatcher[:2]) == (True, (0, 3000))
+    stopped = requested(snapshot(suspend=True, **spec)).claim
+    assert (stopped.started, stopped.dispatcher) == (False, (0, 0, 0))
+    left = existing_request({}, [pod], ("team", "digits"), None)
+    assert left is not None
+    assert (left.claim.dispatcher, left.claim.pods) == ((0, 3000, 0), 0)
+
+
+def test_resources_of_the_policy_count():
+    gpus = {"requests": {"nvidia.com/gpu": "2"}}
+    found = snapshot(workers={"resources": gpus})
+    settings = replace(found.settings, resources=("nvidia.com/gpu",))
+    pods = (Pod("a", "worker", takes=(1, 250, 512 << 20, 5)),)
+    claim = requested(replace(found, settings=settings, pods=pods)).claim
+    assert (claim.worker_size[3], claim.excess[3], claim.dispatcher[3]) == (2, 3, 0)

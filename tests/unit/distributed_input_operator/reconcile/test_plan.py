@@ -377,3 +377,14 @@ def test_certificates_that_are_unknown_stay_as_they_are():
 
 def test_the_input_is_reconciled_when_a_certificate_is_due():
     assert plan(encrypted(), NOW).interval == 7.0
+
+
+def test_an_input_without_a_granted_dispatcher_has_none():
+    found = snapshot(workers={"replicas": 2})
+    planned = plan(found, grant=Grant(0, 0, "all", "no dispatcher", dispatcher=False))
+    replicas = {
+        one["metadata"]["name"]: one["spec"]["replicas"]
+        for one in planned.objects
+        if one["kind"] == "Deployment"
+    }
+    assert replicas == {"digits-dispatcher": 0, "digits-worker": 0}

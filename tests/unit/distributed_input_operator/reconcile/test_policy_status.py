@@ -31,6 +31,7 @@ def test_the_status_is_written_on_a_change_but_at_most_once_per_interval():
         "wanted": 80,
         "cpu": "90",
         "memory": "96Gi",
+        "resources": {},
     }
     before = PolicyStatus.model_validate(status)
     assert policy_status(before, 1, "", USAGE, NOW + 500, 30.0) == (None, 300.0)
@@ -53,3 +54,11 @@ def test_the_summary_of_a_budget_without_a_worker_limit_has_the_number_of_worker
 def test_memory_is_written_as_a_quantity(memory, text):
     used = [replace(USAGE[0], used=(60, 90_000, memory))]
     assert written(PolicyStatus(), 1, "", used, NOW, 30.0)[0]["budgets"][0]["memory"] == text
+
+
+def test_the_status_has_the_resources_that_the_policy_names():
+    used = [replace(USAGE[0], used=(60, 90_000, 0, 2, 8))]
+    names = ("example.com/fpga", "nvidia.com/gpu")
+    status, _ = policy_status(PolicyStatus(), 1, "", used, NOW, 30.0, names)
+    assert status is not None
+    assert status["budgets"][0]["resources"] == {"example.com/fpga": "2", "nvidia.com/gpu": "8"}

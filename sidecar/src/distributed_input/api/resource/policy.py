@@ -14,7 +14,7 @@ The custom resource definition is generated from these models.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
@@ -25,6 +25,7 @@ from distributed_input.api.resource.scalars import (
     Anything,
     ModuleName,
     Namespace,
+    PriorityClassName,
     Quantity,
     problem,
     quantity,
@@ -35,8 +36,8 @@ POLICY_PLURAL = "inputpolicies"
 POLICY_NAME = "cluster"
 """The name of the only object: two policies could contradict each other."""
 
-Amount = tuple[int, int, int]
-"""Number of workers, CPU in thousandths, memory in bytes."""
+Amount = tuple[int, ...]
+"""Number of workers, CPU in thousandths, memory in bytes, then other resources in whole units."""
 UNLIMITED = 1 << 62
 NO_LIMIT: Amount = (UNLIMITED, UNLIMITED, UNLIMITED)
 NOTHING: Amount = (0, 0, 0)
@@ -63,18 +64,32 @@ class Amounts(Section):
         default=None, description="Number of worker pods.", examples=[60]
     )
     cpu: Quantity | None = Field(
-        default=None, description="CPU requests of the worker pods.", examples=["400"]
+        default=None, description="CPU requests of dispatchers and workers.", examples=["400"]
     )
     memory: Quantity | None = Field(
-        default=None, description="Memory requests of the worker pods.", examples=["2Ti"]
+        default=None, description="Memory requests of dispatchers and workers.", examples=["2Ti"]
+    )
+    resources: dict[str, Quantity] = Field(
+        default={},
+        description="Requests of other resources, by name, such as accelerators. Default: none.",
+        examples=[{"nvidia.com/gpu": "8"}],
     )
 
-    def amount(self, default: int) -> Amount:
-        """Return the values, with `default` for each field that is not set."""
+    def amount(self, default: int, others: Sequence[str] = ()) -> Amount:
+        """Return the values, with `default` for each field that is not set.
+
+        Args:
+            default: value of a field that is not set.
+            others: names of the other resources, in the order of the result.
+        """
+        values = [(self.cpu, 1000), (self.memory, 1)]
+        values += [(self.resources.get(name), 1) for name in others]
         return (
             default if self.workers is None else self.workers,
-            default if self.cpu is None else min(UNLIMITED, int(1000 * quantity(self.cpu))),
-            default if self.memory is None else min(UNLIMITED, int(quantity(self.memory))),
+            *(
+                default if one is None else min(UNLIMITED, int(unit * quantity(one)))
+                for one, unit in values
+            ),
         )
 
 
@@ -95,8 +110,10 @@ def _within_limit(resource: str) -> tuple[str, str]:
 
 _DEFAULT_WITHOUT_SELECTORS = (
     "!(has(self.default) && self.default) || !(has(self.namespaces) && size(self.namespaces) > 0 "
+    "|| has(self.namespaceSelector) && size(self.namespaceSelector) > 0 "
     "|| has(self.selector) && size(self.selector) > 0)",
-    "default excludes namespaces and selector: remove them, or use another budget",
+    "default excludes namespaces, namespaceSelector and selector: remove them, or use another "
+    "budget",
 )
 
 
@@ -116,13 +133,20 @@ class BudgetSpec(Section):
         default=[],
         description="Namespaces of the inputs in the budget. Default: all namespaces.",
     )
+    namespace_selector: dict[str, str] = Field(
+        default={},
+        description="Labels of the namespaces of the inputs in the budget. Default: any labels.",
+        examples=[{"team": "vision"}],
+    )
     selector: dict[str, str] = Field(
-        default={}, description="Labels of the inputs in the budget. Default: any labels."
+        default={},
+        description="Labels of the inputs in the budget. Users who may change an input can change "
+        "them. Default: any labels.",
     )
     default: bool = Field(
         default=False,
         description="Put the inputs that no other budget selects into this budget. It has no "
-        "namespaces and no selector. Default: false.",
+        "selectors and no namespaces. Default: false.",
     )
     limits: Amounts = Field(
         default=Amounts(), description="Maximum for all inputs in the budget. Default: no limits."
@@ -135,29 +159,67 @@ class BudgetSpec(Section):
 
     @model_validator(mode="after")
     def _check_guarantees(self) -> BudgetSpec:
-        guaranteed, limits = self.guaranteed.amount(0), self.limits.amount(UNLIMITED)
-        for name, low, high in zip(("workers", "cpu", "memory"), guaranteed, limits, strict=True):
+        others = tuple(self.guaranteed.resources)
+        names = ("workers", "cpu", "memory", *(f"resources[{one!r}]" for one in others))
+        guaranteed = self.guaranteed.amount(0, others)
+        limits = self.limits.amount(UNLIMITED, others)
+        for name, low, high in zip(names, guaranteed, limits, strict=True):
             if low > high:
                 raise problem(
                     f"is greater than limits.{name}: lower guaranteed.{name}", "guaranteed", name
                 )
-        if self.default and (self.namespaces or self.selector):
+        if self.default and (self.namespaces or self.namespace_selector or self.selector):
             raise problem(
-                "excludes namespaces and selector: remove them, or use another budget", "default"
+                "excludes namespaces, namespaceSelector and selector: remove them, or use another "
+                "budget",
+                "default",
             )
         return self
 
-    def covers(self, namespace: str, labels: Mapping[str, str] | None) -> bool:
-        """Whether an input is in this budget. If its labels are unknown (None), it may be."""
+    def covers(
+        self,
+        namespace: str,
+        labels: Mapping[str, str] | None,
+        namespace_labels: Mapping[str, str] | None = None,
+    ) -> bool:
+        """Whether this budget selects an input. With unknown labels (None), it may.
+
+        Args:
+            namespace: the input's namespace.
+            labels: the input's labels.
+            namespace_labels: the labels of its namespace.
+        """
         if self.namespaces and namespace not in self.namespaces:
             return False
-        return labels is None or all(
-            labels.get(key) == value for key, value in self.selector.items()
+        return _matches(self.namespace_selector, namespace_labels) and _matches(
+            self.selector, labels
         )
 
-    def budget(self) -> Budget:
-        """Return the limits and guarantees as amounts."""
-        return Budget(self.name, self.limits.amount(UNLIMITED), self.guaranteed.amount(0))
+    def budget(self, others: Sequence[str] = ()) -> Budget:
+        """Return the limits and guarantees as amounts. `others`: names of other resources."""
+        limits, guaranteed = self.limits.amount(UNLIMITED, others), self.guaranteed
+        return Budget(self.name, limits, guaranteed.amount(0, others))
+
+
+def _matches(selector: Mapping[str, str], labels: Mapping[str, str] | None) -> bool:
+    return labels is None or all(labels.get(key) == value for key, value in selector.items())
+
+
+class PriorityClassSpec(Section):
+    """A priority that inputs can name."""
+
+    name: PriorityClassName = Field(
+        description="Name of the class in spec.trainers.priorityClass of inputs. Required."
+    )
+    value: Annotated[int, Field(ge=-1000, le=1000)] = Field(
+        description="Inputs with a higher value get all workers that they need before other inputs "
+        "get more than their minimum. Required.",
+        examples=[100],
+    )
+    namespaces: list[Namespace] = Field(
+        default=[],
+        description="Namespaces of the inputs that may use the class. Default: all namespaces.",
+    )
 
 
 class CapsSpec(Section):
@@ -165,7 +227,8 @@ class CapsSpec(Section):
 
     priority: Annotated[int, Field(ge=-1000, le=1000)] | None = Field(
         default=None,
-        description="Maximum of spec.trainers.priority. Default: no maximum.",
+        description="Maximum of spec.trainers.priority, which counts without priorityClasses. "
+        "Default: no maximum.",
         examples=[0],
     )
     weight: Annotated[float, Field(ge=0.001, le=1000)] | None = Field(
@@ -211,6 +274,15 @@ class PolicySpec(Section):
         "spec.trainers.accelerator of the inputs. Default: cost 1 for each name.",
         examples=[{"nvidia-h100": 4.0}],
     )
+    priority_classes: list[PriorityClassSpec] = Field(
+        default=[],
+        description="The priorities that inputs can have. With classes, spec.trainers.priority of "
+        "inputs does not count. Default: no classes.",
+        json_schema_extra={
+            "x-kubernetes-list-type": "map",
+            "x-kubernetes-list-map-keys": ["name"],
+        },
+    )
     caps: CapsSpec = Field(
         default=CapsSpec(),
         description="Maximums of what inputs declare about themselves. Default: none.",
@@ -223,19 +295,60 @@ class PolicySpec(Section):
 
     @model_validator(mode="after")
     def _check_names_are_unique(self) -> PolicySpec:
-        names = [one.name for one in self.budgets]
-        for name in names:
-            if names.count(name) > 1:
-                raise problem(f"{name!r} is used twice: give each budget its own name", "budgets")
+        for field, kind, of in (
+            ("budgets", "budget", self.budgets),
+            ("priorityClasses", "class", self.priority_classes),
+        ):
+            names = [one.name for one in of]
+            for name in names:
+                if names.count(name) > 1:
+                    raise problem(f"{name!r} is used twice: give each {kind} its own name", field)
         return self
 
-    def budgets_of(self, namespace: str, labels: Mapping[str, str] | None) -> tuple[str, ...]:
+    @property
+    def resource_names(self) -> tuple[str, ...]:
+        """The names of the resources besides CPU and memory that budgets limit."""
+        found = [{*one.limits.resources, *one.guaranteed.resources} for one in self.budgets]
+        return tuple(sorted(set().union(*found)))
+
+    @property
+    def selects_namespaces(self) -> bool:
+        """Whether a budget depends on labels of namespaces."""
+        return any(one.namespace_selector for one in self.budgets)
+
+    def budgets_of(
+        self,
+        namespace: str,
+        labels: Mapping[str, str] | None,
+        namespace_labels: Mapping[str, str] | None = None,
+    ) -> tuple[str, ...]:
         """Return the names of an input's budgets. With unknown labels (None), all that may be."""
         own = [one for one in self.budgets if not one.default]
-        found = [one.name for one in own if one.covers(namespace, labels)]
-        if not found or labels is None:
+        found = [one.name for one in own if one.covers(namespace, labels, namespace_labels)]
+        unknown = labels is None or (namespace_labels is None and self.selects_namespaces)
+        if not found or unknown:
             found += [one.name for one in self.budgets if one.default]
         return tuple(found)
+
+    def classes_of(self, namespace: str) -> dict[str, int]:
+        """Return the priority classes that inputs of a namespace may use, and their values."""
+        return {
+            one.name: one.value
+            for one in self.priority_classes
+            if not one.namespaces or namespace in one.namespaces
+        }
+
+    def priority(self, namespace: str, name: str, declared: int) -> int:
+        """Return what counts as an input's priority.
+
+        Args:
+            namespace: the input's namespace.
+            name: its priority class. Empty: none. A class that it may not use counts as none.
+            declared: the number that it declares. It counts if the policy has no classes.
+        """
+        if self.priority_classes:
+            return self.classes_of(namespace).get(name, 0)
+        return int(self.caps.limited("priority", declared))
 
     def allows_module(self, name: str) -> bool:
         """Return whether functions of this module may be entry points."""
@@ -261,8 +374,11 @@ class BudgetStatus(StatusSection):
         default=0, description="Number of worker pods, including those that are stopping."
     )
     wanted: int = Field(default=0, description="Number of workers that the inputs request.")
-    cpu: str = Field(default="", description="CPU requests of the worker pods.")
-    memory: str = Field(default="", description="Memory requests of the worker pods.")
+    cpu: str = Field(default="", description="CPU requests of dispatchers and workers.")
+    memory: str = Field(default="", description="Memory requests of dispatchers and workers.")
+    resources: dict[str, str] = Field(
+        default={}, description="Requests of the other resources that budgets limit."
+    )
 
 
 class PolicyStatus(StatusSection):

@@ -193,6 +193,7 @@ OperatorClass = Annotated[
     str,
     Field(pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", max_length=40, examples=["canary"]),
 ]
+PriorityClassName = Annotated[str, Field(pattern=_NAMESPACE, max_length=63, examples=["release"])]
 ModuleName = Annotated[
     str,
     Field(

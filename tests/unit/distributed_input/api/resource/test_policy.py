@@ -62,11 +62,19 @@ def test_a_budget_may_cover_an_input_with_unknown_labels():
         ({"budgets": [{"name": "a", "limit": {}}]}, "Extra inputs"),
         (
             {"budgets": [{"name": "a", "default": True, "namespaces": ["b"]}]},
-            "excludes namespaces and selector: remove them",
+            "excludes namespaces, namespaceSelector and selector: remove them",
         ),
         (
             {"budgets": [{"name": "a", "default": True, "selector": {"b": "c"}}]},
-            "excludes namespaces and selector",
+            "excludes namespaces, namespaceSelector and selector",
+        ),
+        (
+            {"budgets": [{"name": "a", "default": True, "namespaceSelector": {"b": "c"}}]},
+            "excludes namespaces, namespaceSelector and selector",
+        ),
+        (
+            {"priorityClasses": [{"name": "a", "value": 1}, {"name": "a", "value": 2}]},
+            "give each class its own name",
         ),
         ({"caps": {"minReplicas": 0}}, "greater than or equal to 1"),
         ({"stallCosts": {"gpu": -1}}, "greater than or equal to 0"),
@@ -84,3 +92,46 @@ def test_modules_allow_themselves_and_what_is_below_them():
     assert all(map(spec.allows_module, allowed))
     assert not any(map(spec.allows_module, refused))
     assert PolicySpec().allows_module("os")
+
+
+def test_a_budget_selects_namespaces_by_label():
+    by_label = budget(namespaceSelector={"team": "vision"})
+    assert by_label.covers("a", {}, {"team": "vision", "else": "y"})
+    assert not by_label.covers("a", {}, {"team": "speech"})
+    assert by_label.covers("a", {}, None), "unknown labels may match"
+
+
+def test_an_input_of_a_namespace_with_unknown_labels_counts_in_all_budgets_that_may_be():
+    spec = PolicySpec.model_validate(
+        {
+            "budgets": [
+                {"name": "vision", "namespaceSelector": {"team": "vision"}},
+                {"name": "all"},
+                {"name": "rest", "default": True},
+            ]
+        }
+    )
+    assert spec.budgets_of("a", {}, None) == ("vision", "all", "rest")
+    assert spec.budgets_of("a", {}, {"team": "vision"}) == ("vision", "all")
+    assert spec.budgets_of("a", {}, {}) == ("all",)
+
+
+def test_with_classes_only_they_set_the_priority():
+    classes = [{"name": "high", "value": 9}, {"name": "own", "value": -3, "namespaces": ["a"]}]
+    spec = PolicySpec.model_validate({"priorityClasses": classes})
+    assert spec.priority("b", "high", 500) == 9
+    assert spec.priority("a", "own", 500) == -3
+    assert [spec.priority("b", name, 500) for name in ("own", "none", "")] == [0, 0, 0]
+    assert PolicySpec().priority("b", "high", 500) == 500
+    assert spec.classes_of("b") == {"high": 9}
+
+
+def test_other_resources_follow_cpu_and_memory_in_the_order_of_their_names():
+    limits = {"resources": {"nvidia.com/gpu": 8, "example.com/fpga": "2"}}
+    spec = PolicySpec.model_validate({"budgets": [{"name": "a", "limits": limits}, {"name": "b"}]})
+    names = spec.resource_names
+    assert names == ("example.com/fpga", "nvidia.com/gpu")
+    assert spec.budgets[0].budget(names).limits[3:] == (2, 8)
+    assert spec.budgets[1].budget(names).limits[3:] == (UNLIMITED, UNLIMITED)
+    with pytest.raises(ValidationError, match=r"limits.resources\['a/b'\]: lower"):
+        budget(limits={"resources": {"a/b": 1}}, guaranteed={"resources": {"a/b": 2}})

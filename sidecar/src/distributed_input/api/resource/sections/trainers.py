@@ -7,6 +7,7 @@ from typing import Annotated
 from pydantic import Field
 
 from distributed_input.api.resource.base import Section
+from distributed_input.api.resource.scalars import PriorityClassName
 
 
 class TrainersSpec(Section):
@@ -31,10 +32,17 @@ class TrainersSpec(Section):
         le=1000,
         description="Factor that multiplies the cost of these trainers. Default: 1.",
     )
+    priority_class: PriorityClassName | None = Field(
+        default=None,
+        description="Name of a class in priorityClasses of the InputPolicy. Default: none. If the "
+        "InputPolicy has classes, an input without one has priority 0.",
+        examples=["release"],
+    )
     priority: int = Field(
         default=0,
         ge=-1000,
         le=1000,
         description="Inputs with a higher priority get all workers that they need before other "
-        "inputs get more than their minimum. Default: 0.",
+        "inputs get more than their minimum. It does not count if the InputPolicy has "
+        "priorityClasses. Default: 0.",
     )
