@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import base64
 import json
+import shlex
 import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -57,6 +59,13 @@ def replicas(cluster: Cluster, name: str) -> int | None:
     found: Any = cluster.get("Deployment", f"{name}-worker") or {"spec": {}}
     number: int | None = found["spec"].get("replicas")
     return number
+
+
+def run_kubectl(control_plane: Any, *words: str) -> str:
+    command = [str(binary("kubectl")), f"--kubeconfig={control_plane.kubeconfig}", *words]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 FULL: Json = {
@@ -131,13 +140,7 @@ spec:
     )
 
     def kubectl(*words: str) -> str:
-        command = [binary("kubectl"), "--kubeconfig", control_plane.kubeconfig]
-        place = ["--namespace", cluster.namespace]
-        done = subprocess.run(
-            [*command, *words, *place], capture_output=True, text=True, timeout=60
-        )
-        assert done.returncode == 0, done.stderr
-        return done.stdout
+        return run_kubectl(control_plane, *words, "--namespace", cluster.namespace)
 
     kubectl("apply", "-f", str(file))
     worker: Any = eventually(lambda: cluster.get("Deployment", "digits-worker"))
@@ -237,7 +240,7 @@ def test_field_managers_of_both_versions_share_an_input(cluster: Cluster, webhoo
         apply("two", alpha("shared", epochs=3, networkPolicy=True))
     apply("one", beta("shared", workers={"replicas": 2}))
     found = cluster.get("DistributedInput", "shared") or {}
-    assert found["spec"]["networkPolicy"] is True  # the default: nobody sets it any more
+    assert found["spec"]["networkPolicy"] is True  # the default, because no manager sets it
     assert found["spec"]["epochs"] == 3
 
 
@@ -271,3 +274,21 @@ def test_a_removed_bundle_is_restored(cluster: Cluster, webhook: Webhook) -> Non
         MERGE,
     )
     eventually(lambda: client_config() == before)
+
+
+def test_the_documented_commands_repair_a_definition_without_a_webhook(
+    cluster: Cluster, webhook: Webhook, control_plane: Any
+) -> None:
+    """They come last: then no version but v1alpha1 is served."""
+    page = (Path(__file__).parents[3] / "docs" / "api-versions.md").read_text()
+    block = page.partition("To repair this:")[2].split("```")[1].partition("\n")[2]
+    for command in block.replace("\\\n", " ").strip().splitlines():
+        program, *words = shlex.split(command)
+        assert program == "kubectl"
+        run_kubectl(control_plane, *words)
+    spec = cluster.call("GET", DEFINITION_PATH)["spec"]
+    assert [one["name"] for one in spec["versions"] if one["served"]] == ["v1alpha1"]
+    assert spec["conversion"] == {"strategy": "None"}
+    place = ("--namespace", cluster.namespace)
+    eventually(lambda: "v1beta1" not in run_kubectl(control_plane, "api-resources"))
+    assert "alone" in run_kubectl(control_plane, "get", "dinput", *place)

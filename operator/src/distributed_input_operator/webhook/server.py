@@ -141,6 +141,6 @@ def _application(
 
 
 def _known(request: web.Request, paths: Iterable[str]) -> bool:
-    """Whether the last part of a request's path is one of these."""
+    """Whether `paths` has the last part of a request's path."""
     last = request.match_info.get("last", "").encode()
     return any(hmac.compare_digest(last, one.encode()) for one in paths)

@@ -55,7 +55,7 @@ def convert(found: Json, version: str) -> Json:
 
 
 def _means(back: Callable[[Json], Json], one: Json, wanted: Json) -> bool:
-    """Whether an object means what is wanted. A user may have put anything into the annotation."""
+    """Whether the conversion back gives `wanted`. The annotation may have any content."""
     try:
         return kept.same(back(one), wanted)
     except (AttributeError, KeyError, TypeError, ValueError):
