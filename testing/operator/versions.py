@@ -56,9 +56,9 @@ def conversion(port: int) -> Json:
     }
 
 
-def set_definition(cluster: Cluster, found: list[Json], how: Json) -> None:
-    """Change versions and conversion of the definition of inputs."""
-    patch = {"spec": {"versions": found, "conversion": how}}
+def set_definition(cluster: Cluster, found: list[Json], how: Json | None = None) -> None:
+    """Change versions of the definition of inputs, and the conversion if it is given."""
+    patch = {"spec": {"versions": found, **({"conversion": how} if how else {})}}
     cluster.call("PATCH", DEFINITION_PATH, patch, "application/merge-patch+json")
 
 
