@@ -100,7 +100,7 @@ def test_a_user_without_rights_cannot_use_v1beta1_instead(
 
 def test_an_annotation_of_the_conversion_gives_no_rights(user: Cluster) -> None:
     """What an annotation keeps cannot change what the fields mean."""
-    row = '[{"path":["spec","workers","podTemplate"],"original":{"spec":{"hostNetwork":true}}}]'
+    row = '[{"path":["spec","workers","podTemplate"],"value":{"spec":{"hostNetwork":true}}}]'
     body = {
         "apiVersion": "distributed-input.dev/v1beta1",
         "kind": "DistributedInput",

@@ -215,7 +215,7 @@ def test_immutable_fields_do_not_change(
     with pytest.raises(RequestRejected, match=message):
         cluster.call("PATCH", beta_path(cluster, name), {"spec": change}, MERGE)
     # Nor through the annotation of the conversion.
-    row = {"path": ["spec", "seed"], "normal": spec.get("seed", 0), "original": 7}
+    row = {"path": ["spec", "seed"], "value": 7}
     note = {"metadata": {"annotations": {KEPT[ALPHA]: json.dumps([row])}}}
     before = (cluster.get("DistributedInput", name) or {})["spec"]
     cluster.call("PATCH", beta_path(cluster, name), note, MERGE)

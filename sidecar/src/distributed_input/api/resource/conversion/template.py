@@ -65,7 +65,9 @@ def _merged_containers(containers: list[Json], override: Any) -> Json:
     own = {one["name"]: one for one in containers}
     # The order of the override, so that the conversion back gives the same one.
     found = [_merged(own.pop(one["name"], {}), _typed(one)) for one in override]
-    return {"containers": [*own.values(), *found]}
+    # The conversion back makes no container of a worker's name alone.
+    containers = [one for one in (*own.values(), *found) if one != {"name": names.WORKER}]
+    return {"containers": containers} if containers else {}
 
 
 def _named(value: Any) -> bool:

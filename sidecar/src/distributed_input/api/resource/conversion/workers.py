@@ -23,6 +23,8 @@ _PRODUCTS = {
 _TOPOLOGY = "cloud.google.com/gke-tpu-topology"
 _TOPOLOGIES = re.compile(r"[1-9][0-9]*(x[1-9][0-9]*){1,2}")
 _TEMPLATE_FIELDS = frozenset({*POD_FIELDS, *WORKER_FIELDS, "podTemplate", "resources"})
+ALPHA_FIELDS = _TEMPLATE_FIELDS | {"accelerator"}
+"""Fields of v1alpha1 that are `template` and `accelerator` in v1beta1."""
 
 
 def beta_workers(workers: Json) -> Json:

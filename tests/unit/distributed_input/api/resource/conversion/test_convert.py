@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from distributed_input.api.resource.conversion.convert import KEPT, VERSIONS, convert
+from distributed_input.api.resource.conversion.convert import KEPT, VERSIONS, _seen, convert
 from distributed_input.api.resource.input import API_VERSION, DistributedInput
 from distributed_input.api.resource.v1beta1.input import BETA_VERSION
 from distributed_input_operator.objects.dispatcher import dispatcher_objects
@@ -78,11 +78,12 @@ def test_an_annotation_of_the_user_changes_no_meaning(data: st.DataObject) -> No
     there = convert(convert(stranger, other(version)), version)
     notes = there.get("metadata", {}).get("annotations", {})
     key = KEPT[other(version)]
-    row = {"path": data.draw(PATHS), "original": data.draw(VALUES)}
+    row = {"path": data.draw(PATHS), "value": data.draw(VALUES)}
     for note in (notes.get(key, "[]"), json.dumps([row]), data.draw(st.text(max_size=5))):
         tampered = copy.deepcopy(found)
         tampered["metadata"].setdefault("annotations", {})[key] = note
         result = convert(tampered, other(version))
+        MODELS[other(version)].model_validate(result)
         assert text(without_notes(convert(without_notes(result), version))) == text(
             without_notes(convert(without_notes(plain), version))
         )
@@ -218,3 +219,35 @@ def test_a_kept_field_survives_the_change_of_another_one() -> None:
 def test_another_projects_controller_has_a_class_of_no_operator() -> None:
     beta = {"apiVersion": BETA_VERSION, "spec": {"managedBy": "kueue.x-k8s.io/multikueue"}}
     assert convert(beta, API_VERSION)["spec"]["operatorClass"].startswith("external-")
+
+
+def test_what_is_kept_of_a_dataset_goes_with_another_dataset() -> None:
+    """`fromTrainer: true` excludes an entry point."""
+    alpha = {"apiVersion": API_VERSION, "spec": {"dataset": {"fromTrainer": True}}}
+    beta = convert(alpha, BETA_VERSION)
+    beta["spec"]["dataset"] = {"type": "EntryPoint", "entryPoint": {"function": "a:b"}}
+    assert convert(beta, API_VERSION)["spec"]["dataset"] == {"entryPoint": "a:b"}
+
+
+def test_what_is_kept_of_a_pod_template_goes_with_another_one() -> None:
+    """Else a null that v1beta1 does not show would remove the new image."""
+    pod = {"spec": {"containers": [{"name": "worker", "image": None}]}}
+    alpha = {"apiVersion": API_VERSION, "spec": {"workers": {"podTemplate": pod, "replicas": 1}}}
+    beta = convert(alpha, BETA_VERSION)
+    beta["spec"]["workers"]["replicas"] = 2
+    kept = convert(beta, API_VERSION)["spec"]["workers"]
+    assert kept == {"podTemplate": pod, "replicas": 2}
+    container = {"name": "worker", "image": "new:1"}
+    beta["spec"]["workers"]["template"] = {"spec": {"containers": [container]}}
+    assert convert(beta, API_VERSION)["spec"]["workers"] == {"image": "new:1", "replicas": 2}
+
+
+@pytest.mark.parametrize("value", [[3], 5, None, {"a": 1}, [{"name": 3}], [{"name": "worker"}, 3]])
+@pytest.mark.parametrize("field", ["", ".spec", ".spec.containers"])
+def test_an_annotation_with_any_values_is_no_error(field: str, value: Any) -> None:
+    plain = {"apiVersion": API_VERSION, "spec": {"workers": {"image": "a"}}, "metadata": {}}
+    path = f"spec.workers.template{field}".split(".")
+    seen = _seen(tuple(path), BETA_VERSION, plain, API_VERSION)
+    row = {"path": path, "value": value, "seen": seen}
+    annotated = {**plain, "metadata": {"annotations": {KEPT[BETA_VERSION]: json.dumps([row])}}}
+    assert convert(annotated, BETA_VERSION)["spec"] == convert(plain, BETA_VERSION)["spec"]
