@@ -83,7 +83,6 @@ def test_an_annotation_of_the_user_changes_no_meaning(data: st.DataObject) -> No
         tampered = copy.deepcopy(found)
         tampered["metadata"].setdefault("annotations", {})[key] = note
         result = convert(tampered, other(version))
-        MODELS[other(version)].model_validate(result)
         assert text(without_notes(convert(without_notes(result), version))) == text(
             without_notes(convert(without_notes(plain), version))
         )
