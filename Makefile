@@ -33,7 +33,7 @@ machine_LANE := lint types contracts site protos-check crds-check unit charts pu
 cluster_LANE := operator cluster e2e
 PARTS := $(foreach lane,$(LANES),$($(lane)_LANE))
 
-.PHONY: help setup run test lane lint format types contracts site unit charts publishing matrix dist base-image vulnerabilities version release operator operator-faults cluster e2e e2e-releases cluster-up cluster-down integration compat compat-page faults mutation mutants chaos simulate simulate-delivery bench rotation protos protos-check crds crds-check permissions clean
+.PHONY: help setup run test lane lint format types contracts site unit charts publishing matrix dist base-image vulnerabilities version release operator operator-faults cluster e2e e2e-releases cluster-up cluster-down integration compat compat-page faults conversions mutation mutants chaos simulate simulate-delivery bench rotation protos protos-check crds crds-check permissions clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -159,6 +159,9 @@ cluster-down: $(SYNCED) ## Stop this cluster, also after a crash
 
 faults: $(SYNCED) ## Run schedules of faults, with real processes and in virtual time; test that each guard is needed
 	pytest tests/chaos tests/delivery
+
+conversions: $(SYNCED) ## Check the laws of the conversion with many generated resources: make conversions N=10000
+	CONVERSIONS=$(or $(N),10000) pytest tests/unit/distributed_input/api/resource/conversion --timeout 3600
 
 mutation: $(SYNCED) ## Remove single guards from a copy of the sources, and check that a test fails (20 min)
 	python -m testing.mutation

@@ -31,9 +31,9 @@ class Rule:
 
 
 def rules() -> list[Rule]:
-    """Return all rules of the chart with its default values."""
+    """Return all rules of the chart with its default values, and with all versions served."""
     found = []
-    for text in render(_NAMESPACE.lower(), "crds.enabled=false").split("\n---\n"):
+    for text in render(_NAMESPACE.lower(), "crds.v1beta1=true").split("\n---\n"):
         role = yaml.safe_load(text)
         if role and role["kind"] in ("Role", "ClusterRole") and not _is_for_users(role):
             reasons = _reasons(text)

@@ -123,11 +123,11 @@ class Webhook:
 
 
 @contextmanager
-def run_webhook(cluster: Cluster, kubeconfig: Path, folder: Path) -> Iterator[Webhook]:
-    """Run an operator and the webhook for the cluster's namespace."""
+def run_webhook(cluster: Cluster, kubeconfig: Path, folder: Path, *more: str) -> Iterator[Webhook]:
+    """Run an operator and the webhook for the cluster's namespace, with more flags of both."""
     port, name = free_port(), f"di-{cluster.namespace}"
     cluster.call("POST", CONFIGURATIONS, configuration(name, cluster.namespace, port))
-    configured = ("--webhook-configuration", name)
+    configured = ("--webhook-configuration", name, *more)
     flags = ("--namespace", cluster.namespace, "--webhook-host", "localhost", *configured)
     try:
         with run_operator(kubeconfig, cluster.namespace, folder, *flags) as operator:

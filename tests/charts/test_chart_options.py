@@ -13,12 +13,15 @@ from distributed_input_operator.main import _parser as parser
 from distributed_input_operator.reconcile.pace import PaceLimit
 from distributed_input_operator.webhook.main import parser as webhook_parser
 from testing.charts.rendering import (
+    CHART,
     NAME,
     OPERATOR,
+    RELEASE,
     WEBHOOK,
     container,
     find_one,
     granted,
+    helm,
     manifests,
     render,
 )
@@ -192,3 +195,31 @@ def test_the_pod_monitors_select_the_ports_of_the_data_plane():
     for one in monitors:
         assert one["metadata"]["labels"]["team"] == "ml"
         assert one["spec"]["namespaceSelector"] == {"any": True}
+
+
+def test_v1beta1_is_served_only_with_the_webhook_that_converts():
+    name = "distributedinputs.distributed-input.dev"
+
+    def definition(*values: str) -> dict[str, Any]:
+        return dict(find_one(manifests("here", *values), "CustomResourceDefinition", name)["spec"])
+
+    def served(spec: dict[str, Any]) -> list[str]:
+        return [one["name"] for one in spec["versions"] if one["served"]]
+
+    default = definition()
+    assert served(default) == ["v1alpha1"]
+    assert "conversion" not in default
+    beta = definition("crds.v1beta1=true")
+    assert served(beta) == ["v1alpha1", "v1beta1"]
+    assert [one["name"] for one in beta["versions"] if one["storage"]] == ["v1alpha1"]
+    service = {"name": WEBHOOK, "namespace": "here", "port": 443}
+    assert beta["conversion"]["webhook"]["clientConfig"] == {"service": service}
+    mounted = definition("crds.v1beta1=true", "webhook.certManager.enabled=true")
+    config = mounted["conversion"]["webhook"]["clientConfig"]
+    assert config == {"service": {**service, "path": "/convert"}}
+    for deployment in (OPERATOR, WEBHOOK):
+        flag = f"--conversion-definition={name}"
+        assert flag in container(deployment, "crds.v1beta1=true")["args"]
+        assert flag not in container(deployment)["args"]
+    refused = helm("template", RELEASE, CHART, "--set", "crds.v1beta1=true,webhook.enabled=false")
+    assert "crds.v1beta1 needs the webhook" in refused.stderr

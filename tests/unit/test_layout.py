@@ -59,6 +59,18 @@ TESTED_ELSEWHERE = {
     "distributed_input/worker/load.py": f"{_UNIT}/worker/test_membership.py",
     "distributed_input_operator/metrics.py": "tests/operator/test_prometheus.py",
     # Steps of one transformation, which their caller's laws cover.
+    **{
+        f"distributed_input/api/resource/conversion/{name}.py": (
+            f"{_UNIT}/api/resource/conversion/test_convert.py"
+        )
+        for name in ("dataset", "kept", "normal", "template", "workers")
+    },
+    **{
+        f"distributed_input/api/resource/v1beta1/{name}.py": (
+            f"{_UNIT}/api/resource/v1beta1/test_input.py"
+        )
+        for name in ("dataset", "processes", "status", "workers")
+    },
     "distributed_input/tfdata/graph/captures.py": f"{_UNIT}/tfdata/graph/test_canonical.py",
     "distributed_input/tfdata/graph/function_names.py": f"{_UNIT}/tfdata/graph/test_canonical.py",
     "distributed_input/tfdata/graph/serialization.py": f"{_UNIT}/tfdata/graph/test_canonical.py",

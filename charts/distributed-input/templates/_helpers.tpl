@@ -151,3 +151,12 @@ securityContext: {{- mergeOverwrite $default .Values.securityContext | toYaml | 
 {{ printf "%s:%s" $image.repository (default $root.Chart.AppVersion $image.tag) }}
 {{- end -}}
 {{- end }}
+
+{{/* The name of the definition whose versions the webhook converts. Empty: none. */}}
+{{- define "distributed-input.beta" -}}
+{{- if and .Values.crds.enabled .Values.crds.v1beta1 }}
+{{- if not .Values.webhook.enabled }}
+{{- fail "crds.v1beta1 needs the webhook, which converts between the versions: set webhook.enabled=true, or crds.v1beta1=false" }}
+{{- end }}distributedinputs.distributed-input.dev
+{{- end }}
+{{- end }}

@@ -65,6 +65,12 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         "(default: %(default)s)",
     )
     parser.add_argument(
+        "--conversion-definition",
+        default="",
+        metavar="NAME",
+        help="CustomResourceDefinition whose versions the webhook converts (default: none)",
+    )
+    parser.add_argument(
         "--log-level",
         choices=("debug", "info", "warning"),
         default="info",

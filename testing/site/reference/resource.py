@@ -20,14 +20,17 @@ def page() -> str:
         "# Resources\n\nAll fields of the custom resources. `kubectl explain dinput.spec` shows "
         "the same. The types are those of the API server's schema.\n\n"
     )
-    return text + "".join(map(_resource, _FILES))
+    definitions = [yaml.safe_load((ROOT / file).read_text())["spec"] for file in _FILES]
+    return text + "".join(
+        _resource(one, version) for one in definitions for version in one["versions"]
+    )
 
 
-def _resource(file: str) -> str:
-    definition = yaml.safe_load((ROOT / file).read_text())["spec"]
-    (version,) = definition["versions"]
+def _resource(definition: dict[str, Any], version: dict[str, Any]) -> str:
     schema = version["schema"]["openAPIV3Schema"]
     kind, scope = definition["names"]["kind"], definition["scope"]
+    if not version["storage"]:
+        kind = f"{kind} {version['name']}"
     text = f"## {kind}\n\n{schema['description']}\n\n"
     text += f"apiVersion: `{definition['group']}/{version['name']}`. Scope: {scope}.\n\n"
     for part in ("spec", "status"):

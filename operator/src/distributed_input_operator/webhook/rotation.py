@@ -34,7 +34,7 @@ from urllib.parse import urlsplit
 from distributed_input.api import names
 from distributed_input_operator.kube.api import Api, ApiError, Json
 from distributed_input_operator.kube.kinds import SECRET
-from distributed_input_operator.webhook import certificates
+from distributed_input_operator.webhook import certificates, definition
 from distributed_input_operator.webhook.certificates import Certificate
 
 _log = logging.getLogger(__name__)
@@ -79,6 +79,7 @@ class CertificatePublisher:
         *,
         secret: str = names.WEBHOOK_SECRET,
         configuration: str = names.WEBHOOK_CONFIGURATION,
+        definition: str = "",
     ) -> None:
         """Initialize without a certificate.
 
@@ -88,9 +89,11 @@ class CertificatePublisher:
             hosts: DNS names under which the API server calls the webhook, SERVICE.NAMESPACE.svc.
             secret: name of the Secret.
             configuration: name of the MutatingWebhookConfiguration.
+            definition: name of the CustomResourceDefinition with conversions. Empty: none.
         """
         self._api = api
         self._namespace, self._secret, self._configuration = namespace, secret, configuration
+        self._definition = definition
         self._hosts = tuple(hosts)
 
     async def refresh(self, now: datetime) -> None:
@@ -101,6 +104,8 @@ class CertificatePublisher:
         """
         stored = await self._renewed(now)
         await self._publish(stored.certificate, path_at(stored.key, now))
+        if self._definition:
+            await self._publish_conversion(stored)
 
     async def _renewed(self, now: datetime) -> _Stored:
         """Return what the Secret has, or generate and store what it lacks."""
@@ -159,6 +164,21 @@ class CertificatePublisher:
             )
             return
 
+    async def _publish_conversion(self, stored: _Stored) -> None:
+        """Write the trusted authorities and the path to the definition, if it has a webhook."""
+        before = await definition.client_config(self._api, self._definition)
+        if before is None:
+            return
+        path = definition.whole_path(definition.conversion_path(stored.key))
+        after = {**_at_path(before, path), "caBundle": _encode(stored.certificate.bundle)}
+        if after == before:
+            return
+        try:
+            await definition.publish(self._api, self._definition, after, before)
+        except ApiError as error:
+            if error.status not in (409, 422):  # Another replica wrote it. The next check follows.
+                raise
+
 
 def _configuration_changes(found: Json, bundle: str, path: str) -> list[dict[str, Any]]:
     """Return the JSON patch of a webhook configuration, which fails if it has changed since."""
@@ -184,6 +204,7 @@ class SecretCertificate:
         *,
         secret: str = names.WEBHOOK_SECRET,
         configuration: str = names.WEBHOOK_CONFIGURATION,
+        definition: str = "",
     ) -> None:
         """Initialize without a certificate.
 
@@ -193,15 +214,19 @@ class SecretCertificate:
             context: TLS settings of the server.
             secret: name of the Secret.
             configuration: name of the MutatingWebhookConfiguration.
+            definition: name of the CustomResourceDefinition with conversions. Empty: none.
         """
         self._api = api
         self._namespace, self._secret, self._configuration = namespace, secret, configuration
+        self._definition = definition
         self._context = context
         self._served: Certificate | None = None
         self._trusted: Certificate | None = None
         """The certificate that the API server trusted at the last refresh."""
         self.paths: tuple[str, ...] = ()
         """Accepted last parts of the path."""
+        self.conversion_paths: tuple[str, ...] = ()
+        """The same, of the path for conversions."""
 
     async def refresh(self, now: datetime) -> None:
         """Serve the certificate in the Secret, once the API server trusts it. Accept new paths.
@@ -218,7 +243,18 @@ class SecretCertificate:
         # The configured path is older while no operator runs.
         configured = (path for path in map(_path_of, clients) if path)
         self.paths = (*(path_at(key, now, periods) for periods in (0, -1, 1)), *configured)
+        clients += await self._conversion(key)
         self._serve(current, [base64.b64decode(one.get("caBundle") or "") for one in clients])
+
+    async def _conversion(self, key: bytes) -> list[Json]:
+        """Accept paths of conversions. Return their address, if the API server uses it already."""
+        if not self._definition:
+            return []
+        found = await definition.client_config(self._api, self._definition) or {}
+        configured = _path_of(found, names.CONVERSION_PATH)
+        self.conversion_paths = (definition.conversion_path(key), *filter(None, [configured]))
+        # Trainer pods do not wait for an operator that has not published the address yet.
+        return [found] if found.get("caBundle") else []
 
     def _serve(self, current: Certificate, bundles: list[bytes]) -> None:
         """Serve a certificate, unless API servers may not trust it yet."""
@@ -250,7 +286,7 @@ class MountedCertificate:
     def __init__(self, folder: Path, context: ssl.SSLContext) -> None:
         self._folder, self._context = folder, context
         self._served: tuple[bytes, ...] = ()
-        self.paths = ("",)
+        self.paths = self.conversion_paths = ("",)
         """The path has no last part: this program cannot publish one."""
 
     async def refresh(self, _now: datetime) -> None:
@@ -309,20 +345,24 @@ def _with_path(client_config: Json, path: str) -> Json:
     The chart of release 0.1.0 sets the path, and its webhook has no other. So a rollback works,
     although this operator runs until its successor is ready.
     """
-    whole = f"{names.WEBHOOK_PATH}/{path}"
+    if (client_config.get("service") or {}).get("path") == names.WEBHOOK_PATH:
+        return client_config
+    return _at_path(client_config, f"{names.WEBHOOK_PATH}/{path}")
+
+
+def _at_path(client_config: Json, whole: str) -> Json:
+    """Return the clientConfig of a webhook with this path."""
     if "service" in client_config:
-        if client_config["service"].get("path") == names.WEBHOOK_PATH:
-            return client_config
         return {**client_config, "service": {**client_config["service"], "path": whole}}
     return {**client_config, "url": urlsplit(client_config["url"])._replace(path=whole).geturl()}
 
 
-def _path_of(client_config: Json) -> str:
+def _path_of(client_config: Json, parent: str = names.WEBHOOK_PATH) -> str:
     """Return the last part of the path that the API server uses. Empty: it has none."""
     service, url = client_config.get("service") or {}, client_config.get("url") or ""
     whole = str(service.get("path") or urlsplit(url).path)
     head, _, last = whole.rpartition("/")
-    return last if head == names.WEBHOOK_PATH else ""
+    return last if head == parent else ""
 
 
 def _encode(value: bytes) -> str:

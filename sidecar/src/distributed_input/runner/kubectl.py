@@ -24,6 +24,8 @@ from distributed_input.api.errors import ConfigError, UnavailableError
 
 NOT_INSTALLED = "kubectl is not installed: install it"
 INPUTS = "distributedinputs.distributed-input.dev"
+STORED_INPUTS = "distributedinputs.v1alpha1.distributed-input.dev"
+"""The version that clusters of all releases have, and that needs no conversion."""
 _FORWARDING = re.compile(r"Forwarding from (127\.0\.0\.1:\d+) ")
 _GOOD = ("Ready", "DispatcherReady", "WorkersAvailable", "Applied")
 """Conditions that report a problem if they are not True. Others report one if they are."""
@@ -55,7 +57,7 @@ def forwarded(name: str, namespace: str | None, seconds: float) -> Iterator[Clus
         UnavailableError: the dispatcher cannot be reached. The message has the input's problems.
     """
     where = _where(namespace)
-    resource = _get(INPUTS, name, where, seconds)
+    resource = _get(STORED_INPUTS, name, where, seconds)
     problems = problems_of(resource)
     encrypted = resource.get("spec", {}).get("encryption", "none") != "none"
     own = names.certificates(name) if encrypted else names.shared(name)
@@ -85,12 +87,12 @@ def check_exists(name: str, namespace: str | None, seconds: float) -> None:
     """
     if shutil.which("kubectl") is None:
         raise ConfigError(NOT_INSTALLED)
-    _get(INPUTS, name, _where(namespace), seconds)
+    _get(STORED_INPUTS, name, _where(namespace), seconds)
 
 
 def problems(name: str, namespace: str | None, seconds: float) -> tuple[str, ...]:
     """Read an input; return its `problems_of`. The arguments are those of `check_exists`."""
-    return problems_of(_get(INPUTS, name, _where(namespace), seconds))
+    return problems_of(_get(STORED_INPUTS, name, _where(namespace), seconds))
 
 
 def problems_of(resource: Mapping[str, Any]) -> tuple[str, ...]:

@@ -11,7 +11,13 @@ from typing import Any
 import pytest
 
 from distributed_input.api.errors import ConfigError, UnavailableError
-from distributed_input.runner.kubectl import INPUTS, ClusterInput, forwarded, problems, problems_of
+from distributed_input.runner.kubectl import (
+    STORED_INPUTS,
+    ClusterInput,
+    forwarded,
+    problems,
+    problems_of,
+)
 
 KUBECTL = """\
 #!{python}
@@ -30,7 +36,7 @@ else:
 """
 INPUT = {"status": {"conditions": [{"type": "Ready", "status": "True", "message": "ready"}]}}
 ANSWERS = {
-    "get distributedinputs.distributed-input.dev": INPUT,
+    f"get {STORED_INPUTS}": INPUT,
     "get secret": {"data": {"token": "c2VjcmV0"}},
     "port-forward service/train-dispatcher": {"line": "Forwarding from 127.0.0.1:4567 -> 7070"},
 }
@@ -60,7 +66,7 @@ def opened(folder: Path, namespace: str | None = None, **answers: Any) -> Cluste
 def test_the_port_is_forwarded_and_the_token_is_decoded(folder: Path) -> None:
     assert opened(folder, "team") == ClusterInput("127.0.0.1:4567", "secret", ())
     assert (folder / "calls").read_text().splitlines() == [
-        "get distributedinputs.distributed-input.dev train --namespace team --output json",
+        f"get {STORED_INPUTS} train --namespace team --output json",
         "get secret train-distributed-input --namespace team --output json",
         "port-forward --namespace team service/train-dispatcher :7070",
     ]
@@ -71,7 +77,7 @@ def test_an_encrypted_input_has_a_folder_with_the_certificate_of_a_viewer(folder
         json.dumps(
             {
                 **ANSWERS,
-                "get distributedinputs.distributed-input.dev": {"spec": {"encryption": "all"}},
+                f"get {STORED_INPUTS}": {"spec": {"encryption": "all"}},
                 "get secret": {"data": {"ca.crt": "Y2E=", "viewer.key": "a2V5"}},
                 "get configmap": {"data": {"viewer.crt": "crt", "worker.crt": "other"}},
             }
@@ -104,7 +110,7 @@ def test_what_kubectl_refuses_is_an_error(folder: Path) -> None:
 
 def test_only_the_last_line_of_kubectls_message_is_shown(folder: Path) -> None:
     refused = "The connection to the server localhost:8080 was refused"
-    kind = "get distributedinputs.distributed-input.dev"
+    kind = f"get {STORED_INPUTS}"
     with pytest.raises(ConfigError) as caught:
         opened(
             folder, None, **{kind: {"error": f"E1123 memcache.go\nE1123 memcache.go\n{refused}"}}
@@ -122,7 +128,7 @@ def test_a_dispatcher_that_cannot_be_reached_has_the_inputs_problems(folder: Pat
     status = {"conditions": [condition("Unschedulable", "True", "no node has 8 CPUs")]}
     answers = {
         **ANSWERS,
-        "get distributedinputs.distributed-input.dev": {"status": status},
+        f"get {STORED_INPUTS}": {"status": status},
         "port-forward service/train-dispatcher": {"error": "error: unable to forward: pod Pending"},
     }
     (folder / "answers.json").write_text(json.dumps(answers))
@@ -166,9 +172,9 @@ def test_each_problem_is_reported_once() -> None:
 
 def test_problems_are_read_without_a_forwarded_port(folder: Path) -> None:
     condition = {"type": "Ready", "status": "False", "reason": "R", "message": "no workers"}
-    answer = {"get " + INPUTS: {"status": {"conditions": [condition]}}}
+    answer = {f"get {STORED_INPUTS}": {"status": {"conditions": [condition]}}}
     (folder / "answers.json").write_text(json.dumps(answer))
     assert problems("train", "team", 10) == ("Ready is False (R): no workers",)
     assert (folder / "calls").read_text().splitlines() == [
-        "get distributedinputs.distributed-input.dev train --namespace team --output json"
+        f"get {STORED_INPUTS} train --namespace team --output json"
     ]

@@ -11,10 +11,13 @@ import sys
 from typing import Any
 
 import yaml
+from pydantic import BaseModel
 
 from distributed_input.api.resource.input import API_VERSION, GROUP, KIND, DistributedInput
 from distributed_input.api.resource.scalars import NAME_LENGTH
 from distributed_input.api.resource.status import NOT_OBSERVED, Status
+from distributed_input.api.resource.v1beta1.input import BETA_VERSION, BetaInput
+from distributed_input.api.resource.v1beta1.status import BetaStatus
 
 Schema = dict[str, Any]
 
@@ -27,7 +30,8 @@ _KEYWORDS = frozenset(
 _MAX_ITEMS = 64
 """Bound of lists and mappings, for the API server's cost estimate of CEL rules."""
 _READY = '.status.conditions[?(@.type=="Ready")]'
-_COLUMNS = (
+_Columns = tuple[tuple[str, str, str, str], ...]
+_COLUMNS: _Columns = (
     ("Ready", "string", f"{_READY}.status", "Whether all workers run the latest spec."),
     ("Workers", "string", ".status.workers.summary", "Ready and desired workers."),
     ("Stall", "string", ".status.live.stall", "Share of time that trainers wait for input."),
@@ -35,17 +39,26 @@ _COLUMNS = (
     ("Reason", "string", f"{_READY}.reason", "Reason for Ready, as one CamelCase word."),
     ("Age", "date", ".metadata.creationTimestamp", "Time since the input was created."),
 )
+_BETA_COLUMNS: _Columns = tuple(
+    (name, kind, path.replace(".status.live.", ".status.trainers."), text)
+    for name, kind, path, text in _COLUMNS
+)
 
 
 def crd() -> dict[str, Any]:
     """Return the CustomResourceDefinition of DistributedInput."""
-    return definition(KIND, PLURAL, "dinput", "Namespaced", _version())
+    alpha = _version(API_VERSION, DistributedInput, Status, _COLUMNS)
+    beta = _version(BETA_VERSION, BetaInput, BetaStatus, _BETA_COLUMNS)
+    # Without the webhook, the API server would only change the apiVersion, and remove fields. The
+    # chart serves v1beta1 together with the webhook.
+    beta |= {"served": False, "storage": False}
+    return definition(KIND, PLURAL, "dinput", "Namespaced", alpha, beta)
 
 
 def definition(
-    kind: str, plural: str, short: str, scope: str, version: dict[str, Any]
+    kind: str, plural: str, short: str, scope: str, *versions: dict[str, Any]
 ) -> dict[str, Any]:
-    """Return the CustomResourceDefinition of a kind with one version."""
+    """Return the CustomResourceDefinition of a kind."""
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
@@ -61,17 +74,19 @@ def definition(
                 "shortNames": [short],
                 "categories": ["ml"],
             },
-            "versions": [version],
+            "versions": list(versions),
         },
     }
 
 
-def _version() -> dict[str, Any]:
+def _version(
+    api_version: str, model: type[BaseModel], status: type[BaseModel], columns: _Columns
+) -> dict[str, Any]:
     return {
-        "name": API_VERSION.partition("/")[2],
+        "name": api_version.partition("/")[2],
         "served": True,
         "storage": True,
-        "schema": {"openAPIV3Schema": _root()},
+        "schema": {"openAPIV3Schema": _root(model, status)},
         "subresources": {
             "status": {},
             "scale": {
@@ -82,15 +97,15 @@ def _version() -> dict[str, Any]:
         },
         "additionalPrinterColumns": [
             {"name": name, "type": kind, "jsonPath": path, "description": text}
-            for name, kind, path, text in _COLUMNS
+            for name, kind, path, text in columns
         ],
     }
 
 
-def _root() -> Schema:
-    whole = DistributedInput.model_json_schema()
-    spec = structural(whole["$defs"]["InputSpec"], whole["$defs"])
-    status = Status.model_json_schema()
+def _root(model: type[BaseModel], status_model: type[BaseModel]) -> Schema:
+    whole = model.model_json_schema()
+    spec = structural({"$ref": whole["properties"]["spec"]["$ref"]}, whole["$defs"])
+    status = status_model.model_json_schema()
     rules = [
         {
             "rule": f"self.metadata.name.size() <= {NAME_LENGTH}",
@@ -105,7 +120,7 @@ def _root() -> Schema:
     ]
     return {
         "type": "object",
-        "description": DistributedInput.__doc__,
+        "description": model.__doc__,
         "properties": {
             "apiVersion": {"type": "string"},
             "kind": {"type": "string"},

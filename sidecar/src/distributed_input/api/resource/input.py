@@ -45,6 +45,11 @@ _SERVER_FIELDS = frozenset(
 )
 
 
+def divisors(rows: int) -> str:
+    """Return the numbers of partitions that divide a batch, as text."""
+    return ", ".join(str(one) for one in range(1, MAX_PARTITIONS + 1) if rows % one == 0)
+
+
 class ObjectMeta(Section):
     """The name, namespace, labels and annotations of the object."""
 
@@ -241,10 +246,9 @@ class InputSpec(Section):
         rows, partitions = self.batching.global_batch_size, self.partitions
         if self.order == "any" or not rows or not partitions or rows % partitions == 0:
             return self
-        divisors = [str(d) for d in range(1, MAX_PARTITIONS + 1) if rows % d == 0]
         raise problem(
             f"{partitions} does not divide batching.globalBatchSize {rows}: use one of "
-            f"{', '.join(divisors)}, or set `order: any`",
+            f"{divisors(rows)}, or set `order: any`",
             "partitions",
         )
 

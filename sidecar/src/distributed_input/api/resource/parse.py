@@ -6,10 +6,13 @@ import difflib
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
-from distributed_input.api.resource.input import GROUP, KIND, DistributedInput
+from distributed_input.api.resource.conversion.convert import convert
+from distributed_input.api.resource.conversion.paths import as_written, is_beta
+from distributed_input.api.resource.input import API_VERSION, GROUP, KIND, DistributedInput
 from distributed_input.api.resource.problems import Problem, ResourceError, problems
+from distributed_input.api.resource.v1beta1.input import BetaInput
 from distributed_input.api.resource.yaml_lines import Document, YamlError, documents
 
 Check = Callable[[DistributedInput], Iterable[Problem]]
@@ -61,18 +64,44 @@ def parse_all(
     errors: list[str] = []
     for document in inputs:
         try:
-            resource = DistributedInput.model_validate(document.value, context={"folder": folder})
-        except ValidationError as error:
-            errors += [_located(one, document, source) for one in problems(error)]
+            resource = _validated(document.value, folder)
+        except _InvalidDocument as error:
+            errors += [_located(one, document, source) for one in error.problems]
             continue
         key = (resource.metadata.namespace, resource.metadata.name)
         if key in found:
             errors.append(_located(_duplicate(resource), document, source))
-        errors += [_located(one, document, source) for one in check(resource)]
+        found_problems = as_written(check(resource), document.value)
+        errors += [_located(one, document, source) for one in found_problems]
         found[key] = resource
     if errors:
         raise ResourceError(*errors)
     return list(found.values())
+
+
+class _InvalidDocument(Exception):
+    """A document is not a valid DistributedInput."""
+
+    def __init__(self, found: list[Problem]) -> None:
+        super().__init__("; ".join(map(str, found)))
+        self.problems = found
+
+
+def _validated(value: Any, folder: str | None) -> DistributedInput:
+    """Return a document as the version that the processes use.
+
+    Raises:
+        _InvalidDocument: it is invalid. The problems name its own fields.
+    """
+    model: type[BaseModel] = BetaInput if is_beta(value) else DistributedInput
+    try:
+        if is_beta(value):
+            BetaInput.model_validate(value)
+            value, model = convert(value, API_VERSION), DistributedInput
+        return DistributedInput.model_validate(value, context={"folder": folder})
+    except ValidationError as error:
+        found = problems(error, model)
+    raise _InvalidDocument(found)
 
 
 def only(found: list[DistributedInput], source: str) -> DistributedInput:

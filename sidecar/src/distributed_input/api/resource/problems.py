@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from distributed_input.api.resource.input import DistributedInput
 from distributed_input.api.resource.yaml_lines import FieldPath
@@ -56,34 +56,34 @@ def dotted(path: Sequence[str | int]) -> str:
     return "".join(parts).removeprefix(".")
 
 
-def problems(error: ValidationError) -> list[Problem]:
-    """Return all problems that pydantic found in a DistributedInput."""
-    return [_problem(detail) for detail in error.errors(include_url=False)]
+def problems(error: ValidationError, model: type[BaseModel] = DistributedInput) -> list[Problem]:
+    """Return all problems that pydantic found in a DistributedInput of a model's version."""
+    return [_problem(detail, model) for detail in error.errors(include_url=False)]
 
 
-def _problem(detail: Any) -> Problem:
+def _problem(detail: Any, model: type[BaseModel]) -> Problem:
     path: FieldPath = detail["loc"]
     kind: str = detail["type"]
     context = detail.get("ctx", {})
     if kind == "problem":
         return Problem((*path, *context["at"]), context["text"])
     if kind == "extra_forbidden":
-        return Problem(path, _unknown_field(path))
-    schema = _schema_at(path)
+        return Problem(path, _unknown_field(path, model))
+    schema = _schema_at(path, model)
     if kind == "missing":
         return Problem(path, f"is missing: set it to {_expected(schema)}")
     return Problem(path, f"must be {_expected(schema)}, not {_shown(detail['input'], schema)}")
 
 
-def _unknown_field(path: FieldPath) -> str:
+def _unknown_field(path: FieldPath, model: type[BaseModel]) -> str:
     """Return the message for an unknown field, with a similar field or all valid fields."""
-    name, known = str(path[-1]), list(_schema_at(path[:-1]).get("properties", {}))
+    name, known = str(path[-1]), list(_schema_at(path[:-1], model).get("properties", {}))
     text = f"unknown field {name!r}"
     spelling = {field.lower(): field for field in known}
     close = difflib.get_close_matches(name.lower().replace("_", ""), spelling, n=1, cutoff=0.7)
     if close:
         return f"{text}: did you mean {spelling[close[0]]!r}?"
-    elsewhere = [dotted(place) for place in _all_paths() if place[-1] == name]
+    elsewhere = [dotted(place) for place in _all_paths(model) if place[-1] == name]
     if elsewhere:
         return f"{text}: move it to {' or '.join(elsewhere)}"
     return f"{text}: the valid fields are {', '.join(known)}"
@@ -133,39 +133,39 @@ def _shown(value: Any, schema: Schema) -> str:
 
 
 @functools.cache
-def _root() -> Schema:
-    return DistributedInput.model_json_schema()
+def _root(model: type[BaseModel]) -> Schema:
+    return model.model_json_schema()
 
 
-def _resolved(schema: Schema) -> Schema:
+def _resolved(schema: Schema, model: type[BaseModel]) -> Schema:
     """Return a schema without `$ref`, `anyOf` and `allOf`. Outer keywords override inner ones."""
     if "x-kubernetes-int-or-string" in schema:
         return schema
     outer = {key: schema[key] for key in schema if key not in {"anyOf", "allOf", "$ref"}}
     if "$ref" in schema:
-        referenced = _root()["$defs"][schema["$ref"].rpartition("/")[2]]
-        return _resolved({**referenced, **outer})
+        referenced = _root(model)["$defs"][schema["$ref"].rpartition("/")[2]]
+        return _resolved({**referenced, **outer}, model)
     for part in schema.get("anyOf", []) + schema.get("allOf", []):
         if part.get("type") != "null":
-            return _resolved({**part, **outer})
+            return _resolved({**part, **outer}, model)
     return schema
 
 
-def _schema_at(path: FieldPath) -> Schema:
+def _schema_at(path: FieldPath, model: type[BaseModel]) -> Schema:
     """Return the schema of a field, or an empty one for a field inside free-form JSON."""
-    schema = _resolved(_root())
+    schema = _resolved(_root(model), model)
     for step in path:
         properties = schema.get("properties", {})
         if step in properties:
-            schema = _resolved(properties[step])
-        else:
-            extra = schema.get("additionalProperties")
-            schema = _resolved(extra) if isinstance(extra, dict) else {}
+            schema = _resolved(properties[step], model)
+            continue
+        extra = schema.get("items" if isinstance(step, int) else "additionalProperties")
+        schema = _resolved(extra, model) if isinstance(extra, dict) else {}
     return schema
 
 
-def _all_paths(path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+def _all_paths(model: type[BaseModel], path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
     """Yield the path of every field of the resource."""
-    for name in _schema_at(path).get("properties", {}):
+    for name in _schema_at(path, model).get("properties", {}):
         yield (*path, name)
-        yield from _all_paths((*path, name))
+        yield from _all_paths(model, (*path, name))

@@ -22,7 +22,7 @@ _SUBDOMAIN = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$
 _IDENTIFIER = r"[A-Za-z_][A-Za-z0-9_]*"
 _ENTRY_POINT = rf"^{_IDENTIFIER}(\.{_IDENTIFIER})*:{_IDENTIFIER}$"
 _QUANTITY = r"^[0-9]+(\.[0-9]+)?(Ki|Mi|Gi|Ti|k|M|G|T)?$"
-_ANY_QUANTITY = r"^([0-9]+(\.[0-9]+)?|\.[0-9]+)(m|[KMGTPE]i|[kMGTPE])?$"
+ANY_QUANTITY = r"^([0-9]+(\.[0-9]+)?|\.[0-9]+)(m|[KMGTPE]i|[kMGTPE])?$"
 _BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
 _DECIMAL = {"m": -3, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 
@@ -120,7 +120,7 @@ def quantity(value: str) -> Decimal:
     Raises:
         ValueError: the text is not a quantity.
     """
-    match = re.fullmatch(_ANY_QUANTITY, value)
+    match = re.fullmatch(ANY_QUANTITY, value)
     if not match:
         raise ValueError(f"{value!r} is not a quantity: use a number such as 2, 500m or 8Gi")
     suffix = match[3] or ""
@@ -136,7 +136,7 @@ def _check_quantity(value: str) -> str:
     return value
 
 
-def _int_to_text(value: Any) -> Any:
+def int_to_text(value: Any) -> Any:
     """Convert an integer to text: Kubernetes accepts both as a quantity."""
     return str(value) if type(value) is int else value
 
@@ -169,7 +169,7 @@ EntryPoint = Annotated[
 ]
 Buffer = Annotated[
     str,
-    BeforeValidator(_int_to_text),
+    BeforeValidator(int_to_text),
     AfterValidator(_check_buffer),
     WithJsonSchema(
         {
@@ -210,12 +210,12 @@ ObjectName = Annotated[
 Topology = Annotated[str, Field(pattern=r"^[1-9][0-9]*(x[1-9][0-9]*){1,2}$", examples=["2x2"])]
 Quantity = Annotated[
     str,
-    BeforeValidator(_int_to_text),
+    BeforeValidator(int_to_text),
     AfterValidator(_check_quantity),
     WithJsonSchema(
         {
             "anyOf": [{"type": "integer"}, {"type": "string"}],
-            "pattern": _ANY_QUANTITY,
+            "pattern": ANY_QUANTITY,
             "maxLength": 32,  # bounds the API server's cost estimate of CEL rules
             "x-kubernetes-int-or-string": True,
             "examples": ["500m"],

@@ -50,3 +50,38 @@ def test_the_number_of_trainers_is_positive(
     with pytest.raises(SystemExit, match="2"):
         validate.main([str(file), f"--trainers={number}"])
     assert "is not a whole number of 1 or more" in capsys.readouterr().err
+
+
+BETA = """\
+apiVersion: distributed-input.dev/v1beta1
+kind: DistributedInput
+metadata: {name: train}
+spec:
+  partitions: 8
+  dataset:
+    type: EntryPoint
+    entryPoint:
+      function: digits:dataset_fn
+      source:
+        type: Path
+        path: FOLDER
+"""
+
+
+def test_problems_of_v1beta1_name_its_fields(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "beta.yaml"
+    file.write_text(BETA.replace("FOLDER", "missing"))
+    assert validate.main([str(file), "--trainers", "3"]) == 2
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split(": ")[:2] for line in lines] == [
+        [f"{file}:12", "spec.dataset.entryPoint.source.path"],
+        [f"{file}:5", "spec.partitions"],
+    ]
+    file.write_text(BETA.replace("FOLDER", "."))
+    assert validate.main([str(file), "--trainers", "4"]) == 2  # The folder has no such module.
+    (line,) = capsys.readouterr().out.splitlines()
+    assert line.startswith(f"{file}:9: spec.dataset.entryPoint.function: ")
+    (tmp_path / "digits.py").write_text("def dataset_fn(context): ...\n")
+    assert validate.main([str(file), "--trainers", "4"]) == 0

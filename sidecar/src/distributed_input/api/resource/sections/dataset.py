@@ -21,6 +21,25 @@ from distributed_input.api.resource.scalars import (
 _ADD_ENTRY_POINT = "add `entryPoint: package.module:function`"
 
 
+def check_arguments(args: dict[str, Any]) -> dict[str, Any]:
+    """Return the keyword arguments of an entry point, which must be JSON with Python's names."""
+    for key, value in args.items():
+        if not key.isidentifier():
+            raise problem(
+                f"{key!r} is not a valid argument name: use letters, digits and '_', not "
+                "starting with a digit",
+                key,
+            )
+        try:
+            json.dumps(value, allow_nan=False)
+        except (TypeError, ValueError):
+            raise problem(
+                "is not JSON: use text, finite numbers, true, false, null, lists and mappings",
+                key,
+            ) from None
+    return args
+
+
 class SourceSpec(Section):
     """The location of the entry point's code: path, configMap or image."""
 
@@ -115,24 +134,7 @@ class DatasetSpec(Section):
         """Whether the trainer sends the dataset, explicitly or by default."""
         return self.entry_point is None
 
-    @field_validator("args")
-    @classmethod
-    def _check_args_are_json(cls, args: dict[str, Any]) -> dict[str, Any]:
-        for key, value in args.items():
-            if not key.isidentifier():
-                raise problem(
-                    f"{key!r} is not a valid argument name: use letters, digits and '_', not "
-                    "starting with a digit",
-                    key,
-                )
-            try:
-                json.dumps(value, allow_nan=False)
-            except (TypeError, ValueError):
-                raise problem(
-                    "is not JSON: use text, finite numbers, true, false, null, lists and mappings",
-                    key,
-                ) from None
-        return args
+    _check_args = field_validator("args")(check_arguments)
 
     @model_validator(mode="after")
     def _check_entry_point_or_trainer(self) -> DatasetSpec:

@@ -1,0 +1,138 @@
+"""The sections `dataset` and `batching` of v1beta1."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+from pydantic import ConfigDict, Field, field_validator, model_validator
+
+from distributed_input.api.resource.base import Section, cel
+from distributed_input.api.resource.scalars import (
+    Anything,
+    ConfigMapName,
+    EntryPoint,
+    Path,
+    problem,
+)
+from distributed_input.api.resource.sections.dataset import BatchingSpec, check_arguments
+
+
+class ConfigMapCode(Section):
+    """A ConfigMap with the code."""
+
+    name: ConfigMapName = Field(
+        description="Name of a ConfigMap in the same namespace. Each of its keys is a Python file. "
+        "Required."
+    )
+
+
+class CodeLocation(Section):
+    """The location of the entry point's code."""
+
+    model_config = ConfigDict(
+        json_schema_extra=cel(
+            (
+                "(self.type == 'ConfigMap') == has(self.configMap)",
+                "type ConfigMap needs configMap, and other types exclude it: correct type, or add "
+                "or remove configMap",
+            ),
+            (
+                "(self.type == 'Path') == has(self.path)",
+                "type Path needs path, and other types exclude it: correct type, or add or remove "
+                "path",
+            ),
+        )
+    )
+
+    type: Literal["Image", "ConfigMap", "Path"] = Field(
+        description="Kind of the location. Image: the worker's image. ConfigMap: `configMap`. "
+        "Path: `path`. Required."
+    )
+    config_map: ConfigMapCode | None = Field(
+        default=None, description="ConfigMap with the code. Required for type ConfigMap."
+    )
+    path: Path | None = Field(
+        default=None,
+        description="Folder of the code on this machine, relative to the YAML file. Required for "
+        "type Path. Used by `distributed-input run`. In a cluster, the worker's image must contain "
+        "the code.",
+        examples=["."],
+    )
+
+    @model_validator(mode="after")
+    def _check_member(self) -> CodeLocation:
+        members = {"ConfigMap": ("configMap", self.config_map), "Path": ("path", self.path)}
+        _check_union(self.type, members)
+        return self
+
+
+class EntryPointDataset(Section):
+    """A dataset function that workers import."""
+
+    function: EntryPoint = Field(
+        description="Dataset function as package.module:function. Workers import it and call it "
+        "with an input context and `args`. Required."
+    )
+    args: Anything = Field(
+        default={},
+        description="Keyword arguments of the function; any JSON values. Default: none.",
+    )
+    source: CodeLocation | None = Field(
+        default=None, description="Location of the code. Default: the worker's image."
+    )
+
+    _check_args = field_validator("args")(check_arguments)
+
+
+class BetaDataset(Section):
+    """The dataset: a function that workers import, or a dataset that the trainer sends."""
+
+    model_config = ConfigDict(
+        json_schema_extra=cel(
+            (
+                "(self.type == 'EntryPoint') == has(self.entryPoint)",
+                "type EntryPoint needs entryPoint, and type Trainer excludes it: correct type, or "
+                "add or remove entryPoint",
+            )
+        )
+    )
+
+    type: Literal["EntryPoint", "Trainer"] = Field(
+        description="Origin of the dataset. EntryPoint: workers call `entryPoint`. Trainer: the "
+        "trainer sends it with `distribute(strategy, dataset_fn)`. Required."
+    )
+    entry_point: EntryPointDataset | None = Field(
+        default=None,
+        description="Dataset function that workers import. Required for type EntryPoint.",
+    )
+
+    @model_validator(mode="after")
+    def _check_member(self) -> BetaDataset:
+        _check_union(self.type, {"EntryPoint": ("entryPoint", self.entry_point)})
+        return self
+
+
+class BetaBatching(BatchingSpec):
+    """The size of batches, and the handling of an epoch's last batch."""
+
+    remainder: Literal["Keep", "Drop", "Pad"] = Field(  # type: ignore[assignment] # other values
+        default="Keep",
+        description="Handling of rows that do not fill an epoch's last batch. Keep: a smaller "
+        "batch. Drop: no batch. Pad: a batch padded with zeros. Drop and Pad give static shapes. "
+        "Default: Keep.",
+    )
+
+
+def _check_union(chosen: str, members: Mapping[str, tuple[str, object]]) -> None:
+    """Check that exactly the member of the chosen type is set.
+
+    Args:
+        chosen: the discriminator's value.
+        members: field and value of each type that has one.
+    """
+    for kind, (field, value) in members.items():
+        if kind == chosen and value is None:
+            raise problem(f"is missing: type {chosen} needs it", field)
+        if kind != chosen and value is not None:
+            raise problem(f"is only for type {kind}: remove it, or set type to {kind}", field)
