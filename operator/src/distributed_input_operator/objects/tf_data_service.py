@@ -111,10 +111,10 @@ def add_tf_data_worker(
     process = _container(names.TF_DATA_WORKER_CONTAINER, image, service, args, port)
     worker = pod["containers"][0]
     address = {"name": _POD_IP_ENV, "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}
-    env = [one for one in worker["env"] if one["name"] != environment.CONFIG_ENV]
+    env = [one for one in worker["env"] if one.get("name") != environment.CONFIG_ENV]
     process["env"] = [*env, address]
     process["volumeMounts"] = [
-        mount for mount in worker["volumeMounts"] if mount["mountPath"] != files.TOKENS_DIR
+        mount for mount in worker["volumeMounts"] if mount.get("mountPath") != files.TOKENS_DIR
     ]
     return {**pod, "containers": [*pod["containers"], process]}
 

@@ -58,6 +58,14 @@ def test_workers_advertise_the_pods_address_and_get_no_token():
     assert files.TOKENS_DIR not in {one["mountPath"] for one in made["volumeMounts"]}
 
 
+def test_incomplete_items_are_left_to_the_api_server():
+    nameless: list[dict[str, Any]] = [{"value": "1"}]
+    made = containers(
+        "worker", workers={"env": nameless, "volumeMounts": [{"name": "v"}]}, **ENABLED
+    )
+    assert {"name": "v"} in made["tf-data-worker"]["volumeMounts"]
+
+
 def test_static_sharding_gives_the_dispatcher_the_list_of_workers():
     made = containers("dispatcher", workers={"replicas": 3}, tfDataService={"staticSharding": True})
     args = made["tf-data-dispatcher"]["args"]
