@@ -96,6 +96,7 @@ HARMLESS = frozenset(
     "workers.parallelism sidecar.buffer tfDataService.crossTrainerCache "
     # What an input declares about its trainers, which InputPolicies limit.
     "trainers.accelerator trainers.acceleratorsPerTrainer trainers.weight trainers.priority "
+    "trainers.priorityClass "
     # Immutable: no user can weaken an input that exists.
     "encryption operatorClass".split()
 )
