@@ -15,7 +15,7 @@ from pathlib import Path
 
 from testing.chaos.draw import draw
 from testing.chaos.run import Outcome, run
-from testing.chaos.schedule import Transfer
+from testing.chaos.schedule import Schedule, Transfer
 from testing.chaos.summary import summary, table
 from testing.processes.forks import Forks
 
@@ -82,8 +82,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the schedules and return 0 if all passed."""
     args = _parser().parse_args(argv)
     seeds = _seeds(args)
+
+    def schedule(seed: int) -> Schedule:
+        return replace(draw(seed), transfer=args.transfer)
+
     if args.show:
-        print("\n".join(str(draw(seed)) for seed in seeds))
+        print("\n".join(str(schedule(seed)) for seed in seeds))
         return 0
     began = time.monotonic()
     outcomes: list[Outcome] = []
@@ -91,7 +95,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     with Forks() as forks, ThreadPoolExecutor(args.jobs) as pool:
 
         def one(seed: int) -> None:
-            outcome = run(replace(draw(seed), transfer=args.transfer), forks)
+            outcome = run(schedule(seed), forks)
             with lock:
                 outcomes.append(outcome)
                 number = f"[{len(outcomes)}/{len(seeds)}]"

@@ -18,6 +18,7 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.python.data.util.structure import NoneTensorSpec
 
+from distributed_input.api.errors import SpecError
 from distributed_input.rows.decode import Ragged, Sparse
 from distributed_input.rows.elements import ElementSpec, Leaf, numpy_dtype
 
@@ -25,13 +26,18 @@ Leaves = Callable[[Sequence[tf.Tensor]], list[Any]]
 """From the components of a joined element to the leaves of its rows, for `make_encoder`."""
 
 
-def can_join(row: ElementSpec) -> bool:
+def can_join(row: ElementSpec, dataset: tf.data.Dataset | None = None) -> bool:
     """Return whether batches of these rows can be joined, and need it.
 
     Args:
         row: spec of a row.
+        dataset: the batches; None: only the rows are known.
     """
-    return not row.is_static and all(map(_can_join, row.leaves))
+    if row.is_static or not all(map(_can_join, row.leaves)):
+        return False
+    # TensorFlow keeps a RaggedTensorSpec without ragged dimensions as a variant of its own kind.
+    specs = component_specs(dataset) if dataset is not None else []
+    return all(getattr(spec, "ragged_rank", 1) for spec in specs)
 
 
 def _can_join(leaf: Leaf) -> bool:
@@ -43,13 +49,13 @@ def _can_join(leaf: Leaf) -> bool:
 def component_specs(dataset: tf.data.Dataset) -> list[tf.TypeSpec]:
     """Return the specs of a dataset's components."""
     specs = tf.nest.flatten(dataset.element_spec)
-    return [_dense_or(spec) for spec in specs if not isinstance(spec, NoneTensorSpec)]
+    return [spec for spec in specs if not isinstance(spec, NoneTensorSpec)]
 
 
-def _dense_or(spec: tf.TypeSpec) -> tf.TypeSpec:
-    if isinstance(spec, tf.RaggedTensorSpec) and not spec.ragged_rank:
-        return tf.TensorSpec(spec.shape, spec.dtype)
-    return spec
+def static_batch_size(dataset: tf.data.Dataset) -> int | None:
+    """Return the number of rows of every batch, if a component's spec has it."""
+    shapes = (spec.shape for spec in component_specs(dataset))
+    return next((shape[0] for shape in shapes if shape.rank and shape[0] is not None), None)
 
 
 def join(dataset: tf.data.Dataset, count: int) -> tuple[tf.data.Dataset, Leaves]:
@@ -204,6 +210,8 @@ def _sparse(ends: Any, indices: Any, values: Any, shapes: Any) -> Sparse:
         values: values of all batches.
         shapes: dense shape of each batch.
     """
+    if (shapes[:, 1:] != shapes[0, 1:]).any():
+        raise SpecError(f"batches of a sparse component have the shapes {shapes[:, 1:].tolist()}")
     before = np.cumsum(shapes[:, 0]) - shapes[:, 0]
     if len(shapes) > 1:
         indices = indices.copy()

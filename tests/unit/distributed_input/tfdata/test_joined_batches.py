@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 import pytest
 import tensorflow as tf
 
+from distributed_input.api.errors import SpecError
 from distributed_input.rows.elements import ElementSpec
 from distributed_input.rows.encode import make_encoder
 from distributed_input.tfdata.joined_batches import can_join, join
@@ -120,13 +121,22 @@ def test_the_functions_are_traced_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert run_of(joined, row, leaves_of) == run_of(ragged(), row)
 
 
-def test_python_functions_of_the_dataset_live_as_long_as_the_joined_one() -> None:
-    def add_seven(rows: tf.RaggedTensor) -> tf.RaggedTensor:
-        seven = tf.numpy_function(lambda: 7, [], tf.int64, stateful=False)
-        return rows + tf.cast(tf.ensure_shape(seven, []), rows.dtype)
+def test_ragged_components_without_ragged_dimensions_stay_as_they_are() -> None:
+    vectors = Data.from_tensor_slices(tf.ragged.constant([[1, 2], [2, 2], [3, 1]]))
+    assert vectors.element_spec.ragged_rank == 0
+    both = Data.zip(vectors, ragged())
+    row = from_tf(both.element_spec).unbatched()
+    assert not can_join(row, both)
 
-    batches = ragged().map(add_seven)
-    row = from_tf(batches.element_spec).unbatched()
-    joined, leaves_of = join(batches, 2)
-    del batches
-    assert run_of(joined, row, leaves_of) == run_of(ragged().map(lambda x: x + 7), row)
+
+def test_batches_of_a_sparse_component_need_one_shape() -> None:
+    def of_width(width: int) -> tf.SparseTensor:
+        return tf.sparse.from_dense(tf.ones([1, width]))
+
+    batches = Data.from_tensors(of_width(2)).concatenate(Data.from_tensors(of_width(3)))
+    spec = tf.SparseTensorSpec([None, 2], tf.float32)
+    variant = tf.data.experimental.to_variant(batches)
+    wrong = tf.data.experimental.from_variant(variant, spec)
+    joined, leaves_of = join(wrong, 2)
+    with pytest.raises(SpecError, match="shapes"):
+        run_of(joined, from_tf(spec).unbatched(), leaves_of)

@@ -28,6 +28,12 @@ def copy_of(graph_def: GraphDef) -> GraphDef:
     return out
 
 
+def uses_python(graph_def: GraphDef) -> bool:
+    """Return whether a graph calls functions of this process."""
+    scopes = (graph_def.node, *(function.node_def for function in graph_def.library.function))
+    return any(node.op in PYTHON_OPS for nodes in scopes for node in nodes)
+
+
 def retval(graph_def: GraphDef) -> NodeDef:
     """Return the node whose input is the dataset."""
     return next(node for node in graph_def.node if node.op == "_Retval")

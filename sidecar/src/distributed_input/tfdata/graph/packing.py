@@ -13,7 +13,7 @@ import os
 import tempfile
 import threading
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +22,13 @@ from tensorflow.python.framework import tensor_util
 
 from distributed_input.api.errors import SpecError
 from distributed_input.api.proto import types_pb2
+from distributed_input.runtime import logs
 from distributed_input.tfdata.graph import node_defs
 from distributed_input.tfdata.graph.node_defs import FunctionDef, GraphDef, NodeDef
 
 _NUMBER, _NAME, _SHAPE = (f"_distributed_input_constant_{it}" for it in ("number", "name", "shape"))
 _LARGE = 64 << 10
+_log = logs.get("tfdata.packing")
 _ZLIB_LEVEL = 1
 
 
@@ -67,13 +69,17 @@ def load_bare(dataset: types_pb2.GraphDataset, split: int) -> GraphDef:
     return tf.compat.v1.GraphDef.FromString(zlib.decompress(data))
 
 
-def store_arrays(graph_def: GraphDef, folder: Path | None = None) -> GraphDef:
+def store_arrays(
+    graph_def: GraphDef, is_shared: Callable[[str], bool], folder: Path | None = None
+) -> GraphDef:
     """Return a graph with names in place of its large arrays of numbers, and write their files.
 
-    The given graph loses its arrays, too.
+    The given graph loses its arrays, too. If a file cannot be written, the array stays.
 
     Args:
       graph_def: the graph. `restore` completes it.
+      is_shared: whether an array has to have a file, by its name. The files stay as long as the
+        folder.
       folder: see `restore`.
     """
     for node in _constants(graph_def):
@@ -82,12 +88,24 @@ def store_arrays(graph_def: GraphDef, folder: Path | None = None) -> GraphDef:
             continue
         data = node_defs.to_bytes(tensor)
         name = hashlib.sha256(data).hexdigest()
+        if not is_shared(name):
+            continue
         path = (folder or _own_folder()) / name
-        if not path.exists():
-            _write(path, data)
+        try:
+            if not path.exists():
+                _write(path, data)
+        except OSError as error:
+            _log.warning("cannot store an array for several splits", cause=str(error))
+            continue
         _remove_value(node, name)
     # A protobuf message keeps the memory of what was removed from it.
     return node_defs.copy_of(graph_def)
+
+
+def has_files(graph_def: GraphDef, folder: Path | None = None) -> bool:
+    """Return whether the files of a graph of `store_arrays` exist."""
+    names = [node.attr[_NAME].s.decode() for node in _constants(graph_def) if _NAME in node.attr]
+    return all(((folder or _own_folder()) / name).exists() for name in names)
 
 
 def restore(
@@ -154,8 +172,14 @@ def _write(path: Path, data: bytes) -> None:
     tensor.ParseFromString(data)
     # Rename a complete file: other threads may look for it.
     part = path.with_name(f"{path.name}.{os.getpid()}.{threading.get_ident()}")
-    part.write_bytes(tensor.tensor_content or tensor_util.MakeNdarray(tensor).tobytes())
-    part.replace(path)
+    try:
+        part.write_bytes(tensor.tensor_content or tensor_util.MakeNdarray(tensor).tobytes())
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+_creating = threading.Lock()
 
 
 @functools.lru_cache(maxsize=1)
@@ -164,7 +188,8 @@ def _temporary_folder() -> tempfile.TemporaryDirectory[str]:
 
 
 def _own_folder() -> Path:
-    return Path(_temporary_folder().name)
+    with _creating:  # the cache may call a function twice
+        return Path(_temporary_folder().name)
 
 
 def _constants(graph_def: GraphDef) -> Iterator[NodeDef]:

@@ -27,7 +27,7 @@ class SplitGraph:
     Attributes:
         graph: canonical graph, without the seeds of an epoch and without large arrays.
         element_spec: the nested TypeSpecs of its elements.
-        functions: what keeps its Python functions. The dataset does too, but may have large arrays.
+        functions: what keeps its Python functions, if it has any. They may hold large arrays.
     """
 
     graph: GraphDef
@@ -56,9 +56,14 @@ class GraphCache:
             self._graphs.move_to_end(key)
             return self._graphs[key][0]
 
-    def put(self, key: bytes, graph: SplitGraph) -> None:
-        """Store a graph, unless it is larger than `_MAX_GRAPH_BYTES`."""
-        size = graph.graph.ByteSize()
+    def put(self, key: bytes, graph: SplitGraph, size: int) -> None:
+        """Store a graph, unless it is larger than `_MAX_GRAPH_BYTES`.
+
+        Args:
+            key: see `key`.
+            graph: the graph.
+            size: its bytes, with those of what its functions hold.
+        """
         if size > _MAX_GRAPH_BYTES:
             return
         with self._lock:

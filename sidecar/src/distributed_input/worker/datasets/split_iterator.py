@@ -44,7 +44,7 @@ def iterate_dataset(
     row: ElementSpec,
     batched: bool,
     batch_rows: int,
-    step_rows: int,
+    batch_size: int | None,
     dataset_id: str,
     writers: Sequence[CacheWriter] = (),
     cpus: int = 0,
@@ -58,7 +58,7 @@ def iterate_dataset(
         row: spec of one row.
         batched: whether the dataset's elements are batches of rows.
         batch_rows: minimum number of rows in an element; 0 leaves the elements as they are.
-        step_rows: rows of a partition in a step. Batches of unknown size probably have as many.
+        batch_size: rows in a batch of the dataset, if its spec does not have them; None: unknown.
         dataset_id: splits with the same id share threads; see `share_threads`.
         writers: files that the dataset's caches write.
         cpus: see `with_options`.
@@ -67,11 +67,12 @@ def iterate_dataset(
     """
     leaves_of = None
     if batch_rows:
-        can_join = joined_batches.can_join(row)
+        can_join = joined_batches.can_join(row, dataset)
         if not (batched and can_join):
             dataset = batching.batch_rows(dataset, row, batched, batch_rows)
         if can_join:
-            count = batch_rows // (_batch_size(dataset) or step_rows) if batched else 1
+            size = joined_batches.static_batch_size(dataset) or batch_size
+            count = batch_rows // size if batched and size else 1
             dataset, leaves_of = joined_batches.join(dataset, max(1, count))
     # TensorFlow produces the next element while the worker sends this one.
     dataset = share_threads(dataset.prefetch(1), dataset_id)
@@ -87,12 +88,6 @@ def iterate_dataset(
     calls = identity.parallel_calls if identity is not None else 0
     batched = batched or bool(batch_rows)
     return SplitIterator(elements, row, batched, state, calls, leaves_of=leaves_of)
-
-
-def _batch_size(dataset: tf.data.Dataset) -> int | None:
-    first: Any = joined_batches.component_specs(dataset)[0]
-    size: int | None = first.shape[0]
-    return size
 
 
 class ComponentIterator:

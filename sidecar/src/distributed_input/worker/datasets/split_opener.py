@@ -7,6 +7,7 @@ the epoch only; it is the same for every split.
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -25,11 +26,13 @@ from distributed_input.tfdata import (
     dataset_functions,
     determinism,
     export,
+    graph_analysis,
+    joined_batches,
     record_sharding,
     row_skips,
     type_specs,
 )
-from distributed_input.tfdata.graph import caches, canonical, packing, serialization
+from distributed_input.tfdata.graph import caches, canonical, node_defs, packing, serialization
 from distributed_input.tfdata.graph.node_defs import GraphDef
 from distributed_input.tfdata.input_context import SplitInputContext
 from distributed_input.tfdata.random import seeds
@@ -47,6 +50,7 @@ from distributed_input.worker.datasets.shared_passes import PassReader, Records,
 from distributed_input.worker.datasets.split_iterator import SplitIterator, iterate_dataset
 
 _log = logs.get("worker.datasets")
+_MAX_ARRAYS = 10_000
 
 
 @dataclass(frozen=True)
@@ -58,12 +62,14 @@ class _Opened:
         writers: files that its caches write.
         identity: what its states belong to; None if it has no graph.
         shared_graph: its graph, if other splits may share a part of it.
+        batch_size: rows in an element, if they are known and it matters.
     """
 
     dataset: Any
     writers: Sequence[CacheWriter] = ()
     identity: StateIdentity | None = None
     shared_graph: GraphDef | None = None
+    batch_size: int | None = None
 
 
 class SplitOpener:
@@ -89,6 +95,7 @@ class SplitOpener:
         self._datasets = DatasetCache(fetch)
         self._graphs = GraphCache()
         self._passes = SharedPasses()
+        self._arrays: dict[str, int] = {}  # the split in which a large array was first found
         self._serializing = threading.Lock()  # takes several times the memory of the graph
 
     def open(
@@ -136,7 +143,7 @@ class SplitOpener:
             row,
             job.batched,
             batch_rows,
-            max(1, job.global_batch_size // max(1, job.partitions)),
+            opened.batch_size,
             job.dataset_id,
             opened.writers,
             self._cpus,
@@ -180,9 +187,11 @@ class SplitOpener:
         packing.restore(graph, graphs, self._folder)
         buffers.bound_shuffles(graph)
         dataset = serialization.instantiate(graph, type_specs.to_tf(element))
+        size = _batch_size(job, graph)
         if serial:
-            return _Opened(determinism.run_serially(dataset), files.writers, identity)
-        return _Opened(dataset, files.writers, identity, graph)
+            dataset = determinism.run_serially(dataset)
+            return _Opened(dataset, files.writers, identity, batch_size=size)
+        return _Opened(dataset, files.writers, identity, graph, size)
 
     def _open_entry_point(
         self, job: types_pb2.Job, seed: int, epoch: int, split: int, skipped: int
@@ -195,6 +204,8 @@ class SplitOpener:
         """
         key = self._graphs.key(job, seed, split)
         cached = self._graphs.get(key)
+        if cached is not None and not packing.has_files(cached.graph, self._folder):
+            cached = None
         version = [job.entry_point.target, job.entry_point.args_json]
         if cached is None:
             context = entry_points.split_context(job, seed, epoch, split, job.num_splits)
@@ -211,13 +222,20 @@ class SplitOpener:
             definitions.check(job, split, definition if same else None)
             determinism.force_determinism(definition)
             buffers.bound_shuffles(definition)
-            definition = packing.store_arrays(definition, self._folder)
-            functions = dataset_functions.functions_of(dataset)
+            size = definition.ByteSize()
+            if not context.varies:
+                is_shared = functools.partial(self._is_shared, split)
+                definition = packing.store_arrays(definition, is_shared, self._folder)
+            functions: Sequence[Any] = ()
+            if node_defs.uses_python(definition):
+                functions = dataset_functions.functions_of(dataset)
+            else:
+                size = definition.ByteSize()
             cached = SplitGraph(definition, dataset.element_spec, functions)
             if context.varies:
                 version += [str(seed), str(epoch)]
             else:
-                self._graphs.put(key, cached)
+                self._graphs.put(key, cached, size)
         files = SplitCaches(split, job.num_splits, version)
         graph = seeds.reseed(cached.graph, seed, epoch, split)
         serial = not self._relaxed and determinism.make_repeatable(graph)
@@ -227,9 +245,19 @@ class SplitOpener:
         packing.restore(graph, folder=self._folder)
         reseeded = serialization.instantiate(graph, cached.element_spec)
         reseeded._functions_of = cached.functions  # noqa: SLF001 - an attribute that we add
+        rows = _batch_size(job, graph)
         if serial:
-            return _Opened(determinism.run_serially(reseeded), files.writers, identity)
-        return _Opened(reseeded, files.writers, identity, graph)
+            reseeded = determinism.run_serially(reseeded)
+            return _Opened(reseeded, files.writers, identity, batch_size=rows)
+        return _Opened(reseeded, files.writers, identity, graph, rows)
+
+    def _is_shared(self, split: int, name: str) -> bool:
+        """Return whether another split has the array of a name, too."""
+        with self._serializing:
+            first = self._arrays.setdefault(name, split)
+            while len(self._arrays) > _MAX_ARRAYS:
+                self._arrays.pop(next(iter(self._arrays)))
+        return first != split
 
     def _without_graph(self, job: types_pb2.Job, context: SplitInputContext) -> tf.data.Dataset:
         """Return the dataset of an entry point that TensorFlow cannot serialize.
@@ -242,6 +270,12 @@ class SplitOpener:
         if not self._relaxed and dataset_functions.depend_on_order(dataset):
             return determinism.run_serially(dataset)
         return dataset
+
+
+def _batch_size(job: types_pb2.Job, graph: GraphDef) -> int | None:
+    if not job.batched or not joined_batches.can_join(ElementSpec.from_json(job.row_spec)):
+        return None
+    return graph_analysis.analyze(graph).batch_size
 
 
 def _skip(graph: GraphDef, identity: StateIdentity, rows: int) -> GraphDef:

@@ -26,6 +26,10 @@ def test_packing_and_restoring_keep_the_elements(tmp_path: Path, values: np.ndar
     assert run(graph_def, dataset.element_spec) == elements(dataset)
 
 
+def always(_: str) -> bool:
+    return True
+
+
 def summed() -> tf.data.Dataset:
     """Return a dataset whose function has a large array, and returns it too."""
     return tf.data.Dataset.range(2).map(
@@ -38,7 +42,7 @@ def test_functions_keep_their_large_arrays(tmp_path: Path) -> None:
     packed = packing.pack([serialize(dataset)])
     sent = packing.load_bare(packed, 0)
     packing.restore(sent, packed, tmp_path)
-    stored = packing.store_arrays(serialize(dataset), tmp_path)
+    stored = packing.store_arrays(serialize(dataset), always, tmp_path)
     packing.restore(stored, folder=tmp_path)
     expected = [(int(row), numbers.tolist()) for row, numbers in elements_of(dataset)]
     for graph_def in (sent, stored):
@@ -71,7 +75,7 @@ def test_a_graph_with_stored_arrays_runs_after_it_was_restored(
     dataset = tf.data.Dataset.from_tensor_slices(values)
     whole = serialize(dataset)
     size = whole.ByteSize()
-    graph_def = packing.store_arrays(whole, tmp_path)
+    graph_def = packing.store_arrays(whole, always, tmp_path)
     is_stored = values is NUMBERS
     assert len(list(tmp_path.iterdir())) == is_stored
     assert (graph_def.ByteSize() < size / 4) == is_stored
@@ -81,6 +85,36 @@ def test_a_graph_with_stored_arrays_runs_after_it_was_restored(
 
 def test_equal_arrays_have_one_file_and_equal_graphs(tmp_path: Path) -> None:
     dataset = tf.data.Dataset.from_tensor_slices(NUMBERS)
-    first, second = (packing.store_arrays(serialize(dataset), tmp_path) for _ in range(2))
+    first, second = (packing.store_arrays(serialize(dataset), always, tmp_path) for _ in range(2))
     assert len(list(tmp_path.iterdir())) == 1
     assert first == second
+
+
+def test_an_array_of_one_split_has_no_file(tmp_path: Path) -> None:
+    whole = serialize(tf.data.Dataset.from_tensor_slices(NUMBERS))
+    assert packing.store_arrays(whole, lambda _: False, tmp_path) == whole
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_array_stays_in_the_graph_if_it_cannot_be_written(tmp_path: Path) -> None:
+    dataset = tf.data.Dataset.from_tensor_slices(NUMBERS)
+    graph_def = packing.store_arrays(serialize(dataset), always, tmp_path / "missing")
+    packing.restore(graph_def, folder=tmp_path)
+    assert run(graph_def, dataset.element_spec) == elements(dataset)
+
+
+def test_a_failed_write_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(path: Path, target: Path) -> None:
+        raise OSError("no space left")
+
+    monkeypatch.setattr(Path, "replace", fail)
+    packing.store_arrays(serialize(tf.data.Dataset.from_tensor_slices(NUMBERS)), always, tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_removed_file_is_noticed(tmp_path: Path) -> None:
+    dataset = tf.data.Dataset.from_tensor_slices(NUMBERS)
+    stored = packing.store_arrays(serialize(dataset), always, tmp_path)
+    assert packing.has_files(stored, tmp_path)
+    next(tmp_path.iterdir()).unlink()
+    assert not packing.has_files(stored, tmp_path)

@@ -2,28 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
+import tensorflow as tf
 
 from distributed_input.api.proto import types_pb2
 from distributed_input.worker.datasets import graph_cache
 from distributed_input.worker.datasets.graph_cache import GraphCache, SplitGraph
 
 
-class SizedGraph:
-    """A graph of a given size."""
-
-    def __init__(self, size: int) -> None:
-        self._size = size
-
-    def ByteSize(self) -> int:  # noqa: N802
-        return self._size
-
-
-def graph_of(size: int) -> SplitGraph:
-    graph: Any = SizedGraph(size)
-    return SplitGraph(graph, None, ())
+def graph() -> SplitGraph:
+    return SplitGraph(tf.compat.v1.GraphDef(), None, ())
 
 
 @pytest.fixture(autouse=True)
@@ -34,11 +22,11 @@ def _limits(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_least_recently_used_graph_is_evicted() -> None:
     cache = GraphCache()
-    first, second, third = graph_of(4), graph_of(5), graph_of(4)
-    cache.put(b"1", first)
-    cache.put(b"2", second)
+    first, second, third = graph(), graph(), graph()
+    cache.put(b"1", first, 4)
+    cache.put(b"2", second, 5)
     assert cache.get(b"1") is first
-    cache.put(b"3", third)
+    cache.put(b"3", third, 4)
     assert cache.get(b"2") is None
     assert cache.get(b"1") is first
     assert cache.get(b"3") is third
@@ -46,16 +34,16 @@ def test_the_least_recently_used_graph_is_evicted() -> None:
 
 def test_a_large_graph_is_not_stored() -> None:
     cache = GraphCache()
-    cache.put(b"1", graph_of(7))
+    cache.put(b"1", graph(), 7)
     assert cache.get(b"1") is None
 
 
 def test_a_replaced_graph_does_not_count_twice() -> None:
     cache = GraphCache()
-    other, replacement = graph_of(5), graph_of(5)
-    cache.put(b"1", graph_of(5))
-    cache.put(b"2", other)
-    cache.put(b"1", replacement)
+    other, replacement = graph(), graph()
+    cache.put(b"1", graph(), 5)
+    cache.put(b"2", other, 5)
+    cache.put(b"1", replacement, 5)
     assert cache.get(b"1") is replacement
     assert cache.get(b"2") is other
 

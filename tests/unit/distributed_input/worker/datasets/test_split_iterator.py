@@ -31,26 +31,30 @@ def test_rows_are_batched_if_a_size_is_given(
     assert (split.batched, split.row) == (batched, ROW)
 
 
-def ragged_batches(static: bool) -> tf.data.Dataset:
-    rows = tf.data.Dataset.range(10).map(tf.range)
-    return rows.ragged_batch(2, drop_remainder=static)
+def ragged_batches(static: bool = False) -> tf.data.Dataset:
+    return tf.data.Dataset.range(10).map(tf.range).ragged_batch(2, drop_remainder=static)
 
 
-@pytest.mark.parametrize(("static", "step_rows"), [(True, 5), (False, 2)])
-@pytest.mark.parametrize(("batch_rows", "elements"), [(1, 5), (4, 3), (5, 3), (100, 1)])
-def test_batches_of_ragged_rows_are_joined(
-    static: bool, step_rows: int, batch_rows: int, elements: int
+@pytest.mark.parametrize(
+    ("batch_rows", "batch_size", "elements"),
+    [(1, 2, 5), (4, 2, 3), (5, 2, 3), (100, 2, 1), (100, None, 5)],
+)
+@pytest.mark.parametrize("static", [False, True])
+def test_batches_of_ragged_rows_are_joined_if_their_size_is_known(
+    static: bool, batch_rows: int, batch_size: int | None, elements: int
 ) -> None:
+    if static:  # its spec has the size
+        batch_size, elements = None, min(elements, -(-5 // max(1, batch_rows // 2)))
     dataset = ragged_batches(static)
     row = from_tf(dataset.element_spec).unbatched()
-    split = iterate_dataset(dataset, row, True, batch_rows, step_rows, "d")
+    split = iterate_dataset(dataset, row, True, batch_rows, batch_size, "d")
     encode = make_encoder(row, True, split.leaves_of)
     rows = [encode(element)[0] for element in split.elements]
     assert (sum(rows), len(rows)) == (10, elements)
 
 
 def test_ragged_batches_stay_as_they_are_without_a_size() -> None:
-    dataset = ragged_batches(True)
+    dataset = ragged_batches()
     row = from_tf(dataset.element_spec).unbatched()
     split = iterate_dataset(dataset, row, True, 0, 2, "d")
     assert all(isinstance(element, tf.RaggedTensor) for element in split.elements)
@@ -58,7 +62,7 @@ def test_ragged_batches_stay_as_they_are_without_a_size() -> None:
 
 def test_the_state_of_joined_batches_continues_after_an_element() -> None:
     def opened() -> SplitIterator:
-        dataset = ragged_batches(True)
+        dataset = ragged_batches()
         row = from_tf(dataset.element_spec).unbatched()
         identity = identify(canonical.serialize(dataset), batched=True)
         return iterate_dataset(dataset, row, True, 4, 2, "d", identity=identity)

@@ -130,12 +130,20 @@ def test_a_dataset_that_depends_on_the_epoch_is_built_for_each_epoch(calls, func
     assert values[0] == values[2] != values[1]
 
 
-def test_large_arrays_are_not_in_the_cached_graph(calls):
-    large, opener = job_of("rows", '{"size": 5000000}'), new_opener()
+def test_splits_share_large_arrays(calls, tmp_path):
+    large = job_of("rows", '{"size": 5000000}')
+    folder = tmp_path / "arrays"
+    folder.mkdir()
+    opener = SplitOpener(lambda _: b"", folder=folder)
+    expected = read(new_opener(), large, 0, 1), read(new_opener(), large, 1, 1)
     calls.clear()
-    assert read(opener, large, 0, 0) == read(new_opener(), large, 0, 0)
-    read(opener, large, 1, 0)
-    assert calls == [0, 0]  # one for each opener: the arrays are in a file
+    read(opener, large, 0, 0)  # no other split is known to have the array
+    assert (read(opener, large, 0, 1), read(opener, large, 1, 1)) == expected
+    assert calls == [0, 1]
+    (file,) = folder.iterdir()
+    file.unlink()
+    assert read(opener, large, 1, 1) == expected[1]
+    assert calls == [0, 1, 1], "the file was lost"
 
 
 def test_large_graphs_are_not_cached_and_the_cache_is_bounded(calls, monkeypatch):
