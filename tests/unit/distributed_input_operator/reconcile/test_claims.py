@@ -179,6 +179,20 @@ def test_the_dispatcher_counts_from_its_start_to_its_end():
     assert (left.claim.dispatcher, left.claim.pods) == ((0, 3000, 0), 0)
 
 
+def test_a_dispatcher_that_requests_nothing_has_started_too():
+    """Otherwise a used-up budget would stop it after each change of the leader."""
+    spec = {"dispatcher": {"resources": {"requests": {"cpu": "0", "memory": "0"}}}}
+    found = snapshot(**spec)
+    assert not requested(found).claim.started
+    found = after(found, plan(found, NOW))
+    claim = requested(found).claim
+    assert (claim.started, claim.dispatcher) == (True, (0, 0, 0))
+    live = found.objects["Deployment", "digits-dispatcher"]
+    existing = existing_request({}, [], ("team", "digits"), {}, live)
+    assert existing is not None
+    assert existing.claim.started
+
+
 def test_resources_of_the_policy_count():
     gpus = {"requests": {"nvidia.com/gpu": "2"}}
     found = snapshot(workers={"resources": gpus})
