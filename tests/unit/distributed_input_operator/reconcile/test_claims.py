@@ -79,6 +79,10 @@ def test_an_existing_input_requests_what_it_has_in_every_resource():
     assert (request.claim.replicas, request.claim.pods, request.labels) == (3, 2, {"team": "a"})
     assert request.claim.worker_size == template_amount(live)
     assert request.claim.worker_size[1] == 500
+    written = {**live, "metadata": {**live["metadata"], "generation": 7}}
+    new = existing_request(written, pods, ("team", "digits"), {})
+    assert new is not None
+    assert new.scaling, "its controller may still create pods for an earlier number"
 
 
 def test_pods_larger_than_the_template_count_as_excess():
