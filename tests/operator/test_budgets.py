@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from kubernetes import client as kubernetes
 
+from distributed_input_operator.controller.budgets import SETTLE_SECONDS
 from distributed_input_operator.kube.kinds import POLICY
 from testing.operator.cluster import Cluster, RequestRejected
 from testing.operator.policies import apply_policy, policy, worker_pods, worker_replicas
@@ -210,8 +211,9 @@ def test_the_api_server_rejects_an_invalid_policy(cluster, invalid, message):
         cluster.call("POST", POLICY.path(None), invalid)
 
 
-_LATE_SECONDS = 3.0
-"""Time for which a ReplicaSet outlives its Deployment. The operator has noticed that before."""
+_LATE_SECONDS = 2 * SETTLE_SECONDS
+"""Time for which a ReplicaSet outlives its Deployment. Without it, the operator would release what
+the input had after `SETTLE_SECONDS`."""
 
 
 def _quota(cluster: Cluster, pods: str) -> None:
@@ -242,26 +244,26 @@ def test_a_deleted_inputs_workers_count_while_its_replica_set_may_create_them(
     apply_policy(
         cluster, {"name": "shared", "namespaces": [cluster.namespace], "limits": {"workers": 3}}
     )
-    labels = {"distributed-input.dev/input": "leaving"}
-    late = {
-        "apiVersion": "apps/v1",
-        "kind": "ReplicaSet",
-        "metadata": {"name": "late", "labels": labels},
-        "spec": {
-            "replicas": 0,
-            "selector": {"matchLabels": {"app": "late"}},
-            "template": {
-                "metadata": {"labels": {"app": "late"}},
-                "spec": {"containers": [{"name": "main", "image": "none"}]},
-            },
-        },
-    }
+    late = ""
+
+    def workers_set() -> str:
+        found = cluster.call("GET", _replica_sets(cluster), labelSelector=selector)["items"]
+        scaled = [one for one in found if one["spec"]["replicas"] == 3]
+        return str(scaled[0]["metadata"]["name"]) if scaled else ""
+
+    def hold(finalizers: list[str]) -> None:
+        body = {"metadata": {"finalizers": finalizers}}
+        path = _replica_sets(cluster, late)
+        cluster.call("PATCH", path, body, "application/merge-patch+json")
+
+    selector = "distributed-input.dev/input=leaving,app.kubernetes.io/component=worker"
     _quota(cluster, "0")
     try:
         eventually(lambda: shared(cluster))
         cluster.create(manifest("leaving", workers={"replicas": 3}))
         eventually(lambda: worker_replicas(cluster, "leaving") == 3)
-        cluster.call("POST", _replica_sets(cluster), late)
+        late = eventually(workers_set)
+        hold(["distributed-input.dev/test"])
         cluster.delete("DistributedInput", "leaving")
         eventually(lambda: worker_replicas(cluster, "leaving") == -1)
         cluster.create(manifest("coming", workers={"replicas": 3}))
@@ -274,9 +276,12 @@ def test_a_deleted_inputs_workers_count_while_its_replica_set_may_create_them(
 
         eventually(watched)
         assert seen == {0}
-        cluster.call("DELETE", _replica_sets(cluster, "late"))
+        hold([])
+        late = ""
         eventually(lambda: worker_replicas(cluster, "coming") == 3)
     finally:
+        if late:
+            hold([])
         _quota(cluster, "1000")
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from distributed_input.api.resource.policy import NOTHING, Amount
 
@@ -96,3 +96,34 @@ class WorkerRequest:
     """Labels of the input's namespace. None: unknown, with the same effect."""
     scaling: bool = False
     """Whether pods for an earlier, larger number may still be created."""
+    resources: tuple[str, ...] = ()
+    """Names of the resources after CPU and memory in the amounts of the claim."""
+
+
+def by_name(
+    amount: Amount, of: Sequence[str], resources: Sequence[str], missing: Amount = ()
+) -> Amount:
+    """Return an amount of these resources. It may be of an earlier policy, with others.
+
+    Args:
+        amount: what is known: workers, CPU and memory, then the resources `of`.
+        of: their names.
+        resources: the names in the result.
+        missing: an amount of `resources`, for those that are not in `of`. Empty: 0.
+    """
+    parts = dict(zip(resources, missing[3:], strict=False))
+    parts |= dict(zip(of, amount[3:], strict=False))
+    return (*amount[:3], *(parts.get(name, 0) for name in resources))
+
+
+def completed(known: WorkerRequest, found: WorkerRequest) -> WorkerRequest:
+    """Return a request with what only another request of the same input has."""
+    one, other, names = known.claim, found.claim, (known.resources, found.resources)
+    claim = replace(
+        one,
+        worker_size=by_name(one.worker_size, *names, other.worker_size),
+        excess=by_name(one.excess, *names, other.excess),
+        dispatcher=by_name(one.dispatcher, *names, other.dispatcher),
+    )
+    of = found.namespace_labels if known.namespace_labels is None else known.namespace_labels
+    return replace(known, claim=claim, namespace_labels=of, resources=found.resources)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
 from pydantic import ValidationError
@@ -20,6 +21,7 @@ from distributed_input.api.resource.problems import problems
 from distributed_input_operator.budget.claim import InputKey, WorkerRequest
 from distributed_input_operator.controller import input_metrics
 from distributed_input_operator.controller.context import ControllerContext
+from distributed_input_operator.kube.api import Json
 from distributed_input_operator.kube.apply import write_status
 from distributed_input_operator.kube.kinds import REPLICA_SET
 from distributed_input_operator.kube.store import POLICY_KEY
@@ -28,10 +30,15 @@ from distributed_input_operator.objects.snapshot import Pod
 from distributed_input_operator.reconcile import claims
 from distributed_input_operator.reconcile.policy_status import policy_status
 
+_log = logging.getLogger(__name__)
+NamespaceLabels = Mapping[str, Mapping[str, str] | None]
+
 REPORT_SECONDS = 30.0
 """Minimum seconds between two writes of usage, which changes all the time."""
 SETTLE_SECONDS = 5.0
 """Time without ReplicaSets and running pods after which no pod of a deleted input is created."""
+MAX_SETTLE_SECONDS = 600.0
+"""Time after which a deleted input counts with its existing pods alone, whatever remains of it."""
 _CHECK_SECONDS = 1.0
 _PAUSE_SECONDS = 0.2
 """Changes within this time lead to one reallocation."""
@@ -39,25 +46,49 @@ _SHARE = 5
 """Reallocation uses at most one part in this many of the time."""
 
 
-def restore(context: ControllerContext) -> None:
+async def restore(context: ControllerContext) -> None:
     """Enter all inputs and the policy into the ledger of a new leader.
 
     Every input keeps what it has until it is reconciled. What remains of deleted inputs counts in
     all budgets of their namespace, because their labels are not known any more. That does not last
     long, and no budget is exceeded.
     """
-    _set_policy(context)
-    _enter_all(context)
+    await _set_policy(context, enter=True)
 
 
-def _enter_all(context: ControllerContext) -> None:
+def _enter_all(context: ControllerContext, of: NamespaceLabels) -> None:
     for key in context.store.known():
         if context.store.is_foreign(key):
             continue
         stored = context.store.input(key)
         labels = None if stored is None else stored["metadata"].get("labels") or {}
-        if request := _existing_request(context, key, labels):
-            context.ledger.request(request)
+        if request := _existing_request(context, key, labels, of.get(key[0])):
+            context.ledger.complete(request)
+
+
+async def keep(context: ControllerContext, key: InputKey) -> None:
+    """Enter what an input has whose spec cannot be used. It keeps that."""
+    of = await _namespace_labels(context, context.ledger.policy, [key])
+    stored = context.store.input(key)
+    if stored is None:
+        return  # Its deletion is an event.
+    labels = stored["metadata"].get("labels") or {}
+    request = _existing_request(context, key, labels, of.get(key[0]))
+    if request is None:
+        context.ledger.remove(key)
+    else:
+        context.ledger.request(request)
+
+
+async def _namespace_labels(
+    context: ControllerContext, policy: PolicySpec, keys: Iterable[InputKey]
+) -> NamespaceLabels:
+    """Return the labels of the namespaces of these inputs, if the policy selects by them."""
+    if not policy.selects_namespaces:
+        return {}
+    found = sorted({namespace for namespace, _ in keys})
+    labels = await asyncio.gather(*map(context.namespaces.labels, found))
+    return dict(zip(found, labels, strict=True))
 
 
 async def release(context: ControllerContext, key: InputKey, now: float) -> float | None:
@@ -82,27 +113,53 @@ async def release(context: ControllerContext, key: InputKey, now: float) -> floa
         remaining = replace(remaining, scaling=bool(wait))
     context.ledger.release(key, remaining, settled=not wait)
     if remaining is None and not wait:
-        context.quiet_since.pop(key, None)
+        context.settling.pop(key, None)
     return wait or None
 
 
 async def _settling_seconds(context: ControllerContext, key: InputKey, now: float) -> float:
     """Return after what time to check again whether pods may be created. 0: they cannot."""
+    first, quiet_since = context.settling.get(key, (now, now))
+    if now - first >= MAX_SETTLE_SECONDS:
+        _log.warning(
+            "%s/%s: its pods, or a ReplicaSet that creates some, remain %.0f s after its deletion. "
+            "Budgets count only its existing pods from now on",
+            *key,
+            now - first,
+        )
+        return 0.0
     running = any(not one.terminating for one in claims.worker_pods(_pods(context, key)))
-    if running or await context.api.has_child(REPLICA_SET, *key):
-        context.quiet_since[key] = now
-    quiet = now - context.quiet_since.setdefault(key, now)
+    if running or await _has_replica_set(context, key):
+        quiet_since = now
+    context.settling[key] = first, quiet_since
+    quiet = now - quiet_since
     return min(_CHECK_SECONDS, max(0.0, SETTLE_SECONDS - quiet))
 
 
+async def _has_replica_set(context: ControllerContext, key: InputKey) -> bool:
+    """Return whether a ReplicaSet of the input's worker Deployment creates pods."""
+    selector = f"{names.INPUT_LABEL}={key[1]},{names.COMPONENT_LABEL}={names.WORKER}"
+    owner = "Deployment", names.worker(key[1])
+    async for one in context.api.objects(REPLICA_SET, key[0], selector):
+        owners = one["metadata"].get("ownerReferences") or ()
+        of_worker = owner in ((each["kind"], each["name"]) for each in owners)
+        if of_worker and one["spec"].get("replicas", 1):
+            return True
+    return False
+
+
 def _existing_request(
-    context: ControllerContext, key: InputKey, labels: Mapping[str, str] | None
+    context: ControllerContext,
+    key: InputKey,
+    labels: Mapping[str, str] | None,
+    of: Mapping[str, str] | None = None,
 ) -> WorkerRequest | None:
     children = context.store.children(key)
     workers = children.get(("Deployment", names.worker(key[1])), {})
     dispatcher = children.get(("Deployment", names.dispatcher(key[1])), {})
     others = context.ledger.policy.resource_names
-    return claims.existing_request(workers, _pods(context, key), key, labels, dispatcher, others)
+    pods = _pods(context, key)
+    return claims.existing_request(workers, pods, key, labels, dispatcher, others, of)
 
 
 def _pods(context: ControllerContext, key: InputKey) -> list[Pod]:
@@ -147,7 +204,7 @@ async def reconcile_policy(context: ControllerContext) -> float | None:
         ApiError: a retry may succeed.
     """
     stored = context.store.policy()
-    message = _set_policy(context)
+    message = await _set_policy(context)
     usage = context.ledger.usage()
     others = context.ledger.policy.resource_names
     input_metrics.set_budgets(usage, others)
@@ -165,23 +222,33 @@ async def reconcile_policy(context: ControllerContext) -> float | None:
     return interval
 
 
-def _set_policy(context: ControllerContext) -> str:
+async def _set_policy(context: ControllerContext, *, enter: bool = False) -> str:
     """Put the policy into force. If it is invalid, keep the last one and return the reason.
 
     Without a last one, no input gets more than it has: an unreadable limit is not "no limit".
+
+    Args:
+        context: the leader's state.
+        enter: whether to enter all inputs.
     """
-    stored = context.store.policy()
-    if stored is None:
-        context.ledger.set_policy(PolicySpec())
-        return ""
+    stored, before = context.store.policy(), context.ledger.policy
+    spec, message = before, ""
     try:
-        spec = InputPolicy.model_validate({**stored, "status": {}}, extra="ignore").spec
+        spec = _parse(stored) if stored else PolicySpec()
     except ValidationError as error:
-        if context.ledger.policy == PolicySpec():
+        if before == PolicySpec():
             context.ledger.hold()
-        return "; ".join(map(str, problems(error)))
-    before = context.ledger.policy.resource_names
-    context.ledger.set_policy(spec)
-    if spec.resource_names != before:
-        _enter_all(context)  # Until now, what inputs have of the new resources was not counted.
-    return ""
+        message = "; ".join(map(str, problems(error)))
+    # What inputs have of new resources was not counted, and the labels were not read.
+    enter |= spec.resource_names != before.resource_names
+    enter |= spec.selects_namespaces and not before.selects_namespaces
+    of = await _namespace_labels(context, spec, context.store.known()) if enter else {}
+    if not message:
+        context.ledger.set_policy(spec)
+    if enter:
+        _enter_all(context, of)
+    return message
+
+
+def _parse(stored: Json) -> PolicySpec:
+    return InputPolicy.model_validate({**stored, "status": {}}, extra="ignore").spec

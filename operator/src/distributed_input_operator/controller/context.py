@@ -35,8 +35,8 @@ class ControllerContext:
     ledger: Ledger = field(default_factory=Ledger)
     namespaces: NamespaceLabels = field(init=False)
     rollouts: Rollouts = field(default_factory=lambda: Rollouts(parse_limit(DEFAULT_LIMIT)))
-    quiet_since: dict[InputKey, float] = field(default_factory=dict)
-    """Deleted inputs, and when nothing was first found that creates pods of theirs."""
+    settling: dict[InputKey, tuple[float, float]] = field(default_factory=dict)
+    """Deleted inputs: when one was first checked, and since when nothing creates pods of it."""
     _autoscaling: dict[InputKey, tuple[str, AutoscalingState]] = field(default_factory=dict)
     """The uid of each input and its last autoscaling state, which is newer than in the status."""
 

@@ -108,7 +108,7 @@ class ControlLoop:
         The watches list again: `_drop_missing_forever` drops what was deleted in between.
         """
         await _until_listed(self._list_once)
-        budgets.restore(self._context)
+        await budgets.restore(self._context)
         self._context.rollouts.expect(self._context.store.known())
         for key in (POLICY_KEY, *self._context.store.known()):
             self._queue.add(key)

@@ -16,6 +16,8 @@ from distributed_input_operator.budget.claim import (
     Grant,
     InputKey,
     WorkerRequest,
+    by_name,
+    completed,
     full_grant,
 )
 from distributed_input_operator.budget.usage import BudgetUsage, add, present_amounts
@@ -34,7 +36,6 @@ class Ledger:
         self.outdated = False
         self._policy = PolicySpec()
         self._held = False
-        self._size = 3
         self._budgets: dict[str, Budget] = {}
         self._requests: dict[InputKey, WorkerRequest] = {}
         self._claims: dict[InputKey, Claim] = {}
@@ -59,18 +60,8 @@ class Ledger:
             return
         self._policy, self._held = policy, False
         others = policy.resource_names
-        self._size = 3 + len(others)
         self._budgets = {one.name: one.budget(others) for one in policy.budgets}
-        # A recent grant may not be written yet. It counts in these budgets too.
-        self._claims = {
-            key: replace(
-                self._priced(self._requests[key]),
-                replicas=one.replicas,
-                pods=one.pods,
-                started=one.started,
-            )
-            for key, one in self._claims.items()
-        }
+        self._claims = {key: self._priced_again(key) for key in self._claims}
         self._compute_reserved()
         self._short = set(self._budgets)
         self.outdated = True
@@ -81,6 +72,23 @@ class Ledger:
         if self._requests.get(key) != request or self._has_lapsed(request):
             self._enter(key, request)
         return self._grants[key]
+
+    def complete(self, found: WorkerRequest) -> None:
+        """Enter what an input has.
+
+        If the input is known, only what its request lacks is added: amounts of resources that it
+        does not name, and the labels of its namespace.
+        """
+        key = found.claim.key
+        known = self._requests.get(key)
+        if known is None:
+            self.request(found)
+            return
+        self._book(self._claims[key], -1)
+        self._requests[key] = completed(known, found)
+        self._claims[key] = self._priced_again(key)
+        self._book(self._claims[key], 1)
+        self.outdated = True
 
     def remove(self, key: InputKey) -> None:
         """Remove a deleted input whose pods are gone."""
@@ -218,10 +226,16 @@ class Ledger:
             priority=policy.priority(claim.key[0], request.priority_class, claim.priority),
             minimum=int(caps.limited("min_replicas", claim.minimum)),
             budgets=policy.budgets_of(claim.key[0], request.labels, request.namespace_labels),
-            worker_size=_sized(claim.worker_size, self._size),
-            excess=_sized(claim.excess, self._size),
-            dispatcher=_sized(claim.dispatcher, self._size),
+            worker_size=by_name(claim.worker_size, request.resources, policy.resource_names),
+            excess=by_name(claim.excess, request.resources, policy.resource_names),
+            dispatcher=by_name(claim.dispatcher, request.resources, policy.resource_names),
         )
+
+    def _priced_again(self, key: InputKey) -> Claim:
+        """Return a known input's claim. It counts a recent grant, which may not be written yet."""
+        one = self._claims[key]
+        priced = self._priced(self._requests[key])
+        return replace(priced, replicas=one.replicas, pods=one.pods, started=one.started)
 
     def _book(self, claim: Claim, sign: int) -> None:
         for name, amount in present_amounts(claim.budgets, [claim]).items():
@@ -236,8 +250,3 @@ def _with_grant(claim: Claim, grant: Grant) -> Claim:
     more = max(0, grant.workers - claim.replicas)
     started = claim.started or grant.dispatcher
     return replace(claim, replicas=claim.replicas + more, pods=claim.pods + more, started=started)
-
-
-def _sized(amount: Amount, size: int) -> Amount:
-    """Return an amount of the policy's resources. The claim may be of an earlier policy."""
-    return (*amount, *(0,) * size)[:size]

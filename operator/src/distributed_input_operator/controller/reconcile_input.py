@@ -53,10 +53,11 @@ async def reconcile(context: ControllerContext, key: InputKey) -> float | None:
     try:
         snapshot = await observe(context, key)
         if snapshot is not None:
-            context.quiet_since.pop(key, None)
+            context.settling.pop(key, None)
             return await _reconcile(context, key, snapshot, now)
     except InvalidSpec as error:
         context.rollouts.forget(key)
+        await budgets.keep(context, key)
         return await _report_invalid(context, key, str(error), now)
     except OwnerGone as gone:
         correct(context.store, key, gone)

@@ -83,9 +83,17 @@ class Api:
                 return None
             raise
 
-    async def objects(self, kind: Kind, namespace: str | None) -> AsyncIterator[Json]:
-        """List the objects of a kind that the operator uses. Raises ApiError."""
-        async for item in self._items(kind, namespace, "application/json"):
+    async def objects(
+        self, kind: Kind, namespace: str | None, selector: str = ""
+    ) -> AsyncIterator[Json]:
+        """List the objects of a kind that the operator uses. Raises ApiError.
+
+        Args:
+            kind: the kind.
+            namespace: their namespace. None: all.
+            selector: a label selector. Empty: that of all objects that the operator uses.
+        """
+        async for item in self._items(kind, namespace, "application/json", selector):
             yield {**item, "kind": kind.kind, "apiVersion": kind.api_version}
 
     async def metadata(self, kind: Kind, namespace: str | None) -> AsyncIterator[Json]:
@@ -93,17 +101,12 @@ class Api:
         async for item in self._items(kind, namespace, _METADATA):
             yield item["metadata"]
 
-    async def has_child(self, kind: Kind, namespace: str, input_name: str) -> bool:
-        """Return whether an input has an object of a kind. Raises ApiError."""
-        query = {"limit": "1", "labelSelector": f"{names.INPUT_LABEL}={input_name}"}
-        accept = {"Accept": _METADATA}
-        page = await self.request("GET", kind.path(namespace), query=query, headers=accept)
-        return bool(page.get("items"))
-
-    async def _items(self, kind: Kind, namespace: str | None, accept: str) -> AsyncIterator[Json]:
+    async def _items(
+        self, kind: Kind, namespace: str | None, accept: str, selector: str = ""
+    ) -> AsyncIterator[Json]:
         query = {"limit": str(_PAGE)}
-        if kind.selector:
-            query["labelSelector"] = kind.selector
+        if selector or kind.selector:
+            query["labelSelector"] = selector or kind.selector
         while True:
             page = await self.request(
                 "GET", kind.path(namespace), query=query, headers={"Accept": accept}

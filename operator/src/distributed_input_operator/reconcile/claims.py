@@ -39,7 +39,7 @@ def worker_request(
     size = _worker_size(template_amount(deployment, others), live, pods, others)
     consumers = max(1, _consumers(snapshot))
     existing = snapshot.live("Deployment", names.dispatcher(snapshot.name))
-    started = _dispatcher_amount(existing, snapshot.pods, others) != NOTHING
+    started = _dispatcher_amount(existing, snapshot.pods, others) is not None
     present = snapshot.pods if started else ()
     first = _dispatcher_amount(dispatcher, present, others)
     claim = Claim(
@@ -52,7 +52,7 @@ def worker_request(
         stall_cost=float(trainers.accelerators_per_trainer * consumers),
         priority=trainers.priority,
         worker_size=size,
-        dispatcher=first,
+        dispatcher=NOTHING if first is None else first,
         started=started,
         needed=decision.needed if decision else None,
     )
@@ -64,6 +64,7 @@ def worker_request(
         labels=dict(resource.metadata.labels),
         namespace_labels=snapshot.namespace_labels,
         scaling=_is_scaling(live, pods),
+        resources=tuple(others),
     )
 
 
@@ -74,6 +75,7 @@ def existing_request(
     labels: Mapping[str, str] | None,
     dispatcher: Manifest = MappingProxyType({}),
     others: Sequence[str] = (),
+    namespace_labels: Mapping[str, str] | None = None,
 ) -> WorkerRequest | None:
     """Return a request for what an input has. None: it has nothing.
 
@@ -86,10 +88,11 @@ def existing_request(
         labels: the input's labels. None: it is deleted, and its pods terminate.
         dispatcher: the Deployment of its dispatcher. Empty if there is none.
         others: names of the resources besides CPU and memory that budgets limit.
+        namespace_labels: the labels of its namespace. None: unknown.
     """
     count = _replicas(live)
-    first, pods = _dispatcher_amount(dispatcher, pods, others), worker_pods(pods)
-    started = first != NOTHING
+    amount, pods = _dispatcher_amount(dispatcher, pods, others), worker_pods(pods)
+    first, started = amount or NOTHING, amount is not None
     if not count and not pods and not started:
         return None
     if live:
@@ -101,7 +104,13 @@ def existing_request(
         left = max(count, len(pods))
         claim = Claim(key, 0, pods=left, worker_size=size, excess=excess, dispatcher=first)
         incomplete = count > len(pods)
-        return WorkerRequest(claim, labels=None, scaling=incomplete or _is_scaling(live, pods))
+        return WorkerRequest(
+            claim,
+            labels=None,
+            namespace_labels=namespace_labels,
+            scaling=incomplete or _is_scaling(live, pods),
+            resources=tuple(others),
+        )
     claim = Claim(
         key,
         count,
@@ -113,7 +122,13 @@ def existing_request(
         dispatcher=first,
         started=started,
     )
-    return WorkerRequest(claim, labels=dict(labels))
+    return WorkerRequest(
+        claim,
+        labels=dict(labels),
+        namespace_labels=namespace_labels,
+        scaling=_is_scaling(live, pods),
+        resources=tuple(others),
+    )
 
 
 def worker_pods(pods: Iterable[Pod]) -> tuple[Pod, ...]:
@@ -126,13 +141,15 @@ def template_amount(deployment: Manifest, others: Sequence[str] = ()) -> Amount:
     return requested_amount(deployment["spec"]["template"]["spec"], others)
 
 
-def _dispatcher_amount(deployment: Manifest, pods: Iterable[Pod], others: Sequence[str]) -> Amount:
-    """Return what the dispatcher of an input uses. NOTHING: it has none."""
+def _dispatcher_amount(
+    deployment: Manifest, pods: Iterable[Pod], others: Sequence[str]
+) -> Amount | None:
+    """Return what the dispatcher of an input uses, which may be nothing. None: it has none."""
     found = [one.takes for one in pods if one.component == names.DISPATCHER and not one.ended]
     if _replicas(deployment):
         found.append(template_amount(deployment, others))
     if not found:
-        return NOTHING
+        return None
     _, *most = (max(parts) for parts in zip(*found, strict=True))
     return (0, *most)
 

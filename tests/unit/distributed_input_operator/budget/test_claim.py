@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from distributed_input_operator.budget.claim import Claim, Grant, full_grant
+from distributed_input_operator.budget.claim import (
+    Claim,
+    Grant,
+    WorkerRequest,
+    by_name,
+    completed,
+    full_grant,
+)
 
 KEY = ("team", "digits")
 
@@ -21,3 +30,36 @@ def test_workers_that_exist_or_are_about_to_are_present(replicas, pods):
 
 def test_a_full_grant_has_no_limit_and_no_message():
     assert full_grant(5) == Grant(5, 5, "", "")
+
+
+def test_amounts_follow_the_names_of_resources():
+    amount = (1, 2, 3, 4, 5)
+    assert by_name(amount, ["a", "b"], ["b", "c"]) == (1, 2, 3, 5, 0)
+    assert by_name(amount, ["a", "b"], ["b", "c"], (9, 9, 9, 9, 6)) == (1, 2, 3, 5, 6)
+
+
+def test_a_request_is_completed_with_what_it_lacks_alone():
+    known = WorkerRequest(
+        Claim(KEY, 8, 2, 4, worker_size=(1, 2, 3, 4), excess=(0, 0, 0, 1)),
+        labels={"of": "us"},
+        scaling=True,
+        resources=("a",),
+    )
+    found = WorkerRequest(
+        replace(
+            Claim(KEY, 9, worker_size=(1, 9, 9, 6, 9)),
+            excess=(0, 7, 7, 2, 7),
+            dispatcher=(0, 7, 7, 7, 3),
+        ),
+        labels=None,
+        namespace_labels={"team": "a"},
+        resources=("b", "a"),
+    )
+    claim = replace(
+        known.claim, worker_size=(1, 2, 3, 6, 4), excess=(0, 0, 0, 2, 1), dispatcher=(0, 0, 0, 7, 3)
+    )
+    of = {"team": "a"}
+    expected = replace(known, claim=claim, namespace_labels=of, resources=("b", "a"))
+    assert completed(known, found) == expected
+    other = replace(found, namespace_labels={"team": "b"})
+    assert completed(expected, other).namespace_labels == of

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any, cast
 
@@ -17,10 +18,12 @@ from distributed_input_operator.controller.context import ControllerContext
 from distributed_input_operator.controller.dispatchers import DispatcherClient
 from distributed_input_operator.controller.ledger import Ledger
 from distributed_input_operator.controller.tokens import InputTokens
+from distributed_input_operator.kube.kinds import Kind
 from distributed_input_operator.kube.store import Store
 from tests.unit.distributed_input_operator.snapshots import SETTINGS
 
 LIMIT = 10
+GPUS = ("nvidia.com/gpu",)
 
 
 def obj(kind: str, name: str, of: str = "", **content: Any) -> dict[str, Any]:
@@ -52,7 +55,7 @@ def started(*existing: dict[str, Any], **budget: Any) -> Ledger:
     context = ControllerContext(
         api, store, InputTokens(api, "operators"), DispatcherClient(), SETTINGS
     )
-    budgets.restore(context)
+    asyncio.run(budgets.restore(context))
     context.ledger.reallocate()
     return context.ledger
 
@@ -124,14 +127,30 @@ def test_all_inputs_are_reconciled_when_a_rule_for_inputs_changes(change):
 
 
 class ReplicaSets:
-    """An API server that only answers whether an input has ReplicaSets."""
+    """An API server that has ReplicaSets, and the labels of namespaces."""
 
     def __init__(self) -> None:
-        self.present, self.requests = True, 0
+        self.found, self.requests = [replica_set()], 0
 
-    async def has_child(self, *_: object) -> bool:
+    async def objects(self, kind: Kind, namespace: str, selector: str) -> AsyncIterator[Any]:
         self.requests += 1
-        return self.present
+        assert (kind.kind, namespace) == ("ReplicaSet", "team")
+        for one in self.found:
+            labels = {f"{key}={value}" for key, value in one["metadata"]["labels"].items()}
+            if labels.issuperset(selector.split(",")):
+                yield one
+
+    async def get(self, *_: object) -> dict[str, Any]:
+        return {"metadata": {"labels": {"team": "them"}}}
+
+
+def replica_set(
+    owner: str = names.worker("old"), component: str = names.WORKER, replicas: int = 4
+) -> dict[str, Any]:
+    """Return a ReplicaSet that creates pods for the workers of "old", or almost one."""
+    labels, owners = names.labels("old", component), [{"kind": "Deployment", "name": owner}]
+    meta = {"name": "set", "labels": labels, "ownerReferences": owners}
+    return {"metadata": meta, "spec": {"replicas": replicas}}
 
 
 def deleted_context(*existing: dict[str, Any]) -> tuple[ControllerContext, ReplicaSets]:
@@ -171,7 +190,7 @@ def test_a_replica_set_without_a_deployment_keeps_what_its_pods_will_use():
     for now in (101.0, 200.0):
         assert release(context, now) == 1.0
         assert context.ledger.usage()[0].used[0] == 4
-    api.present = False
+    api.found = []
     assert release(context, 201.0) == 1.0
     assert context.ledger.usage()[0].used[0] == 4, "the controller finishes what it has begun"
     context.store.put(obj("Pod", "late", "old", spec=POD))
@@ -185,7 +204,7 @@ def test_a_replica_set_without_a_deployment_keeps_what_its_pods_will_use():
     assert context.ledger.usage()[0].used[0] == 1
     drop(context, "Pod", "late")
     assert release(context, 230.0) is None
-    assert (context.ledger.usage()[0].inputs, context.quiet_since) == (0, {})
+    assert (context.ledger.usage()[0].inputs, context.settling) == (0, {})
 
 
 def test_a_grant_that_no_pod_has_used_yet_counts_after_the_deletion():
@@ -205,6 +224,86 @@ def test_an_input_whose_pods_were_all_created_releases_each_pod_at_once():
     assert api.requests == 0
 
 
+def settling_context(*found: dict[str, Any]) -> ControllerContext:
+    """Return a context whose deleted input "old" has a grant that no pod has used yet."""
+    context, api = deleted_context()
+    api.found = list(found)
+    context.ledger.request(WorkerRequest(Claim(OLD, 4, 1), labels={}, scaling=True))
+    return context
+
+
+@pytest.mark.parametrize(
+    "other",
+    [{"owner": "other"}, {"component": names.DISPATCHER}, {"replicas": 0}],
+    ids=["owner", "component", "replicas"],
+)
+def test_a_replica_set_that_creates_no_workers_keeps_nothing(other):
+    context = settling_context(replica_set(**other))
+    assert release(context, 100.0)
+    assert release(context, 100.0 + budgets.SETTLE_SECONDS) is None
+    assert context.ledger.usage()[0].inputs == 0
+
+
+def test_a_replica_set_keeps_nothing_for_ever(caplog):
+    context = settling_context(replica_set())
+    assert release(context, 100.0)
+    assert release(context, 99.0 + budgets.MAX_SETTLE_SECONDS)
+    assert context.ledger.usage()[0].used[0] == 4
+    assert release(context, 100.0 + budgets.MAX_SETTLE_SECONDS) is None
+    assert (context.ledger.usage()[0].inputs, context.settling) == (0, {})
+    assert "team/old: its pods, or a ReplicaSet" in caplog.text
+
+
+def put_policy(context: ControllerContext, version: int, *found: dict[str, Any]) -> None:
+    """Store a policy, as its watch does."""
+    changed = obj(POLICY_KIND, POLICY_NAME, spec={"budgets": list(found)})
+    changed["metadata"] |= {"resourceVersion": str(version), "generation": version}
+    context.store.put(changed)
+
+
+OF_US = {"name": "us", "namespaceSelector": {"team": "us"}, "limits": {"workers": 1}}
+REST = {"name": "rest", "default": True, "limits": {"workers": LIMIT}}
+OF_THEM = {"name": "them", "namespaceSelector": {"team": "them"}, "limits": {"workers": LIMIT}}
+
+
+def inputs(context: ControllerContext) -> dict[str, int]:
+    return {one.budget.name: one.inputs for one in context.ledger.usage()}
+
+
+def test_a_new_leader_knows_the_labels_of_namespaces_before_it_reallocates():
+    context, _ = deleted_context(obj(KIND, "old"), *workers("old", 3, 3))
+    put_policy(context, 8, OF_US, OF_THEM, REST)
+    asyncio.run(budgets.restore(context))
+    assert inputs(context) == {"us": 0, "them": 1, "rest": 0}
+    context.ledger.reallocate()
+    assert context.ledger._grants[OLD].workers == 3
+
+
+def test_a_policy_that_begins_to_select_namespaces_knows_their_labels():
+    context, _ = deleted_context(obj(KIND, "old"), *workers("old", 3, 3))
+    asyncio.run(budgets.restore(context))
+    put_policy(context, 8, OF_US, OF_THEM, REST)
+    asyncio.run(budgets._set_policy(context))
+    assert inputs(context) == {"us": 0, "them": 1, "rest": 0}
+
+
+def test_a_new_resource_changes_nothing_else_of_known_and_deleted_inputs():
+    kept = obj(KIND, "kept")
+    context, api = deleted_context(kept, *workers("kept", 2, 2))
+    api.found = []
+    context.ledger.request(WorkerRequest(Claim(OLD, 4, 1), labels={"of": "us"}, scaling=True))
+    known = WorkerRequest(Claim(("team", "kept"), 3, 1, 2, 2, worker_size=(1, 2000, 0)))
+    context.ledger.request(known)
+    late = obj("Pod", "late", "old", spec=POD)
+    context.store.put(late)
+    limits = {"workers": LIMIT, "resources": {GPUS[0]: 7}}
+    put_policy(context, 8, {"name": "all", "limits": limits})
+    asyncio.run(budgets._set_policy(context))
+    assert context.ledger.may_create(OLD)
+    assert context.ledger.usage()[0].used[0] == 4 + 3, "a deleted input, and a grant"
+    assert context.ledger.usage()[0].requested == 4 + 3
+
+
 def test_a_new_leader_with_an_invalid_policy_grants_nothing_more():
     """A policy of a newer release may be one that this operator cannot read."""
     store, api = Store(), cast("Any", None)
@@ -213,14 +312,14 @@ def test_a_new_leader_with_an_invalid_policy_grants_nothing_more():
         store.put(one)
     tokens = InputTokens(api, "operators")
     context = ControllerContext(api, store, tokens, DispatcherClient(), SETTINGS)
-    budgets.restore(context)
+    asyncio.run(budgets.restore(context))
     assert granted(context.ledger, 1) == 0
     old = WorkerRequest(Claim(("team", "old"), 8, 1, replicas=3, pods=3), labels={})
     assert context.ledger.request(old).workers == 3
     valid = obj(POLICY_KIND, POLICY_NAME, spec={})
     valid["metadata"]["resourceVersion"] = "8"
     store.put(valid)
-    budgets.restore(context)
+    asyncio.run(budgets.restore(context))
     context.ledger.reallocate()
     assert context.ledger.request(old).workers == 8
 
@@ -290,7 +389,10 @@ def test_dispatchers_and_the_resources_of_the_policy_count_after_a_change():
     limits = {"workers": LIMIT, "resources": {"nvidia.com/gpu": 7}}
     named = obj(POLICY_KIND, POLICY_NAME, spec={"budgets": [{"name": "all", "limits": limits}]})
     context.store.put(named)
-    budgets.restore(context)
+    asyncio.run(budgets.restore(context))
     assert context.ledger.usage()[0].used == (2, 6000, 0, 6)
-    new = WorkerRequest(Claim(("t", "more"), 1, 1, worker_size=(1, 0, 0, 2)), labels={})
-    assert context.ledger.request(new).workers == 0
+    new = Claim(("t", "more"), 1, 1, worker_size=(1, 0, 0, 2))
+    assert context.ledger.request(WorkerRequest(new, resources=GPUS)).workers == 0
+    other = {"name": "all", "limits": {"resources": {"example.com/fpga": 7}}}
+    context.ledger.set_policy(PolicySpec.model_validate({"budgets": [other]}))
+    assert context.ledger.usage()[0].used[3] == 0, "its GPUs are no FPGAs"

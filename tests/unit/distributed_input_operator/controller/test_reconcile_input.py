@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from distributed_input.api import names
+from distributed_input.api.resource.policy import PolicySpec
 from distributed_input_operator import metrics
 from distributed_input_operator.autoscaling.decision import AutoscalingState
 from distributed_input_operator.budget.claim import Claim, WorkerRequest
@@ -144,6 +146,23 @@ def test_a_refused_template_stops_the_other_inputs():
         assert other is Turn.STOPPED
 
     asyncio.run(scenario())
+
+
+def test_an_input_with_an_invalid_spec_counts_where_its_labels_say():
+    context, _ = new_context()
+    rest = {"name": "rest", "default": True, "limits": {"workers": 9}}
+    own = {"name": "own", "selector": {"of": "us"}, "limits": {"workers": 9}}
+    context.ledger.set_policy(PolicySpec.model_validate({"budgets": [own, rest]}))
+    context.ledger.request(WorkerRequest(Claim(KEY, 4, replicas=4, pods=4), labels=None))
+    stored = stored_input(1)
+    stored["metadata"]["labels"] = {"of": "us"}
+    context.store.put({**stored, "spec": {"workers": {"replicas": "many"}}})
+    spec = {"replicas": 4, "template": {"spec": {}}}
+    labels = names.labels("digits", names.WORKER)
+    meta = {"name": "digits-worker", "namespace": "team", "uid": "u-w", "labels": labels}
+    context.store.put({"kind": "Deployment", "metadata": meta, "spec": spec})
+    asyncio.run(reconcile(context, KEY))
+    assert [(one.inputs, one.used[0]) for one in context.ledger.usage()] == [(1, 4), (0, 0)]
 
 
 def test_an_input_of_another_class_leaves_no_state_of_its_predecessor():

@@ -79,6 +79,10 @@ def test_an_existing_input_requests_what_it_has_in_every_resource():
     assert (request.claim.replicas, request.claim.pods, request.labels) == (3, 2, {"team": "a"})
     assert request.claim.worker_size == template_amount(live)
     assert request.claim.worker_size[1] == 500
+    written = {**live, "metadata": {**live["metadata"], "generation": 7}}
+    new = existing_request(written, pods, ("team", "digits"), {})
+    assert new is not None
+    assert new.scaling, "its controller may still create pods for an earlier number"
 
 
 def test_pods_larger_than_the_template_count_as_excess():
@@ -177,6 +181,20 @@ def test_the_dispatcher_counts_from_its_start_to_its_end():
     left = existing_request({}, [pod], ("team", "digits"), None)
     assert left is not None
     assert (left.claim.dispatcher, left.claim.pods) == ((0, 3000, 0), 0)
+
+
+def test_a_dispatcher_that_requests_nothing_has_started_too():
+    """Otherwise a used-up budget would stop it after each change of the leader."""
+    spec = {"dispatcher": {"resources": {"requests": {"cpu": "0", "memory": "0"}}}}
+    found = snapshot(**spec)
+    assert not requested(found).claim.started
+    found = after(found, plan(found, NOW))
+    claim = requested(found).claim
+    assert (claim.started, claim.dispatcher) == (True, (0, 0, 0))
+    live = found.objects["Deployment", "digits-dispatcher"]
+    existing = existing_request({}, [], ("team", "digits"), {}, live)
+    assert existing is not None
+    assert existing.claim.started
 
 
 def test_resources_of_the_policy_count():
