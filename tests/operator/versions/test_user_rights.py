@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
+from distributed_input.api.resource.conversion.convert import KEPT, _seen
+from distributed_input.api.resource.input import API_VERSION
+from distributed_input.api.resource.v1beta1.input import BETA_VERSION
 from testing.charts.rendering import find_one, manifests
 from testing.operator.cluster import Cluster, RequestRejected
 from testing.operator.processes import eventually
@@ -98,15 +102,34 @@ def test_a_user_without_rights_cannot_use_v1beta1_instead(
     assert field in refusal(user, **spec)
 
 
-def test_an_annotation_of_the_conversion_gives_no_rights(user: Cluster) -> None:
+@pytest.mark.parametrize("field", ["spec.workers.podTemplate", "spec.networkPolicy"])
+@pytest.mark.parametrize("complete", [True, False], ids=["complete", "without digest"])
+def test_an_annotation_of_the_conversion_gives_no_rights(
+    user: Cluster, field: str, complete: bool
+) -> None:
     """What an annotation keeps cannot change what the fields mean."""
-    row = '[{"path":["spec","workers","podTemplate"],"value":{"spec":{"hostNetwork":true}}}]'
+    path = tuple(field.split("."))
+    # With the template's default, because the digest is that of the fields with defaults.
+    workers = {"replicas": 1, **pod(terminationGracePeriodSeconds=60)}
+    spec: Json = {"workers": workers, "networkPolicy": "Restricted"}
+    row: Json = {"path": path, "value": VALUES[field]}
+    if complete and (seen := _seen(path, API_VERSION, {"spec": spec}, BETA_VERSION)):
+        row["seen"] = seen
+    annotations = {KEPT[API_VERSION]: json.dumps([row])}
+    name = f"mine-{path[-1].lower()}-{complete}".lower()
     body = {
-        "apiVersion": "distributed-input.dev/v1beta1",
+        "apiVersion": BETA_VERSION,
         "kind": "DistributedInput",
-        "metadata": {"name": "mine", "annotations": {"distributed-input.dev/v1alpha1-fields": row}},
-        "spec": {"workers": {"replicas": 1}},
+        "metadata": {"name": name, "annotations": annotations},
+        "spec": spec,
     }
     user.call("POST", beta_path(user), body)
-    stored = user.get("DistributedInput", "mine") or {}
+    stored = user.get("DistributedInput", name) or {}
     assert "podTemplate" not in stored["spec"]["workers"]
+    assert stored["spec"]["networkPolicy"] is True
+
+
+VALUES = {
+    "spec.workers.podTemplate": {"spec": {"hostNetwork": True}},
+    "spec.networkPolicy": False,
+}

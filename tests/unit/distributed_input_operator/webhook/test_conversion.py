@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import Any
 
+import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 
@@ -66,3 +68,74 @@ def test_requests_above_the_limit_wait_and_then_fail(monkeypatch):
 
     assert asyncio.run(scenario()) == [503] * 9
     assert most == conversion.MAX_CONCURRENT
+
+
+@pytest.mark.parametrize(
+    ("error", "cause"),
+    [
+        (RecursionError(), "nested too deeply"),
+        (ValueError("it is odd"), "it is odd"),
+        (AttributeError("no list"), "no list"),
+    ],
+)
+def test_an_object_that_cannot_be_converted_is_named(monkeypatch, error, cause):
+    def broken(found: dict[str, Any], version: str) -> dict[str, Any]:
+        if found["metadata"]["name"] == "b":
+            raise error
+        return found
+
+    monkeypatch.setattr(conversion, "convert", broken)
+    second = resource("b")
+    second["metadata"]["namespace"] = "team"
+    request = {"uid": "7", "desiredAPIVersion": BETA, "objects": [resource("a"), second]}
+    response = asyncio.run(respond(request))
+    assert response["result"] == {"status": "Failure", "message": f"team/b: {cause}"}
+    assert response["uid"] == "7"
+
+
+def post(body: Any) -> tuple[int, str]:
+    async def scenario() -> tuple[int, str]:
+        app = web.Application()
+        app.add_routes([web.post("/convert", Converter().review)])
+        async with TestClient(TestServer(app)) as client:
+            response = await client.post("/convert", data=body)
+            return response.status, await response.text()
+
+    return asyncio.run(scenario())
+
+
+def review_of(*specs: str) -> str:
+    objects = [
+        f'{{"apiVersion":"{ALPHA}","metadata":{{"name":"x{place}"}},"spec":{spec}}}'
+        for place, spec in enumerate(specs)
+    ]
+    request = f'{{"uid":"7","desiredAPIVersion":"{BETA}","objects":[{",".join(objects)}]}}'
+    return f'{{"request":{request}}}'
+
+
+def test_a_response_with_nan_is_a_failure_with_the_name():
+    status, text = post(review_of('{"seed":1}', '{"seed":NaN}'))
+    response = json.loads(text)["response"]
+    assert status == 200
+    assert response["result"]["status"] == "Failure"
+    assert response["result"]["message"].startswith("x1: ")
+
+
+def test_deep_objects_give_a_response_with_the_cause():
+    deep = '{"dataset":{"entryPoint":"a:b","args":%s}}'
+    status, text = post(review_of(deep % ('{"a":' * 500 + "1" + "}" * 500)))
+    assert (status, json.loads(text)["response"]["result"]) == (200, {"status": "Success"})
+    status, text = post(review_of(deep % ('{"a":' * 5_000 + "1" + "}" * 5_000)))
+    assert (status, text) == (400, "an object of the request is nested too deeply")
+
+
+def test_an_annotation_with_nan_is_ignored():
+    row = '[{\\"path\\":[\\"status\\",\\"x\\"],\\"value\\":NaN}]'
+    body = review_of('{"seed":1}').replace(
+        '{"name":"x0"}',
+        f'{{"name":"x0","annotations":{{"distributed-input.dev/v1beta1-fields":"{row}"}}}}',
+    )
+    status, text = post(body)
+    assert status == 200
+    assert "NaN" not in text
+    assert json.loads(text)["response"]["result"] == {"status": "Success"}

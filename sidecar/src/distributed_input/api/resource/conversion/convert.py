@@ -35,7 +35,8 @@ def convert(found: Json, version: str) -> Json:
     """Return a DistributedInput in another version. The argument does not change.
 
     Laws: `convert(convert(x, other), x["apiVersion"]) == x`. A change of a field between the two
-    conversions appears in the result, and then only what it contradicts is lost.
+    conversions appears in the result, and then only what it contradicts is lost. What exceeds the
+    limits of `kept`, such as the size of all annotations, is lost, too.
 
     Args:
         found: any object that the API server accepted, or a part of one.
@@ -43,6 +44,7 @@ def convert(found: Json, version: str) -> Json:
 
     Raises:
         ValueError: the object's version, or `version`, is not one of `VERSIONS`.
+        RecursionError: the object is nested too deeply.
     """
     present = found.get("apiVersion")
     if present not in VERSIONS or version not in VERSIONS:
@@ -54,21 +56,33 @@ def convert(found: Json, version: str) -> Json:
     normal = forward(body)
     wanted = back(normal)
     notes = kept.parse(_annotations(found).get(KEPT[version]))
+    expected = _seen_once(version, body, present)
     result = kept.restored(
         normal,
-        [one for one in notes if one.seen == _seen(one.path, version, body, present)],
+        [one for one in notes if one.seen == expected(one.path)],
         lambda one: _means(back, one, wanted),
     )
     # What the conversion back would lose.
-    lost = [
-        replace(one, seen=_seen(one.path, present, result, version))
-        for one in kept.differences(back(result), body)
-    ]
+    seen = _seen_once(present, result, version)
+    lost = [replace(one, seen=seen(one.path)) for one in kept.differences(back(result), body)]
     head = {key: value for key, value in found.items() if key not in _FIELDS}
-    note = kept.to_text(lost) if lost else None
+    note = kept.to_text(lost, _room(_annotations(found), KEPT[present]))
     return {**head, **_metadata(found, {KEPT[version]: None, KEPT[present]: note}), **result} | {
         "apiVersion": version
     }
+
+
+def _seen_once(version: str, converted: Json, shown: str) -> Callable[[FieldPath], str]:
+    """Return `_seen` for one object. It computes each digest once."""
+    digests: dict[tuple[int, ...], str] = {}
+
+    def seen(path: FieldPath) -> str:
+        groups = _groups(path, version)
+        if groups not in digests:
+            digests[groups] = _seen(path, version, converted, shown)
+        return digests[groups]
+
+    return seen
 
 
 def _seen(path: FieldPath, version: str, converted: Json, shown: str) -> str:
@@ -80,9 +94,17 @@ def _seen(path: FieldPath, version: str, converted: Json, shown: str) -> str:
         converted: the object in the other version.
         shown: the other version.
     """
-    groups = [one for one in _GROUPS if any(_overlaps(path, member) for member in one[version])]
-    found = [kept.at(converted, member) for one in groups for member in one[shown]]
+    groups = _groups(path, version)
+    found = [kept.at(converted, member) for one in groups for member in _GROUPS[one][shown]]
     return kept.digest(found) if groups else ""
+
+
+def _groups(path: FieldPath, version: str) -> tuple[int, ...]:
+    return tuple(
+        place
+        for place, one in enumerate(_GROUPS)
+        if any(_overlaps(path, member) for member in one[version])
+    )
 
 
 def _overlaps(one: FieldPath, other: FieldPath) -> bool:
@@ -94,8 +116,20 @@ def _means(back: Callable[[Json], Json], one: Json, wanted: Json) -> bool:
     """Whether the conversion back gives `wanted`. The annotation may have any content."""
     try:
         return kept.same(back(one), wanted)
-    except (AttributeError, KeyError, TypeError, ValueError):
+    except (AttributeError, KeyError, TypeError, ValueError, RecursionError):
         return False
+
+
+def _room(annotations: Json, key: str) -> int:
+    """Return the maximum size of one annotation, so that all others fit, too."""
+    others = [
+        part
+        for name in annotations
+        if name not in KEPT.values()
+        for part in (name, annotations[name])
+    ]
+    used = sum(len(str(part).encode(errors="replace")) for part in others)
+    return kept.MAX_BYTES - used - len(key)
 
 
 def _annotations(found: Json) -> Json:
