@@ -9,7 +9,8 @@ import shutil
 import signal
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,8 @@ from testing.bench.case import DATA_PLANES, DEFAULT, SHORT, Case, System, select
 from testing.bench.processes import BenchError, run
 from testing.bench.workloads import latency, partitions, photos, small_rows, transport, waiting
 
+OWN_ROLES = ("trainer", "sidecar")
+"""Processes that each trainer has."""
 FAMILIES = {
     "transport": transport,
     "small-rows": small_rows,
@@ -100,7 +103,7 @@ def _measure(case: Case, progress: str, options: argparse.Namespace) -> dict[str
             # Rotate the order, so that effects of neighbours even out.
             shift = number % len(case.systems)
             for name in case.systems[shift:] + case.systems[:shift]:
-                found = _trainer(case, name, systems[name], folder / "trainer.log", options)
+                found = _trainers(case, name, systems[name], folder, options)
                 rounds[-1][name] = found
                 rate = f"{report.gigabytes_per_second(found):.3f} GB/s"
                 rate += f", {report.rows_per_second(found):.0f} rows/s"
@@ -120,11 +123,46 @@ def _keep_logs(folder: Path, to: Path) -> Callable[..., None]:
     return copy_logs
 
 
+def _trainers(
+    case: Case, system: str, running_system: System, folder: Path, options: argparse.Namespace
+) -> dict[str, Any]:
+    """Run the trainers of a case at the same time. Return their measurements together."""
+
+    def one(index: int) -> dict[str, Any]:
+        log = folder / f"trainer-{index}.log"
+        return _trainer(case, system, running_system, index, log, options)
+
+    with ThreadPoolExecutor(case.trainers) as pool:
+        found = list(pool.map(one, range(case.trainers)))
+    return together(found)
+
+
+def together(found: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Return the sum of what trainers measured at about the same time.
+
+    Each of them measured the processes that they share, so these count once.
+    """
+    first = found[0]
+    return {
+        **first,
+        **{key: sum(one[key] for one in found) for key in ("rows", "bytes", "batches")},
+        "cpu": {
+            role: sum(one["cpu"][role] for one in found) if role in OWN_ROLES else seconds
+            for role, seconds in first["cpu"].items()
+        },
+    }
+
+
 def _trainer(
-    case: Case, system: str, running_system: System, log: Path, options: argparse.Namespace
+    case: Case,
+    system: str,
+    running_system: System,
+    index: int,
+    log: Path,
+    options: argparse.Namespace,
 ) -> dict[str, Any]:
     """Run one trainer from its start to its end."""
-    with running_system.trainer_setup() as setup:
+    with running_system.trainer_setup(index) as setup:
         options_of_trainer = {
             "system": system,
             "target": case.target,

@@ -26,7 +26,7 @@ class _Static:
     pids: Mapping[str, list[int]]
 
     @contextlib.contextmanager
-    def trainer_setup(self) -> Iterator[TrainerSetup]:
+    def trainer_setup(self, _index: int) -> Iterator[TrainerSetup]:
         yield TrainerSetup(self.options, self.pids)
 
 

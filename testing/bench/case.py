@@ -66,6 +66,8 @@ class Case:
     """The dataset function, module:function, for all systems."""
     args: Mapping[str, Any]
     workers: int = 1
+    trainers: int = 1
+    """Trainers that share the rows of one job. More than one only for DistributedInput."""
     systems: tuple[str, ...] = SYSTEMS
     service_args: Mapping[str, Any] = field(default_factory=dict)
     """Additional arguments for tf.data service."""
@@ -81,7 +83,10 @@ class Case:
     @property
     def title(self) -> str:
         """A title for the report."""
-        return f"{self.family}: {self.name}, {self.workers} worker{'s' * (self.workers > 1)}"
+        counts = f"{self.workers} worker{'s' * (self.workers > 1)}"
+        if self.trainers > 1:
+            counts += f", {self.trainers} trainers"
+        return f"{self.family}: {self.name}, {counts}"
 
 
 @dataclass(frozen=True)
@@ -98,7 +103,7 @@ class TrainerSetup:
 class System(Protocol):
     """A system whose servers are running."""
 
-    def trainer_setup(self) -> AbstractContextManager[TrainerSetup]:
+    def trainer_setup(self, index: int) -> AbstractContextManager[TrainerSetup]:
         """Start the processes that belong to one trainer; entered once for each trainer."""
 
 

@@ -31,7 +31,7 @@ class RunningDataPlane:
     pids: dict[str, list[int]]
 
     @contextlib.contextmanager
-    def trainer_setup(self) -> Iterator[TrainerSetup]:
+    def trainer_setup(self, index: int) -> Iterator[TrainerSetup]:
         """Start a sidecar with new shared memory, as in a new pod."""
         config = self.folder / "inputs.json"
         config.write_text(
@@ -40,8 +40,11 @@ class RunningDataPlane:
         memory = _SHARED_MEMORY if _SHARED_MEMORY.is_dir() else None
         with tempfile.TemporaryDirectory(prefix="di-bench-", dir=memory) as shared:
             flags = ["--dispatcher", self.address, "--config", str(config), "--dir", shared]
+            flags += ["--consumer-index", str(index)]
+            flags += ["--consumer-count", str(self.case.trainers)]
+            name = f"sidecar-{index}"
             with start_process(
-                "sidecar", self.folder, "sidecar", *flags, encrypted=self.plane.encrypted
+                "sidecar", self.folder, name, *flags, encrypted=self.plane.encrypted
             ) as sidecar:
                 sidecar.wait_ready()
                 env = {"DISTRIBUTED_INPUT_DIR": shared, "DISTRIBUTED_INPUT_NAMES": "bench"}

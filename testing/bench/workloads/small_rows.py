@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import random
+import tempfile
+import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from testing.bench.case import OURS, OURS_GRPC, SERVICE, Case
@@ -18,7 +23,9 @@ _KINDS = {
     "columns": "16 KiB rows: 8 columns",
     "ragged": "rows of 64 to 192 int32, ragged",
     "sparse": "rows of 32 of 10,000 values, sparse",
+    "records": "520-byte records of a file, sharded after they are read",
 }
+_RECORDS = 100_000
 
 
 def dataset_fn(ctx: tf.distribute.InputContext, kind: str, batch: int) -> tf.data.Dataset:
@@ -32,6 +39,12 @@ def dataset_fn(ctx: tf.distribute.InputContext, kind: str, batch: int) -> tf.dat
     import tensorflow as tf
 
     size = ctx.get_per_replica_batch_size(batch)
+    if kind == "records":
+        records = tf.data.FixedLengthRecordDataset(_record_file(), 520).repeat()
+        records = records.map(
+            lambda record: tf.ensure_shape(tf.io.decode_raw(record, "int32"), [130])
+        )
+        return records.shard(ctx.num_input_pipelines, ctx.input_pipeline_id).batch(size)
     ids = tf.range(size, dtype=tf.int64)
     columns: dict[str, Any] = {"id": ids}
     if kind == "tokens":
@@ -53,6 +66,16 @@ def dataset_fn(ctx: tf.distribute.InputContext, kind: str, batch: int) -> tf.dat
         values = tf.ones([32 * size], tf.float32)
         columns["features"] = tf.SparseTensor(indices, values, [size, 10_000])
     return tf.data.Dataset.from_tensors(columns).repeat()
+
+
+def _record_file() -> str:
+    """Return a file of random records."""
+    path = Path(tempfile.gettempdir()) / f"di-bench-{_RECORDS}-records"
+    if not path.exists():
+        part = path.with_suffix(f".{os.getpid()}.{threading.get_ident()}")
+        part.write_bytes(random.Random(0).randbytes(520 * _RECORDS))
+        part.replace(path)
+    return str(path)
 
 
 def _integers(count: int, shape: tuple[int, ...]) -> tf.Tensor:

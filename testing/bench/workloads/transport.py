@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from testing.bench.case import Case
+from testing.bench.case import OURS, OURS_GRPC, Case
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -32,7 +32,16 @@ def dataset_fn(ctx: tf.distribute.InputContext, batch: int) -> tf.data.Dataset:
 
 def cases(quick: bool) -> Iterator[Case]:
     """Yield cases with batches of one row and of 32 rows."""
+    target = f"{__name__}:dataset_fn"
     for name, batch in (("128 KiB batches", 1), ("4 MiB batches", 32)):
-        for workers in (1,) if quick else (1, 2):
-            target = f"{__name__}:dataset_fn"
+        for workers in (1,) if quick else (1, 2, 4):
             yield Case("transport", name, target, {"batch": batch}, workers)
+    if not quick:
+        yield Case(
+            "transport",
+            "4 MiB batches",
+            target,
+            {"batch": 64},
+            trainers=2,
+            systems=(OURS, OURS_GRPC),
+        )
