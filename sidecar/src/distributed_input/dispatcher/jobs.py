@@ -10,14 +10,13 @@ another trainer reads it, it keeps its facts. Otherwise a new run begins, withou
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 from distributed_input.api.errors import JobConflictError, RetryableError, TerminalError
 from distributed_input.api.proto.dispatcher_pb2 import ConsumerHeartbeatRequest
 from distributed_input.api.proto.types_pb2 import Job
-from distributed_input.dispatcher.consumers import ConsumerRegistry, LiveConsumer
+from distributed_input.dispatcher.consumers import ConsumerRegistry
 from distributed_input.dispatcher.facts import FactStore
 from distributed_input.dispatcher.limits import DispatcherLimits
 from distributed_input.runtime.statuses import InvalidRequestError, NotFoundError
@@ -26,6 +25,7 @@ _INFORMATIVE = frozenset(
     "warnings read_amplification split_bytes split_bytes_at_most shard_policy".split()
 )
 _MAX_CHARACTERS = 80
+_MAX_OPENED = 10_000
 
 
 @dataclass
@@ -37,9 +37,10 @@ class JobEntry:
         used: time of the last registration or heartbeat of a consumer.
         registered_by: incarnation of the consumer that registered it last.
         challenged: times of the first and last rejection of another job with its name.
+        opened: how many times each incarnation has opened the job. It includes consumers whose
+            heartbeats are late: they belong to the run, too.
         contradiction: why the consumers in `ended` must end; empty: they need not.
-        ended: how many times each incarnation had opened the job when its consumers contradicted
-            each other.
+        ended: `opened` when the consumers contradicted each other.
     """
 
     job: Job
@@ -49,13 +50,21 @@ class JobEntry:
     used: float
     registered_by: str = ""
     challenged: tuple[float, float] | None = None
+    opened: dict[str, int] = field(default_factory=dict)
     contradiction: str = ""
     ended: dict[str, int] = field(default_factory=dict)
 
-    def end_run(self, contradiction: str, live: Iterable[LiveConsumer], facts: FactStore) -> None:
-        """End the run of the live consumers, and let the next run start without its facts."""
+    def record_opened(self, beat: ConsumerHeartbeatRequest) -> None:
+        """Record how many times a consumer has opened the job."""
+        self.opened.pop(beat.incarnation, None)  # to the end: the oldest are dropped
+        self.opened[beat.incarnation] = beat.opened
+        while len(self.opened) > _MAX_OPENED:
+            del self.opened[next(iter(self.opened))]
+
+    def end_run(self, contradiction: str, facts: FactStore) -> None:
+        """End the run of all consumers, and let the next run start without its facts."""
         self.contradiction, self.facts = contradiction, facts
-        self.ended = {one.last.incarnation: one.last.opened for one in live}
+        self.ended = dict(self.opened)
 
     def has_ended(self, beat: ConsumerHeartbeatRequest) -> bool:
         """Return whether a consumer belongs to a run that has ended with a contradiction."""

@@ -146,6 +146,7 @@ class DispatcherState:
         entry.used = now
         if entry.job.mode == types_pb2.PARALLEL_EPOCHS:
             return []  # each consumer has its own order, so there are no shared facts
+        entry.record_opened(beat)
         if entry.has_ended(beat):
             response.contradiction = entry.contradiction
             return []
@@ -155,7 +156,7 @@ class DispatcherState:
         if conflicts:
             facts = self.jobs.new_facts(entry.job)
             facts.conflicts = entry.facts.conflicts
-            entry.end_run(conflicts[0], entry.consumers.live(now), facts)
+            entry.end_run(conflicts[0], facts)
             response.contradiction = entry.contradiction
             return conflicts
         entry.facts.forget(oldest)

@@ -104,6 +104,18 @@ def test_a_contradiction_ends_the_run_of_every_consumer():
     assert [one.split_rows for one in answer.facts] == [[5]]
 
 
+def test_a_contradiction_ends_the_run_of_a_consumer_with_late_heartbeats():
+    known = state(expiry=5.0)
+    known.jobs.register(0.0, job())
+    for index, name in enumerate("ab"):
+        beat(known, 0.0, index, 2, name, opened=1, facts=[fact(index, [3])])
+    told = beat(known, 6.0, 1, 2, "b", opened=1, facts=[fact(1, [4])]).contradiction
+    assert told
+    # The first one is late. Its facts are not those of the next run.
+    assert beat(known, 6.1, 0, 2, "a", opened=1, facts=[fact(0, [3])]).contradiction == told
+    assert not beat(known, 6.2, 0, 2, "a", opened=2, facts=[fact(0, [5])]).contradiction
+
+
 def test_contradictions_are_reported():
     known = state()
     known.jobs.register(0.0, job())
