@@ -1,8 +1,8 @@
 """The audit log: which peer registered which dataset, and when.
 
-Each line has the logger `dispatcher.audit`. It has the time, the peer's
-address and identity, and the fingerprint of the dataset. It has no arguments of an entry point and
-nothing of a graph, which may contain secrets.
+Each line has the logger `dispatcher.audit`, the time, the peer's address and identity, and the
+fingerprint of the dataset. It has no arguments of an entry point and nothing of a graph, which may
+contain secrets.
 """
 
 from __future__ import annotations

@@ -172,7 +172,7 @@ def _from_variant(
 
     Args:
         variants: one ragged tensor, or a vector of them.
-        spec: of one of them.
+        spec: spec of one ragged tensor.
         ragged_rank: ragged dimensions of the result.
     """
     is_ragged = isinstance(spec, tf.RaggedTensorSpec)

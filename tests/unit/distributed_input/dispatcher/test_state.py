@@ -14,6 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from distributed_input.api.errors import DistributedInputError, ProtocolError
 from distributed_input.api.proto import types_pb2
 from distributed_input.api.proto.dispatcher_pb2 import ConsumerHeartbeatResponse
+from distributed_input.dispatcher import jobs
 from distributed_input.dispatcher.state import DispatcherState
 from distributed_input.runtime.statuses import NotFoundError
 from tests.unit.distributed_input.dispatcher.builders import (
@@ -114,6 +115,17 @@ def test_a_contradiction_ends_the_run_of_a_consumer_with_late_heartbeats():
     # The first one is late. Its facts are not those of the next run.
     assert beat(known, 6.1, 0, 2, "a", opened=1, facts=[fact(0, [3])]).contradiction == told
     assert not beat(known, 6.2, 0, 2, "a", opened=2, facts=[fact(0, [5])]).contradiction
+
+
+def test_a_job_remembers_a_bounded_number_of_consumers(monkeypatch):
+    monkeypatch.setattr(jobs, "_MAX_OPENED", 2)
+    known = state()
+    known.jobs.register(0.0, job())
+    for number in range(4):
+        beat(known, number / 10, 0, 1, f"i{number}", opened=1)
+    entry = known.jobs.entry("train")
+    assert entry is not None
+    assert list(entry.opened) == ["i2", "i3"]
 
 
 def test_contradictions_are_reported():

@@ -67,6 +67,19 @@ def test_an_element_is_as_large_as_the_block_that_is_requested() -> None:
     assert sizer.rows(job, 3 * BLOCK_BYTES) == 3 * BLOCK_BYTES // 512
 
 
+def test_an_element_of_rows_of_unknown_size_is_small_until_their_size_is_measured() -> None:
+    sizer, job = BatchSizer(), job_of()
+    batches = tf.RaggedTensorSpec([None, None], tf.int32)
+    job.row_spec = from_tf(batches).unbatched().to_json()
+    sizer.record_rate(job, 1e9)
+    assert sizer.rows(job) == 8 * 8, "eight steps"
+    sizer.record_row_bytes(job, BLOCK_BYTES / 100)
+    assert sizer.rows(job) == 100
+    job.batched = False
+    job.row_spec = from_tf(tf.TensorSpec(None, tf.int32)).to_json()
+    assert sizer.rows(job) == 0, "they can be neither batched nor joined"
+
+
 def test_elements_stay_as_they_are_without_a_global_batch_size() -> None:
     assert BatchSizer().rows(job_of(rows=0)) == 0
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
+from distributed_input.api.resource.conversion.template import POD_FIELDS, WORKER_FIELDS
 from distributed_input.api.resource.problems import Problem
 from distributed_input.api.resource.v1beta1.input import BETA_VERSION
 from distributed_input.api.resource.yaml_lines import FieldPath
@@ -17,21 +18,8 @@ _PATHS: dict[FieldPath, FieldPath] = {
     ("spec", "dataset", "args"): (*_ENTRY, "args"),
     ("spec", "dataset", "source"): (*_ENTRY, "source"),
     ("spec", "operatorClass"): ("spec", "managedBy"),
-    **{
-        ("spec", "workers", name): (*_POD, name)
-        for name in (
-            "serviceAccountName",
-            "priorityClassName",
-            "nodeSelector",
-            "tolerations",
-            "volumes",
-            "terminationGracePeriodSeconds",
-        )
-    },
-    **{
-        ("spec", "workers", name): (*_POD, "containers")
-        for name in ("image", "env", "volumeMounts", "resources")
-    },
+    **{("spec", "workers", name): (*_POD, name) for name in POD_FIELDS},
+    **{("spec", "workers", name): (*_POD, "containers") for name in (*WORKER_FIELDS, "resources")},
     ("spec", "workers", "podTemplate"): ("spec", "workers", "template"),
 }
 """Fields of v1alpha1 with another place in v1beta1."""
