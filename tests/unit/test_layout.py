@@ -43,7 +43,6 @@ TESTED_ELSEWHERE = {
     "distributed_input_operator/controller/control_loop.py": (
         "tests/operator/test_missed_deletions.py"
     ),
-    "distributed_input_operator/controller/leader.py": "tests/operator/test_faults.py",
     "distributed_input_operator/controller/reconcile_input.py": "tests/operator/test_reconcile.py",
     "distributed_input_operator/main.py": "tests/operator/test_reconcile.py",
     "distributed_input/runner/dispatchers.py": f"{_UNIT}/runner/commands/test_status.py",
@@ -63,14 +62,20 @@ TESTED_ELSEWHERE = {
         f"distributed_input/api/resource/conversion/{name}.py": (
             f"{_UNIT}/api/resource/conversion/test_convert.py"
         )
-        for name in ("dataset", "kept", "normal", "template", "workers")
+        for name in ("dataset", "kept", "normal", "quantities", "template", "workers")
     },
     **{
         f"distributed_input/api/resource/v1beta1/{name}.py": (
             f"{_UNIT}/api/resource/v1beta1/test_input.py"
         )
-        for name in ("dataset", "processes", "status", "workers")
+        for name in ("dataset", "processes", "quantities", "status", "workers")
     },
+    "distributed_input/api/resource/policy_rules.py": (
+        f"{_UNIT}/api/resource/conversion/test_policy.py"
+    ),
+    "distributed_input/api/resource/policy_status.py": (
+        "tests/unit/distributed_input_operator/reconcile/test_policy_status.py"
+    ),
     "distributed_input/tfdata/graph/captures.py": f"{_UNIT}/tfdata/graph/test_canonical.py",
     "distributed_input/tfdata/graph/function_names.py": f"{_UNIT}/tfdata/graph/test_canonical.py",
     "distributed_input/tfdata/graph/serialization.py": f"{_UNIT}/tfdata/graph/test_canonical.py",

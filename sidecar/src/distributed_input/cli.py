@@ -7,6 +7,7 @@ needs TensorFlow.
 from __future__ import annotations
 
 import argparse
+import difflib
 import importlib
 import os
 import sys
@@ -98,6 +99,7 @@ Pods run `dispatcher`, `worker` and `sidecar`. On one machine, `run` starts them
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one subcommand; return its exit status."""
     arguments = list(sys.argv[1:] if argv is None else argv)
+    _check_command(arguments[:1])
     # Parse only the subcommand. Its own parser handles the rest.
     options = _parser().parse_args(arguments[:1])
     if options.command == "help":
@@ -110,6 +112,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     if options.command in _HANDLE_SIGNALS:
         return _entry(options.command)(arguments[1:])
     return _interruptible(options.command, arguments[1:])
+
+
+def _check_command(first: Sequence[str]) -> None:
+    """Exit with a message if the first argument is neither a flag nor a command."""
+    for word in first:
+        known = [*_COMMANDS, *_PLUGINS, "version", "help"]
+        if not word.startswith("-") and word not in known:
+            similar = difflib.get_close_matches(word, known, 1)
+            hint = f"did you mean {similar[0]}? " if similar else ""
+            _parser().error(f"unknown command {word}: {hint}See `distributed-input --help`")
 
 
 def _interruptible(command: str, arguments: Sequence[str]) -> int:

@@ -117,15 +117,32 @@ class ModelCheckpoint(_BatchCounter, keras.callbacks.ModelCheckpoint):  # type: 
 def announce_position(weights: str, position: bytes) -> None:
     """Record the position of the weights that are about to replace the file `weights`."""
     try:
-        current = json.loads(Path(weights + _SUFFIX).read_text())
-    except (OSError, ValueError):
+        current = _read(weights)
+    except (OSError, ValueError):  # it is missing or damaged
         current = {}
-    _write(weights, {**current, "next": base64.b64encode(position).decode()})
+    texts = {key: value for key, value in current.items() if isinstance(value, str)}
+    _write(weights, {**texts, "next": base64.b64encode(position).decode()})
 
 
 def write_position(weights: str, position: bytes) -> None:
     """Write the position that belongs to the content of the file `weights`."""
     _write(weights, {"weights": _hash(weights), "position": base64.b64encode(position).decode()})
+
+
+def _read(weights: str) -> dict[str, Any]:
+    """Return the content of the file of positions.
+
+    Raises:
+        OSError: it cannot be read.
+        ValueError: it is damaged.
+    """
+    try:
+        content = json.loads(Path(weights + _SUFFIX).read_text())
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
+    if not isinstance(content, dict):
+        raise ValueError("it is no JSON object")
+    return content
 
 
 def _write(weights: str, content: dict[str, str]) -> None:
@@ -139,22 +156,39 @@ def read_position(weights: str) -> bytes:
     """Return the position that was saved with the file `weights`.
 
     Raises:
-        PositionError: no position was saved, or it belongs to other weights.
+        PositionError: no position was saved, it is damaged, or it belongs to other weights.
     """
-    path = Path(weights + _SUFFIX)
+    path = weights + _SUFFIX
     try:
-        content = json.loads(path.read_text())
-    except (OSError, ValueError) as error:
+        content = _read(weights)
+    except FileNotFoundError as error:
         raise PositionError(
             f"no input position for {weights} ({error}): the weights were saved without this "
             "callback. Delete them to start from the beginning"
         ) from error
-    if content.get("weights") == _hash(weights):
-        return base64.b64decode(content["position"])
-    if "next" in content:  # a crash after the weights were written, and before this file
-        return base64.b64decode(content["next"])
+    except OSError as error:
+        raise PositionError(f"the input position for {weights} cannot be read: {error}") from error
+    except ValueError as error:
+        raise _damaged(weights, error) from error
+    of = content.get("weights")
+    # Without a match: a crash after the weights were written, and before this file.
+    key = "position" if isinstance(of, str) and of == _hash(weights) else "next"
+    try:
+        if key in content:
+            return base64.b64decode(content[key], validate=True)
+    except (ValueError, TypeError) as error:
+        raise _damaged(weights, error) from error
+    if key == "position" or not isinstance(of, str):
+        raise _damaged(weights, f"it has no {key!r}")
     raise PositionError(
         f"{path} belongs to other weights than {weights}: they were written without this callback. "
+        "Restore an earlier checkpoint, or delete both to start from the beginning"
+    )
+
+
+def _damaged(weights: str, cause: object) -> PositionError:
+    return PositionError(
+        f"{weights}{_SUFFIX} is damaged ({cause}), so the input position for {weights} is lost. "
         "Restore an earlier checkpoint, or delete both to start from the beginning"
     )
 

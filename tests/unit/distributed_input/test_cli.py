@@ -38,7 +38,7 @@ def test_a_subcommands_help_has_examples(name: str, capsys: pytest.CaptureFixtur
 def test_an_unknown_subcommand_is_status_2(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="2"):
         cli.main(["runn"])
-    assert "invalid choice: 'runn'" in capsys.readouterr().err
+    assert "unknown command runn: did you mean run? See" in capsys.readouterr().err
 
 
 def test_no_subcommand_is_status_2(capsys: pytest.CaptureFixture[str]) -> None:

@@ -21,6 +21,7 @@ from distributed_input.client.channel import Channel, SidecarDisconnected
 from distributed_input.client.input import connect
 from distributed_input.client.reader import InputReader
 from distributed_input.runtime.credentials import Credentials
+from distributed_input.runtime.portable import packet_socket
 from distributed_input.sidecar.delivery.trainer_socket import TrainerSocket
 from distributed_input.sidecar.inputs import job_input
 from distributed_input.sidecar.inputs.job_input import JobInput
@@ -74,19 +75,23 @@ def begun(folder: Path, sidecar: Sidecar) -> tuple[InputReader, Trainer, int]:
     return found, trainer, found.begin()
 
 
-def test_connecting_without_a_sidecar(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_connecting_without_a_sidecar(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     clock = virtual(monkeypatch)
     monkeypatch.setenv(DIR_ENV, str(tmp_path))
     began = clock.now
     with pytest.raises(UnavailableError, match=r"no sidecar at .* for 60 s .*distributed-input"):
         connect()
     assert CONNECT <= clock.now - began < CONNECT + 1
+    (notice,) = caplog.messages
+    assert f"waiting for a sidecar at {tmp_path}, for 60 s at most" in notice
 
 
 def test_connecting_to_a_stopped_sidecar(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = virtual(monkeypatch)
     monkeypatch.setenv(DIR_ENV, str(tmp_path))
-    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listening:
+    with packet_socket.new() as listening:
         listening.bind(str(tmp_path / SOCKET_NAME))
         listening.listen()
         began = clock.now
@@ -257,7 +262,7 @@ def test_no_worker_ever_comes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     # Not in the class: a thread that another test has left would use this clock too.
     monkeypatch.setattr(job.link.pool, "wait", clock.sleep)
     registry = InputRegistry(lambda name, _: job, ["train"])
-    listening = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    listening = packet_socket.new()
     listening.bind(str(tmp_path / SOCKET_NAME))
     listening.listen()
 

@@ -15,7 +15,7 @@ CONFIG_KEY = "inputs.json"
 TOKEN_KEY = "token"  # noqa: S105 - the key's name
 """Key in an input's Secret."""
 AUTHORITIES_KEY = "ca.crt"
-"""Key in the Secret with an encrypted input's keys."""
+"""Key in the ConfigMap of an encrypted input: its authority, which its processes trust."""
 
 # Paths in pods.
 RUN_DIR = "/run/distributed-input"

@@ -26,6 +26,8 @@ SERVERS = frozenset({DISPATCHER, WORKER})
 # Names of the files in a folder with the certificate of one process.
 CHAIN_FILE, KEY_FILE, AUTHORITIES_FILE = "tls.crt", "tls.key", "ca.crt"
 
+DOMAIN = "distributed-input"
+"""The end of all DNS names, and the host of all URI names."""
 DIRECT_TRANSFER = "direct transfer"
 """Stands for the direct connection to a worker, which is no method of gRPC."""
 _DISPATCHER, _WORKER = "/distributed_input.v1.Dispatcher/", "/distributed_input.v1.Worker/"
@@ -70,7 +72,7 @@ class Identity:
     @property
     def server_name(self) -> str:
         """The DNS name in the certificate of a server."""
-        return f"{self.role}.{self.uid}.distributed-input"
+        return f"{self.role}.{domain(self.uid)}"
 
     @property
     def is_server(self) -> bool:
@@ -80,6 +82,11 @@ class Identity:
     def with_role(self, role: str) -> Identity:
         """Return the identity of another role of the same input."""
         return replace(self, role=role)
+
+
+def domain(uid: str) -> str:
+    """Return the end of the DNS names of an input's servers."""
+    return f"{uid}.{DOMAIN}"
 
 
 def parse(uris: Iterable[str]) -> Identity | None:

@@ -37,8 +37,14 @@ CONSUMER_INDEX_ANNOTATION = f"{PREFIX}consumer-index"
 INJECTED_ANNOTATION = f"{PREFIX}injected"
 """Record of the injection. The webhook sets it, so that a second call changes nothing."""
 
-# Labels that the operator copies from inputs to their worker pods.
+# Labels and annotations of Kueue that the operator copies from inputs to their pods.
 QUEUE_LABELS = ("kueue.x-k8s.io/queue-name", "kueue.x-k8s.io/priority-class")
+POD_GROUP_LABEL = "kueue.x-k8s.io/pod-group-name"
+"""Name of the group of pods that is admitted together."""
+POD_GROUP_ANNOTATIONS = (
+    "kueue.x-k8s.io/pod-group-total-count",
+    "kueue.x-k8s.io/retriable-in-group",
+)
 
 # Annotations of the objects that the operator creates.
 CONFIG_HASH_ANNOTATION = f"{PREFIX}config-hash"

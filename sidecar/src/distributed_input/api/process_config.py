@@ -91,7 +91,7 @@ def document_flags(text: str) -> list[str]:
     try:
         fields = json.loads(text)
         version = fields.pop(_VERSION_FIELD)
-    except (ValueError, AttributeError, TypeError, KeyError) as error:
+    except (ValueError, AttributeError, TypeError, KeyError, RecursionError) as error:
         raise ConfigError(
             f'{CONFIG_ENV}: expected a JSON object like {{"version": {VERSION}}}, got {text!r}'
         ) from error

@@ -1,9 +1,11 @@
-"""The version of the wire protocol, and the longest packets between a trainer and its sidecar.
+"""The version of the wire protocol, and limits that both sides of a connection use.
 
 Processes whose versions differ by one are compatible.
 """
 
 from __future__ import annotations
+
+import math
 
 from distributed_input.api.errors import ProtocolError
 
@@ -14,6 +16,10 @@ TO_TRAINER_BYTES = 1 << 18
 """Longest packet from a sidecar to a trainer on their socket. Longer ones are cut off."""
 TO_SIDECAR_BYTES = 1 << 17
 """Longest packet from a trainer to a sidecar."""
+
+MIN_HEARTBEAT_SECONDS, MAX_HEARTBEAT_SECONDS = 0.1, 60.0
+"""Shortest and longest interval of the heartbeats of workers and sidecars."""
+_HEARTBEAT_SECONDS = 1.0  # if the dispatcher sends no usable interval
 
 MIN_COMPATIBLE = max(1, PROTOCOL - 1)
 MAX_COMPATIBLE = PROTOCOL + 1
@@ -34,3 +40,14 @@ def check_protocol(peer: int, who: str) -> None:
         f"{who} uses {version}, this process uses protocol {PROTOCOL} "
         f"(compatible with {MIN_COMPATIBLE} to {MAX_COMPATIBLE}): {remedy}"
     )
+
+
+def heartbeat_interval(seconds: float) -> float:
+    """Return the seconds until the next heartbeat.
+
+    Args:
+        seconds: what the dispatcher sent. The default replaces what is no time.
+    """
+    if not math.isfinite(seconds) or seconds <= 0:
+        return _HEARTBEAT_SECONDS
+    return min(max(seconds, MIN_HEARTBEAT_SECONDS), MAX_HEARTBEAT_SECONDS)

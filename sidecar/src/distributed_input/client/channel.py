@@ -11,12 +11,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from google.protobuf.message import DecodeError
+
 from distributed_input.api.errors import ConfigError, ProtocolError, UnavailableError
 from distributed_input.api.files import SOCKET_NAME
 from distributed_input.api.proto import trainer_pb2
 from distributed_input.api.protocol import TO_SIDECAR_BYTES, TO_TRAINER_BYTES
 from distributed_input.client.ring import Batch, Ring
 from distributed_input.runtime.files import shared_files
+from distributed_input.runtime.portable import packet_socket
 
 # Linux reports that the peer closed as POLLRDHUP. Other systems report POLLHUP only.
 _HANGUP = select.POLLHUP | getattr(select, "POLLRDHUP", 0)
@@ -57,7 +60,7 @@ class Channel:
         self._idle = False  # no `receive` is expected soon
         self._shut_down = False
         self._ring: Ring | None = None
-        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._socket = packet_socket.new()
         self._socket.settimeout(timeout)
         try:
             self._socket.connect(str(path))
@@ -130,7 +133,7 @@ class Channel:
 
         Raises:
             SidecarDisconnected: the sidecar closed the socket.
-            ProtocolError: the message is too long.
+            ProtocolError: the message is too long, or it is not a message.
         """
         # Set before the released slots are read: a slot released in between is sent at once.
         self._receiving = True
@@ -153,7 +156,13 @@ class Channel:
                 f"the sidecar sent a message of more than {TO_TRAINER_BYTES:,} bytes: upgrade the "
                 "sidecar's image, or lower spec.partitions"
             )
-        return trainer_pb2.FromSidecar.FromString(packet)
+        try:
+            return trainer_pb2.FromSidecar.FromString(packet)
+        except DecodeError as error:
+            raise ProtocolError(
+                f"the sidecar sent something else than a message ({error}): use the same release "
+                "of distributed-input in the trainer and the sidecar's image"
+            ) from error
 
     def _receive_packet(self) -> bytes:
         try:

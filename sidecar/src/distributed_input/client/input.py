@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from distributed_input.api.environment import DIR_ENV, JOB_ENV
 from distributed_input.api.errors import ConfigError, PositionError
-from distributed_input.api.proto import trainer_pb2, types_pb2
+from distributed_input.api.proto import types_pb2
 from distributed_input.assignment.jobs import check_name
+from distributed_input.client import position_log
 from distributed_input.client.reader import InputReader
 from distributed_input.rows.decode import decode
 from distributed_input.rows.elements import ElementSpec
@@ -221,8 +222,7 @@ class Input:
         A running iterator of `distribute` moves to the position, as those of TensorFlow do, if the
         same thread restores and iterates. All other running iterators raise PositionError.
         """
-        saved = trainer_pb2.Position.FromString(position)
-        self._reader.restore(saved)
+        self._reader.restore(position_log.parse(position))
 
     def close(self) -> None:
         """Stop reading. Batches in use stay valid."""

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 
+from google.protobuf.message import DecodeError
+
 from distributed_input.api.errors import PositionError
 from distributed_input.api.proto import trainer_pb2
 
@@ -69,11 +71,27 @@ class PositionLog:
         return position
 
 
+def parse(data: bytes) -> trainer_pb2.Position:
+    """Return a saved position.
+
+    Raises:
+        PositionError: the bytes are not a position.
+    """
+    try:
+        return trainer_pb2.Position.FromString(data)
+    except DecodeError as error:
+        raise PositionError(
+            "the checkpoint has no valid position: the file is damaged, or something else has "
+            "written it. Restore an earlier checkpoint, or start without one"
+        ) from error
+
+
 def advance(position: trainer_pb2.Position, units: int, units_per_step: int) -> None:
     """Move `position` forward by `units` units, in place."""
     if units:
         steps, position.extra_units = divmod(position.extra_units + units, units_per_step)
         position.step += steps
+        position.units_per_step = units_per_step if position.extra_units else 0
 
 
 def behind(

@@ -11,6 +11,7 @@ from pathlib import Path
 from distributed_input.api.proto import trainer_pb2, types_pb2
 
 REPORT_SECONDS = 0.5  # between reports while the loop waits
+_LATEST_REPORT_SECONDS = 2.0  # between reports while it reads without a wait
 _FIRST_GAP_SECONDS = 2.0  # between the first two reports of one wait
 
 
@@ -73,6 +74,11 @@ class WaitMeter:
             return True  # so that the sidecar stops counting this trainer as waiting
         self._waited += now - began
         return now - self._reported_at > REPORT_SECONDS
+
+    @property
+    def report_due(self) -> bool:
+        """Whether the last report is old, because the loop reads units that arrived together."""
+        return time.monotonic() - self._reported_at > _LATEST_REPORT_SECONDS
 
     def report(self, generation: int, units: int) -> trainer_pb2.Progress:
         """Return a report for the sidecar: `units` units of the generation were read."""

@@ -208,34 +208,34 @@ class InputReader:
         with self._receive_lock:
             while True:
                 epoch = require_current(self._epoch, generation)
-                item = self._queue.pop(generation)
-                if isinstance(item, ReceivedUnit):
-                    return self._read(item, epoch)
-                if item is not None:
-                    epoch.ended = True
-                    self._report(epoch)
-                    self._session.channel.mark_idle()
-                if epoch.ended:
-                    return None
-                self._wait_for_units(epoch)
+                try:
+                    item = self._queue.pop(generation)
+                    if isinstance(item, ReceivedUnit):
+                        return self._read(item, epoch)
+                    if item is not None:
+                        epoch.ended = True
+                        self._report(epoch)
+                        self._session.channel.mark_idle()
+                    if epoch.ended:
+                        return None
+                    self._wait_for_units(epoch)
+                except DistributedInputError as error:
+                    self._fail(error)
+                    raise
 
     def _wait_for_units(self, epoch: EpochState) -> None:
         """Receive one message, or continue with another sidecar."""
         epoch.check_error()
         began = time.monotonic()
         try:
-            try:
-                if not self._session.is_open:
-                    raise SidecarDisconnected("the job is not open on it")
-                message = self._session.receive(self._session.answer_deadline())
-                self._add(message)
-                if self._queue and self._session.meter.add_wait(began):
-                    self._report(epoch)
-            except SidecarDisconnected:
-                self._reconnect()
-        except DistributedInputError as error:
-            self._fail(error)
-            raise
+            if not self._session.is_open:
+                raise SidecarDisconnected("the job is not open on it")
+            message = self._session.receive(self._session.answer_deadline())
+            self._add(message)
+            if self._queue and self._session.meter.add_wait(began):
+                self._report(epoch)
+        except SidecarDisconnected:
+            self._reconnect()
 
     def _add(self, message: trainer_pb2.FromSidecar) -> None:
         """Queue the units of a message, or store a failure for the epoch that it names."""
@@ -253,14 +253,16 @@ class InputReader:
                 self._epoch.error = without_traceback(error)
 
     def _read(self, received: ReceivedUnit, epoch: EpochState) -> Batch:
-        unit = received.unit
+        unit, batch = received.unit, received.source.batch(received.unit)
         epoch.units += 1
-        ends_batch = epoch.units % self._session.units_per_step == 0
-        self._session.meter.add_unit(unit.rows, ends_batch=ends_batch)
+        in_step = epoch.units % self._session.units_per_step
+        self._session.meter.add_unit(unit.rows, ends_batch=not in_step)
         if unit.HasField("after"):
             with self._state_lock:
                 self._positions.append(epoch.units, unit.after)
-        return received.source.batch(unit)
+        if self._session.meter.report_due:
+            self._report(epoch)
+        return batch
 
     def _report(self, epoch: EpochState) -> None:
         units = max(0, epoch.units - epoch.units_before)

@@ -24,6 +24,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from distributed_input.api.errors import ProtocolError
 from distributed_input.api.proto import trainer_pb2
 
 _READ_ONLY = (errno.EACCES, errno.EPERM, errno.EROFS)
@@ -96,9 +97,20 @@ class Ring:
         """Return the unit as views of the ring, or as a copy if the ring is not writable.
 
         The views share one reference to `owner`, which must keep this ring alive.
+
+        Raises:
+            ProtocolError: the unit is not in the ring.
         """
-        spans = list(zip(unit.offsets, unit.sizes, strict=True))
+        spans = list(zip(unit.offsets, unit.sizes, strict=False))
         end = max((offset + size for offset, size in spans), default=unit.slot)
+        start = min(unit.offsets, default=unit.slot)
+        # A view of other memory would end the process, or show it to the training loop.
+        if end > len(self._memory) or start < unit.slot or len(unit.offsets) != len(unit.sizes):
+            raise ProtocolError(
+                f"the sidecar sent a batch outside of its {len(self._memory):,} bytes of shared "
+                "memory: use the same release of distributed-input in the trainer and the "
+                "sidecar's image"
+            )
         size = max(0, end - unit.slot)
         whole = np.asarray(_Slot(owner, unit.slot, self.address + unit.slot, size))
         if not self.writable:

@@ -7,6 +7,7 @@ in the same folder, and `open_job` opens the same job there.
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
 import time
 import uuid
@@ -30,6 +31,12 @@ from distributed_input.client.epoch_state import without_traceback
 from distributed_input.client.progress import WaitMeter, totals_of
 
 _CONNECT_SECONDS = 5.0
+_log = logging.getLogger(__name__)  # without a handler, Python prints warnings on stderr
+_NOTICE_SECONDS = 5.0  # after which a user is told what the program waits for
+_REMEDY = (
+    "start the trainer with `distributed-input run FILE -- COMMAND`, or label its pod "
+    'distributed-input.dev/inject: "true"'
+)
 _RETRY_SECONDS = 0.05
 _POLL_SECONDS = 2.0
 _CLOSED_SECONDS = 0.5  # until the next attempt after a sidecar that closed the connection
@@ -81,19 +88,25 @@ class SidecarSession:
             UnavailableError: no sidecar answered in time.
             DistributedInputError: the sidecar rejected the connection, or the session is closed.
         """
-        deadline = time.monotonic() + timeout
+        began = time.monotonic()
+        deadline, has_warned = began + timeout, False
         while True:
             self.check_open()
             try:
                 self._handshake(deadline)
                 return
             except (UnavailableError, SidecarDisconnected, FileNotFoundError) as error:
-                if time.monotonic() > deadline:
+                now = time.monotonic()
+                if now > deadline:
                     raise UnavailableError(
-                        f"no sidecar at {self._folder} for {timeout:.0f} s ({error}): start the "
-                        "trainer with `distributed-input run FILE -- COMMAND`, or label its pod "
-                        'distributed-input.dev/inject: "true"'
+                        f"no sidecar at {self._folder} for {timeout:.0f} s ({error}): {_REMEDY}"
                     ) from error
+                if now - began > _NOTICE_SECONDS and not has_warned:
+                    has_warned = True
+                    _log.warning(
+                        "waiting for a sidecar at %s, for %.0f s at most. If none starts: %s",
+                        self._folder, timeout, _REMEDY,
+                    )  # fmt: skip
                 time.sleep(_RETRY_SECONDS)
 
     def _handshake(self, deadline: float) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from distributed_input.api import flags
 from distributed_input.api.errors import ConfigError
+from distributed_input.api.protocol import MAX_HEARTBEAT_SECONDS, MIN_HEARTBEAT_SECONDS
 from distributed_input.dispatcher.clock import TICK_SECONDS, RunningClock
 from distributed_input.dispatcher.limits import DispatcherLimits
 from distributed_input.dispatcher.service import DESCRIPTOR, THREADS, DispatcherService
@@ -36,7 +37,8 @@ def _parser() -> argparse.ArgumentParser:
         default=defaults.heartbeat,
         metavar="SECONDS",
         help="interval of the heartbeats of workers and sidecars "
-        f"(default: {defaults.heartbeat:g})",
+        f"(default: {defaults.heartbeat:g}, from {MIN_HEARTBEAT_SECONDS:g} to "
+        f"{MAX_HEARTBEAT_SECONDS:g})",
     )
     parser.add_argument(
         flags.EXPIRY_SECONDS,
@@ -57,6 +59,16 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _limits(args: argparse.Namespace) -> DispatcherLimits:
+    if args.heartbeat_seconds > MAX_HEARTBEAT_SECONDS:
+        raise ConfigError(
+            f"--heartbeat-seconds {args.heartbeat_seconds:g} is above {MAX_HEARTBEAT_SECONDS:g}: "
+            "workers and sidecars use no longer interval. Decrease it"
+        )
+    if args.heartbeat_seconds < MIN_HEARTBEAT_SECONDS:
+        raise ConfigError(
+            f"--heartbeat-seconds {args.heartbeat_seconds:g} is below {MIN_HEARTBEAT_SECONDS:g}: "
+            "workers and sidecars use no shorter interval. Increase it"
+        )
     if args.expiry_seconds < 2 * args.heartbeat_seconds:
         raise ConfigError(
             f"--expiry-seconds {args.expiry_seconds:g} is below twice --heartbeat-seconds "

@@ -114,4 +114,5 @@ def _info(beat: WorkerHeartbeatRequest) -> WorkerInfo:
         capacity=beat.capacity,
         has_connect=beat.has_connect,
         buffer_bytes=beat.buffer_bytes,
+        cpu_seconds=beat.cpu_seconds,
     )

@@ -22,6 +22,7 @@ from distributed_input.rows.runs import Buffer, Bytes
 BLOCK_COST = 512
 """Cost of a block in addition to its rows; see StreamCredit in worker.proto."""
 _PAYLOAD_TAG = (worker_pb2.Block.PAYLOAD_FIELD_NUMBER << 3) | 2  # length-delimited
+_VARINT_BYTES = 10  # of 64 bits. The time for a longer one grows with the square of its length.
 
 
 @dataclass(frozen=True)
@@ -126,6 +127,8 @@ def decode(data: bytes | memoryview) -> RowBlock:
 
 
 def _decode(data: Any) -> RowBlock:
+    if not len(data):
+        raise ValueError("a block of rows is empty: the stream is damaged")
     if data[:1] == bytes((_PAYLOAD_TAG,)):
         payload, rest = _split_payload(data)
         header = worker_pb2.Block.FromString(rest)
@@ -182,12 +185,17 @@ def varint(value: int) -> bytes:
 
 
 def read_varint(data: Any, at: int) -> tuple[int, int]:
-    """Return the number at an index of a message, and the index behind it."""
-    value = shift = 0
-    while True:
+    """Return the number at an index of a message, and the index behind it.
+
+    Raises:
+        IndexError: the message ends before.
+        ValueError: the number is longer than those of protobuf.
+    """
+    value = 0
+    for shift in range(0, 7 * _VARINT_BYTES, 7):
         byte = data[at]
         value |= (byte & 0x7F) << shift
         at += 1
         if byte < 0x80:
             return value, at
-        shift += 7
+    raise ValueError(f"a number has more than {_VARINT_BYTES} bytes")

@@ -266,13 +266,21 @@ class ElementSpec:
             version = plain["v"]
             if version in _VERSIONS:
                 leaves = tuple(
-                    Leaf(path, kind, dtype, tuple(shape), *rest)
+                    Leaf(path, kind, dtype, _checked_shape(shape), *rest)
                     for path, kind, dtype, shape, *rest in plain["l"]
                 )
-                return ElementSpec(nested.from_plain(plain["s"]), leaves)
-        except (ValueError, KeyError, TypeError) as error:
+                spec = ElementSpec(nested.from_plain(plain["s"]), leaves)
+                nested.unflatten(spec.structure, range(len(leaves)).index)
+                return spec
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise SpecError(f"not an element spec: {error}: {text[:80]!r}") from error
         raise SpecError(
             f"element spec has version {version}, this release supports {_VERSIONS}. Use the same"
             " release of distributed-input in trainers, sidecars and workers."
         )
+
+
+def _checked_shape(shape: list[int | None]) -> tuple[int | None, ...]:
+    if not all(size is None or (type(size) is int and size >= 0) for size in shape):
+        raise ValueError(f"{shape} is not a shape")
+    return tuple(shape)

@@ -98,7 +98,7 @@ def opened(options: argparse.Namespace, env: Mapping[str, str]) -> Iterator[list
             )
             found = [FoundDispatcher(options.name, client, one.problems, reread=reread)]
         elif options.dispatcher:
-            addresses.parse(options.dispatcher, "--dispatcher")
+            addresses.check(options.dispatcher, "--dispatcher")
             credentials = Credentials.from_args(options.token_file, env)
             client = StatusClient(options.dispatcher, credentials)
             found = [FoundDispatcher("", client, address=options.dispatcher)]
@@ -140,5 +140,5 @@ def _of_run(run: Path) -> Iterator[FoundDispatcher]:
             with contextlib.suppress(OSError, ValueError, KeyError):
                 address = json.loads((run / f"{process}.ready").read_text())["address"]
                 credentials = Credentials.from_args(os.fspath(token), {})
-                client = StatusClient(address, credentials)
+                client = StatusClient(address, credentials, is_local=True)
                 yield FoundDispatcher(token.name, client, address=address)

@@ -22,7 +22,8 @@ from distributed_input.runtime.files.locked_folders import is_stale, locked
 _PREFIX = "run-"
 _MAX_PARENT_BYTES = 60
 """A socket's path has at most 103 bytes (macOS) or 107. Ours adds
-/run-<12>/shared/<2>/sidecar.sock."""
+/run-<12>/shared/<2>/sidecar.sock, or /run-<12>/shared/s/worker-<4>.rows."""
+_SHORT_TEMPORARY = Path("/tmp")  # noqa: S108 - the folder below it is checked: `_create_private`
 _SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - folders with mode 0700 below it
 
 
@@ -65,8 +66,15 @@ def create(
     Raises:
         ConfigError: a folder cannot be created, others may write to it, or it has no space.
     """
+    wanted = parent or default_parent(env)
+    remedy = "another folder with --dir"
+    if not parent:
+        in_temporary = wanted.name == _user_folder()
+        variable = "TMPDIR=/tmp" if in_temporary else "another XDG_RUNTIME_DIR"
+        remedy = f"{variable}, or {remedy}"
+    _check_text(wanted, remedy)
     # A folder that the user names may be shared, like /tmp. The run's folder below it is private.
-    base = _create_folder(parent) if parent else _create_private(default_parent(env))
+    base = _create_folder(wanted) if parent else _create_private(wanted)
     remove_stale(base)
     shared_base = base
     if _has_shared_memory():
@@ -74,7 +82,7 @@ def create(
         remove_stale(in_memory)
         # Writing to full shared memory raises SIGBUS. Containers often have 64 MiB of it.
         shared_base = in_memory if _free_bytes(in_memory) >= shared_bytes else base
-    _check_shared(shared_base, shared_bytes)
+    _check_shared(shared_base, shared_bytes, remedy)
     run = secrets.token_hex(6)
     with contextlib.ExitStack() as stack:
         path = stack.enter_context(locked(base / (_PREFIX + run)))
@@ -91,11 +99,25 @@ def create(
 
 
 def default_parent(env: Mapping[str, str]) -> Path:
-    """Return a folder below $XDG_RUNTIME_DIR, or else below the folder for temporary files."""
+    """Return a folder below $XDG_RUNTIME_DIR, or else below the folder for temporary files.
+
+    On macOS, the latter has about 50 characters. If sockets have to be there too, it may be too
+    long for their paths. Then the folder is below /tmp. A long $XDG_RUNTIME_DIR is not used then.
+    """
     runtime = env.get("XDG_RUNTIME_DIR")
     if runtime and Path(runtime).is_dir() and os.access(runtime, os.W_OK):
-        return Path(runtime) / "distributed-input"
-    return Path(tempfile.gettempdir()) / _user_folder()
+        own = Path(runtime) / "distributed-input"
+        if _has_shared_memory() or _fits(own):
+            return own
+    usual = Path(tempfile.gettempdir()) / _user_folder()
+    if _has_shared_memory() or _fits(usual):
+        return usual
+    return _SHORT_TEMPORARY / _user_folder()
+
+
+def _fits(base: Path) -> bool:
+    """Return whether the paths of sockets below a folder are short enough."""
+    return len(os.fsencode(base)) <= _MAX_PARENT_BYTES
 
 
 def live(base: Path) -> list[Path]:
@@ -129,7 +151,17 @@ def _free_bytes(folder: Path) -> int:
     return shutil.disk_usage(folder).free
 
 
-def _check_shared(base: Path, shared_bytes: int) -> None:
+def _check_text(folder: Path, remedy: str) -> None:
+    """Raise ConfigError if a path is not UTF-8: messages, logs and gRPC could not contain it."""
+    path = os.fsencode(folder)
+    try:
+        path.decode()
+    except UnicodeDecodeError as error:
+        shown = path.decode(errors="backslashreplace")
+        raise ConfigError(f"folder {shown}: its path is not UTF-8; set {remedy}") from error
+
+
+def _check_shared(base: Path, shared_bytes: int, remedy: str) -> None:
     free = _free_bytes(base)
     if free < shared_bytes:
         raise ConfigError(
@@ -137,9 +169,14 @@ def _check_shared(base: Path, shared_bytes: int) -> None:
             f"{shared_bytes >> 20} MiB: lower spec.sidecar.buffer, set another folder with --dir, "
             "or give the container more shared memory with --shm-size"
         )
-    if len(os.fsencode(base)) > _MAX_PARENT_BYTES:
+    if "," in str(base):
         raise ConfigError(
-            f"folder {base}: too long for a socket's path; set a shorter one with --dir"
+            f"folder {base}: gRPC does not accept a comma in a socket's path; set {remedy}"
+        )
+    if not _fits(base):
+        raise ConfigError(
+            f"folder {base}: its path has {len(os.fsencode(base))} bytes, at most "
+            f"{_MAX_PARENT_BYTES} leave room for those of sockets; set {remedy}"
         )
 
 

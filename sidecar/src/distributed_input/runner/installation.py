@@ -28,6 +28,7 @@ _SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - only its size is read
 _BUFFER_BYTES = 256 << 20
 """Default of `sidecar.buffer`."""
 _KUBECTL_SECONDS = 10.0
+_CONNECT_SECONDS = 5.0
 _INSTALL = (
     "run `pip install 'distributed-input[run]'`, or before the first release `pip install "
     "--find-links dist 'distributed-input[run]'`, see the README"
@@ -65,8 +66,7 @@ def check_all(env: Mapping[str, str], namespace: str | None = None) -> Iterator[
     yield check_tensorflow(installed_version)
     yield check_run_packages(installed_version)
     yield check_shared_memory(_SHARED_MEMORY)
-    yield check_ports()
-    yield check_folder(env)
+    yield from check_folder(env)
     yield from check_cluster(_run_kubectl, namespace)
 
 
@@ -86,6 +86,12 @@ def check_python(version: tuple[int, int], system: str) -> Check:
     found = f"Python {version[0]}.{version[1]} on {system}"
     if not (3, 10) <= version < (3, 14):
         return Check("python", Result.FAILED, f"{found}: use Python 3.10 to 3.13")
+    if system == "Darwin":
+        text = (
+            f"{found} (macOS): `run`, `local` and the client are written for it, but only tested "
+            "on Linux without the calls that macOS lacks. Use Linux for --workers local"
+        )
+        return Check("python", Result.WARNING, text)
     if system != "Linux":
         return Check("python", Result.WARNING, f"{found}: only Linux is tested")
     return Check("python", Result.OK, found)
@@ -145,24 +151,35 @@ def check_shared_memory(folder: Path, free: int | None = None) -> Check:
     return Check("shared memory", Result.OK, found)
 
 
-def check_ports() -> Check:
-    """Check that a program can listen on the loopback address, and connect to itself."""
-    try:
-        with socket.create_server(("127.0.0.1", 0)) as server:
-            socket.create_connection(server.getsockname(), 5).close()
-    except OSError as error:
-        text = f"cannot connect to a port on 127.0.0.1: {error}. Check the firewall or sandbox"
-        return Check("ports", Result.FAILED, text)
-    return Check("ports", Result.OK, "a program can listen on 127.0.0.1 and connect")
-
-
-def check_folder(env: Mapping[str, str]) -> Check:
-    """Check that a run can create its private folder."""
+def check_folder(env: Mapping[str, str]) -> Iterator[Check]:
+    """Check that a run can create its private folder, and then sockets in it."""
     try:
         with folders.create(None, env) as created:
-            return Check("folder", Result.OK, f"runs create their folders in {created.path.parent}")
+            text = f"runs create their folders in {created.path.parent}"
+            yield Check("folder", Result.OK, text)
+            yield check_sockets(created.shared)
     except (OSError, ValueError) as error:
-        return Check("folder", Result.FAILED, f"a run cannot create its folder: {error}")
+        yield Check("folder", Result.FAILED, f"a run cannot create its folder: {error}")
+
+
+def check_sockets(folder: Path) -> Check:
+    """Check that a program can listen on a Unix socket in a folder, and connect to itself."""
+    path = folder / "doctor"
+    try:
+        with socket.socket(socket.AF_UNIX) as server, socket.socket(socket.AF_UNIX) as one:
+            server.bind(str(path))
+            server.listen()
+            one.settimeout(_CONNECT_SECONDS)
+            one.connect(str(path))
+    except OSError as error:
+        text = (
+            f"cannot connect to a Unix socket in {folder}: {error}. The processes of a run use "
+            "such sockets: check the sandbox and the file system"
+        )
+        return Check("sockets", Result.FAILED, text)
+    finally:
+        path.unlink(missing_ok=True)
+    return Check("sockets", Result.OK, f"a program can listen on a Unix socket in {folder}")
 
 
 Kubectl = Callable[..., str]

@@ -129,7 +129,7 @@ def _write_certificate(
     viewer = identity.VIEWER
     (folder / identity.CHAIN_FILE).write_text(certificates.get(files.certificate(viewer), ""))
     (folder / identity.KEY_FILE).write_text(secret.get(files.private_key(viewer), ""))
-    (folder / identity.AUTHORITIES_FILE).write_text(secret.get(files.AUTHORITIES_KEY, ""))
+    (folder / identity.AUTHORITIES_FILE).write_text(certificates.get(files.AUTHORITIES_KEY, ""))
     return folder
 
 

@@ -18,6 +18,7 @@ from distributed_input.api import environment, files, flags
 from distributed_input.api.config import InputConfig
 from distributed_input.runner.folders import RunFolders
 from distributed_input.runner.process_wrapper import mark
+from distributed_input.runtime import addresses
 
 GRACE_SECONDS = 2.0
 """Grace period of our own processes at the end of a run, when no trainer is left."""
@@ -65,8 +66,6 @@ class PlannedInput:
     """The workers use only CPUs that the trainers leave idle."""
     parallelism: int | None = None
     """Rows that a worker computes at once; None: the worker's default."""
-    port: int = 0
-    """Port of the dispatcher; 0: any free port."""
     relaxed: bool = False
     """Random values may differ when a split runs again."""
     tf_data_service: PlannedTfDataService | None = None
@@ -136,6 +135,17 @@ class RunFiles:
         """Return the sidecars' configuration file."""
         return self.folders.path / files.CONFIG_KEY
 
+    def sockets(self) -> Path:
+        """Return the folder with the sockets of dispatchers and workers.
+
+        Only this user can use it. Its name is short, like that of `shared`.
+        """
+        return self.folders.shared / "s"
+
+    def socket(self, kind: str, number: int) -> str:
+        """Return the address of a dispatcher or worker. A number is used once in a run."""
+        return addresses.unix(str(self.sockets() / f"{kind}-{number}"))
+
     def shared(self, consumer: int) -> Path:
         """Return the folder that trainer `consumer` shares with its sidecar.
 
@@ -147,7 +157,7 @@ class RunFiles:
 def dispatcher_command(plan: Plan, paths: RunFiles, of: PlannedInput, listen: str) -> list[str]:
     """Return the command of an input's dispatcher.
 
-    `listen` has port 0 at the first start, and the address of the first start after a crash.
+    `listen` is the same after a crash, because other processes have it.
     """
     name = plan.process_name("dispatcher", of)
     common = _process_flags(paths, name, paths.token(of))
@@ -158,12 +168,12 @@ def dispatcher_command(plan: Plan, paths: RunFiles, of: PlannedInput, listen: st
 
 
 def worker_command(
-    plan: Plan, paths: RunFiles, of: PlannedInput, index: int, dispatcher: str
+    plan: Plan, paths: RunFiles, of: PlannedInput, index: int, listen: str, dispatcher: str
 ) -> list[str]:
-    """Return the command of a worker. Each start selects a new port."""
+    """Return the command of a worker. `listen` differs at each start."""
     name = plan.process_name("worker", of, index)
     arguments = flags.WorkerFlags(
-        listen="127.0.0.1:0",
+        listen=listen,
         dispatcher=dispatcher,
         advertise=flags.ADVERTISE_AUTO,
         parallelism=of.parallelism,
@@ -183,11 +193,11 @@ def tf_data_dispatcher_command(
 
     Its journal exists until the end of the run.
     """
-    addresses = ",".join(f"127.0.0.1:{port}" for port in service.workers)
+    workers = ",".join(f"127.0.0.1:{port}" for port in service.workers)
     arguments = flags.TfDataDispatcherFlags(
         port=service.port,
         work_dir=str(paths.journal(of)),
-        static_workers=addresses if service.static else "",
+        static_workers=workers if service.static else "",
         ready_file=str(paths.ready(plan.process_name("tf-data-dispatcher", of))),
     )
     return [*plan.programs.tf_data_service, *flags.tf_data_dispatcher_arguments(arguments)]
@@ -220,11 +230,11 @@ def sidecar_command(
     `dispatchers` has the dispatchers' addresses by input name.
     """
     several = len(plan.inputs) > 1
-    addresses = [f"{n}={dispatchers[n]}" if several else dispatchers[n] for n in plan.names]
+    where = [f"{n}={dispatchers[n]}" if several else dispatchers[n] for n in plan.names]
     name = plan.process_name("sidecar", index=consumer)
     arguments = flags.SidecarFlags(
         configs=[str(paths.config())],
-        dispatchers=addresses,
+        dispatchers=where,
         folder=str(paths.shared(consumer)),
         consumer_index=str(consumer),
         consumer_count=str(plan.trainers),

@@ -10,6 +10,10 @@ environment, which survives a change of group or session, and as descendants, wh
 cleared environment because the wrapper is a subreaper. The wrapper's exit status, or the signal
 that ends it, is the trainer's.
 
+macOS has neither /proc nor subreapers. There, `ps` lists the processes, and a guard process kills
+the trainer if the wrapper is killed. A process that leaves both the group and the environment of
+its trainer then stays.
+
 `python -I -S` runs this file by its path, so that neither the user's folder nor PYTHONPATH can
 change what it imports. It therefore is one file, and imports only the standard library.
 """
@@ -48,31 +52,36 @@ def mark(run: str, name: str) -> str:
 
 
 def marked(prefix: str) -> Iterator[tuple[int, str]]:
-    """Yield (pid, mark) of every live process whose mark starts with `prefix`; needs /proc."""
+    """Yield (pid, mark) of every live process whose mark starts with `prefix`."""
     start = f"{MARK_ENV}={prefix}".encode()
-    for pid in _pids():
-        try:
-            with open(f"/proc/{pid}/environ", "rb") as file:
-                variables = file.read().split(b"\0")
-        except OSError:  # it has ended, or another user owns it
-            continue
+    for pid, variables in _environments():
         for variable in variables:
             if variable.startswith(start):
                 yield pid, variable.partition(b"=")[2].decode(errors="replace")
                 break
 
 
+def _environments() -> Iterator[tuple[int, list[bytes]]]:
+    """Yield (pid, variables as "name=value") of every live process of this user."""
+    pids = _pids()
+    for pid in pids:
+        try:
+            with open(f"/proc/{pid}/environ", "rb") as file:
+                yield pid, file.read().split(b"\0")
+        except OSError:  # it has ended, or another user owns it
+            continue
+    if not pids:
+        # `ps` prints the environment after the command, which has spaces; a mark has none.
+        with_environment = "axEww" if sys.platform == "darwin" else "axeww"
+        for pid, words in _ps(with_environment, "pid=,command="):
+            yield pid, words
+
+
 def descendants(ancestor: int) -> list[int]:
     """Return the pids of all live descendants of process `ancestor`."""
     children: dict[int, list[int]] = {}
-    for pid in _pids():
-        try:
-            with open(f"/proc/{pid}/stat", "rb") as file:
-                # The name, in parentheses, may contain any character. Parse after it.
-                state, parent = file.read().rpartition(b")")[2].split()[:2]
-        except (OSError, ValueError):
-            continue
-        if state != b"Z":
+    for pid, state, parent in _states():
+        if not state.startswith(b"Z"):
             children.setdefault(int(parent), []).append(pid)
     found: list[int] = []
     pending = [ancestor]
@@ -81,6 +90,39 @@ def descendants(ancestor: int) -> list[int]:
         found += pids
         pending += pids
     return found
+
+
+def _states() -> Iterator[tuple[int, bytes, bytes]]:
+    """Yield (pid, state, pid of the parent) of every process."""
+    pids = _pids()
+    for pid in pids:
+        try:
+            with open(f"/proc/{pid}/stat", "rb") as file:
+                # The name, in parentheses, may contain any character. Parse after it.
+                state, parent = file.read().rpartition(b")")[2].split()[:2]
+        except (OSError, ValueError):
+            continue
+        yield pid, state, parent
+    if not pids:
+        for pid, (state, parent) in _ps("ax", "pid=,stat=,ppid="):
+            yield pid, state, parent
+
+
+def _ps(options: str, columns: str) -> Iterator[tuple[int, list[bytes]]]:
+    """Yield (pid, words of the other columns) of each process, except that of `ps` itself."""
+    import subprocess  # where there is /proc, nothing needs it
+
+    try:
+        ps = subprocess.Popen(
+            ["ps", options, "-o", columns], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        )
+    except OSError:  # no `ps` either
+        return
+    output, _ = ps.communicate()
+    for line in output.splitlines():
+        pid, *words = line.split()
+        if int(pid) != ps.pid:
+            yield int(pid), words
 
 
 def kill_until_gone(find: Callable[[], set[int]], seconds: float = _KILL_SECONDS) -> bool:
@@ -182,6 +224,8 @@ class _Wrapper:
             with open(part, "w", encoding="utf-8") as file:
                 json.dump({"pid": pid}, file)
             os.replace(part, self.options.pid_file)
+        if not _has_prctl():
+            _fork_guard(pid)
 
     def signal(self, number: int) -> None:
         """Send a signal to the trainer's process group; SIGKILL goes to all its processes."""
@@ -193,7 +237,7 @@ class _Wrapper:
     def kill(self) -> None:
         """Kill the trainer and all its processes."""
         if self.trainer is not None:
-            _signal_group(self.trainer, signal.SIGKILL)  # without /proc, nothing more is possible
+            _signal_group(self.trainer, signal.SIGKILL)
         kill_until_gone(self.found)
 
     def reap(self) -> int | None:
@@ -235,9 +279,35 @@ def _wake(_number: int, _frame: object) -> None:
     """Do nothing. With a handler, the number arrives in the wakeup pipe."""
 
 
+def _has_prctl() -> bool:
+    return hasattr(ctypes.CDLL(None), "prctl")
+
+
 def _prctl(option: int, value: int) -> None:
-    if sys.platform.startswith("linux"):
+    if _has_prctl():
         ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
+
+
+def _fork_guard(trainer: int) -> None:
+    """Start a process that kills the trainer's group if this process is killed.
+
+    It holds one end of a pipe, and only this process holds the other one.
+    """
+    read_end, write_end = os.pipe()
+    if os.fork() != 0:
+        os.close(read_end)
+        return
+    try:
+        os.setsid()
+        os.close(write_end)
+        for number in _FORWARDED:
+            signal.signal(number, signal.SIG_IGN)
+        for stream in (0, 1, 2):  # readers of the trainer's output wait for its end
+            os.close(stream)
+        os.read(read_end, 1)
+        _signal_group(trainer, signal.SIGKILL)
+    finally:
+        os._exit(0)
 
 
 def _exec(command: Sequence[str], own_mark: str, wrapper: int) -> None:

@@ -99,7 +99,6 @@ def _input(
         config=config,
         workers=count,
         parallelism=parallelism or spec.workers.parallelism,
-        port=spec.dispatcher.port or 0,
         relaxed=spec.determinism == "relaxed",
         tf_data_service=_tf_data_service(spec.tf_data_service, count),
     )

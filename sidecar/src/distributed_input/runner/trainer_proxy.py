@@ -5,7 +5,7 @@ trainer, as one line of JSON. It ends when the caller writes a byte to its stand
 it, or ends. The run then ends too, as with any trainer.
 
 A fork of the caller may hold the other end of standard input open after the caller has ended. So
-on Linux, the proxy also waits for the end of the caller's process.
+the proxy also waits for the end of the caller's process. Systems without pidfd_open poll it.
 
 `python -I -S` runs this file by its path. It therefore imports only the standard library.
 """
@@ -17,19 +17,27 @@ import os
 import select
 import sys
 
+_POLL_SECONDS = 0.2
+
 
 def main(caller: int) -> int:
     """Report the environment, and wait for the end of process `caller`."""
-    watched = [0]
+    watched: list[int] = [0]
+    poll_seconds: float | None = _POLL_SECONDS
     if hasattr(os, "pidfd_open"):
         try:
             watched.append(os.pidfd_open(caller))
+            poll_seconds = None
         except ProcessLookupError:
             return 0
         except OSError:  # the kernel or the sandbox does not support it
             pass
     print(json.dumps(dict(os.environ)), flush=True)
-    select.select(watched, [], [])
+    while not select.select(watched, [], [], poll_seconds)[0]:
+        try:
+            os.kill(caller, 0)
+        except ProcessLookupError:
+            return 0
     return 0
 
 

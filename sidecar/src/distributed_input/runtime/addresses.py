@@ -1,12 +1,15 @@
-"""Network addresses in the forms host:port, [ipv6]:port and :port."""
+"""Addresses in the forms host:port, [ipv6]:port, :port, and unix:PATH for a Unix socket."""
 
 from __future__ import annotations
 
 import contextlib
 import ipaddress
 import socket
+from urllib.parse import quote, unquote
 
 from distributed_input.api.errors import ConfigError
+
+_UNIX = "unix:"
 
 
 def parse(address: str, what: str = "address") -> tuple[str, int]:
@@ -32,6 +35,22 @@ def parse(address: str, what: str = "address") -> tuple[str, int]:
     return host, int(port)
 
 
+def unix(path: str) -> str:
+    """Return the address of a Unix socket, as gRPC parses it."""
+    return _UNIX + quote(path)
+
+
+def unix_path(address: str) -> str:
+    """Return the path of the Unix socket that has this address. Empty: it is host:port."""
+    return unquote(address[len(_UNIX) :]) if address.startswith(_UNIX) else ""
+
+
+def check(address: str, what: str) -> None:
+    """Raise ConfigError if an address is invalid. `what` is the flag or field, for the error."""
+    if not unix_path(address):
+        parse(address, what)
+
+
 def join(host: str, port: int) -> str:
     """Return "host:port", with brackets around an IPv6 host."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
@@ -39,7 +58,7 @@ def join(host: str, port: int) -> str:
 
 def is_loopback(address: str) -> bool:
     """Return whether only this machine can reach `address` ("host:port" or "unix:path")."""
-    if address.startswith(("unix:", "unix-abstract:")):
+    if address.startswith((_UNIX, "unix-abstract:")):
         return True
     host, _ = parse(address)
     if host == "localhost":

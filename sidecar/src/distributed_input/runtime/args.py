@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import difflib
 import math
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 from distributed_input.api import flags, process_config
 from distributed_input.api.environment import CONFIG_ENV
@@ -17,14 +19,41 @@ EXIT_CONFIG = 2
 _log = logs.get("runtime.args")
 
 
-def parser(part: str, description: str) -> argparse.ArgumentParser:
+class CommandParser(argparse.ArgumentParser):
+    """A parser of a command. It takes no abbreviated flags, and keeps the lines of its texts.
+
+    If a flag is unknown, the error names the flag that it resembles.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        options.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
+        super().__init__(allow_abbrev=False, **options)
+
+    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Parse the arguments, or print one line about the first unknown flag and exit."""
+        parsed, unknown = self.parse_known_args(args, namespace)
+        flag = next((one.partition("=")[0] for one in unknown if one.startswith("-")), "")
+        if flag:
+            self.error(f"unknown flag {flag}{suggestion(flag, self._option_string_actions)}")
+        if unknown:
+            self.error(f"unexpected argument: {' '.join(unknown)}")
+        return parsed
+
+
+def suggestion(word: str, known: Iterable[str]) -> str:
+    """Return a part of a message that names the known word that is most similar, or ""."""
+    found = difflib.get_close_matches(word, list(known), 1)
+    return f": did you mean {found[0]}?" if found else ""
+
+
+def parser(part: str, description: str) -> CommandParser:
     """Return a parser for process `part` (dispatcher, worker or sidecar) with the common flags."""
-    flags_parser = argparse.ArgumentParser(
+    flags_parser = CommandParser(
         prog=f"distributed-input {part}",
         description=description,
+        formatter_class=argparse.HelpFormatter,
         epilog=f"The variable {CONFIG_ENV} may have the values of flags as a JSON document: "
         '{"version": 1, "logLevel": "debug"}. Flags take precedence.',
-        allow_abbrev=False,
     )
     flags_parser.add_argument(
         flags.TOKEN_FILE, metavar="FILE", help="file with the input's token; read again on change"

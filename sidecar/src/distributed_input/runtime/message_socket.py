@@ -20,10 +20,13 @@ import numpy as np
 from distributed_input.runtime.shared_region import RegionReader, RegionWriter
 from distributed_input.runtime.tls.secure_socket import joined
 
+ROWS_SUFFIX = ".rows"
+"""Ends the path of the socket for rows, beside that of a worker's gRPC server."""
 _LENGTH = struct.Struct("<Q")
 _IN_REGION = 1 << 63  # in a length
 _MIN_REGION_BYTES = 1 << 15  # smaller messages would waste the chunks of a region
 _MAX_BYTES = 1 << 31  # as protobuf
+_FIRST_BYTES = 64 << 20  # more than the blocks of one message usually have
 _MAX_PIECES = 512  # in one call; Linux allows 1024
 # Detects a peer that the network does not reach any more, after about 8 s.
 _IDLE_SECONDS, _PROBE_SECONDS, _PROBES = 4, 2, 2
@@ -101,10 +104,21 @@ class MessageSocket:
             return self._reader.view(place, size ^ _IN_REGION)
         if size > _MAX_BYTES:
             raise ValueError(f"a message of {size} bytes was announced, at most {_MAX_BYTES}")
-        data = memoryview(np.empty(size, np.uint8))  # not filled with zeros first
-        if self._fill(data) < size:
-            raise ConnectionResetError("the connection ended within a message")
-        return data
+        return self._receive_bytes(size)
+
+    def _receive_bytes(self, size: int) -> memoryview:
+        """Receive a message. A length may be wrong, so memory grows with what has arrived."""
+        data = memoryview(np.empty(min(size, _FIRST_BYTES), np.uint8))  # not filled with zeros
+        filled = 0
+        while True:
+            filled += self._fill(data[filled:])
+            if filled < len(data):
+                raise ConnectionResetError("the connection ended within a message")
+            if filled == size:
+                return data
+            larger = memoryview(np.empty(min(size, 2 * filled), np.uint8))
+            larger[:filled] = data
+            data = larger
 
     def _receive_number(self) -> int | None:
         """Receive 8 bytes. None if the connection ended before them."""

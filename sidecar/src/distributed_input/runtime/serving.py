@@ -22,6 +22,7 @@ from distributed_input.api import identity
 from distributed_input.api.errors import ConfigError
 from distributed_input.runtime import addresses
 from distributed_input.runtime.credentials import Credentials, Options
+from distributed_input.runtime.portable import unix_sockets
 from distributed_input.runtime.stubs import Handler
 
 _MIB = 1 << 20
@@ -75,8 +76,7 @@ class Server:
         self._names = ("", *names)
         self._healthy = False
         self.address = address
-        """host:port that the server is bound to, with the actual port."""
-        self.port = addresses.parse(address)[1]
+        """What the server is bound to: host:port with the actual port, or unix:PATH."""
         self.set_healthy(False)
 
     @property
@@ -116,16 +116,17 @@ def make_server(
 
     Args:
         handlers: the services.
-        listen: "host:port"; port 0 selects a free port.
+        listen: "host:port"; port 0 selects a free port. Or "unix:PATH", for the users who may use
+            the socket's folder.
         credentials: the token or certificate that calls need.
         max_workers: threads. Each running call uses one, and a stream runs until it is closed.
         max_message_bytes: maximum size of a request; -1: no limit.
         options: gRPC options that override the defaults.
 
     Raises:
-        ConfigError: the port is in use, or `listen` needs a token and there is none.
+        ConfigError: the port or path cannot be bound, or `listen` needs a token and there is none.
     """
-    host, port = addresses.parse(listen, "--listen")
+    addresses.check(listen, "--listen")
     credentials.check_listen(listen)
     limit = (("grpc.max_receive_message_length", max_message_bytes),)
     server = grpc.server(
@@ -134,20 +135,13 @@ def make_server(
         interceptors=credentials.server_interceptors(),
         options=_merged(_TRANSPORT, _SERVER, limit, options),
     )
-    try:
-        _try_to_bind(host, port)
-        port = credentials.add_port(server, listen if host else f"[::]:{port}")
-    except (OSError, RuntimeError) as error:
-        cause = getattr(error, "strerror", None) or "another process uses the port"
-        raise ConfigError(
-            f"--listen {listen}: cannot bind ({cause}): set another port, or port 0 for a free port"
-        ) from error
+    address = _bind(server, listen, credentials)
     names = [handler.service_name() for handler in handlers if isinstance(handler, _NAMED)]
     servicer = health.HealthServicer()
     health_pb2_grpc.add_HealthServicer_to_server(servicer, server)
     reflected = (*names, health.SERVICE_NAME, reflection.SERVICE_NAME)
     reflection.enable_server_reflection(reflected, server)
-    return Server(server, servicer, names, addresses.join(host, port))
+    return Server(server, servicer, names, address)
 
 
 def open_channel(
@@ -165,6 +159,27 @@ def open_channel(
     """
     own = (("grpc.use_local_subchannel_pool", 1),) if private else ()
     return credentials.channel(address, _merged(_TRANSPORT, _CHANNEL, own, options), server)
+
+
+def _bind(server: grpc.Server, listen: str, credentials: Credentials) -> str:
+    """Bind a server, and return its address with the actual port. Raise ConfigError if it fails."""
+    if path := addresses.unix_path(listen):
+        unix_sockets.make_free(path, f"--listen {listen}")
+        try:
+            credentials.add_port(server, listen)
+        except RuntimeError as error:
+            raise ConfigError(f"--listen {listen}: {error}: set another path") from error
+        return listen
+    host, port = addresses.parse(listen)
+    try:
+        _try_to_bind(host, port)
+        bound = credentials.add_port(server, listen if host else f"[::]:{port}")
+    except (OSError, RuntimeError) as error:
+        cause = getattr(error, "strerror", None) or "another process uses the port"
+        raise ConfigError(
+            f"--listen {listen}: cannot bind ({cause}): set another port, or port 0 for a free port"
+        ) from error
+    return addresses.join(host, bound)
 
 
 def _try_to_bind(host: str, port: int) -> None:

@@ -7,7 +7,7 @@ import faulthandler
 import os
 import select
 import signal
-import sys
+import threading
 import time
 from collections.abc import Mapping
 from types import FrameType
@@ -16,8 +16,9 @@ from distributed_input.api.environment import DIE_WITH_PARENT_ENV
 from distributed_input.runtime import logs
 
 _PR_SET_PDEATHSIG = 1
-_HARD_STOP_EXTRA_SECONDS = 5.0
+_HARD_STOP_EXTRA_SECONDS = 20.0  # on a busy machine, the end of TensorFlow alone takes seconds
 _SLICE_SECONDS = 0.5
+_PARENT_SECONDS = 0.2  # between two looks at the parent, if the system has no signal for its end
 _log = logs.get("runtime.shutdown")
 
 
@@ -66,20 +67,32 @@ class Shutdown:
 
 
 def die_with_parent(env: Mapping[str, str]) -> None:
-    """End this process when its parent ends, if DIE_WITH_PARENT_ENV is set (on Linux).
+    """End this process when its parent ends, if DIE_WITH_PARENT_ENV is set.
 
     "1" enables it. A larger number is the parent's process id, and also enables it if that parent
-    has already ended. The kernel sends SIGTERM when the *thread* that started this process ends,
-    so start children from a thread that runs as long as they should.
+    has already ended. Linux sends SIGTERM when the *thread* that started this process ends, so
+    start children from a thread that runs as long as they should. On other systems, a thread of
+    this process polls the parent.
     """
     value = env.get(DIE_WITH_PARENT_ENV, "")
-    if not value.isdecimal() or int(value) < 1 or not sys.platform.startswith("linux"):
+    if not value.isdecimal() or int(value) < 1:
         return
     parent = int(value) if int(value) > 1 else os.getppid()
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0) != 0:
+    prctl = getattr(ctypes.CDLL(None, use_errno=True), "prctl", None)
+    if prctl is None:  # only Linux has it
+        threading.Thread(
+            target=_end_after, args=(parent,), name="die-with-parent", daemon=True
+        ).start()
+    elif prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0) != 0:
         _log.warning(
             "prctl failed: this process will not end with its parent", errno=ctypes.get_errno()
         )
     if os.getppid() != parent:
         os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _end_after(parent: int) -> None:
+    """Send SIGTERM to this process when `parent` is not its parent any more."""
+    while os.getppid() == parent:
+        time.sleep(_PARENT_SECONDS)
+    os.kill(os.getpid(), signal.SIGTERM)

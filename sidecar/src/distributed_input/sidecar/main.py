@@ -84,7 +84,7 @@ def _read_configs(paths: Sequence[str]) -> dict[str, InputConfig]:
 def _read_config(path: str) -> dict[str, InputConfig]:
     try:
         inputs = json.loads(Path(path).read_text())["inputs"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise ConfigError(
             f'--config {path}: not a file like {{"inputs": {{...}}}}: {error}'
         ) from error

@@ -11,6 +11,7 @@ from pathlib import Path
 from distributed_input.api.files import SOCKET_NAME
 from distributed_input.runtime.files import shared_files
 from distributed_input.runtime.metrics import Sample
+from distributed_input.runtime.portable import packet_socket
 from distributed_input.sidecar.inputs.metric_samples import samples
 from distributed_input.sidecar.inputs.registry import InputRegistry
 from distributed_input.sidecar.inputs.session import TrainerSession
@@ -31,7 +32,7 @@ class SidecarServer:
         self._registry = registry
         path = folder / SOCKET_NAME
         path.unlink(missing_ok=True)  # left behind by an earlier container in the same volume
-        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._socket = packet_socket.new()
         self._socket.bind(str(path))
         os.chmod(path, shared_files.mode(folder))
         self._socket.listen(16)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import random
+import re
 import sys
 import sysconfig
 import traceback
@@ -23,6 +24,8 @@ from tensorflow.python.framework import ops, random_seed
 from distributed_input.api.errors import DatasetFnError, DistributedInputError
 from distributed_input.tfdata.input_context import SplitInputContext
 
+_NODE = re.compile(r"\{\{function_node [^}]*\}\} ")
+"""TensorFlow's name of the op that runs the dataset, which is always the same."""
 _SEED = 1_597_463_007  # arbitrary, but constant: `seeds.reseed` adds the job and the epoch
 
 
@@ -93,6 +96,7 @@ def user_errors(what: str) -> Iterator[None]:
         raise
     except Exception as error:
         text = error.message if isinstance(error, tf.errors.OpError) else str(error)
+        text = _NODE.sub("", text)
         raise DatasetFnError(
             f"{what} failed: {type(error).__name__}: {text}\n{_lines_of(error)}"
         ) from error

@@ -13,7 +13,7 @@ def advertised_address(configured: str, bound: str, dispatcher: str) -> str:
 
     Args:
         configured: value of --advertise: host:port or "auto".
-        bound: host:port on which the worker listens.
+        bound: host:port or unix:PATH on which the worker listens.
         dispatcher: host:port of the dispatcher. Sidecars that reach the dispatcher's network reach
             this host by its address in that network.
 
@@ -24,6 +24,8 @@ def advertised_address(configured: str, bound: str, dispatcher: str) -> str:
         if not addresses.parse(configured, "--advertise")[1]:
             raise ConfigError(f"--advertise {configured}: name the port that sidecars connect to")
         return configured
+    if addresses.unix_path(bound):
+        return bound
     host, port = addresses.parse(bound, "--listen")
     if not addresses.is_wildcard(host):
         return bound

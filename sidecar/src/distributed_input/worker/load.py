@@ -21,6 +21,7 @@ class WorkerLoad:
         permit_seconds: `parallelism`, summed over the time since the start.
         capacity: number of splits that it can compute at the same time.
         buffer_bytes: memory for the buffers of open splits; 0: unknown.
+        cpu_seconds: CPU time of this process since its start.
         stalled: splits whose next rows take long, the longest first.
     """
 
@@ -32,4 +33,5 @@ class WorkerLoad:
     permit_seconds: float
     capacity: int = 1
     buffer_bytes: int = 0
+    cpu_seconds: float = 0.0
     stalled: Sequence[types_pb2.StalledSplit] = ()

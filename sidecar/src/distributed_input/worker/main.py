@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 
 from distributed_input.api import flags
+from distributed_input.api.errors import ConfigError
 from distributed_input.runtime import args as common
 from distributed_input.runtime import shutdown
 from distributed_input.worker.host.cpu_times import read_cpu_times
@@ -103,8 +104,15 @@ def _run(argv: Sequence[str] | None) -> int:
     if args.idle_cpus:
         read_cpu_times()  # reports an error before TensorFlow is imported
     # Imports TensorFlow, which takes seconds: errors in the flags are reported before.
-    from distributed_input.worker.serve import serve
-
+    try:
+        from distributed_input.worker.serve import serve
+    except ModuleNotFoundError as error:
+        if error.name not in ("tensorflow", "xxhash"):
+            raise
+        raise ConfigError(
+            f"workers need {error.name}, which is not installed: "
+            "pip install 'distributed-input[worker]'"
+        ) from error
     serve(args, stopping)
     return 0
 

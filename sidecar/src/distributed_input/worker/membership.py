@@ -11,7 +11,7 @@ import grpc
 
 from distributed_input.api.errors import RetryableError
 from distributed_input.api.proto import dispatcher_pb2
-from distributed_input.api.protocol import PROTOCOL
+from distributed_input.api.protocol import PROTOCOL, heartbeat_interval
 from distributed_input.api.stalls import MAX_STALLED
 from distributed_input.runtime import logs, statuses
 from distributed_input.runtime.stubs import Stub
@@ -101,6 +101,7 @@ class Membership:
                 capacity=load.capacity,
                 has_connect=True,
                 buffer_bytes=load.buffer_bytes,
+                cpu_seconds=load.cpu_seconds,
             ),
             timeout=_CALL_SECONDS,
         )
@@ -113,4 +114,4 @@ class Membership:
                 "the dispatcher would send trainers of other pods to this worker, which therefore "
                 "accepts no streams: the dispatcher's image needs a release after 0.1.0"
             )
-        return float(response.interval_seconds) or 1.0
+        return heartbeat_interval(response.interval_seconds)

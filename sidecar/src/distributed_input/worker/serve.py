@@ -52,7 +52,7 @@ def _serve(args: argparse.Namespace, stopping: Shutdown, folder: Path) -> None:
     credentials = credentials_of(args.tls_dir, args.token_file, os.environ)
     channel = open_channel(args.dispatcher, credentials)
     dispatcher = Stub(channel, dispatcher_pb2.DESCRIPTOR.services_by_name["Dispatcher"])
-    parallelism = args.parallelism or len(os.sched_getaffinity(0))
+    parallelism = args.parallelism or _cpus()
     entry_points.allow_only(args.modules.split(",") if args.modules else [])
     splits = SplitOpener(_fetcher(dispatcher), folder, args.relaxed, parallelism)
     states = StateFiles(Path(args.state_dir)) if args.state_dir else None
@@ -79,8 +79,8 @@ def _serve(args: argparse.Namespace, stopping: Shutdown, folder: Path) -> None:
     gc.freeze()
     # Not earlier: on a busy host, importing TensorFlow would take minutes.
     if args.idle_cpus:
+        IdleCpus(parallelism, service.resize).start()  # reports a system that is not Linux
         lower_cpu_priority(LOWEST)
-        IdleCpus(parallelism, service.resize).start()
     elif MACHINE_WORKERS_ENV in os.environ:
         with contextlib.suppress(OSError):  # not on all systems
             lower_cpu_priority(LOW)
@@ -88,6 +88,12 @@ def _serve(args: argparse.Namespace, stopping: Shutdown, folder: Path) -> None:
     _log.info("serving", address=address, worker=membership.worker_id, tensorflow=tf.__version__)
     stopping.wait()
     _drain(server, service, membership, args.grace_seconds)
+
+
+def _cpus() -> int:
+    """Return the number of CPUs that this process may use; on macOS, all."""
+    affinity: Callable[[int], set[int]] | None = getattr(os, "sched_getaffinity", None)
+    return len(affinity(0)) if affinity is not None else os.cpu_count() or 1
 
 
 def _fetcher(dispatcher: Stub) -> Callable[[str], bytes]:
@@ -119,4 +125,6 @@ def _drain(server: Server, service: WorkerService, membership: Membership, grace
     service.streams.idle.wait(min(_HAND_BACK_SECONDS, grace))
     membership.stop()
     server.stop(1.0)
+    if service.transfers is not None:
+        service.transfers.close()
     _log.info("drained")

@@ -6,6 +6,7 @@ import contextlib
 import functools
 import itertools
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -176,6 +177,7 @@ class WorkerService:
             permit_seconds=self._pool.permit_seconds,
             capacity=self._pool.capacity,
             buffer_bytes=self._buffer_bytes,
+            cpu_seconds=time.process_time(),
             stalled=stalled,
         )
 

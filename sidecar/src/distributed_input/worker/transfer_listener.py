@@ -8,7 +8,9 @@ call offers another one, which has new keys.
 
 A sidecar on the same host connects to a Unix socket, and both map memory for the messages. This
 needs no encryption: nothing leaves the host, and the ticket came over the encrypted call. The
-abstract socket has no file, so it also connects containers of one pod.
+abstract socket has no file, so it also connects containers of one pod. A worker whose gRPC server
+is a Unix socket has another one beside it for rows, and neither a port nor an abstract socket. On
+systems without such memory, that socket carries the messages.
 """
 
 from __future__ import annotations
@@ -28,7 +30,8 @@ from distributed_input.api.proto import worker_pb2
 from distributed_input.rows import frames
 from distributed_input.rows.frames import Frame
 from distributed_input.runtime import addresses, logs
-from distributed_input.runtime.message_socket import MessageSocket
+from distributed_input.runtime.message_socket import ROWS_SUFFIX, MessageSocket
+from distributed_input.runtime.portable import unix_sockets
 from distributed_input.runtime.shared_region import RegionWriter
 from distributed_input.runtime.tls import secure_socket
 from distributed_input.runtime.tls.certificate_folder import CertificateFolder
@@ -46,9 +49,9 @@ class TransferOffer:
     """The offer of a direct connection to the sidecar of one call.
 
     Args:
-        port: port of the listener.
+        port: port of the listener; 0: there is none.
         new_ticket: returns what the sidecar has to send, on one connection.
-        local: name of the Unix socket; "": there is none.
+        local: name or path of the Unix socket; "": there is none.
         encrypted: whether the TCP connection uses TLS.
 
     Attributes:
@@ -132,38 +135,42 @@ class TransferListener:
     that is in use, it listens on a free one. Sidecars that cannot reach it use gRPC.
 
     Args:
-        server: host:port of the gRPC server.
+        server: host:port or unix:PATH of the gRPC server.
         certificates: the worker's certificate. None: TCP connections are not encrypted.
 
     Attributes:
-        port: its TCP port.
-        local: name of its Unix socket; "": it has none.
+        port: its TCP port; 0: it has none.
+        local: name or path of its Unix socket; "": it has none.
+
+    Raises:
+        ConfigError: the socket beside that of the server cannot be bound.
     """
 
     def __init__(self, server: str, certificates: CertificateFolder | None = None) -> None:
         self._certificates = certificates
-        host, port = addresses.parse(server)
-        try:
-            self._socket = _listen(host, port + 1 if port < _HIGHEST_PORT else 0)
-        except OSError:  # it is in use
-            self._socket = _listen(host, 0)
+        self.port, self.local, self._file = 0, "", ""
+        if path := addresses.unix_path(server):
+            self.local = self._file = path + ROWS_SUFFIX
+            self._sockets = [unix_sockets.listen(self.local, f"--listen {server}")]
+        else:
+            tcp = _listen_beside(*addresses.parse(server))
+            self.port = int(tcp.getsockname()[1])
+            self._sockets = [tcp]
+            if (abstract := _listen_locally()) is not None:
+                self.local = abstract.getsockname()[1:].decode()
+                self._sockets.append(abstract)
         self._offers: dict[bytes, TransferOffer] = {}  # by hash of the ticket, until it is used
         self._open: set[TransferOffer] = set()
         self._sent_bytes = 0  # by offers that are not open any more
         self._closed = threading.Event()
         self._lock = threading.Lock()
-        self.port = int(self._socket.getsockname()[1])
-        self.local, self._local_socket = "", _listen_locally()
-        if self._local_socket is not None:
-            self.local = self._local_socket.getsockname()[1:].decode()
 
     def start(self) -> None:
         """Accept connections from now on, in threads."""
-        for listener in (self._socket, self._local_socket):
-            if listener is not None:
-                threading.Thread(
-                    target=self._accept, args=(listener,), name="transfer", daemon=True
-                ).start()
+        for listener in self._sockets:
+            threading.Thread(
+                target=self._accept, args=(listener,), name="transfer", daemon=True
+            ).start()
 
     @contextlib.contextmanager
     def offer(self, on_end: Callable[[Callable[[], None]], object]) -> Iterator[TransferOffer]:
@@ -202,11 +209,15 @@ class TransferListener:
     def close(self) -> None:
         """Accept no more connections."""
         self._closed.set()
-        for listener in (self._socket, self._local_socket):
-            if listener is not None:
-                with contextlib.suppress(OSError):
-                    listener.shutdown(socket.SHUT_RDWR)
-                listener.close()
+        # Before the socket is closed: after it, another worker may have its socket there.
+        file, self._file = self._file, ""
+        if file:
+            with contextlib.suppress(OSError):
+                os.unlink(file)
+        for listener in self._sockets:
+            with contextlib.suppress(OSError):
+                listener.shutdown(socket.SHUT_RDWR)
+            listener.close()
 
     def _accept(self, listener: socket.socket) -> None:
         unknown = threading.BoundedSemaphore(_MAX_UNKNOWN)
@@ -243,6 +254,14 @@ class TransferListener:
             for descriptor in descriptors:
                 os.close(descriptor)
             unknown.release()
+
+
+def _listen_beside(host: str, port: int) -> socket.socket:
+    """Listen on the port after the gRPC server's, or else on a free one."""
+    try:
+        return _listen(host, port + 1 if port < _HIGHEST_PORT else 0)
+    except OSError:  # it is in use
+        return _listen(host, 0)
 
 
 def _listen(host: str, port: int) -> socket.socket:
@@ -292,7 +311,8 @@ def _read_ticket(connected: socket.socket, descriptors: list[int]) -> bytes:
         connected.settimeout(max(0.001, deadline - time.monotonic()))
         left = _TICKET_BYTES - len(ticket)
         if connected.family == socket.AF_UNIX:
-            part, found, _, _ = socket.recv_fds(connected, left, 1, socket.MSG_CMSG_CLOEXEC)
+            flags = getattr(socket, "MSG_CMSG_CLOEXEC", 0)  # not on macOS
+            part, found, _, _ = socket.recv_fds(connected, left, 1, flags)
             descriptors += found
         else:
             part = connected.recv(left)

@@ -118,3 +118,8 @@ def test_what_is_not_a_document_is_refused_with_an_example(text):
 def test_a_later_version_is_refused_with_the_remedy():
     with pytest.raises(ConfigError, match="reads version 1, not 2: use an image of the operator's"):
         document_flags('{"version": 2}')
+
+
+def test_a_document_that_is_nested_too_deeply_is_refused():
+    with pytest.raises(ConfigError, match="expected a JSON object"):
+        document_flags("[" * 100_000)

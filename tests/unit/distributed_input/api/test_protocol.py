@@ -40,3 +40,16 @@ def test_a_newer_peer_requires_an_upgrade_of_this_process():
 def test_a_peer_without_a_version_is_rejected():
     with pytest.raises(ProtocolError, match="no protocol version"):
         protocol.check_protocol(0, "worker w")
+
+
+@pytest.mark.parametrize(
+    ("sent", "used"),
+    [
+        *((sent, 1.0) for sent in (0.0, -1.0, float("inf"), float("-inf"), float("nan"))),
+        *((sent, sent) for sent in (0.1, 0.2, 1.0, 60.0)),
+        *((sent, 0.1) for sent in (0.09, 1e-300)),
+        *((sent, 60.0) for sent in (60.5, 120.0, 1e300)),
+    ],
+)
+def test_the_interval_of_heartbeats_is_a_usable_time(sent, used):
+    assert protocol.heartbeat_interval(sent) == used

@@ -12,6 +12,7 @@ from typing import Any
 from distributed_input.api.files import SOCKET_NAME
 from distributed_input.api.proto import trainer_pb2, types_pb2
 from distributed_input.api.protocol import PROTOCOL
+from distributed_input.runtime.portable import packet_socket
 
 RING_BYTES = 1 << 12
 SECONDS = 10.0
@@ -124,7 +125,7 @@ class Sidecar:
         path.unlink(missing_ok=True)
         self.trainers: queue.SimpleQueue[Trainer] = queue.SimpleQueue()
         self.ring, self.refusal, self.timeout_seconds = ring.name, refusal, timeout_seconds
-        self._listening = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._listening = packet_socket.new()
         self._listening.bind(str(path))
         self._listening.listen()
         self._thread = threading.Thread(target=self._accept, daemon=True)

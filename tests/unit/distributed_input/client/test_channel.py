@@ -15,6 +15,7 @@ from distributed_input.api.protocol import TO_SIDECAR_BYTES, TO_TRAINER_BYTES
 from distributed_input.client import channel as channel_module
 from distributed_input.client.channel import Channel, SidecarDisconnected
 from distributed_input.runtime.files import shared_files
+from distributed_input.runtime.portable import packet_socket
 from distributed_input.sidecar import server
 from tests.unit.distributed_input.positions import largest_position
 
@@ -24,7 +25,7 @@ SLOTS = range(1000)
 
 
 def connected(folder: Path) -> tuple[Channel, socket.socket]:
-    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listening:
+    with packet_socket.new() as listening:
         listening.bind(str(folder / SOCKET_NAME))
         listening.listen()
         channel = Channel(folder, SECONDS)
@@ -262,8 +263,8 @@ def test_the_end_of_a_connection_is_noticed(tmp_path: Path) -> None:
 def test_a_sidecar_that_accepts_no_connection_is_an_error_after_the_timeout(tmp_path: Path) -> None:
     path = str(tmp_path / SOCKET_NAME)
     with (
-        socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listening,
-        socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as first,
+        packet_socket.new() as listening,
+        packet_socket.new() as first,
     ):
         listening.bind(path)
         listening.listen(0)
@@ -325,3 +326,11 @@ def test_a_fork_closes_its_copy_of_the_socket(tmp_path: Path) -> None:
     channel.disown()
     assert theirs.recv(1 << 17) == b"", "no slot was sent"
     theirs.close()
+
+
+def test_a_packet_that_is_not_a_message_is_an_error_of_the_protocol(tmp_path: Path) -> None:
+    channel, theirs = connected(tmp_path)
+    with theirs:
+        theirs.send(b"\xff" * 20)
+        with pytest.raises(ProtocolError, match="something else than a message"):
+            channel.receive(SECONDS)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from distributed_input.api.errors import PositionError
 from distributed_input.api.proto import trainer_pb2
-from distributed_input.client.position_log import PositionLog, advance, behind
+from distributed_input.client.position_log import PositionLog, advance, behind, parse
 
 Position = trainer_pb2.Position
 Unit = trainer_pb2.Unit
@@ -28,7 +28,8 @@ def test_the_log_returns_for_each_step_the_position_saved_behind_it(
     step = data.draw(st.integers(1, steps))
     extra = data.draw(st.integers(0, per_step - 1))
     found = log.at(step * per_step + extra, per_step, start())
-    assert found == Position(step=step, base_step=step, extra_units=extra)
+    units = per_step if extra else 0
+    assert found == Position(step=step, base_step=step, extra_units=extra, units_per_step=units)
 
 
 @given(
@@ -89,14 +90,22 @@ def test_a_log_that_begins_with_the_first_step_has_lost_nothing() -> None:
     log = PositionLog()
     for step in (1, 2):
         log.append(2 * step, Position(step=step))
-    assert log.at(1, 2, start(3)) == Position(epoch=3, extra_units=1, job="train")
+    assert log.at(1, 2, start(3)) == Position(epoch=3, extra_units=1, units_per_step=2, job="train")
 
 
 def test_the_position_behind_units_is_that_of_the_last_one_that_has_it() -> None:
     begun, saved = Position(step=3), Position(step=5)
     plain, anchored = Unit(index=0), Unit(index=1, after=saved)
-    assert behind(begun, [plain], 2) == Position(step=3, extra_units=1)
+    assert behind(begun, [plain], 2) == Position(step=3, extra_units=1, units_per_step=2)
     assert behind(begun, [plain, plain], 2) == Position(step=4)
     assert behind(begun, [plain, anchored], 2) == saved
-    assert behind(begun, [anchored, plain, plain, plain], 2) == Position(step=6, extra_units=1)
+    assert behind(begun, [anchored, plain, plain, plain], 2) == Position(
+        step=6, extra_units=1, units_per_step=2
+    )
     assert begun == Position(step=3), "the argument stays as it was"
+
+
+def test_bytes_that_are_not_a_position_are_refused() -> None:
+    assert parse(start().SerializeToString()) == start()
+    with pytest.raises(PositionError, match="no valid position"):
+        parse(b"\xff" * 20)

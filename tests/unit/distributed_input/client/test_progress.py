@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from distributed_input.api.proto import types_pb2
+from distributed_input.api.proto import trainer_pb2, types_pb2
 from distributed_input.client import progress
 from distributed_input.client.progress import REPORT_SECONDS, WaitMeter, totals_of
+from distributed_input.client.reader import InputReader
+from tests.unit.distributed_input.client.sidecars import SECONDS, Sidecar
 from tests.unit.distributed_input.virtual_time import VirtualTime as Clock
 
 
@@ -116,3 +118,42 @@ def test_a_new_sidecar_and_a_report_of_units_begin_with_short_gaps(clock: Clock)
         assert not meter.wait_due
         again()
         assert meter.wait_due
+
+
+def test_a_loop_that_reads_without_waits_reports_too(clock: Clock) -> None:
+    meter = WaitMeter()
+    waited(meter, clock, 1.0)
+    meter.report(1, 1)
+    clock.now += 1.9
+    assert not meter.report_due
+    clock.now += 0.2
+    assert meter.report_due
+    meter.report(1, 2)
+    assert not meter.report_due
+
+
+def test_units_that_arrived_together_are_reported_while_they_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise the sidecar would think that a loop with long steps reads nothing."""
+    monkeypatch.setattr(progress, "_LATEST_REPORT_SECONDS", 0.0)
+    sidecar = Sidecar(tmp_path)
+    reader = InputReader(tmp_path, "", SECONDS)
+    reader.open(types_pb2.Job(), b"", 1)
+    trainer = sidecar.trainer()
+    units = reader.units(reader.begin())
+    generation = trainer.start().generation
+    together = trainer_pb2.Units()
+    for index in range(3):
+        together.units.add(
+            generation=generation, index=index, rows=1, slot=64 * index, offsets=[64 * index],
+            sizes=[1],
+        )  # fmt: skip
+    trainer.send(units=together)
+    for expected in (1, 2, 3):
+        next(units)
+        while (message := trainer.received.get(timeout=SECONDS)).progress.units < expected:
+            pass
+        assert message.progress.units == expected
+    reader.close()
+    sidecar.close()

@@ -11,8 +11,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from distributed_input.api.proto import trainer_pb2
+from distributed_input.api.errors import ProtocolError
+from distributed_input.api.proto import trainer_pb2, types_pb2
+from distributed_input.client.reader import InputReader
 from distributed_input.client.ring import Batch, Ring
+from tests.unit.distributed_input.client.sidecars import SECONDS, Sidecar
 
 
 class Owner:
@@ -97,3 +100,36 @@ def test_a_unit_without_buffers_is_released_too(tmp_path: Path) -> None:
     assert batch == Batch(0, [])
     gc.collect()
     assert owner.released == [8]
+
+
+@pytest.mark.parametrize(
+    "unit",
+    [
+        trainer_pb2.Unit(slot=8, offsets=[8], sizes=[57]),
+        trainer_pb2.Unit(slot=8, offsets=[0], sizes=[4]),
+        trainer_pb2.Unit(slot=2**40, offsets=[2**40], sizes=[1]),
+        trainer_pb2.Unit(slot=65),
+        trainer_pb2.Unit(slot=8, offsets=[8, 16], sizes=[4]),
+    ],
+    ids=["after its end", "before its slot", "far away", "empty", "sizes missing"],
+)
+def test_a_batch_outside_of_the_ring_is_refused(tmp_path: Path, unit: trainer_pb2.Unit) -> None:
+    ring, _ = batch_of(tmp_path, Owner())
+    with pytest.raises(ProtocolError, match="outside of its 64 bytes"):
+        ring.batch(unit, Owner())
+
+
+def test_an_epoch_does_not_continue_behind_a_unit_outside_of_the_ring(tmp_path: Path) -> None:
+    sidecar = Sidecar(tmp_path)
+    reader = InputReader(tmp_path, "", SECONDS)
+    reader.open(types_pb2.Job(), b"", 1)
+    trainer = sidecar.trainer()
+    generation = reader.begin()
+    trainer.send(unit=trainer_pb2.Unit(generation=generation, rows=1, offsets=[1 << 20], sizes=[1]))
+    trainer.unit(generation, 1)
+    for _ in range(2):
+        with pytest.raises(ProtocolError, match="outside of its 4,096 bytes"):
+            next(reader.units(generation))
+    assert reader.position().step == 0
+    reader.close()
+    sidecar.close()

@@ -61,14 +61,19 @@ def test_a_consumer_without_a_job_gets_the_workers():
 def test_a_consumer_gets_the_workers_of_its_own_pod_and_of_none():
     known = state()
     for worker_id, pod in (("own", "p"), ("other", "q"), ("remote", "")):
-        known.worker_beat(0.0, worker(worker_id, pod=pod, parallelism=3, permit_seconds=2.5))
+        known.worker_beat(
+            0.0, worker(worker_id, pod=pod, parallelism=3, permit_seconds=2.5, cpu_seconds=1.5)
+        )
     answer = beat(known, 0.0, name="", pod="p")
     assert [one.worker_id for one in answer.workers] == ["own", "remote"]
     assert [(one.pod, one.parallelism, one.permit_seconds) for one in answer.workers] == [
         ("p", 3, 2.5),
         ("", 3, 2.5),
     ]
-    assert [one.worker_id for one in known.status(0.0).workers] == ["other", "own", "remote"]
+    workers = known.status(0.0).workers
+    assert [(one.worker_id, one.cpu_seconds) for one in workers] == [
+        ("other", 1.5), ("own", 1.5), ("remote", 1.5)
+    ]  # fmt: skip
 
 
 def test_an_unknown_job_is_reported_and_not_stored():

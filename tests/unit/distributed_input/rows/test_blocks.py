@@ -64,6 +64,13 @@ def test_bytes_that_are_no_block_are_refused(data: bytes) -> None:
         blocks.decode(data)
 
 
+@pytest.mark.parametrize("data", [b"", memoryview(b"")])
+def test_a_message_without_bytes_is_no_block(data: bytes) -> None:
+    """protobuf would read it as a block with the default of each field."""
+    with pytest.raises(ValueError, match="a block of rows is empty"):
+        blocks.decode(data)
+
+
 @given(
     st.lists(st.lists(st.binary(max_size=9), min_size=2, max_size=2), min_size=1, max_size=4),
     st.booleans(),
@@ -112,3 +119,9 @@ def test_the_cost_of_a_block_has_its_rows_digests_and_overhead() -> None:
 
 def test_end_row_is_the_row_after_the_last() -> None:
     assert block_of([b""], 5).end_row == 12
+
+
+def test_a_number_with_more_bytes_than_protobuf_writes_is_refused() -> None:
+    assert blocks.read_varint(blocks.varint(2**64 - 1), 0) == (2**64 - 1, 10)
+    with pytest.raises(ValueError, match="more than 10 bytes"):
+        blocks.read_varint(b"\x80" * 10 + b"\x01", 0)

@@ -142,3 +142,19 @@ def test_an_element_of_another_structure_is_refused(element: object, message: st
     spec = ElementSpec({"a": 0, "b": (1,)}, (Leaf("a", "dense", "int8", ()),) * 2)
     with pytest.raises(SpecError, match=message):
         spec.flatten(element)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"v":1,"s":' + '{"t":[' * 5000 + "]}" * 5000 + ',"l":[]}',
+        '{"v":1,"s":1,"l":[["a","dense","int8",[]]]}',
+        '{"v":1,"s":-1,"l":[["a","dense","int8",[]]]}',
+        '{"v":1,"s":0,"l":[["a","dense","int8",[-1]]]}',
+        '{"v":1,"s":0,"l":[["a","dense","int8",["2"]]]}',
+    ],
+    ids=["deep", "no such leaf", "negative leaf", "negative size", "text as size"],
+)
+def test_a_spec_that_fails_only_when_it_is_used_is_refused(text: str) -> None:
+    with pytest.raises(SpecError, match="not an element spec"):
+        ElementSpec.from_json(text)

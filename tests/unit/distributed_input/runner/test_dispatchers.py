@@ -17,6 +17,7 @@ def test_the_dispatchers_that_are_ready(tmp_path: Path) -> None:
     (tmp_path / "train-dispatcher.ready").write_text(json.dumps({"address": "127.0.0.1:4567"}))
     (found,) = _of_run(tmp_path)
     found.client.close()
+    assert found.client._is_local, "its processes run on this machine"
     assert (found.name, found.address, found.reread) == ("train", "127.0.0.1:4567", None)
 
 

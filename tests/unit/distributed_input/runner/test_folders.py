@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import stat
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -93,8 +94,64 @@ def test_a_path_that_is_too_long_for_a_socket_is_rejected(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(folders, "_SHARED_MEMORY", home / "none")
-    with pytest.raises(ConfigError, match="too long for a socket"):
-        with folders.create(home / ("x" * 60), {}):
+    long = home / ("x" * 60)
+    text = rf"^folder {long}: its path has {len(str(long))} bytes, at most 60 .*; set another"
+    with pytest.raises(ConfigError, match=text):
+        with folders.create(long, {}):
+            pass
+
+
+def test_the_error_about_a_default_folder_names_the_variable(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Shared memory has no room, so sockets and buffers are in the folder for temporary files."""
+    long = home / ("x" * 60)
+    long.mkdir()
+    monkeypatch.setattr(tempfile, "gettempdir", lambda: str(long))
+    memory = home / "shm"
+    monkeypatch.setattr(folders, "_free_bytes", lambda at: 0 if memory in at.parents else 1 << 40)
+    variables = {"TMPDIR=/tmp": {}, "another XDG_RUNTIME_DIR": {"XDG_RUNTIME_DIR": str(long)}}
+    for remedy, env in variables.items():
+        with pytest.raises(ConfigError, match=f"^folder .*; set {remedy}, or another folder with"):
+            with folders.create(None, env, shared_bytes=1):
+                pass
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="macOS has no such names")
+def test_a_path_that_is_not_utf_8_is_rejected(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Shared memory has the sockets, but messages have the path, too."""
+    other = Path(os.fsdecode(os.fsencode(home) + b"/\xff"))
+    other.mkdir()
+    text = rf"^folder {home}/\\xff.*: its path is not UTF-8; set "
+    with pytest.raises(ConfigError, match=text + "another folder with --dir$") as raised:
+        with folders.create(other, {}):
+            pass
+    str(raised.value).encode()
+    monkeypatch.setattr(tempfile, "gettempdir", lambda: str(other))
+    with pytest.raises(ConfigError, match=text + "TMPDIR=/tmp, or"):
+        with folders.create(None, {}):
+            pass
+    assert list(other.iterdir()) == []
+
+
+def test_a_runtime_folder_that_is_too_long_is_not_used_for_sockets(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "gettempdir", lambda: str(home))
+    long = home / ("x" * 60)
+    long.mkdir()
+    env = {"XDG_RUNTIME_DIR": str(long)}
+    assert folders.default_parent(env).parent == long  # sockets are in shared memory
+    monkeypatch.setattr(folders, "_SHARED_MEMORY", home / "none")
+    assert folders.default_parent(env).parent == home
+
+
+def test_a_path_that_grpc_cannot_use_is_rejected(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(folders, "_SHARED_MEMORY", home / "none")
+    with pytest.raises(ConfigError, match="comma"):
+        with folders.create(home / "a,b", {}):
             pass
 
 
@@ -146,3 +203,16 @@ def test_the_error_names_a_folder_that_cannot_be_created(home: Path) -> None:
     with pytest.raises(ConfigError, match=r"folder .*file/x: .*--dir"):
         with folders.create(home / "file" / "x", {}):
             pass
+
+
+def test_a_long_folder_for_temporary_files_is_not_used_for_sockets(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On macOS it has about 50 characters, and there is no shared memory."""
+    usual = Path("/var/folders/zz") / ("x" * 30) / "T"
+    monkeypatch.setattr(tempfile, "gettempdir", lambda: str(usual))
+    assert folders.default_parent({}).parent == usual  # sockets are in shared memory
+    monkeypatch.setattr(folders, "_SHARED_MEMORY", home / "none")
+    assert folders.default_parent({}).parent == Path("/tmp")
+    monkeypatch.setattr(tempfile, "gettempdir", lambda: str(home))
+    assert folders.default_parent({}).parent == home

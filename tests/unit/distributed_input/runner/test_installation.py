@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import json
+import socket
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from distributed_input.runner import installation
 from distributed_input.runner.installation import (
     Check,
     Result,
+    check_all,
     check_cluster,
+    check_folder,
     check_packages,
     check_python,
     check_run_packages,
     check_shared_memory,
+    check_sockets,
     check_tensorflow,
 )
 
@@ -78,6 +85,12 @@ def test_python(version: tuple[int, int], system: str, result: Result) -> None:
     assert check_python(version, system).result is result
 
 
+def test_doctor_says_what_works_on_macos() -> None:
+    text = check_python((3, 12), "Darwin").text
+    assert "`run`, `local` and the client" in text
+    assert text.endswith("Use Linux for --workers local")
+
+
 def test_packages() -> None:
     assert check_packages(GOOD.get).result is Result.OK
     old = check_packages({**GOOD, "protobuf": "4.25.0"}.get)
@@ -105,6 +118,59 @@ def test_shared_memory(tmp_path: Path) -> None:
     assert "buffers use the folder for temporary files, on a disk" in small.text
     assert "--shm-size" in small.text
     assert check_shared_memory(tmp_path / "none").result is Result.WARNING
+
+
+@pytest.fixture
+def folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Yield the folder for temporary files. The paths of tmp_path are too long for sockets."""
+    with tempfile.TemporaryDirectory() as created:
+        monkeypatch.setattr(tempfile, "gettempdir", lambda: created)
+        yield Path(created)
+
+
+def test_the_folder_and_the_sockets_of_a_run(folder: Path) -> None:
+    checks = {one.name: one for one in check_folder({})}
+    assert {name: one.result for name, one in checks.items()} == {
+        "folder": Result.OK,
+        "sockets": Result.OK,
+    }
+    assert str(folder) in checks["folder"].text
+
+
+def test_ports_are_not_needed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sandbox may have no network."""
+
+    def refuse(*_args: object, **_options: object) -> socket.socket:
+        raise PermissionError
+
+    monkeypatch.setattr(socket, "create_server", refuse)
+    monkeypatch.setattr(installation, "check_cluster", lambda *_: iter(()))
+    names = {one.name for one in check_all({}) if one.result is Result.FAILED}
+    assert not names & {"folder", "sockets", "ports"}
+
+
+@pytest.mark.parametrize("call", ["bind", "connect"])
+def test_a_machine_without_unix_sockets(
+    folder: Path, call: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_socket: socket.socket, _address: object) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(socket.socket, call, refuse)
+    found = check_sockets(folder)
+    assert found.result is Result.FAILED
+    assert f"cannot connect to a Unix socket in {folder}: " in found.text
+    assert "Operation not permitted" in found.text
+    assert found.text.endswith("check the sandbox and the file system")
+    assert list(folder.iterdir()) == []
+
+
+def test_a_folder_that_a_run_cannot_use(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "file").touch()
+    monkeypatch.setattr(tempfile, "gettempdir", lambda: str(folder / "file"))
+    (found,) = check_folder({})
+    assert (found.name, found.result) == ("folder", Result.FAILED)
+    assert found.text.startswith("a run cannot create its folder: folder ")
 
 
 def test_a_cluster_with_everything() -> None:

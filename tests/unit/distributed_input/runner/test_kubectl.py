@@ -78,8 +78,8 @@ def test_an_encrypted_input_has_a_folder_with_the_certificate_of_a_viewer(folder
             {
                 **ANSWERS,
                 f"get {STORED_INPUTS}": {"spec": {"encryption": "all"}},
-                "get secret": {"data": {"ca.crt": "Y2E=", "viewer.key": "a2V5"}},
-                "get configmap": {"data": {"viewer.crt": "crt", "worker.crt": "other"}},
+                "get secret": {"data": {"viewer.key": "a2V5"}},
+                "get configmap": {"data": {"ca.crt": "ca", "viewer.crt": "crt", "worker.crt": "x"}},
             }
         )
     )

@@ -24,7 +24,7 @@ from distributed_input.runner.plan import (
 FILES = RunFiles(RunFolders("r", Path("/run"), Path("/shm")))
 CODE = DatasetConfig("code:dataset_fn", source=CodeSource(path="/code"))
 ONE = PlannedInput("train", InputConfig(CODE, seed=1), workers=2, parallelism=3, relaxed=True)
-TWO = PlannedInput("eval", InputConfig(seed=2), port=7070)
+TWO = PlannedInput("eval", InputConfig(seed=2))
 PROGRAMS = Programs(("D",), ("W",), ("S",))
 
 
@@ -43,20 +43,22 @@ def test_names_contain_the_input_if_there_are_several() -> None:
 
 
 def test_a_worker_gets_the_resources_settings() -> None:
-    command = plan.worker_command(of(ONE), FILES, ONE, 0, "h:1")
+    command = plan.worker_command(of(ONE), FILES, ONE, 0, "h:0", "h:1")
     assert flags(command, "--parallelism") == ["3"]
     assert flags(command, "--path") == ["/code"]
     assert "--relaxed" in command
-    plain = plan.worker_command(of(TWO), FILES, TWO, 0, "h:1")
+    plain = plan.worker_command(of(TWO), FILES, TWO, 0, "h:0", "h:1")
     assert not {"--parallelism", "--path", "--relaxed", "--idle-cpus"} & set(plain)
     local = replace(ONE, idle_cpus=True)
-    assert "--idle-cpus" in plan.worker_command(of(local), FILES, local, 0, "h:1")
+    assert "--idle-cpus" in plan.worker_command(of(local), FILES, local, 0, "h:0", "h:1")
 
 
 def test_a_worker_gets_the_folder_of_states_if_there_is_one() -> None:
-    assert not flags(plan.worker_command(of(ONE), FILES, ONE, 0, "h:1"), "--state-dir")
+    assert not flags(plan.worker_command(of(ONE), FILES, ONE, 0, "h:0", "h:1"), "--state-dir")
     kept = replace(FILES, folders=replace(FILES.folders, states=Path("/states")))
-    assert flags(plan.worker_command(of(ONE), kept, ONE, 0, "h:1"), "--state-dir") == ["/states"]
+    assert flags(plan.worker_command(of(ONE), kept, ONE, 0, "h:0", "h:1"), "--state-dir") == [
+        "/states"
+    ]
 
 
 def test_a_sidecars_dispatchers_have_names_if_there_are_several_inputs() -> None:
@@ -69,14 +71,21 @@ def test_a_sidecars_dispatchers_have_names_if_there_are_several_inputs() -> None
     assert flags(both, "--dir") == ["/shm/3"]
 
 
+def test_dispatchers_and_workers_have_sockets_in_a_folder_of_the_run() -> None:
+    assert FILES.socket("worker", 3) == "unix:/shm/s/worker-3"
+    assert flags(plan.worker_command(of(ONE), FILES, ONE, 0, "unix:/s", "h:1"), "--listen") == [
+        "unix:/s"
+    ]
+
+
 def test_every_input_has_its_own_token() -> None:
     both = of(ONE, TWO)
     tokens = [
         flags(command, "--token-file")
         for command in (
             plan.dispatcher_command(both, FILES, ONE, "h:0"),
-            plan.worker_command(both, FILES, ONE, 0, "h:1"),
-            plan.worker_command(both, FILES, TWO, 0, "h:2"),
+            plan.worker_command(both, FILES, ONE, 0, "h:0", "h:1"),
+            plan.worker_command(both, FILES, TWO, 0, "h:0", "h:2"),
             plan.sidecar_command(both, FILES, 0, {"train": "h:1", "eval": "h:2"}),
         )
     ]

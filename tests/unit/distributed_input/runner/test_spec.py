@@ -32,7 +32,7 @@ def written(folder: Path, text: str) -> Path:
 def test_the_resource_defines_the_processes(tmp_path: Path) -> None:
     (tmp_path / "code").mkdir()
     (one,) = spec.load(written(tmp_path, FULL))
-    assert (one.name, one.workers, one.parallelism, one.port) == ("train", 3, 4, 7070)
+    assert (one.name, one.workers, one.parallelism) == ("train", 3, 4)
     assert (one.path, one.relaxed) == (str(tmp_path / "code"), True)
     assert one.config.dataset.entry_point == "digits:dataset_fn"
 

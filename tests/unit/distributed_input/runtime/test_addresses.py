@@ -32,6 +32,20 @@ def test_ipv6_without_brackets_is_rejected_with_the_fix():
         addresses.parse("::1:80")
 
 
+@pytest.mark.parametrize("path", ["/a/b", "/a b/%41?#=ü"])
+def test_an_address_of_a_unix_socket_has_its_path(path):
+    address = addresses.unix(path)
+    assert addresses.unix_path(address) == path
+    assert not set(address) & set(" ?#=")  # gRPC parses a URI, and --dispatcher has INPUT=ADDRESS
+    addresses.check(address, "--listen")
+
+
+def test_other_addresses_are_checked_with_the_flag():
+    assert addresses.unix_path("a.b:80") == ""
+    with pytest.raises(ConfigError, match="--listen: 'unix' is not host:port"):
+        addresses.check("unix", "--listen")
+
+
 @pytest.mark.parametrize("text", ["a:1", "[fe80::1]:2"])
 def test_join_is_the_inverse_of_parse(text):
     assert addresses.join(*addresses.parse(text)) == text

@@ -2,9 +2,11 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import os
 import socket
 import struct
 import threading
+import weakref
 from collections.abc import Iterable, Iterator
 
 import numpy as np
@@ -12,8 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from distributed_input.runtime import message_socket
+from distributed_input.runtime import message_socket, shared_region
 from distributed_input.runtime.message_socket import MessageSocket
+from distributed_input.runtime.shared_region import RegionReader, RegionWriter
 
 SECONDS = 10.0
 SMALL = 4096  # bytes of a socket's buffers
@@ -278,3 +281,49 @@ def test_systems_without_these_options_are_served(monkeypatch: pytest.MonkeyPatc
     with closing(mine, peer):
         MessageSocket(mine)
         assert mine.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+
+
+def test_memory_for_a_long_message_grows_with_what_has_arrived(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    allocated: list[int] = []
+    empty = np.empty
+    monkeypatch.setattr(message_socket, "_FIRST_BYTES", 4)
+
+    def counted(size: int, kind: type[np.uint8]) -> np.ndarray:
+        allocated.append(size)
+        return empty(size, kind)
+
+    monkeypatch.setattr(np, "empty", counted)
+    with pytest.raises(ConnectionResetError, match="within a message"):
+        received_after(LENGTH.pack(1 << 30) + b"12345678")
+    assert allocated == [4, 8, 16]
+
+
+@pytest.mark.parametrize("size", [0, 1, 4, 5, 8, 9, 100])
+def test_a_long_message_is_complete(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+    monkeypatch.setattr(message_socket, "_FIRST_BYTES", 4)
+    text = bytes(range(size))
+    ours, theirs = socket.socketpair()
+    receiving = MessageSocket(ours)
+    with closing(receiving, theirs):
+        theirs.sendall(LENGTH.pack(size) + text)
+        received = receiving.receive()
+        assert received is not None
+        assert received.tobytes() == text
+
+
+@pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="the system has no such memory")
+@pytest.mark.parametrize("end", [RegionWriter, RegionReader])
+def test_closing_releases_the_memory(end: type[RegionWriter | RegionReader]) -> None:
+    """Other objects may refer to a connection that is closed."""
+    with shared_region.created(1 << 16) as descriptor:
+        region = end(descriptor)
+    one, other = socket.socketpair()
+    with other:
+        connection = MessageSocket(one, region)
+        memory = weakref.ref(region)
+        del region
+        assert memory() is not None
+        connection.close()
+        assert memory() is None

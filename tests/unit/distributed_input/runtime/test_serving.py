@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import socket
+import tempfile
 import threading
 from concurrent import futures
+from pathlib import Path
 
 import grpc
 import pytest
@@ -12,7 +15,7 @@ from grpc_reflection.v1alpha import reflection_pb2
 
 from distributed_input.api.errors import ConfigError
 from distributed_input.api.proto import dispatcher_pb2
-from distributed_input.runtime import serving, stubs
+from distributed_input.runtime import addresses, serving, stubs
 from distributed_input.runtime.credentials import Credentials
 from tests.unit.distributed_input.runtime.served import (
     DESCRIPTOR,
@@ -27,10 +30,63 @@ ANSWER = dispatcher_pb2.StatusResponse(dispatcher_id="d")
 ECHO = Echo(Status=lambda request, context: ANSWER)
 
 
+@pytest.fixture
+def short_folder():
+    """Return a folder for sockets. The paths of tmp_path are too long."""
+    with tempfile.TemporaryDirectory() as folder:
+        yield Path(folder)
+
+
 def test_port_0_selects_a_free_port():
     with served(ECHO) as at:
-        assert at.port > 0
-        assert at.address == f"127.0.0.1:{at.port}"
+        host, port = addresses.parse(at.address)
+        assert (host, port > 0) == ("127.0.0.1", True)
+
+
+def test_a_unix_socket_serves_and_replaces_that_of_a_killed_process(short_folder):
+    path = short_folder / "a %41?"
+    with socket.socket(socket.AF_UNIX) as killed:
+        killed.bind(str(path))
+    listen = addresses.unix(str(path))
+    server = serving.make_server([stubs.service_handler(DESCRIPTOR, ECHO)], listen, Credentials())
+    server.start()
+    with serving.open_channel(server.address, Credentials()) as channel:
+        assert stubs.Stub(channel, DESCRIPTOR).Status(dispatcher_pb2.StatusRequest()) == ANSWER
+    server.stop(0)
+
+
+def test_a_unix_socket_that_cannot_be_bound_is_reported(short_folder):
+    cases = {
+        "/none/at/all": r"/none/at/all \(No such file or directory\): create its folder, or ",
+        f"{short_folder}/{'x' * 120}": "a socket's path has at most 10.: set a shorter path",
+    }
+    for path, text in cases.items():
+        listen = addresses.unix(path)
+        with pytest.raises(ConfigError, match=f"^--listen {listen}: .*{text}") as failed:
+            serving.make_server([], listen, Credentials())
+        assert "port" not in str(failed.value)
+
+
+def test_a_path_that_only_grpc_refuses_is_reported(short_folder):
+    class Refusing(Credentials):
+        def add_port(self, server, listen):
+            raise RuntimeError("Failed to bind")
+
+    listen = addresses.unix(f"{short_folder}/s")
+    with pytest.raises(ConfigError, match=f"^--listen {listen}: Failed to bind: set another path$"):
+        serving.make_server([], listen, Refusing())
+
+
+def test_a_unix_socket_in_use_stays_that_of_its_server(short_folder):
+    listen = addresses.unix(f"{short_folder}/s")
+    handlers = [stubs.service_handler(DESCRIPTOR, ECHO)]
+    first = serving.make_server(handlers, listen, Credentials())
+    first.start()
+    with pytest.raises(ConfigError, match=f"^--listen {listen}: another process listens at"):
+        serving.make_server([], listen, Credentials())
+    with serving.open_channel(listen, Credentials()) as channel:
+        assert stubs.Stub(channel, DESCRIPTOR).Status(dispatcher_pb2.StatusRequest()) == ANSWER
+    first.stop(0)
 
 
 def test_the_error_names_a_port_that_is_in_use():

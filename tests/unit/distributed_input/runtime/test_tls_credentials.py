@@ -13,7 +13,7 @@ import pytest
 from google.protobuf import message_factory
 from grpc_health.v1 import health_pb2
 
-from distributed_input.api import identity
+from distributed_input.api import files, identity
 from distributed_input.api.environment import TOKEN_ENV
 from distributed_input.api.errors import TerminalError, UnavailableError
 from distributed_input.api.identity import ALLOWED, DISPATCHER, OPERATOR, ROLES, SIDECAR, WORKER
@@ -22,7 +22,9 @@ from distributed_input.runtime import addresses, serving, statuses, stubs
 from distributed_input.runtime.credentials import Credentials
 from distributed_input.runtime.tls.certificate_folder import CertificateFolder
 from distributed_input.runtime.tls_credentials import TlsCredentials, credentials_of
+from distributed_input_operator.certificates.renewal import renewed
 from testing.certificates import LIFE, MountedFolder, authority, now
+from testing.issuer import PlatformRoot
 from tests.unit.distributed_input.runtime.served import HEALTH
 
 SERVICES = {
@@ -50,13 +52,16 @@ class EmptyService:
         return answer
 
 
+ISSUER = PlatformRoot().issuer()
+
+
 class Port:
-    """A server of a role of the input u-1."""
+    """A server of a role of the input u-1, whose authority an issuer has signed."""
 
     def __init__(self, role: str, folder: Path) -> None:
         self.role, self.service = role, EmptyService(role)
         self.mounted = MountedFolder(folder / f"server-{role}")
-        self.mounted.issue(role)
+        self.mounted.issue_signed(role, ISSUER)
         credentials = TlsCredentials(CertificateFolder(self.mounted.path))
         handler = stubs.service_handler(SERVICES[role], self.service)
         self.server = serving.make_server([handler], "127.0.0.1:0", credentials)
@@ -88,6 +93,47 @@ def client(folder: Path, role: str, **issued: Any) -> TlsCredentials:
     return TlsCredentials(CertificateFolder(MountedFolder(folder / role).issue(role, **issued)))
 
 
+class Signed:
+    """Credentials of inputs whose authorities one issuer has signed."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def __call__(self, role: str, uid: str = "u-1") -> TlsCredentials:
+        mounted = MountedFolder(self._folder / f"{uid}-{role}")
+        return TlsCredentials(CertificateFolder(mounted.issue_signed(role, ISSUER, authority(uid))))
+
+
+def test_inputs_with_the_same_issuer_do_not_accept_each_other(tmp_path: Path) -> None:
+    """The client refuses the server here. REFUSED has a client that does not."""
+    signed = Signed(tmp_path)
+    service = EmptyService(WORKER)
+    handler = stubs.service_handler(SERVICES[WORKER], service)
+    server = serving.make_server([handler], "127.0.0.1:0", signed(WORKER))
+    server.start()
+    try:
+
+        def describe(credentials: Credentials) -> grpc.StatusCode:
+            with serving.open_channel(
+                server.address, credentials, server=WORKER, private=True
+            ) as channel:
+                try:
+                    stubs.Stub(channel, SERVICES[WORKER]).Describe(
+                        worker_pb2.DescribeRequest(), timeout=10
+                    )
+                except grpc.RpcError as error:
+                    return error.code()
+            return grpc.StatusCode.OK
+
+        assert describe(signed(SIDECAR)) is grpc.StatusCode.OK
+        assert describe(client(tmp_path, SIDECAR)) is grpc.StatusCode.OK, "before it was signed"
+        assert service.calls == 2 * ["Describe"]
+        assert describe(signed(SIDECAR, "u-2")) is grpc.StatusCode.UNAVAILABLE
+        assert service.calls == 2 * ["Describe"]
+    finally:
+        server.stop(0)
+
+
 class Stranger(TlsCredentials):
     """Presents any certificate, also one that is unusable, and trusts the authority of u-1."""
 
@@ -116,11 +162,17 @@ def peer(kind: str) -> Credentials:
             return Stranger(one.issue(SIDECAR, now() - 2 * LIFE, LIFE), one.key(SIDECAR))
         case "of another input":
             return Stranger(other.issue(SIDECAR, now(), LIFE), other.key(SIDECAR))
+        case "of another input, with the same issuer":
+            data = renewed(other, {}, now(), LIFE, ISSUER).data
+            return Stranger(data[files.certificate(SIDECAR)], other.key(SIDECAR))
         case _:
             raise AssertionError(kind)
 
 
-REFUSED = ["plain text", "no certificate", "expired", "of another input"]
+REFUSED = [
+    *("plain text", "no certificate", "expired", "of another input"),
+    "of another input, with the same issuer",
+]
 
 
 @pytest.mark.parametrize("role", SERVICES)

@@ -114,10 +114,10 @@ class System:
         sidecar.start()
         return registry.find("train", "")
 
-    def connect(self, job: str = "") -> InputReader:
+    def connect(self, job: str = "", replicas: int = 1) -> InputReader:
         """Connect a trainer and open the job."""
         reader = InputReader(self.folder, "train", 10.0, job)
-        reader.open(reader.welcome.config, b"", 1)
+        reader.open(reader.welcome.config, b"", replicas)
         return reader
 
 

@@ -110,3 +110,10 @@ def test_ended_sessions_are_freed_while_the_sidecar_runs(monkeypatch: pytest.Mon
         assert waited == [60, 60]
     finally:
         gc.enable()
+
+
+def test_a_file_that_is_nested_too_deeply_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "inputs.json"
+    path.write_text("[" * 100_000)
+    with pytest.raises(ConfigError, match="not a file like"):
+        main._read_configs([str(path)])

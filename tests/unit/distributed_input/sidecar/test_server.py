@@ -1,11 +1,11 @@
 from __future__ import annotations
 
-import socket
 from pathlib import Path
 
 import pytest
 
 from distributed_input.api.files import SOCKET_NAME
+from distributed_input.runtime.portable import packet_socket
 from distributed_input.sidecar.inputs.registry import InputRegistry
 from distributed_input.sidecar.server import SidecarServer
 from tests.unit.distributed_input.sidecar.system import eventually
@@ -19,7 +19,7 @@ def test_the_socket_of_an_earlier_container_is_replaced(tmp_path: Path) -> None:
     (tmp_path / SOCKET_NAME).write_text("old")
     new = server(tmp_path)
     new.start()
-    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as trainer:
+    with packet_socket.new() as trainer:
         trainer.connect(str(tmp_path / SOCKET_NAME))
     assert new.is_healthy
     new.close()

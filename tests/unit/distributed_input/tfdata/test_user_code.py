@@ -91,3 +91,14 @@ def test_an_error_in_tensorflow_shows_only_the_users_lines() -> None:
 def test_a_result_that_is_not_a_dataset_is_rejected() -> None:
     with pytest.raises(DatasetFnError, match="returned a list"):
         user_code.call_dataset_fn(lambda _: [1], context())
+
+
+def test_an_error_of_a_row_names_the_transformation_and_not_the_op_around_it() -> None:
+    def fail(number: Any) -> Any:
+        raise ValueError("row 3 is damaged")
+
+    rows = tf.data.Dataset.range(5).map(lambda n: tf.numpy_function(fail, [n], tf.int64))
+    with pytest.raises(DatasetFnError, match="row 3 is damaged") as caught:
+        with user_code.user_errors("the dataset"):
+            next(iter(rows))
+    assert "function_node" not in str(caught.value).splitlines()[0]

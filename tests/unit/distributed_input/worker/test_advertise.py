@@ -42,6 +42,12 @@ def test_finding_the_address_sends_no_packet() -> None:
             peer.recv(1)
 
 
+def test_a_unix_socket_is_advertised() -> None:
+    assert advertised_address("auto", "unix:/s/worker-1", "unix:/s/dispatcher-0") == (
+        "unix:/s/worker-1"
+    )
+
+
 def test_a_configured_address_is_advertised() -> None:
     assert advertised_address("10.0.0.1:80", "0.0.0.0:7", DISPATCHER) == "10.0.0.1:80"
 

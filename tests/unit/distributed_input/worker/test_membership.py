@@ -32,9 +32,11 @@ class Unavailable(grpc.RpcError):
 class FakeDispatcher:
     """Records heartbeats. The first `failures` calls fail."""
 
-    def __init__(self, failures: int = 0, separates_pods: bool = False) -> None:
+    def __init__(
+        self, failures: int = 0, separates_pods: bool = False, interval: float = 60.0
+    ) -> None:
         self.requests: queue.Queue[Any] = queue.Queue()
-        self.separates_pods = separates_pods
+        self.separates_pods, self.interval = separates_pods, interval
         self._failures = failures
 
     def WorkerHeartbeat(self, request: Any, timeout: float) -> Any:  # noqa: N802
@@ -43,7 +45,7 @@ class FakeDispatcher:
             raise Unavailable
         self.requests.put(request)
         return dispatcher_pb2.WorkerHeartbeatResponse(
-            interval_seconds=60.0, separates_pods=self.separates_pods
+            interval_seconds=self.interval, separates_pods=self.separates_pods
         )
 
 
@@ -66,12 +68,13 @@ def started(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
 def test_a_heartbeat_has_the_load_and_the_address(started: Any) -> None:
     dispatcher = FakeDispatcher()
-    membership = started(dispatcher, WorkerLoad(True, 3, 70, 1.5, 4, 8.5, 8))
+    membership = started(dispatcher, WorkerLoad(True, 3, 70, 1.5, 4, 8.5, 8, cpu_seconds=7.25))
     request = dispatcher.requests.get(timeout=20)
     assert (request.worker_id, request.address) == (membership.worker_id, "host:1")
     assert (request.draining, request.open_streams) == (True, 3)
     assert (request.rows, request.busy_seconds) == (70, 1.5)
     assert (request.pod, request.parallelism, request.permit_seconds) == ("pod", 4, 8.5)
+    assert request.cpu_seconds == 7.25
     assert request.capacity == 8
     assert (request.tf_version, request.protocol) == ("2.19", PROTOCOL)
 
@@ -80,6 +83,15 @@ def test_heartbeats_continue_after_failures(started: Any) -> None:
     dispatcher = FakeDispatcher(failures=3)
     started(dispatcher, WorkerLoad(False, 0, 0, 0.0, 1, 0.0))
     assert dispatcher.requests.get(timeout=20).address == "host:1"
+
+
+@pytest.mark.parametrize(
+    ("sent", "used"), [(0.0, 1.0), (float("nan"), 1.0), (float("inf"), 1.0), (120.0, 60.0)]
+)
+def test_an_interval_that_is_no_usable_time_is_replaced(sent: float, used: float) -> None:
+    dispatcher: Any = FakeDispatcher(interval=sent)
+    load = WorkerLoad(False, 0, 0, 0.0, 1, 0.0)
+    assert Membership(dispatcher, lambda: load, "host:1", "2.19")._send() == used
 
 
 def test_a_heartbeat_can_be_sent_before_its_time(started: Any) -> None:

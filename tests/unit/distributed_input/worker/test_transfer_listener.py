@@ -10,6 +10,7 @@ import contextlib
 import itertools
 import os
 import socket
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -20,13 +21,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from distributed_input.api.errors import UnavailableError
+from distributed_input.api.errors import ConfigError, UnavailableError
 from distributed_input.api.identity import SIDECAR, WORKER
 from distributed_input.api.proto import worker_pb2
 from distributed_input.rows import frames
 from distributed_input.rows.frames import Frame
 from distributed_input.runtime import addresses
 from distributed_input.runtime.message_socket import MessageSocket
+from distributed_input.runtime.portable.unix_sockets import MOST_PATH_BYTES
 from distributed_input.runtime.tls import secure_socket
 from distributed_input.runtime.tls.certificate_folder import CertificateFolder
 from distributed_input.worker import transfer_listener
@@ -154,11 +156,56 @@ def test_systems_without_ipv6_are_served(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(socket, "has_dualstack_ipv6", lambda: False)
     with listening(":65535") as listener:
         connect(listener.port).close()
-        assert listener._socket.family == socket.AF_INET
+        assert listener._sockets[0].family == socket.AF_INET
 
 
 def test_a_loopback_server_has_no_port_for_other_machines(listener: TransferListener) -> None:
-    assert listener._socket.getsockname()[0] == "127.0.0.1"
+    assert listener._sockets[0].getsockname()[0] == "127.0.0.1"
+
+
+def test_a_server_at_a_unix_socket_has_one_for_rows_and_no_port() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        with listening(addresses.unix(f"{folder}/w")) as listener:
+            assert (listener.port, listener.local) == (0, f"{folder}/w.rows")
+            assert [one.family for one in listener._sockets] == [socket.AF_UNIX]
+
+
+@pytest.fixture
+def short_folder() -> Iterator[str]:
+    """Yield a folder for sockets. The paths of tmp_path are too long."""
+    with tempfile.TemporaryDirectory() as folder:
+        yield folder
+
+
+def test_a_worker_starts_again_at_the_path_of_one_that_was_killed(short_folder: str) -> None:
+    path = f"{short_folder}/w"
+    with socket.socket(socket.AF_UNIX) as killed:
+        killed.bind(f"{path}.rows")
+        killed.listen()
+        with pytest.raises(ConfigError, match=f"^--listen unix:{path}: another process listens"):
+            TransferListener(addresses.unix(path))
+    with listening(addresses.unix(path)), socket.socket(socket.AF_UNIX) as sidecar:
+        sidecar.connect(f"{path}.rows")
+
+
+def test_its_socket_is_removed_once_when_it_closes(short_folder: str) -> None:
+    address = addresses.unix(f"{short_folder}/w")
+    with listening(address) as first:
+        assert os.listdir(short_folder) == ["w.rows"]
+        first.close()
+        assert os.listdir(short_folder) == []
+        with listening(address):
+            first.close()
+            assert os.listdir(short_folder) == ["w.rows"]
+
+
+def test_a_path_that_is_too_long_with_its_ending_is_refused(short_folder: str) -> None:
+    longest = MOST_PATH_BYTES - len(".rows") - len(short_folder) - 1
+    with listening(addresses.unix(f"{short_folder}/{'x' * longest}")):
+        pass
+    address = addresses.unix(f"{short_folder}/{'x' * (longest + 1)}")
+    with pytest.raises(ConfigError, match=rf"^--listen {address}: the path .*x\.rows has "):
+        TransferListener(address)
 
 
 def test_another_port_is_used_if_the_next_one_is_in_use() -> None:
@@ -447,6 +494,11 @@ def threads(name: str) -> int:
     return sum(one.name == name for one in threading.enumerate())
 
 
+def own_threads() -> set[threading.Thread]:
+    names = ("transfer", "transfer-ticket")
+    return {one for one in threading.enumerate() if one.name in names}
+
+
 def descriptors() -> set[str]:
     """Return the open sockets."""
     found = set()
@@ -459,10 +511,7 @@ def descriptors() -> set[str]:
 
 
 def test_nothing_is_left_at_the_end() -> None:
-    before, running = (
-        descriptors(),
-        {name: threads(name) for name in ("transfer", "transfer-ticket")},
-    )
+    before, running = descriptors(), own_threads()
     with listening() as listener:
         for _ in range(3):
             with calling(listener) as (call, on_end):
@@ -479,7 +528,7 @@ def test_nothing_is_left_at_the_end() -> None:
             assert is_refused(connect(offer.port, offer.ticket))
         assert not listener._offers
         assert not listener._open
-    eventually(lambda: {name: threads(name) for name in running} == running)
+    eventually(lambda: own_threads() <= running)  # those of earlier tests may end meanwhile
     eventually(lambda: descriptors() <= before)
 
 

@@ -7,7 +7,7 @@ from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Map
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class WorkerHeartbeatRequest(_message.Message):
-    __slots__ = ("worker_id", "address", "draining", "open_streams", "rows", "busy_seconds", "tf_version", "node", "protocol", "pod", "parallelism", "permit_seconds", "stalled", "capacity", "has_connect", "buffer_bytes")
+    __slots__ = ("worker_id", "address", "draining", "open_streams", "rows", "busy_seconds", "tf_version", "node", "protocol", "pod", "parallelism", "permit_seconds", "stalled", "capacity", "has_connect", "buffer_bytes", "cpu_seconds")
     WORKER_ID_FIELD_NUMBER: _ClassVar[int]
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
     DRAINING_FIELD_NUMBER: _ClassVar[int]
@@ -24,6 +24,7 @@ class WorkerHeartbeatRequest(_message.Message):
     CAPACITY_FIELD_NUMBER: _ClassVar[int]
     HAS_CONNECT_FIELD_NUMBER: _ClassVar[int]
     BUFFER_BYTES_FIELD_NUMBER: _ClassVar[int]
+    CPU_SECONDS_FIELD_NUMBER: _ClassVar[int]
     worker_id: str
     address: str
     draining: bool
@@ -40,7 +41,8 @@ class WorkerHeartbeatRequest(_message.Message):
     capacity: int
     has_connect: bool
     buffer_bytes: int
-    def __init__(self, worker_id: _Optional[str] = ..., address: _Optional[str] = ..., draining: bool = ..., open_streams: _Optional[int] = ..., rows: _Optional[int] = ..., busy_seconds: _Optional[float] = ..., tf_version: _Optional[str] = ..., node: _Optional[str] = ..., protocol: _Optional[int] = ..., pod: _Optional[str] = ..., parallelism: _Optional[int] = ..., permit_seconds: _Optional[float] = ..., stalled: _Optional[_Iterable[_Union[_types_pb2.StalledSplit, _Mapping]]] = ..., capacity: _Optional[int] = ..., has_connect: bool = ..., buffer_bytes: _Optional[int] = ...) -> None: ...
+    cpu_seconds: float
+    def __init__(self, worker_id: _Optional[str] = ..., address: _Optional[str] = ..., draining: bool = ..., open_streams: _Optional[int] = ..., rows: _Optional[int] = ..., busy_seconds: _Optional[float] = ..., tf_version: _Optional[str] = ..., node: _Optional[str] = ..., protocol: _Optional[int] = ..., pod: _Optional[str] = ..., parallelism: _Optional[int] = ..., permit_seconds: _Optional[float] = ..., stalled: _Optional[_Iterable[_Union[_types_pb2.StalledSplit, _Mapping]]] = ..., capacity: _Optional[int] = ..., has_connect: bool = ..., buffer_bytes: _Optional[int] = ..., cpu_seconds: _Optional[float] = ...) -> None: ...
 
 class WorkerHeartbeatResponse(_message.Message):
     __slots__ = ("dispatcher_id", "interval_seconds", "separates_pods")
@@ -73,7 +75,7 @@ class PartitionFact(_message.Message):
     def __init__(self, partition: _Optional[int] = ..., epoch: _Optional[int] = ..., split_rows: _Optional[_Iterable[int]] = ..., rows_seen: _Optional[int] = ..., ended: bool = ..., first_ordinal: _Optional[int] = ..., first_rows: _Optional[int] = ..., remade: _Optional[int] = ...) -> None: ...
 
 class ConsumerHeartbeatRequest(_message.Message):
-    __slots__ = ("job", "index", "count", "incarnation", "facts", "epoch", "rows", "batches", "wait_seconds", "wall_seconds", "buffer_fill", "replay_mismatches", "finished", "useful_workers", "protocol", "waiting_for", "opened", "no_trainer", "pod", "received", "useful_limit")
+    __slots__ = ("job", "index", "count", "incarnation", "facts", "epoch", "rows", "batches", "wait_seconds", "wall_seconds", "buffer_fill", "replay_mismatches", "finished", "useful_workers", "protocol", "waiting_for", "opened", "no_trainer", "pod", "received", "pauses", "useful_limit")
     JOB_FIELD_NUMBER: _ClassVar[int]
     INDEX_FIELD_NUMBER: _ClassVar[int]
     COUNT_FIELD_NUMBER: _ClassVar[int]
@@ -94,6 +96,7 @@ class ConsumerHeartbeatRequest(_message.Message):
     NO_TRAINER_FIELD_NUMBER: _ClassVar[int]
     POD_FIELD_NUMBER: _ClassVar[int]
     RECEIVED_FIELD_NUMBER: _ClassVar[int]
+    PAUSES_FIELD_NUMBER: _ClassVar[int]
     USEFUL_LIMIT_FIELD_NUMBER: _ClassVar[int]
     job: str
     index: int
@@ -115,8 +118,9 @@ class ConsumerHeartbeatRequest(_message.Message):
     no_trainer: bool
     pod: str
     received: _types_pb2.ReceivedTotals
+    pauses: bool
     useful_limit: str
-    def __init__(self, job: _Optional[str] = ..., index: _Optional[int] = ..., count: _Optional[int] = ..., incarnation: _Optional[str] = ..., facts: _Optional[_Iterable[_Union[PartitionFact, _Mapping]]] = ..., epoch: _Optional[int] = ..., rows: _Optional[int] = ..., batches: _Optional[int] = ..., wait_seconds: _Optional[float] = ..., wall_seconds: _Optional[float] = ..., buffer_fill: _Optional[float] = ..., replay_mismatches: _Optional[int] = ..., finished: bool = ..., useful_workers: _Optional[int] = ..., protocol: _Optional[int] = ..., waiting_for: _Optional[str] = ..., opened: _Optional[int] = ..., no_trainer: bool = ..., pod: _Optional[str] = ..., received: _Optional[_Union[_types_pb2.ReceivedTotals, _Mapping]] = ..., useful_limit: _Optional[str] = ...) -> None: ...
+    def __init__(self, job: _Optional[str] = ..., index: _Optional[int] = ..., count: _Optional[int] = ..., incarnation: _Optional[str] = ..., facts: _Optional[_Iterable[_Union[PartitionFact, _Mapping]]] = ..., epoch: _Optional[int] = ..., rows: _Optional[int] = ..., batches: _Optional[int] = ..., wait_seconds: _Optional[float] = ..., wall_seconds: _Optional[float] = ..., buffer_fill: _Optional[float] = ..., replay_mismatches: _Optional[int] = ..., finished: bool = ..., useful_workers: _Optional[int] = ..., protocol: _Optional[int] = ..., waiting_for: _Optional[str] = ..., opened: _Optional[int] = ..., no_trainer: bool = ..., pod: _Optional[str] = ..., received: _Optional[_Union[_types_pb2.ReceivedTotals, _Mapping]] = ..., pauses: bool = ..., useful_limit: _Optional[str] = ...) -> None: ...
 
 class ConsumerHeartbeatResponse(_message.Message):
     __slots__ = ("dispatcher_id", "workers", "facts", "fenced", "job_unknown", "interval_seconds", "fenced_by", "contradiction")
@@ -139,7 +143,7 @@ class ConsumerHeartbeatResponse(_message.Message):
     def __init__(self, dispatcher_id: _Optional[str] = ..., workers: _Optional[_Iterable[_Union[WorkerInfo, _Mapping]]] = ..., facts: _Optional[_Iterable[_Union[PartitionFact, _Mapping]]] = ..., fenced: bool = ..., job_unknown: bool = ..., interval_seconds: _Optional[float] = ..., fenced_by: _Optional[str] = ..., contradiction: _Optional[str] = ...) -> None: ...
 
 class WorkerInfo(_message.Message):
-    __slots__ = ("worker_id", "address", "draining", "open_streams", "rows", "busy_seconds", "node", "pod", "parallelism", "permit_seconds", "stalled", "capacity", "has_connect", "buffer_bytes")
+    __slots__ = ("worker_id", "address", "draining", "open_streams", "rows", "busy_seconds", "node", "pod", "parallelism", "permit_seconds", "stalled", "capacity", "has_connect", "buffer_bytes", "cpu_seconds")
     WORKER_ID_FIELD_NUMBER: _ClassVar[int]
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
     DRAINING_FIELD_NUMBER: _ClassVar[int]
@@ -154,6 +158,7 @@ class WorkerInfo(_message.Message):
     CAPACITY_FIELD_NUMBER: _ClassVar[int]
     HAS_CONNECT_FIELD_NUMBER: _ClassVar[int]
     BUFFER_BYTES_FIELD_NUMBER: _ClassVar[int]
+    CPU_SECONDS_FIELD_NUMBER: _ClassVar[int]
     worker_id: str
     address: str
     draining: bool
@@ -168,7 +173,8 @@ class WorkerInfo(_message.Message):
     capacity: int
     has_connect: bool
     buffer_bytes: int
-    def __init__(self, worker_id: _Optional[str] = ..., address: _Optional[str] = ..., draining: bool = ..., open_streams: _Optional[int] = ..., rows: _Optional[int] = ..., busy_seconds: _Optional[float] = ..., node: _Optional[str] = ..., pod: _Optional[str] = ..., parallelism: _Optional[int] = ..., permit_seconds: _Optional[float] = ..., stalled: _Optional[_Iterable[_Union[_types_pb2.StalledSplit, _Mapping]]] = ..., capacity: _Optional[int] = ..., has_connect: bool = ..., buffer_bytes: _Optional[int] = ...) -> None: ...
+    cpu_seconds: float
+    def __init__(self, worker_id: _Optional[str] = ..., address: _Optional[str] = ..., draining: bool = ..., open_streams: _Optional[int] = ..., rows: _Optional[int] = ..., busy_seconds: _Optional[float] = ..., node: _Optional[str] = ..., pod: _Optional[str] = ..., parallelism: _Optional[int] = ..., permit_seconds: _Optional[float] = ..., stalled: _Optional[_Iterable[_Union[_types_pb2.StalledSplit, _Mapping]]] = ..., capacity: _Optional[int] = ..., has_connect: bool = ..., buffer_bytes: _Optional[int] = ..., cpu_seconds: _Optional[float] = ...) -> None: ...
 
 class RegisterJobRequest(_message.Message):
     __slots__ = ("job", "incarnation")

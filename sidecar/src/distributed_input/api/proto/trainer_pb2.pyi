@@ -195,7 +195,7 @@ class ReplayDifference(_message.Message):
     def __init__(self, generation: _Optional[int] = ..., message: _Optional[str] = ...) -> None: ...
 
 class Position(_message.Message):
-    __slots__ = ("job", "epoch", "step", "consumers", "base_step", "base_rows", "anchors", "prefixes", "consumer", "end", "own_rows", "partitions", "global_batch_size", "seed", "extra_units", "format", "num_splits", "dataset", "definition", "definition_version", "prefixes_v2")
+    __slots__ = ("job", "epoch", "step", "consumers", "base_step", "base_rows", "anchors", "prefixes", "consumer", "end", "own_rows", "partitions", "global_batch_size", "seed", "extra_units", "units_per_step", "format", "num_splits", "dataset", "definition", "definition_version", "prefixes_v2")
     JOB_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     STEP_FIELD_NUMBER: _ClassVar[int]
@@ -211,6 +211,7 @@ class Position(_message.Message):
     GLOBAL_BATCH_SIZE_FIELD_NUMBER: _ClassVar[int]
     SEED_FIELD_NUMBER: _ClassVar[int]
     EXTRA_UNITS_FIELD_NUMBER: _ClassVar[int]
+    UNITS_PER_STEP_FIELD_NUMBER: _ClassVar[int]
     FORMAT_FIELD_NUMBER: _ClassVar[int]
     NUM_SPLITS_FIELD_NUMBER: _ClassVar[int]
     DATASET_FIELD_NUMBER: _ClassVar[int]
@@ -232,13 +233,14 @@ class Position(_message.Message):
     global_batch_size: int
     seed: int
     extra_units: int
+    units_per_step: int
     format: int
     num_splits: int
     dataset: str
     definition: int
     definition_version: str
     prefixes_v2: _containers.RepeatedCompositeFieldContainer[Prefix]
-    def __init__(self, job: _Optional[str] = ..., epoch: _Optional[int] = ..., step: _Optional[int] = ..., consumers: _Optional[int] = ..., base_step: _Optional[int] = ..., base_rows: _Optional[_Iterable[int]] = ..., anchors: _Optional[_Iterable[_Union[Anchor, _Mapping]]] = ..., prefixes: _Optional[_Iterable[_Union[Prefix, _Mapping]]] = ..., consumer: _Optional[int] = ..., end: bool = ..., own_rows: _Optional[_Iterable[int]] = ..., partitions: _Optional[int] = ..., global_batch_size: _Optional[int] = ..., seed: _Optional[int] = ..., extra_units: _Optional[int] = ..., format: _Optional[int] = ..., num_splits: _Optional[int] = ..., dataset: _Optional[str] = ..., definition: _Optional[int] = ..., definition_version: _Optional[str] = ..., prefixes_v2: _Optional[_Iterable[_Union[Prefix, _Mapping]]] = ...) -> None: ...
+    def __init__(self, job: _Optional[str] = ..., epoch: _Optional[int] = ..., step: _Optional[int] = ..., consumers: _Optional[int] = ..., base_step: _Optional[int] = ..., base_rows: _Optional[_Iterable[int]] = ..., anchors: _Optional[_Iterable[_Union[Anchor, _Mapping]]] = ..., prefixes: _Optional[_Iterable[_Union[Prefix, _Mapping]]] = ..., consumer: _Optional[int] = ..., end: bool = ..., own_rows: _Optional[_Iterable[int]] = ..., partitions: _Optional[int] = ..., global_batch_size: _Optional[int] = ..., seed: _Optional[int] = ..., extra_units: _Optional[int] = ..., units_per_step: _Optional[int] = ..., format: _Optional[int] = ..., num_splits: _Optional[int] = ..., dataset: _Optional[str] = ..., definition: _Optional[int] = ..., definition_version: _Optional[str] = ..., prefixes_v2: _Optional[_Iterable[_Union[Prefix, _Mapping]]] = ...) -> None: ...
 
 class Anchor(_message.Message):
     __slots__ = ("ordinal", "rows", "ended")

@@ -8,13 +8,14 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from distributed_input.api.resource.conversion.convert import convert
+from distributed_input.api.resource.conversion.convert import VERSIONS, convert
 from distributed_input.api.resource.conversion.paths import as_written, is_beta
 from distributed_input.api.resource.input import API_VERSION, GROUP, KIND, DistributedInput
 from distributed_input.api.resource.problems import Problem, ResourceError, problems
 from distributed_input.api.resource.v1beta1.input import BetaInput
 from distributed_input.api.resource.yaml_lines import Document, YamlError, documents
 
+_MAX_VERSION_LENGTH = 80
 Check = Callable[[DistributedInput], Iterable[Problem]]
 
 
@@ -93,6 +94,8 @@ def _validated(value: Any, folder: str | None) -> DistributedInput:
     Raises:
         _InvalidDocument: it is invalid. The problems name its own fields.
     """
+    if isinstance(value, dict) and value.get("apiVersion") not in VERSIONS:
+        raise _InvalidDocument([_unknown_version(value)])
     model: type[BaseModel] = BetaInput if is_beta(value) else DistributedInput
     try:
         if is_beta(value):
@@ -112,6 +115,14 @@ def only(found: list[DistributedInput], source: str) -> DistributedInput:
             f"{source}: has {len(found)} DistributedInputs ({names}): keep exactly one"
         )
     return found[0]
+
+
+def _unknown_version(document: dict[str, Any]) -> Problem:
+    versions = " or ".join(VERSIONS)
+    if document.get("apiVersion") is None:
+        return Problem(("apiVersion",), f"is missing: set it to {versions}")
+    shown = str(document["apiVersion"])[:_MAX_VERSION_LENGTH]
+    return Problem(("apiVersion",), f"{shown!r} is unknown: use {versions}")
 
 
 def _duplicate(resource: DistributedInput) -> Problem:

@@ -20,7 +20,7 @@ from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field, model_validator
 
-from distributed_input.api.resource.base import Section, StatusSection, cel
+from distributed_input.api.resource.base import Section, cel
 from distributed_input.api.resource.scalars import (
     Anything,
     ModuleName,
@@ -256,6 +256,13 @@ class CapsSpec(Section):
         return declared if cap is None else min(declared, cap)
 
 
+def check_unique(field: str, kind: str, names: Sequence[str]) -> None:
+    """Check that the objects of a list have different names."""
+    for name in names:
+        if names.count(name) > 1:
+            raise problem(f"{name!r} is used twice: give each {kind} its own name", field)
+
+
 class PolicySpec(Section):
     """The rules for sharing workers when not all inputs can get what they need."""
 
@@ -295,14 +302,8 @@ class PolicySpec(Section):
 
     @model_validator(mode="after")
     def _check_names_are_unique(self) -> PolicySpec:
-        for field, kind, of in (
-            ("budgets", "budget", self.budgets),
-            ("priorityClasses", "class", self.priority_classes),
-        ):
-            names = [one.name for one in of]
-            for name in names:
-                if names.count(name) > 1:
-                    raise problem(f"{name!r} is used twice: give each {kind} its own name", field)
+        check_unique("budgets", "budget", [one.name for one in self.budgets])
+        check_unique("priorityClasses", "class", [one.name for one in self.priority_classes])
         return self
 
     @property
@@ -363,37 +364,3 @@ class InputPolicy(Section):
     metadata: Anything
     spec: PolicySpec = Field(default=PolicySpec(), description="The desired policy.")
     status: Anything = Field(default={}, description="Written by the operator.")
-
-
-class BudgetStatus(StatusSection):
-    """The use of a budget."""
-
-    name: str = Field(description="Name of the budget.")
-    inputs: int = Field(default=0, description="Number of inputs in the budget.")
-    workers: int = Field(
-        default=0, description="Number of worker pods, including those that are stopping."
-    )
-    wanted: int = Field(default=0, description="Number of workers that the inputs request.")
-    cpu: str = Field(default="", description="CPU requests of dispatchers and workers.")
-    memory: str = Field(default="", description="Memory requests of dispatchers and workers.")
-    resources: dict[str, str] = Field(
-        default={}, description="Requests of the other resources that budgets limit."
-    )
-
-
-class PolicyStatus(StatusSection):
-    """The observed state, written by the operator at most every 30 s."""
-
-    observed_generation: int = Field(
-        default=0, description="Generation of the spec that is in effect."
-    )
-    message: str = Field(
-        default="", description="Why the spec cannot be used. Empty if it is in effect."
-    )
-    summary: str = Field(
-        default="", description="Worker pods of each budget, as name workers/limit."
-    )
-    budgets: list[BudgetStatus] = Field(
-        default=[], description="Use of each budget, in the order of the spec."
-    )
-    observed_at: str = Field(default="", description="Time of this update.")

@@ -9,6 +9,8 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+from pydantic import BaseModel
+
 from distributed_input.api.resource.crd import definition, structural, to_yaml, without_defaults
 from distributed_input.api.resource.input import API_VERSION
 from distributed_input.api.resource.policy import (
@@ -16,17 +18,27 @@ from distributed_input.api.resource.policy import (
     POLICY_NAME,
     POLICY_PLURAL,
     InputPolicy,
-    PolicyStatus,
 )
+from distributed_input.api.resource.policy_status import PolicyStatus
+from distributed_input.api.resource.v1beta1.input import BETA_VERSION
+from distributed_input.api.resource.v1beta1.policy import BetaPolicy, BetaPolicyStatus
 
 
 def policy_crd() -> dict[str, Any]:
     """Return the CustomResourceDefinition of InputPolicy."""
-    version = {
-        "name": API_VERSION.partition("/")[2],
+    alpha = _version(API_VERSION, InputPolicy, PolicyStatus)
+    # As in the definition of inputs, the chart serves it together with the webhook.
+    beta = _version(BETA_VERSION, BetaPolicy, BetaPolicyStatus)
+    beta |= {"served": False, "storage": False}
+    return definition(POLICY_KIND, POLICY_PLURAL, "dipolicy", "Cluster", alpha, beta)
+
+
+def _version(api_version: str, model: type[BaseModel], status: type[BaseModel]) -> dict[str, Any]:
+    return {
+        "name": api_version.partition("/")[2],
         "served": True,
         "storage": True,
-        "schema": {"openAPIV3Schema": _root()},
+        "schema": {"openAPIV3Schema": _root(model, status)},
         "subresources": {"status": {}},
         "additionalPrinterColumns": [
             {
@@ -43,19 +55,19 @@ def policy_crd() -> dict[str, Any]:
             },
         ],
     }
-    return definition(POLICY_KIND, POLICY_PLURAL, "dipolicy", "Cluster", version)
 
 
-def _root() -> dict[str, Any]:
-    whole, status = InputPolicy.model_json_schema(), PolicyStatus.model_json_schema()
+def _root(model: type[BaseModel], status_model: type[BaseModel]) -> dict[str, Any]:
+    whole, status = model.model_json_schema(), status_model.model_json_schema()
+    spec = whole["properties"]["spec"]["$ref"].rpartition("/")[2]
     return {
         "type": "object",
-        "description": InputPolicy.__doc__,
+        "description": model.__doc__,
         "properties": {
             "apiVersion": {"type": "string"},
             "kind": {"type": "string"},
             "metadata": {"type": "object"},
-            "spec": structural(whole["$defs"]["PolicySpec"], whole["$defs"]),
+            "spec": structural(whole["$defs"][spec], whole["$defs"]),
             "status": without_defaults(structural(status, status["$defs"])),
         },
         "x-kubernetes-validations": [

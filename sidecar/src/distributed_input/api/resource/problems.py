@@ -57,7 +57,7 @@ def dotted(path: Sequence[str | int]) -> str:
 
 
 def problems(error: ValidationError, model: type[BaseModel] = DistributedInput) -> list[Problem]:
-    """Return all problems that pydantic found in a DistributedInput of a model's version."""
+    """Return all problems that pydantic found in an object of a model."""
     return [_problem(detail, model) for detail in error.errors(include_url=False)]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import keyword
 import re
-from decimal import Decimal
+from decimal import ROUND_CEILING, Decimal
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
@@ -21,7 +21,6 @@ _NAMESPACE = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
 _SUBDOMAIN = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$"
 _IDENTIFIER = r"[A-Za-z_][A-Za-z0-9_]*"
 _ENTRY_POINT = rf"^{_IDENTIFIER}(\.{_IDENTIFIER})*:{_IDENTIFIER}$"
-_QUANTITY = r"^[0-9]+(\.[0-9]+)?(Ki|Mi|Gi|Ti|k|M|G|T)?$"
 ANY_QUANTITY = r"^([0-9]+(\.[0-9]+)?|\.[0-9]+)(m|[KMGTPE]i|[kMGTPE])?$"
 _BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
 _DECIMAL = {"m": -3, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
@@ -96,11 +95,12 @@ def _check_entry_point(value: str) -> str:
 def quantity_bytes(value: str) -> int:
     """Return the bytes of a Kubernetes quantity such as "256Mi", "1.5G" or "1048576".
 
+    As in Kubernetes, a part of a byte counts as a byte.
+
     Raises:
-        ValueError: the text is not a quantity, or not an integer number of bytes.
+        ValueError: the text is not a quantity.
     """
-    match = re.fullmatch(_QUANTITY, value)
-    if not match:
+    if not re.fullmatch(ANY_QUANTITY, value):
         binary = re.fullmatch(r"([0-9.]+)\s*([KkMGT])i?[Bb]", value)
         hint = (
             f"use {binary[1]}{binary[2].upper()}i (powers of 1024)"
@@ -108,10 +108,7 @@ def quantity_bytes(value: str) -> int:
             else "use a number with Ki, Mi, Gi or Ti, for example 256Mi"
         )
         raise ValueError(f"{value!r} is not a quantity of bytes: {hint}")
-    size = quantity(value)
-    if size != size.to_integral_value():
-        raise ValueError(f"{value!r} is not an integer number of bytes: use a smaller unit")
-    return int(size)
+    return int(quantity(value).to_integral_value(ROUND_CEILING))
 
 
 def quantity(value: str) -> Decimal:
@@ -143,10 +140,10 @@ def int_to_text(value: Any) -> Any:
 
 def _check_buffer(value: str) -> str:
     try:
-        size = quantity_bytes(value)
+        quantity_bytes(value)
     except ValueError as error:
         raise problem(str(error)) from None
-    if not MIB <= size <= TIB:
+    if not MIB <= quantity(value) <= TIB:
         raise problem(f"{value} is out of range: use 1Mi to 1Ti, for example 256Mi")
     return value
 
@@ -174,7 +171,7 @@ Buffer = Annotated[
     WithJsonSchema(
         {
             "anyOf": [{"type": "integer"}, {"type": "string"}],
-            "pattern": _QUANTITY,
+            "pattern": ANY_QUANTITY,
             "maxLength": 32,
             "x-kubernetes-int-or-string": True,
             "x-kubernetes-validations": [

@@ -17,6 +17,12 @@ FieldPath = tuple[str | int, ...]
 """The keys and list indices that lead to a field."""
 
 _TAG = "tag:yaml.org,2002:"
+_MAX_FIELDS = 100_000
+"""Of a document, with those that aliases repeat: nested ones make billions from a few lines.
+
+Those that merge keys (`<<`) repeat count, too.
+"""
+_MERGE = -1  # in the path of a field that is merged: no field has this name or index
 _NUMBER_STARTS = list("-+0123456789.")
 _INT = re.compile(r"^[-+]?(0b[01_]+|0[0-7_]+|0x[0-9a-fA-F_]+|0|[1-9][0-9_]*)$")
 _FLOAT = re.compile(
@@ -81,6 +87,7 @@ def documents(text: str) -> list[Document]:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         details = ", ".join(part for part in (error.context, error.problem) if part)
+        details += ": indent with spaces, not tabs" if r"'\t'" in details else ""
         raise YamlError(f"is not YAML: {details}", mark.line + 1 if mark else None) from None
     except _PARSE_ERRORS as error:
         raise YamlError(f"is not YAML: {' '.join(str(error).split())}") from None
@@ -89,7 +96,10 @@ def documents(text: str) -> list[Document]:
 def _documents(loader: _Loader) -> Iterator[Document]:
     while loader.check_node() and (node := loader.get_node()):
         lines: dict[FieldPath, int] = {(): node.start_mark.line + 1}
-        lines.update(_lines(node, (), []))
+        for count, (path, line) in enumerate(_lines(node, (), []), 1):
+            lines[path] = line
+            if count > _MAX_FIELDS:
+                raise YamlError(f"has more than {_MAX_FIELDS} fields: use fewer aliases (*)", line)
         value = loader.construct_document(node)
         if value is not None:
             yield Document(value, lines)
@@ -99,6 +109,8 @@ def _lines(
     node: yaml.Node, path: FieldPath, parents: list[yaml.Node]
 ) -> Iterator[tuple[FieldPath, int]]:
     """Yield the path and line of each field below a node.
+
+    Fields of merge keys have paths of their own, so that they count.
 
     Raises:
         YamlError: kubectl would refuse a key.
@@ -115,11 +127,14 @@ def _lines(
         for key, value in node.value:
             line = key.start_mark.line + 1
             if key.tag == f"{_TAG}merge":
+                yield (*path, _MERGE), line
+                yield from _lines(value, (*path, _MERGE), [*parents, node])
                 continue
             if key.tag != f"{_TAG}str":
                 raise YamlError(f"the key {_key_text(key)} is not text: put it in quotes", line)
             if key.value in seen:
-                field = ".".join(map(str, (*path, key.value)))
+                parts = ("<<" if part == _MERGE else str(part) for part in (*path, key.value))
+                field = ".".join(parts)
                 raise YamlError(
                     f"{field}: occurs twice, first on line {seen[key.value]}: remove one", line
                 )

@@ -1,5 +1,4 @@
 """`distributed-input bench`: a dataset in process and through workers, one after the other.
 
-`comparison` is pure. `other_programs` measures who else uses the CPUs. `timed_process`
-starts the processes that read, which import TensorFlow.
+`comparison` is pure. `timed_process` starts the processes that read, which import TensorFlow.
 """

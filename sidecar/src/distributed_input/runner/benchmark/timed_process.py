@@ -111,7 +111,7 @@ def cpu_of_parts(pid: int) -> dict[str, float]:
     """Return the CPU seconds of a run's processes by part: worker, sidecar, dispatcher.
 
     Args:
-        pid: of `distributed-input run`. Without /proc, the result is empty.
+        pid: of `distributed-input run`.
     """
     found: dict[str, float] = {}
     family = set(process_wrapper.descendants(pid))
@@ -125,8 +125,17 @@ def cpu_of_parts(pid: int) -> dict[str, float]:
 def _cpu_seconds(pid: int) -> float:
     try:
         text = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:  # it has ended
-        return 0.0
+    except OSError:  # it has ended, or this system has no /proc
+        return 0.0 if os.path.exists("/proc/self") else _cpu_seconds_of_ps(pid)
     # The name, in parentheses, may contain any character. utime and stime are fields 14 and 15.
     fields: Sequence[str] = text.rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def _cpu_seconds_of_ps(pid: int) -> float:
+    """Return what `ps` prints as [[days-]hours:]minutes:seconds; 0 without such a process."""
+    command = ["ps", "-o", "time=", "-p", str(pid)]
+    found = subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
+    days, _, time = found.rpartition("-")
+    units = [float(part or 0) * 60.0**power for power, part in enumerate(time.split(":")[::-1])]
+    return sum(units) + float(days or 0) * 86400

@@ -17,7 +17,6 @@ from typing import Any
 from distributed_input.api.errors import ConfigError, DistributedInputError
 from distributed_input.runner.benchmark import comparison
 from distributed_input.runner.benchmark.comparison import Comparison, Measured
-from distributed_input.runner.benchmark.other_programs import busy_share
 from distributed_input.runner.benchmark.timed_process import (
     IN_PROCESS,
     TRAINER,
@@ -25,10 +24,16 @@ from distributed_input.runner.benchmark.timed_process import (
     cpu_of_parts,
 )
 from distributed_input.runner.display import format as formatting
+from distributed_input.runner.host_cpus import busy_share
 from distributed_input.runner.local import local
 from distributed_input.runner.spec import load_resources
 from distributed_input.runner.validation import validate
-from distributed_input.runtime.args import EXIT_CONFIG, positive_count, positive_seconds
+from distributed_input.runtime.args import (
+    EXIT_CONFIG,
+    CommandParser,
+    positive_count,
+    positive_seconds,
+)
 
 _DESCRIPTION = """\
 Read the dataset of the input in FILE in one process with plain tf.data, and through workers on this
@@ -49,18 +54,17 @@ exit status: 0, 1 if the dataset cannot be read, or 2 if FILE or a flag is inval
 """
 _WIDTH = 100
 _LONGEST_WARM_UP = 4.0
+_BUSY_SECONDS = 0.5
 _NOT_MEASURED = ("epochs", "tfDataService")
 """Fields of the spec that a measurement ignores."""
 
 
 def parser() -> argparse.ArgumentParser:
     """Return the parser of `distributed-input bench`."""
-    flags = argparse.ArgumentParser(
+    flags = CommandParser(
         prog="distributed-input bench",
         description=_DESCRIPTION,
         epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
     flags.add_argument("file", metavar="FILE", type=Path, help="YAML with one input")
     flags.add_argument(
@@ -145,7 +149,7 @@ def _compare(options: argparse.Namespace) -> Comparison:
         "seed": spec.get("seed", 0),
         "batch": spec.get("batching", {}).get("globalBatchSize"),
     }
-    busy = busy_share()
+    busy = busy_share(_BUSY_SECONDS)
     began = time.monotonic()
     _progress(f"{name}: starting tf.data in one process")
     with TimedProcess(IN_PROCESS, in_process, options.timeout) as base:

@@ -6,6 +6,8 @@ import argparse
 import importlib
 from collections.abc import Mapping, Sequence
 
+from distributed_input.runtime.args import CommandParser
+
 _COMPLETED = tuple(
     "bench completion dashboard doctor explain init logs run status top validate".split()
 )
@@ -44,12 +46,10 @@ complete -F _distributed_input distributed-input
 
 def parser() -> argparse.ArgumentParser:
     """Return the parser of `distributed-input completion`."""
-    flags = argparse.ArgumentParser(
+    flags = CommandParser(
         prog="distributed-input completion",
         description="Print a script that completes commands and flags in a shell.",
         epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
     flags.add_argument("shell", choices=("bash", "zsh", "fish"), help="the shell")
     return flags

@@ -19,7 +19,7 @@ from distributed_input.runner.dashboard.history import InputHistory
 from distributed_input.runner.dashboard.sampler import Sampler
 from distributed_input.runner.dashboard.server import serving
 from distributed_input.runner.display.stats import StatusSample, WorkerSample
-from distributed_input.runtime.args import EXIT_CONFIG, positive_seconds
+from distributed_input.runtime.args import EXIT_CONFIG, CommandParser, positive_seconds
 
 _DESCRIPTION = """\
 Serve a page about inputs on this machine: what trainers wait for, the rate of each stage, buffers,
@@ -40,12 +40,10 @@ _ENDING_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 
 def parser() -> argparse.ArgumentParser:
     """Return the parser of `distributed-input dashboard`."""
-    flags = argparse.ArgumentParser(
+    flags = CommandParser(
         prog="distributed-input dashboard",
         description=_DESCRIPTION,
         epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
     dispatchers.add_flags(flags, output=False)
     flags.add_argument(

@@ -9,6 +9,7 @@ import textwrap
 from collections.abc import Sequence
 
 from distributed_input.runner.installation import Check, Result, check_all
+from distributed_input.runtime.args import CommandParser
 
 _DESCRIPTION = """\
 Check this machine, its Python packages and the cluster of the kubeconfig. It changes nothing. Each
@@ -27,12 +28,10 @@ _WIDTH = 100
 
 def parser() -> argparse.ArgumentParser:
     """Return the parser of `distributed-input doctor`."""
-    flags = argparse.ArgumentParser(
+    flags = CommandParser(
         prog="distributed-input doctor",
         description=_DESCRIPTION,
         epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
     flags.add_argument(
         "-n",

@@ -15,11 +15,12 @@ from distributed_input.api.errors import ConfigError, DistributedInputError
 from distributed_input.runner import dispatchers
 from distributed_input.runner.display import format as formatting
 from distributed_input.runner.display.diagnosis import Cause, Diagnosis, diagnose
-from distributed_input.runtime.args import EXIT_CONFIG, positive_seconds
+from distributed_input.runtime.args import EXIT_CONFIG, CommandParser, positive_seconds
 
 _DESCRIPTION = """\
 Watch inputs for some seconds, then print for each trainer how much of its time it waits, the cause
-with figures, and the next step. The causes: trainer, sidecar, network, workers, dataset, storage.
+with figures, and the next step. The causes: trainer, sidecar, network, workers, dataset, storage,
+and host if a run on this machine has too few CPUs.
 For an input in a cluster, also print what the operator reports: budgets, quotas, failing pods.
 """
 _EXAMPLES = """\
@@ -36,12 +37,10 @@ _WIDTH = 100
 
 def parser() -> argparse.ArgumentParser:
     """Return the parser of `distributed-input explain`."""
-    flags = argparse.ArgumentParser(
+    flags = CommandParser(
         prog="distributed-input explain",
         description=_DESCRIPTION,
         epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
     dispatchers.add_flags(flags)
     flags.add_argument(

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from distributed_input.api.errors import ConfigError
 from distributed_input.runner.starter_project import starter_files
-from distributed_input.runtime.args import EXIT_CONFIG, positive_count
+from distributed_input.runtime.args import EXIT_CONFIG, CommandParser, positive_count
 
 _DESCRIPTION = """\
 Write input.yaml, dataset.py and train.py to the folder DIR. They run as they are: replace the
@@ -31,12 +31,10 @@ _Value = TypeVar("_Value")
 
 def parser() -> argparse.ArgumentParser:
     """Return the parser of `distributed-input init`."""
-    flags = argparse.ArgumentParser(
+    flags = CommandParser(
         prog="distributed-input init",
         description=_DESCRIPTION,
         epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
     flags.add_argument("folder", metavar="DIR", type=Path, help="folder; created if it is missing")
     flags.add_argument("--name", type=_name, help="name of the input (default: DIR's name)")

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from distributed_input.api import names
 from distributed_input.api.errors import ConfigError, DistributedInputError
 from distributed_input.runner import folders, kubectl, process_logs
-from distributed_input.runtime.args import EXIT_CONFIG, positive_count
+from distributed_input.runtime.args import EXIT_CONFIG, CommandParser, positive_count
 
 _KUBECTL_SECONDS = 10.0
 _PARTS = ("dispatcher", "worker", "sidecar")
@@ -28,12 +28,10 @@ run or input is found
 
 def parser() -> argparse.ArgumentParser:
     """Return the parser of `distributed-input logs`."""
-    flags = argparse.ArgumentParser(
+    flags = CommandParser(
         prog="distributed-input logs",
         description="Print the logs of the processes of an input, each line with its process.",
         epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
     flags.add_argument(
         "name",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import itertools
 import json
 import os
 import shlex
@@ -16,12 +17,18 @@ from pathlib import Path
 
 from distributed_input.api.errors import ConfigError
 from distributed_input.runner import folders as run_folders
-from distributed_input.runner import plan, process_logs, process_wrapper, spec
+from distributed_input.runner import host_cpus, plan, process_logs, process_wrapper, spec
 from distributed_input.runner.display import report
 from distributed_input.runner.display.terminal import Terminal
 from distributed_input.runner.folders import RunFolders
 from distributed_input.runner.supervisor import RunResult, Supervisor, Timeouts
-from distributed_input.runtime.args import EXIT_CONFIG, positive_count, positive_seconds, seconds
+from distributed_input.runtime.args import (
+    EXIT_CONFIG,
+    CommandParser,
+    positive_count,
+    positive_seconds,
+    seconds,
+)
 
 _LOCAL = "local"
 _TAIL_LINES = 15
@@ -57,13 +64,11 @@ trainer sooner. All processes end with this command, even if it is killed.
 
 def parser() -> argparse.ArgumentParser:
     """Return the parser of `distributed-input run`, without the trainer command."""
-    flags = argparse.ArgumentParser(
+    flags = CommandParser(
         prog="distributed-input run",
         usage="distributed-input run FILE [flags] -- TRAINER COMMAND...",
         description=_DESCRIPTION,
         epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
     flags.add_argument("file", metavar="FILE", type=Path, help="YAML with one input or several")
     flags.add_argument(
@@ -146,6 +151,11 @@ def _run(argv: Sequence[str], programs: plan.Programs) -> int:
     if options.dry_run:
         print(_dry_run(planned), end="")
         return 0
+    if any(one.idle_cpus for one in inputs) and host_cpus.read() is None:
+        raise ConfigError(
+            "workers that use only idle CPUs (--workers local, spec.workers.local) need Linux: set "
+            "a number of workers, for example --workers 2 (in Python: workers=2)"
+        )
     if shutil.which(command[0]) is None:
         _print(f"{command[0]}: command not found")
         return process_wrapper.EXIT_NOT_FOUND
@@ -214,15 +224,17 @@ def _dry_run(planned: plan.Plan) -> str:
     dispatchers = {one.name: f"DISPATCHER-{one.name}" for one in planned.inputs}
     lines = ["# configuration of the sidecars"]
     lines += json.dumps(plan.sidecar_config(planned), indent=2).splitlines()
+    sockets = itertools.count()
     for one in planned.inputs:
-        listen = f"127.0.0.1:{one.port}"
+        listen = paths.socket("dispatcher", next(sockets))
         lines += _commented(
             planned.process_name("dispatcher", one),
             plan.dispatcher_command(planned, paths, one, listen),
         )
         for index in range(one.workers):
             address = dispatchers[one.name]
-            command = plan.worker_command(planned, paths, one, index, address)
+            listen = paths.socket("worker", next(sockets))
+            command = plan.worker_command(planned, paths, one, index, listen, address)
             lines += _commented(planned.process_name("worker", one, index), command)
     for index in range(planned.trainers):
         command = plan.sidecar_command(planned, paths, index, dispatchers)

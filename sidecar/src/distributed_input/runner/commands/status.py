@@ -13,7 +13,7 @@ from distributed_input.api.errors import ConfigError, DistributedInputError
 from distributed_input.runner import dispatchers
 from distributed_input.runner.display import format as formatting
 from distributed_input.runner.display.stats import ConsumerSample, StatusSample
-from distributed_input.runtime.args import EXIT_CONFIG
+from distributed_input.runtime.args import EXIT_CONFIG, CommandParser
 
 _EXAMPLES = """\
 examples:
@@ -28,13 +28,11 @@ exit status: 0, 1 if a dispatcher does not respond, 2 if a flag is invalid or no
 
 def parser() -> argparse.ArgumentParser:
     """Return the parser of `distributed-input status`."""
-    flags = argparse.ArgumentParser(
+    flags = CommandParser(
         prog="distributed-input status",
         description="Show the trainers and workers of inputs. `distributed-input explain` names "
         "what they wait for.",
         epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
     dispatchers.add_flags(flags)
     flags.add_argument("--json", dest="output", action="store_const", const="json", help="-o json")

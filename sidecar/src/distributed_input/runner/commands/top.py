@@ -14,7 +14,12 @@ from distributed_input.api.errors import ConfigError, DistributedInputError
 from distributed_input.runner import dispatchers
 from distributed_input.runner.display import format as formatting
 from distributed_input.runner.display.stats import ConsumerSample, StatusSample, WorkerSample
-from distributed_input.runtime.args import EXIT_CONFIG, positive_count, positive_seconds
+from distributed_input.runtime.args import (
+    EXIT_CONFIG,
+    CommandParser,
+    positive_count,
+    positive_seconds,
+)
 
 _CLEAR = "\033[H\033[2J"
 _EXAMPLES = """\
@@ -29,13 +34,11 @@ exit status: 0, 1 if a dispatcher does not respond, 2 if a flag is invalid or no
 
 def parser() -> argparse.ArgumentParser:
     """Return the parser of `distributed-input top`."""
-    flags = argparse.ArgumentParser(
+    flags = CommandParser(
         prog="distributed-input top",
         description="Show what trainers and workers did in the last seconds: rows per second, the "
         "share of time that trainers wait and that workers compute.",
         epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
     dispatchers.add_flags(flags)
     flags.add_argument(

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from distributed_input.api.errors import ConfigError
 from distributed_input.runner.validation import validate
-from distributed_input.runtime.args import EXIT_CONFIG, positive_count
+from distributed_input.runtime.args import EXIT_CONFIG, CommandParser, positive_count
 
 _DESCRIPTION = """\
 Check the inputs in FILE: their fields, the folder of the code, the number of trainers, and the
@@ -26,12 +26,10 @@ exit status: 0, or 2 if an input is invalid. There is one line for each problem:
 
 def parser() -> argparse.ArgumentParser:
     """Return the parser of `distributed-input validate`."""
-    flags = argparse.ArgumentParser(
+    flags = CommandParser(
         prog="distributed-input validate",
         description=_DESCRIPTION,
         epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
     flags.add_argument("file", metavar="FILE", type=Path, help="YAML with one input or several")
     flags.add_argument(

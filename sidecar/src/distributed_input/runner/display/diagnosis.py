@@ -2,10 +2,13 @@
 
 The causes are tried in the order of `_causes`. Each has figures and a next step. What decides:
 
-- A worker holds a permit while it makes rows, also while these wait for storage. It then lends more
-  permits, because its CPUs are idle: `places` above `permits` means that rows wait for storage.
+- A worker holds a permit while it makes rows, also while these wait for storage. Then it uses
+  little CPU time. It may also lend more permits, because its CPUs are idle: `places` is above
+  `permits`.
 - Workers that hold few permits have nothing to do. Either few splits are open, or the rows that
   they have made are not fetched.
+- If all CPUs of the machine are busy, every process of a local run waits for one. Then a
+  slow sidecar cannot be told from a slow network.
 """
 
 from __future__ import annotations
@@ -25,6 +28,11 @@ _BUSY = 0.7
 """Share of their permits from which workers count as busy."""
 _RUNNING = 0.05
 """Least share of the time without waits from which a trainer's demand can be computed."""
+_BUSY_HOST = 0.9
+"""Share of the machine's CPUs from which processes wait for one."""
+_WAITING_SHARE, _WAITING_CPUS = 0.3, 0.7
+"""Use of CPUs below which the rows of busy workers wait: share of their permits, CPUs of a worker.
+A Python function that computes uses one CPU, however many permits there are."""
 _FULL = 0.5
 """Share of the buffer from which it counts as filled."""
 
@@ -39,6 +47,7 @@ class Cause(enum.Enum):
     WORKERS = "workers"
     DATASET = "dataset"
     STORAGE = "storage"
+    HOST = "host"
 
 
 @dataclass(frozen=True)
@@ -87,6 +96,8 @@ class _ReadyWorkers:
     """Share of their permits that they held, 0 to 1. None: unknown."""
     rate: float | None
     """Rows per second that one worker makes while it holds all its permits."""
+    cpus: float | None
+    """CPUs that they used, as a share of their permits, 0 to 1. None: unknown."""
 
     @property
     def permits(self) -> int:
@@ -95,6 +106,16 @@ class _ReadyWorkers:
     @property
     def places(self) -> int:
         return sum(one.capacity or one.parallelism for one in self.ready)
+
+    @property
+    def rows_wait(self) -> bool:
+        """Whether the rows that they make wait for something else than a CPU."""
+        if self.places > self.permits:
+            return True
+        if self.cpus is None:
+            return False
+        each = self.cpus * self.permits / len(self.ready)
+        return self.cpus < _WAITING_SHARE and each < _WAITING_CPUS
 
     @property
     def streams(self) -> int:
@@ -118,7 +139,11 @@ def diagnose(before: StatusSample, after: StatusSample) -> list[Diagnosis]:
             )
         ]
     workers = _workers(before, after)
-    return [next(_causes(_trainer(before, after, one), workers)) for one in sorted_trainers(after)]
+    busy = after.host.busy_since(before.host) if before.host and after.host else 0.0
+    host = busy if busy >= _BUSY_HOST else None
+    return [
+        next(_causes(_trainer(before, after, one), workers, host)) for one in sorted_trainers(after)
+    ]
 
 
 def sorted_trainers(status: StatusSample) -> list[ConsumerSample]:
@@ -144,22 +169,32 @@ def _same(one: ConsumerSample, other: ConsumerSample) -> bool:
 def _workers(before: StatusSample, after: StatusSample) -> _ReadyWorkers:
     ready = [one for one in after.workers if not one.draining]
     earlier = {one.worker_id: one for one in before.workers}
-    rows, busy, permits = 0, 0.0, 0.0
+    rows, busy, permits, cpu = 0, 0.0, 0.0, 0.0
     for one in ready:
         then = earlier.get(one.worker_id, WorkerSample(one.worker_id, one.address))
         rows += one.rows - then.rows
         busy += one.busy - then.busy
         permits += one.permit_seconds - then.permit_seconds
+        cpu += one.cpu - then.cpu
     each = sum(one.parallelism for one in ready) / len(ready) if ready else 0.0
     return _ReadyWorkers(
         ready,
         min(1.0, busy / permits) if permits > 0 else None,
         rows / busy * each if rows > 0 and busy > 0 else None,
+        min(1.0, cpu / permits) if cpu > 0 and permits > 0 else None,
     )
 
 
-def _causes(trainer: _TrainerWindow, workers: _ReadyWorkers) -> Iterator[Diagnosis]:
-    """Yield the causes that apply, the most certain first. At least one applies."""
+def _causes(
+    trainer: _TrainerWindow, workers: _ReadyWorkers, host: float | None
+) -> Iterator[Diagnosis]:
+    """Yield the causes that apply, the most certain first. At least one applies.
+
+    Args:
+        trainer: the trainer.
+        workers: the workers.
+        host: share of the machine's CPUs in use, if all processes are on it and wait for CPUs.
+    """
     yield from _not_reading(trainer)
     if not workers.ready:
         yield _of(
@@ -187,8 +222,8 @@ def _causes(trainer: _TrainerWindow, workers: _ReadyWorkers) -> Iterator[Diagnos
         )
     if not trainer.now.batches:
         yield _first_rows(trainer)
-    yield from _busy_workers(trainer, workers)
-    yield from _idle_workers(trainer, workers)
+    yield from _busy_workers(trainer, workers, host)
+    yield from _idle_workers(trainer, workers, host)
 
 
 def _not_reading(trainer: _TrainerWindow) -> Iterator[Diagnosis]:
@@ -202,12 +237,13 @@ def _not_reading(trainer: _TrainerWindow) -> Iterator[Diagnosis]:
             "Its sidecar runs, but no program has called distributed_input.connect().",
             "Read the log of the trainer.",
         )
-    if trainer.waits is None and now.batches and now.buffer > 0 and not now.waiting_for:
+    reads_none = now.pauses or (now.batches and now.buffer > 0 and not now.waiting_for)
+    if trainer.waits is None and reads_none:
         yield _of(
             trainer,
             Cause.TRAINER,
-            f"It reads nothing, although {now.buffer:.0%} of its buffer is filled: it evaluates, "
-            "writes a checkpoint, or stands still.",
+            "It reads nothing, and does not wait for a batch: it computes a long step, compiles, "
+            "evaluates, writes a checkpoint, or stands still.",
             "Read the log of the trainer.",
         )
 
@@ -245,17 +281,22 @@ def _first_rows(trainer: _TrainerWindow) -> Diagnosis:
     )
 
 
-def _busy_workers(trainer: _TrainerWindow, workers: _ReadyWorkers) -> Iterator[Diagnosis]:
+def _busy_workers(
+    trainer: _TrainerWindow, workers: _ReadyWorkers, host: float | None
+) -> Iterator[Diagnosis]:
     if workers.busy is None or workers.busy < _BUSY:
         return
     number = len(workers.ready)
     busy = f"{_plural(number, 'worker')} used {workers.busy:.0%} of {workers.permits} CPUs"
-    if workers.places > workers.permits:
+    if workers.rows_wait:
+        if host is not None:
+            yield _busy_host(trainer, host, "")
+        used = "" if workers.cpus is None else f"they use {workers.cpus:.0%} of their CPUs, and "
         yield _of(
             trainer,
             Cause.STORAGE,
-            f"Rows wait in the workers, whose CPUs are idle: {workers.places} rows are made at the "
-            f"same time on {workers.permits} CPUs.",
+            f"Rows wait in the workers: {used}{workers.places} rows are made at the same time on "
+            f"{workers.permits} CPUs.",
             "Check the latency of the storage, and read more at the same time: interleave with "
             "num_parallel_calls, or more workers.",
         )
@@ -266,6 +307,14 @@ def _busy_workers(trainer: _TrainerWindow, workers: _ReadyWorkers) -> Iterator[D
             Cause.DATASET,
             f"{busy}, and more workers cannot help: at most {trainer.useful} splits are open.",
             f"What limits them: {limit}.",
+        )
+    if host is not None:
+        yield _of(
+            trainer,
+            Cause.WORKERS,
+            f"{busy}, and {host:.0%} of this machine's CPUs are in use.",
+            "More workers on this machine cannot help. Make dataset_fn cheaper, stop other "
+            "programs, or run the input in a cluster.",
         )
     yield _of(trainer, Cause.WORKERS, f"{busy}.", _more_workers(trainer, workers))
 
@@ -284,7 +333,9 @@ def _more_workers(trainer: _TrainerWindow, workers: _ReadyWorkers) -> str:
     )
 
 
-def _idle_workers(trainer: _TrainerWindow, workers: _ReadyWorkers) -> Iterator[Diagnosis]:
+def _idle_workers(
+    trainer: _TrainerWindow, workers: _ReadyWorkers, host: float | None
+) -> Iterator[Diagnosis]:
     now = trainer.now
     busy = "" if workers.busy is None else f" The workers are {workers.busy:.0%} busy."
     has_few = workers.streams < workers.permits or now.useful_limit.startswith(FULL_QUEUES)
@@ -296,6 +347,8 @@ def _idle_workers(trainer: _TrainerWindow, workers: _ReadyWorkers) -> Iterator[D
             f"{busy}",
             f"What limits them: {now.useful_limit}.",
         )
+    if host is not None:
+        yield _busy_host(trainer, host, busy)
     if now.buffer >= _FULL:
         yield _of(
             trainer,
@@ -312,6 +365,15 @@ def _idle_workers(trainer: _TrainerWindow, workers: _ReadyWorkers) -> Iterator[D
         "Check the CPU limit of the sidecar (spec.sidecar.resources), whether other programs use "
         "the CPUs, and the network between workers and trainer. With spec.workers.placement: "
         "near-trainers, they share nodes.",
+    )
+
+
+def _busy_host(trainer: _TrainerWindow, host: float, busy: str) -> Diagnosis:
+    return _of(
+        trainer,
+        Cause.HOST,
+        f"{host:.0%} of this machine's CPUs are in use, so all processes wait for one.{busy}",
+        "Stop other programs, use fewer workers, or run the input in a cluster.",
     )
 
 

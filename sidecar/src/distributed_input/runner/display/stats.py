@@ -12,6 +12,8 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from distributed_input.runner.host_cpus import HostCpus
+
 WINDOW_SECONDS = 6.0
 """Window of the rates. It covers several heartbeats, which makes the rates steady."""
 
@@ -40,6 +42,8 @@ class ConsumerSample:
     """Number of consumers of the job."""
     no_trainer: bool = False
     """No trainer is connected to the sidecar."""
+    pauses: bool = False
+    """The trainer has read before, and has not read or waited for some seconds."""
     trainer: str = ""
     """The process that counts rows, batches and times. Empty: the sidecar counts them."""
 
@@ -59,6 +63,8 @@ class WorkerSample:
     """Rows that it computes at once: its permits."""
     permit_seconds: float = 0.0
     """Its permits, summed over the time since its start."""
+    cpu: float = 0.0
+    """CPU time of its process, in seconds; 0: unknown."""
     capacity: int = 0
     """Splits that it can compute at once, with permits that it lends. 0: unknown."""
     stalled: Sequence[str] = ()
@@ -76,6 +82,8 @@ class StatusSample:
     """How often an epoch reads every record at most, by job, if more than once."""
     split_bytes: Mapping[str, int] = field(default_factory=dict)
     """What the buffers of an open split hold, about, by job, if anything."""
+    host: HostCpus | None = None
+    """CPUs of this machine, if all processes of the input run on it."""
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from dataclasses import replace
 from typing import Any
 
 import grpc
@@ -12,6 +13,7 @@ from distributed_input.api.errors import UnavailableError
 from distributed_input.api.names import DISPATCHER_PORT
 from distributed_input.api.proto import dispatcher_pb2
 from distributed_input.api.stalls import stall_text
+from distributed_input.runner import host_cpus
 from distributed_input.runner.display.stats import ConsumerSample, StatusSample, WorkerSample
 from distributed_input.runtime import serving, statuses, stubs
 from distributed_input.runtime.credentials import Credentials
@@ -20,10 +22,17 @@ _SERVICE = dispatcher_pb2.DESCRIPTOR.services_by_name["Dispatcher"]
 
 
 class StatusClient:
-    """A channel to one dispatcher."""
+    """A channel to one dispatcher.
 
-    def __init__(self, address: str, credentials: Credentials) -> None:
+    Args:
+        address: host:port.
+        credentials: of its input.
+        is_local: all processes of the input run on this machine.
+    """
+
+    def __init__(self, address: str, credentials: Credentials, is_local: bool = False) -> None:
         self.address = address
+        self._is_local = is_local
         self._channel = serving.open_channel(address, credentials)
         self._status: Any = stubs.Stub(self._channel, _SERVICE).Status
 
@@ -49,7 +58,8 @@ class StatusClient:
             raise statuses.from_rpc_error(
                 error, f"requesting the status of the dispatcher at {self.address}"
             ) from error
-        return from_message(response)
+        sample = from_message(response)
+        return replace(sample, host=host_cpus.read()) if self._is_local else sample
 
     async def status_or_none(
         self, timeout: float, *, wait_for_ready: bool = False
@@ -97,6 +107,7 @@ def from_message(response: Any) -> StatusSample:
                 node=info.node,
                 parallelism=info.parallelism,
                 permit_seconds=info.permit_seconds,
+                cpu=info.cpu_seconds,
                 capacity=info.capacity,
                 stalled=tuple(stall_text(one) for one in info.stalled),
             )
@@ -130,5 +141,6 @@ def _consumer(last: Any) -> ConsumerSample:
         useful_limit=last.useful_limit,
         count=last.count,
         no_trainer=last.no_trainer,
+        pauses=last.pauses,
         waiting_for=last.waiting_for,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import os
 import secrets
@@ -41,7 +42,7 @@ class ProcessGroup:
     ) -> None:
         self.processes: list[SupervisedProcess] = []
         self.addresses: dict[str, str] = {}
-        """host:port of the dispatchers by input name, when they are ready."""
+        """Addresses of the dispatchers by input name, when they are ready."""
         self._plan = plan
         self._folders = folders
         self._files = RunFiles(folders)
@@ -50,6 +51,7 @@ class ProcessGroup:
         self._events = events
         self._log = log
         self._tasks: list[asyncio.Task[None]] = []
+        self._sockets = itertools.count()
 
     async def start(self, children: Children, seconds: float) -> None:
         """Start all processes and wait until they are ready.
@@ -60,6 +62,7 @@ class ProcessGroup:
         deadline = time.monotonic() + seconds
         plan = self._plan
         self._files.tokens().mkdir(mode=0o700)
+        self._files.sockets().mkdir(mode=0o700)
         for one in plan.inputs:
             _write_private(self._files.token(one), secrets.token_urlsafe(32))
         _write_private(self._files.config(), json.dumps(planning.sidecar_config(plan)))
@@ -145,21 +148,21 @@ class ProcessGroup:
         )
 
     def _dispatcher(self, one: PlannedInput) -> SupervisedProcess:
-        first = f"127.0.0.1:{one.port}"
+        listen = self._files.socket("dispatcher", next(self._sockets))
         return self._process(
             self._plan.process_name("dispatcher", one),
             one.name,
-            # A restart uses the same address, which the other processes have.
-            lambda last: planning.dispatcher_command(self._plan, self._files, one, last or first),
+            lambda _: planning.dispatcher_command(self._plan, self._files, one, listen),
         )
 
     def _worker(self, one: PlannedInput, index: int) -> SupervisedProcess:
         address = self.addresses[one.name]
-        process = self._process(
-            self._plan.process_name("worker", one, index),
-            one.name,
-            lambda _: planning.worker_command(self._plan, self._files, one, index, address),
-        )
+
+        def command(_: str | None) -> list[str]:
+            listen = self._files.socket("worker", next(self._sockets))
+            return planning.worker_command(self._plan, self._files, one, index, listen, address)
+
+        process = self._process(self._plan.process_name("worker", one, index), one.name, command)
         process.env = planning.worker_env(process.env, self._plan.workers)
         process.cwd = None  # the user's code may name files relative to the user's folder
         return process

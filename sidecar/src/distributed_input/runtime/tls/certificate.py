@@ -76,6 +76,8 @@ def _context(protocol: int, authorities: bytes) -> ssl.SSLContext:
     context = ssl.SSLContext(protocol)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     context.verify_mode = ssl.CERT_REQUIRED
+    # An input's authority may have an issuer, which its peers do not trust. gRPC does the same.
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     context.load_verify_locations(cadata=authorities.decode("ascii"))
     if protocol == ssl.PROTOCOL_TLS_SERVER:
         context.num_tickets = 0  # a resumed session would not check the certificate again
@@ -85,7 +87,7 @@ def _context(protocol: int, authorities: bytes) -> ssl.SSLContext:
 def _load(context: ssl.SSLContext, chain: bytes, key: bytes) -> None:
     """Use a certificate and its key. OpenSSL reads only files."""
     with _file(chain + b"\n" + key) as path:
-        context.load_cert_chain(path)
+        context.load_cert_chain(path, password="")  # OpenSSL would ask on a terminal
 
 
 @contextlib.contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterable, Sequence
 
 from distributed_input.api.errors import DistributedInputError
@@ -15,6 +16,7 @@ from distributed_input.sidecar.errors import Cancelled
 
 _SMALL_BYTES = 256 << 10  # a packet of its own for a smaller unit costs as much as its rows
 _PENDING_UNITS = 16  # most units in one packet
+_PAUSE_SECONDS = 4.0  # a trainer that waits for a unit reports it after 2 s
 _FIELD_BYTES = 8  # most bytes of a field's tag and length
 
 
@@ -32,6 +34,7 @@ class UnitOutbox:
     def __init__(self, socket: TrainerSocket, slots: SlotPool) -> None:
         self.acks = AckTracker()
         self.trainer_waits = False
+        self._reported_at: float | None = None
         self.wait_seconds = self.wall_seconds = 0.0
         self.received: types_pb2.ReceivedTotals | None = None
         self._socket = socket
@@ -48,13 +51,23 @@ class UnitOutbox:
 
     def record_progress(self, progress: trainer_pb2.Progress) -> None:
         """Record what the trainer reports of the units it has received and of its waits."""
-        self.trainer_waits = progress.waiting
+        self.trainer_waits, self._reported_at = progress.waiting, time.monotonic()
         if progress.waiting:
             return
         self.wait_seconds, self.wall_seconds = progress.wait_seconds, progress.wall_seconds
         if progress.HasField("received"):
             self.received = progress.received
         self.acks.acknowledge(progress.generation, progress.units)
+
+    @property
+    def trainer_pauses(self) -> bool:
+        """Whether the trainer has read before, and reads nothing now, or takes seconds for a step.
+
+        A trainer of an older version also pauses while it reads units that arrived together.
+        """
+        if self._reported_at is None or self.trainer_waits:
+            return False
+        return time.monotonic() - self._reported_at > _PAUSE_SECONDS
 
     def send(self, message: trainer_pb2.FromSidecar, cancelled: threading.Event) -> None:
         """Send a message, behind all units. Wait while the trainer is behind.

@@ -13,7 +13,7 @@ from distributed_input.sidecar.errors import Cancelled
 
 
 class TrainerSocket:
-    """One connected SOCK_SEQPACKET socket with a send timeout. Any thread may send.
+    """One connected socket of packets with a send timeout. Any thread may send.
 
     Attributes:
         closed: set once no messages may be sent any more.

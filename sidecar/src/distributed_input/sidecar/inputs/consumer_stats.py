@@ -25,6 +25,7 @@ class ConsumerStats:
     no_trainer: bool = False
     received: types_pb2.ReceivedTotals | None = None
     useful_limit: str = ""
+    pauses: bool = False
 
     def after(self, earlier: ConsumerStats) -> ConsumerStats:
         """Return these values with the counts of an earlier connection added."""

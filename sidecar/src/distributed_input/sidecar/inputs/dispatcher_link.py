@@ -24,7 +24,7 @@ from distributed_input.api.errors import (
     RetryableError,
 )
 from distributed_input.api.proto import dispatcher_pb2, types_pb2
-from distributed_input.api.protocol import PROTOCOL
+from distributed_input.api.protocol import PROTOCOL, heartbeat_interval
 from distributed_input.runtime import logs
 from distributed_input.runtime.credentials import Credentials
 from distributed_input.sidecar.inputs.consumer_stats import ConsumerStats
@@ -283,7 +283,7 @@ class DispatcherLink:
         # A new dispatcher may have the job from another consumer, but without the dataset.
         if answer.job_unknown or registered.dispatcher_id != self._dispatcher_id:
             self._register_again(registered)
-        return float(answer.interval_seconds) or 1.0
+        return heartbeat_interval(answer.interval_seconds)
 
     def _heartbeat(
         self, job: types_pb2.Job | None, leaving: bool
@@ -309,6 +309,7 @@ class DispatcherLink:
             waiting_for=stats.waiting_for,
             opened=self._opened,
             no_trainer=stats.no_trainer,
+            pauses=stats.pauses,
             received=stats.received,
             pod=self._pod,
         )

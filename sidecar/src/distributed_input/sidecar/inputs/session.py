@@ -8,6 +8,8 @@ import socket
 from functools import partial
 from pathlib import Path
 
+from google.protobuf.message import DecodeError
+
 from distributed_input.api.errors import ConfigError, DistributedInputError
 from distributed_input.api.proto import dispatcher_pb2, trainer_pb2
 from distributed_input.api.protocol import PROTOCOL, check_protocol
@@ -67,6 +69,8 @@ class TrainerSession:
                 self._receive(trainer_pb2.FromTrainer.FromString(packet))
         except OSError:
             pass  # the trainer is gone
+        except DecodeError as error:
+            _log.warning("the trainer sent something else than messages", cause=str(error))
         finally:
             self.close()
 
@@ -224,6 +228,7 @@ class TrainerSession:
             wall_seconds=outbox.wall_seconds,
             finished=self._socket.closed.is_set() and epochs.has_ended,
             received=outbox.received,
+            pauses=outbox.trainer_pauses,
         )
 
     def facts(self) -> list[dispatcher_pb2.PartitionFact]:

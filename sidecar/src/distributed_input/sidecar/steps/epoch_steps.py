@@ -139,4 +139,5 @@ class EpochSteps:
             global_batch_size=job.global_batch_size,
             seed=job.seed,
             extra_units=begun,
+            units_per_step=share.units if begun else 0,
         )

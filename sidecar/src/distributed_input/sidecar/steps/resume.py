@@ -23,6 +23,7 @@ from distributed_input.sidecar.steps.progress_deadline import ProgressDeadline
 from distributed_input.sidecar.streams.partition_reader import PartitionStart
 
 Position = trainer_pb2.Position
+_MAX_UNITS = 1 << 16  # in a step; the time to resume grows with the units of a begun step
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,7 @@ def check_position(position: Position, job: types_pb2.Job, share: Share) -> None
         PositionError: it cannot. The message has the difference and what to do.
     """
     identity.check(position, job)
+    _check_form(position, job)
     alone = position.consumers == share.consumers and position.consumer == share.consumer
     restores = (
         f"the checkpoint of consumer {position.consumer} of {position.consumers} restores only "
@@ -60,6 +62,42 @@ def check_position(position: Position, job: types_pb2.Job, share: Share) -> None
             f"with order: any {restores}. Save and restore one checkpoint for each trainer, or set "
             "spec.order: strict"
         )
+    if position.extra_units and not (share.whole or position.own_rows):
+        _check_begun_step(position, share)
+
+
+def _check_begun_step(position: Position, share: Share) -> None:
+    """Raise PositionError if the units of a step already begun differ from this consumer's."""
+    if not has_same_cut(position, share):
+        saved = f"{position.units_per_step} " if position.units_per_step else ""
+        raise PositionError(
+            "the checkpoint was saved within a batch, after the parts of some replicas. Trainers "
+            f"then: {position.consumers} with {saved}replicas, now: {share.consumers} with "
+            f"{share.units}. Run as many as then, or restore a checkpoint saved after a batch"
+        )
+
+
+def _check_form(position: Position, job: types_pb2.Job) -> None:
+    """Raise PositionError if a position of this job has numbers that no position has."""
+    trainers = position.consumers
+    is_shared = job.mode != types_pb2.PARALLEL_EPOCHS
+    own = job.partitions
+    if is_shared and trainers:
+        own = len(range(position.consumer, job.partitions, trainers))
+    fits = (
+        trainers > position.consumer
+        and (trainers <= job.partitions or not is_shared)
+        and position.base_step <= position.step
+        and position.extra_units <= _MAX_UNITS
+        and len(position.base_rows) in (0, job.partitions)
+        and len(position.anchors) in (0, job.partitions)
+        and len(position.own_rows) in (0, own)
+    )
+    if not fits:
+        raise PositionError(
+            "the checkpoint's position is damaged: its numbers do not fit its job. Restore an "
+            "earlier checkpoint, or start without one"
+        )
 
 
 def has_same_cut(position: Position, share: Share) -> bool:
@@ -68,7 +106,10 @@ def has_same_cut(position: Position, share: Share) -> bool:
     Then the epoch can resume within a step. The answer is the same for all consumers, because they
     all cut a step in the same way.
     """
-    return position.consumers == share.consumers
+    if position.consumers != share.consumers or not position.extra_units or share.whole:
+        return position.consumers == share.consumers
+    is_same = position.units_per_step in (0, share.units)
+    return is_same and position.extra_units < share.units
 
 
 def open_at(reader: EpochReader, share: Share, position: Position) -> ResumeBase:
@@ -183,7 +224,7 @@ def rows_at(
         position.step - position.base_step,
         old.batch,
         old.quota,
-        0 if has_same_cut(position, share) else position.extra_units * old.unit_rows,
+        0 if has_same_cut(position, share) else position.extra_units,  # whole elements
     )
 
 

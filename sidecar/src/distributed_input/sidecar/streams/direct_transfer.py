@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from distributed_input.api.errors import UnavailableError
 from distributed_input.api.proto import worker_pb2
 from distributed_input.runtime import addresses, logs, shared_region
-from distributed_input.runtime.message_socket import MessageSocket
+from distributed_input.runtime.message_socket import ROWS_SUFFIX, MessageSocket
 from distributed_input.runtime.shared_region import RegionReader
 from distributed_input.runtime.tls import secure_socket
 from distributed_input.runtime.tls.certificate_folder import CertificateFolder
@@ -24,16 +25,18 @@ class DirectTransfer:
     """A direct connection to a worker, if the worker offers one and can be reached.
 
     Args:
-        host: host of the worker.
+        address: host:port or unix:PATH of the worker.
         certificates: certificate of the sidecar, for workers that encrypt the connection.
 
     Attributes:
         failed_at: monotonic time of the last failure, from either end.
     """
 
-    def __init__(self, host: str, certificates: CertificateFolder | None = None) -> None:
+    def __init__(self, address: str, certificates: CertificateFolder | None = None) -> None:
         self.failed_at = float("-inf")
-        self._host, self._certificates = host, certificates
+        self._path = addresses.unix_path(address)
+        self._host = "" if self._path else addresses.parse(address)[0]
+        self._certificates = certificates
         self._socket: MessageSocket | None = None
         self._call_ended = False
         self._changed = threading.Condition()
@@ -47,9 +50,14 @@ class DirectTransfer:
     def _connect(self, offer: worker_pb2.TransferOffer) -> None:
         address = (self._host, offer.port)
         try:
+            if self._path:
+                # Not the path in the offer: a worker must not choose files of this process.
+                path = self._path + ROWS_SUFFIX
+                self._connect_locally(path, offer.ticket, needs_memory=False)
+                return
             if offer.local and addresses.is_loopback(addresses.join(*address)):
                 try:
-                    self._connect_locally(offer)
+                    self._connect_locally(f"\0{offer.local}", offer.ticket)
                     return
                 except OSError as error:
                     _log.debug("no shared memory with a worker", cause=repr(error))
@@ -60,7 +68,7 @@ class DirectTransfer:
             if not self._call_ended:
                 _log.info(
                     "no direct connection to a worker: its rows use gRPC",
-                    address=addresses.join(*address),
+                    address=self._path or addresses.join(*address),
                     cause=str(error),
                 )
 
@@ -77,15 +85,23 @@ class DirectTransfer:
             connected.close()
             raise
 
-    def _connect_locally(self, offer: worker_pb2.TransferOffer) -> None:
-        """Connect to the Unix socket of the worker, and share memory for its messages."""
+    def _connect_locally(self, name: str, ticket: bytes, *, needs_memory: bool = True) -> None:
+        """Connect to the Unix socket of the worker, and share memory for its messages.
+
+        If the system has no such memory, and it is not needed, the socket carries the messages.
+        """
         connected = socket.socket(socket.AF_UNIX)
         try:
             connected.settimeout(_CONNECT_SECONDS)
-            connected.connect(f"\0{offer.local}")
-            with shared_region.created() as descriptor:
-                if self._use(connected, RegionReader(descriptor)):
-                    socket.send_fds(connected, [offer.ticket], [descriptor])
+            connected.connect(name)
+            with _memory(is_needed=needs_memory) as descriptor:
+                region = None if descriptor is None else RegionReader(descriptor)
+                if not self._use(connected, region):
+                    return
+                if descriptor is None:
+                    connected.sendall(ticket)
+                else:
+                    socket.send_fds(connected, [ticket], [descriptor])
         except OSError:
             connected.close()
             raise
@@ -147,3 +163,21 @@ class DirectTransfer:
         self.end()
         if self._socket is not None:
             self._socket.close()
+
+
+@contextlib.contextmanager
+def _memory(*, is_needed: bool) -> Iterator[int | None]:
+    """Yield the descriptor of memory for messages; None if the system has none.
+
+    Raises:
+        OSError: the system has none, and it is needed.
+    """
+    with contextlib.ExitStack() as stack:
+        descriptor = None
+        try:
+            descriptor = stack.enter_context(shared_region.created())
+        except OSError as error:
+            if is_needed:
+                raise
+            _log.debug("no shared memory with a worker", cause=repr(error))
+        yield descriptor

@@ -243,4 +243,5 @@ def useful_workers(
     if job.infinite:
         limit = f"an endless dataset has one split for each of {job.partitions} partitions"
         return UsefulWorkers(splits, f"{limit}. Raise spec.partitions")
-    return UsefulWorkers(splits, f"the dataset has {job.num_splits} splits. Raise spec.numSplits")
+    number = "one split" if job.num_splits == 1 else f"{job.num_splits} splits"
+    return UsefulWorkers(splits, f"the dataset has {number}. Raise spec.numSplits")

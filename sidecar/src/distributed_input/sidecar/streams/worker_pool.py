@@ -21,7 +21,6 @@ from distributed_input.api import identity
 from distributed_input.api.hashing import mix
 from distributed_input.api.proto import dispatcher_pb2, worker_pb2
 from distributed_input.assignment.splits import place
-from distributed_input.runtime import addresses
 from distributed_input.runtime.credentials import Credentials
 from distributed_input.runtime.serving import open_channel
 from distributed_input.runtime.stubs import Stub
@@ -63,8 +62,7 @@ class _Member:
         failed_at = self.direct.failed_at if self.direct is not None else float("-inf")
         if not self.may_transfer or time.monotonic() - failed_at < _DIRECT_RETRY_SECONDS:
             return WorkerConnection(self.stub, self.info.worker_id)
-        host = addresses.parse(self.info.address)[0]
-        self.direct = DirectTransfer(host, self.certificates)
+        self.direct = DirectTransfer(self.info.address, self.certificates)
         return WorkerConnection(self.stub, self.info.worker_id, self.direct)
 
     @property

@@ -7,9 +7,11 @@ splits map into memory. For a dataset with 90 MB of arrays, opening a split take
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import os
+import re
 import tempfile
 import threading
 import zlib
@@ -18,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
+from google.protobuf.message import DecodeError
 from tensorflow.python.framework import tensor_util
 
 from distributed_input.api.errors import SpecError
@@ -28,6 +31,8 @@ from distributed_input.tfdata.graph.node_defs import FunctionDef, GraphDef, Node
 
 _NUMBER, _NAME, _SHAPE = (f"_distributed_input_constant_{it}" for it in ("number", "name", "shape"))
 _LARGE = 64 << 10
+_MAX_BYTES = (1 << 31) - 1
+_HASH = re.compile("[0-9a-f]{64}")
 _log = logs.get("tfdata.packing")
 _ZLIB_LEVEL = 1
 
@@ -60,13 +65,14 @@ def load_bare(dataset: types_pb2.GraphDataset, split: int) -> GraphDef:
     """Return the graph of a split without its large constants: fast to copy and edit.
 
     Raises:
-      SpecError: the dataset has no graph for the split.
+      SpecError: the dataset has no graph for the split, or a damaged one.
     """
     several = len(dataset.graphs) > 1
     if not dataset.graphs or (several and split >= len(dataset.graphs)):
         raise SpecError(f"the dataset has {len(dataset.graphs)} graphs and none for split {split}")
     data = dataset.graphs[split if several else 0]
-    return tf.compat.v1.GraphDef.FromString(zlib.decompress(data))
+    with _damage_reported():
+        return tf.compat.v1.GraphDef.FromString(_decompressed(data))
 
 
 def store_arrays(
@@ -120,7 +126,19 @@ def restore(
       dataset: the message with the constants of a graph of `load_bare`.
       folder: the folder for arrays of numbers, as files named by content. It must exist as long as
         datasets of the graph. None: a temporary folder of this process.
+
+    Raises:
+      SpecError: the graph or its constants are damaged.
     """
+    with _damage_reported():
+        _insert_constants(graph_def, dataset, folder or _own_folder())
+    for function in graph_def.library.function:
+        _rename_outputs(function)
+
+
+def _insert_constants(
+    graph_def: GraphDef, dataset: types_pb2.GraphDataset | None, folder: Path
+) -> None:
     for node in _constants(graph_def):
         if _NAME not in node.attr:
             continue
@@ -130,16 +148,40 @@ def restore(
             data = dataset.constants[node.attr.pop(_NUMBER).i]
         name, shape = node.attr.pop(_NAME).s.decode(), node.attr.pop(_SHAPE).shape
         if _is_number(node):
-            path = (folder or _own_folder()) / name
+            if not _HASH.fullmatch(name):  # a trainer sends it, and it becomes a path
+                raise ValueError("a constant's name is not its hash")
+            path = folder / name
             if data and not path.exists():
-                _write(path, zlib.decompress(data))
+                content = _decompressed(data)
+                if hashlib.sha256(content).hexdigest() != name:  # other datasets may use the file
+                    raise ValueError("a constant does not have the hash in its name")
+                _write(path, content)
             node.op = "ImmutableConst"
             node.attr["shape"].shape.CopyFrom(shape)
             node.attr["memory_region_name"].s = str(path).encode()
         else:
-            node.attr["value"].tensor.ParseFromString(zlib.decompress(data))
-    for function in graph_def.library.function:
-        _rename_outputs(function)
+            node.attr["value"].tensor.ParseFromString(_decompressed(data))
+
+
+@contextlib.contextmanager
+def _damage_reported() -> Iterator[None]:
+    """Raise SpecError in place of the errors that damaged bytes cause."""
+    try:
+        yield
+    except (DecodeError, LookupError, TypeError, ValueError, zlib.error) as error:
+        raise SpecError(
+            f"the dataset's graph is damaged: {error}. Use the same release of distributed-input "
+            "in trainers and workers"
+        ) from error
+
+
+def _decompressed(data: bytes) -> bytes:
+    """Return the content of at most 2 GiB, which a message of protobuf may have."""
+    stream = zlib.decompressobj()
+    content = stream.decompress(data, _MAX_BYTES)
+    if not stream.eof:
+        raise ValueError(f"it is cut off, or has more than {_MAX_BYTES} bytes")
+    return content
 
 
 def _rename_outputs(function: FunctionDef) -> None:

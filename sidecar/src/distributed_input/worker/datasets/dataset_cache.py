@@ -7,11 +7,13 @@ from collections import OrderedDict
 from collections.abc import Callable
 
 import tensorflow as tf
+from google.protobuf.message import DecodeError
 
 from distributed_input.api.errors import ConfigError
 from distributed_input.api.proto import types_pb2
 
 _MAX_BYTES = 1 << 30
+_DAMAGED = "the trainer sent something else than a dataset"
 
 
 class DatasetCache:
@@ -30,14 +32,18 @@ class DatasetCache:
         """Return a dataset. Fetch it if it is not in the cache.
 
         Raises:
-            ConfigError: the trainer has a newer TensorFlow than this worker.
+            ConfigError: the trainer has a newer TensorFlow than this worker, or sent something else
+                than a dataset.
         """
         with self._lock:
             cached = self._datasets.get(dataset_id)
             if cached is not None:
                 self._datasets.move_to_end(dataset_id)
                 return cached
-        fetched = types_pb2.GraphDataset.FromString(self._fetch(dataset_id))
+        try:
+            fetched = types_pb2.GraphDataset.FromString(self._fetch(dataset_id))
+        except DecodeError as error:
+            raise ConfigError(f"{_DAMAGED}: {error}") from error
         _check_version(fetched)
         with self._lock:
             self._datasets[dataset_id] = fetched
@@ -51,9 +57,13 @@ class DatasetCache:
 
 def _check_version(dataset: types_pb2.GraphDataset) -> None:
     """Raise ConfigError if the graph may have ops that this worker's TensorFlow does not have."""
-    trainer, worker = (
-        tuple(map(int, version.split(".")[:2])) for version in (dataset.tf_version, tf.__version__)
-    )
+    try:
+        trainer, worker = (
+            tuple(map(int, version.split(".")[:2]))
+            for version in (dataset.tf_version, tf.__version__)
+        )
+    except ValueError as error:
+        raise ConfigError(f"{_DAMAGED}: {error}") from error
     if trainer > worker:
         raise ConfigError(
             f"the trainer has TensorFlow {dataset.tf_version}, this worker has {tf.__version__}. "

@@ -26,7 +26,7 @@ def lower_cpu_priority(niceness: int, root: Path = Path("/")) -> None:
     """
     lowered: set[int] = set()
     # Each thread has its own niceness. A thread that starts meanwhile may have the old one.
-    while threads := {int(name) for name in os.listdir("/proc/self/task")} - lowered:
+    while threads := _threads() - lowered:
         for thread in threads:
             with contextlib.suppress(ProcessLookupError):  # it has ended
                 before = os.getpriority(os.PRIO_PROCESS, thread)
@@ -35,3 +35,11 @@ def lower_cpu_priority(niceness: int, root: Path = Path("/")) -> None:
     if os.getsid(0) == os.getpid():
         with contextlib.suppress(OSError):  # the kernel has no such groups
             (root / "proc/self/autogroup").write_text(str(niceness))
+
+
+def _threads() -> set[int]:
+    """Return the threads of this process; without /proc, 0 for the process, which has one value."""
+    try:
+        return {int(name) for name in os.listdir("/proc/self/task")}
+    except OSError:
+        return {0}

@@ -89,7 +89,13 @@ INVALID = [
     (
         HEAD.replace("v1alpha1", "v1"),
         "input.yaml:1: apiVersion: ",
-        "distributed-input.dev/v1alpha1",
+        "'distributed-input.dev/v1' is unknown: use distributed-input.dev/v1alpha1 or "
+        "distributed-input.dev/v1beta1",
+    ),
+    (
+        HEAD.replace("apiVersion: distributed-input.dev/v1alpha1", "spec: {}"),
+        "input.yaml:1: apiVersion: ",
+        "is missing: set it to distributed-input.dev/v1alpha1 or distributed-input.dev/v1beta1",
     ),
     (
         HEAD.replace("ut.dev", "uts.dev"),

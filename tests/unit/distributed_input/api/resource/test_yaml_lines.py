@@ -67,11 +67,15 @@ def test_merged_and_shared_values_are_read():
     [
         ("a: 1\nb: 2\na: 3", 3, "a: occurs twice, first on line 1"),
         ("a:\n  b: 1\n  b: 1", 3, "a.b: occurs twice"),
+        ("a:\n  <<: {b: 1, b: 1}", 2, "a.<<.b: occurs twice"),
         ("x: 1\non: 2", 2, "the key on is not text: put it in quotes"),
         ("? [1]\n: 2", 1, "is not text"),
         ("a: &a\n  b: *a", 1, "contains itself"),
+        ("a: &a\n  <<: *a", 1, "contains itself"),
+        ("a:\n  <<: {b: 1,\n    1: 2}", 3, "the key 1 is not text"),
         ("a: *b", 1, "undefined alias"),
         ("a: 'b", 1, "is not YAML"),
+        ("a:\n\tb: 1", 2, "indent with spaces, not tabs"),
         ("a: \x00", None, "is not YAML"),
         ("a: !!int b", None, "is not YAML"),
         ("a: !!bool b", None, "is not YAML"),
@@ -84,3 +88,48 @@ def test_yaml_that_kubectl_refuses_is_an_error(text: str, line: int | None, mess
         documents(text)
     assert message in str(caught.value)
     assert caught.value.line == line
+
+
+def test_aliases_that_make_billions_of_fields_are_refused() -> None:
+    text = "a0: &a0 [x]\n" + "".join(
+        f"a{level}: &a{level} [{', '.join(10 * [f'*a{level - 1}'])}]\n" for level in range(1, 12)
+    )
+    with pytest.raises(YamlError, match="more than 100000 fields: use fewer aliases"):
+        documents(text)
+
+
+def nested_merges(first: str, merge: str, levels: int) -> str:
+    """Return a document whose mappings each merge the one before ten times.
+
+    Args:
+        first: the first mapping.
+        merge: the content of a mapping, with ALIAS for the mapping before.
+        levels: number of mappings.
+    """
+    return f"a0: &a0 {first}\n" + "".join(
+        f"a{level}: &a{level} {{{merge.replace('ALIAS', f'*a{level - 1}')}}}\n"
+        for level in range(1, levels)
+    )
+
+
+@pytest.mark.parametrize("first", ["{x: 1}", "{}"])
+@pytest.mark.parametrize(
+    "merge",
+    [
+        f"<<: [{', '.join(['ALIAS'] * 10)}]",
+        ", ".join(["<<: ALIAS"] * 10),
+        f"<<: {{{', '.join(f'k{key}: ALIAS' for key in range(10))}}}",
+    ],
+    ids=["list", "keys", "values"],
+)
+def test_merge_keys_that_make_billions_of_fields_are_refused(first: str, merge: str) -> None:
+    assert len(documents(nested_merges(first, merge, 3))) == 1
+    # Six levels: if they are not refused, this test is slow, but ends.
+    with pytest.raises(YamlError, match="more than 100000 fields: use fewer aliases"):
+        documents(nested_merges(first, merge, 6))
+
+
+def test_a_quoted_key_keeps_its_line_next_to_a_merge_key() -> None:
+    (document,) = documents("a: &a {b: 1}\nc:\n  '<<': 2\n  <<: *a\n")
+    assert document.value["c"] == {"<<": 2, "b": 1}
+    assert document.line(("c", "<<")) == 3

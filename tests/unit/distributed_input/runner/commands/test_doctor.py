@@ -17,13 +17,13 @@ def test_the_exit_status(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    found = [Check("ports", Result(result), "found")]
+    found = [Check("sockets", Result(result), "found")]
     monkeypatch.setattr(doctor, "check_all", lambda env, namespace: iter(found))
     assert doctor.main([]) == status
-    assert capsys.readouterr().out.split() == [result, "ports", "found"]
+    assert capsys.readouterr().out.split() == [result, "sockets", "found"]
     assert doctor.main(["-o", "json"]) == status
     values = json.loads(capsys.readouterr().out)
-    assert values == [{"name": "ports", "result": result, "text": "found"}]
+    assert values == [{"name": "sockets", "result": result, "text": "found"}]
 
 
 def test_the_namespace_is_that_of_the_flag(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -42,5 +42,5 @@ def test_the_namespace_is_that_of_the_flag(monkeypatch: pytest.MonkeyPatch) -> N
 def test_this_machine_passes(capsys: pytest.CaptureFixture[str]) -> None:
     doctor.main([])
     lines = capsys.readouterr().out
-    for name in ("python", "packages", "tensorflow", "run", "ports", "folder"):
+    for name in ("python", "packages", "tensorflow", "run", "folder", "sockets"):
         assert f"ok       {name} " in lines

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 from collections.abc import Iterator
 
 import pytest
 
 from distributed_input.api.proto import dispatcher_pb2
-from distributed_input.runner import kubectl
+from distributed_input.runner import dispatchers, host_cpus, kubectl
 from distributed_input.runner.commands import explain as command
 from distributed_input.runner.display.diagnosis import Cause, Diagnosis
+from distributed_input.runner.display.status_client import StatusClient
+from distributed_input.runner.host_cpus import HostCpus
 from distributed_input.runtime import serving, stubs
 from distributed_input.runtime.credentials import Credentials
 
@@ -87,6 +90,24 @@ def test_what_the_operator_reports_is_printed_too(
     assert (found["input"], found["problems"]) == ("digits", [problem])
     assert command.main(["--dispatcher", address, "--seconds", "0.01", "-o", "json"]) == 0
     assert json.loads(capsys.readouterr().out)["problems"] == []
+
+
+def test_only_for_a_local_run_the_cpus_of_this_machine_count(
+    address: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ticks = itertools.count(0, 100)
+    monkeypatch.setattr(host_cpus, "read", lambda: HostCpus(now := next(ticks), now))
+
+    def found(_: object) -> list[dispatchers.FoundDispatcher]:
+        credentials = Credentials.from_args(None, {"DISTRIBUTED_INPUT_TOKEN": "secret"})
+        client = StatusClient(address, credentials, is_local=True)
+        return [dispatchers.FoundDispatcher("digits", client)]
+
+    monkeypatch.setattr(dispatchers, "_of_local_runs", found)
+    assert command.main(["--seconds", "0.01"]) == 0
+    assert "100% of this machine's CPUs are in use" in capsys.readouterr().out
+    assert command.main(["--dispatcher", address, "--seconds", "0.01"]) == 0
+    assert "machine" not in capsys.readouterr().out
 
 
 def test_a_diagnosis_without_a_trainer_is_text_too() -> None:

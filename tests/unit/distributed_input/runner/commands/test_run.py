@@ -39,6 +39,24 @@ def test_a_local_worker_replaces_those_of_the_file(
     assert text.count("distributed_input.worker") == text.count("--idle-cpus") == 1
 
 
+@pytest.mark.parametrize(
+    ("flags", "text"),
+    [(["--workers", "local"], ""), ([], "spec: {workers: {local: {cpus: 1, memory: 1Gi}}}\n")],
+)
+def test_workers_that_use_idle_cpus_are_refused_on_other_systems(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    flags: list[str],
+    text: str,
+) -> None:
+    monkeypatch.setattr(command.host_cpus, "read", lambda: None)
+    file = tmp_path / "input.yaml"
+    file.write_text(INPUT + text)
+    assert command.main([str(file), *flags, "--", "true"]) == 2
+    assert "need Linux: set a number of workers, for example --workers 2" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("flags", [["--workers", "0"], ["--trainers", "x"], ["--grace-seconds=-1"]])
 def test_a_number_out_of_bounds_is_rejected(
     flags: list[str], capsys: pytest.CaptureFixture[str]
@@ -66,4 +84,4 @@ def test_a_missing_trainer_command_is_reported(
 def test_an_unknown_flag_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="2"):
         command.main(["input.yaml", "--worker", "2"])
-    assert "unrecognized arguments: --worker" in capsys.readouterr().err
+    assert "unknown flag --worker: did you mean --workers?" in capsys.readouterr().err

@@ -10,6 +10,7 @@ import pytest
 from distributed_input.api.stalls import FULL_QUEUES
 from distributed_input.runner.display.diagnosis import Cause, Diagnosis, diagnose
 from distributed_input.runner.display.stats import ConsumerSample, StatusSample, WorkerSample
+from distributed_input.runner.host_cpus import HostCpus
 
 LARGE_SPLITS = f"{FULL_QUEUES}. Raise spec.partitions"
 LIMIT = "the dataset has 16 splits. Raise spec.numSplits"
@@ -41,19 +42,29 @@ def earlier(status: StatusSample) -> StatusSample:
         for one in status.consumers
     ]
     workers = [
-        replace(one, rows=one.rows // 2, busy=one.busy / 2, permit_seconds=one.permit_seconds / 2)
+        replace(
+            one,
+            rows=one.rows // 2,
+            busy=one.busy / 2,
+            permit_seconds=one.permit_seconds / 2,
+            cpu=one.cpu / 2,
+        )
         for one in status.workers
     ]
     return StatusSample(consumers, workers)
 
 
-def only(*processes: ConsumerSample | WorkerSample) -> Diagnosis:
+def only(*processes: ConsumerSample | WorkerSample, host_busy: float | None = None) -> Diagnosis:
     """Return the diagnosis of the first trainer."""
     status = StatusSample(
         [one for one in processes if isinstance(one, ConsumerSample)],
         [one for one in processes if isinstance(one, WorkerSample)],
     )
-    return diagnose(earlier(status), status)[0]
+    before = earlier(status)
+    if host_busy is not None:
+        before = replace(before, host=HostCpus(1000, 9000))
+        status = replace(status, host=HostCpus(1000 + round(100 * host_busy), 9100))
+    return diagnose(before, status)[0]
 
 
 def test_without_a_trainer_it_is_the_cause() -> None:
@@ -110,6 +121,19 @@ def test_lent_permits_mean_that_rows_wait_for_storage() -> None:
     assert "8 rows are made at the same time on 2 CPUs" in found.text
 
 
+def test_busy_workers_that_use_little_cpu_time_wait_for_storage() -> None:
+    found = only(trainer(), worker(cpu=2.0))
+    assert found.cause is Cause.STORAGE
+    assert "they use 5% of their CPUs, and 2 rows are made at the same time on 2 CPUs" in found.text
+    used = only(trainer(), worker(cpu=14.0))
+    assert used.cause is Cause.WORKERS, "0.7 of the machine's CPUs"
+    times = {"cpu": 14.0, "permit_seconds": 160.0, "busy": 160.0}
+    used = only(trainer(), worker("w", parallelism=8, capacity=8, **times))
+    assert used.cause is Cause.WORKERS, "a Python function has the interpreter's lock"
+    found = only(trainer(), worker(cpu=2.0), host_busy=1.0)
+    assert found.cause is Cause.HOST, "they may wait for a CPU"
+
+
 def test_more_cpus_than_splits_cannot_help() -> None:
     found = only(trainer(useful_workers=2), worker())
     assert found.cause is Cause.DATASET
@@ -159,11 +183,23 @@ def test_a_trainer_without_its_first_batch_waits_for_the_dataset() -> None:
     assert found.text == "It has no batch yet. It waits for a worker."
 
 
-def test_a_trainer_that_does_not_read_is_the_cause() -> None:
-    now = StatusSample([trainer(buffer=0.8)], [worker()])
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"buffer": 0.8},
+        # Its first report came before its first step, and the sidecar still fills the buffer.
+        {"pauses": True, "batches": 0, "rows": 0, "waiting_for": "rows of partition 7"},
+    ],
+)
+def test_a_trainer_that_does_not_read_is_the_cause(fields: dict[str, Any]) -> None:
+    now = StatusSample([trainer(**fields)], [worker()])
     (found,) = diagnose(now, now)
     assert found.cause is Cause.TRAINER
-    assert "reads nothing, although 80% of its buffer" in found.text
+    assert found.text.startswith("It reads nothing, and does not wait for a batch")
+
+
+def test_a_trainer_that_has_ended_or_not_begun_is_no_stall_of_the_input() -> None:
+    now = StatusSample([trainer(buffer=0.8)], [worker()])
     (found,) = diagnose(now, replace(now, consumers=[trainer(no_trainer=True)]))
     assert "no program has called distributed_input.connect()" in found.text
     (found,) = diagnose(now, replace(now, consumers=[trainer(finished=True)]))
@@ -189,3 +225,24 @@ def test_a_trainer_that_opened_the_job_again_counts_from_zero() -> None:
 def test_trainers_are_sorted_and_each_has_a_diagnosis() -> None:
     now = StatusSample([trainer(1), trainer(0)], [worker()])
     assert [one.trainer for one in diagnose(earlier(now), now)] == ["train/0", "train/1"]
+
+
+# A machine without idle CPUs.
+
+
+@pytest.mark.parametrize("buffer", [0.0, 0.9])
+def test_processes_that_wait_for_cpus_are_no_slow_network_or_sidecar(buffer: float) -> None:
+    idle = worker(busy=8.0)
+    busy_host = only(trainer(buffer=buffer, useful_limit=""), idle, host_busy=0.93)
+    assert busy_host.cause is Cause.HOST
+    assert busy_host.text.startswith("93% of this machine's CPUs are in use")
+    for share in (None, 0.8):
+        other = only(trainer(buffer=buffer, useful_limit=""), idle, host_busy=share)
+        assert other.cause is (Cause.SIDECAR if buffer else Cause.NETWORK)
+
+
+def test_more_workers_do_not_help_on_a_machine_without_idle_cpus() -> None:
+    found = only(trainer(), worker(), host_busy=1.0)
+    assert found.cause is Cause.WORKERS
+    assert found.text == "1 worker used 100% of 2 CPUs, and 100% of this machine's CPUs are in use."
+    assert found.next_step.startswith("More workers on this machine cannot help.")

@@ -30,6 +30,7 @@ RESPONSE = dispatcher_pb2.StatusResponse(
                 wall_seconds=4.0,
                 buffer_fill=0.5,
                 waiting_for="a worker",
+                pauses=True,
             )
         )
     ],
@@ -73,6 +74,7 @@ def test_a_response_becomes_values(address: str, token_file: str) -> None:
             ConsumerSample(
                 *("train", 1, "i", 2, 100, 10, 1.0, 4.0, 0.5),
                 waiting_for="a worker",
+                pauses=True,
             ),
         ),
         workers=(WorkerSample("w", "h:1", rows=9, busy=2.5),),

@@ -10,6 +10,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from cryptography.hazmat.primitives import serialization
 
 from distributed_input.api.errors import ConfigError
 from distributed_input.api.identity import OPERATOR, ROLES, SIDECAR, WORKER, Identity
@@ -45,10 +46,10 @@ def test_systems_without_files_in_memory_use_a_private_one(
 ) -> None:
     load, modes = ssl.SSLContext.load_cert_chain, []
 
-    def record(context: ssl.SSLContext, path: str) -> None:
+    def record(context: ssl.SSLContext, path: str, password: str) -> None:
         assert Path(path).parent == tmp_path
         modes.append(stat.S_IMODE(os.stat(path).st_mode))
-        load(context, path)
+        load(context, path, password=password)
 
     monkeypatch.delattr(os, "memfd_create", raising=False)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
@@ -102,3 +103,24 @@ def test_unreadable_files_are_refused(part: int, text: str) -> None:
     parts = [one.issue(OPERATOR, now(), LIFE), one.key(OPERATOR), one.certificate]
     parts[part] = text
     refused(*parts)
+
+
+def test_an_encrypted_key_is_refused_without_a_question_on_the_terminal(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    load, passwords = ssl.SSLContext.load_cert_chain, []
+
+    def record(context: ssl.SSLContext, path: str, password: str | None = None) -> None:
+        passwords.append(password)
+        load(context, path, password="")
+
+    monkeypatch.setattr(ssl.SSLContext, "load_cert_chain", record)
+    one = authority()
+    key = serialization.load_pem_private_key(one.key(WORKER).encode(), None)
+    encrypted = key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.BestAvailableEncryption(b"password"),
+    )
+    refused(one.issue(WORKER, now(), LIFE), encrypted.decode(), one.certificate)
+    assert set(passwords) == {""}  # None: OpenSSL asks

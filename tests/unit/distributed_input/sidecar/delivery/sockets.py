@@ -7,6 +7,7 @@ import socket
 
 from distributed_input.api.proto import trainer_pb2
 from distributed_input.api.protocol import TO_TRAINER_BYTES
+from distributed_input.runtime.portable import packet_socket
 from distributed_input.sidecar import server
 from distributed_input.sidecar.delivery.trainer_socket import TrainerSocket
 
@@ -15,7 +16,7 @@ class Trainer:
     """The trainer's end of a connection, and the sidecar's `socket`."""
 
     def __init__(self) -> None:
-        self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._socket, theirs = packet_socket.pair()
         theirs.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, server._SEND_BUFFER_BYTES)
         theirs.settimeout(0.05)
         self._socket.settimeout(10.0)

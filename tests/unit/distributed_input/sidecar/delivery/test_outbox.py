@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -206,3 +207,20 @@ def test_a_wait_is_reported_only_to_a_trainer_that_waits(
     message = trainer.receive()
     assert message is not None
     assert message.waiting.what == "rows"
+
+
+def test_a_trainer_pauses_if_it_neither_reads_nor_waits_for_some_seconds(
+    outbox: UnitOutbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 100.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    now += 60.0
+    assert not outbox.trainer_pauses, "it has read nothing yet"
+    outbox.record_progress(trainer_pb2.Progress(generation=1, units=1))
+    now += 3.9
+    assert not outbox.trainer_pauses, "it may wait for a unit, and will report it"
+    now += 0.2
+    assert outbox.trainer_pauses
+    outbox.record_progress(trainer_pb2.Progress(generation=1, waiting=True))
+    now += 60.0
+    assert not outbox.trainer_pauses, "it waits"

@@ -336,19 +336,25 @@ def test_a_heartbeat_has_the_consumer_and_its_job(given: Given) -> None:
     assert link._send_heartbeat() == 30.0
     link.begin_run()
     link.register(job(), b"", soon())
-    consumer.current = ConsumerStats(rows=3, finished=True)
+    consumer.current = ConsumerStats(rows=3, finished=True, pauses=True)
     link._send_heartbeat()
     link.begin_run()
     link._send_heartbeat(leaving=True)
     first, second, third = dispatcher.requests
     assert (first.job, first.index, first.count, first.opened) == ("", 0, 2, 0)
     assert (second.job, second.rows, second.finished, second.opened) == ("train", 3, True, 1)
+    assert (first.pauses, second.pauses) == (False, True)
     assert (first.finished, third.finished, third.opened) == (False, True, 2)
 
 
-def test_without_an_interval_heartbeats_are_sent_every_second(given: Given) -> None:
-    link, _, _ = given(answer(interval=0.0))
-    assert link._send_heartbeat() == 1.0
+@pytest.mark.parametrize(
+    ("sent", "used"), [(0.0, 1.0), (float("nan"), 1.0), (float("inf"), 1.0), (120.0, 60.0)]
+)
+def test_an_interval_that_is_no_usable_time_is_replaced(
+    given: Given, sent: float, used: float
+) -> None:
+    link, _, _ = given(answer(interval=sent))
+    assert link._send_heartbeat() == used
 
 
 def test_workers_that_left_are_not_used_except_after_a_restart_of_the_dispatcher(

@@ -5,10 +5,14 @@ import socket
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from distributed_input.api.errors import PositionError
 from distributed_input.client import open_readers
 from distributed_input.client.reader import InputReader
+from distributed_input.client.ring import Batch
+from distributed_input.sidecar.delivery import outbox
 from distributed_input.sidecar.inputs.consumer_stats import ConsumerStats
 from distributed_input.sidecar.inputs.job_input import JobInput
 from tests.unit.distributed_input.sidecar.system import (
@@ -130,6 +134,45 @@ def test_counts_continue_over_sessions(system: System, job: JobInput) -> None:
     second.close()
     eventually(lambda: stats(job).batches == 5)
     first.close()
+
+
+@pytest.mark.parametrize("order", ["strict", "any"])
+@pytest.mark.parametrize("replicas", [1, 2, 4])
+def test_a_position_within_a_step_loses_and_repeats_no_row(
+    system: System, order: str, replicas: int
+) -> None:
+    """A strict position has no rows of its own, so other replicas cannot restore it."""
+    system.add_sidecar(order=order)
+    first = system.connect(replicas=4)
+    rows = [row for batch in itertools.islice(first.units(first.begin()), 7) for row in ids(batch)]
+    position = first.position()
+    assert position.extra_units == 3
+    first.close()
+    second = system.connect(replicas=replicas)
+    second.restore(position)
+    if order == "strict" and replicas != 4:
+        with pytest.raises(PositionError, match="1 with 4 replicas, now: 1 with"):
+            read(second)
+    else:
+        rows += [row for batch in second.units(second.begin()) for row in ids(batch)]
+        assert sorted(rows) == list(range(ROWS))
+    second.close()
+
+
+def ids(batch: Batch) -> list[int]:
+    return np.asarray(batch.buffers[0]).view(np.int64).tolist()
+
+
+def test_a_trainer_that_stops_reading_pauses(
+    system: System, job: JobInput, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outbox, "_PAUSE_SECONDS", 0.0)
+    reader = system.connect()
+    assert not stats(job).pauses
+    units = reader.units(reader.begin())
+    next(units)
+    eventually(lambda: stats(job).pauses)
+    reader.close()
 
 
 def test_a_session_counts_only_its_own_units(tmp_path: Path) -> None:

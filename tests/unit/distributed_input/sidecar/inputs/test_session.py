@@ -11,6 +11,7 @@ from distributed_input.api.errors import ConfigError, FencedError
 from distributed_input.api.proto import trainer_pb2
 from distributed_input.api.protocol import PROTOCOL
 from distributed_input.client import open_readers
+from distributed_input.runtime.portable import packet_socket
 from distributed_input.sidecar.inputs.registry import InputRegistry
 from distributed_input.sidecar.inputs.session import TrainerSession
 from tests.unit.distributed_input.sidecar.system import (
@@ -56,7 +57,7 @@ def test_the_trainer_that_connected_last_reads_in_any_order_of_the_first_message
     with running(tmp_path, ROWS) as system:
         job = system.add_sidecar()
         registry = InputRegistry(lambda name, _: job, [job.name])
-        pairs = [socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET) for _ in range(2)]
+        pairs = [packet_socket.pair() for _ in range(2)]
         older, newer = (TrainerSession(theirs, registry) for _, theirs in pairs)
         hello = trainer_pb2.FromTrainer(hello=trainer_pb2.Hello(protocol=PROTOCOL))
         newer._receive(hello)
@@ -72,7 +73,7 @@ def test_the_trainer_that_connected_last_reads_in_any_order_of_the_first_message
 
 def answer(message: trainer_pb2.FromTrainer) -> trainer_pb2.Failure:
     """Send one message as the first of a session. Return the failure that it answers."""
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    ours, theirs = packet_socket.pair()
     registry = InputRegistry(lambda name, job: pytest.fail(f"{name}{job}"), [])
     session = TrainerSession(theirs, registry)
     session._receive(message)
@@ -157,7 +158,7 @@ def test_an_unknown_message_is_refused() -> None:
 
 
 def test_progress_and_releases_before_hello_have_no_effect() -> None:
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    ours, theirs = packet_socket.pair()
     session = TrainerSession(theirs, InputRegistry(lambda name, job: pytest.fail(name), []))
     session._receive(trainer_pb2.FromTrainer(progress=trainer_pb2.Progress(units=3)))
     session._receive(trainer_pb2.FromTrainer(release=trainer_pb2.Release(slots=[0])))
@@ -165,3 +166,11 @@ def test_progress_and_releases_before_hello_have_no_effect() -> None:
     session.close()
     assert ours.recv(1 << 16) == b""
     ours.close()
+
+
+def test_a_packet_that_is_not_a_message_ends_the_session() -> None:
+    ours, theirs = packet_socket.pair()
+    with ours, theirs:
+        ours.send(b"\xff" * 20)
+        TrainerSession(theirs, InputRegistry(lambda *_: pytest.fail("no job"), [])).serve()
+        assert ours.recv(1) == b""

@@ -75,14 +75,35 @@ def test_rows_follow_from_the_step_and_from_known_totals() -> None:
     assert resume.rows_at(position, job(), share, (0, 2), {0: 3}) == {0: 3, 2: 9}
 
 
-def test_units_of_a_step_begun_count_only_if_the_step_is_cut_otherwise() -> None:
-    position = saved(step=3, extra_units=1)
+def test_elements_of_a_step_begun_count_only_if_the_step_is_cut_otherwise() -> None:
+    whole = job(global_batch_size=0)
+    position = saved(step=3, extra_units=1, global_batch_size=0)
     rows = {
-        consumers: resume.rows_at(position, job(), share_of(job(), 0, consumers), (0, 2), {})
+        consumers: resume.rows_at(position, whole, share_of(whole, 0, consumers), (0, 2), {})
         for consumers in (1, 2)
     }
-    assert rows[2] == {0: 6, 2: 6}
-    assert sum(rows[1].values()) == 12 + 4
+    assert rows[2] == {0: 3, 2: 3}
+    assert rows[1] == {0: 4, 2: 3}
+
+
+@pytest.mark.parametrize("units", [0, 4], ids=["unknown", "known"])
+def test_a_position_within_a_step_needs_the_same_units(units: int) -> None:
+    inside = saved(step=3, extra_units=1, units_per_step=units)
+    resume.check_position(inside, job(), share_of(job(), 0, 2, 4))
+    for consumers, replicas in ((4, 1), (2, 1), *(((2, 2),) if units else ())):
+        with pytest.raises(PositionError, match=f"now: {consumers} with {replicas}. Run as many"):
+            resume.check_position(inside, job(), share_of(job(), 0, consumers, replicas))
+    whole, inside.global_batch_size = job(global_batch_size=0), 0
+    resume.check_position(inside, whole, share_of(whole, 0, 4))
+
+
+def test_exact_rows_of_a_begun_step_fit_any_units() -> None:
+    own = job(order=types_pb2.ANY)
+    inside = saved(consumers=1, step=3, extra_units=3, units_per_step=4, own_rows=[5, 6, 7, 8])
+    for consumers, replicas in ((1, 4), (1, 2), (2, 1)):
+        share = share_of(own, 0, consumers, replicas)
+        resume.check_position(inside, own, share)
+        assert resume.has_same_cut(inside, share) == (replicas == 4)
 
 
 def test_own_rows_are_taken_as_they_are() -> None:
@@ -244,3 +265,28 @@ def test_rows_of_one_consumer_alone_keep_the_base(
     found, reader = opened(saved(step=3, base_step=1, **fields), own, consumers)
     assert found == base
     assert [rows for _, rows in reader.opened] == fields["own_rows"]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"consumers": 0},
+        {"consumers": 2**32 - 1},
+        {"consumer": 2},
+        {"step": 1, "base_step": 2},
+        {"extra_units": 2**31},
+        {"base_rows": [1]},
+        {"anchors": [Anchor()]},
+        {"own_rows": [1]},
+    ],
+    ids=lambda fields: next(iter(fields)),
+)
+def test_a_position_with_impossible_numbers_is_refused(fields: Any) -> None:
+    with pytest.raises(PositionError, match="damaged"):
+        resume.check_position(saved(**fields), job(), share_of(job(), 0, 2))
+
+
+def test_in_parallel_epochs_there_may_be_more_consumers_than_partitions() -> None:
+    parallel = job(mode=types_pb2.PARALLEL_EPOCHS, global_batch_size=0)
+    position = saved(consumers=9, consumer=8, global_batch_size=0, own_rows=[])
+    resume.check_position(position, parallel, share_of(parallel, 8, 9))

@@ -12,6 +12,7 @@ import logging
 import os
 import socket
 import struct
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -23,7 +24,7 @@ import pytest
 
 from distributed_input.api.errors import UnavailableError
 from distributed_input.api.proto import worker_pb2
-from distributed_input.runtime import shared_region
+from distributed_input.runtime import addresses, shared_region
 from distributed_input.runtime.message_socket import MessageSocket
 from distributed_input.runtime.tls.certificate_folder import CertificateFolder
 from distributed_input.sidecar.streams import direct_transfer
@@ -107,7 +108,7 @@ class Receiving:
 @contextlib.contextmanager
 def moved(listener: socket.socket) -> Iterator[tuple[DirectTransfer, MessageSocket]]:
     """Yield both ends of a direct connection."""
-    direct = DirectTransfer("127.0.0.1")
+    direct = DirectTransfer("127.0.0.1:1")
     direct.connect(offer_of(listener))
     worker = MessageSocket(accept(listener))
     try:
@@ -195,7 +196,7 @@ def test_something_else_than_messages_is_an_error(listener: socket.socket) -> No
 
 def test_the_time_of_a_failure_is_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(time, "monotonic", lambda: 1234.5)
-    direct = DirectTransfer("127.0.0.1")
+    direct = DirectTransfer("127.0.0.1:1")
     assert direct.failed_at == float("-inf")
     direct.record_failure()
     assert direct.failed_at == 1234.5
@@ -204,7 +205,7 @@ def test_the_time_of_a_failure_is_recorded(monkeypatch: pytest.MonkeyPatch) -> N
 def test_a_port_that_is_closed_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     with socket.create_server(("127.0.0.1", 0)) as closed:
         offer = offer_of(closed)
-    direct = DirectTransfer("127.0.0.1")
+    direct = DirectTransfer("127.0.0.1:1")
     with caplog.at_level(logging.INFO, LOG):
         direct.connect(offer)
         wait_for_connecting()
@@ -225,7 +226,7 @@ def test_an_unreachable_port_is_given_up(
             waiting = stack.enter_context(socket.socket())
             waiting.setblocking(False)
             waiting.connect_ex(full.getsockname())
-        direct = DirectTransfer("127.0.0.1")
+        direct = DirectTransfer("127.0.0.1:1")
         with caplog.at_level(logging.INFO, LOG):
             direct.connect(offer_of(full))
             wait_for_connecting()
@@ -241,7 +242,7 @@ def test_a_connection_has_two_seconds_by_default(monkeypatch: pytest.MonkeyPatch
         raise TimeoutError
 
     monkeypatch.setattr(socket, "create_connection", refuse)
-    direct = DirectTransfer("127.0.0.1")
+    direct = DirectTransfer("127.0.0.1:1")
     direct.connect(offer_at(1))
     wait_for_connecting()
     assert waits == [2.0]
@@ -256,7 +257,7 @@ def test_a_call_has_one_second_by_default_to_end_with_its_connection(
         waits.append(timeout)
         return False
 
-    direct = DirectTransfer("127.0.0.1")
+    direct = DirectTransfer("127.0.0.1:1")
     direct.connect(offer_of(listener))
     accept(listener).close()
     monkeypatch.setattr(threading.Condition, "wait_for", wait_for)
@@ -269,7 +270,7 @@ def test_a_call_has_one_second_by_default_to_end_with_its_connection(
 def test_nothing_is_logged_about_a_call_that_has_ended(caplog: pytest.LogCaptureFixture) -> None:
     with socket.create_server(("127.0.0.1", 0)) as closed:
         offer = offer_of(closed)
-    direct = DirectTransfer("127.0.0.1")
+    direct = DirectTransfer("127.0.0.1:1")
     direct.close()
     with caplog.at_level(logging.INFO, LOG):
         direct.connect(offer)
@@ -280,7 +281,7 @@ def test_nothing_is_logged_about_a_call_that_has_ended(caplog: pytest.LogCapture
 def test_a_connection_that_comes_after_the_end_of_the_call_is_closed(
     listener: socket.socket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    direct = DirectTransfer("127.0.0.1")
+    direct = DirectTransfer("127.0.0.1:1")
     create, began, goes_on = socket.create_connection, threading.Event(), threading.Event()
 
     def create_late(address: tuple[str, int], timeout: float) -> socket.socket:
@@ -301,7 +302,7 @@ def test_a_connection_that_comes_after_the_end_of_the_call_is_closed(
 
 
 def test_closing_releases_the_connection(listener: socket.socket) -> None:
-    direct = DirectTransfer("127.0.0.1")
+    direct = DirectTransfer("127.0.0.1:1")
     direct.connect(offer_of(listener))
     connected = accept(listener)
     wait_for_connecting()
@@ -317,12 +318,17 @@ def test_closing_releases_the_connection(listener: socket.socket) -> None:
 LARGE = 1 << 20
 
 
-@pytest.fixture
-def worker_listener() -> Iterator[TransferListener]:
-    listener = TransferListener("127.0.0.1:65535")
+@contextlib.contextmanager
+def started(listener: TransferListener) -> Iterator[TransferListener]:
     listener.start()
     yield listener
     listener.close()
+
+
+@pytest.fixture
+def worker_listener() -> Iterator[TransferListener]:
+    with started(TransferListener("127.0.0.1:65535")) as listener:
+        yield listener
 
 
 @contextlib.contextmanager
@@ -347,7 +353,7 @@ def shared(
     with offering(worker_listener) as (offer, offered):
         if local is not None:
             offered.local = local
-        direct = DirectTransfer("127.0.0.1")
+        direct = DirectTransfer("127.0.0.1:1")
         direct.connect(offered)
         eventually(lambda: offer._accepted is not None)
         assert offer._accepted is not None
@@ -428,13 +434,14 @@ def test_tcp_is_used_without_a_unix_socket(worker_listener: TransferListener, lo
         assert worker._writer is None
 
 
+def fail_to_create(*_: object) -> int:
+    raise OSError("no memory")
+
+
 def test_tcp_is_used_if_there_is_no_memory(
     worker_listener: TransferListener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(*_: object) -> int:
-        raise OSError("no memory")
-
-    monkeypatch.setattr(os, "memfd_create", fail)
+    monkeypatch.setattr(os, "memfd_create", fail_to_create)
     with shared(worker_listener) as (worker, _):
         assert family_of(worker) == socket.AF_INET
 
@@ -450,11 +457,55 @@ def test_a_worker_on_another_host_is_not_looked_for_on_this_one(
 
     monkeypatch.setattr(socket, "create_connection", refuse)
     with offering(worker_listener) as (offer, offered):
-        direct = DirectTransfer("192.0.2.1")
+        direct = DirectTransfer("192.0.2.1:1")
         direct.connect(offered)
         wait_for_connecting()
         assert offer._accepted is None
     assert tried == [("192.0.2.1", worker_listener.port)]
+
+
+def test_the_path_of_a_unix_socket_follows_from_the_workers_address() -> None:
+    """A worker must not choose which file of the sidecar's host gets a ticket."""
+    with tempfile.TemporaryDirectory() as folder:
+        address = addresses.unix(f"{folder}/w")
+        with started(TransferListener(address)) as listener, offering(listener) as (offer, offered):
+            offered.local = f"{folder}/other"
+            direct = DirectTransfer(address)
+            direct.connect(offered)
+            eventually(lambda: offer._accepted is not None)
+            assert offer._accepted is not None
+            assert offer._accepted._writer is not None  # they share memory
+            direct.close()
+
+
+@pytest.mark.parametrize("removed", [(os, "memfd_create"), (fcntl, "F_ADD_SEALS"), None])
+def test_without_such_memory_the_unix_socket_of_a_path_carries_the_rows(
+    monkeypatch: pytest.MonkeyPatch, removed: tuple[Any, str] | None
+) -> None:
+    """As on macOS. There is no TCP port either."""
+    if removed is not None:
+        monkeypatch.delattr(*removed, raising=False)
+    else:
+        monkeypatch.setattr(os, "memfd_create", fail_to_create, raising=False)
+    sizes = [LARGE, 5, 40_000]
+    messages = [message(number, size) for number, size in enumerate(sizes)]
+    with tempfile.TemporaryDirectory() as folder:
+        address = addresses.unix(f"{folder}/w")
+        with started(TransferListener(address)) as listener, offering(listener) as (offer, offered):
+            direct = DirectTransfer(address)
+            direct.connect(offered)
+            eventually(lambda: offer._accepted is not None)
+            worker = offer._accepted
+            assert worker is not None
+            assert (family_of(worker), worker._writer) == (socket.AF_UNIX, None)
+            receiving = Receiving(direct)
+            for one in messages:
+                worker.send([one])
+            eventually(lambda: receiving.messages == messages)
+            direct.end()
+            receiving.wait()
+            assert not receiving.errors
+            direct.close()
 
 
 def local_socket(name: str) -> socket.socket:
@@ -543,7 +594,7 @@ def test_shared_memory_is_refused_on_a_connection_without_it(
 def test_without_certificate_no_ticket_is_sent_to_a_worker_that_encrypts(
     listener: socket.socket,
 ) -> None:
-    direct = DirectTransfer("127.0.0.1")
+    direct = DirectTransfer("127.0.0.1:1")
     offer = offer_of(listener)
     offer.encrypted = True
     direct.connect(offer)
@@ -557,7 +608,7 @@ def test_nothing_is_sent_in_clear_text_to_a_worker_that_encrypts(
     listener: socket.socket, tmp_path: Path
 ) -> None:
     certificates = CertificateFolder(MountedFolder(tmp_path).issue("sidecar"))
-    direct = DirectTransfer("127.0.0.1", certificates)
+    direct = DirectTransfer("127.0.0.1:1", certificates)
     offer = offer_of(listener)
     offer.encrypted = True
     direct.connect(offer)

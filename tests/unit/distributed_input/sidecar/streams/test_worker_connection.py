@@ -354,7 +354,7 @@ class Moved:
     """A connection that offers a direct one, and the worker's side of both."""
 
     def __init__(self) -> None:
-        self.direct = DirectTransfer("127.0.0.1")
+        self.direct = DirectTransfer("127.0.0.1:1")
         self.connected = Connected(self.direct)
         self.call = self.connected.call
         self._listener = socket.create_server(("127.0.0.1", 0))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +11,7 @@ import pytest
 import tensorflow as tf
 
 from distributed_input.api.errors import SpecError
+from distributed_input.api.proto import types_pb2
 from distributed_input.tfdata.graph import packing, serialization
 from distributed_input.tfdata.graph.canonical import serialize
 from tests.unit.distributed_input.tfdata.graphcases import elements, run
@@ -118,3 +121,55 @@ def test_a_removed_file_is_noticed(tmp_path: Path) -> None:
     assert packing.has_files(stored, tmp_path)
     next(tmp_path.iterdir()).unlink()
     assert not packing.has_files(stored, tmp_path)
+
+
+def packed_numbers() -> types_pb2.GraphDataset:
+    return packing.pack([serialize(tf.data.Dataset.from_tensor_slices(NUMBERS))])
+
+
+def changed(packed: types_pb2.GraphDataset, before: bytes, after: bytes) -> types_pb2.GraphDataset:
+    content = zlib.decompress(packed.graphs[0])
+    assert before in content
+    packed.graphs[0] = zlib.compress(content.replace(before, after))
+    return packed
+
+
+def name_of(packed: types_pb2.GraphDataset) -> bytes:
+    return hashlib.sha256(zlib.decompress(packed.constants[0])).hexdigest().encode()
+
+
+def test_an_array_has_no_file_outside_of_the_folder(tmp_path: Path) -> None:
+    packed = packed_numbers()
+    name = name_of(packed)
+    outside = b"../" + name[3:]
+    graph_def = packing.load_bare(changed(packed, name, outside), 0)
+    with pytest.raises(SpecError, match="not its hash"):
+        packing.restore(graph_def, packed, tmp_path)
+    assert not (tmp_path / outside.decode()).exists()
+
+
+def test_an_array_does_not_get_the_name_of_another_one(tmp_path: Path) -> None:
+    packed = packed_numbers()
+    graph_def = packing.load_bare(changed(packed, name_of(packed), 64 * b"0"), 0)
+    with pytest.raises(SpecError, match="does not have the hash"):
+        packing.restore(graph_def, packed, tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_damaged_graph_is_refused(tmp_path: Path) -> None:
+    packed = packed_numbers()
+    graph_def = packing.load_bare(packed, 0)
+    for graph in (b"x", packed.graphs[0][:-9], zlib.compress(b"\xff" * 20)):
+        with pytest.raises(SpecError, match="graph is damaged"):
+            packing.load_bare(types_pb2.GraphDataset(graphs=[graph]), 0)
+    del packed.constants[:]
+    with pytest.raises(SpecError, match="graph is damaged"):
+        packing.restore(graph_def, packed, tmp_path)
+
+
+def test_a_graph_that_is_too_large_when_decompressed_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(packing, "_MAX_BYTES", 1000)
+    with pytest.raises(SpecError, match="more than 1000 bytes"):
+        packing.load_bare(types_pb2.GraphDataset(graphs=[zlib.compress(bytes(1001))]), 0)

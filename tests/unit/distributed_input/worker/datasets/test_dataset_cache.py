@@ -62,3 +62,11 @@ def test_a_dataset_of_a_newer_tensorflow_is_refused() -> None:
 
 def test_a_dataset_of_an_older_tensorflow_is_accepted() -> None:
     assert DatasetCache(CountingFetch(tf_version="2.1.0")).get("a").graphs[0] == b"a"
+
+
+@pytest.mark.parametrize(
+    "data", [b"\xff" * 20, types_pb2.GraphDataset(tf_version="x").SerializeToString()]
+)
+def test_bytes_that_are_not_a_dataset_are_refused(data: bytes) -> None:
+    with pytest.raises(ConfigError, match="something else than a dataset"):
+        DatasetCache(lambda _: data).get("a")

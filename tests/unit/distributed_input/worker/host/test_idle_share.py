@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from distributed_input.worker.host.cpu_times import CpuPool, CpuTimes
@@ -109,15 +109,19 @@ def test_there_is_always_a_permit_and_never_more_than_the_maximum(
     st.floats(0, 70), st.integers(1, 64), st.lists(st.floats(0, 70), max_size=30),
     st.lists(st.floats(-0.15, 0.15), min_size=40, max_size=40),
 )  # fmt: skip
+@example(1.375, 60, [], [0.0] * 36 + [-0.125] * 4)
+@example(59.6875, 2, [0.0] * 4, [0.0] * 39 + [0.125])
 def test_the_share_settles_whatever_came_before(
     others: float, most: int, before: list[float], noise: list[float]
 ) -> None:
-    """Small changes of the other processes' use do not change it any more."""
+    """Small changes of the other processes' use add or remove one permit at most, and only once."""
     start = run(before, cpus=64, most=most)
     needed = [max(0.0, others + change) for change in noise]
     found = permits(run(needed, cpus=64, most=most, share=start[-1] if start else None))
     room = 64 * 0.95 - others
-    assert len(set(found[5 * SECOND :])) == 1
+    settled = found[5 * SECOND :]
+    assert settled in (sorted(settled), sorted(settled, reverse=True))
+    assert abs(settled[-1] - settled[0]) <= 1
     assert found[-1] <= max(1, room + 0.9 + 0.15)
     assert found[-1] >= min(most, max(1, int(room - 1.2)))
 

@@ -22,6 +22,15 @@ end.set()
 """
 
 
+OWN = os.getpriority(os.PRIO_PROCESS, 0)
+"""Niceness of the tests: not 0 under `nice`."""
+
+
+def lowered(niceness: int) -> str:
+    """Return what a process prints that lowers its priority to this niceness."""
+    return str(max(OWN, niceness))
+
+
 @pytest.mark.parametrize("leads", [True, False])
 def test_the_priority_of_the_process_and_of_its_own_session(tmp_path: Path, leads: bool) -> None:
     group = tmp_path / "proc/self/autogroup"
@@ -31,7 +40,7 @@ def test_the_priority_of_the_process_and_of_its_own_session(tmp_path: Path, lead
         [sys.executable, "-c", CODE, tmp_path, "12"], start_new_session=leads, capture_output=True,
         text=True, check=True, timeout=60,
     )  # fmt: skip
-    assert found.stdout.split() == ["12", "12"]
+    assert found.stdout.split() == [lowered(12)] * 2
     assert group.read_text() == ("12" if leads else "")  # other processes share other sessions
 
 
@@ -41,7 +50,7 @@ def test_a_lower_priority_stays(tmp_path: Path) -> None:
         ["nice", "-n", "15", sys.executable, "-c", CODE, tmp_path, "12"], capture_output=True,
         text=True, check=True, timeout=60,
     )  # fmt: skip
-    assert found.stdout.split() == ["15", "15"]
+    assert found.stdout.split() == [str(min(19, OWN + 15))] * 2
 
 
 def test_a_kernel_without_such_groups_is_no_error(tmp_path: Path) -> None:
@@ -53,3 +62,24 @@ def test_a_kernel_without_such_groups_is_no_error(tmp_path: Path) -> None:
         stdout=subprocess.DEVNULL,
         cwd=os.getcwd(),
     )
+
+
+WITHOUT_PROC = """\
+import os, pathlib, sys
+from distributed_input.worker.host.priority import lower_cpu_priority
+
+def fail(path):
+    raise FileNotFoundError(path)
+
+os.listdir = fail
+lower_cpu_priority(12, pathlib.Path(sys.argv[1]))
+print(os.getpriority(os.PRIO_PROCESS, 0))
+"""
+
+
+def test_without_a_list_of_threads_the_process_has_one_priority(tmp_path: Path) -> None:
+    found = subprocess.run(
+        [sys.executable, "-c", WITHOUT_PROC, tmp_path], capture_output=True, text=True, check=True,
+        timeout=60,
+    )  # fmt: skip
+    assert found.stdout.split() == [lowered(12)]

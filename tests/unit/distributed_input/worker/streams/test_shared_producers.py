@@ -240,6 +240,18 @@ def test_rows_of_jobs_at_the_same_speed_are_produced_once() -> None:
     assert counters.bytes == 8 * 8 * ROWS
 
 
+def test_a_stream_that_joins_within_a_block_counts_only_what_it_gets() -> None:
+    splits = FakeSplits([7])
+    producers = producers_of(splits)
+    leader = PulledStream(producers, request("leader"))
+    next(leader)
+    counters = StreamCounters()
+    joined = PulledStream(producers, request("joined", start=3), counters)
+    assert next(joined).rows == 4
+    assert splits.started == 1
+    assert (counters.rows, counters.bytes) == (4, 8 * 4)
+
+
 def test_nothing_is_kept_for_a_single_job_after_the_first_minute(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import re
-from decimal import Decimal, InvalidOperation
 from typing import Any
 
 from distributed_input.api.resource.conversion.dataset import alpha_dataset, beta_dataset
 from distributed_input.api.resource.conversion.kept import Json
+from distributed_input.api.resource.conversion.quantities import alpha_number, beta_number
 from distributed_input.api.resource.conversion.workers import alpha_workers, beta_workers
 from distributed_input.api.resource.input import GROUP
-from distributed_input.api.resource.scalars import quantity
 
 ENUMS: dict[tuple[str, ...], dict[Any, str]] = {
     ("processingMode",): {
@@ -63,7 +62,7 @@ def _beta_spec(spec: Json) -> Json:
     if isinstance(workers := spec.get("workers"), dict):
         result["workers"] = beta_workers(workers)
     if isinstance(trainers := spec.get("trainers"), dict) and "weight" in trainers:
-        result["trainers"] = {**trainers, "weight": _beta_weight(trainers["weight"])}
+        result["trainers"] = {**trainers, "weight": beta_number(trainers["weight"])}
     if "operatorClass" in spec:
         result["managedBy"] = f"{GROUP}/{spec['operatorClass']}"
     return result
@@ -78,7 +77,7 @@ def _alpha_spec(spec: Json) -> Json:
     if isinstance(workers := spec.get("workers"), dict):
         result["workers"] = alpha_workers(workers)
     if isinstance(trainers := spec.get("trainers"), dict) and "weight" in trainers:
-        result["trainers"] = {**trainers, "weight": _alpha_weight(trainers["weight"])}
+        result["trainers"] = {**trainers, "weight": alpha_number(trainers["weight"])}
     if "managedBy" in spec:
         result["operatorClass"] = _operator_class(str(spec["managedBy"]))
     return result
@@ -90,22 +89,6 @@ def _operator_class(manager: str) -> str:
     if group == GROUP and _CLASS.fullmatch(name):
         return name
     return f"{_EXTERNAL}{hashlib.sha256(manager.encode()).hexdigest()[:20]}"
-
-
-def _beta_weight(weight: Any) -> Any:
-    """Return a number as a quantity with the same digits."""
-    if isinstance(weight, bool) or not isinstance(weight, int | float):
-        return weight
-    number = Decimal(repr(weight))
-    return f"{number.to_integral_value() if number == number.to_integral_value() else number:f}"
-
-
-def _alpha_weight(weight: Any) -> Any:
-    try:
-        number = float(quantity(str(weight)))
-    except (ValueError, InvalidOperation):
-        return weight
-    return int(number) if number.is_integer() else number
 
 
 def _beta_status(status: Json) -> Json:

@@ -95,7 +95,7 @@ class SidecarSpec(Section):
     def _check_memory_limit(self) -> SidecarSpec:
         limit = self.resources.limits.get("memory")
         least = quantity_bytes(self.buffer) + SIDECAR_BYTES
-        if limit is not None and quantity(limit) < least:
+        if limit is not None and quantity(limit) < quantity(self.buffer) + SIDECAR_BYTES:
             raise problem(
                 f"{limit} is too small for buffer {self.buffer} and the process: set it to at "
                 f"least {-(-least // MIB)}Mi, or remove it",

@@ -1,0 +1,1 @@
+"""What differs between systems: calls that only Linux has, and Unix sockets."""
