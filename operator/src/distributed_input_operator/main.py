@@ -26,6 +26,7 @@ from distributed_input_operator.controller.rollouts import Rollouts
 from distributed_input_operator.controller.tokens import InputTokens
 from distributed_input_operator.kube import preconditions
 from distributed_input_operator.kube.api import Api
+from distributed_input_operator.kube.issuer_secret import IssuerSecret
 from distributed_input_operator.kube.kinds import POLICY, WATCHED
 from distributed_input_operator.kube.store import Store
 from distributed_input_operator.objects.children import digest
@@ -73,6 +74,14 @@ def _parser() -> argparse.ArgumentParser:
         metavar="HOURS",
         help="time for which certificates of encrypted inputs are valid; they are renewed after "
         "2/3 of it (default: %(default)g)",
+    )
+    parser.add_argument(
+        "--authority-secret",
+        default="",
+        metavar="NAME",
+        help="Secret in the operator's namespace with an authority, tls.crt and tls.key, that "
+        "signs the authorities of encrypted inputs, and that another program renews, such as "
+        "cert-manager (default: authorities sign themselves)",
     )
     parser.add_argument(
         "--webhook-host",
@@ -147,14 +156,13 @@ async def _run(args: argparse.Namespace) -> int:
     host, _, port = args.listen.rpartition(":")
     page = await health.serve(host, int(port), state.failure, lambda: True)
     stopping = process.stop_event()
-    async with ApiClient() as client:
-        api = Api(client)
+    # The Lease has its own connections, so that nothing delays it while all others are in use.
+    async with ApiClient() as client, ApiClient() as lease_client:
         if args.webhook_host:
-            state.renewal = asyncio.create_task(_renew_certificate(api, args))
+            state.renewal = asyncio.create_task(_renew_certificate(Api(client), args))
         name = names.operator(args.operator_class)
         lock_namespace = args.lease_namespace or process.own_namespace()
-        lock = leader.LeaseLock(api, name, lock_namespace, _identity())
-        # The control loop has its own request limit, so that it does not delay the lease.
+        lock = leader.LeaseLock(Api(lease_client), name, lock_namespace, _identity())
         loop_api = Api(client, manager=name)
         working = asyncio.create_task(
             leader.run_as_leader(lock, lambda: _work(args, loop_api, lock, state))
@@ -180,7 +188,7 @@ async def _renew_certificate(api: Api, args: argparse.Namespace) -> None:
         args.webhook_host,
         secret=args.webhook_secret,
         configuration=args.webhook_configuration,
-        definition=args.conversion_definition,
+        definitions=args.conversion_definition,
     )
     await refresh_forever(publisher.refresh, asyncio.Event())
 
@@ -205,6 +213,7 @@ async def _work(
         api, required=not args.namespace
     )
     kinds = (*WATCHED, POLICY) if budgets else WATCHED
+    name = args.authority_secret
     tokens = InputTokens(api, process.own_namespace(), args.token_key_secret)
     context = ControllerContext(
         api,
@@ -213,6 +222,7 @@ async def _work(
         DispatcherClient(),
         settings,
         certificate_life=timedelta(hours=args.certificate_hours),
+        issuer=IssuerSecret(api, process.own_namespace(), name) if name else None,
         rollouts=Rollouts(args.rollout_max_inputs),
     )
     loop = ControlLoop(context, kinds, args.namespace, lambda: lock.is_held, args.resync_seconds)
@@ -233,4 +243,5 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stderr.write(f"{names.OPERATOR}: {message}\n")
         return 2
     process.set_up_logging(args.log_level)
-    return asyncio.run(_run(args))
+    process.raise_file_limit()
+    return process.run(_run(args), _STOP_SECONDS)

@@ -2,10 +2,47 @@
 
 from __future__ import annotations
 
-from prometheus_client import REGISTRY, Counter, Gauge, Histogram, generate_latest
+from collections.abc import Iterator
+
+from prometheus_client import REGISTRY, Counter, Gauge, Histogram, Metric, generate_latest
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
 
 _P = "distributed_input_operator"
-_INPUT = ("namespace", "input")
+INPUT_LABELS = ("namespace", "input")
+
+
+class InputGauge(Collector):
+    """A gauge with at most one value for each input.
+
+    With a `Gauge`, each value would need 700 bytes.
+    """
+
+    def __init__(self, name: str, documentation: str) -> None:
+        """Create and register a gauge without values."""
+        self.name, self.documentation = name, documentation
+        self._values: dict[tuple[str, str], float] = {}
+        REGISTRY.register(self)
+
+    def set(self, key: tuple[str, str], value: float | None) -> None:
+        """Set the value of an input: its namespace and name. None: it has no value."""
+        if value is None:
+            self._values.pop(key, None)
+        else:
+            self._values[key] = float(value)
+
+    def describe(self) -> Iterator[Metric]:
+        """Yield the gauge without values."""
+        yield GaugeMetricFamily(self.name, self.documentation, labels=INPUT_LABELS)
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the gauge with its values."""
+        family = GaugeMetricFamily(self.name, self.documentation, labels=INPUT_LABELS)
+        # In another thread. copy() runs no Python code, so nothing changes the values meanwhile.
+        for key, value in self._values.copy().items():
+            family.add_metric(key, value)
+        yield family
+
 
 RECONCILES = Counter(f"{_P}_reconciles_total", "Reconciliations of inputs.", ["result"])
 SECONDS = Histogram(f"{_P}_reconcile_seconds", "Duration of one reconciliation, in seconds.")
@@ -17,6 +54,10 @@ ROLLOUTS = Gauge(
     "failing, updated, settled, or busy with another change.",
     ["state"],
 )
+CHANNELS = Gauge(
+    f"{_P}_dispatcher_channels",
+    "Number of connections to dispatchers that the operator keeps while trainers read.",
+)
 INJECTIONS = Counter(f"{_P}_injections_total", "Trainer pods that the webhook handled.", ["result"])
 INJECTION_SECONDS = Histogram(
     f"{_P}_injection_seconds", "Time to handle one trainer pod, in seconds."
@@ -27,30 +68,29 @@ CONVERSIONS = Counter(
 CONVERSION_SECONDS = Histogram(
     f"{_P}_conversion_seconds", "Time to handle one request to convert inputs, in seconds."
 )
-DESIRED = Gauge("distributed_input_workers_desired", "Desired number of workers.", _INPUT)
-READY = Gauge("distributed_input_workers_ready", "Number of ready workers.", _INPUT)
-ASKED = Gauge(
-    "distributed_input_workers_asked", "Number of workers requested, before budgets.", _INPUT
+DESIRED = InputGauge("distributed_input_workers_desired", "Desired number of workers.")
+READY = InputGauge("distributed_input_workers_ready", "Number of ready workers.")
+ASKED = InputGauge(
+    "distributed_input_workers_asked", "Number of workers requested, before budgets."
 )
 LIMITED = Gauge(
     "distributed_input_workers_limited",
     "Number of requested workers that budgets did not grant, and the reason.",
-    [*_INPUT, "budget", "message"],
+    [*INPUT_LABELS, "budget", "message"],
 )
 BUDGET = Gauge(
     "distributed_input_budget",
     "Usage, limit and guarantee of a budget, in CPUs, bytes and workers.",
     ["budget", "resource", "what"],
 )
-RECOMMENDED = Gauge(
+RECOMMENDED = InputGauge(
     "distributed_input_workers_recommended",
     "Number of workers that the trainers could keep busy. Autoscaling follows it.",
-    _INPUT,
 )
-STALL = Gauge(
-    "distributed_input_stall_ratio", "Share of time that trainers wait for input, 0 to 1.", _INPUT
+STALL = InputGauge(
+    "distributed_input_stall_ratio", "Share of time that trainers wait for input, 0 to 1."
 )
-ROWS = Gauge("distributed_input_rows_per_second", "Rows per second that all trainers read.", _INPUT)
+ROWS = InputGauge("distributed_input_rows_per_second", "Rows per second that all trainers read.")
 
 
 def exposition() -> bytes:

@@ -6,9 +6,12 @@ import argparse
 import asyncio
 import logging
 import os
+import resource
 import signal
 import sys
+from collections.abc import Coroutine
 from pathlib import Path
+from typing import Any, NoReturn
 
 from kubernetes.aio import config
 from pydantic import TypeAdapter, ValidationError
@@ -16,6 +19,9 @@ from pydantic import TypeAdapter, ValidationError
 from distributed_input.api import environment, names
 from distributed_input.api.resource.scalars import OperatorClass
 
+MAX_FILES = 65_536
+"""Maximum number of files that a process asks for. It may be allowed a billion."""
+_log = logging.getLogger(__name__)
 _OWN_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
 
@@ -66,9 +72,11 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--conversion-definition",
-        default="",
+        action="append",
+        default=[],
         metavar="NAME",
-        help="CustomResourceDefinition whose versions the webhook converts (default: none)",
+        help="CustomResourceDefinition whose versions the webhook converts. May be repeated "
+        "(default: none)",
     )
     parser.add_argument(
         "--log-level",
@@ -112,6 +120,14 @@ async def load_credentials() -> None:
         await config.load_kube_config()  # type: ignore[no-untyped-call]
 
 
+def raise_file_limit() -> None:
+    """Allow as many open files as the system does. By default, a process may have only 1,024."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = MAX_FILES if hard == resource.RLIM_INFINITY else min(hard, MAX_FILES)
+    if soft != resource.RLIM_INFINITY and soft < most:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+
+
 def own_namespace() -> str:
     """Return the namespace of this pod."""
     if environment.POD_NAMESPACE_ENV in os.environ:
@@ -125,3 +141,25 @@ def stop_event() -> asyncio.Event:
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stopping.set)
     return stopping
+
+
+def run(main: Coroutine[Any, Any, int], stop_seconds: float) -> int:
+    """Run `main` and return its result. Exit with it if tasks do not end in time after `main`.
+
+    asyncio.run cancels them, and waits without a limit. For example, a watch of kopf may wait for a
+    task that was cancelled with it. What they would still do does not matter: `main` has ended.
+    """
+
+    def give_up(status: int) -> NoReturn:
+        _log.warning("%d tasks do not end: exiting without them", len(asyncio.all_tasks()))
+        os._exit(status)
+
+    async def bounded() -> int:
+        status = 1
+        try:
+            status = await main
+            return status
+        finally:
+            asyncio.get_running_loop().call_later(stop_seconds, give_up, status)
+
+    return asyncio.run(bounded())

@@ -78,6 +78,11 @@ class AutoscalingState:
     unmeasured_since: float | None = None
     """Time in seconds since which there are consumers, but no workers and no rates."""
 
+    @property
+    def waits(self) -> bool:
+        """Whether the number of workers may change without a change of the measurement."""
+        return self.fewer_since is not None or self.unmeasured_since is not None
+
 
 @dataclass(frozen=True)
 class ScalingDecision:

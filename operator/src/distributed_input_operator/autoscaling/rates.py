@@ -28,7 +28,7 @@ PAUSE_SECONDS = 300.0
 keeps the workers for this time."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class ConsumerCounters:
     """Counters of one trainer's sidecar since the sidecar started. Times in seconds."""
 
@@ -46,7 +46,7 @@ class ConsumerCounters:
     """Id of its pod. Empty: the pod has no worker of its own."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class WorkerCounters:
     """Counters of one worker since it started. `busy` is in seconds, summed over its streams."""
 
@@ -63,7 +63,7 @@ class WorkerCounters:
     """Number of streams that it could run at the same time, summed over time in seconds."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class DispatcherSample:
     """One status response of a dispatcher, at `time` (seconds of any monotonic clock)."""
 
@@ -81,7 +81,7 @@ class DispatcherSample:
         return len(self.consumers) + len(self.workers)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Measurement:
     """Rates of one input, in rows per second. None means unknown."""
 
@@ -125,7 +125,7 @@ def reconcile_interval(measurement: Measurement) -> float:
     return STALLED_RECONCILE_SECONDS if measurement.stall > STALLED else RECONCILE_SECONDS
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class RateWindow:
     """The samples that describe the present load, and the measurement over them."""
 

@@ -11,6 +11,11 @@ InputKey = tuple[str, str]
 """Namespace and name of an input."""
 
 
+def namespace_of(key: InputKey) -> str:
+    """Return the namespace of an input."""
+    return key[0]
+
+
 @dataclass(frozen=True, slots=True)
 class Claim:
     """What one input requests, and what it has."""

@@ -2,7 +2,9 @@
 
 Each input has its own authority, so that no certificate of one input is valid in another one. The
 private keys of the authority and of the roles are derived from the operator's key and the input's
-uid. So the operator need not read the input's Secret to know them.
+uid. So the operator need not read the input's Secret to know them. The authority signs its own
+certificate, or an authority of the cluster's administrators does. Name and key are the same, so
+certificates of before fit.
 """
 
 from __future__ import annotations
@@ -17,7 +19,9 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
+from distributed_input.api import identity
 from distributed_input.api.identity import Identity
+from distributed_input_operator.certificates.issuer import Issuer
 from distributed_input_operator.certificates.x509_parts import builder, common_name, key_usage
 
 CLOCK_SKEW = timedelta(hours=1)
@@ -25,7 +29,8 @@ CLOCK_SKEW = timedelta(hours=1)
 _ORDER = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551
 """Number of private keys of the curve P-256, plus 1."""
 _BEGIN, _END = datetime(2020, 1, 1, tzinfo=timezone.utc), datetime(2120, 1, 1, tzinfo=timezone.utc)
-"""The authority lives as long as the input."""
+"""An authority that signs itself lives as long as the input."""
+_URI_HOST = x509.UniformResourceIdentifier(identity.DOMAIN)
 
 
 def derived_key(master: bytes, purpose: str) -> ec.EllipticCurvePrivateKey:
@@ -51,15 +56,39 @@ class InputAuthority:
 
     @functools.cached_property
     def certificate(self) -> str:
-        """The authority's own certificate, as PEM. Its signature is random."""
+        """The authority's certificate that it signs itself, as PEM. Its signature is random."""
+        return _pem(self._unsigned(self._name, _BEGIN, _END).sign(self._key, hashes.SHA256()))
+
+    def certificate_from(self, issuer: Issuer, now: datetime) -> str:
+        """Return a certificate of the authority that an issuer signs, as PEM."""
         signed = (
-            builder(self._name, self._name, self._key, _BEGIN, _END)
-            .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-            .add_extension(key_usage(signs_certificates=True), critical=True)
-            .add_extension(self._identifier, critical=False)
-            .sign(self._key, hashes.SHA256())
+            self._unsigned(issuer.certificate.subject, now - CLOCK_SKEW, issuer.end)
+            .add_extension(issuer.key_identifier, critical=False)
+            .sign(issuer.key, issuer.hash)
         )
         return _pem(signed)
+
+    def is_own(self, certificate: x509.Certificate) -> bool:
+        """Whether this is a certificate of this authority, of any issuer."""
+        fits = certificate.public_key() == self._key.public_key()
+        return fits and certificate.subject == self._name
+
+    def _unsigned(
+        self, issuer: x509.Name, begin: datetime, end: datetime
+    ) -> x509.CertificateBuilder:
+        """Return a certificate of this authority before it is signed.
+
+        It may issue certificates of processes only, and DNS names of its own input only: other
+        programs may trust its issuer. URI names end with a host that all inputs have.
+        """
+        names = [x509.DNSName(identity.domain(self._owner.uid)), _URI_HOST]
+        return (
+            builder(self._name, issuer, self._key, begin, end)
+            .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+            .add_extension(key_usage(signs_certificates=True), critical=True)
+            .add_extension(x509.NameConstraints(names, None), critical=True)
+            .add_extension(self._identifier, critical=False)
+        )
 
     def key(self, role: str) -> str:
         """Return the private key of a role, as PEM. It does not change while the input exists."""
@@ -98,11 +127,13 @@ class InputAuthority:
         )
         return _pem(signed)
 
-    def seconds_left(self, pem: str, role: str, now: datetime, life: timedelta) -> float:
+    def seconds_left(
+        self, pem: str, role: str, now: datetime, life: timedelta, end: datetime = _END
+    ) -> float:
         """Return the time until a certificate is due for renewal, at 2/3 of its life.
 
         It is 0 if the certificate is due, if this authority did not issue it for the role, or if it
-        lives longer than `life`.
+        lives longer than `life` or than the authority, which ends at `end`.
         """
         try:
             leaf = x509.load_pem_x509_certificate(pem.encode())
@@ -115,9 +146,11 @@ class InputAuthority:
         uris = names.get_values_for_type(x509.UniformResourceIdentifier)
         fits = leaf.public_key() == self._role_key(role).public_key()
         until = leaf.not_valid_after_utc
-        if not fits or uris != [self.identity(role).uri] or until > now + life:
+        if not fits or uris != [self.identity(role).uri] or until > min(now + life, end):
             return 0.0
-        return max(0.0, (until - life / 3 - now).total_seconds())
+        # A new one would not live longer than one that lives as long as the authority.
+        due = until if until == end else until - life / 3
+        return max(0.0, (due - now).total_seconds())
 
     def _role_key(self, role: str) -> ec.EllipticCurvePrivateKey:
         return derived_key(self._master, f"role/{role}/{self._owner.uid}")

@@ -5,14 +5,14 @@ from __future__ import annotations
 from datetime import datetime
 
 from cryptography import x509
-from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric.types import CertificateIssuerPrivateKeyTypes
 from cryptography.x509.oid import NameOID
 
 
 def builder(
     subject: x509.Name,
     issuer: x509.Name,
-    key: ec.EllipticCurvePrivateKey,
+    key: CertificateIssuerPrivateKeyTypes,
     begin: datetime,
     end: datetime,
 ) -> x509.CertificateBuilder:

@@ -11,17 +11,15 @@ from dataclasses import replace
 from pydantic import ValidationError
 
 from distributed_input.api import names
-from distributed_input.api.resource.policy import (
-    POLICY_KIND,
-    InputPolicy,
-    PolicySpec,
-    PolicyStatus,
-)
+from distributed_input.api.errors import ConfigError
+from distributed_input.api.resource.policy import POLICY_KIND, InputPolicy, PolicySpec
+from distributed_input.api.resource.policy_rules import policy_rules
+from distributed_input.api.resource.policy_status import PolicyStatus
 from distributed_input.api.resource.problems import problems
 from distributed_input_operator.budget.claim import InputKey, WorkerRequest
 from distributed_input_operator.controller import input_metrics
 from distributed_input_operator.controller.context import ControllerContext
-from distributed_input_operator.kube.api import Json
+from distributed_input_operator.controller.startup.slices import in_slices
 from distributed_input_operator.kube.apply import write_status
 from distributed_input_operator.kube.kinds import REPLICA_SET
 from distributed_input_operator.kube.store import POLICY_KEY
@@ -53,17 +51,20 @@ async def restore(context: ControllerContext) -> None:
     all budgets of their namespace, because their labels are not known any more. That does not last
     long, and no budget is exceeded.
     """
-    await _set_policy(context, enter=True)
+    await _set_policy(context)
+    known = context.store.known()
+    of = await _namespace_labels(context, context.ledger.policy, known)
+    async for key in in_slices(known):
+        _enter(context, key, of)
 
 
-def _enter_all(context: ControllerContext, of: NamespaceLabels) -> None:
-    for key in context.store.known():
-        if context.store.is_foreign(key):
-            continue
-        stored = context.store.input(key)
-        labels = None if stored is None else stored["metadata"].get("labels") or {}
-        if request := _existing_request(context, key, labels, of.get(key[0])):
-            context.ledger.complete(request)
+def _enter(context: ControllerContext, key: InputKey, of: NamespaceLabels) -> None:
+    if context.store.is_foreign(key):
+        return
+    stored = context.store.input(key)
+    labels = None if stored is None else stored["metadata"].get("labels") or {}
+    if request := _existing_request(context, key, labels, of.get(key[0])):
+        context.ledger.complete(request)
 
 
 async def keep(context: ControllerContext, key: InputKey) -> None:
@@ -222,33 +223,27 @@ async def reconcile_policy(context: ControllerContext) -> float | None:
     return interval
 
 
-async def _set_policy(context: ControllerContext, *, enter: bool = False) -> str:
+async def _set_policy(context: ControllerContext) -> str:
     """Put the policy into force. If it is invalid, keep the last one and return the reason.
 
     Without a last one, no input gets more than it has: an unreadable limit is not "no limit".
-
-    Args:
-        context: the leader's state.
-        enter: whether to enter all inputs.
     """
     stored, before = context.store.policy(), context.ledger.policy
     spec, message = before, ""
     try:
-        spec = _parse(stored) if stored else PolicySpec()
-    except ValidationError as error:
+        spec = policy_rules(stored) if stored else PolicySpec()
+    except (ValidationError, ConfigError) as error:
         if before == PolicySpec():
             context.ledger.hold()
-        message = "; ".join(map(str, problems(error)))
+        found = problems(error, InputPolicy) if isinstance(error, ValidationError) else [error]
+        message = "; ".join(map(str, found))
     # What inputs have of new resources was not counted, and the labels were not read.
-    enter |= spec.resource_names != before.resource_names
+    enter = spec.resource_names != before.resource_names
     enter |= spec.selects_namespaces and not before.selects_namespaces
-    of = await _namespace_labels(context, spec, context.store.known()) if enter else {}
+    known = context.store.known() if enter else []
+    of = await _namespace_labels(context, spec, known)
     if not message:
         context.ledger.set_policy(spec)
-    if enter:
-        _enter_all(context, of)
+    for key in known:
+        _enter(context, key, of)
     return message
-
-
-def _parse(stored: Json) -> PolicySpec:
-    return InputPolicy.model_validate({**stored, "status": {}}, extra="ignore").spec

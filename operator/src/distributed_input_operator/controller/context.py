@@ -9,9 +9,11 @@ from distributed_input_operator.autoscaling.decision import AutoscalingState
 from distributed_input_operator.budget.claim import InputKey
 from distributed_input_operator.controller.dispatchers import DispatcherClient
 from distributed_input_operator.controller.ledger import Ledger
+from distributed_input_operator.controller.looks.schedule import Looks
 from distributed_input_operator.controller.rollouts import Rollouts
 from distributed_input_operator.controller.tokens import InputTokens
 from distributed_input_operator.kube.api import Api
+from distributed_input_operator.kube.issuer_secret import IssuerSecret
 from distributed_input_operator.kube.namespaces import NamespaceLabels
 from distributed_input_operator.kube.store import Store
 from distributed_input_operator.objects.snapshot import Settings
@@ -34,6 +36,9 @@ class ControllerContext:
     """Time for which the certificates of encrypted inputs are valid."""
     ledger: Ledger = field(default_factory=Ledger)
     namespaces: NamespaceLabels = field(init=False)
+    issuer: IssuerSecret | None = None
+    """What signs the authorities of encrypted inputs. None: they sign themselves."""
+    looks: Looks = field(init=False)
     rollouts: Rollouts = field(default_factory=lambda: Rollouts(parse_limit(DEFAULT_LIMIT)))
     settling: dict[InputKey, tuple[float, float]] = field(default_factory=dict)
     """Deleted inputs: when one was first checked, and since when nothing creates pods of it."""
@@ -42,6 +47,7 @@ class ControllerContext:
 
     def __post_init__(self) -> None:
         self.namespaces = NamespaceLabels(self.api)
+        self.looks = Looks(self.dispatchers.look, self.dispatchers.close)
 
     def autoscaling_state(self, key: InputKey, uid: str) -> AutoscalingState | None:
         """Return the last autoscaling state of the input. None: it is only in the status."""
@@ -61,5 +67,6 @@ class ControllerContext:
         """Drop the state of a deleted input, except its claim in the ledger."""
         self.tokens.forget(key)
         self.dispatchers.forget(key)
+        self.looks.forget(key)
         self.rollouts.forget(key)
         self._autoscaling.pop(key, None)

@@ -6,27 +6,36 @@ import asyncio
 import logging
 import os
 import random
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from functools import partial
+from typing import Any
 
 from distributed_input.api.resource.input import KIND
 from distributed_input.api.resource.policy import POLICY_KIND
 from distributed_input_operator import metrics
-from distributed_input_operator.budget.claim import InputKey
+from distributed_input_operator.budget.claim import InputKey, namespace_of
 from distributed_input_operator.controller import budgets, input_metrics
 from distributed_input_operator.controller.context import ControllerContext
 from distributed_input_operator.controller.reconcile_input import reconcile
 from distributed_input_operator.controller.resync import Resync
-from distributed_input_operator.controller.work_queue import WorkQueue
+from distributed_input_operator.controller.startup.first_changes import (
+    FirstChanges,
+    FirstWatches,
+    version_now,
+)
+from distributed_input_operator.controller.startup.lanes import EarlierChanges
+from distributed_input_operator.controller.startup.slices import in_slices
+from distributed_input_operator.controller.work_queue import Lane, WorkQueue
 from distributed_input_operator.kube.api import ApiError
-from distributed_input_operator.kube.kinds import Kind
+from distributed_input_operator.kube.kinds import INPUT, POLICY, Kind
 from distributed_input_operator.kube.store import POLICY_KEY, Json
 from distributed_input_operator.kube.watch import watch
 
 _log = logging.getLogger(__name__)
 
-WORKERS = 64
-"""Concurrent reconciliations. Most of their time is waiting, up to 2 s for a silent dispatcher."""
+WORKERS = 128
+"""Concurrent reconciliations, of which one namespace has at most half. Most of their time is
+waiting, up to 2 s for a silent dispatcher."""
 RECONCILE_TIMEOUT_SECONDS = 60.0
 """A reconciliation of one input that needs more time hangs."""
 RESYNC_SECONDS = 120.0
@@ -64,8 +73,14 @@ class ControlLoop:
         self._kinds = tuple(kinds)
         self._namespaces = tuple(namespaces)
         self._may_write = may_write
-        self._queue: WorkQueue[InputKey] = WorkQueue()
+        self._queue: WorkQueue[InputKey] = WorkQueue(namespace_of, WORKERS)
         self._failures: dict[InputKey, int] = {}
+        self._first: FirstChanges | None = None
+        """Changes while the children are listed. None: there are budgets."""
+        self._earlier = EarlierChanges()
+        self._all_listed = False
+        self._deleted: set[InputKey] = set()
+        """Inputs with deletions before all children are known. They may have claims already."""
         self._listed: asyncio.Queue[tuple[Kind, str | None]] = asyncio.Queue()
         self._resync = Resync(
             context.api, context.store, kinds, self._namespaces or (None,), self._queue.add
@@ -78,43 +93,90 @@ class ControlLoop:
 
     async def run(self) -> None:
         """Run until SIGTERM, which kopf handles, or until cancelled. Raise any task's error."""
-        await self._list()
-        watching = watch(
-            self._kinds,
-            self._namespaces,
-            self._on_event,
-            lambda kind, namespace: self._listed.put_nowait((kind, namespace)),
-        )
-        coroutines = (
-            watching,
-            budgets.reallocate_forever(self._context, self._queue.add),
-            self._resync_forever(),
-            self._drop_missing_forever(),
-            *(self._work_forever() for _ in range(WORKERS)),
-        )
-        tasks = [asyncio.create_task(one) for one in coroutines]
+        versions: dict[str | None, str] = {}
+        await _until_listed(partial(self._list_inputs, versions))
+        tasks = [asyncio.create_task(self._work_forever()) for _ in range(WORKERS)]
+        self._start_first_changes()
+        changes = [asyncio.create_task(self._first.run())] if self._first else []
+        known = self._context.store.known()
+        first = FirstWatches(self._context.api, versions, known, self._on_event)
         try:
+            await self._list_children()
+            for task in changes:
+                task.cancel()
+            self._first = None
+            tasks += [asyncio.create_task(one) for one in self._background(first)]
             ended, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            for task in tasks:
+            ending = (*tasks, *changes, *first.tasks)
+            for task in ending:
                 task.cancel()
-            await asyncio.wait(tasks, timeout=_STOP_SECONDS)
+            await asyncio.wait(ending, timeout=_STOP_SECONDS)
         for task in ended:
             task.result()
 
-    async def _list(self) -> None:
-        """Fill the store before the first reconciliation, which creates what the store lacks.
+    def _background(self, first: FirstWatches) -> tuple[Coroutine[Any, Any, None], ...]:
+        def on_event(change: str | None, obj: Json) -> None:
+            first.record(obj)
+            self._on_event(change, obj)
+
+        def on_list(kind: Kind, namespace: str | None) -> None:
+            first.listed(kind)
+            self._listed.put_nowait((kind, namespace))
+
+        return (
+            self._context.looks.run(self._queue.add),
+            budgets.reallocate_forever(self._context, self._queue.add),
+            self._resync_forever(),
+            self._drop_missing_forever(),
+            # The last one: at the end, kopf waits 5 s for the tasks that began after it.
+            watch(self._kinds, self._namespaces, on_event, on_list),
+        )
+
+    async def _list_inputs(self, versions: dict[str | None, str]) -> None:
+        """Fill the store with the inputs and the policy. `versions` gets where a watch begins."""
+        for namespace in self._namespaces or (None,):
+            versions[namespace] = await version_now(self._context.api, namespace)
+        await self._list((INPUT, POLICY))
+
+    def _start_first_changes(self) -> None:
+        """Apply changed inputs while children are listed, unless they may have budgets.
+
+        Budgets need to know what all inputs have.
+        """
+        store = self._context.store
+        self._context.rollouts.expect(store.known())
+        for key in store.known():
+            if (stored := store.input(key)) and not store.is_foreign(key):
+                self._earlier.record(key, stored)
+        if store.policy() is not None:
+            return
+        self._first = FirstChanges(self._context.api, self._kinds, self._put, self._queue.add)
+        for key in self._earlier:
+            self._first.add(key, Lane.EARLIER_CHANGE)
+
+    async def _list_children(self) -> None:
+        """Fill the store before the other inputs are reconciled, which creates what it lacks.
 
         The watches list again: `_drop_missing_forever` drops what was deleted in between.
         """
-        await _until_listed(self._list_once)
+        children = tuple(kind for kind in self._kinds if kind not in (INPUT, POLICY))
+        await _until_listed(partial(self._list, children))
         await budgets.restore(self._context)
-        self._context.rollouts.expect(self._context.store.known())
-        for key in (POLICY_KEY, *self._context.store.known()):
-            self._queue.add(key)
+        self._all_listed = True
+        store = self._context.store
+        self._context.rollouts.expect(store.known())
+        deleted, self._deleted = self._deleted, set()
+        async for key in in_slices((POLICY_KEY, *store.known(), *deleted)):
+            stored = store.input(key)
+            if stored and (stored.get("status") or {}).get("live"):
+                self._context.looks.expect(key)
+            self._queue.add(key, self._earlier.lane(key, stored, Lane.START))
 
-    async def _list_once(self) -> None:
-        for kind in self._kinds:
+    async def _list(self, kinds: Sequence[Kind]) -> None:
+        for kind in kinds:
+            if kind not in self._kinds:
+                continue
             everywhere = kind.cluster_scoped or not self._namespaces
             for namespace in (None,) if everywhere else self._namespaces:
                 async for obj in self._context.api.objects(kind, namespace):
@@ -132,8 +194,17 @@ class ControlLoop:
             key = self._put(obj)
         if key is None:  # Usually the event of the operator's own write.
             return
-        if obj["kind"] in (KIND, POLICY_KIND):
-            self._queue.add(key)
+        if not self._all_listed:
+            # All other inputs are queued when their children are known.
+            if kind == "DELETED":
+                # Without children it is never queued, and no rollout would ever start.
+                self._context.rollouts.forget(key)
+                self._deleted.add(key)
+            elif self._first and obj["kind"] == KIND and not self._context.store.is_foreign(key):
+                self._first.add(key, self._earlier.lane(key, obj, Lane.EVENT))
+        elif obj["kind"] in (KIND, POLICY_KIND):
+            now = None if kind == "DELETED" else obj
+            self._queue.add(key, self._earlier.lane(key, now, Lane.EVENT))
         else:
             self._queue.add_after(key, GATHER_SECONDS)
 
@@ -205,7 +276,8 @@ class ControlLoop:
             str(error) or type(error).__name__,
             exc_info=None if expected else error,
         )
-        self._queue.add_after(key, delay * random.uniform(0.5, 1.0))
+        lane = self._earlier.lane(key, self._context.store.input(key), Lane.EVENT)
+        self._queue.add_after(key, delay * random.uniform(0.5, 1.0), lane)
 
 
 async def _until_listed(listing: Callable[[], Awaitable[None]]) -> None:

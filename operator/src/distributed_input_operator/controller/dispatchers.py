@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 import grpc
 import grpc.aio
 
-from distributed_input.api.proto import dispatcher_pb2
 from distributed_input_operator.autoscaling.rates import Measurement, RateWindow
 from distributed_input_operator.budget.claim import InputKey
 from distributed_input_operator.controller.dispatcher_access import (
@@ -19,6 +18,7 @@ from distributed_input_operator.controller.dispatcher_access import (
     DispatcherAccess,
     refused,
 )
+from distributed_input_operator.controller.looks.channels import Channels
 from distributed_input_operator.controller.status_answer import (
     MAX_BYTES,
     UnusableAnswer,
@@ -26,8 +26,6 @@ from distributed_input_operator.controller.status_answer import (
 )
 from distributed_input_operator.objects.snapshot import Failure
 
-_METHOD = "/distributed_input.v1.Dispatcher/Status"
-TIMEOUT_SECONDS = 2.0
 _MIN_SAMPLE_SECONDS = 4.0
 """Minimum time between two samples. Sidecars and workers report only every few seconds."""
 _ENTRY_SECONDS = 0.004
@@ -43,6 +41,8 @@ _MAX_CALLS = 16
 of one user must not occupy all reconciliations."""
 _OPTIONS = [
     ("grpc.enable_http_proxy", 0),
+    # Each channel would record its last events, in 3 KiB.
+    ("grpc.max_channel_trace_event_memory_per_node", 0),
     ("grpc.max_receive_message_length", MAX_BYTES),
     # Only uncompressed answers: a small compressed one can have any size.
     ("grpc.compression_enabled_algorithms_bitset", 1),
@@ -63,6 +63,9 @@ class _DispatcherState:
     uid: str
     window: RateWindow = field(default_factory=RateWindow)
     address: str = ""
+    access: Callable[[], DispatcherAccess] = DispatcherAccess
+    asked: bool = False
+    """Whether a request is on its way."""
     sample_at: float = 0.0
     retry_at: float = 0.0
     failures: int = 0
@@ -85,6 +88,7 @@ class DispatcherClient:
         self._known: dict[InputKey, _DispatcherState] = {}
         self._kept = 0
         """Number of workers and consumers in all samples."""
+        self._channels = Channels(_OPTIONS)
         self._calls: Counter[str] = Counter()
         """Number of running requests by namespace."""
 
@@ -102,17 +106,36 @@ class DispatcherClient:
         if known.address != address:  # Another pod.
             known.address, known.retry_at, known.failures, known.problem = address, now, 0, None
             known.sample_at = now
+        known.access = access
+        return await self._measure(key, known)
+
+    async def look(self, key: InputKey) -> Measurement | None:
+        """Measure an input again, where and as the last call of `measure` did."""
+        known = self._known.get(key)
+        return await self._measure(key, known) if known else None
+
+    async def _measure(self, key: InputKey, known: _DispatcherState) -> Measurement | None:
+        now = self._clock()
         if now < known.sample_at:
             return known.window.measurement
         if now < known.retry_at:
             return None
-        if self._calls[key[0]] >= _MAX_CALLS:
+        if known.asked or self._calls[key[0]] >= _MAX_CALLS:
             return known.window.measurement
+        address, samples = known.address, known.window.samples
         try:
-            sample = parse_answer(await self._request(key[0], address, access()), now)
+            answer = await self._request(key, known)
+            sample = parse_answer(answer, now, samples[-1] if samples else None)
         except (grpc.aio.AioRpcError, UnusableAnswer) as error:
-            self._fail(known, now, error)
+            if known.address != address:  # The failure of a previous pod.
+                return known.window.measurement
+            if self._known.get(key) is known:
+                self._fail(known, now, error)
             return None
+        if self._known.get(key) is not known:  # It was forgotten meanwhile.
+            return None
+        if known.address != address:  # The answer of a previous pod.
+            return known.window.measurement
         known.failures, known.problem = 0, None
         known.sample_at = now + max(_MIN_SAMPLE_SECONDS, sample.size * _ENTRY_SECONDS)
         self._set_window(known, known.window.add(sample))
@@ -124,19 +147,28 @@ class DispatcherClient:
         known = self._known.get(key)
         return known.problem if known else None
 
+    def close(self, key: InputKey) -> None:
+        """Keep the connection to an input's dispatcher no longer. Its measurements stay."""
+        self._channels.close(key)
+
     def forget(self, key: InputKey) -> None:
         """Drop the measurements of a deleted input."""
         known = self._known.pop(key, None)
+        self.close(key)
         self._kept -= known.window.size if known else 0
 
     def __len__(self) -> int:
         return len(self._known)
 
-    async def _request(self, namespace: str, address: str, access: DispatcherAccess) -> bytes:
+    async def _request(self, key: InputKey, known: _DispatcherState) -> bytes:
+        namespace, last = key[0], known.window.measurement
+        read = last is not None and last.consumers > 0
         self._calls[namespace] += 1
+        known.asked = True
         try:
-            return await _status(address, access)
+            return await self._channels.status(key, known.address, known.access, keep=read)
         finally:
+            known.asked = False
             self._calls[namespace] -= 1
             if not self._calls[namespace]:
                 del self._calls[namespace]
@@ -172,20 +204,6 @@ class DispatcherClient:
                 "the dispatchers of this namespace report too many workers and consumers: the "
                 "operator measures this input again when they report fewer",
             )
-
-
-async def _status(address: str, access: DispatcherAccess) -> bytes:
-    async with access.channel(address, _OPTIONS) as channel:
-        call: grpc.aio.UnaryUnaryMultiCallable[dispatcher_pb2.StatusRequest, bytes]
-        call = channel.unary_unary(
-            _METHOD, request_serializer=dispatcher_pb2.StatusRequest.SerializeToString
-        )
-        response: bytes = await call(
-            dispatcher_pb2.StatusRequest(),
-            timeout=TIMEOUT_SECONDS,
-            metadata=access.metadata,
-        )
-        return response
 
 
 def _problem(error: grpc.aio.AioRpcError | UnusableAnswer) -> Failure | None:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from prometheus_client import Gauge
-
 from distributed_input.api.resource.policy import UNLIMITED
 from distributed_input_operator import metrics
 from distributed_input_operator.autoscaling.demand import recommended_workers
+from distributed_input_operator.autoscaling.rates import Measurement
 from distributed_input_operator.budget.claim import InputKey
 from distributed_input_operator.budget.usage import BudgetUsage
 from distributed_input_operator.objects.snapshot import Snapshot
@@ -37,15 +36,21 @@ _rollouts: dict[RolloutState, int] = {}
 
 def set_input(key: InputKey, snapshot: Snapshot, plan: Plan) -> None:
     """Set the gauges of an input."""
-    metrics.DESIRED.labels(*key).set(plan.desired)
-    metrics.ASKED.labels(*key).set(plan.requested)
+    metrics.DESIRED.set(key, plan.desired)
+    metrics.ASKED.set(key, plan.requested)
     _set_limit(key, plan)
-    metrics.READY.labels(*key).set(ready_workers(snapshot))
-    measured = snapshot.measured
-    recommended = recommended_workers(measured, parallelism(snapshot.resource))
-    _set_or_remove(metrics.RECOMMENDED, key, recommended)
-    _set_or_remove(metrics.STALL, key, measured.stall if measured else None)
-    _set_or_remove(metrics.ROWS, key, measured.rows_per_second if measured else None)
+    metrics.READY.set(key, ready_workers(snapshot))
+    set_measurement(key, snapshot.measured, parallelism(snapshot.resource))
+
+
+def set_measurement(key: InputKey, measured: Measurement | None, threads: int) -> None:
+    """Set the gauges that a look measures. `threads`: rows that a worker computes at a time.
+
+    Unknown values are removed, or autoscalers would act on stale ones.
+    """
+    metrics.RECOMMENDED.set(key, recommended_workers(measured, threads))
+    metrics.STALL.set(key, measured.stall if measured else None)
+    metrics.ROWS.set(key, measured.rows_per_second if measured else None)
 
 
 def remove_input(key: InputKey) -> None:
@@ -53,7 +58,7 @@ def remove_input(key: InputKey) -> None:
     if key in _limited:
         metrics.LIMITED.remove(*key, *_limited.pop(key))
     for gauge in _INPUT_GAUGES:
-        _set_or_remove(gauge, key, None)
+        gauge.set(key, None)
 
 
 def set_budgets(usage: Iterable[BudgetUsage], others: Sequence[str] = ()) -> None:
@@ -84,17 +89,6 @@ def set_rollouts(counts: Mapping[RolloutState, int]) -> None:
         if _rollouts.get(state) != count:
             metrics.ROLLOUTS.labels(state.value).set(count)
             _rollouts[state] = count
-
-
-def _set_or_remove(gauge: Gauge, key: InputKey, value: float | None) -> None:
-    """Set a gauge. Remove an unknown value, or autoscalers would act on a stale one."""
-    if value is not None:
-        gauge.labels(*key).set(value)
-        return
-    try:
-        gauge.remove(*key)
-    except KeyError:
-        pass  # The gauge was not set.
 
 
 def _set_limit(key: InputKey, plan: Plan) -> None:

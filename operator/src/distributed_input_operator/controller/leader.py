@@ -31,6 +31,8 @@ LEASE_SECONDS = 15
 RENEW_SECONDS = 10
 RETRY_SECONDS = 2
 _CALL_SECONDS = 3.0
+_END_SECONDS = 3.0
+"""Time for which a leader waits for its work, which was cancelled."""
 
 
 class LeaseLock(BaseLock):
@@ -121,13 +123,23 @@ class LeaseLock(BaseLock):
 async def run_as_leader(lock: LeaseLock, work: Callable[[], Awaitable[None]]) -> None:
     """Wait until this replica leads, then run `work` to its end. Raises what `work` raises.
 
+    If something cancels `work`, this is its end, too.
+
     If the lease is lost, the process ends at once: another replica may write already.
     """
     ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    leading: set[asyncio.Task[Any]] = set()
 
     async def started() -> None:
+        if task := asyncio.current_task():
+            leading.add(task)
         try:
             await work()
+        except asyncio.CancelledError:
+            # For example by kopf: after SIGTERM, it cancels what still runs, such as requests that
+            # wait for their turn. Without an end, this process would keep the Lease forever.
+            ended.cancel()
+            raise
         except Exception as error:  # noqa: BLE001 - it is raised below
             ended.set_exception(error)
         else:
@@ -149,3 +161,15 @@ async def run_as_leader(lock: LeaseLock, work: Callable[[], Awaitable[None]]) ->
         await ended
     finally:
         running.cancel()
+        await _end(leading)
+
+
+async def _end(work: set[asyncio.Task[Any]]) -> None:
+    """Cancel the work, which the election leaves running, and wait for its end.
+
+    It would otherwise see that the caller gives the Lease back, and end the process.
+    """
+    for task in work:
+        task.cancel()
+    if work:
+        await asyncio.wait(work, timeout=_END_SECONDS)

@@ -14,6 +14,7 @@ from distributed_input.api.resource.policy import PolicySpec
 from distributed_input.api.resource.problems import problems
 from distributed_input.api.resource.status import Status
 from distributed_input_operator.budget.claim import InputKey
+from distributed_input_operator.certificates.issuer import UnusableIssuer
 from distributed_input_operator.certificates.renewal import renewed
 from distributed_input_operator.controller.context import ControllerContext
 from distributed_input_operator.controller.dispatcher_access import (
@@ -30,6 +31,7 @@ from distributed_input_operator.objects.children import digest
 from distributed_input_operator.objects.dispatcher import dispatcher_port
 from distributed_input_operator.objects.pod_state import parse_pod
 from distributed_input_operator.objects.snapshot import (
+    AUTHORITY_UNUSABLE,
     CLASS_REFUSED,
     CODE_MISSING,
     CODE_REFUSED,
@@ -69,6 +71,7 @@ async def observe(context: ControllerContext, key: InputKey) -> Snapshot | None:
         objects={},
         missing=tuple(Failure(reason, text) for reason, text in refusals.items() if text),
         scaled=context.autoscaling_state(key, resource.metadata.uid or ""),
+        live_seconds=context.looks.write_seconds,
     )
     if policy.selects_namespaces:
         labels = await context.namespaces.labels(key[0])
@@ -166,7 +169,13 @@ async def _with_credentials(
     authority = await context.tokens.authority(resource)
     live = snapshot.live("ConfigMap", names.certificates(snapshot.name)).get("data") or {}
     life = context.certificate_life
-    found = renewed(authority, live, datetime.now(timezone.utc), life)
+    issuer = await context.issuer.current() if context.issuer else None
+    is_new = not snapshot.objects
+    found = renewed(authority, live, datetime.now(timezone.utc), life, issuer, is_new=is_new)
+    if isinstance(issuer, UnusableIssuer):
+        if not found.data:
+            raise ApiError(503, AUTHORITY_UNUSABLE, str(issuer))
+        snapshot = replace(snapshot, unsigned=Failure(issuer.reason, str(issuer)))
     snapshot = replace(snapshot, certificates=found.data, renew_seconds=found.seconds)
     try:
         await context.tokens.ensure_keys(resource, authority, young=snapshot.young)
@@ -186,6 +195,7 @@ async def _with_measurement(
         return replace(snapshot, missing=(*snapshot.missing, failure(error)))
     ready = [one for one in snapshot.of(names.DISPATCHER) if one.ready and one.ip]
     if not ready:
+        context.dispatchers.close(key)
         return snapshot
     host = f"[{ready[0].ip}]" if ":" in ready[0].ip else ready[0].ip
     address = f"{host}:{dispatcher_port(resource)}"

@@ -106,6 +106,7 @@ async def _reconcile(
     if blocking:
         raise ApiError(0, blocking[0].reason, blocking[0].message)
     input_metrics.set_input(key, snapshot, plan)
+    context.looks.record(key, snapshot)
     for one in failed:
         if one.retryable:
             raise one

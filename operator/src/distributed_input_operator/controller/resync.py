@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from distributed_input_operator.budget.claim import InputKey
 from distributed_input_operator.kube.api import Api
 from distributed_input_operator.kube.kinds import Kind
+from distributed_input_operator.kube.shared_text import shared
 from distributed_input_operator.kube.store import Json, Store
 
 GRACE_SECONDS = 20.0
@@ -72,7 +73,7 @@ class Resync:
         if deleted:
             self._versions.pop(meta["uid"], None)
         else:
-            self._versions[meta["uid"]] = int(meta["resourceVersion"])
+            self._versions[shared(meta["uid"])] = int(meta["resourceVersion"])
 
     async def drop_missing(self, kind: Kind, namespace: str | None) -> None:
         """Drop the objects of `kind` that are in the store but not in the API server.

@@ -177,8 +177,7 @@ def derive(key: bytes, uid: str) -> str:
 
 def _keys(authority: InputAuthority) -> dict[str, str]:
     """Return the data of the Secret of an encrypted input."""
-    keys = {files.private_key(role): authority.key(role) for role in MOUNTED_ROLES}
-    return {files.AUTHORITIES_KEY: authority.certificate, **keys}
+    return {files.private_key(role): authority.key(role) for role in MOUNTED_ROLES}
 
 
 def _key_manifest(namespace: str, name: str) -> Json:

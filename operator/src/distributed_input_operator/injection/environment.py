@@ -103,7 +103,7 @@ def _tf_task(pod: Manifest) -> TfTask | None:
         config = json.loads(text)
         cluster, task = config.get("cluster") or {}, config.get("task") or {}
         found = TfTask(dict(cluster), task.get("type"), task.get("index", 0))
-    except (ValueError, AttributeError, TypeError) as error:
+    except (ValueError, AttributeError, TypeError, RecursionError) as error:
         raise RefusedError(
             f"TF_CONFIG: not a valid TensorFlow configuration: {error}: correct its JSON"
         ) from None

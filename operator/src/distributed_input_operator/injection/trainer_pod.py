@@ -20,6 +20,9 @@ RANK_REMEDY = (
 )
 
 
+_MAX_DIGITS = 9
+
+
 class RefusedError(ValueError):
     """A pod cannot get the sidecar that it requests. The message says what to change."""
 
@@ -108,6 +111,8 @@ def parse_number(text: str, name: str) -> int:
         raise RefusedError(
             f"{name}: {text!r} is not a non-negative integer: use a number such as 2"
         )
+    if len(text.strip()) > _MAX_DIGITS:
+        raise RefusedError(f"{name}: the number has more than {_MAX_DIGITS} digits")
     return int(text)
 
 

@@ -7,22 +7,26 @@ which would need hundreds of megabytes.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 import aiohttp
+from aiohttp.http_exceptions import HttpProcessingError
 from kubernetes.aio.client import ApiClient, ApiException
 
 from distributed_input.api import names
 from distributed_input_operator import metrics
+from distributed_input_operator.kube.fair_order import FairLimit
 from distributed_input_operator.kube.kinds import BY_NAME, DEPLOYMENT, Kind
 
 Json = dict[str, Any]
 
 TIMEOUT_SECONDS = 15.0
-MAX_CONCURRENT = 32
-"""Maximum number of concurrent requests. They keep an API server busy without overloading it."""
+MAX_CONCURRENT = 64
+"""Maximum number of concurrent requests, of which one namespace has at most half. They keep an API
+server busy without overloading it."""
 _PAGE = 250
 _TEXT_LENGTH = 1000
 """Maximum length of the text that is kept of a response without JSON."""
@@ -67,12 +71,12 @@ class Api:
         Args:
             client: connections and credentials.
             max_concurrent: maximum number of concurrent requests. Others wait in this process, and
-                their deadline starts only when they are sent.
+                their deadline starts only when they are sent. Namespaces take turns.
             manager: the field manager of all writes.
         """
         self._client = client
         self._manager = manager
-        self._limit = asyncio.Semaphore(max_concurrent)
+        self._limit = FairLimit(max_concurrent)
 
     async def get(self, kind: Kind, namespace: str, name: str) -> Json | None:
         """Return one object. None: it does not exist. Raises ApiError."""
@@ -116,6 +120,39 @@ class Api:
             query["continue"] = page["metadata"].get("continue", "")
             if not query["continue"]:
                 return
+
+    async def watch(
+        self, kind: Kind, namespace: str | None, version: str, seconds: int
+    ) -> AsyncIterator[Json]:
+        """Yield the events of a kind after a version, for some seconds. Raises ApiError."""
+        query = [("watch", "true"), ("resourceVersion", version), ("timeoutSeconds", str(seconds))]
+        if kind.selector:
+            query.append(("labelSelector", kind.selector))
+        path = kind.path(namespace)
+        try:
+            serialized = await self._client.param_serialize(
+                "GET",
+                path,
+                query_params=query,
+                header_params={"Accept": "application/json"},
+                auth_settings=["BearerToken"],
+            )
+            response = await self._client.call_api(*serialized, _request_timeout=seconds + 30)
+            with contextlib.closing(response.response):
+                if response.status >= 300:
+                    raise ApiError(int(response.status), str(response.status), f"watch {path}")
+                async for line in response.response.content:
+                    yield json.loads(line)
+        except (
+            aiohttp.ClientError,
+            ApiException,
+            HttpProcessingError,
+            OSError,
+            ValueError,
+        ) as error:
+            # HttpProcessingError: a line that is too long for the reader. ValueError: half of one,
+            # and a line that is too long in earlier versions of aiohttp.
+            raise ApiError(0, "Unreachable", f"watch {path}: {error}") from error
 
     async def apply(self, manifest: Mapping[str, Any], subresource: str = "") -> Json:
         """Apply an object on the server side. It overrides other managers. Raises ApiError."""
@@ -181,7 +218,7 @@ class Api:
             **(headers or {}),
         }
         try:
-            async with self._limit, asyncio.timeout(TIMEOUT_SECONDS):
+            async with self._limit.turn(_namespace(path)), asyncio.timeout(TIMEOUT_SECONDS):
                 serialized = await self._client.param_serialize(
                     method,
                     path,
@@ -196,6 +233,11 @@ class Api:
             message = f"{method} {path}: no response: {str(error) or type(error).__name__}"
             raise ApiError(0, "Unreachable", message) from error
         return _parse_response(method, path, int(response.status), data)
+
+
+def _namespace(path: str) -> str:
+    """Return the namespace in the path of a request. Empty: it has none."""
+    return path.partition("/namespaces/")[2].partition("/")[0]
 
 
 def _parse_response(method: str, path: str, status: int, data: bytes) -> Json:

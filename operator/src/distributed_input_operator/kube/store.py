@@ -3,13 +3,13 @@
 Its content comes from events, from responses to the operator's own writes (so that the next
 reconciliation sees them), and from the resync. Newer versions win in any order. Only the parts
 that the operator reads are kept, compressed: as Python dicts, the children of 10,000 inputs would
-need gigabytes.
+need gigabytes. Objects of one kind differ little, so the first one is the dictionary that
+compresses the others.
 """
 
 from __future__ import annotations
 
 import json
-import sys
 import zlib
 from collections import defaultdict
 from typing import Any, NamedTuple
@@ -18,6 +18,7 @@ from distributed_input.api import names
 from distributed_input.api.resource.input import KIND
 from distributed_input.api.resource.policy import POLICY_KIND, POLICY_NAME
 from distributed_input_operator.budget.claim import InputKey
+from distributed_input_operator.kube.shared_text import shared
 from distributed_input_operator.objects.snapshot import Key
 
 Json = dict[str, Any]
@@ -32,6 +33,8 @@ _POD_STATUS = frozenset("phase podIP conditions containerStatuses".split())
 _CONTAINER = ("restartPolicy", "resources")
 _LEVEL = 1
 """The fastest compression level. Each event packs, and each reconciliation unpacks."""
+_DICTIONARY = 32 << 10
+"""Maximum size of zlib's dictionary."""
 
 
 class _Packed(NamedTuple):
@@ -45,12 +48,13 @@ class _Packed(NamedTuple):
 def input_of(obj: Json) -> InputKey | None:
     """Return the input that an object is or belongs to. None: the object is not an input's."""
     meta = obj["metadata"]
-    name = meta["name"]
+    name: str = meta["name"]
     if obj.get("kind") == POLICY_KIND:
         return POLICY_KEY
     if obj.get("kind") != KIND:
         name = (meta.get("labels") or {}).get(names.INPUT_LABEL, "")
-    return (meta["namespace"], name) if name else None
+    # Many parts of the operator keep keys. Their texts are kept once.
+    return (shared(meta["namespace"]), shared(name)) if name else None
 
 
 class Store:
@@ -61,17 +65,20 @@ class Store:
         self._class = operator_class
         self._foreign: set[InputKey] = set()
         self._objects: dict[InputKey, dict[Key, _Packed]] = defaultdict(dict)
+        self._dictionaries: dict[str, bytes] = {}
+        """The content of the first object of each kind."""
 
     def put(self, obj: Json) -> InputKey | None:
         """Store an object. Return its input. None: the object is not new."""
         key = input_of(obj)
         if key is None:
             return None
-        of_input, place = self._objects[key], (sys.intern(obj["kind"]), obj["metadata"]["name"])
+        of_input, place = self._objects[key], (shared(obj["kind"]), obj["metadata"]["name"])
         known, version = of_input.get(place), _version(obj)
         if known is not None and known.version >= version:
             return None
-        of_input[place] = _Packed(obj["metadata"].get("uid", ""), version, _packed(obj))
+        uid = shared(obj["metadata"].get("uid", ""))
+        of_input[place] = _Packed(uid, version, self._packed(obj))
         if obj["kind"] == KIND:
             own = (obj.get("spec") or {}).get("operatorClass", "") == self._class
             (self._foreign.discard if own else self._foreign.add)(key)
@@ -109,7 +116,9 @@ class Store:
         A pod has only its status and its requests.
         """
         found = self._objects.get(key, {})
-        return {place: _unpacked(one) for place, one in found.items() if place[0] != KIND}
+        return {
+            place: self._unpacked(place[0], one) for place, one in found.items() if place[0] != KIND
+        }
 
     def known(self) -> list[InputKey]:
         """Return all inputs, including deleted ones whose children remain."""
@@ -126,7 +135,18 @@ class Store:
 
     def _one(self, key: InputKey, kind: str) -> Json | None:
         known = self._objects.get(key, {}).get((kind, key[1]))
-        return None if known is None else _unpacked(known)
+        return None if known is None else self._unpacked(kind, known)
+
+    def _packed(self, obj: Json) -> bytes:
+        content = json.dumps(_kept(obj), separators=(",", ":")).encode()
+        dictionary = self._dictionaries.setdefault(obj["kind"], content[-_DICTIONARY:])
+        packer = zlib.compressobj(_LEVEL, zdict=dictionary)
+        return packer.compress(content) + packer.flush()
+
+    def _unpacked(self, kind: str, known: _Packed) -> Json:
+        content = zlib.decompressobj(zdict=self._dictionaries[kind]).decompress(known.content)
+        obj: Json = json.loads(content)
+        return obj
 
 
 def _version(obj: Json) -> int:
@@ -134,18 +154,18 @@ def _version(obj: Json) -> int:
     return int(obj["metadata"].get("resourceVersion") or 0)
 
 
-def _packed(obj: Json) -> bytes:
+def _kept(obj: Json) -> Json:
+    """Return the parts of an object that the operator reads."""
     meta = {key: value for key, value in obj["metadata"].items() if key in _OWN_METADATA}
-    kept = {**obj, "metadata": meta}
-    if obj["kind"] == "Pod":  # Its spec comes from its Deployment.
-        status = obj.get("status") or {}
-        kept = {
-            "kind": "Pod",
-            "metadata": meta,
-            "spec": _requests(obj.get("spec") or {}),
-            "status": {key: value for key, value in status.items() if key in _POD_STATUS},
-        }
-    return zlib.compress(json.dumps(kept, separators=(",", ":")).encode(), _LEVEL)
+    if obj["kind"] != "Pod":
+        return {**obj, "metadata": meta}
+    status = obj.get("status") or {}
+    return {
+        "kind": "Pod",
+        "metadata": meta,
+        "spec": _requests(obj.get("spec") or {}),  # The others come from its Deployment.
+        "status": {key: value for key, value in status.items() if key in _POD_STATUS},
+    }
 
 
 def _requests(spec: Json) -> Json:
@@ -155,11 +175,6 @@ def _requests(spec: Json) -> Json:
         for kind in ("initContainers", "containers")
         if kind in spec
     }
-
-
-def _unpacked(known: _Packed) -> Json:
-    obj: Json = json.loads(zlib.decompress(known.content))
-    return obj
 
 
 def _reference(key: InputKey, place: Key, known: _Packed) -> Json:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import kopf
+from kopf._core.reactor.inventory import ResourceMemories, ResourceMemory
 
 from distributed_input_operator.kube.kinds import Kind
 from distributed_input_operator.kube.store import Json
@@ -42,6 +43,16 @@ class _NoDiffStorage(kopf.DiffBaseStorage):
 
     def store(self, **_: Any) -> None:
         return None
+
+
+class _NoMemories(ResourceMemories):
+    """A store of kopf's notes about objects that keeps none.
+
+    kopf keeps 0.9 KiB for each object. Only daemons, timers and handlers of changes need it.
+    """
+
+    async def recall(self, raw_body: kopf.RawBody, **context: Any) -> ResourceMemory:
+        return await super().recall(raw_body, **{**context, "ephemeral": True})
 
 
 class _ListTracker:
@@ -122,6 +133,7 @@ async def watch(
     await kopf.operator(
         registry=registry,
         settings=settings,
+        memories=_NoMemories(),
         standalone=True,
         clusterwide=not namespaces,
         namespaces=namespaces,

@@ -240,11 +240,12 @@ def certificate_sources(name: str, role: str, folder: str) -> list[dict[str, Any
         folder: path in the volume.
     """
     source = names.certificates(name)
-    secret = [
+    secret = [{"key": files.private_key(role), "path": f"{folder}/{identity.KEY_FILE}"}]
+    # From one object, so that a process sees an authority and its certificates together.
+    public = [
         {"key": files.AUTHORITIES_KEY, "path": f"{folder}/{identity.AUTHORITIES_FILE}"},
-        {"key": files.private_key(role), "path": f"{folder}/{identity.KEY_FILE}"},
+        {"key": files.certificate(role), "path": f"{folder}/{identity.CHAIN_FILE}"},
     ]
-    public = [{"key": files.certificate(role), "path": f"{folder}/{identity.CHAIN_FILE}"}]
     return [
         {"secret": {"name": source, "items": secret}},
         {"configMap": {"name": source, "items": public}},

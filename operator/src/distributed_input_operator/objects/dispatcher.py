@@ -19,6 +19,7 @@ from distributed_input_operator.objects.children import (
     pod_template,
     tolerations,
 )
+from distributed_input_operator.objects.queue import queued
 from distributed_input_operator.objects.resources import container_resources
 from distributed_input_operator.objects.snapshot import Settings
 from distributed_input_operator.objects.tf_data_service import (
@@ -45,12 +46,13 @@ def dispatcher_objects(resource: DistributedInput, settings: Settings) -> list[d
     # A dispatcher that an earlier operator started may not separate the workers of different pods.
     config = {"localWorkers": True} if spec.workers.local else {}
     pod = add_tf_data_dispatcher(resource, settings, _pod(resource, settings))
+    template = pod_template(name, names.DISPATCHER, pod, config)
     deployment = {
         "replicas": 0 if spec.suspend else 1,
         "strategy": {"type": "Recreate"},
         "revisionHistoryLimit": 2,
         "selector": {"matchLabels": selector},
-        "template": pod_template(name, names.DISPATCHER, pod, config),
+        "template": queued(template, resource.metadata, names.DISPATCHER),
     }
     # The Service's port never changes: running trainers and workers keep using it.
     ports = [*service_ports(names.DISPATCHER_PORT), *tf_data_service_ports(resource)]

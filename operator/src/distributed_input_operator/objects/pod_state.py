@@ -37,6 +37,7 @@ def parse_pod(obj: Mapping[str, Any], resources: Sequence[str] = ()) -> Pod:
         created=meta.get("creationTimestamp", ""),
         ready=conditions.get("Ready", {}).get("status") == "True",
         terminating="deletionTimestamp" in meta or ended,
+        ends_by="" if ended else meta.get("deletionTimestamp", ""),
         ended=ended,
         deletion_cost=int(cost) if cost and cost.lstrip("-").isdigit() else None,
         unschedulable=_scheduling_error(status, conditions),

@@ -38,7 +38,7 @@ def token_secret(resource: DistributedInput, token: str) -> dict[str, Any]:
 
 
 def key_secret(resource: DistributedInput, keys: Mapping[str, str]) -> dict[str, Any]:
-    """Return the Secret with the private keys of an encrypted input, and its authority."""
+    """Return the Secret with the private keys of an encrypted input."""
     name = names.certificates(resource.metadata.name)
     return manifest(resource, "v1", "Secret", name, {"stringData": dict(keys)})
 

@@ -17,6 +17,8 @@ Manifest = Mapping[str, Any]
 """A Kubernetes object as JSON."""
 Key = tuple[str, str]
 """Kind and name of an object in the input's namespace."""
+AUTHORITY_UNUSABLE = "AuthorityUnusable"
+"""Type of the condition that no authority can be signed, and reason why a new input has none."""
 CODE_MISSING = "CodeMissing"
 """Reason of the failure that the ConfigMap with the entry point's code does not exist."""
 CLASS_REFUSED = "PriorityClassRefused"
@@ -63,6 +65,8 @@ class Pod:
     ready: bool = False
     terminating: bool = False
     """It is being deleted, or has ended."""
+    ends_by: str = ""
+    """When it should have ended, RFC 3339. Empty: it is not being deleted."""
     ended: bool = False
     """All its containers have ended, so it uses no resources."""
     deletion_cost: int | None = None
@@ -114,11 +118,15 @@ class Snapshot:
     """The certificates of an encrypted input: data of its ConfigMap."""
     renew_seconds: float = math.inf
     """Time until a certificate is due for renewal."""
+    unsigned: Failure | None = None
+    """Why the input's authority cannot be signed. It stays in use. None: it can be signed."""
     namespace_labels: Mapping[str, str] | None = None
     """Labels of the input's namespace. None: unknown, or not needed."""
     scaled: AutoscalingState | None = None
     """Latest state of autoscaling. The status has it too, but is written only every 30 s. None:
     use the state in the status."""
+    live_seconds: float = 30.0
+    """Minimum seconds between two writes of values that change all the time."""
 
     @property
     def name(self) -> str:

@@ -25,6 +25,7 @@ from distributed_input_operator.objects.children import (
     variables,
 )
 from distributed_input_operator.objects.dispatcher import service_ports
+from distributed_input_operator.objects.queue import is_in_group, queued
 from distributed_input_operator.objects.resources import container_resources, cpus
 from distributed_input_operator.objects.scheduling import accelerator_resources, scheduling_fields
 from distributed_input_operator.objects.snapshot import Settings
@@ -114,8 +115,10 @@ def worker_objects(
     name = resource.metadata.name
     selector = names.selector(name, names.WORKER)
     # By default, new workers are ready before old ones drain. Accelerators are scarce, so a new
-    # worker with accelerators waits for an old one to stop.
-    unavailable, surge = (1, 0) if resource.spec.workers.accelerator else (0, "25%")
+    # worker with accelerators waits for an old one to stop. Kueue deletes each pod above the number
+    # of a group, so there an old one stops first, too.
+    in_place = resource.spec.workers.accelerator or is_in_group(resource.metadata)
+    unavailable, surge = (1, 0) if in_place else (0, "25%")
     deployment = {
         "replicas": replicas,
         "strategy": {
@@ -167,9 +170,7 @@ def _template(resource: DistributedInput, settings: Settings, code: str) -> dict
     config = {"dataset": resource.spec.dataset.model_dump(mode="json"), "code": code}
     pod = add_tf_data_worker(resource, settings, _pod(resource, settings))
     template = pod_template(name, names.WORKER, pod, config)
-    metadata, input_labels = template["metadata"], resource.metadata.labels
-    queue = {label: input_labels[label] for label in names.QUEUE_LABELS if label in input_labels}
-    return {**template, "metadata": {**metadata, "labels": metadata["labels"] | queue}}
+    return queued(template, resource.metadata, names.WORKER)
 
 
 def _pod(resource: DistributedInput, settings: Settings) -> dict[str, Any]:

@@ -10,7 +10,13 @@ from distributed_input.api import names
 from distributed_input.api.resource.status import Condition
 from distributed_input_operator.autoscaling.decision import IDLE, PAUSED, ScalingDecision
 from distributed_input_operator.budget.claim import Grant
-from distributed_input_operator.objects.snapshot import Failure, Manifest, Pod, Snapshot
+from distributed_input_operator.objects.snapshot import (
+    AUTHORITY_UNUSABLE,
+    Failure,
+    Manifest,
+    Pod,
+    Snapshot,
+)
 from distributed_input_operator.reconcile.pace import Turn
 from distributed_input_operator.reconcile.rollout import DEADLINE, Rollout, is_observed, rollout
 
@@ -30,7 +36,10 @@ PODS_FAILING = "PodsFailing"
 """Types of conditions. Types and reasons are an interface. kstatus, which Flux uses, defines the
 first three: at most one of them is True."""
 
-PROBLEMS = (APPLIED, QUOTA_EXCEEDED, PODS_REFUSED, PODS_FAILING, UNSCHEDULABLE, UNMEASURED)
+PROBLEMS = (
+    *(APPLIED, QUOTA_EXCEEDED, PODS_REFUSED, PODS_FAILING, UNSCHEDULABLE, UNMEASURED),
+    AUTHORITY_UNUSABLE,
+)
 """Types of the conditions that are present only with a problem, and that have an Event."""
 APPLYING = "Applying"
 INVALID_SPEC = "InvalidSpec"
@@ -39,10 +48,11 @@ STARTING = "Starting"
 SERVING = "Serving"
 BUDGET_SPENT = "BudgetSpent"
 OTHERS_LEAVE = "OthersLeave"
+POLICY_UNUSABLE = "PolicyUnusable"
 LOCAL = "LocalWorkers"
 NO_LOCAL = "NoLocalWorkers"
 
-_NO_WORKERS = (SUSPENDED, PAUSED, BUDGET_SPENT, OTHERS_LEAVE, NO_LOCAL)
+_NO_WORKERS = (SUSPENDED, PAUSED, BUDGET_SPENT, OTHERS_LEAVE, POLICY_UNUSABLE, NO_LOCAL)
 """Reasons why there are no workers, and why the operator starts none."""
 _PARTS = ("Dispatcher", "Workers")
 _MESSAGE_LENGTH = 1024
@@ -88,7 +98,7 @@ def findings(
         stalled=overdue or any(one.final for one in failed),
         resting=unapplied is None and ready.reason in (SUSPENDED, PAUSED),
     )
-    others = (*_unmeasured(snapshot), *_pending(turn))
+    others = (*_unmeasured(snapshot), *_unsigned(snapshot), *_pending(turn))
     return [*summary, dispatcher, workers, *pods, *applied, *others, *limits]
 
 
@@ -187,6 +197,12 @@ def _unmeasured(snapshot: Snapshot) -> list[Finding]:
     return [Finding(UNMEASURED, True, one.reason, one.message)] if one else []
 
 
+def _unsigned(snapshot: Snapshot) -> list[Finding]:
+    """Report why the input's authority cannot be signed. Its processes use the one before."""
+    one = snapshot.unsigned
+    return [Finding(AUTHORITY_UNUSABLE, True, one.reason, one.message)] if one else []
+
+
 def _pending(turn: Turn | None) -> list[Finding]:
     """Report that the pods keep an earlier template of the operator, and serve with it.
 
@@ -212,7 +228,9 @@ def _limits(
 ) -> list[Finding]:
     """Report what limits the number of workers, if anything does."""
     if grant.message:
-        reason = BUDGET_SPENT if grant.budget else OTHERS_LEAVE
+        reason = OTHERS_LEAVE if grant.workers < grant.target else POLICY_UNUSABLE
+        if grant.budget:
+            reason = BUDGET_SPENT
         written = [one.message for one in before if one.type == LIMITED and one.reason == reason]
         # The part after the semicolon, about other inputs, changes all the time: it is written
         # again only with a change of the first part, which has the numbers.

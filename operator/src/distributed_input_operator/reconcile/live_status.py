@@ -15,7 +15,8 @@ from distributed_input_operator.autoscaling.rates import Measurement
 from distributed_input_operator.reconcile.conditions import LIMITED
 
 WRITE_SECONDS = 30.0
-"""Minimum seconds between two writes of values that change all the time."""
+"""Minimum seconds between two writes of values that change all the time. With hundreds of inputs
+that trainers read, it is more."""
 
 
 def live_status(
@@ -49,24 +50,51 @@ def live_status(
     return {**values, "observedAt": timestamps.to_text(now)}
 
 
-def should_write(before: Status, after: Status, now: float) -> bool:
+def should_write(before: Status, after: Status, now: float, seconds: float = WRITE_SECONDS) -> bool:
     """Return whether to write `after`.
 
-    Lasting changes are written at once. Others wait until WRITE_SECONDS after the last write.
+    Lasting changes are written at once, and so are trainers that come or go, and replays that made
+    other rows. Other values wait until `seconds` after the last write. At most WRITE_SECONDS wait
+    the first rates, another reason of ScalingLimited, and what the next leader needs to remove
+    workers.
     """
     if after == before:
         return False
+    if _lasting(after) != _lasting(before) or _mismatches(after) > _mismatches(before):
+        return True
+    first_rates = lacks_rates(before) and not lacks_rates(after)
+    if first_rates or _limit(after) != _limit(before) or _falls(after) or _falls(before):
+        seconds = WRITE_SECONDS
     written = timestamps.to_seconds(before.live.observed_at) if before.live else None
-    recent = written is not None and now - written < WRITE_SECONDS
-    return not recent or _lasting(after) != _lasting(before)
+    return written is None or now - written >= seconds
+
+
+def lacks_rates(status: Status) -> bool:
+    """Return whether trainers read, but no rows were measured: one sample alone has no rates."""
+    return status.live is not None and not status.live.rows_per_second
 
 
 def _lasting(status: Status) -> Status:
     """Return the status without rates, and without what autoscaling derives from them."""
     lasting = [one for one in status.conditions if one.type != LIMITED]
     scaling = status.autoscaling and AutoscalingStatus(desired=status.autoscaling.desired)
-    live = LiveStatus(stalled=status.live.stalled if status.live else "")
-    return status.model_copy(update={"live": live, "conditions": lasting, "autoscaling": scaling})
+    live = status.live or LiveStatus()
+    kept = LiveStatus(stalled=live.stalled, consumers=min(live.consumers, 1))
+    return status.model_copy(update={"live": kept, "conditions": lasting, "autoscaling": scaling})
+
+
+def _mismatches(status: Status) -> int:
+    return status.live.replay_mismatches if status.live else 0
+
+
+def _limit(status: Status) -> str:
+    """Return the reason of ScalingLimited. It may change back and forth with the rates."""
+    return next((one.reason for one in status.conditions if one.type == LIMITED), "")
+
+
+def _falls(status: Status) -> bool:
+    """Return whether the number of workers may fall soon."""
+    return bool(status.autoscaling and status.autoscaling.fewer_since)
 
 
 def round_rate(rate: float) -> int:

@@ -43,6 +43,7 @@ from distributed_input_operator.objects.snapshot import (
 from distributed_input_operator.objects.worker import parallelism, worker_objects
 from distributed_input_operator.reconcile.claims import worker_request
 from distributed_input_operator.reconcile.conditions import ready_workers
+from distributed_input_operator.reconcile.live_status import lacks_rates
 from distributed_input_operator.reconcile.pace import RolloutState, Turn
 from distributed_input_operator.reconcile.template_changes import (
     PartChange,
@@ -58,6 +59,8 @@ QUIET_SECONDS = 300.0
 """Interval between reconciliations of an input for which no change is expected."""
 WATCHED_SECONDS = 30.0
 """Interval for an input whose dispatcher can be asked, or whose pods are about to change."""
+READ_SECONDS = 120.0
+"""Maximum interval for an input that trainers read."""
 _DELETE_FIRST = -1000
 """A pod deletion cost below that of every other pod."""
 
@@ -123,7 +126,7 @@ def plan_demand(snapshot: Snapshot, now: float) -> Demand:
     settings = with_running_images(snapshot)
     workers = worker_objects(resource, settings, requested, snapshot.code)
     dispatcher = dispatcher_objects(resource, settings)
-    changes = part_changes(snapshot, (dispatcher[0], workers[0]))
+    changes = part_changes(snapshot, (dispatcher[0], workers[0]), now)
     return Demand(
         worker_request(snapshot, requested, decision, workers[0], dispatcher[0]),
         decision,
@@ -189,7 +192,7 @@ def make_plan(snapshot: Snapshot, demand: Demand, grant: Grant, turn: Turn = Tur
         grant=grant,
         requested=demand.request.claim.requested,
         decision=demand.decision,
-        interval=min(_interval(snapshot), snapshot.renew_seconds),
+        interval=min(_interval(snapshot, demand.decision), snapshot.renew_seconds),
     )
 
 
@@ -270,12 +273,19 @@ def _latest_first(text: str) -> str:
     return "".join(chr(0x7F - ord(character)) for character in text)
 
 
-def _interval(snapshot: Snapshot) -> float:
+def _interval(snapshot: Snapshot, decision: ScalingDecision | None) -> float:
+    code = snapshot.resource.spec.dataset.source.config_map
     if snapshot.measured and snapshot.measured.consumers:
-        return reconcile_interval(snapshot.measured)
+        if decision and decision.state.waits:
+            return reconcile_interval(snapshot.measured)
+        # Looks measure it more often, and lead to a reconciliation if something changes.
+        if decision or code:
+            return WATCHED_SECONDS
+        if not snapshot.measured.rows_per_second or lacks_rates(snapshot.status):
+            return WATCHED_SECONDS  # The first rates are not delayed.
+        return max(WATCHED_SECONDS, min(snapshot.live_seconds, READ_SECONDS))
     dispatcher = snapshot.live("Deployment", names.dispatcher(snapshot.name)).get("status") or {}
     waiting = any(not pod.ready for pod in snapshot.pods)
-    code = snapshot.resource.spec.dataset.source.config_map
     if dispatcher.get("availableReplicas") or waiting or code:
         return WATCHED_SECONDS
     return QUIET_SECONDS

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from distributed_input.api import timestamps
-from distributed_input.api.resource.policy import UNLIMITED, PolicyStatus
+from distributed_input.api.resource.policy import UNLIMITED
+from distributed_input.api.resource.policy_status import PolicyStatus
 from distributed_input_operator.budget.usage import BudgetUsage
 
 _GIB = 1 << 30

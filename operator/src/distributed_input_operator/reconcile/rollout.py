@@ -40,7 +40,29 @@ def is_rolling(live: Manifest) -> bool:
     """
     if not live or not (live.get("spec") or {}).get("replicas"):
         return False
-    return not is_observed(live) or _progress(live).get("reason") != _ROLLED_OUT
+    if not is_observed(live) or _progress(live).get("reason") != _ROLLED_OUT:
+        return True
+    return is_stopping(live)
+
+
+def is_stopping(live: Manifest) -> bool:
+    """Return whether earlier pods exist, or no pod at all, after the last complete rollout.
+
+    With the strategy Recreate, and if the template is that of an earlier ReplicaSet, the reason is
+    still that of the rollout before. The Deployment's deadline is not in force then. A pod that
+    cannot be created, as for a quota, is not a rollout.
+    """
+    if not is_observed(live) or _progress(live).get("reason") != _ROLLED_OUT:
+        return False
+    status = live.get("status") or {}
+    older = int(status.get("replicas", 0)) - int(status.get("updatedReplicas", 0))
+    return older > 0 or not (status.get("updatedReplicas") or refusal_message(live))
+
+
+def refusal_message(live: Manifest) -> str:
+    """Return why the API server refuses pods of a Deployment. Empty: it does not."""
+    found = _conditions(live).get("ReplicaFailure", {})
+    return str(found.get("message") or "refused") if found.get("status") == "True" else ""
 
 
 def has_only_latest_pods(live: Manifest) -> bool:
@@ -77,6 +99,8 @@ def rollout(live: Manifest, desired: int, minimum: int) -> Rollout:
 
 
 def _progress(live: Manifest) -> dict[str, Any]:
-    conditions = {one["type"]: one for one in (live.get("status") or {}).get("conditions", [])}
-    found: dict[str, Any] = conditions.get("Progressing", {})
-    return found
+    return _conditions(live).get("Progressing", {})
+
+
+def _conditions(live: Manifest) -> dict[str, dict[str, Any]]:
+    return {one["type"]: one for one in (live.get("status") or {}).get("conditions", [])}

@@ -30,7 +30,7 @@ def input_status(
 ) -> dict[str, Any] | None:
     """Return the status to write. None: the last one is still right.
 
-    Values that change all the time are written at most every 30 s.
+    Values that change all the time are written at most every `snapshot.live_seconds`.
 
     Args:
         snapshot: the input as it is after the plan was applied.
@@ -69,7 +69,7 @@ def input_status(
         "autoscaling": _autoscaling(state),
     }
     status = {key: value for key, value in status.items() if value is not None}
-    if not should_write(before, Status.model_validate(status), now):
+    if not should_write(before, Status.model_validate(status), now, snapshot.live_seconds):
         return None
     if snapshot.measured and "live" in status:
         status["live"] = {**status["live"], "observedAt": timestamps.to_text(now)}

@@ -18,16 +18,22 @@ from dataclasses import dataclass
 from typing import Any
 
 from distributed_input.api import names
+from distributed_input.api.timestamps import to_seconds
 from distributed_input_operator.objects.children import digest
 from distributed_input_operator.objects.matching import contains
+from distributed_input_operator.objects.queue import group_annotations, queue_labels
 from distributed_input_operator.objects.snapshot import Failure, Manifest, Snapshot
 from distributed_input_operator.reconcile.pace import RolloutState
 from distributed_input_operator.reconcile.rollout import (
     failure_message,
     has_only_latest_pods,
     is_rolling,
+    is_stopping,
+    refusal_message,
 )
 
+_LATE_SECONDS = 60.0
+"""Time after which a pod that should have ended is reported."""
 _COUNTS = ("replicas", "autoscaling")
 """Fields of spec.workers that programs change and that do not change pods."""
 _NOT_OF_WORKERS = ("suspend", "dispatcher", "sidecar", "trainers", "epochs", "network_policy")
@@ -74,12 +80,20 @@ class PartChange:
         return bool(self.marked) and self.busy
 
 
-def part_changes(snapshot: Snapshot, desired: Sequence[Manifest]) -> tuple[PartChange, ...]:
-    """Return what the desired Deployments would do, in the given order."""
-    return tuple(_part_change(snapshot, one) for one in desired)
+def part_changes(
+    snapshot: Snapshot, desired: Sequence[Manifest], now: float
+) -> tuple[PartChange, ...]:
+    """Return what the desired Deployments would do, in the given order.
+
+    Args:
+        snapshot: the input as it is.
+        desired: the Deployments of its parts.
+        now: seconds since 1970.
+    """
+    return tuple(_part_change(snapshot, one, now) for one in desired)
 
 
-def _part_change(snapshot: Snapshot, desired: Manifest) -> PartChange:
+def _part_change(snapshot: Snapshot, desired: Manifest, now: float) -> PartChange:
     meta = desired["metadata"]
     live = snapshot.live("Deployment", meta["name"])
     component = meta["labels"][names.COMPONENT_LABEL]
@@ -98,11 +112,24 @@ def _part_change(snapshot: Snapshot, desired: Manifest) -> PartChange:
         cause=_cause(snapshot, live, desired, component),
         protected=bool(available and wanted),
         busy=busy,
-        failing=(failure_message(live) or failing) if busy else "",
+        failing=(failure_message(live) or failing or _cannot_stop(snapshot, live, component, now))
+        if busy
+        else "",
         marked=marked,
         unschedulable=unschedulable,
         healthy=available >= wanted and not failing and not unschedulable,
     )
+
+
+def _cannot_stop(snapshot: Snapshot, live: Manifest, component: str, now: float) -> str:
+    """Return why the earlier pods of a part stay. Empty: nothing prevents their end."""
+    if not is_stopping(live):
+        return ""
+    for pod in snapshot.pods:
+        ends_by = to_seconds(pod.ends_by) if pod.component == component else None
+        if ends_by is not None and now - ends_by > _LATE_SECONDS:
+            return f"pod {pod.name} does not end: its node may be lost, or a finalizer holds it"
+    return refusal_message(live)
 
 
 def _cause(snapshot: Snapshot, live: Manifest, desired: Manifest, component: str) -> Cause:
@@ -132,6 +159,7 @@ def input_hash(snapshot: Snapshot, component: str) -> str:
     """
     resource = snapshot.resource
     spec: dict[str, Any] = resource.spec.model_dump(mode="json", exclude_defaults=True)
+    queue = queue_labels(resource.metadata, component) | group_annotations(resource.metadata)
     service = resource.spec.tf_data_service
     if component == names.DISPATCHER:
         workers = ["local"]
@@ -141,11 +169,10 @@ def input_hash(snapshot: Snapshot, component: str) -> str:
             workers += ["replicas"] if service.static_sharding else []
         kept = {key: spec[key] for key in _DISPATCHER_FIELDS if key in spec}
         used = spec.get("workers", {})
-        return digest([kept, {key: used[key] for key in workers if key in used}])
+        used = {key: used[key] for key in workers if key in used}
+        return digest([kept, used, queue] if queue else [kept, used])
     kept = {key: value for key, value in spec.items() if key not in _NOT_OF_WORKERS}
     used = {key: value for key, value in kept.pop("workers", {}).items() if key not in _COUNTS}
-    labels = resource.metadata.labels
-    queue = {label: labels[label] for label in names.QUEUE_LABELS if label in labels}
     return digest([kept, used, queue, snapshot.code])
 
 

@@ -122,8 +122,9 @@ def load(context: ssl.SSLContext, chain: bytes, key: bytes) -> None:
     file = os.memfd_create("webhook-certificate", os.MFD_CLOEXEC)
     try:
         os.write(file, chain + b"\n" + key)
-        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(f"/proc/self/fd/{file}")
-        context.load_cert_chain(f"/proc/self/fd/{file}")
+        for one in (ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), context):
+            # Without a password, OpenSSL would ask for that of an encrypted key on a terminal.
+            one.load_cert_chain(f"/proc/self/fd/{file}", password="")
     finally:
         os.close(file)
 
@@ -135,5 +136,5 @@ def _pem(certificate: x509.Certificate) -> bytes:
 def _parse(bundle: bytes) -> list[x509.Certificate]:
     try:
         return x509.load_pem_x509_certificates(bundle)
-    except ValueError:
+    except (ValueError, x509.InvalidVersion):
         return []

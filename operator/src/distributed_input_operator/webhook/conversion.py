@@ -1,4 +1,4 @@
-"""Responses to ConversionReviews: DistributedInputs in another version.
+"""Responses to ConversionReviews: inputs and policies in another version.
 
 The conversion is a pure function of the request. It reads nothing from the cluster.
 """
@@ -97,6 +97,8 @@ def _failure(uid: str, name: str, error: Exception) -> Json:
     return {"uid": uid, "result": result, "convertedObjects": []}
 
 
-def _name(found: Json) -> str:
-    metadata = found.get("metadata") or {}
+def _name(found: Any) -> str:
+    metadata = found.get("metadata") if isinstance(found, dict) else None
+    if not isinstance(metadata, dict):
+        return "?"
     return "/".join(str(metadata[key]) for key in ("namespace", "name") if key in metadata)

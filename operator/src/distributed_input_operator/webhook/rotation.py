@@ -79,7 +79,7 @@ class CertificatePublisher:
         *,
         secret: str = names.WEBHOOK_SECRET,
         configuration: str = names.WEBHOOK_CONFIGURATION,
-        definition: str = "",
+        definitions: Sequence[str] = (),
     ) -> None:
         """Initialize without a certificate.
 
@@ -89,11 +89,11 @@ class CertificatePublisher:
             hosts: DNS names under which the API server calls the webhook, SERVICE.NAMESPACE.svc.
             secret: name of the Secret.
             configuration: name of the MutatingWebhookConfiguration.
-            definition: name of the CustomResourceDefinition with conversions. Empty: none.
+            definitions: names of the CustomResourceDefinitions with conversions.
         """
         self._api = api
         self._namespace, self._secret, self._configuration = namespace, secret, configuration
-        self._definition = definition
+        self._definitions = tuple(definitions)
         self._hosts = tuple(hosts)
 
     async def refresh(self, now: datetime) -> None:
@@ -104,8 +104,8 @@ class CertificatePublisher:
         """
         stored = await self._renewed(now)
         await self._publish(stored.certificate, path_at(stored.key, now))
-        if self._definition:
-            await self._publish_conversion(stored)
+        for name in self._definitions:
+            await self._publish_conversion(name, stored)
 
     async def _renewed(self, now: datetime) -> _Stored:
         """Return what the Secret has, or generate and store what it lacks."""
@@ -164,9 +164,9 @@ class CertificatePublisher:
             )
             return
 
-    async def _publish_conversion(self, stored: _Stored) -> None:
-        """Write the trusted authorities and the path to the definition, if it has a webhook."""
-        before = await definition.client_config(self._api, self._definition)
+    async def _publish_conversion(self, name: str, stored: _Stored) -> None:
+        """Write the trusted authorities and the path to a definition, if it has a webhook."""
+        before = await definition.client_config(self._api, name)
         if before is None:
             return
         path = definition.whole_path(definition.conversion_path(stored.key))
@@ -174,7 +174,7 @@ class CertificatePublisher:
         if after == before:
             return
         try:
-            await definition.publish(self._api, self._definition, after, before)
+            await definition.publish(self._api, name, after, before)
         except ApiError as error:
             if error.status not in (409, 422):  # Another replica wrote it. The next check follows.
                 raise
@@ -204,7 +204,7 @@ class SecretCertificate:
         *,
         secret: str = names.WEBHOOK_SECRET,
         configuration: str = names.WEBHOOK_CONFIGURATION,
-        definition: str = "",
+        definitions: Sequence[str] = (),
     ) -> None:
         """Initialize without a certificate.
 
@@ -214,11 +214,11 @@ class SecretCertificate:
             context: TLS settings of the server.
             secret: name of the Secret.
             configuration: name of the MutatingWebhookConfiguration.
-            definition: name of the CustomResourceDefinition with conversions. Empty: none.
+            definitions: names of the CustomResourceDefinitions with conversions.
         """
         self._api = api
         self._namespace, self._secret, self._configuration = namespace, secret, configuration
-        self._definition = definition
+        self._definitions = tuple(definitions)
         self._context = context
         self._served: Certificate | None = None
         self._trusted: Certificate | None = None
@@ -247,14 +247,16 @@ class SecretCertificate:
         self._serve(current, [base64.b64decode(one.get("caBundle") or "") for one in clients])
 
     async def _conversion(self, key: bytes) -> list[Json]:
-        """Accept paths of conversions. Return their address, if the API server uses it already."""
-        if not self._definition:
+        """Accept paths of conversions. Return the addresses that the API server uses already."""
+        if not self._definitions:
             return []
-        found = await definition.client_config(self._api, self._definition) or {}
-        configured = _path_of(found, names.CONVERSION_PATH)
-        self.conversion_paths = (definition.conversion_path(key), *filter(None, [configured]))
+        found = [
+            await definition.client_config(self._api, name) or {} for name in self._definitions
+        ]
+        configured = (_path_of(one, names.CONVERSION_PATH) for one in found)
+        self.conversion_paths = (definition.conversion_path(key), *filter(None, configured))
         # Trainer pods do not wait for an operator that has not published the address yet.
-        return [found] if found.get("caBundle") else []
+        return [one for one in found if one.get("caBundle")]
 
     def _serve(self, current: Certificate, bundles: list[bytes]) -> None:
         """Serve a certificate, unless API servers may not trust it yet."""

@@ -95,7 +95,7 @@ async def start(api: Api, namespace: str, args: argparse.Namespace) -> Webhook:
             context,
             secret=args.webhook_secret,
             configuration=args.webhook_configuration,
-            definition=args.conversion_definition,
+            definitions=args.conversion_definition,
         )
     host, _, port = args.webhook_listen.rpartition(":")
     settings = Settings(

@@ -1,4 +1,8 @@
-"""A new leader and the budgets: existing workers count before their inputs are reconciled."""
+"""A new leader and the budgets: existing workers count before their inputs are reconciled.
+
+This module is long because all tests of one module are in one file, and each guard of the module
+has a test.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +14,7 @@ from typing import Any, cast
 import pytest
 
 from distributed_input.api import names
+from distributed_input.api.resource.conversion.policy import UNKNOWN
 from distributed_input.api.resource.input import API_VERSION, KIND
 from distributed_input.api.resource.policy import POLICY_KIND, POLICY_NAME, PolicySpec
 from distributed_input_operator.budget.claim import Claim, WorkerRequest
@@ -304,10 +309,11 @@ def test_a_new_resource_changes_nothing_else_of_known_and_deleted_inputs():
     assert context.ledger.usage()[0].requested == 4 + 3
 
 
-def test_a_new_leader_with_an_invalid_policy_grants_nothing_more():
+@pytest.mark.parametrize("budget", [{"limits": 7}, {"selector": {UNKNOWN: "lost"}}])
+def test_a_new_leader_with_an_invalid_policy_grants_nothing_more(budget):
     """A policy of a newer release may be one that this operator cannot read."""
     store, api = Store(), cast("Any", None)
-    invalid = obj(POLICY_KIND, POLICY_NAME, spec={"budgets": [{"name": "all", "limits": 7}]})
+    invalid = obj(POLICY_KIND, POLICY_NAME, spec={"budgets": [{"name": "all", **budget}]})
     for one in (invalid, obj(KIND, "old"), *workers("old", 3, 3)):
         store.put(one)
     tokens = InputTokens(api, "operators")
@@ -322,6 +328,21 @@ def test_a_new_leader_with_an_invalid_policy_grants_nothing_more():
     asyncio.run(budgets.restore(context))
     context.ledger.reallocate()
     assert context.ledger.request(old).workers == 8
+
+
+@pytest.mark.parametrize(
+    ("spec", "text"),
+    [
+        ({"budgets": [{}]}, "spec.budgets[0].name: is missing: set it to text, for example 're"),
+        ({"budgets": [{"name": "a", "limits": 7}]}, "a mapping with the fields workers, cpu, memo"),
+        ({"caps": {"priority": "7"}}, 'from -1000 to 1000, for example 0, not the text "7": rem'),
+    ],
+)
+def test_the_errors_of_a_policy_are_those_of_its_own_fields(spec, text):
+    """The fields of an input have other values."""
+    context, _ = deleted_context()
+    context.store.put(obj(POLICY_KIND, POLICY_NAME, spec=spec))
+    assert text in asyncio.run(budgets._set_policy(context))
 
 
 def request(name: str, requested: int, replicas: int = 0, **more: Any) -> WorkerRequest:

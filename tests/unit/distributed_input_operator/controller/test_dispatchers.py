@@ -100,7 +100,7 @@ def workers(count: int) -> bytes:
 
 
 async def compressed(_: bytes, context: Any) -> bytes:
-    return b"\x1a\x00" * (64 << 20)
+    return workers(2000)  # The operator would use it if it were not compressed.
 
 
 async def unauthenticated(_: bytes, context: Any) -> bytes:
@@ -116,7 +116,8 @@ async def unauthenticated(_: bytes, context: Any) -> bytes:
         (fixed(bytes(MAX_BYTES + 1)), "StatusUnusable", "more than 4 MiB"),
         (fixed(b"no message"), "StatusUnusable", "not a StatusResponse"),
         (unauthenticated, "TokenRefused", "does not accept the operator's token"),
-        (compressed, "StatusUnusable", "the error INTERNAL"),
+        # gRPC refuses it (INTERNAL), or returns the compressed bytes, which are no StatusResponse.
+        (compressed, "StatusUnusable", "does not use the dispatcher's status"),
     ],
 )
 def test_an_answer_that_cannot_be_used_affects_only_its_input(answer, reason, message):
@@ -197,3 +198,73 @@ def test_large_answers_are_requested_less_often(count, expected):
 
     asyncio.run(with_dispatchers([answer], story))
     assert times == expected
+
+
+def test_an_answer_for_an_input_that_was_forgotten_meanwhile_is_not_kept():
+    async def story(addresses: list[str]) -> None:
+        client = DispatcherClient()
+        asking = asyncio.create_task(client.measure(KEY, "u-1", addresses[0], TOKEN))
+        await asyncio.wait_for(asked.wait(), 20)
+        client.forget(KEY)
+        release.set()
+        assert await asking is None
+        assert client._kept == 0
+        assert len(client) == 0
+
+    async def hold(_: bytes, context: Any) -> bytes:
+        asked.set()
+        await release.wait()
+        return workers(3)
+
+    asked, release = asyncio.Event(), asyncio.Event()
+    asyncio.run(with_dispatchers([hold], story))
+
+
+@pytest.mark.parametrize("fails", [True, False])
+def test_what_a_previous_pod_answers_is_not_used(fails):
+    async def story(addresses: list[str]) -> None:
+        client = DispatcherClient()
+        old, new = addresses
+        await client.measure(KEY, "u-1", old, TOKEN)
+        client._known[KEY].sample_at = 0.0
+        looking = asyncio.create_task(client.look(KEY))
+        await asyncio.wait_for(asked.wait(), 20)
+        await client.measure(KEY, "u-1", new, TOKEN)  # It waits for the look.
+        release.set()
+        measured = await looking
+        assert measured is not None
+        assert len(measured.streams) == 1
+        assert client.problem(KEY) is None
+        assert await client.measure(KEY, "u-1", new, TOKEN) is not None
+        assert len(client._known[KEY].window.samples[-1].workers) == 3
+
+    first = True
+
+    async def hold(_: bytes, context: Any) -> bytes:
+        nonlocal first
+        if first:
+            first = False
+            return workers(1)
+        asked.set()
+        await release.wait()
+        if fails:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, "stops")
+        return workers(2)
+
+    asked, release = asyncio.Event(), asyncio.Event()
+    asyncio.run(with_dispatchers([hold, fixed(workers(3))], story))
+
+
+def test_the_samples_of_an_input_share_equal_texts():
+    now = 0.0
+
+    async def story(addresses: list[str]) -> None:
+        nonlocal now
+        client = DispatcherClient(lambda: now)
+        for now in (0.0, 10.0):  # noqa: B007 - the clock reads it
+            await client.measure(KEY, "u-1", addresses[0], TOKEN)
+        first, second = (list(one.workers) for one in client._known[KEY].window.samples)
+        assert first[10] == "10"
+        assert first[10] is second[10]
+
+    asyncio.run(with_dispatchers([fixed(workers(11))], story))

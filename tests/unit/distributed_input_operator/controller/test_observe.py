@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
+from cryptography import x509
 
+from distributed_input.api import names
 from distributed_input.api.resource.policy import PolicySpec
 from distributed_input_operator.autoscaling.decision import AutoscalingState
 from distributed_input_operator.controller.context import ControllerContext
@@ -14,8 +18,11 @@ from distributed_input_operator.controller.dispatchers import DispatcherClient
 from distributed_input_operator.controller.observe import InvalidSpec, observe, parse_input
 from distributed_input_operator.controller.tokens import InputTokens
 from distributed_input_operator.kube.api import ApiError
-from distributed_input_operator.kube.kinds import NAMESPACE, SECRET
+from distributed_input_operator.kube.issuer_secret import SECONDS, IssuerSecret
+from distributed_input_operator.kube.kinds import INPUT, NAMESPACE, SECRET
 from distributed_input_operator.kube.store import Store
+from testing.issued import is_signed_by
+from testing.issuer import PlatformRoot
 from tests.unit.distributed_input_operator.snapshots import KEY_SECRET, SETTINGS, resource
 
 KEY = ("team", "digits")
@@ -122,9 +129,133 @@ def test_certificates_are_renewed_although_the_secret_is_refused():
     context = context_with(stored(encryption="all"), Server(refused=True))
     found = asyncio.run(observe(context, KEY))
     assert found is not None
-    assert set(found.certificates) == {"dispatcher.crt", "worker.crt", "sidecar.crt", "viewer.crt"}
+    roles = ("dispatcher", "worker", "sidecar", "viewer")
+    assert set(found.certificates) == {"ca.crt", *(f"{role}.crt" for role in roles)}
     assert [one.reason for one in found.missing] == ["QuotaExceeded"]
     assert found.renew_seconds < 24 * 3600
+
+
+class Issuers(Server):
+    """The same, and a Secret of cert-manager."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.secret: dict[str, Any] | None
+        self.renew()
+
+    def renew(self) -> None:
+        """Write an authority with a new key and a new issuer."""
+        fields = PlatformRoot().secret()
+        self.tls_crt = fields["tls.crt"]
+        data = {key: base64.b64encode(value).decode() for key, value in fields.items()}
+        self.secret = {"data": data}
+
+    async def get(self, kind: object, *place: object) -> dict[str, Any] | None:
+        if place[-1] == "authority":
+            assert (kind, place[0]) == (SECRET, "operators")
+            return self.secret
+        if kind is INPUT:
+            return stored()
+        return await super().get(kind)
+
+
+def with_issuer(server: Issuers, *children: dict[str, Any]) -> Any:
+    """Observe an encrypted input that has these children."""
+    context = context_with(stored(encryption="all"), server)
+    context.issuer = IssuerSecret(server, "operators", "authority")
+    for one in children:
+        context.store.put(one)
+    return asyncio.run(observe(context, KEY))
+
+
+def certificates(data: Mapping[str, str]) -> dict[str, Any]:
+    meta = {
+        "name": "digits-distributed-input-tls",
+        "namespace": "team",
+        "labels": {names.INPUT_LABEL: "digits"},
+    }
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": dict(data)}
+
+
+def test_the_authority_of_an_input_is_signed():
+    found = with_issuer(Issuers())
+    assert found.certificates["worker.crt"].count("BEGIN CERTIFICATE") == 3
+    assert (found.missing, found.unsigned) == ((), None)
+
+
+def test_what_cert_manager_renews_signs_again_without_a_restart():
+    server, at = Issuers(), [0.0]
+    context = context_with(stored(encryption="all"), server)
+    context.issuer = IssuerSecret(server, "operators", "authority", lambda: at[0])
+
+    def observed() -> dict[str, str]:
+        found: Any = asyncio.run(observe(context, KEY))
+        context.store.put(certificates(found.certificates))
+        return dict(found.certificates)
+
+    def is_signed(data: Mapping[str, str]) -> bool:
+        own = x509.load_pem_x509_certificate(data["ca.crt"].encode())
+        return is_signed_by(own, server.tls_crt)
+
+    before = observed()
+    assert is_signed(before)
+    server.renew()
+    at[0] = SECONDS - 1
+    assert observed() == before, "the Secret is not read for each input"
+    at[0] = SECONDS
+    after = observed()
+    assert is_signed(after)
+    assert not is_signed(before)
+    end = "-----END CERTIFICATE-----"
+    assert after["worker.crt"].partition(end)[0] == before["worker.crt"].partition(end)[0]
+
+
+def test_a_new_input_waits_for_the_issuer():
+    server = Issuers()
+    server.secret = None
+    found = with_issuer(server)
+    (failure,) = found.missing
+    assert (failure.reason, failure.passing) == ("AuthorityUnusable", True)
+    assert "Secret authority in namespace operators" in failure.message
+    assert found.certificates == {}
+
+
+def test_an_input_that_exists_continues_without_the_issuer():
+    server = Issuers()
+    before = with_issuer(server).certificates
+    server.secret = None
+    found = with_issuer(server, certificates(before))
+    assert found.unsigned.reason == "SecretMissing"
+    assert (found.missing, found.certificates) == ((), before)
+
+
+@pytest.mark.parametrize("damaged", [None, {}, {"ca.crt": "?", "worker.crt": "?"}])
+def test_the_certificates_of_an_input_that_exists_are_repaired_without_the_issuer(damaged):
+    server = Issuers()
+    server.secret = None
+    meta = {"name": "digits-worker", "namespace": "team", "labels": {names.INPUT_LABEL: "digits"}}
+    children = [{"apiVersion": "apps/v1", "kind": "Deployment", "metadata": meta}]
+    children += [] if damaged is None else [certificates(damaged)]
+    found = with_issuer(server, *children)
+    assert (found.missing, found.unsigned.reason) == ((), "SecretMissing")
+    assert all(found.certificates[key].startswith("-----BEGIN") for key in found.certificates)
+    assert set(found.certificates) >= {"ca.crt", "worker.crt"}
+
+
+def test_an_input_that_waits_for_the_issuer_waits_after_its_status_was_written():
+    server = Issuers()
+    server.secret = None
+    waiting = stored(encryption="all")
+    applied = {"type": "Applied", "status": "False", "reason": "AuthorityUnusable", "message": "x"}
+    waiting["status"] = {
+        "conditions": [{**applied, "lastTransitionTime": "2026-01-01T00:00:00Z"}],
+    }
+    context = context_with(waiting, server)
+    context.issuer = IssuerSecret(server, "operators", "authority")
+    found = asyncio.run(observe(context, KEY))
+    assert found
+    assert found.status.conditions
+    assert [one.reason for one in found.missing] == ["AuthorityUnusable"]
 
 
 def test_workers_get_the_modules_and_the_rollout_is_paced():
@@ -177,3 +308,11 @@ def test_a_priority_class_that_the_input_may_not_use_is_a_final_failure(name, te
     assert [(one.reason, one.final, text in one.message) for one in found.missing] == [
         ("PriorityClassRefused", True, True)
     ] * bool(text)
+
+
+def test_an_input_without_a_ready_dispatcher_needs_no_connection(monkeypatch):
+    context = context_with(stored(), Server())
+    closed: list[Any] = []
+    monkeypatch.setattr(context.dispatchers, "close", closed.append)
+    assert asyncio.run(observe(context, KEY)) is not None
+    assert closed == [KEY]

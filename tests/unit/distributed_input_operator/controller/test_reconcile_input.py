@@ -171,7 +171,7 @@ def test_an_input_of_another_class_leaves_no_state_of_its_predecessor():
     context.rollouts.request(KEY, RolloutState.ROLLING)
     context.set_autoscaling_state(KEY, "u-1", AutoscalingState(4))
     context.ledger.request(WorkerRequest(Claim(KEY, 4, replicas=4, pods=4)))
-    metrics.DESIRED.labels(*KEY).set(4)
+    metrics.DESIRED.set(KEY, 4)
     context.store.put(stored_input(1))
     context.store.put(stored_input(2, "u-2", operatorClass="canary"))
     assert asyncio.run(reconcile(context, KEY)) is None

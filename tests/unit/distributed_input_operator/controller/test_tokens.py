@@ -177,10 +177,7 @@ def test_an_encrypted_input_gets_private_keys_and_no_token():
     assert story.calls() == ["get key", f"create {SHARED}-tls"]
     secret = story.api.content[f"{SHARED}-tls"]
     roles = ("dispatcher", "worker", "sidecar", "viewer")
-    assert secret["stringData"] == {
-        "ca.crt": authority.certificate,
-        **{f"{role}.key": authority.key(role) for role in roles},
-    }
+    assert secret["stringData"] == {f"{role}.key": authority.key(role) for role in roles}
     assert secret["metadata"]["ownerReferences"][0]["uid"] == "u-1"
 
 

@@ -76,3 +76,7 @@ def test_a_tpu_slice_of_unknown_size_needs_an_annotation():
     assert names.CONSUMERS_ANNOTATION in refusal_of(pod(env={"TPU_WORKER_ID": "1"}))
     annotations = {names.CONSUMERS_ANNOTATION: "4"}
     assert rank_of(pod(env={"TPU_WORKER_ID": "1"}, annotations=annotations)) == (1, 4)
+
+
+def test_a_tf_config_that_is_nested_too_deeply_is_refused():
+    assert "TF_CONFIG: not a valid" in refusal_of(pod(env={"TF_CONFIG": "[" * 100_000}))

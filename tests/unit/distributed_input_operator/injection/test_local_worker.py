@@ -204,4 +204,4 @@ def test_the_worker_of_an_encrypted_input_has_the_certificate_of_a_worker():
         for content in source.values()
         for item in content["items"]
     ]
-    assert keys == ["ca.crt", "worker.key", "worker.crt"]
+    assert keys == ["worker.key", "ca.crt", "worker.crt"]

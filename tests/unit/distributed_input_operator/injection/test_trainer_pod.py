@@ -58,3 +58,9 @@ def test_only_the_controller_counts_among_the_owners():
 def test_other_text_is_not_a_number(text: str):
     with pytest.raises(RefusedError, match="NAME: "):
         parse_number(text, "NAME")
+
+
+def test_a_number_with_thousands_of_digits_is_refused():
+    assert parse_number("123456789", "N") == 123456789
+    with pytest.raises(RefusedError, match="N: the number has more than 9 digits"):
+        parse_number("9" * 5000, "N")

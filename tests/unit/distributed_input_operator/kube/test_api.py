@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 from kubernetes.aio.client import ApiClient, Configuration
 
+from distributed_input_operator.controller.startup.first_changes import MAX_WATCHES
 from distributed_input_operator.kube import api
 from distributed_input_operator.kube.api import Api, ApiError
+from distributed_input_operator.kube.kinds import INPUT
 
 
 def refused(answer: bytes, monkeypatch: pytest.MonkeyPatch) -> ApiError:
@@ -63,9 +65,14 @@ def test_an_error_without_json_is_reported_with_its_text(monkeypatch):
     assert not error.retryable
 
 
+@pytest.mark.parametrize(
+    ("paths", "expected"),
+    [(["/version"], 2), (["/version", "/api/v1/namespaces/team"], 3)],
+)
 def test_concurrent_requests_are_limited_and_waiting_does_not_count_for_the_deadline(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, paths: list[str], expected: int
 ) -> None:
+    """One namespace has half of them, and one of them is free while two have requests."""
     monkeypatch.setattr(api, "TIMEOUT_SECONDS", 0.4)
     running, most = 0, 0
 
@@ -85,8 +92,64 @@ def test_concurrent_requests_are_limited_and_waiting_does_not_count_for_the_dead
         host, port = server.sockets[0].getsockname()
         settings: Any = Configuration(host=f"http://{host}:{port}")
         async with server, ApiClient(settings) as client:
-            one = Api(client, max_concurrent=2)
-            await asyncio.gather(*(one.request("GET", "/version") for _ in range(16)))
+            one = Api(client, max_concurrent=4)
+            await asyncio.gather(*(one.request("GET", path) for path in paths * 16))
 
-    asyncio.run(call())  # 0.8 s in total, twice the deadline of each request
-    assert most == 2
+    asyncio.run(call())  # at least 0.8 s in total, twice the deadline of each request
+    assert most == expected
+
+
+@pytest.mark.parametrize(
+    ("path", "namespace"),
+    [
+        ("/apis/apps/v1/namespaces/team/deployments/a", "team"),
+        ("/api/v1/namespaces/team", "team"),
+        ("/apis/apps/v1/deployments", ""),
+    ],
+)
+def test_requests_take_turns_by_the_namespace_in_their_path(path, namespace):
+    assert api._namespace(path) == namespace
+
+
+@pytest.mark.parametrize(
+    ("answer", "events", "status"),
+    [
+        (b'HTTP/1.1 200 OK\r\n\r\n{"type": "ADDED"}\n{"type": "DELETED"}\n', 2, None),
+        (b'HTTP/1.1 200 OK\r\n\r\n{"type": "ADDED"}\n{"type": "DEL', 1, 0),
+        (b"HTTP/1.1 410 Gone\r\nContent-Length: 2\r\n\r\n{}", 0, 410),
+        (b"", 0, 0),
+        (b'HTTP/1.1 200 OK\r\n\r\n{"type": "ADDED"}\n' + b"x" * (5 << 20) + b"\n", 1, 0),
+    ],
+    ids=["complete", "half a line", "expired", "nothing", "a long line"],
+)
+def test_a_watch_yields_events_until_it_ends(answer, events, status):
+    seen: list[Any] = []
+
+    async def once(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        request = (await reader.readuntil(b"\r\n\r\n")).decode()
+        assert "watch=true&resourceVersion=7&timeoutSeconds=60 " in request
+        writer.write(answer)
+        writer.close()
+
+    async def follow() -> None:
+        server = await asyncio.start_server(once, "127.0.0.1", 0)
+        host, port = server.sockets[0].getsockname()
+        settings: Any = Configuration(host=f"http://{host}:{port}")
+        async with server, asyncio.timeout(20), ApiClient(settings) as client:
+            async for event in Api(client).watch(INPUT, "team", "7", 60):
+                seen.append(event)
+
+    if status is None:
+        asyncio.run(follow())
+    else:
+        with pytest.raises(ApiError) as caught:
+            asyncio.run(follow())
+        assert caught.value.status == status
+    assert len(seen) == events
+
+
+def test_the_requests_of_the_lease_need_not_wait_for_a_connection():
+    settings: Any = Configuration()
+    lease_and_certificate = 2
+    most = api.MAX_CONCURRENT + MAX_WATCHES + lease_and_certificate
+    assert most <= settings.connection_pool_maxsize

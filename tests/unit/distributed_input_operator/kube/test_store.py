@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import zlib
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -100,3 +103,17 @@ def test_an_input_of_another_class_is_foreign():
         assert not one.is_foreign(KEY)
         one.put(own)
         assert not one.is_foreign(KEY)
+
+
+def test_objects_like_the_first_of_their_kind_take_little_memory():
+    store = Store()
+    spec = {f"field{number}": f"value {number**3}" for number in range(100)}
+    for number in range(20):
+        one = child(1, uid=f"u{number}", spec={**spec, "replicas": number})
+        one["metadata"]["name"] = f"digits-{number}"
+        store.put(one)
+    kept = [one.content for one in store._objects[KEY].values()]
+    alone = len(zlib.compress(json.dumps(spec).encode()))
+    assert max(map(len, kept)) < alone / 2
+    replicas = [one["spec"]["replicas"] for one in store.children(KEY).values()]
+    assert replicas == list(range(20))

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from typing import Any
 
+import kopf
 import pytest
 
 from distributed_input_operator.kube import watch
 from distributed_input_operator.kube.kinds import INPUT, POD, POLICY, Kind
-from distributed_input_operator.kube.watch import _ListTracker
+from distributed_input_operator.kube.watch import _ListTracker, _NoMemories
 
 Listed = list[tuple[Kind, str | None]]
 
@@ -69,3 +71,21 @@ def test_changes_are_no_list() -> None:
             tracker.add("Pod", kind)
 
     assert reported(body) == []
+
+
+def test_kopf_keeps_nothing_of_the_objects(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: dict[str, Any] = {}
+
+    async def operator(**settings: Any) -> None:
+        given.update(settings)
+
+    async def run() -> None:
+        await watch.watch([POD], (), lambda *_: None, lambda *_: None)
+        memories = given["memories"]
+        assert isinstance(memories, _NoMemories)
+        one: Any = {"metadata": {"uid": "u"}}
+        await memories.recall(one, noticed_by_listing=True)
+        assert not list(memories.iter_all_memories())
+
+    monkeypatch.setattr(kopf, "operator", operator)
+    asyncio.run(run())

@@ -75,7 +75,7 @@ def test_an_encrypted_process_mounts_its_own_certificate_and_no_token(part: str)
         for item in content["items"]:
             found[f"{mount['mountPath']}/{item['path']}"] = (kind, item["key"])
     assert found == {
-        f"{folder}/ca.crt": ("secret", "ca.crt"),
+        f"{folder}/ca.crt": ("configMap", "ca.crt"),
         f"{folder}/tls.key": ("secret", f"{part}.key"),
         f"{folder}/tls.crt": ("configMap", f"{part}.crt"),
     }

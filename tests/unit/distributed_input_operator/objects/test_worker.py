@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from distributed_input.api import files
+from distributed_input.api import files, names
 from distributed_input.api.process_config import FIXED_FLAGS
 from distributed_input_operator.objects.worker import worker_objects
 from tests.unit.distributed_input_operator.objects.builders import (
@@ -129,6 +129,14 @@ def test_other_code_replaces_the_pods():
 def test_an_update_needs_no_further_accelerators(workers: dict[str, Any], update: dict[str, Any]):
     deployment = objects(workers=workers)["Deployment", "digits-worker"]
     assert deployment["spec"]["strategy"]["rollingUpdate"] == update
+
+
+def test_an_update_of_a_group_needs_no_further_pods():
+    one = resource()
+    meta = one.metadata.model_copy(update={"labels": {names.POD_GROUP_LABEL: "run-1"}})
+    deployment = worker_objects(one.model_copy(update={"metadata": meta}), SETTINGS, 2, "")[0]
+    update = deployment["spec"]["strategy"]["rollingUpdate"]
+    assert update == {"maxUnavailable": 1, "maxSurge": 0}
 
 
 def test_the_pod_template_of_the_spec_is_merged_over_the_generated_one():

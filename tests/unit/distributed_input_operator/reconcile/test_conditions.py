@@ -12,6 +12,7 @@ from distributed_input_operator.autoscaling.rates import Measurement
 from distributed_input_operator.budget.claim import Grant, full_grant
 from distributed_input_operator.objects.snapshot import Failure, Pod
 from distributed_input_operator.reconcile.conditions import (
+    PROBLEMS,
     conditions,
     findings,
     observed_generation,
@@ -217,9 +218,10 @@ def test_without_another_cause_the_deadline_is_the_reason():
     [
         (Grant(0, 0, "team", "0 of 2 requested workers: budget team is used up"), "BudgetSpent"),
         (Grant(0, 2, "", "0 of 2 workers until other inputs' pods have terminated"), "OthersLeave"),
+        (Grant(0, 0, "", "no more workers: the InputPolicy cannot be used"), "PolicyUnusable"),
     ],
 )
-def test_the_reason_of_a_limit_is_the_budget_or_the_wait(grant, reason):
+def test_the_reason_of_a_limit_is_the_budget_the_wait_or_the_policy(grant, reason):
     given = reasons(running(ready=0), grant)
     assert given["ScalingLimited"] == given["WorkersAvailable"] == given["Ready"] == reason
     assert true_ones(running(ready=0), grant) == {"Reconciling"}
@@ -288,3 +290,11 @@ def test_a_status_that_cannot_be_used_is_reported_and_the_input_stays_ready():
     found = reasons(replace(running(), unmeasured=one))
     assert (found["Unmeasured"], found["Ready"]) == ("StatusUnusable", "Serving")
     assert "Unmeasured" not in reasons(running())
+
+
+def test_an_authority_that_cannot_be_signed_is_reported_and_the_input_stays_ready():
+    one = Failure("NotValid", "the certificate of the issuer has expired")
+    found = reasons(replace(running(), unsigned=one))
+    assert (found["AuthorityUnusable"], found["Ready"]) == ("NotValid", "Serving")
+    assert "AuthorityUnusable" not in reasons(running())
+    assert "AuthorityUnusable" in PROBLEMS, "it has an Event"

@@ -10,6 +10,7 @@ import pytest
 
 from distributed_input.api import timestamps
 from distributed_input.api.resource.status import Status
+from distributed_input_operator.autoscaling.decision import AutoscalingState
 from distributed_input_operator.autoscaling.rates import Measurement
 from distributed_input_operator.objects.snapshot import Snapshot
 from distributed_input_operator.reconcile.live_status import round_rate
@@ -43,14 +44,16 @@ def scaled(**autoscaling: int) -> Snapshot:
 
 @pytest.mark.parametrize("low", [1.2, 3.2])
 @pytest.mark.parametrize("most", [4, 9])
-def test_a_need_that_keeps_changing_is_written_every_30_s(low, most):
+@pytest.mark.parametrize("seconds", [30.0, 200.0])
+def test_a_need_that_keeps_changing_is_written_at_an_interval(low, most, seconds):
     before = scaled(minReplicas=1, maxReplicas=most, stabilizationWindowSeconds=60)
+    before = replace(before, live_seconds=seconds)
     needs = [9.0] * 20 + [4.4, low] * 200
     written = written_while(before, needs)
     settled = [now for now, status in written if now > NOW + 30 * RECONCILE_SECONDS]
     gaps = [b - a for a, b in itertools.pairwise(settled)]
     assert len(settled) > 5
-    assert min(gaps) >= 30
+    assert min(gaps) >= 30  # Also with many inputs: workers may be removed soon.
 
 
 def test_replays_that_differ_and_the_read_amplification_are_in_the_status():
@@ -87,12 +90,23 @@ def test_the_status_has_the_time_of_its_write():
         assert timestamps.to_seconds(status["live"]["observedAt"]) == now
 
 
-def live(rate: float, seconds: float) -> Any:
+BEFORE = Measurement(consumers=1, rows_per_second=100, demand=100, busy_rate=100, mismatches=2)
+
+
+def status_later(seconds: float, every: float, found: Snapshot, **change: Any) -> Any:
+    """Return the status written `seconds` after that of BEFORE. None: it is not written.
+
+    `every` is the interval of the input's writes.
+    """
+    first = replace(found, measured=BEFORE, live_seconds=every)
+    written = Status.model_validate(input_status(first, plan(first), [], NOW))
+    later = replace(first, status=written, measured=replace(BEFORE, **change))
+    return input_status(later, plan(later, NOW + seconds), [], NOW + seconds)
+
+
+def live(rate: float, seconds: float, every: float = 30.0) -> Any:
     """Return the rates written `seconds` after others. None: they are not written."""
-    reading = replace(snapshot(), measured=Measurement(consumers=1, rows_per_second=100))
-    first = Status.model_validate(input_status(reading, plan(reading), [], NOW))
-    later = replace(reading, status=first, measured=Measurement(consumers=1, rows_per_second=rate))
-    status = input_status(later, plan(later), [], NOW + seconds)
+    status = status_later(seconds, every, snapshot(), rows_per_second=rate)
     return status and status["live"]
 
 
@@ -100,6 +114,49 @@ def test_rates_alone_are_written_every_30_s_and_only_if_two_digits_change():
     assert live(200, 29) is None
     assert live(200, 30)["rowsPerSecond"] == 200
     assert live(100.4, 3000) is None
+
+
+def test_rates_of_many_inputs_are_written_less_often():
+    assert live(200, 199, every=200.0) is None
+    assert live(200, 200, every=200.0)["rowsPerSecond"] == 200
+
+
+def test_trainers_that_come_or_go_are_written_at_once():
+    gone = status_later(1, 200.0, snapshot(), consumers=0)
+    assert "live" not in gone
+    new = replace(snapshot(), status=Status.model_validate(gone), measured=BEFORE)
+    status = input_status(replace(new, live_seconds=200.0), plan(new), [], NOW + 2)
+    assert status is not None
+    assert status["live"]["consumers"] == 1
+    assert status_later(1, 200.0, snapshot(), consumers=2) is None
+
+
+def test_more_replays_that_differ_are_written_at_once():
+    assert status_later(1, 200.0, snapshot(), mismatches=3)["live"]["replayMismatches"] == 3
+    assert status_later(1, 200.0, snapshot(), mismatches=1) is None  # Other sidecars.
+
+
+def test_another_limit_of_autoscaling_is_written_within_30_s():
+    """It may change with each measurement."""
+    found = scaled(minReplicas=1, maxReplicas=1)
+    assert status_later(29, 200.0, found, demand=400) is None
+    status = status_later(30, 200.0, found, demand=400)
+    reasons = [one["reason"] for one in status["conditions"] if one["type"] == "ScalingLimited"]
+    assert reasons == ["MaxReplicas"]
+
+
+@pytest.mark.parametrize(("before", "after"), [(500, 200), (200, 500)])
+def test_what_removes_workers_is_written_every_30_s(before, after):
+    """A new leader continues with the written values."""
+    found = replace(scaled(minReplicas=1, maxReplicas=9), scaled=AutoscalingState(5))
+    first = replace(found, measured=replace(BEFORE, demand=before), live_seconds=200.0)
+    written = Status.model_validate(input_status(first, plan(first), [], NOW))
+    assert written.autoscaling
+    assert bool(written.autoscaling.fewer_since) is (before < after)
+    later = replace(first, status=written, measured=replace(BEFORE, demand=after))
+    for seconds in (29, 30):
+        status = input_status(later, plan(later, NOW + seconds), [], NOW + seconds)
+        assert (status is not None) is (seconds == 30)
 
 
 @pytest.mark.parametrize(
@@ -123,3 +180,62 @@ def test_a_split_without_progress_is_written_at_once():
     written = input_status(stalled, plan(stalled, NOW + 1), [], NOW + 1)
     assert written is not None
     assert written["live"]["stalled"] == text
+
+
+def test_the_first_rates_are_written_within_30_s():
+    """A window with one sample has none, but the trainers are written at once."""
+    for before, seconds, written in ((0.0, 29, False), (0.0, 30, True), (100.0, 30, False)):
+        first = replace(snapshot(), measured=replace(BEFORE, rows_per_second=before))
+        first = replace(first, live_seconds=200.0)
+        status = Status.model_validate(input_status(first, plan(first), [], NOW))
+        later = replace(first, status=status, measured=replace(BEFORE, rows_per_second=200))
+        now = NOW + seconds
+        assert (input_status(later, plan(later, now), [], now) is not None) is written
+
+
+READ = Measurement(consumers=2, stall=0.5, rows_per_second=100)
+
+
+def test_an_input_without_rates_is_reconciled_soon():
+    """Its first rates are written then."""
+    found = replace(snapshot(workers={"replicas": 2}), live_seconds=200.0)
+    one_sample = replace(found, measured=replace(READ, rows_per_second=0))
+    assert plan(one_sample, NOW).interval == 30.0
+    status = Status.model_validate(input_status(one_sample, plan(one_sample), [], NOW))
+    assert plan(replace(found, status=status, measured=READ), NOW).interval == 30.0
+    assert plan(replace(found, measured=READ), NOW).interval == 120.0
+
+
+FEWER = replace(READ, demand=200, busy_rate=100)
+
+
+@pytest.mark.parametrize(
+    ("workers", "dataset", "interval"),
+    [
+        ({"replicas": 2}, {}, 120.0),
+        ({"autoscaling": {"maxReplicas": 4}}, {}, 30.0),
+        ({"replicas": 2}, {"source": {"configMap": "code"}}, 30.0),
+    ],
+)
+def test_an_input_that_looks_measure_is_reconciled_less_often(workers, dataset, interval):
+    found = snapshot(workers=workers, dataset={"entryPoint": "digits:dataset_fn", **dataset})
+    assert plan(replace(found, measured=READ, live_seconds=200.0), NOW).interval == interval
+    assert plan(replace(found, measured=READ), NOW).interval == 30.0
+
+
+@pytest.mark.parametrize(
+    ("lowest", "desired", "measured", "interval"),
+    [
+        (1, 2, FEWER, 30.0),
+        (1, 4, FEWER, 5.0),
+        (1, 4, replace(FEWER, stall=0.0), 10.0),
+        (0, 0, READ, 5.0),
+        (1, 1, READ, 30.0),
+    ],
+)
+def test_autoscaling_that_waits_is_reconciled_with_each_look(lowest, desired, measured, interval):
+    """Only a reconciliation records what was needed in the time, and when that time is over."""
+    scaling = {"minReplicas": lowest, "maxReplicas": 9}
+    found = snapshot(workers={"autoscaling": scaling, "local": {"cpus": 2, "memory": "1Gi"}})
+    found = replace(found, scaled=AutoscalingState(desired), measured=measured)
+    assert plan(replace(found, live_seconds=200.0), NOW).interval == interval

@@ -21,6 +21,7 @@ from distributed_input_operator.objects.shared import CREATED_ONCE
 from distributed_input_operator.objects.snapshot import Pod, Settings, Snapshot
 from distributed_input_operator.reconcile.plan import Plan, plan_demand
 from distributed_input_operator.reconcile.status import input_status
+from distributed_input_operator.reconcile.template_changes import input_hash
 from tests.unit.distributed_input_operator.reconcile.strategies import measurements, specs
 from tests.unit.distributed_input_operator.snapshots import NOW, after, plan, resource, snapshot
 
@@ -225,18 +226,25 @@ def test_a_plan_changes_neither_its_demand_nor_its_snapshot():
     assert plan_demand(found, NOW) == before == demand
 
 
+def labelled(found: Snapshot, **labels: str) -> Snapshot:
+    kueue = {f"kueue.x-k8s.io/{key.replace('_', '-')}": value for key, value in labels.items()}
+    meta = found.resource.metadata.model_copy(update={"labels": {**kueue, "mine": "x"}})
+    return replace(found, resource=found.resource.model_copy(update={"metadata": meta}))
+
+
 def test_queue_labels_are_put_on_worker_pods():
-    found = snapshot(workers={"replicas": 1})
-    meta = found.resource.metadata.model_copy(
-        update={"labels": {"kueue.x-k8s.io/queue-name": "team-queue", "mine": "x"}}
-    )
-    found = replace(found, resource=found.resource.model_copy(update={"metadata": meta}))
-    for one in plan(found).objects:
+    for one in plan(labelled(snapshot(workers={"replicas": 1}), queue_name="team-queue")).objects:
         if one["kind"] == "Deployment":
             labels = one["spec"]["template"]["metadata"]["labels"]
             worker = one["metadata"]["name"] == "digits-worker"
             assert labels.get("kueue.x-k8s.io/queue-name") == ("team-queue" if worker else None)
             assert "mine" not in labels
+
+
+@pytest.mark.parametrize("component", ["dispatcher", "worker"])
+def test_another_group_of_pods_is_a_change_by_the_user(component: str):
+    found = [labelled(snapshot(), pod_group_name=one) for one in ("run-1", "run-2")]
+    assert input_hash(found[0], component) != input_hash(found[1], component)
 
 
 TTL = 60

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from distributed_input.api.resource.policy import UNLIMITED, Budget, PolicyStatus
+from distributed_input.api.resource.policy import UNLIMITED, Budget
+from distributed_input.api.resource.policy_status import PolicyStatus
 from distributed_input_operator.budget.usage import BudgetUsage
 from distributed_input_operator.reconcile.policy_status import policy_status
 

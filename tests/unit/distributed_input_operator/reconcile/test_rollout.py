@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from distributed_input_operator.reconcile.rollout import DEADLINE, is_observed, rollout
+from distributed_input_operator.reconcile.rollout import (
+    DEADLINE,
+    is_observed,
+    is_rolling,
+    rollout,
+)
 from tests.unit.distributed_input_operator.snapshots import pods_status
 
 
@@ -20,6 +25,21 @@ def test_a_status_of_an_earlier_generation_is_not_about_the_spec(observed, gener
 def test_a_deployment_that_does_not_exist_is_not_rolled_out():
     assert not rollout({}, 1, 1).complete
     assert rollout({}, 0, 0).complete
+
+
+@pytest.mark.parametrize("older", [1, 0])
+def test_a_recreated_deployment_is_rolling_until_it_has_a_latest_pod(older):
+    """The controller keeps the reason of the rollout before while earlier pods end."""
+    live = {"spec": {"replicas": 1}, "status": pods_status(older, updated=0, older=older)}
+    assert is_rolling(live)
+    live["status"] = pods_status(0, updated=1)
+    assert not is_rolling(live)
+
+
+def test_a_lost_pod_that_a_quota_refuses_is_no_rollout():
+    live = {"spec": {"replicas": 1}, "status": pods_status(0)}
+    live["status"]["conditions"].append({"type": "ReplicaFailure", "status": "True"})
+    assert not is_rolling(live)
 
 
 def test_pods_are_counted_by_template():

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from distributed_input.api import names
 from distributed_input.api.resource.status import Status
+from distributed_input.api.timestamps import to_text
 from distributed_input_operator.objects.snapshot import (
     CODE_MISSING,
     CODE_REFUSED,
@@ -106,6 +107,18 @@ def test_a_failing_rollout_is_seen_before_its_deadline():
     pod = Pod("d", "dispatcher", failing="container dispatcher ended 4 times")
     assert state(replace(rolling, pods=(pod,))) is RolloutState.FAILING
     assert state(with_deployments(rolling, dispatcher=STUCK)) is RolloutState.FAILING
+
+
+def test_earlier_pods_that_stay_fail_the_rollout():
+    stopping = advanced(upgraded(serving()), dispatcher=pods_status(0))
+    pod = Pod("d", "dispatcher", ends_by=to_text(NOW - 61), terminating=True)
+    assert state(replace(stopping, pods=(pod,))) is RolloutState.FAILING
+    pods = (replace(pod, component="worker"), replace(pod, ends_by=to_text(NOW - 59)))
+    assert state(replace(stopping, pods=pods)) is RolloutState.ROLLING
+    status = pods_status(1, updated=0, older=1)
+    assert state(with_deployments(stopping, dispatcher=status)) is RolloutState.ROLLING
+    status["conditions"] += [{"type": "ReplicaFailure", "status": "True", "message": "quota"}]
+    assert state(with_deployments(stopping, dispatcher=status)) is RolloutState.FAILING
 
 
 def test_the_next_operator_heals_a_failing_input_at_once():

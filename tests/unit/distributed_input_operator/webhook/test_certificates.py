@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import base64
 import ssl
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 
 import pytest
 from cryptography import x509
+from cryptography.hazmat.primitives import serialization
 
 from distributed_input_operator.webhook.certificates import (
     RENEW_BEFORE,
@@ -86,3 +88,15 @@ def test_a_certificate_that_does_not_fit_its_key_is_refused():
     with pytest.raises(ssl.SSLError):
         load(context, GOOD.chain, generate(HOSTS, NOW).key)
     load(context, GOOD.chain, GOOD.key)
+
+
+def test_a_bundle_of_an_unknown_version_is_not_trusted():
+    made = generate(HOSTS, NOW)
+    leaf = x509.load_pem_x509_certificates(made.chain)[0]
+    encoded = leaf.public_bytes(serialization.Encoding.DER)
+    version = bytes.fromhex("a003020102")  # 2 stands for version 3
+    assert version in encoded
+    changed = base64.b64encode(encoded.replace(version, version[:-1] + b"\x03"))
+    bundle = b"-----BEGIN CERTIFICATE-----\n" + changed + b"\n-----END CERTIFICATE-----\n"
+    assert trusts(made.bundle, made)
+    assert not trusts(bundle, made)

@@ -139,3 +139,11 @@ def test_an_annotation_with_nan_is_ignored():
     assert status == 200
     assert "NaN" not in text
     assert json.loads(text)["response"]["result"] == {"status": "Success"}
+
+
+@pytest.mark.parametrize("found", ["text", {"metadata": 3}, {}])
+def test_an_object_without_a_name_is_a_failure(found):
+    request = {"uid": "u", "desiredAPIVersion": "none/v1", "objects": [found]}
+    made = asyncio.run(conversion.respond(request))
+    assert made["result"]["status"] == "Failure"
+    assert made["result"]["message"].startswith("?: ")

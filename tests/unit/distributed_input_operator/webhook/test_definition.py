@@ -76,8 +76,8 @@ def loaded(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
 def processes(api: FakeApi) -> tuple[CertificatePublisher, SecretCertificate]:
     client: Any = api
     return (
-        CertificatePublisher(client, "operators", ["localhost"], definition=NAME),
-        SecretCertificate(client, "operators", server_context(), definition=NAME),
+        CertificatePublisher(client, "operators", ["localhost"], definitions=[NAME]),
+        SecretCertificate(client, "operators", server_context(), definitions=[NAME]),
     )
 
 
@@ -167,3 +167,35 @@ def test_another_error_is_raised():
 
 def test_the_path_depends_on_the_key():
     assert conversion_path(b"a") != conversion_path(b"b")
+
+
+class SeveralDefinitions(FakeApi):
+    def __init__(self, *names: str) -> None:
+        super().__init__()
+        self.by_name = {name: with_webhook() for name in names}
+
+    async def request(self, method: str, path: str, body: Any = None, headers: Any = None) -> Any:
+        found = self.by_name.get(path.rpartition("/")[2])
+        if found is None:
+            return await super().request(method, path, body, headers)
+        return await found.request(method, path, body, headers)
+
+
+def test_each_definition_gets_bundle_and_path(loaded):
+    definitions = (NAME, "inputpolicies.distributed-input.dev")
+    api: Any = SeveralDefinitions(*definitions)
+    publisher = CertificatePublisher(api, "operators", ["localhost"], definitions=definitions)
+    served = SecretCertificate(api, "operators", server_context(), definitions=definitions)
+    asyncio.run(publisher.refresh(NOW))
+    asyncio.run(served.refresh(NOW))
+    addresses = [api.by_name[name].address for name in definitions]
+    assert addresses[0] == addresses[1]
+    assert addresses[0]["service"]["path"].rpartition("/")[2] in served.conversion_paths
+    # Both must trust a new certificate before it is served.
+    publisher = CertificatePublisher(api, "operators", ["localhost"], definitions=definitions[:1])
+    later = NOW + timedelta(days=61)
+    asyncio.run(publisher.refresh(later))
+    count = len(loaded)
+    for _ in range(3):
+        asyncio.run(served.refresh(later))
+    assert len(loaded) == count

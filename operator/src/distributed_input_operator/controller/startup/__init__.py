@@ -1,0 +1,1 @@
+"""What a new leader does for users while it still lists all objects."""

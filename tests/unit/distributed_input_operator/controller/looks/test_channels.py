@@ -1,0 +1,205 @@
+"""Channels to dispatchers: kept while trainers read, closed after an error, renewed in time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import grpc
+import grpc.aio
+import pytest
+
+from distributed_input_operator import metrics
+from distributed_input_operator.controller.dispatcher_access import DispatcherAccess
+from distributed_input_operator.controller.looks import channels as module
+from distributed_input_operator.controller.looks.channels import Channels
+
+KEY = ("team", "digits")
+OWN_CONNECTIONS = (("grpc.use_local_subchannel_pool", 1),)
+"""Without it, gRPC may use a connection that another channel has just closed."""
+
+
+class Server:
+    """A dispatcher that records peers and tokens, and refuses one token."""
+
+    def __init__(self) -> None:
+        self.peers: list[str] = []
+        self.tokens: list[str] = []
+        self.asked, self.release = asyncio.Event(), asyncio.Event()
+        self.release.set()
+
+    async def answer(self, _: bytes, context: Any) -> bytes:
+        token = dict(context.invocation_metadata())["authorization"]
+        self.peers.append(context.peer())
+        self.tokens.append(token)
+        self.asked.set()
+        await self.release.wait()
+        if token == "Bearer bad":
+            await context.abort(grpc.StatusCode.UNAUTHENTICATED, "wrong token")
+        return b""
+
+
+def with_server(story: Callable[[Server, str], Awaitable[None]]) -> None:
+    async def run() -> None:
+        recorded, server = Server(), grpc.aio.server()
+        method: Any = grpc.unary_unary_rpc_method_handler(recorded.answer)
+        handler = grpc.method_handlers_generic_handler(
+            "distributed_input.v1.Dispatcher", {"Status": method}
+        )
+        server.add_generic_rpc_handlers((handler,))
+        address = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
+        await server.start()
+        try:
+            await story(recorded, address)
+        finally:
+            await server.stop(0)
+
+    asyncio.run(run())
+
+
+def token(text: str) -> Callable[[], DispatcherAccess]:
+    return lambda: DispatcherAccess(token=text)
+
+
+@pytest.mark.parametrize(("keep", "connections"), [(True, 1), (False, 3)])
+def test_a_channel_is_kept_on_request(keep, connections):
+    async def story(server: Server, address: str) -> None:
+        channels = Channels(OWN_CONNECTIONS)
+        for _ in range(3):
+            await channels.status(KEY, address, token("a"), keep=keep)
+        assert len(set(server.peers)) == connections
+        assert len(channels) == keep
+
+    with_server(story)
+
+
+def test_a_kept_channel_uses_the_present_token():
+    async def story(server: Server, address: str) -> None:
+        channels = Channels(OWN_CONNECTIONS)
+        for text in ("a", "b"):
+            await channels.status(KEY, address, token(text), keep=True)
+        assert server.tokens == ["Bearer a", "Bearer b"]
+
+    with_server(story)
+
+
+def test_an_error_another_address_and_close_end_a_channel():
+    async def story(server: Server, address: str) -> None:
+        channels = Channels(OWN_CONNECTIONS)
+        await channels.status(KEY, address, token("a"), keep=True)
+        with pytest.raises(grpc.aio.AioRpcError):
+            await channels.status(KEY, address, token("bad"), keep=True)
+        assert len(channels) == 0
+        await channels.status(KEY, address, token("a"), keep=True)
+        await channels.status(KEY, address.replace("127.0.0.1", "localhost"), token("a"), keep=True)
+        assert len(set(server.peers)) == 3
+        channels.close(KEY)
+        assert len(channels) == 0
+
+    with_server(story)
+
+
+def test_a_channel_is_closed_when_its_request_has_ended():
+    """gRPC would cancel the request, and its caller with it."""
+
+    async def story(server: Server, address: str) -> None:
+        channels = Channels(OWN_CONNECTIONS)
+        server.release.clear()
+        asking = asyncio.create_task(channels.status(KEY, address, token("a"), keep=True))
+        await asyncio.wait_for(server.asked.wait(), 20)
+        kept = channels._kept[KEY].channel
+        channels.close(KEY)
+        await settled(channels)
+        assert len(channels) == 0
+        server.release.set()
+        assert await asking == b""
+        await settled(channels)
+        assert kept.get_state() is grpc.ChannelConnectivity.SHUTDOWN
+
+    with_server(story)
+
+
+async def settled(channels: Channels) -> None:
+    """Wait until all channels that are to be closed are closed."""
+    if channels._closing:
+        await asyncio.wait(set(channels._closing), timeout=20)
+
+
+def test_more_channels_than_the_maximum_are_not_kept():
+    async def story(server: Server, address: str) -> None:
+        channels = Channels(OWN_CONNECTIONS, most=1)
+        for name in ("a", "b", "a", "b"):
+            await channels.status(("team", name), address, token("a"), keep=True)
+        assert len(channels) == 1
+        assert len(set(server.peers)) == 3
+
+    with_server(story)
+
+
+@pytest.mark.parametrize(
+    ("files", "most"), [(1024, 512), (65_536, 2500), (module.resource.RLIM_INFINITY, 2500)]
+)
+def test_channels_take_at_most_half_of_the_files(monkeypatch, files, most):
+    monkeypatch.setattr(module.resource, "getrlimit", lambda _: (files, files))
+    assert Channels(OWN_CONNECTIONS)._most == most
+
+
+def test_at_the_maximum_a_channel_that_is_not_used_gives_way():
+    async def story(server: Server, address: str) -> None:
+        now = 0.0
+        channels = Channels(OWN_CONNECTIONS, clock=lambda: now, most=2)
+
+        async def ask(name: str) -> None:
+            await channels.status(("team", name), address, token("a"), keep=True)
+
+        for now, name in ((0.0, "a"), (10.0, "b"), (20.0, "a"), (129.0, "c")):  # noqa: B007
+            await ask(name)
+        assert [name for _, name in channels._kept] == ["b", "a"]
+        now = 130.0
+        await ask("c")
+        assert [name for _, name in channels._kept] == ["a", "c"]
+        assert len(set(server.peers)) == 4
+
+    with_server(story)
+
+
+def test_the_gauge_has_the_number_of_kept_channels():
+    def value() -> float:
+        (family,) = metrics.CHANNELS.collect()
+        return family.samples[0].value
+
+    async def story(server: Server, address: str) -> None:
+        channels = Channels(OWN_CONNECTIONS)
+        for name in ("a", "b", "a"):
+            await channels.status(("team", name), address, token("a"), keep=True)
+        assert value() == 2
+        channels.close(("team", "a"))
+        assert value() == 1
+        with pytest.raises(grpc.aio.AioRpcError):
+            await channels.status(("team", "b"), address, token("bad"), keep=True)
+        assert value() == 0
+
+    with_server(story)
+
+
+def test_a_channel_with_a_certificate_ends_before_the_certificate(monkeypatch):
+    async def story(server: Server, address: str) -> None:
+        now, issued = 0.0, []
+        monkeypatch.setattr(
+            DispatcherAccess,
+            "channel",
+            lambda _, at, options: grpc.aio.insecure_channel(at, options),
+        )
+        channels = Channels(OWN_CONNECTIONS, clock=lambda: now)
+
+        def access() -> DispatcherAccess:
+            issued.append(now)
+            return DispatcherAccess(token="a", chain="PEM")
+
+        for now in (0.0, 200.0, 299.0, 300.0, 500.0):  # noqa: B007 - the clock reads it
+            await channels.status(KEY, address, access, keep=True)
+        assert issued == [0.0, 300.0]
+
+    assert module._MAX_SECONDS == 300.0
+    with_server(story)

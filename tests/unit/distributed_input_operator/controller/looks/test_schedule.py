@@ -1,0 +1,222 @@
+"""Looks between reconciliations: what is news, and how often values are written."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from distributed_input_operator.autoscaling.rates import Measurement
+from distributed_input_operator.controller.looks import schedule
+from distributed_input_operator.controller.looks.schedule import Looks, Seen, is_news
+from tests.unit.distributed_input_operator.snapshots import snapshot
+
+KEY = ("team", "digits")
+BUSY = Measurement(consumers=2, demand=400.0, busy_rate=100.0, useful_workers=8)
+SEEN = Seen(1, autoscaling=True).with_measurement(BUSY)
+
+
+@pytest.mark.parametrize(
+    ("change", "news"),
+    [
+        ({}, False),
+        ({"rows_per_second": 5.0, "stall": 0.4, "epoch": 3}, False),
+        ({"consumers": 3}, True),
+        ({"consumers": 0}, True),
+        ({"stalled": "split 3"}, True),
+        ({"mismatches": 1}, True),
+        ({"demand": 600.0}, True),
+        ({"demand": 200.0}, False),
+        ({"demand": None}, True),
+        ({"useful_workers": 9}, True),
+        ({"useful_workers": 7}, False),
+        ({"useful_workers": 0}, True),
+    ],
+)
+def test_only_what_must_not_wait_is_news(change, news):
+    assert is_news(SEEN, SEEN.with_measurement(replace(BUSY, **change))) is news
+
+
+def test_without_autoscaling_the_demand_is_no_news():
+    seen = Seen(1, autoscaling=False).with_measurement(BUSY)
+    assert not is_news(seen, seen.with_measurement(replace(BUSY, demand=6000.0)))
+
+
+def test_values_of_many_inputs_are_written_less_often():
+    looks = Looks(Dispatchers([]).look, ignore)
+    for number in range(600):
+        looks._seen[("team", str(number))] = SEEN
+        if number == 299:
+            assert looks.write_seconds == 30.0
+    assert looks.write_seconds == 60.0
+
+
+def test_namespaces_take_turns():
+    async def body() -> None:
+        looks = Looks(Dispatchers([]).look, ignore)
+        for key in (("loud", "a"), ("loud", "b"), ("quiet", "a")):
+            looks._queue.add(key)
+        assert [(await looks._queue.get())[0] for _ in range(3)] == ["loud", "quiet", "loud"]
+
+    asyncio.run(body())
+
+
+def ignore(_: Any) -> None: ...
+
+
+def test_an_expected_input_counts_once_until_it_is_forgotten():
+    looks = Looks(Dispatchers([]).look, ignore)
+    for number in range(599):
+        looks.expect(("team", str(number)))
+    looks.expect(KEY)
+    assert looks.write_seconds == 60.0
+
+    async def record() -> None:
+        looks.record(KEY, replace(snapshot(), measured=BUSY))
+
+    asyncio.run(record())
+    looks.expect(KEY)
+    assert looks.write_seconds == 60.0
+    looks.forget(KEY)
+    looks.forget(("team", "0"))
+    assert looks.write_seconds == 59.8
+
+
+class Dispatchers:
+    """Answers, the last one again and again."""
+
+    def __init__(self, answers: list[Any]) -> None:
+        self.answers, self.asked = answers, 0
+
+    async def look(self, _: Any) -> Measurement | None:
+        self.asked += 1
+        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        if isinstance(answer, BaseException):
+            raise answer
+        return answer
+
+
+@pytest.mark.parametrize(
+    ("answers", "asked"),
+    [
+        ([BUSY, BUSY, replace(BUSY, consumers=1)], 3),
+        ([BUSY, None], 2),
+        ([BUSY, ValueError("a bug")], 2),
+    ],
+)
+def test_looks_repeat_until_a_reconciliation_is_needed(monkeypatch, answers, asked):
+    monkeypatch.setattr(schedule, "reconcile_interval", lambda _: 0.001)
+    client = Dispatchers(answers)
+
+    async def story() -> None:
+        looks = Looks(client.look, ignore)
+        needed = asyncio.Event()
+
+        def reconcile(key: Any) -> None:
+            assert key == KEY
+            looks.forget(KEY)
+            needed.set()
+
+        running = asyncio.create_task(looks.run(reconcile))
+        looks.record(KEY, replace(snapshot(), measured=BUSY))
+        await asyncio.wait_for(needed.wait(), 20)
+        running.cancel()
+        await asyncio.wait([running])
+        assert len(looks) == 0
+
+    asyncio.run(story())
+    assert client.asked == asked
+
+
+def test_news_that_a_reconciliation_does_not_record_is_reported_once():
+    """An input with an invalid spec is not measured by its reconciliation."""
+
+    async def story() -> None:
+        looks = Looks(Dispatchers([replace(BUSY, consumers=3)]).look, ignore)
+        looks.record(KEY, replace(snapshot(), measured=BUSY))
+        assert [await looks._look(KEY) for _ in range(3)] == [True, False, False]
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize(
+    "after",
+    [
+        replace(snapshot(), measured=Measurement()),
+        replace(snapshot(), measured=None),
+        replace(snapshot(suspend=True), measured=BUSY),
+    ],
+    ids=["no trainers", "not measured", "suspended"],
+)
+def test_an_input_that_is_looked_at_no_longer_needs_no_connection(after):
+    closed: list[Any] = []
+
+    async def story() -> None:
+        looks = Looks(Dispatchers([]).look, closed.append)
+        looks.record(KEY, replace(snapshot(), measured=BUSY))
+        assert len(looks) == 1
+        assert closed == []
+        looks.record(KEY, after)
+        assert len(looks) == 0
+        assert closed == [KEY]
+
+    asyncio.run(story())
+
+
+def test_the_looks_fail_if_a_worker_ends(monkeypatch):
+    monkeypatch.setattr(schedule, "reconcile_interval", lambda _: 0.001)
+
+    async def story() -> None:
+        looks = Looks(Dispatchers([asyncio.CancelledError()]).look, ignore)
+        running = asyncio.create_task(looks.run(lambda _: None))
+        looks.record(KEY, replace(snapshot(), measured=BUSY))
+        await asyncio.wait([running], timeout=20)
+        assert running.done()
+        assert "team/digits: something cancelled a look" in repr(running.exception())
+
+    asyncio.run(story())
+
+
+def test_slow_dispatchers_of_a_few_namespaces_do_not_stop_the_looks_at_others():
+    """A namespace has at most 16 requests."""
+
+    async def story() -> None:
+        asked = asyncio.Event()
+
+        async def look(key: Any) -> Measurement:
+            if key == KEY:
+                asked.set()
+            return await asyncio.get_running_loop().create_future()
+
+        looks = Looks(look, ignore)
+        for key in [*((f"slow-{number % 4}", str(number)) for number in range(4 * 16)), KEY]:
+            looks._seen[key] = SEEN
+            looks._queue.add(key)
+        running = asyncio.create_task(looks.run(lambda _: None))
+        await asyncio.wait_for(asked.wait(), 20)
+        running.cancel()
+        await asyncio.wait([running], timeout=20)
+
+    asyncio.run(story())
+
+
+def test_cancelled_looks_end_as_cancelled():
+    async def story() -> None:
+        asked = asyncio.Event()
+
+        async def wait(_: Any) -> None:
+            asked.set()
+            await asyncio.Event().wait()
+
+        looks = Looks(wait, ignore)
+        running = asyncio.create_task(looks.run(lambda _: None))
+        looks._seen[KEY] = SEEN
+        looks._queue.add(KEY)
+        await asyncio.wait_for(asked.wait(), 20)
+        running.cancel()
+        await asyncio.wait([running], timeout=20)
+        assert running.cancelled()
+
+    asyncio.run(story())

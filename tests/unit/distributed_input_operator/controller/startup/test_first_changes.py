@@ -1,0 +1,323 @@
+"""Changes during the first list: the children of changed inputs are listed alone."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from distributed_input_operator.controller.startup import first_changes
+from distributed_input_operator.controller.startup.first_changes import (
+    MAX_WATCHES,
+    FirstChanges,
+    FirstWatches,
+    version_now,
+    watch_inputs,
+)
+from distributed_input_operator.controller.work_queue import Lane
+from distributed_input_operator.kube.api import ApiError
+from distributed_input_operator.kube.kinds import DEPLOYMENT, INPUT, POD, POLICY
+
+KEY = ("team", "digits")
+
+
+class FakeApi:
+    """Lists one object of each kind. It fails as often as `fails`, with a status."""
+
+    def __init__(self, fails: int = 0, status: int = 403) -> None:
+        self.fails, self.status = fails, status
+        self.listed: list[tuple[Any, Any, str]] = []
+        self.events: list[list[Any]] = []
+        """The events of each watch."""
+        self.watched: list[str] = []
+        """The version after which each watch began."""
+
+    async def objects(self, kind: Any, namespace: Any, selector: str) -> AsyncIterator[Any]:
+        if self.fails:
+            self.fails -= 1
+            raise ApiError(self.status, "Failure", "no list")
+        self.listed.append((kind, namespace, selector))
+        yield {"kind": kind.kind}
+
+    async def request(self, method: str, path: str, query: Any) -> Any:
+        assert query == {"limit": "1"}
+        return {"metadata": {"resourceVersion": "7"}, "items": []}
+
+    async def watch(self, kind: Any, *place: Any) -> AsyncIterator[Any]:
+        assert kind is INPUT
+        self.watched.append(place[1])
+        for event in self.events.pop(0):
+            if isinstance(event, Exception):
+                raise event
+            yield event
+
+
+Body = Callable[[FirstChanges], Awaitable[None]]
+
+
+def run(api: Any, put: list[Any], ready: list[Any], body: Body) -> None:
+    """Run a story with the first changes. `ready` gets the inputs."""
+
+    async def story() -> None:
+        kinds = (INPUT, DEPLOYMENT, POD, POLICY)
+        first = FirstChanges(api, kinds, put.append, lambda key, _: ready.append(key))
+        running = asyncio.create_task(first.run())
+        async with asyncio.timeout(20):
+            await body(first)
+        running.cancel()
+        await asyncio.wait([running], timeout=20)
+        assert running.cancelled()
+
+    asyncio.run(story())
+
+
+async def until(condition: Callable[[], object]) -> None:
+    while not condition():
+        await asyncio.sleep(0)
+
+
+async def pause() -> None:
+    """Let all tasks go on that can."""
+    for _ in range(50):
+        await asyncio.sleep(0)
+
+
+def test_the_children_of_a_changed_input_are_listed_once_before_it_is_ready():
+    api = FakeApi()
+    put: list[Any] = []
+    ready: list[Any] = []
+
+    async def body(first: FirstChanges) -> None:
+        first.add(KEY, Lane.CHANGE)
+        first.add(KEY, Lane.CHANGE)
+        assert ready == []
+        await until(lambda: ready)
+        selector = "distributed-input.dev/input=digits"
+        assert api.listed == [(kind, "team", selector) for kind in (DEPLOYMENT, POD)]
+        assert put == [{"kind": "Deployment"}, {"kind": "Pod"}]
+        assert ready == [KEY]
+        first.add(KEY, Lane.CHANGE)  # A second change.
+        assert ready == [KEY, KEY]
+        await pause()
+        assert len(api.listed) == 2
+
+    run(api, put, ready, body)
+
+
+def test_an_input_whose_children_cannot_be_listed_waits_for_the_list_of_all():
+    ready: list[Any] = []
+    api = FakeApi(fails=1)
+
+    async def body(first: FirstChanges) -> None:
+        first.add(KEY, Lane.CHANGE)
+        await until(lambda: not api.fails)
+        await pause()
+        assert ready == []
+
+    run(api, [], ready, body)
+
+
+@pytest.mark.parametrize("status", [0, 429, 500, 504])
+def test_a_list_that_fails_is_repeated(monkeypatch, status):
+    monkeypatch.setattr(first_changes, "_pause", lambda _: 0.0)
+    ready: list[Any] = []
+
+    async def body(first: FirstChanges) -> None:
+        first.add(KEY, Lane.CHANGE)
+        await until(lambda: ready)
+
+    run(FakeApi(fails=3, status=status), [], ready, body)
+    assert ready == [KEY]
+
+
+def test_a_list_that_fails_delays_no_other_input(monkeypatch):
+    monkeypatch.setattr(first_changes, "_pause", lambda _: 3600.0)
+    ready: list[Any] = []
+    api = FakeApi(fails=80, status=500)
+
+    async def body(first: FirstChanges) -> None:
+        for number in range(40):
+            first.add(("team", str(number)), Lane.CHANGE)
+        await until(lambda: not api.fails)
+        first.add(KEY, Lane.CHANGE)
+        await until(lambda: ready)
+
+    run(api, [], ready, body)
+    assert ready == [KEY]
+
+
+def test_the_pause_grows_to_8_s():
+    assert [first_changes._pause(count) for count in (1, 2, 3, 5, 99)] == [0.5, 1, 2, 8, 8]
+
+
+def test_the_next_change_lists_again_what_could_not_be_listed():
+    api = FakeApi(fails=1)
+    put: list[Any] = []
+    ready: list[Any] = []
+
+    async def body(first: FirstChanges) -> None:
+        first.add(KEY, Lane.CHANGE)
+        await until(lambda: not api.fails)
+        await pause()
+        first.add(KEY, Lane.CHANGE)
+        assert ready == [], "its children are not known"
+        await until(lambda: ready)
+        assert {"kind": "Deployment"} in put
+        assert ready == [KEY]
+
+    run(api, put, ready, body)
+
+
+class BusyApi(FakeApi):
+    """Needs a turn of the event loop for each list."""
+
+    async def objects(self, *_: Any) -> AsyncIterator[Any]:
+        await asyncio.sleep(0)
+        yield {}
+
+
+def test_namespaces_take_turns():
+    ready: list[Any] = []
+
+    async def body(first: FirstChanges) -> None:
+        for number in range(40):
+            first.add(("loud", str(number)), Lane.CHANGE)
+        first.add(("quiet", "a"), Lane.CHANGE)
+        await until(lambda: len(ready) == 41)
+        assert ready.index(("quiet", "a")) < 16
+
+    run(BusyApi(), [], ready, body)
+
+
+def test_a_new_change_does_not_wait_for_earlier_ones():
+    """They are not listed: the API server is slow."""
+
+    class StuckApi(FakeApi):
+        async def objects(self, _: Any, __: Any, selector: str) -> AsyncIterator[Any]:
+            if "digits" not in selector:
+                await released.wait()
+            yield {}
+
+    released = asyncio.Event()
+    ready: list[Any] = []
+
+    async def body(first: FirstChanges) -> None:
+        for number in range(20):
+            first.add(("team", f"old{number}"), Lane.EARLIER_CHANGE)
+        await pause()
+        first.add(KEY, Lane.CHANGE)
+        await until(lambda: ready)
+        assert ready == [KEY]
+        released.set()
+        await until(lambda: len(ready) == 21)
+
+    run(StuckApi(), [], ready, body)
+
+
+def test_an_earlier_change_that_changes_again_goes_before_the_others():
+    lanes: dict[Any, Lane] = {}
+
+    async def story() -> None:
+        api: Any = BusyApi()
+        first = FirstChanges(api, (DEPLOYMENT,), lambda _: None, lanes.__setitem__)
+        for number in range(40):
+            first.add(("team", f"old{number}"), Lane.EARLIER_CHANGE)
+        first.add(KEY, Lane.EARLIER_CHANGE)
+        first.add(KEY, Lane.CHANGE)
+        running = asyncio.create_task(first.run())
+        async with asyncio.timeout(20):
+            await until(lambda: len(lanes) == 41)
+        running.cancel()
+        assert list(lanes).index(KEY) < 4
+        assert lanes.pop(KEY) is Lane.CHANGE
+        assert set(lanes.values()) == {Lane.EARLIER_CHANGE}
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize(
+    "gone", [{"type": "ERROR", "object": {"code": 410}}, ApiError(410, "Expired", "too old")]
+)
+def test_the_watch_continues_after_its_last_event_until_the_version_is_gone(monkeypatch, gone):
+    monkeypatch.setattr(first_changes, "_pause", lambda _: 0.0)
+    seen: list[Any] = []
+
+    def event(kind: str, version: str) -> Any:
+        return {"type": kind, "object": {"metadata": {"name": "a", "resourceVersion": version}}}
+
+    async def body() -> None:
+        api: Any = FakeApi()
+        api.events = [
+            [ApiError(429, "TooManyRequests", "later")],
+            [event("MODIFIED", "8"), ApiError(0, "Unreachable", "reset")],
+            [event("BOOKMARK", "9"), {"type": "ERROR", "object": {"code": 500}}],
+            [event("DELETED", "10")],
+            [gone, event("ADDED", "11")],
+        ]
+        version = await version_now(api, "team")
+        await asyncio.wait_for(
+            watch_inputs(api, "team", version, lambda *e: seen.append(e)), timeout=20
+        )
+        assert api.watched == ["7", "7", "8", "9", "10"]
+
+    asyncio.run(body())
+    assert [kind for kind, _ in seen] == ["MODIFIED", "DELETED"]
+    assert all(obj["kind"] == "DistributedInput" for _, obj in seen)
+
+
+class OpenApi:
+    """Has watches that report a deletion, and then nothing until they are cancelled."""
+
+    def __init__(self) -> None:
+        self.open: set[Any] = set()
+        self.deleted = asyncio.Event()
+
+    async def watch(self, _: Any, namespace: Any, *__: Any) -> AsyncIterator[Any]:
+        self.open.add(namespace)
+        try:
+            yield {"type": "DELETED", "object": meta("gone")}
+            self.deleted.set()
+            await asyncio.Event().wait()
+        finally:
+            self.open.discard(namespace)
+
+
+def meta(name: str) -> dict[str, Any]:
+    return {"kind": "DistributedInput", "metadata": {"namespace": "team", "name": name}}
+
+
+def test_the_first_watches_end_when_kopf_has_listed_all_inputs():
+    async def body() -> None:
+        api: Any = OpenApi()
+        known = [("team", one) for one in ("gone", "a", "b")]
+        first = FirstWatches(api, {"team": "7", "other": "7"}, known, lambda *_: None)
+        await asyncio.wait_for(api.deleted.wait(), 20)
+        first.record(meta("a"))
+        first.record({**meta("b"), "kind": "Pod"})
+        first.listed(INPUT)  # The list has paused.
+        assert not any(task.cancelling() for task in first.tasks)
+        first.record(meta("b"))
+        first.listed(POD)
+        assert not any(task.cancelling() for task in first.tasks)
+        first.listed(INPUT)
+        await asyncio.wait(first.tasks, timeout=20)
+        assert api.open == set()
+
+    asyncio.run(body())
+
+
+def test_many_namespaces_have_no_first_watches():
+    """They would take the connections that the Lease needs."""
+
+    async def body() -> None:
+        api: Any = OpenApi()
+        for count, watches in ((MAX_WATCHES, MAX_WATCHES), (MAX_WATCHES + 1, 0)):
+            versions: dict[str | None, str] = {str(number): "7" for number in range(count)}
+            first = FirstWatches(api, versions, (), lambda *_: None)
+            assert len(first.tasks) == watches
+            for task in first.tasks:
+                task.cancel()
+
+    asyncio.run(body())
