@@ -46,6 +46,9 @@ def test_helm_lint_succeeds():
         ("serviceMonitor.interval=often", "/serviceMonitor/interval"),
         ("rollout.maxInputs=0%", "/rollout/maxInputs"),
         ("operatorClass=No", "/operatorClass"),
+        ("encryption.minimum=None", "/encryption/minimum"),
+        ("encryption.certManager.enabled=true", "/encryption/certManager/issuerRef"),
+        ("encryption.certManager.duration=1y", "/encryption/certManager/duration"),
         ("replica=2", "replica"),
     ],
 )

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 import yaml
 
-from distributed_input.api import environment, names
+from distributed_input.api import environment, identity, names
+from distributed_input.api.resource.input import GROUP
 from distributed_input_operator.main import _parser as parser
 from distributed_input_operator.reconcile.pace import PaceLimit
 from distributed_input_operator.webhook.main import parser as webhook_parser
@@ -69,6 +70,106 @@ def test_the_life_of_certificates_reaches_the_operator():
     args = parser().parse_args(container(OPERATOR, "encryption.certificateHours=2")["args"])
     assert args.certificate_hours == 2
     assert parser().parse_args(container(OPERATOR)["args"]).certificate_hours == 24
+
+
+def test_the_minimum_of_encryption_is_a_policy_of_the_served_namespaces():
+    def policies(*values: str) -> list[dict[str, Any]]:
+        kind = "ValidatingAdmissionPolicy"
+        found = [one for one in manifests("here", *values) if one["kind"] == kind]
+        return [one for one in found if one["metadata"]["name"].endswith("-encryption")]
+
+    assert policies() == policies("encryption.minimum=none") == []
+    assert policies("encryption.minimum=null") == [], "the default"
+    (everywhere,) = policies("encryption.minimum=control")
+    assert "namespaceSelector" not in everywhere["spec"]["matchConstraints"]
+    (listed,) = policies("encryption.minimum=all", "namespaces={a,b}")
+    (term,) = listed["spec"]["matchConstraints"]["namespaceSelector"]["matchExpressions"]
+    assert term["values"] == ["a", "b"]
+
+
+@pytest.mark.parametrize("value", ["none", "control", "all"])
+def test_the_input_of_helm_test_is_encrypted_as_required(value):
+    found = yaml.safe_load_all(render("here", f"encryption.minimum={value}"))
+    (spec,) = (one["spec"] for one in found if one and one["kind"] == "DistributedInput")
+    assert spec.get("encryption", "none") == value
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--set", "namespaced=true"),
+        ("--set", "admissionPolicy.enabled=false"),
+        ("--kube-version", "1.29.14"),
+    ],
+)
+def test_a_minimum_of_encryption_that_nothing_enforces_is_an_error(options):
+    command = ("template", RELEASE, CHART, "--set", "encryption.minimum=all")
+    assert helm(*command, "--kube-version", "1.30.0-gke.1").returncode == 0
+    refused = helm(*command, *options)
+    assert refused.returncode != 0
+    assert "encryption.minimum=all needs an admission policy: Kubernetes 1.30" in refused.stderr
+
+
+PLATFORM = (
+    "encryption.certManager.enabled=true",
+    "encryption.certManager.issuerRef.name=platform",
+    "encryption.certManager.issuerRef.kind=ClusterIssuer",
+)
+
+
+def test_an_authority_of_cert_manager_signs_those_of_inputs():
+    found = manifests("here", *PLATFORM)
+    one = find_one(found, "Certificate")
+    spec = one["spec"]
+    assert one["metadata"]["namespace"] == "here"
+    assert (spec["isCA"], spec["secretName"]) == (True, f"{NAME}-authority")
+    assert spec["issuerRef"] == {"name": "platform", "kind": "ClusterIssuer"}
+    args = parser().parse_args(container(OPERATOR, *PLATFORM)["args"])
+    assert args.authority_secret == spec["secretName"]
+    readers = [
+        (role["kind"], role["metadata"]["name"], rule["verbs"])
+        for role in found
+        for rule in role.get("rules", ())
+        if spec["secretName"] in rule.get("resourceNames", ())
+    ]
+    assert readers == [("Role", NAME, ["get"])], "only the operator, and it cannot change it"
+
+
+@pytest.mark.parametrize(
+    "values", ["namespaced=true", 'json:namespaces=["a", "here"]', "namespaces={here}"]
+)
+def test_no_input_runs_beside_the_key_of_the_authority(values):
+    """A worker could mount its Secret."""
+    option = ("--set-json", values[5:]) if values.startswith("json:") else ("--set", values)
+    command = ("template", RELEASE, CHART, "--namespace", "here", *option)
+    assert helm(*command).returncode == 0
+    refused = helm(*command, "--set", ",".join(PLATFORM))
+    assert refused.returncode != 0
+    assert "encryption.certManager needs a release in a namespace without inputs" in refused.stderr
+    assert manifests("elsewhere", *PLATFORM, 'json:namespaces=["a", "here"]')
+
+
+def test_the_authority_signs_only_names_of_inputs():
+    spec = find_one(manifests("here", *PLATFORM), "Certificate")["spec"]
+    domains = {"dnsDomains": [identity.DOMAIN], "uriDomains": [identity.DOMAIN]}
+    assert spec["nameConstraints"] == {"critical": True, "permitted": domains}
+    off = "encryption.certManager.nameConstraints=false"
+    old = find_one(manifests("here", *PLATFORM, off), "Certificate")["spec"]
+    assert old == {key: spec[key] for key in spec if key != "nameConstraints"}
+
+
+def test_by_default_there_is_no_object_of_cert_manager():
+    assert "cert-manager" not in render("here")
+    assert parser().parse_args(container(OPERATOR)["args"]).authority_secret == ""
+
+
+def test_both_certificates_of_cert_manager_are_apart():
+    found = manifests("here", *PLATFORM, "webhook.certManager.enabled=true")
+    certificates = [one for one in found if one["kind"] == "Certificate"]
+    secrets = {one["spec"]["secretName"]: one["spec"].get("isCA") for one in certificates}
+    assert secrets == {f"{NAME}-authority": True, f"{NAME}-webhook": None}
+    (issuer,) = (one for one in found if one["kind"] == "Issuer")
+    assert issuer["metadata"]["name"] == f"{NAME}-webhook"
 
 
 def test_a_digest_takes_precedence_over_the_tag():
@@ -198,28 +299,35 @@ def test_the_pod_monitors_select_the_ports_of_the_data_plane():
 
 
 def test_v1beta1_is_served_only_with_the_webhook_that_converts():
-    name = "distributedinputs.distributed-input.dev"
+    names = (f"distributedinputs.{GROUP}", f"inputpolicies.{GROUP}")
 
-    def definition(*values: str) -> dict[str, Any]:
+    def definition(name: str, *values: str) -> dict[str, Any]:
         return dict(find_one(manifests("here", *values), "CustomResourceDefinition", name)["spec"])
 
     def served(spec: dict[str, Any]) -> list[str]:
         return [one["name"] for one in spec["versions"] if one["served"]]
 
-    default = definition()
-    assert served(default) == ["v1alpha1"]
-    assert "conversion" not in default
-    beta = definition("crds.v1beta1=true")
-    assert served(beta) == ["v1alpha1", "v1beta1"]
-    assert [one["name"] for one in beta["versions"] if one["storage"]] == ["v1alpha1"]
-    service = {"name": WEBHOOK, "namespace": "here", "port": 443}
-    assert beta["conversion"]["webhook"]["clientConfig"] == {"service": service}
-    mounted = definition("crds.v1beta1=true", "webhook.certManager.enabled=true")
-    config = mounted["conversion"]["webhook"]["clientConfig"]
-    assert config == {"service": {**service, "path": "/convert"}}
-    for deployment in (OPERATOR, WEBHOOK):
-        flag = f"--conversion-definition={name}"
-        assert flag in container(deployment, "crds.v1beta1=true")["args"]
-        assert flag not in container(deployment)["args"]
+    for name in names:
+        default = definition(name)
+        assert served(default) == ["v1alpha1"]
+        assert "conversion" not in default
+        beta = definition(name, "crds.v1beta1=true")
+        assert served(beta) == ["v1alpha1", "v1beta1"]
+        assert [one["name"] for one in beta["versions"] if one["storage"]] == ["v1alpha1"]
+        kind = beta["names"]["kind"]
+        old, new = beta["versions"]
+        warning = f"{GROUP}/v1alpha1 {kind} is deprecated; use {GROUP}/v1beta1"
+        assert (old["deprecated"], old["deprecationWarning"]) == (True, warning)
+        assert "deprecated" not in new
+        assert "deprecated" not in default["versions"][0]
+        service = {"name": WEBHOOK, "namespace": "here", "port": 443}
+        assert beta["conversion"]["webhook"]["clientConfig"] == {"service": service}
+        mounted = definition(name, "crds.v1beta1=true", "webhook.certManager.enabled=true")
+        config = mounted["conversion"]["webhook"]["clientConfig"]
+        assert config == {"service": {**service, "path": "/convert"}}
+        for deployment in (OPERATOR, WEBHOOK):
+            flag = f"--conversion-definition={name}"
+            assert flag in container(deployment, "crds.v1beta1=true")["args"]
+            assert flag not in container(deployment)["args"]
     refused = helm("template", RELEASE, CHART, "--set", "crds.v1beta1=true,webhook.enabled=false")
     assert "crds.v1beta1 needs the webhook" in refused.stderr

@@ -19,6 +19,11 @@
 {{ include "distributed-input.fullname" . }}-webhook
 {{- end }}
 
+{{/* The Secret with the authority that signs authorities of inputs. cert-manager writes it. */}}
+{{- define "distributed-input.authoritySecret" -}}
+{{ include "distributed-input.fullname" . }}-authority
+{{- end }}
+
 {{/* The name of cluster-scoped objects. It differs between releases. */}}
 {{- define "distributed-input.clusterName" -}}
 {{ printf "%s-%s" .Release.Namespace (include "distributed-input.fullname" .) }}
@@ -152,11 +157,12 @@ securityContext: {{- mergeOverwrite $default .Values.securityContext | toYaml | 
 {{- end -}}
 {{- end }}
 
-{{/* The name of the definition whose versions the webhook converts. Empty: none. */}}
+{{/* A JSON list of the definitions whose versions the webhook converts. */}}
 {{- define "distributed-input.beta" -}}
 {{- if and .Values.crds.enabled .Values.crds.v1beta1 }}
 {{- if not .Values.webhook.enabled }}
 {{- fail "crds.v1beta1 needs the webhook, which converts between the versions: set webhook.enabled=true, or crds.v1beta1=false" }}
-{{- end }}distributedinputs.distributed-input.dev
+{{- end }}["distributedinputs.distributed-input.dev", "inputpolicies.distributed-input.dev"]
+{{- else }}[]
 {{- end }}
 {{- end }}
