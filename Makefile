@@ -14,6 +14,7 @@ SYNCED := .venv/.synced
 # A second environment, only for the examples: see pyproject.toml.
 EXAMPLES := .venv-examples
 DRAWING := $(EXAMPLES)/.synced
+UNIT := tests/unit tests/simulator tests/fuzz
 DATA := examples/digits/data examples/photos/data
 
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
@@ -33,7 +34,7 @@ machine_LANE := lint types contracts site protos-check crds-check unit charts pu
 cluster_LANE := operator cluster e2e
 PARTS := $(foreach lane,$(LANES),$($(lane)_LANE))
 
-.PHONY: help setup run test lane lint format types contracts site unit charts publishing matrix dist base-image vulnerabilities version release operator operator-faults cluster e2e e2e-releases cluster-up cluster-down integration compat compat-page faults conversions mutation mutants chaos simulate simulate-delivery bench rotation protos protos-check crds crds-check permissions clean
+.PHONY: help setup run test lane lint format types contracts site unit charts publishing signatures matrix dist base-image vulnerabilities version release operator operator-faults operator-readers cert-manager ecosystem cluster e2e e2e-releases cluster-up cluster-down integration portability compat compat-page faults conversions mutation mutants chaos simulate simulate-delivery bench drill mistakes rotation fuzz protos protos-check crds crds-check permissions clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -78,13 +79,16 @@ contracts: $(SYNCED) ## Check the import contracts with import-linter
 site: $(SYNCED) ## Build the documentation site into build/site; a broken link is an error
 	python -m testing.site
 
-unit: $(SYNCED) ## Run unit tests and the simulator's tests
-	pytest tests/unit tests/simulator
+unit: $(SYNCED) ## Run unit tests, the simulator's tests, and a few inputs of the fuzzer: make unit UNIT=FOLDERS
+	pytest $(UNIT)
 
 integration: $(SYNCED) $(DRAWING) $(DATA) ## Run tests with real processes on this machine
 	python -m testing.cluster storage
 	python -m testing.browser
 	pytest tests/integration
+
+portability: $(SYNCED) examples/digits/data ## Run tests and the digits example without the calls that macOS lacks
+	python -m testing.portability
 
 compat: $(SYNCED) $(DATA) ## Run the compatibility tests, and check that docs/compatibility.md is up to date
 	python -m testing.compat
@@ -103,7 +107,12 @@ charts: $(SYNCED) ## Test the chart: helm lint, and its templates with a real AP
 
 publishing: $(SYNCED) ## Test the release artefacts: install them, and publish them to servers on this machine
 	$(TOOLS)
-	pytest tests/publishing -m 'not matrix'
+	pytest tests/publishing -m 'not matrix and not signatures'
+
+signatures: $(SYNCED) ## Sign images and the chart with a key of this machine, and verify them (builds cosign once)
+	$(TOOLS)
+	python -m testing.cluster signing
+	pytest tests/publishing -m signatures
 
 matrix: $(SYNCED) ## Install the wheels and train with other Pythons and with TensorFlow 2.16 (downloads 1 GB)
 	pytest tests/publishing -m matrix
@@ -131,6 +140,20 @@ release: $(SYNCED) ## Build and test the artefacts: make release VERSION=1.2.3 [
 operator-faults: $(SYNCED) ## Kill the operator after every write, inject faults, change every field (20 min)
 	$(TOOLS)
 	OPERATOR_FAULTS=all pytest tests/operator/faults -s
+
+cert-manager: $(SYNCED) ## Test with certificates from cert-manager's own controllers, which it builds once
+	$(TOOLS)
+	python -m testing.cluster issuer
+	pytest tests/cert_manager
+
+operator-readers: $(SYNCED) ## Measure the operator with inputs that trainers read: make operator-readers N=2000 IDLE=10000
+	$(TOOLS)
+	python -m testing.operator.readers.measure --readers $(or $(N),2000) --idle $(or $(IDLE),10000)
+
+ecosystem: $(SYNCED) ## Test with the controllers of Kueue, JobSet and KEDA (builds them once, 20 min)
+	$(TOOLS)
+	python -m testing.cluster ecosystem
+	pytest tests/ecosystem
 
 operator: $(SYNCED) ## Test the operator with a real API server
 	$(TOOLS)
@@ -181,8 +204,17 @@ simulate: $(DRAWING) ## Simulate scaling; write the table and pictures of docs/s
 bench: $(SYNCED) $(DATA) ## Measure throughput on this machine
 	python -m testing.bench
 
+drill: $(SYNCED) ## Induce the causes of a stall, and check that `explain` names each; needs idle CPUs
+	python -m testing.drill
+
+mistakes: $(SYNCED) ## Make mistakes of new users, and write what is printed to docs/mistakes.md
+	python -m testing.mistakes
+
 rotation: $(SYNCED) ## Read for ten minutes while all certificates are renewed every 30 s
 	python -m testing.integration.rotation --seconds 600 --every 30
+
+fuzz: $(SYNCED) ## Run changed inputs through each parser of the network and of files: make fuzz N=1000000 SEED=0
+	python -m testing.fuzz --n $(or $(N),100000) --seed $(or $(SEED),0)
 
 protos: $(UV) ## Generate the stubs from the .proto files
 	cd sidecar/src && $(PROTOC) --python_out=. --pyi_out=. $(PROTOS)

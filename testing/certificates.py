@@ -8,6 +8,7 @@ import shutil
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
+from distributed_input.api import files
 from distributed_input.api.identity import (
     AUTHORITIES_FILE,
     CHAIN_FILE,
@@ -16,6 +17,8 @@ from distributed_input.api.identity import (
     Identity,
 )
 from distributed_input_operator.certificates.authority import InputAuthority
+from distributed_input_operator.certificates.issuer import Issuer
+from distributed_input_operator.certificates.renewal import renewed
 
 LIFE = timedelta(hours=1)
 MASTER = 32 * b"k"
@@ -68,3 +71,17 @@ class MountedFolder:
         issuer = of or authority()
         chain = issuer.issue(role, at or now(), life)
         return self.write(chain, issuer.key(role), issuer.certificate)
+
+    def issue_signed(
+        self,
+        role: str,
+        by: Issuer,
+        of: InputAuthority | None = None,
+        at: datetime | None = None,
+        life: timedelta = LIFE,
+    ) -> Path:
+        """Write a certificate of a role whose authority an issuer has signed."""
+        own = of or authority()
+        data = renewed(own, {}, at or now(), life, by).data
+        chain, trusted = data[files.certificate(role)], data[files.AUTHORITIES_KEY]
+        return self.write(chain, own.key(role), trusted)

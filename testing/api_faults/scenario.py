@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 
 from testing.api_faults.operators import RestartingOperator
 from testing.api_faults.state import State, difference, state_of
-from testing.operator.cluster import Cluster
+from testing.operator.cluster import Cluster, Json
 from testing.operator.processes import manifest
 
 NAME = "subject"
@@ -18,6 +18,9 @@ CHANGE = {
     "tfDataService": {},
 }
 """It replaces the pods of both parts, adds ports to Services and the NetworkPolicy, and scales."""
+ENCRYPTED = {**SPEC, "encryption": "all"}
+ENCRYPTED_CHANGE = {key: one for key, one in CHANGE.items() if key != "tfDataService"}
+"""An encrypted input has no tf.data service."""
 SECONDS = 60.0
 _QUIET_SECONDS = 2.0
 _POLL_SECONDS = 0.2
@@ -36,6 +39,8 @@ def live(
     operator: RestartingOperator | None = None,
     quiet: float = 0.0,
     delete: bool = True,
+    spec: Json = SPEC,
+    change: Json = CHANGE,
 ) -> list[State]:
     """Run the life of an input. Return its states after its creation and after its change.
 
@@ -47,12 +52,14 @@ def live(
         operator: started again whenever it is dead.
         quiet: seconds for which a state that was reached must stay.
         delete: whether it ends.
+        spec: with which it begins.
+        change: of its spec.
     """
     states = []
     for number, act in enumerate(
         (
-            lambda: cluster.create(manifest(name, **SPEC)),
-            lambda: cluster.patch("DistributedInput", name, {"spec": CHANGE}),
+            lambda: cluster.create(manifest(name, **spec)),
+            lambda: cluster.patch("DistributedInput", name, {"spec": change}),
         )
     ):
         act()

@@ -16,6 +16,7 @@ _KINDS = sorted(set(BY_NAME) - {INPUT.kind, POLICY.kind, "Event", "Pod"})
 _REVISION = "deployment.kubernetes.io/revision"
 _HASHES = (APPLIED_ANNOTATION, names.TEMPLATE_HASH_ANNOTATION)
 """Annotations that depend on the names. What they are computed from is compared."""
+_CERTIFICATE = "-----BEGIN CERTIFICATE-----"
 _UNTOLD = ("Unmeasured",)
 """Conditions that depend on the time: whether a dispatcher was asked already."""
 
@@ -55,6 +56,11 @@ def _content(obj: Json, uid: str) -> Json:
     content = {key: value for key, value in obj.items() if key not in ("metadata", "status")}
     if obj.get("data") and "type" in obj:  # a Secret: its token depends on the uid
         content["data"] = sorted(obj["data"])
+    elif obj.get("data"):  # a ConfigMap: a new certificate is never equal to the one before
+        content["data"] = {
+            key: _CERTIFICATE if value.startswith(_CERTIFICATE) else value
+            for key, value in obj["data"].items()
+        }
     spec = {key: one for key, one in obj.get("spec", {}).items() if not key.startswith("clusterIP")}
     return {
         **content,

@@ -14,6 +14,11 @@ from testing.charts.rendering import Manifest, render
 
 PAGE = Path(__file__).parents[2] / "docs" / "security.md"
 _NAMESPACE = "NAMESPACE"
+_VALUES = (
+    "crds.v1beta1=true",
+    "encryption.certManager.enabled=true",
+    "encryption.certManager.issuerRef.name=platform",
+)
 _BEGIN, _END = "<!-- permissions: make permissions -->\n", "<!-- end of permissions -->\n"
 
 
@@ -31,9 +36,9 @@ class Rule:
 
 
 def rules() -> list[Rule]:
-    """Return all rules of the chart with its default values, and with all versions served."""
+    """Return all rules of the chart with its default values, all versions, and an authority."""
     found = []
-    for text in render(_NAMESPACE.lower(), "crds.v1beta1=true").split("\n---\n"):
+    for text in render(_NAMESPACE.lower(), *_VALUES).split("\n---\n"):
         role = yaml.safe_load(text)
         if role and role["kind"] in ("Role", "ClusterRole") and not _is_for_users(role):
             reasons = _reasons(text)

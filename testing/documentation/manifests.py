@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import yaml
@@ -12,11 +13,15 @@ from distributed_input.api.resource.input import API_VERSION, KIND
 from distributed_input.api.resource.parse import parse_all
 from distributed_input.api.resource.policy import POLICY_KIND, InputPolicy
 from distributed_input.api.resource.problems import ResourceError
+from distributed_input.api.resource.v1beta1.input import BETA_VERSION
+from distributed_input.api.resource.v1beta1.policy import BetaPolicy
 
+_VALUES = Path(__file__).parents[2] / "charts" / "distributed-input" / "values.yaml"
 TESTED = {
     "ScaledObject": "tests/operator/test_prometheus.py",
     "HorizontalPodAutoscaler": "tests/operator/test_horizontal_pod_autoscaler.py",
     "ConfigMap": "testing/operator/gitops.py",
+    "Job": "tests/ecosystem/test_kueue.py",
     "externalRules": "tests/operator/test_prometheus.py",
 }
 """Kinds of other projects, or the only key of a document without a kind, and the file of the tests
@@ -45,6 +50,9 @@ def _problems(document: dict[str, Any]) -> list[str]:
         return _unknown_names(document["metadata"])
     if (kind or next(iter(document))) in TESTED:
         return []
+    values = yaml.safe_load(_VALUES.read_text())
+    if kind is None and set(document) <= set(values):
+        return _unknown_values(document, values)
     return [f"{kind or list(document)}: no check knows this: add one"]
 
 
@@ -58,10 +66,22 @@ def _invalid_input(document: dict[str, Any]) -> list[str]:
 
 def _invalid_policy(document: dict[str, Any]) -> list[str]:
     try:
-        InputPolicy.model_validate(document)
+        beta = document.get("apiVersion") == BETA_VERSION
+        (BetaPolicy if beta else InputPolicy).model_validate(document)
     except ValidationError as error:
         return [str(error)]
     return []
+
+
+def _unknown_values(given: dict[str, Any], values: dict[str, Any], of: str = "") -> list[str]:
+    """Return the given values that the chart does not have. An empty default has any content."""
+    found: list[str] = []
+    for key, value in given.items():
+        if key not in values:
+            found.append(f"the chart has no value {of}{key}")
+        elif isinstance(value, dict) and values[key]:
+            found += _unknown_values(value, values[key], f"{of}{key}.")
+    return found
 
 
 def _unknown_names(metadata: dict[str, Any]) -> list[str]:

@@ -12,6 +12,7 @@ from datetime import timedelta
 from testing.integration import readers
 from testing.integration.cluster import spec
 from testing.integration.tls_cluster import INPUT, TlsCluster
+from testing.issuer import PlatformRoot
 from testing.processes.network import own_address
 
 ROWS, BATCH, REPEAT = 2000, 100, 80
@@ -55,7 +56,13 @@ class Rotation:
 
 
 def read_while_rotating(
-    *, renewals: int, every: float, life: float, transfer: str = "auto", host: str = "127.0.0.1"
+    *,
+    renewals: int,
+    every: float,
+    life: float,
+    transfer: str = "auto",
+    host: str = "127.0.0.1",
+    root: PlatformRoot | None = None,
 ) -> RotationResult:
     """Read whole epochs until all certificates have been renewed a number of times.
 
@@ -65,12 +72,14 @@ def read_while_rotating(
         life: seconds for which a certificate is valid.
         transfer: as in `spec.sidecar.transfer`.
         host: address of the workers. Rows of loopback addresses use shared memory.
+        root: see `TlsCluster`.
 
     Raises:
         AssertionError: an epoch did not have each row once.
     """
     # Processes may start for longer than the first certificates are valid.
-    with TlsCluster(timedelta(seconds=life)) as cluster, Rotation(cluster, every) as rotation:
+    started = TlsCluster(timedelta(seconds=life), root=root)
+    with started as cluster, Rotation(cluster, every) as rotation:
         cluster.add_workers(2, "--listen", f"{host}:0")
         (sidecar,) = cluster.add_sidecars(
             {

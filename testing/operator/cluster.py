@@ -105,8 +105,10 @@ class Cluster:
         return [p for p in self.list("Pod", labels) if "deletionTimestamp" not in p["metadata"]]
 
     def simulate_kubelet(self, name: str, component: str = "worker", ip: str = "10.1.2.3") -> None:
-        """Set the status of all pods of a component to running and ready."""
+        """Set the status of all pods of a component that may run to running and ready."""
         for pod in self.pods(name, component):
+            if pod["spec"].get("schedulingGates"):
+                continue
             ready = [
                 {"type": kind, "status": "True"}
                 for kind in ("PodScheduled", "Ready", "ContainersReady")

@@ -41,10 +41,10 @@ from testing.operator.resource_usage import AuditLog, CpuUsage, format_requests,
 from tests.operator.conftest import install
 
 NAMESPACE = "measured"
-_ACCOUNT = "operator"
-_PARALLEL = 8
+ACCOUNT = "operator"
+PARALLEL = 8
 _NODES, _CAPACITY = 20, {"pods": "2000", "cpu": "8000", "memory": "32Ti"}
-_PLANE_FLAGS: dict[str, Mapping[str, object]] = {
+PLANE_FLAGS: dict[str, Mapping[str, object]] = {
     # The default limits, for small clusters, would be the bottleneck.
     "kube-controller-manager": {
         "kube-api-qps": 1000,
@@ -108,9 +108,9 @@ class Measurement:
         return len(page["items"]) + max(0, expected - await self.count("pods"))
 
 
-async def _create(measurement: Measurement) -> None:
+async def create(measurement: Measurement) -> None:
     """Create the inputs that do not exist yet."""
-    gate = asyncio.Semaphore(_PARALLEL)
+    gate = asyncio.Semaphore(PARALLEL)
 
     async def one(name: str) -> None:
         body = manifest(name, workers={"replicas": measurement.args.workers})
@@ -128,7 +128,7 @@ async def _create(measurement: Measurement) -> None:
     )
 
 
-async def _measure_cold_start(measurement: Measurement, seconds: float) -> None:
+async def measure_cold_start(measurement: Measurement, seconds: float) -> None:
     before = await measurement.children()
     started, usage = measurement.restart()
     while (complete := await measurement.children()) < len(measurement.names):
@@ -141,7 +141,7 @@ async def _measure_cold_start(measurement: Measurement, seconds: float) -> None:
         f"cold: {created} inputs' children in {duration:.1f} s: "
         f"{created / duration:.1f} inputs a second"
     )
-    _print_usage(measurement, usage, max(1, created))
+    print_usage(measurement, usage, max(1, created))
 
 
 async def _measure_pods(measurement: Measurement, seconds: float) -> None:
@@ -154,12 +154,12 @@ async def _measure_pods(measurement: Measurement, seconds: float) -> None:
         f"pods: {await measurement.count('pods')} exist, {pending} not running "
         f"after {duration:.1f} s"
     )
-    _print_usage(measurement, usage)
+    print_usage(measurement, usage)
 
 
 async def _wait_until_quiet(measurement: Measurement) -> None:
     """Wait until the operator sends no more writes."""
-    while _writes(measurement.audit.requests()):
+    while writes(measurement.audit.requests()):
         await asyncio.sleep(5)
 
 
@@ -177,7 +177,7 @@ async def _measure_warm_start(measurement: Measurement, seconds: float) -> None:
         f"warm: {reconciled} inputs reconciled in {duration:.1f} s: "
         f"{reconciled / duration:.1f} inputs a second"
     )
-    _print_usage(measurement, usage, requests=requests)
+    print_usage(measurement, usage, requests=requests)
 
 
 async def _measure_idle(measurement: Measurement, seconds: float) -> None:
@@ -185,32 +185,32 @@ async def _measure_idle(measurement: Measurement, seconds: float) -> None:
     usage = measurement.usage()
     await asyncio.sleep(seconds)
     requests = measurement.audit.requests()
-    print(f"idle: {_writes(requests)} writes in {seconds:g} s")
-    _print_usage(measurement, usage, requests=requests)
+    print(f"idle: {writes(requests)} writes in {seconds:g} s")
+    print_usage(measurement, usage, requests=requests)
 
 
-async def _measure_single_changes(measurement: Measurement, count: int, gap: float) -> None:
+async def measure_single_changes(measurement: Measurement, count: int, gap: float) -> None:
     usage = measurement.usage()
     latencies = []
-    async with _changes(measurement.api) as changed:
+    async with watch_changes(measurement.api) as changed:
         for name in random.sample(measurement.names, count):
-            sent, observed = await _change(measurement, name, changed)
+            sent, observed = await change(measurement, name, changed)
             latencies.append(await asyncio.wait_for(observed, 60) - sent)
             await asyncio.sleep(gap)
     latencies.sort()
     p99 = latencies[max(0, int(len(latencies) * 0.99) - 1)]
     print(f"spec to child: p50 {statistics.median(latencies):.3f} s, p99 {p99:.3f} s, ", end="")
     print(f"maximum {latencies[-1]:.3f} s, of {count} single changes")
-    _print_usage(measurement, usage, count)
+    print_usage(measurement, usage, count)
 
 
 async def _measure_concurrent_changes(measurement: Measurement, count: int) -> None:
-    gate, usage = asyncio.Semaphore(_PARALLEL), measurement.usage()
-    async with _changes(measurement.api) as changed:
+    gate, usage = asyncio.Semaphore(PARALLEL), measurement.usage()
+    async with watch_changes(measurement.api) as changed:
 
         async def one(name: str) -> asyncio.Future[float]:
             async with gate:
-                return (await _change(measurement, name, changed))[1]
+                return (await change(measurement, name, changed))[1]
 
         started = time.monotonic()
         observed = await asyncio.gather(*map(one, random.sample(measurement.names, count)))
@@ -219,10 +219,10 @@ async def _measure_concurrent_changes(measurement: Measurement, count: int) -> N
     duration = max(one.result() for one in observed) - started
     print(f"{count} changes, sent within {sent:.1f} s: all seen within {duration:.1f} s, ", end="")
     print(f"{count / duration:.1f} changes a second")
-    _print_usage(measurement, usage, count)
+    print_usage(measurement, usage, count)
 
 
-async def _change(
+async def change(
     measurement: Measurement, name: str, changed: dict[str, asyncio.Future[float]]
 ) -> tuple[float, asyncio.Future[float]]:
     """Add or remove one worker, which replaces no pods. Return the times of request and event."""
@@ -237,7 +237,7 @@ async def _change(
 
 
 @contextlib.asynccontextmanager
-async def _changes(api: Api) -> AsyncIterator[dict[str, asyncio.Future[float]]]:
+async def watch_changes(api: Api) -> AsyncIterator[dict[str, asyncio.Future[float]]]:
     """Yield futures by Deployment. Each gets the time when its spec change is observed."""
     changed: dict[str, asyncio.Future[float]] = {}
     listed = await api.request(
@@ -276,7 +276,7 @@ async def _changes(api: Api) -> AsyncIterator[dict[str, asyncio.Future[float]]]:
         response.response.close()
 
 
-def _writes(requests: Counter[str]) -> int:
+def writes(requests: Counter[str]) -> int:
     """Return the number of writes, without leases and access reviews."""
     return sum(
         count
@@ -285,7 +285,7 @@ def _writes(requests: Counter[str]) -> int:
     )
 
 
-def _print_usage(
+def print_usage(
     measurement: Measurement, usage: CpuUsage, each: int = 0, requests: Counter[str] | None = None
 ) -> None:
     requests = measurement.audit.requests() if requests is None else requests
@@ -297,9 +297,9 @@ def _print_usage(
 
 async def _measure(measurement: Measurement) -> None:
     args = measurement.args
-    await _create(measurement)
+    await create(measurement)
     if await measurement.children() < args.inputs:
-        await _measure_cold_start(measurement, args.seconds)
+        await measure_cold_start(measurement, args.seconds)
     if args.workers:
         await _measure_pods(measurement, args.seconds)
     if "rest" in args.parts:
@@ -307,7 +307,7 @@ async def _measure(measurement: Measurement) -> None:
         await _measure_warm_start(measurement, args.seconds)
         await _wait_until_quiet(measurement)
         await _measure_idle(measurement, args.idle)
-        await _measure_single_changes(measurement, min(args.changes, args.inputs), args.gap)
+        await measure_single_changes(measurement, min(args.changes, args.inputs), args.gap)
         await _measure_concurrent_changes(measurement, min(args.changes, args.inputs))
     print(f"load {os.getloadavg()[0]:.1f}")
 
@@ -324,17 +324,17 @@ async def _run(
         await _measure(Measurement(args, Api(client), operator, audit, pids))
 
 
-def _prepare(cluster: Cluster) -> None:
+def prepare(cluster: Cluster) -> None:
     """Create the CRDs, a namespace and a ServiceAccount whose requests are audited."""
     install(cluster)
     binding = {
         "metadata": {"name": NAMESPACE},
         "roleRef": {"kind": "ClusterRole", "name": "cluster-admin"},
-        "subjects": [{"kind": "ServiceAccount", "name": _ACCOUNT, "namespace": NAMESPACE}],
+        "subjects": [{"kind": "ServiceAccount", "name": ACCOUNT, "namespace": NAMESPACE}],
     }
     for path, body in (
         ("/api/v1/namespaces", {"metadata": {"name": NAMESPACE}}),
-        (f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts", {"metadata": {"name": _ACCOUNT}}),
+        (f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts", {"metadata": {"name": ACCOUNT}}),
         ("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", binding),
     ):
         with contextlib.suppress(RequestRejected):  # exists since the last run
@@ -391,16 +391,16 @@ def main() -> None:
     with contextlib.ExitStack() as stack:
         folder = args.folder or Path(stack.enter_context(tempfile.TemporaryDirectory()))
         folder.mkdir(parents=True, exist_ok=True)
-        audit = AuditLog(folder, f"system:serviceaccount:{NAMESPACE}:{_ACCOUNT}")
-        flags: dict[str, Mapping[str, object]] = {**_PLANE_FLAGS, "kube-apiserver": audit.flags}
+        audit = AuditLog(folder, f"system:serviceaccount:{NAMESPACE}:{ACCOUNT}")
+        flags: dict[str, Mapping[str, object]] = {**PLANE_FLAGS, "kube-apiserver": audit.flags}
         plane = stack.enter_context(ControlPlane(folder, flags=flags))
         pids = {one.name: one.pid for one in plane.daemons if one.pid}
         if args.workers:
             nodes = stack.enter_context(_fake_nodes(plane))
             pids["kwok"] = nodes.daemon.pid or 0
         with plane.client() as client:
-            _prepare(Cluster(client, NAMESPACE))
-        kubeconfig = plane.service_account_kubeconfig(NAMESPACE, _ACCOUNT)
+            prepare(Cluster(client, NAMESPACE))
+        kubeconfig = plane.service_account_kubeconfig(NAMESPACE, ACCOUNT)
         if args.bare:
             for one in (plane.controller_manager, plane.scheduler):
                 one.stop()

@@ -27,6 +27,7 @@ class _Hold:
     matches: Callable[[str], bool]
     meanwhile: Callable[[], None]
     answered: bool
+    method: str
     task: asyncio.Task[None] | None = None
 
 
@@ -77,13 +78,15 @@ class Proxy:
         meanwhile: Callable[[], None],
         *,
         answered: bool = False,
+        method: str = "GET",
     ) -> None:
-        """Hold each GET request whose path and query match until `meanwhile` has returned.
+        """Hold each request whose path and query match until `meanwhile` has returned.
 
         meanwhile: called once, at the first such request.
         answered: whether to forward the requests at once and hold the responses instead.
+        method: that of the requests.
         """
-        self._holds.append(_Hold(matches, meanwhile, answered))
+        self._holds.append(_Hold(matches, meanwhile, answered, method))
 
     def expire(self, plural: str = "") -> None:
         """Cut off the watches of one kind, or all. The next watches get 410 Expired."""
@@ -172,7 +175,7 @@ class Proxy:
     async def _wait_for_holds(self, request: web.Request, *, answered: bool) -> None:
         for entry in self._holds:
             if (
-                request.method == "GET"
+                request.method == entry.method
                 and entry.answered == answered
                 and entry.matches(request.path_qs)
             ):

@@ -10,33 +10,39 @@ from typing import Any
 import yaml
 
 from distributed_input.api import names
-from distributed_input_operator.kube.kinds import INPUT
+from distributed_input_operator.kube.kinds import INPUT, POLICY
 from testing.operator.cluster import Cluster, RequestRejected
 from testing.operator.processes import eventually
 from testing.operator.webhooks import Webhook, run_webhook
 
 Json = dict[str, Any]
-DEFINITION = "distributedinputs.distributed-input.dev"
-DEFINITION_PATH = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{DEFINITION}"
-_FILE = Path(__file__).parents[2] / "crds" / "distributedinputs.yaml"
+PLURALS = ("distributedinputs", "inputpolicies")
+_DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+DEFINITION_PATH = f"{_DEFINITIONS}/distributedinputs.distributed-input.dev"
+POLICY_PATH = POLICY.path(None, "cluster").replace("v1alpha1", "v1beta1")
+"""The path of the policy as v1beta1."""
+_FOLDER = Path(__file__).parents[2] / "crds"
 
 
 @contextmanager
 def serve_beta(cluster: Cluster, kubeconfig: Path, folder: Path) -> Iterator[Webhook]:
     """Run an operator and a webhook that converts. Serve v1beta1 until the end."""
-    flags = ("--conversion-definition", DEFINITION)
+    flags = [f"--conversion-definition={one}.{INPUT.group}" for one in PLURALS]
     with run_webhook(cluster, kubeconfig, folder, *flags) as webhook:
-        set_definition(cluster, versions(beta=True), conversion(webhook.port))
+        for one in PLURALS:
+            set_definition(cluster, versions(True, plural=one), conversion(webhook.port), one)
         try:
             eventually(lambda: served(cluster))
             yield webhook
         finally:
-            set_definition(cluster, versions(beta=False), {"strategy": "None", "webhook": None})
+            for one in PLURALS:
+                none = {"strategy": "None", "webhook": None}
+                set_definition(cluster, versions(False, plural=one), none, one)
 
 
-def versions(beta: bool, storage: str = "v1alpha1") -> list[Json]:
-    """Return the versions of the definition."""
-    found = yaml.safe_load(_FILE.read_text())["spec"]["versions"]
+def versions(beta: bool, storage: str = "v1alpha1", plural: str = PLURALS[0]) -> list[Json]:
+    """Return the versions of a definition."""
+    found = yaml.safe_load((_FOLDER / f"{plural}.yaml").read_text())["spec"]["versions"]
     return [
         {
             **one,
@@ -56,10 +62,22 @@ def conversion(port: int) -> Json:
     }
 
 
-def set_definition(cluster: Cluster, found: list[Json], how: Json | None = None) -> None:
-    """Change versions of the definition of inputs, and the conversion if it is given."""
+def set_definition(
+    cluster: Cluster, found: list[Json], how: Json | None = None, plural: str = PLURALS[0]
+) -> None:
+    """Change versions of a definition, and the conversion if it is given."""
     patch = {"spec": {"versions": found, **({"conversion": how} if how else {})}}
-    cluster.call("PATCH", DEFINITION_PATH, patch, "application/merge-patch+json")
+    path = f"{_DEFINITIONS}/{plural}.{INPUT.group}"
+    cluster.call("PATCH", path, patch, "application/merge-patch+json")
+
+
+def set_conversion(cluster: Cluster, port: int) -> None:
+    """Convert by a webhook on this machine, in definitions that the chart has installed."""
+    for one in PLURALS:
+        # JSON merge patches replace no Service by a URL.
+        change = {"op": "replace", "path": "/spec/conversion", "value": conversion(port)}
+        path = f"{_DEFINITIONS}/{one}.{INPUT.group}"
+        cluster.call("PATCH", path, [change], "application/json-patch+json")
 
 
 def beta_path(cluster: Cluster, name: str = "") -> str:
@@ -68,15 +86,18 @@ def beta_path(cluster: Cluster, name: str = "") -> str:
 
 
 def served(cluster: Cluster) -> bool:
-    """Whether the API server converts an input of this namespace."""
+    """Whether the API server converts inputs of this namespace, and the policy."""
     body = {
         "apiVersion": "distributed-input.dev/v1beta1",
         "kind": "DistributedInput",
         "metadata": {"name": "converted"},
         "spec": {},
     }
+    policy = {**body, "kind": POLICY.kind, "metadata": {"name": "cluster"}}
+    apply = "application/apply-patch+yaml"
     try:
         cluster.call("POST", beta_path(cluster), body, dryRun="All")
+        cluster.call("PATCH", POLICY_PATH, policy, apply, dryRun="All", fieldManager="probe")
     except RequestRejected:
         return False
     return True

@@ -1,4 +1,4 @@
-"""Valid DistributedInputs, generated from the schemas of their models."""
+"""Valid inputs and policies, generated from the schemas of their models."""
 
 from __future__ import annotations
 
@@ -12,13 +12,19 @@ from pydantic import BaseModel, ValidationError
 
 from distributed_input.api.resource.crd import structural
 from distributed_input.api.resource.input import API_VERSION, DistributedInput
+from distributed_input.api.resource.policy import InputPolicy
+from distributed_input.api.resource.policy_status import PolicyStatus
 from distributed_input.api.resource.status import Status
 from distributed_input.api.resource.v1beta1.input import BETA_VERSION, BetaInput
+from distributed_input.api.resource.v1beta1.policy import BetaPolicy, BetaPolicyStatus
 from distributed_input.api.resource.v1beta1.status import BetaStatus
 
 Json = dict[str, Any]
-MODELS: dict[str, type[BaseModel]] = {API_VERSION: DistributedInput, BETA_VERSION: BetaInput}
-_STATUS: dict[str, type[BaseModel]] = {API_VERSION: Status, BETA_VERSION: BetaStatus}
+_Models = dict[str, type[BaseModel]]
+MODELS: _Models = {API_VERSION: DistributedInput, BETA_VERSION: BetaInput}
+POLICIES: _Models = {API_VERSION: InputPolicy, BETA_VERSION: BetaPolicy}
+_STATUS: _Models = {API_VERSION: Status, BETA_VERSION: BetaStatus}
+_POLICY_STATUS: _Models = {API_VERSION: PolicyStatus, BETA_VERSION: BetaPolicyStatus}
 _MAX_REPAIRS = 40
 
 _VALUES = st.none() | st.booleans() | st.integers(-5, 5) | st.sampled_from(["", "a", "1"])
@@ -83,9 +89,12 @@ _TEXTS = {
     "topology": ["2x2", "2x2x4"],
     "stateDirectory": ["/states"],
     "path": [".", "/code"],
+    "key": ["team", "tier"],
+    "namespaces": ["vision", "speech"],
 }
 _QUANTITIES: dict[str, list[Any]] = {
     "weight": ["1m", "500m", "0.5", 1, "1", "1k", ".25", "1001m", "1.2345678901", 1000],
+    "stallCosts": ["0", 0, "1m", "1200m", "1M", 1000000, "0.000000000000001"],
     "": ["1Mi", "256Mi", 1 << 20, "1.5Gi", "1Ti", "268435456"],
 }
 _LABELS = [
@@ -115,31 +124,48 @@ _ACCELERATORS = [
 
 @functools.cache
 def schema_of(version: str) -> tuple[Json, Json]:
-    """Return the structural schemas of spec and status of a version."""
-    whole = MODELS[version].model_json_schema()
-    status = _STATUS[version].model_json_schema()
+    """Return the structural schemas of spec and status of inputs."""
+    return _schemas(MODELS[version], _STATUS[version])
+
+
+def _schemas(model: type[BaseModel], status_model: type[BaseModel]) -> tuple[Json, Json]:
+    whole, status = model.model_json_schema(), status_model.model_json_schema()
     spec = structural(whole["properties"]["spec"], whole["$defs"])
     return spec, structural(status, status.get("$defs", {}))
 
 
 @functools.cache
-def _sections(version: str) -> tuple[SearchStrategy[Any], SearchStrategy[Any]]:
-    spec, status = schema_of(version)
+def _sections(kind: str, version: str) -> tuple[SearchStrategy[Any], SearchStrategy[Any]]:
+    models, statuses = _KINDS[kind]
+    spec, status = _schemas(models[version], statuses[version])
     return _value("spec", spec), _value("status", status)
+
+
+_KINDS = {"DistributedInput": (MODELS, _STATUS), "InputPolicy": (POLICIES, _POLICY_STATUS)}
 
 
 @st.composite
 def inputs(draw: DrawFn, version: str) -> Json:
-    """Generate a valid resource of a version. Each field is set or not."""
-    spec, status = _sections(version)
-    made: Json = {"apiVersion": version, "kind": "DistributedInput", "metadata": {"name": "x"}}
+    """Generate a valid input of a version. Each field is set or not."""
+    return _resource(draw, "DistributedInput", version, "x")
+
+
+@st.composite
+def policies(draw: DrawFn, version: str) -> Json:
+    """Generate a valid policy of a version. Each field is set or not."""
+    return _resource(draw, "InputPolicy", version, "cluster")
+
+
+def _resource(draw: DrawFn, kind: str, version: str, name: str) -> Json:
+    spec, status = _sections(kind, version)
+    made: Json = {"apiVersion": version, "kind": kind, "metadata": {"name": name}}
     if draw(st.booleans()):
         made["metadata"]["annotations"] = {"note": "mine"}
     if draw(st.integers(0, 9)):
         made["spec"] = draw(spec)
     if draw(st.booleans()):
         made["status"] = draw(status)
-    return _repaired(made, version)
+    return _repaired(made, _KINDS[kind][0][version])
 
 
 def _value(name: str, schema: Json) -> SearchStrategy[Any]:
@@ -171,12 +197,14 @@ def _plain(name: str, schema: Json) -> SearchStrategy[Any]:
         case "integer":
             return st.integers(least, min(schema.get("maximum", least + 9), least + 9))
         case "number":
-            return st.floats(least, schema["maximum"]) | st.sampled_from([1, 0.5])
+            tiny = [1e-45] if least == 0 else []
+            return st.floats(least, schema["maximum"]) | st.sampled_from([1, 0.5, *tiny])
         case "array":
-            return st.lists(_value(name, schema["items"]), max_size=2)
+            return st.lists(_value(name, schema["items"]), max_size=3 if name == "budgets" else 2)
         case "object" if isinstance(schema.get("additionalProperties"), dict):
             keys = st.sampled_from(["cpu", "memory", "amd.com/gpu"])
-            return st.dictionaries(keys, _value("", schema["additionalProperties"]), max_size=2)
+            value = _value(name if name == "stallCosts" else "", schema["additionalProperties"])
+            return st.dictionaries(keys, value, max_size=2)
         case "object":
             return st.dictionaries(st.sampled_from(["name", "key", "value"]), st.just("a"))
     return st.sampled_from(_TEXTS.get(name, ["a", "b"]))
@@ -196,12 +224,12 @@ def _section(schema: Json) -> SearchStrategy[Json]:
     )
 
 
-def _repaired(made: Json, version: str) -> Json:
+def _repaired(made: Json, model: type[BaseModel]) -> Json:
     """Return a resource without the fields that make it invalid."""
     result = copy.deepcopy(made)
     for _ in range(_MAX_REPAIRS):
         try:
-            MODELS[version].model_validate(result)
+            model.model_validate(result)
         except ValidationError as error:
             for detail in error.errors(include_url=False):
                 _remove(result, [*detail["loc"], *detail.get("ctx", {}).get("at", [])])

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from distributed_input.api.names import INPUT_LABEL
+from testing.charts.rendering import CHART
 from testing.e2e.training import NAME, Training, restarts
 from testing.operator.processes import eventually
 
@@ -34,3 +37,9 @@ def test_an_encrypted_input_trains_and_is_measured(kubectl, node_cluster):
     training.wait_for_more_epochs()
     training.finish()
     training.remove()
+
+
+def test_helm_test_passes_if_encryption_is_required(release, request):
+    request.addfinalizer(release.install)  # restore the values for other tests
+    release.install(CHART, "--set=encryption.minimum=all")
+    assert re.search(r"Phase:\s+Succeeded", release.test())

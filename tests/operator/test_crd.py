@@ -94,6 +94,16 @@ VALID_AND_INVALID = [
         "spec.sidecar.buffer: .*1Mi to 1Ti",
     ),
     (
+        {"sidecar": {"buffer": "268435456000m"}},
+        {"sidecar": {"buffer": "500m"}},
+        "spec.sidecar.buffer: .*1Mi to 1Ti",
+    ),
+    (
+        {"sidecar": {"buffer": ".5Gi"}},
+        {"sidecar": {"buffer": "1E"}},
+        "spec.sidecar.buffer: .*1Mi to 1Ti",
+    ),
+    (
         {"sidecar": {"buffer": "64Mi", "resources": {"limits": {"memory": 201326592}}}},
         {"sidecar": {"buffer": 67108864, "resources": {"limits": {"memory": "191Mi"}}}},
         "spec.sidecar: .*is too small for the buffer and the process",

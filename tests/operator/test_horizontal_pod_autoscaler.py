@@ -118,9 +118,8 @@ def test_the_documented_manifests_use_existing_kinds_and_metrics(cluster):
     for spec in (keda, own):
         assert spec["scaleTargetRef"] == target | {"name": NAME}
     (trigger,), (metric,) = keda["triggers"], own["metrics"]
-    (described,) = metrics.RECOMMENDED.describe()
-    name = described.name
+    name = metrics.RECOMMENDED.name
     assert metric["external"]["metric"]["name"] == name
     labels = set(re.findall(r"(\w+)=", trigger["metadata"]["query"]))
     assert f"{name}{{" in trigger["metadata"]["query"]
-    assert labels == set(metrics.RECOMMENDED._labelnames)
+    assert labels == set(metrics.INPUT_LABELS)

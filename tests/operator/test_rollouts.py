@@ -55,7 +55,8 @@ def moving(deployment: dict[str, Any]) -> bool:
         return False
     (progress,) = [one for one in status["conditions"] if one["type"] == "Progressing"]
     seen = status.get("observedGeneration", 0) >= meta["generation"]
-    return not seen or progress["reason"] != "NewReplicaSetAvailable"
+    complete = progress["reason"] == "NewReplicaSetAvailable" and status.get("updatedReplicas")
+    return not seen or not complete
 
 
 def test_an_upgrade_replaces_the_pods_of_few_inputs_at_a_time(

@@ -64,6 +64,7 @@ def test_manifests_of_other_projects_are_tested(file: str) -> None:
         ("yaml", "kind: InputPolicy\nspec: {budgets: [{name: a, limit: {}}]}"),
         ("yaml", "metadata: {labels: {distributed-input.dev/injekt: 'true'}}"),
         ("yaml", "kind: Unknown"),
+        ("yaml", "encryption: {certManager: {issuer: {name: a}}}"),
     ],
 )
 def test_a_mistake_is_found(language: str, text: str) -> None:

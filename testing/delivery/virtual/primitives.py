@@ -341,6 +341,11 @@ class SimTime:
     """The module `time`."""
 
     @staticmethod
+    def process_time() -> float:
+        """Return 0: the datasets wait and do not compute."""
+        return 0.0
+
+    @staticmethod
     def monotonic() -> float:
         scheduler = current.scheduler
         scheduler.now += 1e-6

@@ -17,6 +17,7 @@ import socket
 import sys
 import threading
 from pathlib import Path
+from urllib.parse import unquote
 
 
 def main() -> int:
@@ -37,12 +38,12 @@ def main() -> int:
     token = Path(options.token_file)  # for a sidecar a folder with all inputs' tokens
     for private in token.iterdir() if token.is_dir() else [token]:
         assert private.stat().st_mode & 0o777 == 0o600
-    server = socket.socket()
+    server = socket.socket(socket.AF_UNIX)
     if options.listen:
-        host, port = options.listen.rsplit(":", 1)
-        server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        server.bind((host, int(port)))
-        address = f"{host}:{server.getsockname()[1]}"
+        path = Path(unquote(options.listen.removeprefix("unix:")))
+        path.unlink(missing_ok=True)
+        server.bind(str(path))
+        address = options.listen
     else:
         assert json.loads(Path(options.config).read_text())["inputs"]
         (Path(options.dir) / "ring").write_bytes(b"\0" * 4096)

@@ -13,16 +13,20 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any
 
 from distributed_input.runner import process_wrapper
+from testing.portability.shim import pidfd_open
 
 WITH_FAKES = (str(Path(__file__).with_name("run_with_fakes.py")),)
 WITH_REAL_PARTS = ("-m", "distributed_input.cli", "run")
 SECONDS = 60.0
 """Timeout of all waits. An idle machine needs 1 s, or 10 s to start TensorFlow."""
+
+HAS_GUARDS = not os.path.exists("/proc/self")
+"""Whether each wrapper has a guard process, as on systems without /proc."""
 
 INPUT = """\
 apiVersion: distributed-input.dev/v1alpha1
@@ -124,8 +128,11 @@ class Run:
     def pid(self, part: str) -> int:
         """Return the process id of the live process of `part`."""
         expected = process_wrapper.mark(self.name, part)
-        (found,) = (pid for pid, mark in process_wrapper.marked(expected) if mark == expected)
-        return found
+        found = [pid for pid, mark in process_wrapper.marked(expected) if mark == expected]
+        if HAS_GUARDS:  # the guard of a wrapper has the same mark
+            return min(found)
+        (pid,) = found
+        return pid
 
     def ready(self, part: str) -> dict[str, Any]:
         """Return the ready file that `part` wrote last."""
@@ -155,6 +162,12 @@ class Run:
                 self.process.stdin.close()
 
 
+def names_of(marks: Iterable[str]) -> list[str]:
+    """Return the names of a run's processes, sorted. A guard has the name of its wrapper."""
+    names = [mark.partition(":")[2] for mark in marks]
+    return sorted(set(names) if HAS_GUARDS else names)
+
+
 @contextlib.contextmanager
 def processes_end_with(run: Run) -> Iterator[list[str]]:
     """Yield the marks of the processes of `run`. Require that they end within 5 s after the block.
@@ -167,8 +180,8 @@ def processes_end_with(run: Run) -> Iterator[list[str]]:
     descriptors = []
     for pid in marks:
         with contextlib.suppress(ProcessLookupError):
-            descriptors.append(os.pidfd_open(pid))
-    yield sorted(mark.partition(":")[2] for mark in marks.values())
+            descriptors.append(pidfd_open(pid))
+    yield names_of(marks.values())
     deadline = time.monotonic() + 5
     for descriptor in descriptors:
         poller = select.poll()
@@ -235,7 +248,7 @@ def write_line(run: Run, line: str) -> None:
 
 def pidfd_of_ready(run: Run) -> int:
     """Return a descriptor that becomes readable when the process that prints "ready PID" ends."""
-    return os.pidfd_open(int(run.out.wait_for(r"ready (\d+)")[1]))
+    return pidfd_open(int(run.out.wait_for(r"ready (\d+)")[1]))
 
 
 def wait_readable(descriptor: int, seconds: float = SECONDS) -> bool:
@@ -255,8 +268,8 @@ def wait_until(condition: Callable[[], bool], details: object = "") -> None:
 
 def wait_for_state(pid: int, state: str) -> None:
     """Wait until the process is in `state`, with the letters of ps."""
-    stat = Path(f"/proc/{pid}/stat")
-    wait_until(lambda: stat.read_text().rpartition(")")[2].split()[0] == state)
+    command = ["ps", "-o", "stat=", "-p", str(pid)]
+    wait_until(lambda: subprocess.check_output(command, text=True).startswith(state))
 
 
 def wait_until_started(run: Run, part: str, other_than: object = None) -> dict[str, object]:

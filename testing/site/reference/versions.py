@@ -41,7 +41,8 @@ def page() -> str:
         "before and of the next one. See [upgrades](../upgrades.md).\n\n## Platforms\n\n"
     )
     systems = _classifiers(name, "Operating System :: ")
-    text += f"The packages are for {', '.join(systems)}. The images are for {_platforms()}.\n"
+    text += f"The packages are for {', '.join(systems)}. The images are for {_platforms()}. "
+    text += "See [Linux, macOS and arm64](../platforms.md).\n"
     return text
 
 

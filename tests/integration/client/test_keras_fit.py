@@ -197,3 +197,52 @@ def test_a_plain_dataset_needs_the_count_of_batches_to_save(sidecar: Sidecar) ->
         train.restore(train.position(batches=1))
         got += [int(row) for batch in dataset for row in batch[0]]
     assert sorted(got) == list(range(ROWS))
+
+
+def position_file(tmp_path: Path) -> tuple[str, Path]:
+    """Return the path of some weights, and that of the file with their position."""
+    weights = tmp_path / "latest.weights.h5"
+    weights.write_bytes(b"weights")
+    return str(weights), Path(f"{weights}.input.json")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "{}", "[]", "3", '{"position": 3}', '{"next": "a"}', '{"weights": [], "next": {}}'),
+        *('{"position": "é"}', '{"weights": "a", "next": 3}', '"\\ud800"', "[" * 100_000),
+    ],
+)
+def test_a_damaged_file_of_a_position_is_refused_and_replaced(tmp_path: Path, text: str) -> None:
+    weights, path = position_file(tmp_path)
+    path.write_text(text)
+    with pytest.raises(PositionError, match=r"latest\.weights\.h5\.input\.json is damaged"):
+        di_keras.read_position(weights)
+    di_keras.announce_position(weights, b"next position")
+    assert di_keras.read_position(weights) == b"next position"
+
+
+def test_weights_without_a_file_of_positions_were_saved_without_the_callback(
+    tmp_path: Path,
+) -> None:
+    weights, path = position_file(tmp_path)
+    with pytest.raises(PositionError, match="saved without this callback"):
+        di_keras.read_position(weights)
+    path.mkdir()
+    with pytest.raises(PositionError, match="cannot be read"):
+        di_keras.read_position(weights)
+
+
+@pytest.mark.parametrize("damage", [None, 3, "é", "a"])
+def test_only_the_position_that_is_used_must_be_valid(tmp_path: Path, damage: Any) -> None:
+    weights, path = position_file(tmp_path)
+    di_keras.write_position(weights, b"position")
+    di_keras.announce_position(weights, b"next position")
+    content = json.loads(path.read_text())
+    path.write_text(json.dumps({**content, "next": damage}))
+    assert di_keras.read_position(weights) == b"position"
+    path.write_text(json.dumps({**content, "position": damage}))
+    with pytest.raises(PositionError, match="is damaged"):  # the next one is of other weights
+        di_keras.read_position(weights)
+    Path(weights).write_bytes(b"next weights")
+    assert di_keras.read_position(weights) == b"next position"

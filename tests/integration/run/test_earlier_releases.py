@@ -156,10 +156,11 @@ def produced_rows(port: int) -> float:
     return sum(float(one.split()[-1]) for one in lines if one.startswith(ROWS_METRIC))
 
 
-def stop(process: Process) -> None:
+def stop(process: Process, *, is_earlier: bool) -> None:
     """Stop a container as Kubernetes does, and wait for its end."""
     process.terminate()
-    assert process.wait(60) == 0
+    # Release 0.1.0 ends with status 1 if its end takes more than five seconds, on a busy machine.
+    assert process.wait(60) in ((0, 1) if is_earlier else (0,))
 
 
 @needs_containers
@@ -240,8 +241,8 @@ def test_a_trainer_reads_on_while_an_upgrade_and_a_rollback_replace_all_pods(cod
             after = create_pods(spec, operator, code, replaced)
             new = pods.start(after.worker, code)
             assert produced_rows(ports["worker-metrics"]) > 0
-            stop(worker)
-            stop(dispatcher)
+            stop(worker, is_earlier=code is None)
+            stop(dispatcher, is_earlier=code is None)
             worker, ports = new, replaced
             dispatcher = pods.start(after.dispatcher, code)
             read_steps(20)

@@ -15,19 +15,24 @@ from pathlib import Path
 import grpc
 import pytest
 
+from distributed_input.api import files
 from distributed_input.api.identity import DISPATCHER, SIDECAR, WORKER
 from distributed_input.api.proto import dispatcher_pb2, worker_pb2
 from distributed_input.runtime import addresses, stubs
 from distributed_input.runtime.tls.certificate_folder import CertificateFolder
 from distributed_input.worker.transfer_listener import TransferListener
 from distributed_input_operator.certificates.authority import InputAuthority
+from distributed_input_operator.certificates.renewal import renewed
 from testing.certificates import LIFE, MountedFolder, authority, now
 from testing.integration.tls_cluster import TlsCluster
+from testing.issuer import PlatformRoot
 
 PAGE = Path(__file__).parents[3] / "docs" / "security.md"
 BEGIN, END = "<!-- peers: from test_peers.py -->\n", "<!-- end of peers -->"
 SECONDS = 20.0
 ACCEPTED, REFUSED = "accepted", "refused"
+ISSUER = PlatformRoot().issuer()
+"""Has signed the authority of the servers."""
 OWN, OTHER = authority(), authority("u-2")
 STRANGER = authority(master=32 * b"x")
 """Issues certificates with the same names as OWN, and another key."""
@@ -43,6 +48,8 @@ class Peer:
     """Role in its certificate, given the role that the port accepts. None: no certificate."""
     issued: timedelta = timedelta(0)
     newest: ssl.TLSVersion = ssl.TLSVersion.TLSv1_3
+    signed: bool = False
+    """Whether it presents the whole chain up to the issuer that the servers' authority has, too."""
 
 
 PEERS = {
@@ -51,9 +58,11 @@ PEERS = {
     "of another authority": Peer(issuer=STRANGER),
     "expired": Peer(issued=-3 * LIFE),
     "of another input": Peer(issuer=OTHER),
+    "of another input, with the same issuer": Peer(issuer=OTHER, signed=True),
     "of another role": Peer(role=lambda needed: WORKER if needed == SIDECAR else SIDECAR),
     "with TLS 1.2": Peer(newest=ssl.TLSVersion.TLSv1_2),
     "valid": Peer(),
+    "valid, with its issuer": Peer(signed=True),
     "valid, 5 min in the future": Peer(issued=timedelta(minutes=5)),
     "valid, 5 min old": Peer(issued=timedelta(minutes=-5)),
 }
@@ -64,7 +73,11 @@ def certificate(peer: Peer, needed: str) -> tuple[bytes, bytes] | None:
     if peer.role is None:
         return None
     role = peer.role(needed)
-    chain = peer.issuer.issue(role, now() + peer.issued, LIFE)
+    at = now() + peer.issued
+    if peer.signed:
+        chain = renewed(peer.issuer, {}, at, LIFE, ISSUER).data[files.certificate(role)]
+    else:
+        chain = peer.issuer.issue(role, at, LIFE)
     return peer.issuer.key(role).encode(), chain.encode()
 
 
@@ -149,8 +162,8 @@ def connects(listener: TransferListener, peer: Peer, folder: Path) -> str:
 def ports(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[str, Callable[..., str]]]:
     """Yield what tries to use each port of the input."""
     folder = tmp_path_factory.mktemp("peers")
-    mounted = MountedFolder(folder / "worker").issue(WORKER)
-    with TlsCluster() as cluster:
+    mounted = MountedFolder(folder / "worker").issue_signed(WORKER, ISSUER)
+    with TlsCluster(issuer=ISSUER) as cluster:
         (worker,) = cluster.add_workers(1)
         listener = TransferListener("127.0.0.1:0", CertificateFolder(mounted))
         listener.start()

@@ -15,14 +15,21 @@ from testing.integration import readers
 from testing.integration.cluster import spec
 from testing.integration.rotation import Rotation, read_while_rotating
 from testing.integration.tls_cluster import INPUT, TlsCluster
+from testing.issuer import PlatformRoot
 from testing.processes.network import own_address
 
 
-@pytest.mark.parametrize("transfer", ["grpc", "auto"])
-def test_a_renewal_loses_no_row_and_breaks_no_stream(transfer: str) -> None:
-    """Certificates live for 15 s, so that a process that keeps the first one is refused."""
+@pytest.mark.parametrize(("transfer", "signed"), [("grpc", True), ("auto", True), ("auto", False)])
+def test_a_renewal_loses_no_row_and_breaks_no_stream(transfer: str, *, signed: bool) -> None:
+    """Certificates live for 15 s, so that a process that keeps the first one is refused.
+
+    If the input's authority is signed, each renewal has another issuer with another key.
+    """
     host = own_address() or "127.0.0.1"
-    found = read_while_rotating(renewals=11, every=1.5, life=15.0, transfer=transfer, host=host)
+    root = PlatformRoot() if signed else None
+    found = read_while_rotating(
+        renewals=11, every=1.5, life=15.0, transfer=transfer, host=host, root=root
+    )
     assert found.warnings == ()
     assert found.epochs >= 1
 

@@ -13,10 +13,12 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from distributed_input_operator.kube.kinds import INPUT
+from distributed_input.api.resource.conversion.policy import UNKNOWN
+from distributed_input_operator.kube.kinds import INPUT, POLICY
 from testing.cluster.kubectl import Kubectl
 from testing.operator.cluster import Cluster, RequestRejected
 from testing.operator.gitops import CURRENT, argocd_health, kstatus, kubectl_sees_ready
+from testing.operator.policies import apply_policy
 from testing.operator.processes import eventually, manifest
 
 _SECONDS = 10.0
@@ -74,9 +76,8 @@ def observe(cluster: Cluster, control_plane, request: pytest.FixtureRequest, nam
         assert row[1] == "False"
         assert expected.reason in row
         assert not kubectl_sees_ready(control_plane.kubeconfig, cluster.namespace, name)
-        events = [
-            one["reason"] for one in cluster.list("Event") if one["involvedObject"]["name"] == name
-        ]
+        reason = conditions.get(expected.condition, {}).get("reason", "")
+        events = eventually(lambda: events_with(cluster, name, reason)) if reason else []
         print(
             f"\n{request.node.name}: {seconds:.1f} s; {' '.join(row)}; kstatus {kstatus(found)}; "
             f"Argo CD {argocd_health(found)[0]}; Events {events}; {conditions['Ready']['message']}"
@@ -85,6 +86,14 @@ def observe(cluster: Cluster, control_plane, request: pytest.FixtureRequest, nam
         return found
 
     return wait
+
+
+def events_with(cluster: Cluster, name: str, reason: str) -> list[str]:
+    """Return the reasons of an input's Events, if they include `reason`."""
+    found = [
+        one["reason"] for one in cluster.list("Event") if one["involvedObject"]["name"] == name
+    ]
+    return found if reason in found else []
 
 
 def conditions_of(obj: dict[str, Any]) -> dict[str, Any]:
@@ -302,6 +311,42 @@ def test_a_rollout_without_progress(cluster, name, observe):
     broken_at = report_container(cluster, pod, _IMAGE)
     eventually(lambda: cluster.condition(name, "Stalled")["status"] == "True")
     observe(Broken("PodsFailing", "Failed", "Degraded", "PodsFailing"), broken_at)
+
+
+def test_a_change_without_an_operator(cluster, control_plane, operator, name):
+    serve(cluster, name)
+    assert operator.stop() == 0
+    try:
+        change(cluster, name, image="mine:2")
+        found = cluster.get(INPUT.kind, name)
+        assert conditions_of(found)["Ready"]["status"] == "True", "it is about the spec before"
+        assert (kstatus(found), argocd_health(found)[0]) == ("InProgress", "Progressing")
+        assert not kubectl_sees_ready(control_plane.kubeconfig, cluster.namespace, name)
+    finally:
+        operator.restart()
+    newest_pod(cluster, name, "mine:2")
+    cluster.wait_until_ready(name, 1)
+    eventually(lambda: kstatus(cluster.get(INPUT.kind, name)) == CURRENT)
+
+
+def test_a_policy_that_a_new_leader_cannot_use(cluster, operator, name):
+    """The input keeps its workers, gets no more of them, and says why."""
+    serve(cluster, name)
+    assert operator.stop() == 0
+    apply_policy(cluster, {"name": "all", "selector": {UNKNOWN: "lost"}})
+    try:
+        operator.restart()
+        broken_at = change(cluster, name, replicas=3)
+        limited = eventually(lambda: cluster.condition(name, "ScalingLimited"))
+        print(f"\nunusable policy: {time.monotonic() - broken_at:.1f} s; {limited}")
+        assert limited["reason"] == "PolicyUnusable"
+        found = cluster.call("GET", POLICY.path(None, "cluster"))
+        assert "has lost its matchExpressions" in found["status"]["message"]
+        eventually(lambda: kstatus(cluster.get(INPUT.kind, name)) == CURRENT)
+        assert len(cluster.pods(name)) == 1
+    finally:
+        cluster.call("DELETE", POLICY.path(None, "cluster"))
+    cluster.wait_until_ready(name, 3)
 
 
 def test_no_trainer(cluster, name):

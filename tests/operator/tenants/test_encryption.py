@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
 from distributed_input.api.identity import DISPATCHER, SIDECAR, VIEWER, WORKER
-from distributed_input.runtime.tls.certificate import Certificate, checked
+from testing.issued import certificate
 from testing.operator.cluster import Cluster, RequestRejected
 from testing.operator.processes import Operator, eventually, manifest
 
@@ -26,18 +24,10 @@ def encrypted(cluster: Cluster, operator: Operator) -> Iterator[None]:
     cluster.delete("DistributedInput", NAME)
 
 
-def certificate(cluster: Cluster, role: str) -> Certificate:
-    """Return the certificate that the pods of a role mount. Raise ConfigError: it is not usable."""
-    secret: Any = cluster.get("Secret", TLS)
-    keys = {key: base64.b64decode(value) for key, value in secret["data"].items()}
-    public: Any = cluster.get("ConfigMap", TLS)
-    return checked(public["data"][f"{role}.crt"].encode(), keys[f"{role}.key"], keys["ca.crt"])
-
-
 def test_each_role_has_a_certificate_of_its_input(cluster):
     uid = cluster.get("DistributedInput", NAME)["metadata"]["uid"]
     for role in (DISPATCHER, WORKER, SIDECAR, VIEWER):
-        own = certificate(cluster, role).own
+        own = certificate(cluster, NAME, role).own
         assert (own.namespace, own.name, own.uid, own.role) == (cluster.namespace, NAME, uid, role)
     assert not cluster.get("Secret", f"{NAME}-distributed-input"), "there is no token"
 
@@ -49,15 +39,15 @@ def test_the_owner_of_keys_and_certificates_is_the_input(cluster):
 
 
 def test_what_a_user_writes_over_a_certificate_is_replaced(cluster):
-    before = certificate(cluster, SIDECAR)
+    before = certificate(cluster, NAME, SIDECAR)
     cluster.patch("ConfigMap", TLS, {"data": {"worker.crt": "broken"}})
 
     def is_replaced() -> bool:
         return cluster.get("ConfigMap", TLS)["data"]["worker.crt"] != "broken"
 
     eventually(is_replaced)
-    assert certificate(cluster, WORKER).own.role == WORKER
-    assert certificate(cluster, SIDECAR).chain == before.chain, "it was usable"
+    assert certificate(cluster, NAME, WORKER).own.role == WORKER
+    assert certificate(cluster, NAME, SIDECAR).chain == before.chain, "it was usable"
 
 
 def test_a_restarted_operator_keeps_keys_and_certificates(cluster, operator):

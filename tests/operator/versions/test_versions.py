@@ -286,9 +286,10 @@ def test_the_documented_commands_repair_a_definition_without_a_webhook(
         program, *words = shlex.split(command)
         assert program == "kubectl"
         run_kubectl(control_plane, *words)
-    spec = cluster.call("GET", DEFINITION_PATH)["spec"]
-    assert [one["name"] for one in spec["versions"] if one["served"]] == ["v1alpha1"]
-    assert spec["conversion"] == {"strategy": "None"}
+    for path in (DEFINITION_PATH, DEFINITION_PATH.replace("distributedinputs", "inputpolicies")):
+        spec = cluster.call("GET", path)["spec"]
+        assert [one["name"] for one in spec["versions"] if one["served"]] == ["v1alpha1"]
+        assert spec["conversion"] == {"strategy": "None"}
     place = ("--namespace", cluster.namespace)
     eventually(lambda: "v1beta1" not in run_kubectl(control_plane, "api-resources"))
     assert "alone" in run_kubectl(control_plane, "get", "dinput", *place)

@@ -1,0 +1,1 @@
+"""cert-manager's own controllers as a process, built from its Go module."""

@@ -1,0 +1,1 @@
+"""Other projects' controllers, built from their Go modules, beside a real API server."""

@@ -1,0 +1,1 @@
+"""Mistakes that new users make, and what they then read."""

@@ -1,0 +1,38 @@
+"""Kueue's and JobSet's real controllers, and a namespace with our definitions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from testing.ecosystem.controllers import run_controller
+from testing.operator.cluster import Cluster
+from testing.operator.webhooks import Webhook, run_webhook
+from tests.operator.conftest import cluster
+
+__all__ = ["cluster"]
+
+
+@pytest.fixture(scope="session")
+def jobset(control_plane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Run JobSet's controller."""
+    with run_controller("jobset", control_plane, tmp_path_factory.mktemp("jobset")):
+        yield
+
+
+@pytest.fixture(scope="session")
+def kueue(control_plane, jobset, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Run Kueue's controller."""
+    with run_controller("kueue", control_plane, tmp_path_factory.mktemp("kueue")):
+        yield
+
+
+@pytest.fixture(scope="module")
+def hook(
+    cluster: Cluster, control_plane, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Webhook]:
+    """Run our operator and webhook."""
+    folder = tmp_path_factory.mktemp("hook")
+    with run_webhook(cluster, control_plane.kubeconfig, folder) as created:
+        yield created
