@@ -68,9 +68,7 @@ def _large_units(
             yield values
             del values
 
-    signature = decode.signature(spec, not whole, rows)
-    dataset = tf.data.Dataset.from_generator(generate, output_signature=signature)
-    return dataset.map(lambda *parts: decode.pack(spec, parts, not whole, rows))
+    return decode.from_arrays(generate, spec, not whole, rows)
 
 
 def _small_units(reader: InputReader, spec: ElementSpec, rows: int | None) -> tf.data.Dataset:

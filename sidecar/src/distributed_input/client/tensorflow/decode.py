@@ -1,13 +1,12 @@
 """Decode runs of rows into tensors with the user's structure.
 
-A generator for `tf.data.Dataset.from_generator` yields the flat tuples of arrays that
-`components` returns; `signature` returns their specs. A `Dataset.map` with `pack` then gives the
-tensors the user's structure, in the graph.
+A generator yields the flat tuples of arrays that `components` returns. `from_arrays` returns the
+dataset of their tensors, with the user's structure.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy.typing as npt
@@ -16,6 +15,7 @@ import tensorflow as tf
 from distributed_input.rows.decode import Ragged, Sparse, decode_leaves
 from distributed_input.rows.elements import ElementSpec, Leaf
 from distributed_input.rows.runs import Buffer
+from distributed_input.rows.structure import Structure
 from distributed_input.tfdata import type_specs
 
 Array = npt.NDArray[Any]
@@ -79,6 +79,41 @@ def components(spec: ElementSpec, rows: int | None, buffers: Sequence[Buffer]) -
         else:
             out.append(value)
     return tuple(out)
+
+
+def from_arrays(
+    generate: Callable[[], Iterator[tuple[Array, ...]]],
+    spec: ElementSpec,
+    rows_mode: bool,
+    static_rows: int | None = None,
+) -> tf.data.Dataset:
+    """Return the dataset of the arrays that a generator yields, with the user's structure.
+
+    Args:
+      generate: returns an iterator over results of `components`.
+      spec: of a row, or of a whole element.
+      rows_mode: batches of rows, with a leading dimension; otherwise whole elements.
+      static_rows: the number of rows in every batch, if it is known.
+    """
+    if all(leaf.kind == "dense" for leaf in spec.leaves) and _is_plain(spec.structure):
+        # The generator adds the structure: a map would take a fifth of the time of a unit.
+        return tf.data.Dataset.from_generator(
+            lambda: map(spec.unflatten, generate()),
+            output_signature=element_spec(spec, rows_mode, static_rows),
+        )
+    dataset = tf.data.Dataset.from_generator(
+        generate, output_signature=signature(spec, rows_mode, static_rows)
+    )
+    return dataset.map(lambda *parts: pack(spec, parts, rows_mode, static_rows))
+
+
+def _is_plain(structure: Structure) -> bool:
+    """Return whether tf.data regards all leaves of a structure as its components."""
+    if isinstance(structure, Mapping):
+        return all(map(_is_plain, structure.values()))
+    if isinstance(structure, tuple):
+        return all(map(_is_plain, structure))
+    return isinstance(structure, int)  # not None, and not a list, which becomes one tensor
 
 
 def pack(

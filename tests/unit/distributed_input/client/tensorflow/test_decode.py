@@ -155,10 +155,7 @@ def test_tensors_have_the_users_structure(
         values, buffers = [], [np.empty(0, np.uint8)] * spec.buffer_count
     size = count if rows_mode and static else None
     arrays = tf_decode.components(spec, count if rows_mode else None, buffers)
-    flat = tf.data.Dataset.from_generator(
-        lambda: iter([arrays]), output_signature=tf_decode.signature(spec, rows_mode, size)
-    )
-    packed = flat.map(lambda *tensors: tf_decode.pack(spec, tensors, rows_mode, size))
+    packed = tf_decode.from_arrays(lambda: iter([arrays]), spec, rows_mode, size)
     assert packed.element_spec == tf_spec.to_tf(spec, rows_mode, size)
     (element,) = packed
     got = spec.flatten(element)
@@ -166,6 +163,17 @@ def test_tensors_have_the_users_structure(
         assert [plain(value) for value in got] == [plain(value) for value in values]
     else:
         assert all((v.shape[0] or 0) == 0 for v in got)
+
+
+@pytest.mark.parametrize("structure", [[0, 1], (0, [1]), {"a": (0, None), "b": 1}])
+def test_lists_and_none_have_the_structure_of_a_map(structure: Any) -> None:
+    leaves = Leaf("a", "dense", "float32", ()), Leaf("b", "dense", "int64", (2,))
+    spec = ElementSpec(structure, leaves)
+    arrays = np.zeros(3, np.float32), np.ones((3, 2), np.int64)
+    dataset = tf_decode.from_arrays(lambda: iter([arrays]), spec, True)
+    mapped = tf.data.Dataset.from_tensors(arrays).map(lambda *parts: spec.unflatten(parts))
+    (element,), (expected,) = dataset, mapped
+    tf.nest.map_structure(np.testing.assert_array_equal, element, expected)
 
 
 def test_dense_numbers_are_views_from_tensor_to_tensor() -> None:
