@@ -31,7 +31,7 @@ from distributed_input.tfdata.row_skips import RowSkip
 from distributed_input.worker.states.deadline import within
 from distributed_input.worker.states.saved_state import StateError
 
-_PIPELINE = 2  # what `iterate_dataset` adds to a dataset; 2: it joins batches
+_PIPELINE = 3  # what a worker adds to a dataset; 2: it joins batches; 3: it sets their size
 _IGNORE_EXTERNAL_STATE = 1  # `find_problem` has checked it, except for constant tables
 _RESTORE_SECONDS = 20.0  # no element is produced meanwhile
 _PART_VARIANTS = 64  # written together, so that a state that is too large is noticed early

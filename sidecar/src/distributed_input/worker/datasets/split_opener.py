@@ -22,6 +22,7 @@ from distributed_input.api.proto import types_pb2
 from distributed_input.rows.elements import ElementSpec
 from distributed_input.runtime import logs
 from distributed_input.tfdata import (
+    batch_size,
     buffers,
     dataset_functions,
     determinism,
@@ -63,6 +64,7 @@ class _Opened:
         identity: what its states belong to; None if it has no graph.
         shared_graph: its graph, if other splits may share a part of it.
         batch_size: rows in an element, if they are known and it matters.
+        is_sized: whether the graph sets the rows in an element.
     """
 
     dataset: Any
@@ -70,6 +72,7 @@ class _Opened:
     identity: StateIdentity | None = None
     shared_graph: GraphDef | None = None
     batch_size: int | None = None
+    is_sized: bool = False
 
 
 class SplitOpener:
@@ -128,12 +131,12 @@ class SplitOpener:
         row = ElementSpec.from_json(job.row_spec)
         element = ElementSpec.from_json(job.element_spec)
         if job.HasField("entry_point"):
-            opened = self._open_entry_point(job, seed, epoch, split, skipped)
+            opened = self._open_entry_point(job, seed, epoch, split, skipped, batch_rows)
             if not isinstance(opened.dataset, tf.data.Dataset):
                 return SplitIterator(iter(opened.dataset), row, job.batched, from_python=True)
             check_spec(opened.dataset, element, split)
         else:
-            opened = self._open_graph(job, element, seed, epoch, split, skipped)
+            opened = self._open_graph(job, element, seed, epoch, split, skipped, batch_rows)
         may_share = batch_rows and not skipped
         shared = self._share(job, row, split, batch_rows, opened) if may_share else None
         if shared is not None:
@@ -142,7 +145,7 @@ class SplitOpener:
             opened.dataset,
             row,
             job.batched,
-            batch_rows,
+            0 if opened.is_sized else batch_rows,
             opened.batch_size,
             job.dataset_id,
             opened.writers,
@@ -174,6 +177,7 @@ class SplitOpener:
         epoch: int,
         split: int,
         skipped: int,
+        batch_rows: int,
     ) -> _Opened:
         """Return the dataset of a trainer's graph for a split and an epoch."""
         graphs = self._datasets.get(job.dataset_id)
@@ -186,15 +190,22 @@ class SplitOpener:
         caches.rename(graph, files.path)
         packing.restore(graph, graphs, self._folder)
         buffers.bound_shuffles(graph)
-        dataset = serialization.instantiate(graph, type_specs.to_tf(element))
-        size = _batch_size(job, graph)
+        sized = _sized(job, graph, batch_rows)
+        dataset = serialization.instantiate(sized or graph, type_specs.to_tf(element))
+        size, is_sized = _batch_size(job, graph), sized is not None
         if serial:
             dataset = determinism.run_serially(dataset)
-            return _Opened(dataset, files.writers, identity, batch_size=size)
-        return _Opened(dataset, files.writers, identity, graph, size)
+            return _Opened(dataset, files.writers, identity, None, size, is_sized)
+        return _Opened(dataset, files.writers, identity, graph, size, is_sized)
 
     def _open_entry_point(
-        self, job: types_pb2.Job, seed: int, epoch: int, split: int, skipped: int
+        self,
+        job: types_pb2.Job,
+        seed: int,
+        epoch: int,
+        split: int,
+        skipped: int,
+        batch_rows: int,
     ) -> _Opened:
         """Return the dataset of an entry point for a split and an epoch.
 
@@ -243,13 +254,14 @@ class SplitOpener:
         graph = _skip(graph, identity, skipped)
         caches.rename(graph, files.path)
         packing.restore(graph, folder=self._folder)
-        reseeded = serialization.instantiate(graph, cached.element_spec)
+        sized = _sized(job, graph, batch_rows)
+        reseeded = serialization.instantiate(sized or graph, cached.element_spec)
         reseeded._functions_of = cached.functions  # noqa: SLF001 - an attribute that we add
-        rows = _batch_size(job, graph)
+        rows, is_sized = _batch_size(job, graph), sized is not None
         if serial:
             reseeded = determinism.run_serially(reseeded)
-            return _Opened(reseeded, files.writers, identity, batch_size=rows)
-        return _Opened(reseeded, files.writers, identity, graph, rows)
+            return _Opened(reseeded, files.writers, identity, None, rows, is_sized)
+        return _Opened(reseeded, files.writers, identity, graph, rows, is_sized)
 
     def _is_shared(self, split: int, name: str) -> bool:
         """Return whether another split has the array of a name, too."""
@@ -276,6 +288,13 @@ def _batch_size(job: types_pb2.Job, graph: GraphDef) -> int | None:
     if not job.batched or not joined_batches.can_join(ElementSpec.from_json(job.row_spec)):
         return None
     return graph_analysis.analyze(graph).batch_size
+
+
+def _sized(job: types_pb2.Job, graph: GraphDef, batch_rows: int) -> GraphDef | None:
+    """Return the graph with `batch_rows` rows in an element, if its last op batches dense rows."""
+    if not (batch_rows and job.batched and ElementSpec.from_json(job.row_spec).is_static):
+        return None
+    return batch_size.with_batch_size(graph, batch_rows)
 
 
 def _skip(graph: GraphDef, identity: StateIdentity, rows: int) -> GraphDef:

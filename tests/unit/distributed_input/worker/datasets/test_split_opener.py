@@ -14,7 +14,7 @@ import pytest
 import tensorflow as tf
 
 from distributed_input.api.proto import types_pb2
-from distributed_input.tfdata import buffers
+from distributed_input.tfdata import batching, buffers
 from distributed_input.tfdata.export import export_job
 from distributed_input.worker.datasets import graph_cache, shared_passes, split_opener
 from distributed_input.worker.datasets.describe import describe
@@ -270,8 +270,10 @@ def plain() -> tf.data.Dataset:
     return tf.data.Dataset.range(60).shuffle(HUGE).map(lambda row: (row, row * 2))
 
 
-def opened(dataset: Any) -> tuple[SplitOpener, types_pb2.Job]:
-    draft = types_pb2.Job(name="any", num_splits=3, partitions=3)
+def opened(dataset: Any, global_batch_size: int = 0) -> tuple[SplitOpener, types_pb2.Job]:
+    draft = types_pb2.Job(
+        name="any", num_splits=3, partitions=3, global_batch_size=global_batch_size
+    )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # DATA sharding reads all rows for each split
         job, data = export_job(draft, dataset)
@@ -311,3 +313,21 @@ def test_the_split_of_a_data_shard_cannot_skip_rows() -> None:
     assert split.state is not None
     assert split.state.skipped_rows == 0
     assert split.state.problem == ""
+
+
+def test_the_last_batch_op_gets_the_rows_of_an_element(monkeypatch: pytest.MonkeyPatch) -> None:
+    def batched(context: Any) -> Any:
+        return by_split(context).batch(2).prefetch(1)
+
+    def again(*_: Any) -> Any:
+        raise AssertionError("each row would be copied once more")
+
+    monkeypatch.setattr(batching, "batch_rows", again)
+    opener, job = opened(batched, 6)
+    split = opener.open(job, 1, 0, 1, 7)
+    sizes = [len(first) for first, _ in split.elements]
+    assert sizes == [7, 7, 6]
+    other = opener.open(job, 1, 0, 1, 5)
+    assert split.state is not None
+    assert other.state is not None
+    assert split.state.key == other.state.key
