@@ -15,6 +15,7 @@ from distributed_input.worker.host.idle_share import (
 )
 
 _log = logs.get("worker.idle_cpus")
+_STOP_SECONDS = 5.0  # a tick takes milliseconds, on a busy machine longer
 
 
 class IdleCpus:
@@ -45,7 +46,7 @@ class IdleCpus:
     def stop(self) -> None:
         """Stop the thread."""
         self._stopping.set()
-        self._thread.join(4 * TICK_SECONDS)
+        self._thread.join(_STOP_SECONDS)
 
     def tick(self) -> None:
         """Read the host's counters, and apply the share that follows from them."""
