@@ -278,3 +278,41 @@ def test_an_error_in_the_dataset_reaches_the_trainer(start: Start, tmp_path: Pat
     assert run.wait() == 1
     message = r"(?s)broken_datasets:raises failed: NameError.*broken_datasets\.py.*in raises"
     assert re.search(message, run.err.rest())
+
+
+# A program may end while TensorFlow waits for the next batch.
+
+SLOW_DATASET = """
+import time
+import tensorflow as tf
+
+def wait(row):
+    time.sleep(0.5)
+    return row
+
+def dataset_fn(ctx):
+    rows = tf.data.Dataset.range(10**9).shard(ctx.num_input_pipelines, ctx.input_pipeline_id)
+    rows = rows.map(lambda row: tf.ensure_shape(tf.numpy_function(wait, [row], tf.int64), []))
+    return rows.batch(ctx.get_per_replica_batch_size(8))
+"""
+ENDS_EARLY = """
+import sys
+import distributed_input as di
+
+with di.connect("train", timeout=60) as train:
+    iterator = iter(train.dataset().prefetch(2))
+    print(next(iterator).shape, flush=True)
+    if sys.argv[1] == "within":
+        sys.exit(3)
+sys.exit(3)
+"""
+
+
+@pytest.mark.parametrize("place", ["within", "behind"])
+def test_a_program_ends_while_its_dataset_waits(start: Start, tmp_path: Path, place: str) -> None:
+    pytest.importorskip("tensorflow")
+    (tmp_path / "slow_numbers.py").write_text(SLOW_DATASET)
+    file = REAL_INPUT.replace("numbers_of", "slow_numbers").replace("replicas: 2", "replicas: 1")
+    run = start([sys.executable, "-c", ENDS_EARLY, place], file=file, program=WITH_REAL_PARTS)
+    run.out.wait_for(r"\(8,\)")
+    assert run.wait() == 3

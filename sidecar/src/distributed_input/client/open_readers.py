@@ -50,6 +50,14 @@ def add(reader: OpenReader) -> None:
         )
 
 
+def end_all(error: DistributedInputError) -> None:
+    """End all readers of this process."""
+    with _lock:
+        readers = list(_readers)
+    for reader in readers:
+        reader.end(error)
+
+
 def _disown_all() -> None:
     """Disown the readers that this process, a fork, has inherited."""
     global _lock  # noqa: PLW0603 - another thread of the parent may hold it

@@ -13,6 +13,7 @@ from distributed_input.api.proto import types_pb2
 from distributed_input.client.reader import InputReader
 from distributed_input.client.ring import Batch
 from distributed_input.client.tensorflow import decode
+from distributed_input.client.tensorflow.generators import TrackedGenerator
 from distributed_input.rows.elements import ElementSpec
 from distributed_input.runtime import heap
 
@@ -91,7 +92,9 @@ def _small_units(reader: InputReader, spec: ElementSpec, rows: int | None) -> tf
 
     signature = decode.signature(spec, True, None)
     count = tf.TensorSpec([], tf.int64)
-    dataset = tf.data.Dataset.from_generator(generate, output_signature=(count, *signature))
+    dataset = tf.data.Dataset.from_generator(
+        lambda: TrackedGenerator(generate()), output_signature=(count, *signature)
+    )
 
     def split(units: tf.Tensor, *parts: tf.Tensor) -> tf.data.Dataset:
         return tf.data.Dataset.from_tensor_slices(tuple(_split(part, units) for part in parts))

@@ -1,0 +1,101 @@
+"""Generators return before the interpreter ends."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import tensorflow as tf
+
+from distributed_input.api.errors import DistributedInputError, UnavailableError
+from distributed_input.client import open_readers
+from distributed_input.client.tensorflow import generators
+from distributed_input.client.tensorflow.generators import TrackedGenerator
+
+
+class Reader:
+    """A reader whose next item does not come."""
+
+    def __init__(self, name: str) -> None:
+        self.source = Path("folder"), name
+        self.waits, self._ended = threading.Event(), threading.Event()
+        self.error: DistributedInputError | None = None
+
+    def items(self) -> Iterator[int]:
+        yield 1
+        self.waits.set()
+        self._ended.wait(10)
+        if self.error is not None:
+            raise self.error
+
+    def end(self, error: DistributedInputError) -> None:
+        self.error = error
+        self._ended.set()
+
+    def disown(self) -> None:
+        pass
+
+
+@pytest.fixture(autouse=True)
+def program_continues(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a test end the readers, although its process continues."""
+    monkeypatch.setattr(generators, "_program_ends", threading.Event())
+    monkeypatch.setattr(generators, "_open", weakref.WeakSet())
+    monkeypatch.setattr(open_readers, "_readers", set())
+
+
+def prefetched(reader: Reader) -> tuple[Iterator[tf.Tensor], tf.data.Dataset]:
+    """Return an iterator of which a thread waits in the reader."""
+    dataset = tf.data.Dataset.from_generator(
+        lambda: TrackedGenerator(reader.items()), output_signature=tf.TensorSpec([], tf.int32)
+    ).prefetch(2)
+    iterator = iter(dataset)
+    assert next(iterator).numpy() == 1
+    assert reader.waits.wait(10)
+    return iterator, dataset
+
+
+def test_a_waiting_thread_has_left_python_when_the_program_ends() -> None:
+    reader = Reader("train")
+    open_readers.add(reader)
+    iterator, _ = prefetched(reader)
+    generators.end_all()
+    assert isinstance(reader.error, UnavailableError)
+    assert not any(one.is_busy for one in list(generators._open))
+    with pytest.raises(StopIteration):  # without a warning of TensorFlow
+        next(iterator)
+
+
+def test_a_generator_that_does_not_return_ends_the_program_after_two_seconds() -> None:
+    generator = TrackedGenerator(iter([1, 2]))
+    generator.is_busy = True
+    clock = [0.0]
+
+    def sleep(seconds: float) -> None:
+        clock[0] += seconds
+
+    generators.end_all(lambda: clock[0], sleep)
+    assert 2.0 <= clock[0] < 2.1
+
+
+def test_calls_of_tensorflow_after_the_end_of_a_generator_have_time() -> None:
+    generator = TrackedGenerator(iter([1]))
+    assert list(generator) == [1]
+    clock = [generator.left_at]
+
+    def sleep(seconds: float) -> None:
+        clock[0] += seconds
+
+    generators.end_all(lambda: clock[0], sleep)
+    assert 0.05 <= clock[0] - generator.left_at < 0.06
+
+
+def test_an_error_before_the_end_of_the_program_reaches_the_loop() -> None:
+    reader = Reader("train")
+    iterator, _ = prefetched(reader)
+    reader.end(UnavailableError("the sidecar is gone"))
+    with pytest.raises(tf.errors.UnknownError, match="the sidecar is gone"):
+        next(iterator)
