@@ -96,6 +96,25 @@ def test_who_may_only_write_config_maps_cannot_add_an_authority(users):
     assert "may not create deployments" in refusal(mallory, "a" + TLS)
 
 
+@pytest.mark.parametrize("change", [{"immutable": True}, {"metadata": {"labels": {"a": "b"}}}])
+def test_who_may_only_write_config_maps_cannot_stop_renewals(users, change):
+    """The operator may change only objects with its label."""
+    mallory, _ = users
+    with pytest.raises(RequestRejected, match="may not create deployments"):
+        mallory.patch("ConfigMap", TLS, change)
+
+
+def test_the_garbage_collector_may_release_it(users):
+    """It may not create Deployments. `kubectl delete --cascade=orphan` removes owners."""
+    mallory, _ = users
+    owner = {"apiVersion": "v1", "kind": "Node", "name": "a", "uid": "b"}
+    for metadata in (
+        {"finalizers": ["example.com/wait"], "ownerReferences": [owner]},
+        {"finalizers": None, "ownerReferences": None},
+    ):
+        assert mallory.patch("ConfigMap", TLS, {"metadata": metadata}, dryRun="All")
+
+
 def test_who_may_run_pods_can_change_it(users):
     _, alice = users
     assert refusal(alice, "a" + TLS) == ""
