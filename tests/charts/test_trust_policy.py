@@ -106,13 +106,16 @@ def test_who_may_only_write_config_maps_cannot_stop_renewals(users, change):
 
 def test_the_garbage_collector_may_release_it(users):
     """It may not create Deployments. `kubectl delete --cascade=orphan` removes owners."""
-    mallory, _ = users
-    owner = {"apiVersion": "v1", "kind": "Node", "name": "a", "uid": "b"}
-    for metadata in (
-        {"finalizers": ["example.com/wait"], "ownerReferences": [owner]},
-        {"finalizers": None, "ownerReferences": None},
-    ):
-        assert mallory.patch("ConfigMap", TLS, {"metadata": metadata}, dryRun="All")
+    _, alice = users
+    made = alice.create(config_map("owner"))
+    owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": "owner"}
+    owned = config_map("owned-" + TLS)
+    owned["metadata"]["ownerReferences"] = [{**owner, "uid": made["metadata"]["uid"]}]
+    alice.create(owned)
+    alice.call("DELETE", alice.path("ConfigMap", "owner"), {"propagationPolicy": "Orphan"})
+    eventually(lambda: alice.get("ConfigMap", "owner") is None)
+    released: Any = alice.get("ConfigMap", "owned-" + TLS)
+    assert "ownerReferences" not in released["metadata"]
 
 
 def test_who_may_run_pods_can_change_it(users):
