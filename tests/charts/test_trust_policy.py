@@ -96,6 +96,28 @@ def test_who_may_only_write_config_maps_cannot_add_an_authority(users):
     assert "may not create deployments" in refusal(mallory, "a" + TLS)
 
 
+@pytest.mark.parametrize("change", [{"immutable": True}, {"metadata": {"labels": {"a": "b"}}}])
+def test_who_may_only_write_config_maps_cannot_stop_renewals(users, change):
+    """The operator may change only objects with its label."""
+    mallory, _ = users
+    with pytest.raises(RequestRejected, match="may not create deployments"):
+        mallory.patch("ConfigMap", TLS, change)
+
+
+def test_the_garbage_collector_may_release_it(users):
+    """It may not create Deployments. `kubectl delete --cascade=orphan` removes owners."""
+    _, alice = users
+    made = alice.create(config_map("owner"))
+    owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": "owner"}
+    owned = config_map("owned-" + TLS)
+    owned["metadata"]["ownerReferences"] = [{**owner, "uid": made["metadata"]["uid"]}]
+    alice.create(owned)
+    alice.call("DELETE", alice.path("ConfigMap", "owner"), {"propagationPolicy": "Orphan"})
+    eventually(lambda: alice.get("ConfigMap", "owner") is None)
+    released: Any = alice.get("ConfigMap", "owned-" + TLS)
+    assert "ownerReferences" not in released["metadata"]
+
+
 def test_who_may_run_pods_can_change_it(users):
     _, alice = users
     assert refusal(alice, "a" + TLS) == ""

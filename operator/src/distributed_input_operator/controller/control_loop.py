@@ -134,9 +134,14 @@ class ControlLoop:
         )
 
     async def _list_inputs(self, versions: dict[str | None, str]) -> None:
-        """Fill the store with the inputs and the policy. `versions` gets where a watch begins."""
+        """Fill the store with the inputs and the policy. `versions` gets where a watch begins.
+
+        If the list is repeated, the watch begins before the first attempt: it reports the deletion
+        of an input that only that attempt has listed.
+        """
         for namespace in self._namespaces or (None,):
-            versions[namespace] = await version_now(self._context.api, namespace)
+            if namespace not in versions:
+                versions[namespace] = await version_now(self._context.api, namespace)
         await self._list((INPUT, POLICY))
 
     def _start_first_changes(self) -> None:

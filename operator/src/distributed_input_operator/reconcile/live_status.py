@@ -53,10 +53,10 @@ def live_status(
 def should_write(before: Status, after: Status, now: float, seconds: float = WRITE_SECONDS) -> bool:
     """Return whether to write `after`.
 
-    Lasting changes are written at once, and so are trainers that come or go, and replays that made
-    other rows. Other values wait until `seconds` after the last write. At most WRITE_SECONDS wait
-    the first rates, another reason of ScalingLimited, and what the next leader needs to remove
-    workers.
+    Lasting changes are written at once, and so are the first trainer that comes, the last one that
+    goes, and replays that made other rows. Other values wait until `seconds` after the last write.
+    At most WRITE_SECONDS wait the first rates, another reason of ScalingLimited, and what the next
+    leader needs to remove workers.
     """
     if after == before:
         return False

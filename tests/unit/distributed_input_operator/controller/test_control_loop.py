@@ -340,6 +340,32 @@ def test_the_first_watch_ends_when_kopf_has_listed_the_inputs(monkeypatch):
     asyncio.run(scenario())
 
 
+def test_a_repeated_list_does_not_hide_a_deletion(monkeypatch):
+    """The first watches would wait for an input that kopf never lists, and never end."""
+    monkeypatch.setattr(control_loop, "_backoff", lambda _: 0.0)
+
+    class FailingApi(SlowApi):
+        version = 6
+
+        async def request(self, *_: Any, **__: Any) -> Any:
+            self.version += 1
+            return {"metadata": {"resourceVersion": str(self.version)}}
+
+        async def objects(self, kind: Any, *_: Any) -> AsyncIterator[Any]:
+            if not context.store.known():  # The first attempt.
+                yield stored(kind, "team", "gone", {})
+                raise ApiError(500, "InternalError", "etcd is slow")
+
+    api: Any = FailingApi(policy=False)
+    tokens = InputTokens(api, "operators")
+    context = ControllerContext(api, Store(), tokens, DispatcherClient(), SETTINGS)
+    loop = ControlLoop(context, (INPUT,), ("team", "other"), lambda: True)
+    versions: Any = {}
+    asyncio.run(control_loop._until_listed(lambda: loop._list_inputs(versions)))
+    assert context.store.known() == [("team", "gone")]
+    assert versions == {"team": "7", "other": "8"}
+
+
 def test_namespaces_take_turns():
     async def scenario() -> None:
         api: Any = SlowApi(policy=False)

@@ -10,7 +10,7 @@ import grpc
 import grpc.aio
 import pytest
 
-from distributed_input.api.proto.dispatcher_pb2 import StatusResponse, WorkerInfo
+from distributed_input.api.proto.dispatcher_pb2 import ConsumerInfo, StatusResponse, WorkerInfo
 from distributed_input_operator.controller.dispatcher_access import DispatcherAccess
 from distributed_input_operator.controller.dispatchers import DispatcherClient
 from distributed_input_operator.controller.status_answer import MAX_BYTES
@@ -198,6 +198,41 @@ def test_large_answers_are_requested_less_often(count, expected):
 
     asyncio.run(with_dispatchers([answer], story))
     assert times == expected
+
+
+def test_a_dispatcher_answers_one_request_at_a_time():
+    """A look and a reconciliation may come together."""
+    asked = 0
+
+    async def answer(_: bytes, context: Any) -> bytes:
+        nonlocal asked
+        asked += 1
+        return workers(1)
+
+    async def story(addresses: list[str]) -> None:
+        client = DispatcherClient()
+        first = client.measure(KEY, "u-1", addresses[0], TOKEN)
+        found = await asyncio.gather(first, client.measure(KEY, "u-1", addresses[0], TOKEN))
+        assert [one is None for one in found] == [False, True]
+
+    asyncio.run(with_dispatchers([answer], story))
+    assert asked == 1
+
+
+@pytest.mark.parametrize("trainers", [0, 1])
+def test_only_connections_for_trainers_are_kept(trainers):
+    content = StatusResponse(consumers=[ConsumerInfo()] * trainers).SerializeToString()
+
+    async def story(addresses: list[str]) -> None:
+        now = 0.0
+        client = DispatcherClient(lambda: now)
+        for _ in range(2):
+            assert await client.measure(KEY, "u-1", addresses[0], TOKEN) is not None
+            now += 10
+        assert len(client._channels) == trainers
+        client.forget(KEY)
+
+    asyncio.run(with_dispatchers([fixed(content)], story))
 
 
 def test_an_answer_for_an_input_that_was_forgotten_meanwhile_is_not_kept():

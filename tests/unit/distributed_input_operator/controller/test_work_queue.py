@@ -39,6 +39,20 @@ def test_a_key_added_during_its_work_comes_again_afterwards():
     asyncio.run(body())
 
 
+def test_an_event_after_a_change_during_the_work_does_not_delay_it():
+    async def body():
+        queue: WorkQueue[str] = WorkQueue(first_letter, 100)
+        queue.add("a")
+        queue.add("b")
+        key = await queue.get()
+        queue.add("a", Lane.CHANGE)
+        queue.add("a")
+        queue.done(key)
+        assert await asyncio.wait_for(queue.get(), 5) == "a"
+
+    asyncio.run(body())
+
+
 def test_the_earliest_time_wins_and_an_event_comes_before_all():
     async def body():
         queue: WorkQueue[str] = WorkQueue(first_letter, 100)
@@ -231,6 +245,22 @@ def test_changes_of_a_group_with_its_share_do_not_delay_others():
         assert await asyncio.wait_for(waiting, 5) == "b"
         queue.done("a0")
         assert await asyncio.wait_for(queue.get(), 5) == "a2"
+
+    asyncio.run(body())
+
+
+def test_a_group_has_half_of_the_workers_in_all_lanes_together():
+    async def body():
+        queue: WorkQueue[str] = WorkQueue(first_letter, 4)
+        for number in range(2):
+            queue.add(f"a{number}", Lane.CHANGE)
+            queue.add(f"a{number}-event")
+        assert [await queue.get() for _ in range(2)] == ["a0", "a1"]
+        waiting = asyncio.create_task(queue.get())
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        queue.done("a0")
+        assert await asyncio.wait_for(waiting, 5) == "a0-event"
 
     asyncio.run(body())
 

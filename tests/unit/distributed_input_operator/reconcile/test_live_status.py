@@ -121,7 +121,7 @@ def test_rates_of_many_inputs_are_written_less_often():
     assert live(200, 200, every=200.0)["rowsPerSecond"] == 200
 
 
-def test_trainers_that_come_or_go_are_written_at_once():
+def test_the_first_trainer_and_the_end_of_the_last_one_are_written_at_once():
     gone = status_later(1, 200.0, snapshot(), consumers=0)
     assert "live" not in gone
     new = replace(snapshot(), status=Status.model_validate(gone), measured=BEFORE)

@@ -74,6 +74,16 @@ def test_a_channel_is_kept_on_request(keep, connections):
     with_server(story)
 
 
+def test_a_request_that_keeps_no_channel_ends_the_kept_one():
+    async def story(server: Server, address: str) -> None:
+        channels = Channels(OWN_CONNECTIONS)
+        for keep in (True, False):
+            await channels.status(KEY, address, token("a"), keep=keep)
+        assert len(channels) == 0
+
+    with_server(story)
+
+
 def test_a_kept_channel_uses_the_present_token():
     async def story(server: Server, address: str) -> None:
         channels = Channels(OWN_CONNECTIONS)

@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
+from distributed_input_operator import metrics
 from distributed_input_operator.autoscaling.rates import Measurement
+from distributed_input_operator.controller import input_metrics
 from distributed_input_operator.controller.looks import schedule
 from distributed_input_operator.controller.looks.schedule import Looks, Seen, is_news
 from tests.unit.distributed_input_operator.snapshots import snapshot
@@ -128,6 +130,34 @@ def test_looks_repeat_until_a_reconciliation_is_needed(monkeypatch, answers, ask
 
     asyncio.run(story())
     assert client.asked == asked
+
+
+def test_an_input_that_is_forgotten_in_the_queue_is_not_measured():
+    """That would open a connection, which nothing would close."""
+    client = Dispatchers([BUSY])
+
+    async def story() -> None:
+        looks = Looks(client.look, ignore)
+        looks.record(KEY, replace(snapshot(), measured=BUSY))
+        looks.forget(KEY)
+        assert not await looks._look(KEY)
+
+    asyncio.run(story())
+    assert client.asked == 0
+
+
+def test_a_look_sets_the_gauges():
+    async def story() -> None:
+        busier = replace(BUSY, rows_per_second=7.0, stall=0.2)
+        looks = Looks(Dispatchers([busier]).look, ignore)
+        looks.record(KEY, replace(snapshot(), measured=BUSY))
+        assert not await looks._look(KEY)
+
+    asyncio.run(story())
+    page = metrics.exposition().decode()
+    assert 'distributed_input_rows_per_second{input="digits",namespace="team"} 7.0' in page
+    assert 'distributed_input_stall_ratio{input="digits",namespace="team"} 0.2' in page
+    input_metrics.remove_input(KEY)
 
 
 def test_news_that_a_reconciliation_does_not_record_is_reported_once():

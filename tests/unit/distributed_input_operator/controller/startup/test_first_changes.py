@@ -106,7 +106,32 @@ def test_the_children_of_a_changed_input_are_listed_once_before_it_is_ready():
     run(api, put, ready, body)
 
 
-def test_an_input_whose_children_cannot_be_listed_waits_for_the_list_of_all():
+def test_a_change_while_the_children_are_listed_lists_them_once():
+    class OwnChange(FakeApi):
+        async def objects(self, kind: Any, namespace: Any, selector: str) -> AsyncIterator[Any]:
+            first.add(KEY, Lane.CHANGE)
+            async for one in super().objects(kind, namespace, selector):
+                yield one
+
+    api: Any = OwnChange()
+    ready: list[Any] = []
+    first = FirstChanges(api, (DEPLOYMENT,), lambda _: None, lambda key, _: ready.append(key))
+
+    async def story() -> None:
+        first.add(KEY, Lane.CHANGE)
+        running = asyncio.create_task(first.run())
+        await pause()
+        assert not running.done()
+        running.cancel()
+        await asyncio.wait([running], timeout=20)
+
+    asyncio.run(story())
+    assert len(api.listed) == 1
+    assert ready == [KEY]
+
+
+def test_an_input_whose_children_cannot_be_listed_waits_for_the_list_of_all(monkeypatch):
+    monkeypatch.setattr(first_changes, "_pause", lambda _: 0.0)
     ready: list[Any] = []
     api = FakeApi(fails=1)
 
@@ -241,7 +266,13 @@ def test_an_earlier_change_that_changes_again_goes_before_the_others():
     "gone", [{"type": "ERROR", "object": {"code": 410}}, ApiError(410, "Expired", "too old")]
 )
 def test_the_watch_continues_after_its_last_event_until_the_version_is_gone(monkeypatch, gone):
-    monkeypatch.setattr(first_changes, "_pause", lambda _: 0.0)
+    failures: list[int] = []
+
+    def pause_after(count: int) -> float:
+        failures.append(count)
+        return 0.0
+
+    monkeypatch.setattr(first_changes, "_pause", pause_after)
     seen: list[Any] = []
 
     def event(kind: str, version: str) -> Any:
@@ -261,6 +292,7 @@ def test_the_watch_continues_after_its_last_event_until_the_version_is_gone(monk
             watch_inputs(api, "team", version, lambda *e: seen.append(e)), timeout=20
         )
         assert api.watched == ["7", "7", "8", "9", "10"]
+        assert failures == [1, 1, 1, 1], "an event ends a series of failures"
 
     asyncio.run(body())
     assert [kind for kind, _ in seen] == ["MODIFIED", "DELETED"]
