@@ -6,13 +6,12 @@ import argparse
 import contextlib
 import functools
 import json
-import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from distributed_input.api.environment import TOKEN_ENV
-from distributed_input.api.errors import ConfigError
+from distributed_input.api.errors import ConfigError, UnavailableError
 from distributed_input.runner import folders, kubectl
 from distributed_input.runner.display.status_client import StatusClient
 from distributed_input.runtime import addresses
@@ -88,9 +87,9 @@ def opened(options: argparse.Namespace, env: Mapping[str, str]) -> Iterator[list
     check(options)
     with contextlib.ExitStack() as stack:
         if options.name:
-            one = stack.enter_context(
-                kubectl.forwarded(options.name, options.namespace, options.timeout)
-            )
+            forwarded = kubectl.forwarded(options.name, options.namespace, options.timeout)
+            with hint_at_local_run(options.name, options.namespace, env):
+                one = stack.enter_context(forwarded)
             credentials = credentials_of(one.tls_folder, None, {TOKEN_ENV: one.token})
             client = StatusClient(one.address, credentials)
             reread = functools.partial(
@@ -119,6 +118,25 @@ def check(options: argparse.Namespace) -> None:
         raise ConfigError("--token-file: set --dispatcher too")
 
 
+@contextlib.contextmanager
+def hint_at_local_run(name: str, namespace: str | None, env: Mapping[str, str]) -> Iterator[None]:
+    """Add a hint to an error about an input in the cluster, if a run on this machine has its name.
+
+    Args:
+        name: name of the input.
+        namespace: its namespace. None: that of the kubeconfig's context.
+        env: environment variables.
+    """
+    try:
+        yield
+    except (ConfigError, UnavailableError) as error:
+        base = folders.default_parent(env)
+        if namespace or not any((run / "tokens" / name).exists() for run in folders.live(base)):
+            raise
+        hint = f"A run on this machine has an input {name}. To see it, omit NAME"
+        raise type(error)(f"{error}\n  {hint}") from error
+
+
 def _of_local_runs(env: Mapping[str, str]) -> list[FoundDispatcher]:
     base = folders.default_parent(env)
     found = [one for run in folders.live(base) for one in _of_run(run)]
@@ -139,6 +157,7 @@ def _of_run(run: Path) -> Iterator[FoundDispatcher]:
         for process in ("dispatcher", f"{token.name}-dispatcher"):
             with contextlib.suppress(OSError, ValueError, KeyError):
                 address = json.loads((run / f"{process}.ready").read_text())["address"]
-                credentials = Credentials.from_args(os.fspath(token), {})
+                # Not the file: it ends with the run, and a reader would warn that it is missing.
+                credentials = Credentials.from_args(None, {TOKEN_ENV: token.read_text()})
                 client = StatusClient(address, credentials, is_local=True)
                 yield FoundDispatcher(token.name, client, address=address)

@@ -63,7 +63,9 @@ def main() -> None:
     with distributed_input.connect("$name") as train:
         # To save the position with the weights, add the callback
         # distributed_input.keras.BackupAndRestore(train, "backup").
-        model.fit(train.distribute(strategy), epochs=2, verbose=2)
+        # After the first epoch, Keras warns that the input ran out of data: it is complete.
+        # The dataset shuffles, and not Keras.
+        model.fit(train.distribute(strategy), epochs=2, shuffle=False, verbose=2)
 
 
 if __name__ == "__main__":

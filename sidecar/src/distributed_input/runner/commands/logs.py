@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from distributed_input.api import names
 from distributed_input.api.errors import ConfigError, DistributedInputError
 from distributed_input.runner import folders, kubectl, process_logs
+from distributed_input.runner.dispatchers import hint_at_local_run
 from distributed_input.runtime.args import EXIT_CONFIG, CommandParser, positive_count
 
 _KUBECTL_SECONDS = 10.0
@@ -82,7 +83,8 @@ def main(argv: Sequence[str]) -> int:
 
 def _in_cluster(options: argparse.Namespace) -> int:
     # For a selector without pods, kubectl ends with status 0.
-    kubectl.check_exists(options.name, options.namespace, _KUBECTL_SECONDS)
+    with hint_at_local_run(options.name, options.namespace, os.environ):
+        kubectl.check_exists(options.name, options.namespace, _KUBECTL_SECONDS)
     command = kubectl_command(
         options.name, options.namespace, options.part, options.tail, options.follow
     )

@@ -1,0 +1,71 @@
+"""The programs in the guides run as they are, with fewer rows."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from testing.documentation.blocks import ROOT, blocks
+
+CLI = (sys.executable, "-m", "distributed_input.cli")
+ROWS = {"6400": "640", "7040": "704"}
+"""Numbers in docs/keras.md, and those of the test."""
+
+
+def texts(page: str, language: str) -> list[str]:
+    found = blocks(page, (ROOT / "docs" / page).read_text())
+    return [block.text for block in found if block.language == language]
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """Return a folder with the inputs and the dataset of docs/keras.md."""
+    resource = texts("keras.md", "yaml")[0]
+    for before, after in ROWS.items():
+        assert before in resource
+        resource = resource.replace(before, after)
+    (tmp_path / "input.yaml").write_text(resource)
+    (tmp_path / "dataset.py").write_text(texts("keras.md", "python")[0])
+    return tmp_path
+
+
+def run(project: Path, program: str, *flags: str) -> dict[str, tuple[int, int]]:
+    """Run a program; return the epochs and rows of each input."""
+    pytest.importorskip("tensorflow")
+    (project / "train.py").write_text(program)
+    done = subprocess.run(
+        [*CLI, "run", "input.yaml", "--report", "r.json", *flags, "--", sys.executable, "train.py"],
+        cwd=project,
+        env={**os.environ, "TMPDIR": str(project)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    inputs = json.loads((project / "r.json").read_text())["inputs"]
+    return {name: (one["epochs"], one["rows"]) for name, one in inputs.items()}
+
+
+def test_the_keras_program_trains_and_validates(project: Path) -> None:
+    read = run(project, texts("keras.md", "python")[1])
+    assert read == {"train": (3, 3 * 640), "validation": (3, 3 * 64)}
+
+
+def test_the_custom_loop_trains(project: Path) -> None:
+    read = run(project, texts("loops.md", "python")[0])
+    assert read["train"] == (3, 3 * 640)
+    assert any((project / "checkpoints").glob("ckpt-*.index"))
+
+
+def test_the_custom_loop_trains_in_two_processes(project: Path) -> None:
+    program, strategy = texts("loops.md", "python")[:2]
+    one = "strategy = tf.distribute.MirroredStrategy()\n"
+    assert one in program
+    # Each process has its own folder of checkpoints.
+    program = program.replace(one, strategy).replace('"checkpoints"', "os.environ['TF_CONFIG'][-4]")
+    read = run(project, f"import os\n{program}", "--trainers", "2")
+    assert read["train"] == (3, 3 * 640)
