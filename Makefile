@@ -5,6 +5,7 @@ SHELL := /bin/bash
 
 # uv is outside of the checkout, in one folder per version, so that all checkouts share it.
 UV_VERSION := 0.13.8
+ATHERIS_VERSION := 3.0.0
 CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/distributed-input
 UV := $(CACHE)/uv-$(UV_VERSION)/bin/uv
 # The first Python that TensorFlow has wheels for. Override: `make PYTHON=...`.
@@ -34,7 +35,7 @@ machine_LANE := lint types contracts site protos-check crds-check unit charts pu
 cluster_LANE := operator cluster e2e
 PARTS := $(foreach lane,$(LANES),$($(lane)_LANE))
 
-.PHONY: help setup run test lane lint format types contracts site unit charts publishing signatures matrix dist base-image vulnerabilities version release operator operator-faults operator-readers cert-manager ecosystem cluster e2e e2e-releases cluster-up cluster-down integration portability compat compat-page faults conversions mutation mutants chaos simulate simulate-delivery bench drill mistakes rotation fuzz protos protos-check crds crds-check permissions clean
+.PHONY: help setup run test lane lint format types contracts site unit charts publishing signatures matrix dist base-image vulnerabilities version release operator operator-faults operator-readers cert-manager ecosystem cluster e2e e2e-releases cluster-up cluster-down integration portability compat compat-page faults conversions mutation mutants chaos simulate simulate-delivery bench drill mistakes rotation fuzz fuzz-guided protos protos-check crds crds-check permissions clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -215,6 +216,10 @@ rotation: $(SYNCED) ## Read for ten minutes while all certificates are renewed e
 
 fuzz: $(SYNCED) ## Run changed inputs through each parser of the network and of files: make fuzz N=1000000 SEED=0
 	python -m testing.fuzz --n $(or $(N),100000) --seed $(or $(SEED),0)
+
+fuzz-guided: $(SYNCED) ## The same with feedback from the code, with atheris, which it downloads: make fuzz-guided N=1000000
+	$(UV) run --quiet --no-sync --with atheris==$(ATHERIS_VERSION) \
+	  python -m testing.fuzz.guided --n $(or $(N),100000) --seed $(or $(SEED),0)
 
 protos: $(UV) ## Generate the stubs from the .proto files
 	cd sidecar/src && $(PROTOC) --python_out=. --pyi_out=. $(PROTOS)

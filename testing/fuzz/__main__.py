@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from testing.fuzz import run
 from testing.fuzz.run import Outcome
-from testing.fuzz.target import Target
+from testing.fuzz.target import Subject, Target
 from testing.fuzz.targets import TARGETS
 
 
@@ -33,9 +33,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(f"{one.name:26} {one.source}{f' (not run: {one.known})' if one.known else ''}")
         return 0
     if args.input is not None:
-        _repeat(targets[0], args.seed, args.input)
+        subject = targets[0].build()
+        repeat(subject, run.input_of(subject, targets[0].name, args.seed, args.input))
         return 0
-    return _run(targets, args.n, args.seed)
+    return run_all(targets, args.n, args.seed, run.run, _place)
 
 
 def shares(targets: Sequence[Target], count: int) -> list[int]:
@@ -44,11 +45,26 @@ def shares(targets: Sequence[Target], count: int) -> list[int]:
     return [-int(-count * one.weight // total) for one in targets]
 
 
-def _run(targets: Sequence[Target], count: int, seed: int) -> int:
+def run_all(
+    targets: Sequence[Target],
+    count: int,
+    seed: int,
+    run_one: Callable[[Target, int, int], Outcome],
+    place: Callable[[Target, int, int], str],
+) -> int:
+    """Run targets, print a table and findings, and return the exit status.
+
+    Args:
+        targets: the targets.
+        count: number of inputs of all targets together.
+        seed: the seed.
+        run_one: runs a number of inputs of one target, with a seed.
+        place: returns the flags that run an input again, by target, seed and index.
+    """
     print(f"{'target':26} {'inputs':>8} {'accepted':>8} {'CPU s':>7} {'slowest ms':>10} {'MiB':>5}")
     outcomes: list[Outcome] = []
     for target, share in zip(targets, shares(targets, count), strict=True):
-        found = run.run(target, share, seed)
+        found = run_one(target, share, seed)
         outcomes.append(found)
         print(
             f"{target.name:26} {found.inputs:8} {found.accepted:8} {found.seconds:7.1f} "
@@ -56,16 +72,19 @@ def _run(targets: Sequence[Target], count: int, seed: int) -> int:
             flush=True,
         )
         for one in found.findings:
-            print(f"  FINDING --only {target.name} --seed {seed} --input {one.index}: {one.cause}")
+            print(f"  FINDING {place(target, seed, one.index)}: {one.cause}")
     findings = sum(len(one.findings) for one in outcomes)
     inputs = sum(one.inputs for one in outcomes)
     print(f"{inputs} inputs, {len(targets)} targets, {findings} findings")
     return 1 if findings else 0
 
 
-def _repeat(target: Target, seed: int, index: int) -> None:
-    subject = target.build()
-    data = run.input_of(subject, target.name, seed, index)
+def _place(target: Target, seed: int, index: int) -> str:
+    return f"--only {target.name} --seed {seed} --input {index}"
+
+
+def repeat(subject: Subject, data: bytes) -> None:
+    """Parse an input in this process, and print the result."""
     print(f"{len(data)} bytes: {data[:2000]!r}")
     try:
         print(repr(subject.parse(data))[:2000])

@@ -13,7 +13,7 @@ import tempfile
 import time
 import traceback
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from ctypes import c_uint64
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -80,18 +80,25 @@ def input_of(subject: Subject, name: str, seed: int, index: int) -> bytes:
     return generated(subject, random.Random(f"{seed}/{name}/{index}"))
 
 
-def run(target: Target, count: int, seed: int) -> Outcome:
+Send = Callable[[Outcome], object]
+Measure = Callable[[Target, int, int, Any, Send], None]
+"""Runs inputs of a target, the number of inputs and the seed. Its other arguments: `index.value` is
+the current input, and what gets the outcome."""
+
+
+def run(target: Target, count: int, seed: int, measure: Measure | None = None) -> Outcome:
     """Run inputs of a target in a new process, which may crash."""
     memory = "/dev/shm" if os.path.isdir("/dev/shm") else None  # files are written for each input
     with tempfile.TemporaryDirectory(prefix="fuzz-", dir=memory) as scratch:
-        return _run(target, count, seed, scratch)
+        return _run(target, count, seed, scratch, measure or _measure)
 
 
-def _run(target: Target, count: int, seed: int, scratch: str) -> Outcome:
+def _run(target: Target, count: int, seed: int, scratch: str, measure: Measure) -> Outcome:
     context = multiprocessing.get_context("fork")
     index = context.RawValue(c_uint64, _NONE)
     ours, theirs = context.Pipe(duplex=False)
-    process = context.Process(target=_child, args=(target, count, seed, scratch, index, theirs))
+    arguments = (target, count, seed, scratch, index, theirs, measure)
+    process = context.Process(target=_child, args=arguments)
     process.start()
     theirs.close()
     try:
@@ -116,7 +123,9 @@ def _run(target: Target, count: int, seed: int, scratch: str) -> Outcome:
     return outcome
 
 
-def _child(target: Target, count: int, seed: int, scratch: str, index: Any, results: Any) -> None:
+def _child(
+    target: Target, count: int, seed: int, scratch: str, index: Any, results: Any, measure: Measure
+) -> None:
     tempfile.tempdir = scratch
     logging.disable(logging.CRITICAL)
     warnings.simplefilter("ignore")
@@ -125,7 +134,7 @@ def _child(target: Target, count: int, seed: int, scratch: str, index: Any, resu
     os.dup2(output, 2)
     with _limits():
         try:
-            results.send(measure(target, count, seed, index))
+            measure(target, count, seed, index, results.send)
         except Exception as error:  # noqa: BLE001 - a valid input was refused, or no input could be made
             outcome = Outcome()
             outcome.findings.append(Finding(0, f"the target is broken: {error!r}"))
@@ -145,6 +154,10 @@ def _limits() -> Iterator[None]:
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0)
         signal.signal(signal.SIGPROF, before)
+
+
+def _measure(target: Target, count: int, seed: int, index: Any, send: Send) -> None:
+    send(measure(target, count, seed, index))
 
 
 def measure(target: Target, count: int, seed: int, index: Any) -> Outcome:

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 from google.protobuf.message import DecodeError
 
+from distributed_input.api.errors import ProtocolError
 from distributed_input.api.proto import dispatcher_pb2, types_pb2, worker_pb2
 from distributed_input.api.protocol import PROTOCOL, heartbeat_interval
 from distributed_input.runtime.credentials import Credentials
@@ -71,7 +72,7 @@ def _connects() -> Subject:
         worker_pb2.ConnectRequest(open=[opened], credits=[credit]).SerializeToString(),
         worker_pb2.ConnectRequest(close=[1, 1]).SerializeToString(),
     ]
-    return Subject(parse, seeds, (DecodeError,))
+    return Subject(parse, seeds, (DecodeError, ProtocolError))
 
 
 TARGETS = (

@@ -42,6 +42,7 @@ _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _KILL_SECONDS = 5.0
 _POLL_SECONDS = 0.02
+_PS_SECONDS = 2.0
 _FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _RESET_SCROLLING = b"\0337\033[r\0338\r\n\033[J"
 
@@ -118,11 +119,17 @@ def _ps(options: str, columns: str) -> Iterator[tuple[int, list[bytes]]]:
         )
     except OSError:  # no `ps` either
         return
-    output, _ = ps.communicate()
+    with ps:
+        try:
+            output, _ = ps.communicate(timeout=_PS_SECONDS)
+        except subprocess.TimeoutExpired:
+            ps.kill()
+            return
     for line in output.splitlines():
-        pid, *words = line.split()
-        if int(pid) != ps.pid:
-            yield int(pid), words
+        words = line.split()
+        # A variable with a line feed may continue on lines of its own.
+        if len(words) >= columns.count("=") and words[0].isdigit() and int(words[0]) != ps.pid:
+            yield int(words[0]), words[1:]
 
 
 def kill_until_gone(find: Callable[[], set[int]], seconds: float = _KILL_SECONDS) -> bool:

@@ -23,7 +23,7 @@ from distributed_input.sidecar.steps.progress_deadline import ProgressDeadline
 from distributed_input.sidecar.streams.partition_reader import PartitionStart
 
 Position = trainer_pb2.Position
-_MAX_UNITS = 1 << 16  # in a step; the time to resume grows with the units of a begun step
+_MAX_UNITS = 1 << 16  # in a step of rows; the time to resume grows with the units of a begun step
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ def _check_form(position: Position, job: types_pb2.Job) -> None:
         trainers > position.consumer
         and (trainers <= job.partitions or not is_shared)
         and position.base_step <= position.step
-        and position.extra_units <= _MAX_UNITS
+        and position.extra_units < (_MAX_UNITS if job.global_batch_size else max(1, own))
         and len(position.base_rows) in (0, job.partitions)
         and len(position.anchors) in (0, job.partitions)
         and len(position.own_rows) in (0, own)

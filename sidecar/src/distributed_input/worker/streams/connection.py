@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import grpc
 
-from distributed_input.api.errors import DistributedInputError, UnavailableError
+from distributed_input.api.errors import DistributedInputError, ProtocolError, UnavailableError
 from distributed_input.api.proto import worker_pb2
 from distributed_input.api.protocol import check_protocol
 from distributed_input.rows.blocks import BLOCK_COST, RowBlock
@@ -25,6 +25,7 @@ from distributed_input.worker.streams.stream_cursor import StreamCursor
 
 _log = logs.get("worker.connection")
 _MAX_QUEUED_BYTES = 8 << 20  # of all streams of a connection; more wait for the sender
+_MAX_STREAMS = 1 << 14  # of a connection, with refused ones whose error is not sent yet
 UNLIMITED = 1 << 62
 """Credit of a stream that is limited otherwise."""
 
@@ -110,13 +111,19 @@ class Connection:
                 self.handle(request)
         except grpc.RpcError:
             _log.debug("a connection ended")
+        except ProtocolError as error:
+            _log.warning("a connection was refused", cause=str(error))
         except Exception:  # noqa: BLE001 - a bug; the sidecar opens its streams again
             _log.exception("a connection failed")
         finally:
             self.close()
 
     def handle(self, request: worker_pb2.ConnectRequest) -> None:
-        """Open, continue and close streams."""
+        """Open, continue and close streams.
+
+        Raises:
+            ProtocolError: the sidecar uses the number of a stream again, or opens too many.
+        """
         for number in request.close:
             self._close_stream(number)
         for opened in request.open:
@@ -135,12 +142,16 @@ class Connection:
         with self._ready:
             if self._closed:
                 return
+            if number in self._streams:  # it would stay open until the worker ends
+                raise ProtocolError(f"the sidecar has opened stream {number} again")
+            if len(self._streams) >= _MAX_STREAMS:
+                raise ProtocolError(f"the sidecar has opened more than {_MAX_STREAMS:,} streams")
             self._streams[number] = sending
         try:
             check_protocol(request.protocol, "the sidecar")
             sending.counters = self._open_streams.enter()
         except DistributedInputError as error:
-            self.queue(sending, (), error)
+            self.queue(sending, (), error.with_traceback(None))  # it would keep these frames
             return
         cursor = self._producers.open(request, sending.counters, sending)
         with self._ready:

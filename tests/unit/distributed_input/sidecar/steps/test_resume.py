@@ -286,6 +286,17 @@ def test_a_position_with_impossible_numbers_is_refused(fields: Any) -> None:
         resume.check_position(saved(**fields), job(), share_of(job(), 0, 2))
 
 
+@pytest.mark.parametrize("order", [types_pb2.STRICT, types_pb2.ANY])
+def test_a_step_of_whole_elements_has_one_for_each_partition(order: int) -> None:
+    whole = job(global_batch_size=0, order=order)
+    share = share_of(whole, 0, 2)
+    inside = saved(global_batch_size=0, extra_units=1)
+    resume.check_position(inside, whole, share)
+    inside.extra_units = 2
+    with pytest.raises(PositionError, match="damaged"):
+        resume.check_position(inside, whole, share)
+
+
 def test_in_parallel_epochs_there_may_be_more_consumers_than_partitions() -> None:
     parallel = job(mode=types_pb2.PARALLEL_EPOCHS, global_batch_size=0)
     position = saved(consumers=9, consumer=8, global_batch_size=0, own_rows=[])

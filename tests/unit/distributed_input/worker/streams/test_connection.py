@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from distributed_input.api.errors import DatasetFnError, UnavailableError
+from distributed_input.api.errors import DatasetFnError, ProtocolError, UnavailableError
 from distributed_input.api.proto import types_pb2, worker_pb2
 from distributed_input.api.protocol import PROTOCOL
 from distributed_input.rows import blocks, frames
@@ -305,6 +305,22 @@ def test_requests_on_unknown_streams_are_ignored() -> None:
     connection.handle(credit_of(0, UNLIMITED))
     connection.handle(worker_pb2.ConnectRequest(close=[0]))
     assert not connection._queue
+
+
+def test_a_number_in_use_and_too_many_streams_end_the_connection(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A stream that another one replaced would stay open, and its place of the worker taken."""
+    monkeypatch.setattr(module, "_MAX_STREAMS", 3)
+    for numbers, message in (([1, 1], "stream 1 again"), ([1, 2, 3, 4], "more than 3 streams")):
+        connection, streams = connection_of(Splits(), limit=2)
+        opened = [worker_pb2.OpenStream(stream=one, request=request()) for one in numbers]
+        with pytest.raises(ProtocolError, match=message):
+            connection.handle(worker_pb2.ConnectRequest(open=opened))
+        connection, streams = connection_of(Splits(), limit=2)
+        connection.read([worker_pb2.ConnectRequest(open=opened)])
+        assert streams.idle.is_set()
+        assert connection._next_frames() is None
 
 
 class InterruptedProducers(SharedProducers):
