@@ -165,7 +165,6 @@ REFUSED = [
     ({"trainers": {"weight": 0}}, "spec.trainers.weight"),
     ({"partitions": 5, "batching": {"globalBatchSize": 12}}, "spec: .*set `order: Any`"),
     ({"tfDataService": {}, "encryption": "All"}, "spec: .*encryption: None"),
-    ({"tfDataService": {}, "networkPolicy": "Open"}, "spec: .*networkPolicy: Restricted"),
     (
         {"workers": {"accelerator": {"resourceName": "gpu"}}},
         "spec.workers.accelerator.resourceName",

@@ -105,11 +105,6 @@ class InputSpec(Section):
                 "!has(self.tfDataService) || !has(self.encryption) || self.encryption == 'none'",
                 "tfDataService cannot be encrypted: remove tfDataService, or set encryption: none",
             ),
-            (
-                "!has(self.tfDataService) || !has(self.networkPolicy) || self.networkPolicy",
-                "tfDataService has no authentication, so it needs the NetworkPolicy: remove "
-                "tfDataService, or set networkPolicy: true",
-            ),
             *immutable("processingMode", "numSplits", "partitions", "seed"),
             (
                 "has(self.encryption) == has(oldSelf.encryption) && "
@@ -191,8 +186,7 @@ class InputSpec(Section):
         default=None,
         description="TensorFlow's own tf.data service in the same pods, for programs that call "
         "tf.data.experimental.service.distribute. It keeps its own limits: a lost worker loses "
-        "elements, nothing is checkpointed, and it does not check a token, so "
-        "it needs networkPolicy: true. Default: disabled.",
+        "elements, nothing is checkpointed, and it does not check a token. Default: disabled.",
         examples=[{}],
     )
     encryption: Literal["none", "control", "all"] = Field(
@@ -235,12 +229,6 @@ class InputSpec(Section):
         if service is not None and self.encryption != "none":
             raise problem(
                 "cannot be encrypted: remove tfDataService, or set encryption: none",
-                "tfDataService",
-            )
-        if service is not None and not self.network_policy:
-            raise problem(
-                "has no authentication, so it needs the NetworkPolicy: remove tfDataService, or "
-                "set networkPolicy: true",
                 "tfDataService",
             )
         autoscaled = self.workers.autoscaling is not None

@@ -59,12 +59,6 @@ class BetaSpec(Section):
                 "!has(self.tfDataService) || !has(self.encryption) || self.encryption == 'None'",
                 "tfDataService cannot be encrypted: remove tfDataService, or set encryption: None",
             ),
-            (
-                "!has(self.tfDataService) || !has(self.networkPolicy) || "
-                "self.networkPolicy == 'Restricted'",
-                "tfDataService has no authentication, so it needs the NetworkPolicy: remove "
-                "tfDataService, or set networkPolicy: Restricted",
-            ),
             *immutable("processingMode", "numSplits", "partitions", "seed"),
             (
                 "has(self.encryption) == has(oldSelf.encryption) && "
@@ -147,8 +141,7 @@ class BetaSpec(Section):
         default=None,
         description="TensorFlow's own tf.data service in the same pods, for programs that call "
         "tf.data.experimental.service.distribute. It keeps its own limits: a lost worker loses "
-        "elements, nothing is checkpointed, and it does not check a token, so "
-        "it needs networkPolicy: Restricted. Default: disabled.",
+        "elements, nothing is checkpointed, and it does not check a token. Default: disabled.",
         examples=[{}],
     )
     encryption: Literal["None", "Control", "All"] = Field(
@@ -190,12 +183,6 @@ class BetaSpec(Section):
         if service is not None and self.encryption != "None":
             raise problem(
                 "cannot be encrypted: remove tfDataService, or set encryption: None",
-                "tfDataService",
-            )
-        if service is not None and self.network_policy == "Open":
-            raise problem(
-                "has no authentication, so it needs the NetworkPolicy: remove tfDataService, or "
-                "set networkPolicy: Restricted",
                 "tfDataService",
             )
         autoscaled = self.workers.autoscaling is not None

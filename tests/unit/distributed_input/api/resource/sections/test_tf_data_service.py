@@ -24,12 +24,6 @@ INVALID = [
         "7080 is already used in the dispatcher's pod",
     ),
     ("tfDataService: {port: 80}", "5: spec.tfDataService.port", "from 1024 to 65535"),
-    (
-        "networkPolicy: false\ntfDataService: {}",
-        "6: spec.tfDataService",
-        "has no authentication, so it needs the NetworkPolicy: remove tfDataService, or set "
-        "networkPolicy: true",
-    ),
 ]
 
 

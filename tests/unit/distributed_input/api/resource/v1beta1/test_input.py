@@ -65,11 +65,6 @@ INVALID = [
         "set encryption: None",
     ),
     (
-        "{tfDataService: {}, networkPolicy: Open}",
-        "spec.tfDataService",
-        "set networkPolicy: Restricted",
-    ),
-    (
         "{tfDataService: {port: 9090}}",
         "spec.tfDataService.port",
         "already used",
