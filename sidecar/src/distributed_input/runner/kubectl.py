@@ -21,6 +21,7 @@ from typing import Any
 
 from distributed_input.api import files, identity, names
 from distributed_input.api.errors import ConfigError, UnavailableError
+from distributed_input.api.resource.encryption import encryption_of
 
 NOT_INSTALLED = "kubectl is not installed: install it"
 INPUTS = "distributedinputs.distributed-input.dev"
@@ -59,7 +60,7 @@ def forwarded(name: str, namespace: str | None, seconds: float) -> Iterator[Clus
     where = _where(namespace)
     resource = _get(STORED_INPUTS, name, where, seconds)
     problems = problems_of(resource)
-    encrypted = resource.get("spec", {}).get("encryption", "none") != "none"
+    encrypted = encryption_of(resource) != "none"
     own = names.certificates(name) if encrypted else names.shared(name)
     secret = _decoded(_get("secret", own, where, seconds))
     token = secret.get(files.TOKEN_KEY, "").strip()
