@@ -207,6 +207,18 @@ def test_an_invalid_spec_is_reported_once_and_the_pods_are_still_counted():
     assert gone["workers"]["summary"] == "0/2"
 
 
+@pytest.mark.parametrize("encryption", ["none", "all"])
+def test_the_status_shows_the_encryption_and_is_written_for_it(encryption):
+    found = snapshot(encryption=encryption)
+    status = written(found, plan(found), NOW)
+    assert status["encryption"] == encryption
+    earlier = {key: value for key, value in status.items() if key != "encryption"}
+    before = replace(found, status=Status.model_validate(earlier))
+    assert written(before, plan(before), NOW + 1)["encryption"] == encryption
+    after_it = replace(found, status=Status.model_validate(status))
+    assert input_status(after_it, plan(after_it), (), NOW + 1) is None
+
+
 def test_the_status_has_the_address_of_the_tf_data_service_only_if_the_input_has_one():
     found = snapshot(tfDataService={})
     status = written(found, plan(found), NOW)
