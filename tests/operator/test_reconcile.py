@@ -79,6 +79,8 @@ def test_the_tf_data_service_can_be_enabled_and_disabled(cluster, name):
     refused = {"spec": {"tfDataService": {"port": 9090}}}
     with pytest.raises(RequestRejected, match="used in the dispatcher's pod"):
         cluster.patch("DistributedInput", name, refused)
+    with pytest.raises(RequestRejected, match="set networkPolicy: true, or remove tfDataService"):
+        cluster.patch("DistributedInput", name, {"spec": {"networkPolicy": False}})
     cluster.patch("DistributedInput", name, {"spec": {"tfDataService": None}})
     eventually(lambda: not address())
     ports = cluster.get("Service", f"{name}-dispatcher")["spec"]["ports"]
