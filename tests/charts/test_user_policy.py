@@ -283,10 +283,9 @@ def test_an_existing_input_keeps_what_it_has(alice, mallory):
 
 
 def test_an_existing_input_keeps_its_tf_data_service(alice, mallory):
-    port, journal = (
-        ATTACKS[f"tfDataService.{one}"]["tfDataService"] for one in ("port", "journal")
-    )
-    alice.create(an_input("served", tfDataService={**port, **journal}))
+    port, journal = (ATTACKS[f"tfDataService.{one}"] for one in ("port", "journal"))
+    service = {**port["tfDataService"], **journal["tfDataService"]}
+    alice.create(an_input("served", tfDataService=service))
     mallory.patch("DistributedInput", "served", {"spec": {"suspend": True}})
     with pytest.raises(RequestRejected, match=r"spec\.tfDataService\.port: mallory may not"):
         mallory.patch("DistributedInput", "served", {"spec": {"tfDataService": {"port": 5434}}})

@@ -70,9 +70,8 @@ def test_a_restarted_operator_keeps_keys_and_certificates(cluster, operator):
 
 def shown(cluster: Cluster, name: str) -> str:
     """Return the encryption in the status of an input."""
-    return str(
-        (cluster.get("DistributedInput", name) or {}).get("status", {}).get("encryption", "")
-    )
+    found = cluster.get("DistributedInput", name) or {}
+    return str(found.get("status", {}).get("encryption", ""))
 
 
 def volumes(cluster: Cluster, name: str) -> set[str]:
