@@ -1,7 +1,8 @@
 """The dispatcher of an input in a cluster, through kubectl and so through the kubeconfig.
 
 It needs the rights to get the input, its Secret and its Service, to get and list pods, and to
-forward a port to a pod. If the input is encrypted, also to get the ConfigMap with its certificates.
+forward a port to a pod. If the input is encrypted, which is the default, also to get the ConfigMap
+with its certificates.
 """
 
 from __future__ import annotations
