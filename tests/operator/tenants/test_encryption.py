@@ -211,5 +211,5 @@ def test_an_input_that_was_created_again_gets_the_default(cluster):
     eventually(lambda: not cluster.get("DistributedInput", "again"))
     cluster.create(manifest("again", encryption=None))
     eventually(lambda: volumes(cluster, "again") == {"tls"})
-    assert shown(cluster, "again") == "all"
+    eventually(lambda: shown(cluster, "again") == "all")
     cluster.delete("DistributedInput", "again")
