@@ -14,7 +14,11 @@ import yaml
 Json = dict[str, Any]
 Field = tuple[str, ...]
 
-BASE: Json = {"dataset": {"entryPoint": "digits:dataset_fn"}, "workers": {"replicas": 1}}
+BASE: Json = {
+    "dataset": {"entryPoint": "digits:dataset_fn"},
+    "workers": {"replicas": 1},
+    "encryption": "none",
+}
 CODE = "acto-code"
 """Name of a ConfigMap that must exist."""
 IMMUTABLE = frozenset(
@@ -79,6 +83,7 @@ _SPECIAL: dict[str, Json] = {
             }
         }
     },
+    "encryption": {"encryption": "all"},
     "tfDataService.journal": {"tfDataService": {"journal": {"emptyDir": {"medium": "Memory"}}}},
 }
 _TEXTS = {"image": "other:2", "accelerator": "h100", "priorityClass": "release"}

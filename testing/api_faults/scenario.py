@@ -18,7 +18,8 @@ CHANGE = {
     "tfDataService": {},
 }
 """It replaces the pods of both parts, adds ports to Services and the NetworkPolicy, and scales."""
-ENCRYPTED = {**SPEC, "encryption": "all"}
+ENCRYPTED = {**SPEC, "encryption": None}
+"""An input without the field is encrypted."""
 ENCRYPTED_CHANGE = {key: one for key, one in CHANGE.items() if key != "tfDataService"}
 """An encrypted input has no tf.data service."""
 SECONDS = 60.0

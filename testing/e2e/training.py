@@ -56,7 +56,7 @@ class Training:
 
     rows: rows per epoch. row_seconds: seconds that a worker needs per row. slow: (first epoch, end)
     of the epochs in which a row takes four times as long. step: seconds of a trainer's step.
-    encryption: as in the input's spec.
+    encryption: as in the input's spec. None: the input has no such field.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class Training:
         row_seconds: float = 0.01,
         slow: tuple[int, int] = (0, 0),
         step: float = 0.0,
-        encryption: str = "none",
+        encryption: str | None = None,
     ) -> None:
         self.kubectl = kubectl
         self._image = image
@@ -117,7 +117,7 @@ class Training:
                 "numSplits": 32,
                 "workers": workers,
                 "sidecar": {"buffer": "1Mi"},
-                "encryption": self._encryption,
+                **({"encryption": self._encryption} if self._encryption else {}),
             },
         }
 

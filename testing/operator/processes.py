@@ -117,10 +117,14 @@ def run_operator(kubeconfig: Path, namespace: str, folder: Path, *flags: str) ->
 
 
 def manifest(name: str, **spec: Any) -> dict[str, Any]:
-    """Return a DistributedInput."""
+    """Return a DistributedInput. Default: without encryption, as the dispatchers of most tests.
+
+    `encryption=None` omits the field, so that the input gets the operator's default.
+    """
+    spec = {"dataset": {"entryPoint": "digits:dataset_fn"}, "encryption": "none", **spec}
     return {
         "apiVersion": "distributed-input.dev/v1alpha1",
         "kind": "DistributedInput",
         "metadata": {"name": name},
-        "spec": {"dataset": {"entryPoint": "digits:dataset_fn"}, **spec},
+        "spec": {key: value for key, value in spec.items() if value is not None},
     }

@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from distributed_input.api import environment, identity, names
+from distributed_input.api.resource.encryption import encryption_of
 from distributed_input.api.resource.input import GROUP
 from distributed_input_operator.main import _parser as parser
 from distributed_input_operator.reconcile.pace import PaceLimit
@@ -87,11 +88,11 @@ def test_the_minimum_of_encryption_is_a_policy_of_the_served_namespaces():
     assert term["values"] == ["a", "b"]
 
 
-@pytest.mark.parametrize("value", ["none", "control", "all"])
-def test_the_input_of_helm_test_is_encrypted_as_required(value):
-    found = yaml.safe_load_all(render("here", f"encryption.minimum={value}"))
-    (spec,) = (one["spec"] for one in found if one and one["kind"] == "DistributedInput")
-    assert spec.get("encryption", "none") == value
+def test_the_input_of_helm_test_has_the_default_encryption():
+    found = yaml.safe_load_all(render("here", "encryption.minimum=all"))
+    (one,) = (one for one in found if one and one["kind"] == "DistributedInput")
+    assert encryption_of(one) == "all"
+    assert "encryption" not in one["spec"]
 
 
 @pytest.mark.parametrize(

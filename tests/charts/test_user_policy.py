@@ -28,8 +28,8 @@ CODE = {"entryPoint": "code:make", "source": {"configMap": "theirs"}}
 
 
 def an_input(name: str, **spec: Any) -> dict[str, Any]:
-    """Return an input. By default, its trainer sends the dataset."""
-    meta = {"name": name}
+    """Return an input without encryption. By default, its trainer sends the dataset."""
+    meta, spec = {"name": name}, {"encryption": "none", **spec}
     return {"apiVersion": INPUT.api_version, "kind": INPUT.kind, "metadata": meta, "spec": spec}
 
 
@@ -250,6 +250,7 @@ def test_an_existing_input_keeps_what_it_has(alice, mallory):
         for section, value in spec.items():
             before = checked.get(section)
             checked[section] = {**before, **value} if isinstance(before, dict) else value
+    del checked["tfDataService"]  # The API server refuses it together with networkPolicy: false.
     alice.create(an_input("early", **checked))
     for change in (
         {"suspend": True},
@@ -279,6 +280,16 @@ def test_an_existing_input_keeps_what_it_has(alice, mallory):
     with pytest.raises(RequestRejected, match=r"spec\.networkPolicy: mallory may not"):
         mallory.patch("DistributedInput", "early", {"spec": {"networkPolicy": False}})
     mallory.delete("DistributedInput", "early")
+
+
+def test_an_existing_input_keeps_its_tf_data_service(alice, mallory):
+    port, journal = (ATTACKS[f"tfDataService.{one}"] for one in ("port", "journal"))
+    service = {**port["tfDataService"], **journal["tfDataService"]}
+    alice.create(an_input("served", tfDataService=service))
+    mallory.patch("DistributedInput", "served", {"spec": {"suspend": True}})
+    with pytest.raises(RequestRejected, match=r"spec\.tfDataService\.port: mallory may not"):
+        mallory.patch("DistributedInput", "served", {"spec": {"tfDataService": {"port": 5434}}})
+    mallory.delete("DistributedInput", "served")
 
 
 def test_the_policy_limits_all_users_of_the_api(mallory):

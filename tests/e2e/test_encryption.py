@@ -1,4 +1,4 @@
-"""An input whose processes encrypt all connections, on a real node."""
+"""An input with the default encryption, and one without encryption, on a real node."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ pytestmark = pytest.mark.timeout(600)
 
 
 def test_an_encrypted_input_trains_and_is_measured(kubectl, node_cluster):
-    training = Training(kubectl, node_cluster.images["worker"], encryption="all")
+    training = Training(kubectl, node_cluster.images["worker"])
     training.start(replicas=2)
     training.wait_for_more_epochs()
+    assert kubectl.get("dinput", NAME)["status"]["encryption"] == "all"
     assert [restarts(pod) for pod in (*training.trainers(), *training.workers())] == [0] * 4
     for pod in training.workers():
         logs = kubectl("logs", pod["metadata"]["name"], "-c", "worker").splitlines()
@@ -35,6 +36,17 @@ def test_an_encrypted_input_trains_and_is_measured(kubectl, node_cluster):
     (first, _) = training.workers()
     kubectl("delete", "pod", first["metadata"]["name"], "--wait=false")
     training.wait_for_more_epochs()
+    training.finish()
+    training.remove()
+
+
+def test_an_input_without_encryption_trains_with_a_token(kubectl, node_cluster):
+    training = Training(kubectl, node_cluster.images["worker"], encryption="none")
+    training.start(replicas=2)
+    training.wait_for_more_epochs()
+    secrets = [one["metadata"]["name"] for one in kubectl.list("secret", f"{INPUT_LABEL}={NAME}")]
+    assert secrets == [f"{NAME}-distributed-input"]
+    assert kubectl.get("dinput", NAME)["status"]["encryption"] == "none"
     training.finish()
     training.remove()
 

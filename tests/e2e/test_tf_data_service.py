@@ -40,6 +40,7 @@ def test_an_unmodified_program_reads_under_every_policy(kubectl, node_cluster):
                 "workers": {"replicas": 2, "resources": {"requests": requests}},
                 "sidecar": {"buffer": "1Mi"},
                 "tfDataService": {"staticSharding": True},
+                "encryption": "none",
             },
         },
     )

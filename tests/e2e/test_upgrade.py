@@ -86,10 +86,12 @@ def test_a_training_of_an_earlier_release_continues_through_upgrade_and_rollback
     release.install()
     assert not operators & _operators(release)
     _wait_for_injection(training)
+    eventually(lambda: _shown_encryption(training) == "none", 120, every=1)
     training.wait_for_more_epochs(2)
     _replace_token(training)
     training.wait_for_more_epochs(2)
     assert _restarts(training) == before
+    assert "encryption" not in training.kubectl.get("dinput", NAME)["spec"]
     within, between = training.longest_stalls(began)
     measured(f"upgrade from {earlier}: longest stall {within:.2f} s, {between:.2f} s at an epoch")
     # This operator replaces the workers: the user's image gets a setting that it does not have.
@@ -132,6 +134,11 @@ def _wait_for_injection(training: Training) -> None:
         eventually(pods_get_a_sidecar, 60, every=1)
     except AssertionError:
         raise AssertionError(refusals[-1:]) from None
+
+
+def _shown_encryption(training: Training) -> str:
+    """Return the encryption in the status. Empty: no operator with this field has written it."""
+    return str(training.kubectl.get("dinput", NAME).get("status", {}).get("encryption", ""))
 
 
 def _replace_token(training: Training) -> None:

@@ -20,12 +20,14 @@ spec:
 """
 
 
-def children(name: str) -> set[tuple[str, str]]:
+def children(name: str, encrypted: bool = False) -> set[tuple[str, str]]:
     shared = f"{name}-distributed-input"
+    certificates = f"{shared}-tls"
+    keys = {("Secret", certificates), ("ConfigMap", certificates)}
     return {
+        *(keys if encrypted else {("Secret", shared)}),
         ("ConfigMap", shared),
         ("NetworkPolicy", shared),
-        ("Secret", shared),
         ("ServiceAccount", shared),
         ("Deployment", f"{name}-dispatcher"),
         ("Service", f"{name}-dispatcher"),
@@ -47,7 +49,7 @@ def name(cluster, operator, request):
 def test_eight_lines_yield_the_full_set_of_children(cluster, operator):
     assert len(EIGHT_LINES.splitlines()) <= 8
     cluster.create(yaml.safe_load(EIGHT_LINES))
-    eventually(lambda: cluster.children("eight") == children("eight"))
+    eventually(lambda: cluster.children("eight") == children("eight", encrypted=True))
     eventually(lambda: len(cluster.pods("eight")) == 2)
     for pod in cluster.pods("eight") + cluster.pods("eight", "dispatcher"):
         assert pod["spec"]["securityContext"]["runAsNonRoot"] is True
@@ -79,6 +81,8 @@ def test_the_tf_data_service_can_be_enabled_and_disabled(cluster, name):
     refused = {"spec": {"tfDataService": {"port": 9090}}}
     with pytest.raises(RequestRejected, match="used in the dispatcher's pod"):
         cluster.patch("DistributedInput", name, refused)
+    with pytest.raises(RequestRejected, match="set networkPolicy: true, or remove tfDataService"):
+        cluster.patch("DistributedInput", name, {"spec": {"networkPolicy": False}})
     cluster.patch("DistributedInput", name, {"spec": {"tfDataService": None}})
     eventually(lambda: not address())
     ports = cluster.get("Service", f"{name}-dispatcher")["spec"]["ports"]

@@ -75,7 +75,7 @@ def fields(value: Json) -> dict[str, Json]:
         "dataset.args": args(value),
         "workers.podTemplate": {"workers": {"podTemplate": value}},
         **{f"workers.{name}": {"workers": {name: [value]}} for name in lists},
-        "tfDataService.journal": {"tfDataService": {"journal": value}},
+        "tfDataService.journal": {"tfDataService": {"journal": value}, "encryption": "none"},
     }
 
 

@@ -138,6 +138,36 @@ def create(cluster: Cluster) -> None:
 
 
 @pytest.mark.timeout(300)
+def test_an_input_of_the_release_keeps_a_tf_data_service_that_is_refused_now(
+    installed: Installation,
+) -> None:
+    """No operator has written its status, and the release's definition has no such rule."""
+    cluster = installed.cluster
+    alpha = "distributed-input.dev/v1alpha1"
+    stock: Json = {"dataset": {"fromTrainer": True}, "tfDataService": {}, "networkPolicy": False}
+    cluster.create(resource("DistributedInput", "stock", alpha, **stock))
+    installed.helm("upgrade", RELEASE, CHART)
+
+    def is_refused() -> bool:
+        try:
+            cluster.create(resource("DistributedInput", "new", alpha, **stock), dryRun="All")
+        except RequestRejected as error:
+            return "spec.tfDataService: has no authentication" in str(error)
+        return False
+
+    eventually(is_refused)
+    cluster.patch("DistributedInput", "stock", {"spec": {"suspend": True}})
+    cluster.patch("DistributedInput", "stock", {"spec": {"tfDataService": {"port": 7090}}})
+    with pytest.raises(RequestRejected, match="encryption is immutable"):
+        cluster.patch("DistributedInput", "stock", {"spec": {"encryption": "none"}})
+    status = {"conditions": [], "encryption": "none"}
+    cluster.patch("DistributedInput", "stock", {"status": status}, "status")
+    cluster.patch("DistributedInput", "stock", {"spec": {"encryption": "none"}})
+    found = cluster.get("DistributedInput", "stock") or {}
+    assert found["spec"]["tfDataService"]["port"] == 7090
+
+
+@pytest.mark.timeout(300)
 def test_a_rollback_prunes_nothing_that_only_v1beta1_has(installed: Installation) -> None:
     cluster = installed.cluster
     dataset = {"entryPoint": "digits:dataset_fn"}

@@ -165,6 +165,11 @@ REFUSED = [
     ({"trainers": {"weight": 0}}, "spec.trainers.weight"),
     ({"partitions": 5, "batching": {"globalBatchSize": 12}}, "spec: .*set `order: Any`"),
     ({"tfDataService": {}, "encryption": "All"}, "spec: .*encryption: None"),
+    ({"tfDataService": {}}, "spec.tfDataService: has no authentication .*set encryption: None"),
+    (
+        {"tfDataService": {}, "encryption": "None", "networkPolicy": "Open"},
+        "spec.tfDataService: .*set networkPolicy: Restricted",
+    ),
     (
         {"workers": {"accelerator": {"resourceName": "gpu"}}},
         "spec.workers.accelerator.resourceName",
@@ -198,6 +203,7 @@ def test_an_invalid_input_is_refused_with_fields_of_v1beta1(
 IMMUTABLE = [
     ("order", {"seed": 1}, {"seed": 2}, "seed is immutable"),
     ("encryption", {"encryption": "All"}, {"encryption": "None"}, "encryption is immutable"),
+    ("undecided", {}, {"encryption": "None"}, "encryption is immutable"),
     (
         "managed",
         {"managedBy": "kueue.x-k8s.io/multikueue"},

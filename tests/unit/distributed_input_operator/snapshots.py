@@ -22,10 +22,10 @@ KEY_SECRET = {"metadata": {"name": "key"}, "data": {"key": 43 * "a" + "="}}
 
 
 def resource(name: str = "digits", **spec: Any) -> DistributedInput:
-    """Return a resource as the API server returns it."""
+    """Return a resource as `observe` returns it. Default: without encryption."""
     meta = {"name": name, "namespace": "team", "uid": "u-1", "generation": 3}
-    whole = {"apiVersion": API_VERSION, "kind": KIND, "metadata": meta, "spec": spec}
-    return DistributedInput.model_validate(whole)
+    whole = {"apiVersion": API_VERSION, "kind": KIND, "metadata": meta}
+    return DistributedInput.model_validate({**whole, "spec": {"encryption": "none", **spec}})
 
 
 def snapshot(**spec: Any) -> Snapshot:

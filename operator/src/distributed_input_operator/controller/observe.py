@@ -9,6 +9,11 @@ from datetime import datetime, timezone
 from pydantic import ValidationError
 
 from distributed_input.api import names
+from distributed_input.api.resource.encryption import (
+    Encryption,
+    decided_encryption,
+    with_encryption,
+)
 from distributed_input.api.resource.input import DistributedInput
 from distributed_input.api.resource.policy import PolicySpec
 from distributed_input.api.resource.problems import problems
@@ -29,6 +34,7 @@ from distributed_input_operator.kube.kinds import CONFIG_MAP
 from distributed_input_operator.kube.store import Store
 from distributed_input_operator.objects.children import digest
 from distributed_input_operator.objects.dispatcher import dispatcher_port
+from distributed_input_operator.objects.encryption import initial_encryption
 from distributed_input_operator.objects.pod_state import parse_pod
 from distributed_input_operator.objects.snapshot import (
     AUTHORITY_UNUSABLE,
@@ -56,7 +62,7 @@ async def observe(context: ControllerContext, key: InputKey) -> Snapshot | None:
     stored = context.store.input(key)
     if stored is None or "deletionTimestamp" in stored["metadata"]:
         return None
-    resource = parse_input(stored)
+    resource = _encrypted(parse_input(stored), encryption_in(context.store, key, stored))
     policy = context.ledger.policy
     refusals = {
         CODE_REFUSED: _refused_code(policy, resource),
@@ -79,6 +85,25 @@ async def observe(context: ControllerContext, key: InputKey) -> Snapshot | None:
     snapshot = with_children(context.store, key, snapshot)
     snapshot = await _with_code(context.api, snapshot)
     return await _with_measurement(context, key, snapshot)
+
+
+def encryption_in(store: Store, key: InputKey, stored: Json) -> Encryption:
+    """Return the encryption of an input, by what the store has of it."""
+    if decided := decided_encryption(stored):
+        return decided
+    dispatcher = store.children(key).get(("Deployment", names.dispatcher(key[1])), {})
+    return initial_encryption(stored, dispatcher)
+
+
+def _encrypted(resource: DistributedInput, encryption: Encryption) -> DistributedInput:
+    """Return the input with its encryption in the spec. Raises InvalidSpec."""
+    if resource.spec.tf_data_service is not None and encryption != "none":
+        # The definition of an earlier release accepts this input.
+        raise InvalidSpec(
+            "spec.tfDataService: has no authentication and cannot be encrypted: remove it, or "
+            "create a new DistributedInput with encryption: none, which accepts that"
+        )
+    return with_encryption(resource, encryption)
 
 
 def with_children(store: Store, key: InputKey, snapshot: Snapshot) -> Snapshot:

@@ -10,7 +10,12 @@ from distributed_input.api import names
 from distributed_input_operator.budget.claim import InputKey
 from distributed_input_operator.controller import budgets, input_metrics
 from distributed_input_operator.controller.context import ControllerContext
-from distributed_input_operator.controller.observe import InvalidSpec, observe, with_children
+from distributed_input_operator.controller.observe import (
+    InvalidSpec,
+    encryption_in,
+    observe,
+    with_children,
+)
 from distributed_input_operator.kube import events
 from distributed_input_operator.kube.api import ApiError
 from distributed_input_operator.kube.apply import apply, failure, write_status
@@ -144,7 +149,9 @@ async def _report_invalid(
     stored = context.store.input(key) or {}
     generation = stored["metadata"]["generation"]
     workers = context.store.children(key).get(("Deployment", names.worker(key[1])), {})
-    status = invalid_status(stored.get("status") or {}, generation, message, workers, now)
+    encryption = encryption_in(context.store, key, stored)
+    before = stored.get("status") or {}
+    status = invalid_status(before, generation, message, workers, now, encryption=encryption)
     if status is not None:
         uid = stored["metadata"]["uid"]
         await write_status(context.api, context.store, *key, status, uid=uid)

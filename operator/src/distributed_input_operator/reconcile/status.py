@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from distributed_input.api import names, timestamps
+from distributed_input.api.resource.encryption import Encryption
 from distributed_input.api.resource.status import Status
 from distributed_input_operator.autoscaling.decision import AutoscalingState
 from distributed_input_operator.objects.snapshot import Failure, Manifest, Snapshot
@@ -64,6 +65,7 @@ def input_status(
             "summary": f"{ready}/{plan.desired}",
         },
         "dispatcher": {"address": names.address(name)},
+        "encryption": resource.spec.encryption,
         "tfDataService": {"address": tf_data_service} if tf_data_service else None,
         "live": _live(snapshot, now),
         "autoscaling": _autoscaling(state),
@@ -77,7 +79,13 @@ def input_status(
 
 
 def invalid_status(
-    before: Mapping[str, Any], generation: int, message: str, workers: Manifest, now: float
+    before: Mapping[str, Any],
+    generation: int,
+    message: str,
+    workers: Manifest,
+    now: float,
+    *,
+    encryption: Encryption,
 ) -> dict[str, Any] | None:
     """Return the status of an input whose spec is invalid. None: the last one is still right.
 
@@ -89,6 +97,7 @@ def invalid_status(
         message: what the user has to change.
         workers: the Deployment of the workers in the cluster; empty if there is none.
         now: seconds since 1970.
+        encryption: of the input.
     """
     old = Status.model_validate(before)
     found = summarize(Finding(READY, False, INVALID_SPEC, message), stalled=True)
@@ -104,6 +113,7 @@ def invalid_status(
         }
     status = {
         **kept,
+        "encryption": encryption,
         "observedGeneration": generation,
         "conditions": [
             one.model_dump(by_alias=True)

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from distributed_input.api import names
+from distributed_input.api.resource.encryption import EARLIER_DEFAULT
 from distributed_input.api.timestamps import to_seconds
 from distributed_input_operator.objects.children import digest
 from distributed_input_operator.objects.matching import contains
@@ -159,6 +160,8 @@ def input_hash(snapshot: Snapshot, component: str) -> str:
     """
     resource = snapshot.resource
     spec: dict[str, Any] = resource.spec.model_dump(mode="json", exclude_defaults=True)
+    if spec.get("encryption") == EARLIER_DEFAULT:  # Operators that had this default omit it.
+        del spec["encryption"]
     queue = queue_labels(resource.metadata, component) | group_annotations(resource.metadata)
     service = resource.spec.tf_data_service
     if component == names.DISPATCHER:

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from pydantic import ValidationError
 
 from distributed_input.api import names
+from distributed_input.api.resource.encryption import encryption_of, with_encryption
 from distributed_input.api.resource.input import DistributedInput
 from distributed_input.api.resource.problems import problems
 from distributed_input_operator.injection.pod import (
@@ -110,10 +111,11 @@ class Injector:
             )
         try:
             # A newer definition may have further fields, which are ignored, as in `observe`.
-            return DistributedInput.model_validate({**found, "status": {}}, extra="ignore")
+            resource = DistributedInput.model_validate({**found, "status": {}}, extra="ignore")
         except ValidationError as error:
             details = "; ".join(map(str, problems(error)))
             raise RefusedError(f"DistributedInput {name} is invalid: {details}") from None
+        return with_encryption(resource, encryption_of(found))
 
     async def _owner(self, owner: Owner, namespace: str) -> Json:
         found = await self._cache.get(OWNERS[owner.kind], namespace, owner.name)

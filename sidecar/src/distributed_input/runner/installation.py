@@ -250,6 +250,7 @@ def _check_rights(run: Kubectl, namespace: str) -> Check:
     needed = {
         "get distributedinputs": ("get", kubectl.INPUTS),
         "get secrets": ("get", "secrets"),
+        "get configmaps": ("get", "configmaps"),
         "get services": ("get", "services"),
         "get pods": ("get", "pods"),
         "list pods": ("list", "pods"),

@@ -1,7 +1,8 @@
 """The dispatcher of an input in a cluster, through kubectl and so through the kubeconfig.
 
 It needs the rights to get the input, its Secret and its Service, to get and list pods, and to
-forward a port to a pod. If the input is encrypted, also to get the ConfigMap with its certificates.
+forward a port to a pod. If the input is encrypted, which is the default, also to get the ConfigMap
+with its certificates.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from typing import Any
 
 from distributed_input.api import files, identity, names
 from distributed_input.api.errors import ConfigError, UnavailableError
+from distributed_input.api.resource.encryption import encryption_of
 
 NOT_INSTALLED = "kubectl is not installed: install it"
 INPUTS = "distributedinputs.distributed-input.dev"
@@ -59,7 +61,7 @@ def forwarded(name: str, namespace: str | None, seconds: float) -> Iterator[Clus
     where = _where(namespace)
     resource = _get(STORED_INPUTS, name, where, seconds)
     problems = problems_of(resource)
-    encrypted = resource.get("spec", {}).get("encryption", "none") != "none"
+    encrypted = encryption_of(resource) != "none"
     own = names.certificates(name) if encrypted else names.shared(name)
     secret = _decoded(_get("secret", own, where, seconds))
     token = secret.get(files.TOKEN_KEY, "").strip()

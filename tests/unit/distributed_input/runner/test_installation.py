@@ -204,7 +204,14 @@ def test_missing_rights_are_named() -> None:
     found = cluster(auth=OSError("no"))["rights"]
     assert found.result is Result.WARNING
     for right in (
-        *("get distributedinputs", "get secrets", "get services", "get pods", "list pods"),
+        *(
+            "get distributedinputs",
+            "get secrets",
+            "get configmaps",
+            "get services",
+            "get pods",
+            "list pods",
+        ),
         *("create pods/portforward", "get pods/log"),
     ):
         assert right in found.text

@@ -35,6 +35,7 @@ else:
     time.sleep(300)
 """
 INPUT = {"status": {"conditions": [{"type": "Ready", "status": "True", "message": "ready"}]}}
+"""An input of an operator that did not know the default encryption."""
 ANSWERS = {
     f"get {STORED_INPUTS}": INPUT,
     "get secret": {"data": {"token": "c2VjcmV0"}},
@@ -72,12 +73,18 @@ def test_the_port_is_forwarded_and_the_token_is_decoded(folder: Path) -> None:
     ]
 
 
-def test_an_encrypted_input_has_a_folder_with_the_certificate_of_a_viewer(folder: Path) -> None:
+@pytest.mark.parametrize(
+    "resource",
+    [{"spec": {"encryption": "all"}}, {"spec": {}, "status": {"encryption": "all"}}, {"spec": {}}],
+)
+def test_an_encrypted_input_has_a_folder_with_the_certificate_of_a_viewer(
+    folder: Path, resource: dict[str, Any]
+) -> None:
     (folder / "answers.json").write_text(
         json.dumps(
             {
                 **ANSWERS,
-                f"get {STORED_INPUTS}": {"spec": {"encryption": "all"}},
+                f"get {STORED_INPUTS}": resource,
                 "get secret": {"data": {"viewer.key": "a2V5"}},
                 "get configmap": {"data": {"ca.crt": "ca", "viewer.crt": "crt", "worker.crt": "x"}},
             }

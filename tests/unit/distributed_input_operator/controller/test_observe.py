@@ -15,12 +15,18 @@ from distributed_input.api.resource.policy import PolicySpec
 from distributed_input_operator.autoscaling.decision import AutoscalingState
 from distributed_input_operator.controller.context import ControllerContext
 from distributed_input_operator.controller.dispatchers import DispatcherClient
-from distributed_input_operator.controller.observe import InvalidSpec, observe, parse_input
+from distributed_input_operator.controller.observe import (
+    InvalidSpec,
+    encryption_in,
+    observe,
+    parse_input,
+)
 from distributed_input_operator.controller.tokens import InputTokens
 from distributed_input_operator.kube.api import ApiError
 from distributed_input_operator.kube.issuer_secret import SECONDS, IssuerSecret
 from distributed_input_operator.kube.kinds import INPUT, NAMESPACE, SECRET
 from distributed_input_operator.kube.store import Store
+from distributed_input_operator.objects.dispatcher import dispatcher_objects
 from testing.issued import is_signed_by
 from testing.issuer import PlatformRoot
 from tests.unit.distributed_input_operator.snapshots import KEY_SECRET, SETTINGS, resource
@@ -93,6 +99,63 @@ def test_an_invalid_spec_is_reported_with_its_field():
     wrong["spec"]["workers"] = {"replicas": -1}
     with pytest.raises(InvalidSpec, match=r"workers\.replicas"):
         parse_input(wrong)
+
+
+class Existing(Server):
+    """The same, with the input, which is read before its Secret is created again."""
+
+    async def get(self, kind: object, *_: object) -> dict[str, Any] | None:
+        return stored() if kind is INPUT else await super().get(kind)
+
+
+def dispatcher(uid: str = "u-1") -> dict[str, Any]:
+    """Return the Deployment of a dispatcher without encryption."""
+    of = resource()
+    owner = of.model_copy(update={"metadata": of.metadata.model_copy(update={"uid": uid})})
+    return dispatcher_objects(owner, SETTINGS)[0]
+
+
+def without_field(**spec: Any) -> dict[str, Any]:
+    return stored(**spec, encryption=None)
+
+
+CONDITIONS = [{"type": "Ready", "status": "True"}]
+
+
+@pytest.mark.parametrize(
+    ("obj", "children", "expected"),
+    [
+        (without_field(), [], "all"),
+        (without_field(), [dispatcher()], "none"),
+        (without_field(), [dispatcher("u-0")], "all"),
+        ({**without_field(), "status": {"conditions": CONDITIONS}}, [], "none"),
+        (
+            {**without_field(), "status": {"conditions": CONDITIONS, "encryption": "all"}},
+            [dispatcher()],
+            "all",
+        ),
+        (stored(encryption="control"), [dispatcher()], "control"),
+        (without_field(tfDataService={}), [dispatcher()], "none"),
+    ],
+)
+def test_an_input_without_the_field_is_encrypted_unless_it_began_without_encryption(
+    obj, children, expected
+):
+    context = context_with(obj, Existing())
+    for one in children:
+        context.store.put(one)
+    found = asyncio.run(observe(context, KEY))
+    assert found is not None
+    assert found.resource.spec.encryption == expected
+    assert bool(found.certificates) == (expected != "none")
+    assert encryption_in(context.store, KEY, obj) == expected
+
+
+def test_a_tf_data_service_is_refused_unless_its_user_gave_up_encryption():
+    with pytest.raises(InvalidSpec, match=r"spec\.tfDataService: has no authentication .* none"):
+        asyncio.run(observe(context_with(without_field(tfDataService={}), Server()), KEY))
+    accepted = context_with(stored(tfDataService={}, encryption="none"), Server())
+    assert asyncio.run(observe(accepted, KEY)) is not None
 
 
 def test_fields_of_a_newer_definition_are_ignored():

@@ -165,6 +165,18 @@ def test_an_input_with_an_invalid_spec_counts_where_its_labels_say():
     assert [(one.inputs, one.used[0]) for one in context.ledger.usage()] == [(1, 4), (0, 0)]
 
 
+def test_a_new_input_with_an_invalid_spec_keeps_the_default_encryption():
+    """Without the encryption in its status, it would look like an input of an earlier operator."""
+    context, _ = new_context()
+    invalid = stored_input(1, encryption=None)
+    invalid["spec"]["workers"] = {"replicas": "many"}
+    context.store.put(invalid)
+    asyncio.run(reconcile(context, KEY))
+    status = (context.store.input(KEY) or {})["status"]
+    assert status["conditions"]
+    assert status["encryption"] == "all"
+
+
 def test_an_input_of_another_class_leaves_no_state_of_its_predecessor():
     """The new input may arrive before the deletion of the old one was reconciled."""
     context, _ = new_context()

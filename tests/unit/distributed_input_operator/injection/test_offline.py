@@ -23,7 +23,7 @@ from tests.unit.distributed_input_operator.injection.trainer_pods import (
     template,
 )
 
-INPUT = manifest(name="train")
+INPUT = manifest("encryption: none", name="train")
 
 
 def job(kind: str = "Job", **spec: Any) -> dict[str, Any]:
@@ -61,6 +61,25 @@ def test_a_jobs_template_gets_the_same_sidecar_as_its_pods_from_the_webhook():
         template(), {"Job": job()}, finder(resource("train")), SETTINGS
     )
     assert made["spec"]["completions"] == 2
+
+
+def secrets(inputs: str) -> list[str]:
+    """Return the Secrets of the sidecar in a pod."""
+    plain = {"apiVersion": "v1", "kind": "Pod", **pod()}
+    volumes = inject(plain, inputs=inputs).manifests[0]["spec"]["volumes"]
+    (volume,) = (one for one in volumes if "projected" in one)
+    return [one["secret"]["name"] for one in volume["projected"]["sources"] if "secret" in one]
+
+
+def test_an_input_in_a_file_is_encrypted_unless_it_has_another_spec_or_a_status():
+    plain, encrypted = ["train-distributed-input"], ["train-distributed-input-tls"]
+    new = manifest(name="train")
+    assert secrets(new) == encrypted
+    assert secrets(INPUT) == plain
+    # As `kubectl get dinput train -o yaml` prints it.
+    assert secrets(new + "\nstatus: {encryption: none, conditions: [{type: Ready}]}\n") == plain
+    assert secrets(new + "\nstatus: {conditions: [{type: Ready}]}\n") == plain
+    assert secrets(new + "\nstatus: {encryption: all}\n") == encrypted
 
 
 def test_other_documents_do_not_change_and_keep_their_order():

@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 from distributed_input.api import names
+from distributed_input.api.resource.encryption import with_encryption
 from distributed_input.api.resource.input import DistributedInput
 from distributed_input.api.resource.parse import parse
 from distributed_input_operator.injection.trainer_pod import RefusedError
@@ -18,8 +19,9 @@ SETTINGS = Settings("registry/worker:1", IMAGE)
 
 
 def resource(name: str = "train", spec: str = "") -> DistributedInput:
-    """Return an input with this text under `spec:`."""
-    return parse(manifest(spec, name))
+    """Return an input with this text under `spec:`. Default: without encryption."""
+    found = parse(manifest(spec, name))
+    return with_encryption(found, found.spec.encryption or "none")
 
 
 def finder(*inputs: DistributedInput) -> Any:

@@ -190,9 +190,10 @@ def test_measurements_end_when_an_input_is_suspended():
 def test_an_invalid_spec_is_reported_once_and_the_pods_are_still_counted():
     before = {"workers": {"desired": 2, "ready": 2, "replicas": 2}, "selector": "a=b"}
     live = {"status": {"replicas": 2, "readyReplicas": 1}}
-    first = invalid_status(before, 4, "spec.x: wrong", live, NOW)
+    first = invalid_status(before, 4, "spec.x: wrong", live, NOW, encryption="all")
     assert first is not None
     assert first["selector"] == "a=b"
+    assert first["encryption"] == "all"
     assert first["workers"] == {"desired": 2, "ready": 1, "replicas": 2, "summary": "1/2"}
     found = [(one["type"], one["status"], one["message"]) for one in first["conditions"]]
     assert found == [
@@ -200,10 +201,22 @@ def test_an_invalid_spec_is_reported_once_and_the_pods_are_still_counted():
         ("Reconciling", "False", "spec.x: wrong"),
         ("Stalled", "True", "spec.x: wrong"),
     ]
-    assert invalid_status(first, 4, "spec.x: wrong", live, NOW + 99) is None
-    gone = invalid_status(first, 4, "spec.x: wrong", {}, NOW + 99)
+    assert invalid_status(first, 4, "spec.x: wrong", live, NOW + 99, encryption="all") is None
+    gone = invalid_status(first, 4, "spec.x: wrong", {}, NOW + 99, encryption="all")
     assert gone is not None
     assert gone["workers"]["summary"] == "0/2"
+
+
+@pytest.mark.parametrize("encryption", ["none", "all"])
+def test_the_status_shows_the_encryption_and_is_written_for_it(encryption):
+    found = snapshot(encryption=encryption)
+    status = written(found, plan(found), NOW)
+    assert status["encryption"] == encryption
+    earlier = {key: value for key, value in status.items() if key != "encryption"}
+    before = replace(found, status=Status.model_validate(earlier))
+    assert written(before, plan(before), NOW + 1)["encryption"] == encryption
+    after_it = replace(found, status=Status.model_validate(status))
+    assert input_status(after_it, plan(after_it), (), NOW + 1) is None
 
 
 def test_the_status_has_the_address_of_the_tf_data_service_only_if_the_input_has_one():

@@ -74,6 +74,30 @@ def test_the_patch_adds_the_sidecar():
     assert "ClusterFirstWithHostNet" in made["warnings"][0]
 
 
+@pytest.mark.parametrize(
+    ("spec", "status", "encrypted"),
+    [
+        ({}, {}, True),
+        ({}, {"observedGeneration": -1}, True),
+        ({}, {"conditions": [{"type": "Ready"}], "encryption": "all"}, True),
+        ({}, {"conditions": [{"type": "Ready"}], "encryption": "none"}, False),
+        ({}, {"conditions": [{"type": "Ready"}]}, False),
+        ({"encryption": "all"}, {"conditions": [{"type": "Ready"}]}, True),
+        ({"encryption": "none"}, {}, False),
+    ],
+)
+def test_the_sidecar_gets_the_credentials_that_the_dispatcher_accepts(spec, status, encrypted):
+    api = FakeApi(train=spec)
+    api.objects["DistributedInput", "train"]["status"] = status
+    changes = {
+        one["path"]: one["value"]
+        for one in json.loads(base64.b64decode(respond(pod(), api)["patch"]))
+    }
+    (volume,) = (one for one in changes["/spec/volumes"] if "projected" in one)
+    secrets = [one["secret"]["name"] for one in volume["projected"]["sources"] if "secret" in one]
+    assert secrets == ["train-distributed-input-tls" if encrypted else "train-distributed-input"]
+
+
 def test_each_webhook_injects_the_inputs_of_its_class():
     api = FakeApi(train={"operatorClass": "canary"}, other={})
     made = respond(pod(), api)
@@ -88,7 +112,7 @@ def test_each_webhook_injects_the_inputs_of_its_class():
 
 
 def test_index_and_count_come_from_the_owners():
-    api = FakeApi(train={})
+    api = FakeApi(train={"encryption": "none"})
     api.objects["Job", "fit"] = job(2)
     api.objects["JobSet", "fits"] = jobset(replicated("a", 2, 2))
     changes = json.loads(base64.b64decode(respond(jobset_pod("a", 1, 1), api)["patch"]))

@@ -14,6 +14,7 @@ import yaml
 from pydantic import BaseModel
 
 from distributed_input.api.resource.input import API_VERSION, GROUP, KIND, DistributedInput
+from distributed_input.api.resource.life_rules import ALPHA_WORDS, BETA_WORDS, Words, life_rules
 from distributed_input.api.resource.scalars import NAME_LENGTH
 from distributed_input.api.resource.status import NOT_OBSERVED, Status
 from distributed_input.api.resource.v1beta1.input import BETA_VERSION, BetaInput
@@ -39,6 +40,10 @@ _COLUMNS: _Columns = (
     ("Reason", "string", f"{_READY}.reason", "Reason for Ready, as one CamelCase word."),
     ("Age", "date", ".metadata.creationTimestamp", "Time since the input was created."),
 )
+_WIDE_COLUMNS: _Columns = (
+    ("Encryption", "string", ".status.encryption", "Connections that use mutual TLS."),
+)
+"""Columns of `kubectl get --output wide`."""
 _BETA_COLUMNS: _Columns = tuple(
     (name, kind, path.replace(".status.live.", ".status.trainers."), text)
     for name, kind, path, text in _COLUMNS
@@ -47,8 +52,8 @@ _BETA_COLUMNS: _Columns = tuple(
 
 def crd() -> dict[str, Any]:
     """Return the CustomResourceDefinition of DistributedInput."""
-    alpha = _version(API_VERSION, DistributedInput, Status, _COLUMNS)
-    beta = _version(BETA_VERSION, BetaInput, BetaStatus, _BETA_COLUMNS)
+    alpha = _version(API_VERSION, DistributedInput, Status, _COLUMNS, ALPHA_WORDS)
+    beta = _version(BETA_VERSION, BetaInput, BetaStatus, _BETA_COLUMNS, BETA_WORDS)
     # Without the webhook, the API server would only change the apiVersion, and remove fields. The
     # chart serves v1beta1 together with the webhook.
     beta |= {"served": False, "storage": False}
@@ -80,13 +85,17 @@ def definition(
 
 
 def _version(
-    api_version: str, model: type[BaseModel], status: type[BaseModel], columns: _Columns
+    api_version: str,
+    model: type[BaseModel],
+    status: type[BaseModel],
+    columns: _Columns,
+    words: Words,
 ) -> dict[str, Any]:
     return {
         "name": api_version.partition("/")[2],
         "served": True,
         "storage": True,
-        "schema": {"openAPIV3Schema": _root(model, status)},
+        "schema": {"openAPIV3Schema": _root(model, status, words)},
         "subresources": {
             "status": {},
             "scale": {
@@ -96,13 +105,14 @@ def _version(
             },
         },
         "additionalPrinterColumns": [
-            {"name": name, "type": kind, "jsonPath": path, "description": text}
-            for name, kind, path, text in columns
+            {"name": name, "type": kind, "jsonPath": path, "description": text, **priority}
+            for shown, priority in ((columns, {}), (_WIDE_COLUMNS, {"priority": 1}))
+            for name, kind, path, text in shown
         ],
     }
 
 
-def _root(model: type[BaseModel], status_model: type[BaseModel]) -> Schema:
+def _root(model: type[BaseModel], status_model: type[BaseModel], words: Words) -> Schema:
     whole = model.model_json_schema()
     spec = structural({"$ref": whole["properties"]["spec"]["$ref"]}, whole["$defs"])
     status = status_model.model_json_schema()
@@ -117,6 +127,7 @@ def _root(model: type[BaseModel], status_model: type[BaseModel]) -> Schema:
             "message": "metadata.name is not a valid name: use lower-case letters, digits and '-', "
             "starting with a letter and ending with a letter or digit, for example digits",
         },
+        *({"rule": rule, "message": message} for rule, message in life_rules(words)),
     ]
     return {
         "type": "object",

@@ -107,12 +107,6 @@ class InputSpec(Section):
             ),
             *immutable("processingMode", "numSplits", "partitions", "seed"),
             (
-                "has(self.encryption) == has(oldSelf.encryption) && "
-                "(!has(self.encryption) || self.encryption == oldSelf.encryption)",
-                "encryption is immutable, because running trainers have either a token or a "
-                "certificate: create a new DistributedInput with another name",
-            ),
-            (
                 "has(self.operatorClass) == has(oldSelf.operatorClass) && "
                 "(!has(self.operatorClass) || self.operatorClass == oldSelf.operatorClass)",
                 "operatorClass is immutable, because the objects of an input belong to one "
@@ -189,12 +183,15 @@ class InputSpec(Section):
         "elements, nothing is checkpointed, and it does not check a token. Default: disabled.",
         examples=[{}],
     )
-    encryption: Literal["none", "control", "all"] = Field(
-        default="none",
+    encryption: Literal["none", "control", "all"] | None = Field(
+        default=None,
         description="Mutual TLS between the processes of the input. all: on every connection. "
         "control: not on the direct connections that carry rows, for networks that all users may "
         "read. none: no encryption; a token authorizes all calls. Immutable. Images of release "
-        "0.1.0 do not start with `all` and `control`. Default: none.",
+        "0.1.0 start only with `none`. `distributed-input run` ignores this field. Default: "
+        "all. Inputs that ran before this default existed continue as they were: see "
+        "status.encryption.",
+        examples=["none"],
     )
     network_policy: bool = Field(
         default=True,
@@ -226,7 +223,7 @@ class InputSpec(Section):
                 "tfDataService",
                 "port",
             )
-        if service is not None and self.encryption != "none":
+        if service is not None and self.encryption not in (None, "none"):
             raise problem(
                 "cannot be encrypted: remove tfDataService, or set encryption: none",
                 "tfDataService",

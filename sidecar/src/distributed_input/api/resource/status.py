@@ -119,6 +119,11 @@ class Status(StatusSection):
     dispatcher: DispatcherStatus = Field(
         default=DispatcherStatus(), description="Address of the dispatcher."
     )
+    encryption: str = Field(
+        default="",
+        description="Encryption of the input: none, control or all. The operator decides it "
+        "once: the value of spec.encryption, or else what the input began with.",
+    )
     tf_data_service: TfDataServiceStatus | None = Field(
         default=None,
         description="Address of the tf.data service. Set if the spec has tfDataService.",

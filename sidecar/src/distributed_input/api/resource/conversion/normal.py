@@ -12,7 +12,8 @@ from distributed_input.api.resource.conversion.quantities import alpha_number, b
 from distributed_input.api.resource.conversion.workers import alpha_workers, beta_workers
 from distributed_input.api.resource.input import GROUP
 
-ENUMS: dict[tuple[str, ...], dict[Any, str]] = {
+_Enums = dict[tuple[str, ...], dict[Any, Any]]
+ENUMS: _Enums = {
     ("processingMode",): {
         "distributed_epoch": "DistributedEpoch",
         "parallel_epochs": "ParallelEpochs",
@@ -30,6 +31,8 @@ ENUMS: dict[tuple[str, ...], dict[Any, str]] = {
     ("sidecar", "transfer"): {"auto": "Auto", "grpc": "GRPC"},
 }
 """The values of fields that are the same otherwise: in v1alpha1, and in v1beta1."""
+_STATUS_ENUMS: _Enums = {("encryption",): ENUMS[("encryption",)]}
+"""The same for the status."""
 _CLASS = re.compile(r"[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?")
 _EXTERNAL = "external-"
 
@@ -69,8 +72,7 @@ def _beta_spec(spec: Json) -> Json:
 
 
 def _alpha_spec(spec: Json) -> Json:
-    reverse = {path: {new: old for old, new in one.items()} for path, one in ENUMS.items()}
-    spec = _with_enums(spec, reverse)
+    spec = _with_enums(spec, _reversed(ENUMS))
     result = {key: value for key, value in spec.items() if key != "managedBy"}
     if isinstance(dataset := spec.get("dataset"), dict):
         result["dataset"] = alpha_dataset(dataset)
@@ -92,6 +94,7 @@ def _operator_class(manager: str) -> str:
 
 
 def _beta_status(status: Json) -> Json:
+    status = _with_enums(status, _STATUS_ENUMS)
     result = {key: value for key, value in status.items() if key != "live"}
     if isinstance(live := status.get("live"), dict):
         result["trainers"] = _renamed(_only(live, _LIVE), _LIVE)
@@ -101,6 +104,7 @@ def _beta_status(status: Json) -> Json:
 
 
 def _alpha_status(status: Json) -> Json:
+    status = _with_enums(status, _reversed(_STATUS_ENUMS))
     result = {key: value for key, value in status.items() if key != "trainers"}
     if isinstance(trainers := status.get("trainers"), dict):
         names = {new: old for old, new in _LIVE.items()}
@@ -121,8 +125,12 @@ def _renamed(section: Json, names: dict[str, str]) -> Json:
     return {names.get(key, key): value for key, value in section.items()}
 
 
-def _with_enums(spec: Json, enums: dict[tuple[str, ...], dict[Any, str]]) -> Json:
-    """Return a spec with other values of these fields. Unknown values stay."""
+def _reversed(enums: _Enums) -> _Enums:
+    return {path: {new: old for old, new in one.items()} for path, one in enums.items()}
+
+
+def _with_enums(spec: Json, enums: _Enums) -> Json:
+    """Return a section with other values of these fields. Unknown values stay."""
     result = dict(spec)
     for (*parents, last), values in enums.items():
         section: Any = result

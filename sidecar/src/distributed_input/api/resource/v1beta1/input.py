@@ -61,12 +61,6 @@ class BetaSpec(Section):
             ),
             *immutable("processingMode", "numSplits", "partitions", "seed"),
             (
-                "has(self.encryption) == has(oldSelf.encryption) && "
-                "(!has(self.encryption) || self.encryption == oldSelf.encryption)",
-                "encryption is immutable, because running trainers have either a token or a "
-                "certificate: create a new DistributedInput with another name",
-            ),
-            (
                 "has(self.managedBy) == has(oldSelf.managedBy) && "
                 "(!has(self.managedBy) || self.managedBy == oldSelf.managedBy)",
                 "managedBy is immutable, because the objects of an input belong to one "
@@ -144,12 +138,15 @@ class BetaSpec(Section):
         "elements, nothing is checkpointed, and it does not check a token. Default: disabled.",
         examples=[{}],
     )
-    encryption: Literal["None", "Control", "All"] = Field(
-        default="None",
+    encryption: Literal["None", "Control", "All"] | None = Field(
+        default=None,
         description="Mutual TLS between the processes of the input. All: on every connection. "
         "Control: not on the direct connections that carry rows, for networks that all users may "
         "read. None: no encryption; a token authorizes all calls. Immutable. Images of release "
-        "0.1.0 do not start with `All` and `Control`. Default: None.",
+        "0.1.0 start only with `None`. `distributed-input run` ignores this field. Default: "
+        "All. Inputs that ran before this default existed continue as they were: see "
+        "status.encryption.",
+        examples=["None"],
     )
     network_policy: Literal["Restricted", "Open"] = Field(
         default="Restricted",
@@ -180,7 +177,7 @@ class BetaSpec(Section):
                 "tfDataService",
                 "port",
             )
-        if service is not None and self.encryption != "None":
+        if service is not None and self.encryption not in (None, "None"):
             raise problem(
                 "cannot be encrypted: remove tfDataService, or set encryption: None",
                 "tfDataService",

@@ -57,6 +57,11 @@ class BetaStatus(StatusSection):
     dispatcher: DispatcherStatus = Field(
         default=DispatcherStatus(), description="Address of the dispatcher."
     )
+    encryption: str = Field(
+        default="",
+        description="Encryption of the input: None, Control or All. The operator decides it "
+        "once: the value of spec.encryption, or else what the input began with.",
+    )
     tf_data_service: TfDataServiceStatus | None = Field(
         default=None,
         description="Address of the tf.data service. Set if the spec has tfDataService.",

@@ -88,6 +88,18 @@ def test_an_annotation_of_the_user_changes_no_meaning(data: st.DataObject) -> No
         )
 
 
+@pytest.mark.parametrize(
+    ("alpha", "beta"), [("none", "None"), ("control", "Control"), ("all", "All"), ("x", "x")]
+)
+def test_the_encryption_in_the_status_has_the_words_of_the_version(alpha: str, beta: str) -> None:
+    one = {"apiVersion": API_VERSION, "metadata": {"name": "x"}, "spec": {}}
+    found = convert({**one, "status": {"encryption": alpha}}, BETA_VERSION)
+    assert found["status"] == {"encryption": beta}
+    assert found["spec"] == {}
+    del found["metadata"]  # Without annotations, only the words are converted.
+    assert convert(found, API_VERSION)["status"] == {"encryption": alpha}
+
+
 VALUES = st.sampled_from([None, 5, "a", [], {}, [3], {"type": 3}, {"containers": 5}])
 PATHS = st.sampled_from(
     [
@@ -102,6 +114,7 @@ PATHS = st.sampled_from(
         ["spec", "workers", "accelerator"],
         ["spec", "workers", "podTemplate"],
         ["status", "live"],
+        ["status", "encryption"],
     ]
 )
 
