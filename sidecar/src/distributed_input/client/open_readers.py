@@ -25,6 +25,9 @@ class OpenReader(Protocol):
     def end(self, error: DistributedInputError) -> None:
         """Stop reading; iterators raise `error`. A second call has no effect."""
 
+    def stop(self, error: DistributedInputError) -> None:
+        """Stop reading, because the program ends; the trainer may return."""
+
     def disown(self) -> None:
         """Leave the connection to the parent of this process; iterators raise an error."""
 
@@ -50,12 +53,12 @@ def add(reader: OpenReader) -> None:
         )
 
 
-def end_all(error: DistributedInputError) -> None:
-    """End all readers of this process."""
+def stop_all(error: DistributedInputError) -> None:
+    """Stop all readers of this process, because the program ends."""
     with _lock:
         readers = list(_readers)
     for reader in readers:
-        reader.end(error)
+        reader.stop(error)
 
 
 def _disown_all() -> None:

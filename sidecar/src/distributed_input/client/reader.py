@@ -390,6 +390,12 @@ class InputReader:
             self._session.drop_unread()
             self._session.release_job()
 
+    def stop(self, error: DistributedInputError) -> None:
+        """Let iterators raise `error`. The sidecar keeps the job: the trainer may return."""
+        with self._state_lock:
+            self._session.error = self._session.error or error
+        self._session.shutdown()
+
     def disown(self) -> None:
         """Leave the connection to the parent of this process, a fork; iterators raise an error."""
         # Threads of the parent may hold the locks, and units in the queue are the parent's.

@@ -2,7 +2,7 @@
 
 A thread of a dataset that prefetches waits in a generator for the next batch. If the interpreter
 ends meanwhile, this thread never gets the interpreter's lock again, and the end of the dataset's
-iterator waits for the thread without a limit. So before the interpreter ends, all readers end, and
+iterator waits for the thread without a limit. So before the interpreter ends, all readers stop, and
 the generators return.
 """
 
@@ -18,7 +18,7 @@ from typing import Any, Generic, TypeVar
 from distributed_input.api.errors import UnavailableError
 from distributed_input.client import open_readers
 
-_EXIT_SECONDS = 2.0  # a generator returns in milliseconds after its reader has ended
+_EXIT_SECONDS = 2.0  # a generator returns in milliseconds after its reader has stopped
 _QUIET_SECONDS = 0.05  # after a generator has ended, TensorFlow calls Python twice within 1 ms
 _POLL_SECONDS = 0.005
 _Item = TypeVar("_Item")
@@ -59,12 +59,12 @@ class TrackedGenerator(Generic[_Item]):
             self.is_busy = False
 
 
-def end_all(
+def stop_all(
     now: Callable[[], float] = time.monotonic, sleep: Callable[[float], object] = time.sleep
 ) -> None:
-    """End all readers of this process, and wait until no generator runs, at most 2 s."""
+    """Stop all readers of this process, and wait until no generator runs, at most 2 s."""
     _program_ends.set()
-    open_readers.end_all(UnavailableError("the program ends"))
+    open_readers.stop_all(UnavailableError("the program ends"))
     deadline = now() + _EXIT_SECONDS
     while now() < deadline:
         if not any(one.is_busy or now() - one.left_at < _QUIET_SECONDS for one in list(_open)):
@@ -72,4 +72,4 @@ def end_all(
         sleep(_POLL_SECONDS)
 
 
-atexit.register(end_all)
+atexit.register(stop_all)

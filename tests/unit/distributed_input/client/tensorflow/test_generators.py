@@ -35,6 +35,8 @@ class Reader:
         self.error = error
         self._ended.set()
 
+    stop = end
+
     def disown(self) -> None:
         pass
 
@@ -62,7 +64,7 @@ def test_a_waiting_thread_has_left_python_when_the_program_ends() -> None:
     reader = Reader("train")
     open_readers.add(reader)
     iterator, _ = prefetched(reader)
-    generators.end_all()
+    generators.stop_all()
     assert isinstance(reader.error, UnavailableError)
     assert not any(one.is_busy for one in list(generators._open))
     with pytest.raises(StopIteration):  # without a warning of TensorFlow
@@ -77,7 +79,7 @@ def test_a_generator_that_does_not_return_ends_the_program_after_two_seconds() -
     def sleep(seconds: float) -> None:
         clock[0] += seconds
 
-    generators.end_all(lambda: clock[0], sleep)
+    generators.stop_all(lambda: clock[0], sleep)
     assert 2.0 <= clock[0] < 2.1
 
 
@@ -89,7 +91,7 @@ def test_calls_of_tensorflow_after_the_end_of_a_generator_have_time() -> None:
     def sleep(seconds: float) -> None:
         clock[0] += seconds
 
-    generators.end_all(lambda: clock[0], sleep)
+    generators.stop_all(lambda: clock[0], sleep)
     assert 0.05 <= clock[0] - generator.left_at < 0.06
 
 
