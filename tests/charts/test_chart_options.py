@@ -9,8 +9,8 @@ import pytest
 import yaml
 
 from distributed_input.api import environment, identity, names
-from distributed_input.api.resource.encryption import encryption_of
 from distributed_input.api.resource.input import GROUP
+from distributed_input.api.resource.lifetime.encryption import encryption_of
 from distributed_input_operator.main import _parser as parser
 from distributed_input_operator.reconcile.pace import PaceLimit
 from distributed_input_operator.webhook.main import parser as webhook_parser

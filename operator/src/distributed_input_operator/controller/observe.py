@@ -9,12 +9,12 @@ from datetime import datetime, timezone
 from pydantic import ValidationError
 
 from distributed_input.api import names
-from distributed_input.api.resource.encryption import (
+from distributed_input.api.resource.input import DistributedInput
+from distributed_input.api.resource.lifetime.encryption import (
     Encryption,
     decided_encryption,
     with_encryption,
 )
-from distributed_input.api.resource.input import DistributedInput
 from distributed_input.api.resource.policy import PolicySpec
 from distributed_input.api.resource.problems import problems
 from distributed_input.api.resource.status import Status

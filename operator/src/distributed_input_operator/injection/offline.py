@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from distributed_input.api import names
-from distributed_input.api.resource.encryption import encryption_of, with_encryption
 from distributed_input.api.resource.input import KIND, DistributedInput
+from distributed_input.api.resource.lifetime.encryption import encryption_of, with_encryption
 from distributed_input.api.resource.parse import parse_all
 from distributed_input.api.resource.problems import ResourceError
 from distributed_input.api.resource.yaml_lines import YamlError, documents

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from distributed_input.api import flags
-from distributed_input.api.resource.encryption import (
+from distributed_input.api.resource.lifetime.encryption import (
     DEFAULT,
     EARLIER_DEFAULT,
     Encryption,

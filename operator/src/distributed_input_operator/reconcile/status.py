@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from distributed_input.api import names, timestamps
-from distributed_input.api.resource.encryption import Encryption
+from distributed_input.api.resource.lifetime.encryption import Encryption
 from distributed_input.api.resource.status import Status
 from distributed_input_operator.autoscaling.decision import AutoscalingState
 from distributed_input_operator.objects.snapshot import Failure, Manifest, Snapshot

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from distributed_input.api import names
-from distributed_input.api.resource.encryption import EARLIER_DEFAULT
+from distributed_input.api.resource.lifetime.encryption import EARLIER_DEFAULT
 from distributed_input.api.timestamps import to_seconds
 from distributed_input_operator.objects.children import digest
 from distributed_input_operator.objects.matching import contains

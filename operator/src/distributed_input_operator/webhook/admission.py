@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from pydantic import ValidationError
 
 from distributed_input.api import names
-from distributed_input.api.resource.encryption import encryption_of, with_encryption
 from distributed_input.api.resource.input import DistributedInput
+from distributed_input.api.resource.lifetime.encryption import encryption_of, with_encryption
 from distributed_input.api.resource.problems import problems
 from distributed_input_operator.injection.pod import (
     host_network_warnings,

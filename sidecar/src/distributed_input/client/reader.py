@@ -90,8 +90,7 @@ class InputReader:
     def open(self, draft: types_pb2.Job, dataset: bytes, replicas: int) -> trainer_pb2.Opened:
         """Open the job with this trainer's dataset, or with the one that the resource names.
 
-        Raises:
-            DistributedInputError: the job was rejected, or not opened in time.
+        Raises DistributedInputError if it is rejected, or not opened in time.
         """
         with self._receive_lock:
             self._session.define_job(draft, dataset, replicas)
@@ -129,8 +128,7 @@ class InputReader:
     def begin(self) -> int:
         """Start the next epoch, drop the rest of the running one, and return its generation.
 
-        The first epoch after `restore` continues at the restored position. An epoch after an
-        error continues where the loop was.
+        The first epoch after `restore` continues there, and one after an error where the loop was.
 
         Raises:
             PositionError: the restored position belongs to another dataset.
@@ -318,26 +316,23 @@ class InputReader:
         return self._restored is not None and self._restored_by == threading.get_ident()
 
     def count_steps(self, counter: StepCounter | None, *, prefetches: bool = False) -> None:
-        """Set what counts the steps that the loop requests in the next epochs.
+        """Set what counts the steps of the loop in the next epochs, if anything does.
 
-        Args:
-            counter: the counter, or None.
-            prefetches: TensorFlow prefetches units, and no counter counts the loop's steps.
+        With `prefetches`, TensorFlow prefetches units, and no counter counts the loop's steps.
         """
         self._step_counter, self.prefetches = counter, prefetches
 
     def requested_units(self) -> int | None:
         """Return how many units of this epoch the loop has requested; None without a counter."""
-        epoch = self._epoch
-        return epoch.requested_units(self._session.units_per_step) if epoch is not None else None
+        per_step = self._session.units_per_step
+        return None if self._epoch is None else self._epoch.requested_units(per_step)
 
     # Another sidecar.
 
     def reconnect_from(self, channel: Channel) -> None:
-        """Continue with the next sidecar because `channel` has ended.
+        """Continue with the next sidecar, because `channel` has ended. The iterator raises errors.
 
-        Other trainers may wait for this one before its loop requests a batch. The iterator raises
-        the error of a failed reconnection.
+        Other trainers may wait for this one before its loop requests a batch.
         """
         with self._receive_lock:
             epoch = self._epoch
@@ -392,8 +387,7 @@ class InputReader:
 
     def stop(self, error: DistributedInputError) -> None:
         """Let iterators raise `error`. The sidecar keeps the job: the trainer may return."""
-        with self._state_lock:
-            self._session.error = self._session.error or error
+        self._session.error = self._session.error or error
         self._session.shutdown()
 
     def disown(self) -> None:

@@ -22,7 +22,7 @@ from typing import Any
 
 from distributed_input.api import files, identity, names
 from distributed_input.api.errors import ConfigError, UnavailableError
-from distributed_input.api.resource.encryption import encryption_of
+from distributed_input.api.resource.lifetime.encryption import encryption_of
 
 NOT_INSTALLED = "kubectl is not installed: install it"
 INPUTS = "distributedinputs.distributed-input.dev"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import queue
 import sys
 import threading
 from collections.abc import Iterator
@@ -11,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from distributed_input.api.errors import ConfigError, FencedError
+from distributed_input.api.errors import ConfigError, FencedError, UnavailableError
 from distributed_input.api.proto import types_pb2
+from distributed_input.client import open_readers
 from distributed_input.client.input import Input
 from distributed_input.client.reader import InputReader
 from testing.processes.fork import Fork
@@ -158,3 +160,28 @@ def test_an_input_cannot_be_sent_to_another_process(tmp_path: Path, sidecar: Sid
     with pytest.raises(ConfigError, match=r"input train cannot be sent.*num_workers=0"):
         pickle.dumps(Input(reader))
     reader.close()
+
+
+# The end of the program.
+
+
+def test_a_stopped_reader_raises_and_leaves_the_job_open(tmp_path: Path, sidecar: Sidecar) -> None:
+    reader, trainer, generation = begun(tmp_path, sidecar)
+    errors: queue.SimpleQueue[BaseException] = queue.SimpleQueue()
+
+    def read() -> None:
+        try:
+            next(reader.units(generation))
+        except UnavailableError as error:
+            errors.put(error)
+
+    reading = threading.Thread(target=read)
+    reading.start()
+    open_readers.stop_all(UnavailableError("the program ends"))
+    assert str(errors.get(timeout=SECONDS)) == "the program ends"
+    trainer.close()
+    while not trainer.received.empty():
+        assert not trainer.received.get().HasField("close")
+    reading.join(SECONDS)
+    with pytest.raises(UnavailableError, match="the program ends"):
+        reader.begin()

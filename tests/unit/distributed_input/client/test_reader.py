@@ -350,28 +350,6 @@ def test_closing_does_not_wait_for_a_sidecar(tmp_path: Path, sidecar: Sidecar) -
     assert not closing.is_alive()
 
 
-def test_a_stopped_reader_raises_and_leaves_the_job_open(tmp_path: Path, sidecar: Sidecar) -> None:
-    reader, trainer, generation = begun(tmp_path, sidecar)
-    errors: queue.SimpleQueue[BaseException] = queue.SimpleQueue()
-
-    def read() -> None:
-        try:
-            next(reader.units(generation))
-        except UnavailableError as error:
-            errors.put(error)
-
-    reading = threading.Thread(target=read)
-    reading.start()
-    reader.stop(UnavailableError("the program ends"))
-    assert str(errors.get(timeout=SECONDS)) == "the program ends"
-    trainer.close()
-    while not trainer.received.empty():
-        assert not trainer.received.get().HasField("close")
-    reading.join(SECONDS)
-    with pytest.raises(UnavailableError, match="the program ends"):
-        reader.begin()
-
-
 def test_a_garbage_collected_reader_ends_its_watcher(tmp_path: Path, sidecar: Sidecar) -> None:
     reader, _, _ = begun(tmp_path, sidecar)
     mine = watchers()

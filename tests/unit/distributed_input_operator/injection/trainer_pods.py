@@ -6,8 +6,8 @@ import json
 from typing import Any
 
 from distributed_input.api import names
-from distributed_input.api.resource.encryption import with_encryption
 from distributed_input.api.resource.input import DistributedInput
+from distributed_input.api.resource.lifetime.encryption import with_encryption
 from distributed_input.api.resource.parse import parse
 from distributed_input_operator.injection.trainer_pod import RefusedError
 from distributed_input_operator.injection.workloads import COMPLETION_INDEX, JOB_INDEX, JOBSET

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from distributed_input.api import names
 from distributed_input_operator.objects.dispatcher import dispatcher_objects
 from distributed_input_operator.objects.encryption import initial_encryption
-from tests.unit.distributed_input_operator.snapshots import SETTINGS, resource
+from distributed_input_operator.reconcile.template_changes import input_hash
+from tests.unit.distributed_input_operator.snapshots import SETTINGS, resource, snapshot
 
 STORED: dict[str, Any] = {"metadata": {"name": "digits", "uid": "u-1"}, "spec": {}}
 PROCESSED = {**STORED, "status": {"conditions": [{"type": "Ready"}]}}
@@ -51,3 +54,10 @@ def test_a_container_without_arguments_is_no_error() -> None:
     live = dispatcher("all")
     live["spec"]["template"]["spec"]["containers"].insert(0, {"name": "other"})
     assert initial_encryption(STORED, live) == "all"
+
+
+def test_an_input_that_began_without_encryption_has_the_hash_of_earlier_operators() -> None:
+    """Their default was no encryption, and the hash has no defaults."""
+    earlier = replace(snapshot(), resource=resource(encryption=None))
+    for component in (names.DISPATCHER, names.WORKER):
+        assert input_hash(snapshot(encryption="none"), component) == input_hash(earlier, component)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from distributed_input.api import names, timestamps
+from distributed_input.api import timestamps
 from distributed_input.api.resource.policy import UNLIMITED, Budget
 from distributed_input.api.resource.status import Status
 from distributed_input_operator.autoscaling.decision import LOCAL_START_SECONDS
@@ -358,13 +358,6 @@ def test_a_service_account_that_was_changed_stays_as_it_is():
 
 
 TLS = "digits-distributed-input-tls"
-
-
-def test_an_input_that_began_without_encryption_has_the_hash_of_earlier_operators():
-    """Their default was no encryption, and the hash has no defaults."""
-    earlier = replace(snapshot(), resource=resource(encryption=None))
-    for component in (names.DISPATCHER, names.WORKER):
-        assert input_hash(snapshot(encryption="none"), component) == input_hash(earlier, component)
 
 
 def encrypted(**certificates: str) -> Snapshot:

@@ -14,7 +14,7 @@ import yaml
 from pydantic import BaseModel
 
 from distributed_input.api.resource.input import API_VERSION, GROUP, KIND, DistributedInput
-from distributed_input.api.resource.life_rules import ALPHA_WORDS, BETA_WORDS, Words, life_rules
+from distributed_input.api.resource.lifetime.rules import ALPHA_WORDS, BETA_WORDS, Words, life_rules
 from distributed_input.api.resource.scalars import NAME_LENGTH
 from distributed_input.api.resource.status import NOT_OBSERVED, Status
 from distributed_input.api.resource.v1beta1.input import BETA_VERSION, BetaInput

@@ -22,7 +22,6 @@ from distributed_input.api.proto import types_pb2
 from distributed_input.rows.elements import ElementSpec
 from distributed_input.runtime import logs
 from distributed_input.tfdata import (
-    batch_size,
     buffers,
     dataset_functions,
     determinism,
@@ -33,7 +32,14 @@ from distributed_input.tfdata import (
     row_skips,
     type_specs,
 )
-from distributed_input.tfdata.graph import caches, canonical, node_defs, packing, serialization
+from distributed_input.tfdata.graph import (
+    batch_size,
+    caches,
+    canonical,
+    node_defs,
+    packing,
+    serialization,
+)
 from distributed_input.tfdata.graph.node_defs import GraphDef
 from distributed_input.tfdata.input_context import SplitInputContext
 from distributed_input.tfdata.random import seeds

@@ -10,8 +10,8 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from distributed_input.tfdata.batch_size import with_batch_size
 from distributed_input.tfdata.graph import serialization
+from distributed_input.tfdata.graph.batch_size import with_batch_size
 from distributed_input.tfdata.graph.canonical import serialize
 
 ROWS = tf.data.Dataset.range(23).map(lambda x: (x, tf.fill([3], x)))

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from distributed_input.api.resource.encryption import (
+from distributed_input.api.resource.lifetime.encryption import (
     decided_encryption,
     encryption_of,
     with_encryption,
@@ -59,7 +59,7 @@ def test_only_the_encryption_of_a_resource_changes() -> None:
 def test_the_module_does_not_need_pydantic() -> None:
     """`distributed-input status` starts fast."""
     program = (
-        "import sys, distributed_input.api.resource.encryption\n"
+        "import sys, distributed_input.api.resource.lifetime.encryption\n"
         "assert 'pydantic' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", program], check=True)
