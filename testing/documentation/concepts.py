@@ -67,7 +67,7 @@ def steps(
     """
     share = share_of(JOB, trainer, trainers)
     rows, at = partition_rows(epoch), dict(start or dict.fromkeys(share.partitions, 0))
-    found = []
+    found: list[list[Placed]] = []
     while True:
         taken: list[Placed] = []
         turns = assignment.batch_turns(share.partitions, share.batch, share.quota)

@@ -53,6 +53,13 @@ CASES = (
     Case("each row waits 50 ms for storage", "storage", {"wait": 0.05}),
     Case("the sidecar gets 2 % of a CPU", "network", sidecar_stopped=0.98),
     Case("nothing: a step takes 1 s", "none", step=1.0),
+    Case(
+        "the buffer has room for one batch, which the trainer holds in its step",
+        "sidecar",
+        {"size": 4 << 20},
+        {"sidecar": {"buffer": "80Mi"}},
+        step=0.1,
+    ),
 )
 
 
@@ -104,11 +111,14 @@ def _training(case: Case) -> Iterator[None]:
 
     def train() -> None:
         with distributed_input.connect("drill") as drill:
-            for number, _ in enumerate(drill.numpy(), 1):
+            number = 0
+            for batch in drill.numpy():
+                number += 1
                 if end.wait(case.step):
                     return
                 if number == case.most:
                     end.wait()
+                del batch  # the next one may need its place in the buffer
 
     thread = threading.Thread(target=train, daemon=True)
     thread.start()

@@ -95,7 +95,7 @@ class Notebook:
     def pid(self) -> int:
         """The process id of the kernel."""
         assert self._kernel.provisioner is not None
-        return int(self._kernel.provisioner.pid)  # type: ignore[attr-defined]
+        return int(self._kernel.provisioner.pid)
 
     def start(self, code: str) -> str:
         """Send a cell; return the id of its request."""
