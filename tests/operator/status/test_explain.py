@@ -90,6 +90,7 @@ def test_a_budget_that_is_used_up_and_pods_without_a_node(
     eventually(lambda: cluster.condition(name, "Unschedulable"))
     with explaining(cluster, control_plane.kubeconfig, name, tmp_path) as explain:
         done, as_json = explain(), explain("-o", "json")
+    print(done.stdout)
     assert (done.returncode, as_json.returncode) == (0, 0), done.stderr + as_json.stderr
     assert done.stdout.startswith("train/0: waits for input ")
     assert "\n  cause: " in done.stdout
@@ -112,7 +113,9 @@ def test_a_quota_of_the_namespace(
         cluster.create(manifest(name, workers={"replicas": 2}))
         eventually(lambda: cluster.condition(name, "QuotaExceeded"))
         with explaining(cluster, control_plane.kubeconfig, name, tmp_path) as explain:
-            lines = cluster_lines(explain().stdout)
+            done = explain()
     finally:
         cluster.call("DELETE", f"{path}/few")
+    print(done.stdout)
+    lines = cluster_lines(done.stdout)
     assert [one for one in lines if "QuotaExceeded" in one and "exceeded quota: few" in one], lines
