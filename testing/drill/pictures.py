@@ -10,6 +10,7 @@ import json
 import subprocess
 import sys
 import time
+import urllib.request
 from pathlib import Path
 
 from testing.browser import open_page
@@ -19,8 +20,9 @@ from testing.drill.cases import CASES, Case, running
 FOLDER = ROOT / "docs" / "dashboard"
 PICTURES = {"row": 3, "splits": 4, "storage": 5, "sidecar": 8}
 """Numbers of the cases by the names of their pictures."""
-_SECONDS = 60.0
-"""Time before the picture."""
+_SECONDS = 45.0
+"""Time from the first rows to the picture."""
+_START_SECONDS = 300.0
 _SIZE = (1180, 1020)
 
 
@@ -41,11 +43,23 @@ def _write(case: Case, picture: Path) -> None:
             try:
                 assert server.stdout is not None
                 url = server.stdout.readline().split()[1]
+                _wait_for_rows(url)
                 time.sleep(_SECONDS)
                 opened = open_page(url, picture, size=_SIZE)
                 assert opened.console == [], opened.console
             finally:
                 server.terminate()
+
+
+def _wait_for_rows(url: str) -> None:
+    deadline = time.monotonic() + _START_SECONDS
+    while time.monotonic() < deadline:
+        with urllib.request.urlopen(f"{url}data.json", timeout=20) as answer:
+            inputs = json.load(answer)["inputs"]
+        if any(point["rows_per_second"] for one in inputs for point in one["chart"]):
+            return
+        time.sleep(0.5)
+    raise TimeoutError(f"no rows after {_START_SECONDS:g} s")
 
 
 if __name__ == "__main__":
