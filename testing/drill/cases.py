@@ -34,6 +34,8 @@ class Case:
     """Batches after which the trainer reads no more; 0: it does not connect."""
     sidecar_stopped: float = 0.0
     """Share of the time that the sidecar is stopped."""
+    on_request: bool = False
+    """Whether it runs only if its number is given: it has not been named on an idle machine yet."""
 
 
 CASES = (
@@ -50,9 +52,10 @@ CASES = (
     Case(
         "the buffer has room for one batch, which the trainer holds in its step",
         "sidecar",
-        {"size": 1 << 20},
-        {"sidecar": {"buffer": "20Mi"}, "partitions": 2, "numSplits": 8},
-        step=0.03,
+        {"size": 4 << 20},
+        {"sidecar": {"buffer": "80Mi", "readAhead": 0}},
+        step=0.1,
+        on_request=True,
     ),
 )
 
@@ -72,7 +75,11 @@ def running(case: Case) -> Iterator[Path]:
             "metadata": {"name": "drill"},
             "spec": {"dataset": dataset, **case.spec},
         }
-        with distributed_input.local(resource, workers=1), _training(case), _throttled(case):
+        with (
+            distributed_input.local(resource, workers=1),
+            _training(case),
+            _throttled(case, Path(folder)),
+        ):
             yield Path(folder)
 
 
@@ -104,10 +111,15 @@ def _training(case: Case) -> Iterator[None]:
 
 
 @contextmanager
-def _throttled(case: Case) -> Iterator[None]:
+def _throttled(case: Case, folder: Path) -> Iterator[None]:
     """Stop the sidecar for a share of each 0.5 s."""
+    if not case.sidecar_stopped:
+        yield
+        return
     end = threading.Event()
-    (pid,) = (one for one, mark in process_wrapper.marked("") if mark.endswith(":sidecar-0"))
+    (run,) = (one.name.removeprefix("run-") for one in folder.glob("distributed-input-*/run-*"))
+    mark = process_wrapper.mark(run, "sidecar-0")
+    (pid,) = (pid for pid, found in process_wrapper.marked(mark) if found == mark)
 
     def throttle() -> None:
         while not end.wait(0.5 * (1 - case.sidecar_stopped)):
@@ -116,11 +128,9 @@ def _throttled(case: Case) -> Iterator[None]:
             os.kill(pid, signal.SIGCONT)
 
     thread = threading.Thread(target=throttle)
-    if case.sidecar_stopped:
-        thread.start()
+    thread.start()
     try:
         yield
     finally:
         end.set()
-        if case.sidecar_stopped:
-            thread.join()
+        thread.join()
