@@ -18,7 +18,7 @@ from testing.documentation.blocks import ROOT
 from testing.drill.cases import CASES, Case, running
 
 FOLDER = ROOT / "docs" / "dashboard"
-PICTURES = {"row": 3, "splits": 4, "storage": 5}
+PICTURES = {"splits": 4, "storage": 5}
 """Numbers of the cases by the names of their pictures."""
 _SECONDS = 45.0
 """Time from the first rows to the picture."""
