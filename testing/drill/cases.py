@@ -1,4 +1,4 @@
-"""The causes of a stall, and runs that have one of them."""
+"""Causes of a stall, and a function that runs an input with one of them."""
 
 from __future__ import annotations
 
