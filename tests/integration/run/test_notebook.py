@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sys
@@ -14,6 +15,7 @@ from typing import Any
 import pytest
 
 from distributed_input.runner import process_wrapper
+from testing import examples
 from testing.integration.run_supervision.harness import SECONDS, wait_readable
 from testing.portability.shim import pidfd_open
 
@@ -70,7 +72,7 @@ class Notebook:
 
         self.folder = folder
         self.gate = folder / "gate"
-        self._kernel = KernelManager(kernel_name="python3")
+        self._kernel = KernelManager(kernel_name="examples")
         (folder / "gated.py").write_text(DATASET)
         os.mkfifo(self.gate)
         self._kernel.start_kernel(cwd=str(folder), env={**os.environ, "TMPDIR": str(folder)})
@@ -158,6 +160,15 @@ def notebook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Notebo
     for name in ("JUPYTER_RUNTIME_DIR", "JUPYTER_CONFIG_DIR", "IPYTHONDIR"):
         (tmp_path / name).mkdir()
         monkeypatch.setenv(name, str(tmp_path / name))
+    # The kernel has the environment of the examples, because TensorFlow imports IPython.
+    kernel = {
+        "argv": [examples.PYTHON, "-m", "ipykernel_launcher", "-f", "{connection_file}"],
+        "display_name": "examples",
+        "language": "python",
+    }
+    (tmp_path / "kernels" / "examples").mkdir(parents=True)
+    (tmp_path / "kernels" / "examples" / "kernel.json").write_text(json.dumps(kernel))
+    monkeypatch.setenv("JUPYTER_PATH", str(tmp_path))
     created = Notebook(tmp_path)
     try:
         yield created
