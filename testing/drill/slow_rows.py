@@ -9,7 +9,11 @@ import tensorflow as tf
 
 
 def dataset_fn(
-    context: tf.distribute.InputContext, compute: int = 0, wait: float = 0.0, stuck: int = -1
+    context: tf.distribute.InputContext,
+    compute: int = 0,
+    wait: float = 0.0,
+    stuck: int = -1,
+    size: int = 0,
 ) -> tf.data.Dataset:
     """Return rows.
 
@@ -18,6 +22,7 @@ def dataset_fn(
         compute: products of matrices for each row: CPU time.
         wait: seconds that each row sleeps, as it does for slow storage.
         stuck: index in each split of a row that sleeps for minutes.
+        size: bytes of each row; 0: a number.
     """
     # Not `shard`, which reads the rows of all splits for each split.
     rows = tf.data.Dataset.range(context.input_pipeline_id, 10_000_000, context.num_input_pipelines)
@@ -29,6 +34,8 @@ def dataset_fn(
             return row
 
         rows = rows.map(lambda row: tf.ensure_shape(tf.numpy_function(slept, [row], tf.int64), []))
+    if size:
+        rows = rows.map(lambda row: tf.fill([size], tf.cast(row % 256, tf.uint8)))
     return rows.batch(context.get_per_replica_batch_size(16))
 
 

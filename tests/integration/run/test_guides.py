@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from testing.documentation import concepts
 from testing.documentation.blocks import ROOT, blocks
 
 CLI = (sys.executable, "-m", "distributed_input.cli")
@@ -69,3 +70,25 @@ def test_the_custom_loop_trains_in_two_processes(project: Path) -> None:
     program = program.replace(one, strategy).replace('"checkpoints"', "os.environ['TF_CONFIG'][-4]")
     read = run(project, f"import os\n{program}", "--trainers", "2")
     assert read["train"] == (3, 3 * 640)
+
+
+PRINT_STEPS = """
+import os
+import distributed_input
+
+with distributed_input.connect("numbers") as numbers:
+    steps = [batch.tolist() for batch in numbers.numpy()]
+with open(f"trainer-{os.environ['DISTRIBUTED_INPUT_CONSUMER_INDEX']}", "w") as file:
+    print(*steps, sep="\\n", file=file)
+"""
+
+
+@pytest.mark.parametrize("trainers", [1, 2])
+def test_the_rows_of_the_concepts_go_where_the_page_says(tmp_path: Path, trainers: int) -> None:
+    (tmp_path / "input.yaml").write_text(texts("concepts.md", "yaml")[0])
+    (tmp_path / "numbers_data.py").write_text(texts("concepts.md", "python")[0])
+    run(tmp_path, PRINT_STEPS, "--trainers", str(trainers))
+    for trainer in range(trainers):
+        steps = (tmp_path / f"trainer-{trainer}").read_text().splitlines()
+        expected = concepts.steps(trainer, trainers)
+        assert [json.loads(step) for step in steps] == [[one.row for one in s] for s in expected]
