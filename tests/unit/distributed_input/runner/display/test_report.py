@@ -72,6 +72,18 @@ def test_the_json_has_units_in_its_names() -> None:
     }
 
 
+def test_one_batch_or_a_short_time_has_no_rate() -> None:
+    """The first batch begins the time, so one batch would seem to take no time."""
+    for batches, wall in ((1, 8.0), (9, 0.9)):
+        stats = InputStats()
+        one = ConsumerSample("train", 0, "x", rows=64, batches=batches, wall=wall)
+        stats.add(StatusSample([one]), now=1.0)
+        found = report.summarize_input("train", stats, [], trainers=1, seconds=9.0)
+        ended = RunReport(130, "", 9.0, (found,), ())
+        assert "too short for a rate, stall" in report.as_text(ended)
+        assert report.as_json(ended)["inputs"]["train"]["rows_per_second"] is None
+
+
 def test_an_input_without_reads_is_reported() -> None:
     unread = report.summarize_input("eval", InputStats(), [], trainers=1, seconds=5.0)
     ended = RunReport(0, "", 5.0, (unread,), ())
