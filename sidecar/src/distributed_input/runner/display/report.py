@@ -99,7 +99,20 @@ def as_text(report: RunReport) -> str:
                 formatting.memory(process.peak_bytes) if process.peak_bytes else "?",
             )
         )
-    return "".join(f"  {line}\n" for line in lines) + formatting.table(rows)
+    notes = [note for one in report.inputs if (note := _unread_note(one))]
+    head, tail = ("".join(f"  {line}\n" for line in part) for part in (lines, notes))
+    return head + formatting.table(rows) + tail
+
+
+def _unread_note(one: InputReport) -> str:
+    """Return why the workers made more rows than the trainers read; empty if they did not."""
+    more = sum(share.rows for share in one.workers) - one.totals.rows
+    if more <= 0:
+        return ""
+    return (
+        f"{one.name}: the workers sent {_plural(more, 'row')} that the trainer did not read: rows "
+        "read ahead, also of the next epoch, and rows sent again after a restart"
+    )
 
 
 def _input_line(one: InputReport) -> str:

@@ -72,6 +72,18 @@ def test_the_json_has_units_in_its_names() -> None:
     }
 
 
+def test_rows_that_the_trainer_did_not_read_are_explained() -> None:
+    stats = InputStats()
+    consumer = ConsumerSample("train", 0, "x", rows=400, batches=6, wall=4)
+    stats.add(StatusSample([consumer], [WorkerSample("a", "h:1", rows=600)]), now=1.0)
+    found = report.summarize_input("train", stats, [WORKER], trainers=1, seconds=5.0)
+    text = report.as_text(RunReport(0, "", 5.0, (found,), (WORKER,)))
+    assert text.splitlines()[-1] == (
+        "  train: the workers sent 200 rows that the trainer did not read: rows read ahead, also "
+        "of the next epoch, and rows sent again after a restart"
+    )
+
+
 def test_one_batch_or_a_short_time_has_no_rate() -> None:
     """The first batch begins the time, so one batch would seem to take no time."""
     for batches, wall in ((1, 8.0), (9, 0.9)):
