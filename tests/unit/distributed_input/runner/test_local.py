@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,11 +19,10 @@ sys.stdin.read()
 
 
 @pytest.fixture(autouse=True)
-def fake_run(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def fake_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(local, "_command", lambda *_: [sys.executable, "-c", RUN])
     for name in local._VARIABLES:
         monkeypatch.setenv(name, "")
-    yield
 
 
 def test_its_text_has_the_inputs_the_workers_and_the_state() -> None:
