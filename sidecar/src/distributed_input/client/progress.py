@@ -41,6 +41,7 @@ class WaitMeter:
         self._added = (0.0, 0.0)  # waits and time that the totals include
         self._waited = 0.0
         self._wait_began: float | None = None  # of the wait that has not ended
+        self._is_ahead = False  # in this wait, the loop has not requested a unit yet
         self._first_unit_at: float | None = None
         self._reported_at = 0.0
         self._report_wait_first()
@@ -69,7 +70,22 @@ class WaitMeter:
     def begin_wait(self) -> None:
         """Begin a wait. Reports include its time until now."""
         with _totals_lock:
-            self._wait_began = time.monotonic()
+            self._wait_began, self._is_ahead = time.monotonic(), False
+
+    def continue_wait(self, *, requested: bool) -> None:
+        """Continue the wait. Its time until now does not count if the loop works meanwhile.
+
+        TensorFlow requests units ahead of the loop.
+
+        Args:
+            requested: the loop has requested a unit that it has not got.
+        """
+        with _totals_lock:
+            if not requested:
+                self._wait_began = time.monotonic()
+            elif self._is_ahead:
+                self._report_wait_first()
+            self._is_ahead = not requested
 
     def end_wait(self, *, has_unit: bool) -> bool:
         """End the wait, also if an error ended it.
@@ -135,12 +151,15 @@ class WaitMeter:
     def waiting(self, generation: int) -> trainer_pb2.Progress:
         """Return the message of a trainer that still waits for a unit of the generation.
 
-        It has the times until now. The sidecar adds what passes until the next message.
+        It has the times until now, unless the loop works. The sidecar adds what passes until the
+        next message.
         """
         self._wait_due_at = time.monotonic() + self._wait_gap
         self._wait_gap *= 2
         with _totals_lock:
             waited, wall = self._add_times()
+            if self._is_ahead:
+                return trainer_pb2.Progress(waiting=True, generation=generation)
             return trainer_pb2.Progress(
                 waiting=True,
                 generation=generation,

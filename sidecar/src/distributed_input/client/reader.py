@@ -239,7 +239,9 @@ class InputReader:
         try:
             if not self._session.is_open:
                 raise SidecarDisconnected("the job is not open on it")
-            message = self._session.receive(self._session.answer_deadline())
+            message = self._session.receive(
+                self._session.answer_deadline(), lambda: self._is_behind(epoch)
+            )
             self._add(message)
         except SidecarDisconnected:
             self._reconnect()
@@ -247,6 +249,11 @@ class InputReader:
             report_due = meter.end_wait(has_unit=bool(self._queue))
         if report_due:
             self._report(epoch)
+
+    def _is_behind(self, epoch: EpochState) -> bool:
+        """Return whether the loop has requested units that were not read, or nothing counts it."""
+        requested = epoch.requested_units(self._session.units_per_step)
+        return requested is None or requested > epoch.units
 
     def _add(self, message: trainer_pb2.FromSidecar) -> None:
         """Queue the units of a message, or store a failure for the epoch that it names."""

@@ -11,7 +11,7 @@ import pytest
 
 from distributed_input.api.errors import DistributedInputError
 from distributed_input.api.proto import trainer_pb2, types_pb2
-from distributed_input.client import progress
+from distributed_input.client import progress, session
 from distributed_input.client.progress import REPORT_SECONDS, WaitMeter, totals_of
 from distributed_input.client.reader import InputReader
 from tests.unit.distributed_input.client.sidecars import SECONDS, Sidecar
@@ -63,6 +63,29 @@ def test_a_wait_counts_while_it_lasts_and_after_an_error(clock: Clock) -> None:
     clock.now += 3.0  # the program's own work
     report = meter.report(1, 1)
     assert (report.wait_seconds, report.wall_seconds) == (7.0, 12.0)
+
+
+def test_a_wait_of_tensorflow_ahead_of_the_loop_does_not_count(clock: Clock) -> None:
+    """The loop compiles or evaluates for 60 s, and then waits for 5 s."""
+    meter = WaitMeter()
+    waited(meter, clock, 1.0)
+    meter.begin_wait()
+    for _ in range(30):
+        clock.now += 2.0
+        meter.continue_wait(requested=False)
+        message = meter.waiting(1)
+        assert (message.waiting, message.wall_seconds) == (True, 0.0)
+    clock.now += 2.0
+    meter.continue_wait(requested=True)
+    assert meter.wait_due, "the sidecar counts from now on"
+    message = meter.waiting(1)
+    assert (message.wait_seconds, message.wall_seconds) == (2.0, 62.0)
+    clock.now += 1.0
+    meter.continue_wait(requested=True)
+    assert not meter.wait_due
+    clock.now += 2.0
+    meter.end_wait(has_unit=True)
+    assert meter.report(1, 1).wait_seconds == 5.0
 
 
 def test_a_wait_for_the_first_unit_has_no_times(clock: Clock) -> None:
@@ -246,5 +269,43 @@ def test_a_wait_for_another_thread_that_reconnects_counts(tmp_path: Path) -> Non
     threading.Timer(0.5, reader._receive_lock.release).start()
     next(units)
     assert reader._session.meter.report(generation, 2).wait_seconds == pytest.approx(0.5, abs=0.2)
+    reader.close()
+    sidecar.close()
+
+
+@pytest.mark.parametrize(("requested", "counts"), [(1, False), (2, True)])
+def test_a_reader_waits_only_if_the_loop_has_requested_a_unit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, requested: int, counts: bool
+) -> None:
+    class Counter:
+        iterators = 1
+
+        def requested(self, iterator: int) -> int:
+            return requested
+
+        def invalidate(self) -> None:
+            raise AssertionError("nothing was restored")
+
+    monkeypatch.setattr(session, "_POLL_SECONDS", 0.05)
+    sidecar = Sidecar(tmp_path)
+    reader = InputReader(tmp_path, "", SECONDS)
+    reader.open(types_pb2.Job(), b"", 1)
+    trainer = sidecar.trainer()
+    reader.count_steps(Counter())
+    units = reader.units(reader.begin())
+    generation = trainer.start().generation
+
+    def send(index: int) -> None:
+        unit = trainer_pb2.Unit(
+            generation=generation, index=index, rows=1, slot=64 * index, offsets=[64 * index],
+            sizes=[1],
+        )  # fmt: skip
+        trainer.send(unit=unit)
+
+    send(0)
+    next(units)
+    threading.Timer(0.6, send, [1]).start()
+    next(units)
+    assert (reader._session.meter.report(generation, 2).wait_seconds > 0.3) == counts
     reader.close()
     sidecar.close()

@@ -43,8 +43,9 @@ class TrainerTimes:
         """Return the times at the time `now`: a wait that has not ended counts."""
         if self.waits_since is None or now <= self.waits_since:
             return self
-        waited, received = now - self.waits_since, self.received
-        if received is not None:
+        waited = now - self.waits_since
+        received: types_pb2.ReceivedTotals | None = None
+        if self.received is not None:
             received = types_pb2.ReceivedTotals()
             received.CopyFrom(self.received)
             received.wait_seconds += waited
