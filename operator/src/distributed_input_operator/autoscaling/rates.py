@@ -205,7 +205,7 @@ def measure(before: DispatcherSample | None, after: DispatcherSample) -> Measure
     pairs = [(known[key], one) for key, one in reading.items() if key in known]
     pairs = [(then, now) for then, now in pairs if now.rows >= then.rows and now.wall > then.wall]
     seconds = max(after.time - before.time, 1e-3) if before else 1.0
-    rates = [(now.pod, _unstalled_rate(then, now)) for then, now in pairs]
+    rates = [(now.pod, _unstalled_rate(then, now)) for then, now in pairs if _has_demand(then, now)]
     worked = before.workers if before else {}
     remote = {key: one for key, one in after.workers.items() if not one.pod}
     remote_rate = _busy_rate(worked, remote) if before else None
@@ -217,7 +217,7 @@ def measure(before: DispatcherSample | None, after: DispatcherSample) -> Measure
         epoch=max((one.epoch for one in reading.values()), default=0),
         rows_per_second=sum(now.rows - then.rows for then, now in pairs) / seconds,
         stall=min(1.0, wait / wall) if wall > 0 else 0.0,
-        demand=sum(rate for _, rate in rates) if pairs else None,
+        demand=sum(rate for _, rate in rates) if rates else None,
         busy_rate=any_rate if remote_rate is None else remote_rate,
         busy_rate_is_local=remote_rate is None and any_rate is not None,
         local_rate=met_locally(rates, _local_capacity(worked, after.workers, seconds)),
@@ -232,6 +232,13 @@ def measure(before: DispatcherSample | None, after: DispatcherSample) -> Measure
         and all(now.rows == then.rows for then, now in pairs),
         mismatches=sum(one.mismatches for one in after.consumers.values()),
         amplification=after.amplification,
+    )
+
+
+def _has_demand(then: ConsumerCounters, now: ConsumerCounters) -> bool:
+    """Return whether two samples of a trainer show its demand. A wait without rows does not."""
+    return now.rows > then.rows or now.wait - then.wait <= MIN_RUNNING_SHARE * (
+        now.wall - then.wall
     )
 
 

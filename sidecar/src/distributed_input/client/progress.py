@@ -40,6 +40,8 @@ class WaitMeter:
         self._totals = types_pb2.ReceivedTotals() if totals is None else totals
         self._added = (0.0, 0.0)  # waits and time that the totals include
         self._waited = 0.0
+        self._wait_began: float | None = None  # of the wait that has not ended
+        self._is_ahead = False  # in this wait, the loop has not requested a unit yet
         self._first_unit_at: float | None = None
         self._reported_at = 0.0
         self._report_wait_first()
@@ -53,8 +55,11 @@ class WaitMeter:
         if self._first_unit_at is not None:
             with _totals_lock:
                 self._add_times()
-                self._waited, self._first_unit_at = 0.0, time.monotonic()
+                now = time.monotonic()
+                self._waited, self._first_unit_at = 0.0, now
                 self._added = (0.0, 0.0)
+                if self._wait_began is not None:
+                    self._wait_began = now
 
     def add_unit(self, rows: int, *, ends_batch: bool) -> None:
         """Count a unit that the loop has read."""
@@ -62,18 +67,49 @@ class WaitMeter:
             self._totals.rows += rows
             self._totals.batches += ends_batch
 
-    def add_wait(self, began: float) -> bool:
-        """Add a wait that began at the time `began` and ended with a unit.
+    def begin_wait(self) -> None:
+        """Begin a wait. Reports include its time until now."""
+        with _totals_lock:
+            self._wait_began, self._is_ahead = time.monotonic(), False
+
+    def continue_wait(self, *, requested: bool) -> None:
+        """Continue the wait. Its time until now does not count if the loop works meanwhile.
+
+        TensorFlow requests units ahead of the loop.
+
+        Args:
+            requested: the loop has requested a unit that it has not got.
+        """
+        with _totals_lock:
+            if not requested:
+                self._wait_began = time.monotonic()
+            elif self._is_ahead:
+                self._report_wait_first()
+            self._is_ahead = not requested
+
+    def end_wait(self, *, has_unit: bool) -> bool:
+        """End the wait, also if an error ended it.
+
+        Args:
+            has_unit: units or the end of the epoch have arrived.
 
         Returns:
             Whether a report is due.
         """
-        now = time.monotonic()
-        if self._first_unit_at is None:
-            self._first_unit_at = now
-            return True  # so that the sidecar stops counting this trainer as waiting
-        self._waited += now - began
-        return now - self._reported_at > REPORT_SECONDS
+        with _totals_lock:
+            now = time.monotonic()
+            self._waited, self._wait_began = self._waited_until(now), None
+            if self._first_unit_at is not None:
+                return has_unit and now - self._reported_at > REPORT_SECONDS
+            if has_unit:
+                self._first_unit_at = now
+            return has_unit  # so that the sidecar stops counting this trainer as waiting
+
+    def _waited_until(self, now: float) -> float:
+        """Return the seconds of all waits. Startup, before the first unit, is none."""
+        if self._wait_began is None or self._first_unit_at is None:
+            return self._waited
+        return self._waited + now - self._wait_began
 
     @property
     def report_due(self) -> bool:
@@ -96,8 +132,8 @@ class WaitMeter:
 
     def _add_times(self) -> tuple[float, float]:
         """Add the times since the last call to the totals. Return those of this connection."""
-        first = self._first_unit_at
-        waited, wall = self._waited, time.monotonic() - first if first is not None else 0.0
+        now, first = time.monotonic(), self._first_unit_at
+        waited, wall = self._waited_until(now), now - first if first is not None else 0.0
         self._totals.wait_seconds += waited - self._added[0]
         self._totals.wall_seconds += wall - self._added[1]
         self._added = (waited, wall)
@@ -113,7 +149,21 @@ class WaitMeter:
         return time.monotonic() >= self._wait_due_at
 
     def waiting(self, generation: int) -> trainer_pb2.Progress:
-        """Return the message of a trainer that still waits for a unit of the generation."""
+        """Return the message of a trainer that still waits for a unit of the generation.
+
+        It has the times until now, unless the loop works. The sidecar adds what passes until the
+        next message.
+        """
         self._wait_due_at = time.monotonic() + self._wait_gap
         self._wait_gap *= 2
-        return trainer_pb2.Progress(waiting=True, generation=generation, wait_seconds=self._waited)
+        with _totals_lock:
+            waited, wall = self._add_times()
+            if self._is_ahead:
+                return trainer_pb2.Progress(waiting=True, generation=generation)
+            return trainer_pb2.Progress(
+                waiting=True,
+                generation=generation,
+                wait_seconds=waited,
+                wall_seconds=wall,
+                received=self._totals if wall > 0 else None,
+            )

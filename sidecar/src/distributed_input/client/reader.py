@@ -1,4 +1,7 @@
-"""The reader of one input: epochs of units, over any number of sidecar processes."""
+"""The reader of one input: epochs of units, over any number of sidecar processes.
+
+This module is long because its methods share the state that two locks protect.
+"""
 
 from __future__ import annotations
 
@@ -203,6 +206,8 @@ class InputReader:
 
     def _next_batch(self, generation: int) -> Batch | None:
         """Return the next unit, or None at the end of the epoch."""
+        if self._receive_lock.locked():
+            self._wait_for_reconnection()
         with self._receive_lock:
             while True:
                 epoch = require_current(self._epoch, generation)
@@ -221,19 +226,35 @@ class InputReader:
                     self._fail(error)
                     raise
 
+    def _wait_for_reconnection(self) -> None:
+        """Wait for another thread, which connects to the next sidecar. The wait counts."""
+        self._session.meter.begin_wait()
+        with self._receive_lock:
+            self._session.meter.end_wait(has_unit=False)
+
     def _wait_for_units(self, epoch: EpochState) -> None:
         """Receive one message, or continue with another sidecar."""
         epoch.check_error()
-        began = time.monotonic()
+        meter, report_due = self._session.meter, False
+        meter.begin_wait()
         try:
             if not self._session.is_open:
                 raise SidecarDisconnected("the job is not open on it")
-            message = self._session.receive(self._session.answer_deadline())
+            message = self._session.receive(
+                self._session.answer_deadline(), lambda: self._is_behind(epoch)
+            )
             self._add(message)
-            if self._queue and self._session.meter.add_wait(began):
-                self._report(epoch)
         except SidecarDisconnected:
             self._reconnect()
+        finally:
+            report_due = meter.end_wait(has_unit=bool(self._queue))
+        if report_due:
+            self._report(epoch)
+
+    def _is_behind(self, epoch: EpochState) -> bool:
+        """Return whether the loop has requested units that were not read, or nothing counts it."""
+        requested = epoch.requested_units(self._session.units_per_step)
+        return requested is None or requested > epoch.units
 
     def _add(self, message: trainer_pb2.FromSidecar) -> None:
         """Queue the units of a message, or store a failure for the epoch that it names."""

@@ -12,7 +12,7 @@ import os
 import time
 import uuid
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from distributed_input.api.errors import (
@@ -240,13 +240,16 @@ class SidecarSession:
         """Return the monotonic time at which a sidecar that sends nothing has failed."""
         return time.monotonic() + self.welcome.timeout_seconds + _GRACE_SECONDS
 
-    def receive(self, deadline: float) -> trainer_pb2.FromSidecar:
+    def receive(
+        self, deadline: float, requested: Callable[[], bool] = lambda: True
+    ) -> trainer_pb2.FromSidecar:
         """Return the next message that is not about waiting. It may be a failure.
 
         The deadline moves when the sidecar reports what it waits for: it has its own deadline.
 
         Args:
             deadline: a monotonic time.
+            requested: whether the loop waits for a unit, and does not work meanwhile.
 
         Raises:
             UnavailableError: no message arrived by the deadline.
@@ -261,6 +264,7 @@ class SidecarSession:
                         f"the sidecar at {self._folder} sent nothing in time: check whether it is "
                         "stopped or has no CPU time, and see its log"
                     )
+                self.meter.continue_wait(requested=requested())
                 if self.meter.wait_due:
                     self.channel.send(progress=self.meter.waiting(self.generation))
                 continue

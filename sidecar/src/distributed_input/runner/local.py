@@ -90,6 +90,7 @@ class LocalRun:
     """The running processes of one resource file. `local` creates it."""
 
     def __init__(self, file: Path, workers: int | str | None, timeout: float) -> None:
+        self._inputs, self._workers = "", workers
         self._messages = tempfile.TemporaryFile()  # noqa: SIM115 - closed by _stop
         self._process = subprocess.Popen(
             _command(file, workers, timeout),
@@ -104,9 +105,18 @@ class LocalRun:
         except BaseException:  # KeyboardInterrupt too
             self._stop()
             raise
+        self._inputs = variables.get(environment.NAMES_ENV, "").replace(",", ", ")
         original = {name: os.environ[name] for name in _VARIABLES if name in os.environ}
         self._restore = weakref.finalize(self, _set_variables, original)
         _set_variables(variables)
+
+    def __repr__(self) -> str:
+        workers = "as in the resource" if self._workers is None else self._workers
+        if not self._stop.alive:
+            state = "closed"
+        else:
+            state = f"running, pid {self.pid}" if self.is_running else "ended by itself"
+        return f"<LocalRun of {self._inputs}; workers: {workers}; {state}>"
 
     @property
     def pid(self) -> int:

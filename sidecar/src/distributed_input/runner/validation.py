@@ -7,22 +7,41 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from distributed_input.api.errors import ConfigError
 from distributed_input.runner import plan
 from distributed_input.runner.processes.supervised_process import describe_exit
 from distributed_input.runner.spec import load_resources
 
 if TYPE_CHECKING:
     from distributed_input.api.resource.input import DistributedInput
-    from distributed_input.api.resource.problems import Problem
+    from distributed_input.api.resource.problems import LocatedProblem, Problem
 
 _CHECK = "distributed_input.worker.datasets.entry_point_check"
 _IMPORT_SECONDS = 120.0
 _NO_TENSORFLOW = "TensorFlow is not installed here: run `pip install 'distributed-input[run]'`"
+
+
+@dataclass(frozen=True)
+class ValidInput:
+    """A valid input: what was checked, and what was not. It is one line as text."""
+
+    name: str
+    code: str
+    """What was checked of the entry point, as a phrase."""
+    partitions: int | None
+    """None: the batch size of the dataset sets it."""
+    trainers: list[int] | None
+    """Possible numbers of trainers. None: any, or not known before the dataset is read."""
+    possible: str
+    """The same as text."""
+
+    def __str__(self) -> str:
+        return f"{self.name} is valid: {self.code}; {self.possible}"
 
 
 @dataclass
@@ -30,27 +49,35 @@ class Validation:
     """The checks of one file. `validate` creates it."""
 
     trainers: int | None
-    valid: list[str] = field(default_factory=list)
-    """One line about each valid input: what was checked, and what was not."""
+    valid: list[ValidInput] = field(default_factory=list)
 
     def check(self, resource: DistributedInput) -> Iterator[Problem]:
         """Yield the problems of a resource whose fields are valid."""
-        from distributed_input.api.resource.topology import possible_trainers, trainers_problem
+        from distributed_input.api.resource import topology
 
         found: list[Problem] = []
         if self.trainers is not None:
-            problem = trainers_problem(resource.spec, self.trainers, batch_size_is_final=True)
+            problem = topology.trainers_problem(
+                resource.spec, self.trainers, batch_size_is_final=True
+            )
             found += [problem] if problem else []
         code, imported = _check_entry_point(resource)
         found += code
         yield from found
         if not found:
-            possible = possible_trainers(resource.spec)
-            self.valid.append(f"{resource.metadata.name} is valid: {imported}; {possible}")
+            spec = resource.spec
+            valid = ValidInput(
+                resource.metadata.name,
+                imported,
+                topology.partitions(spec),
+                topology.trainer_counts(spec),
+                topology.possible_trainers(spec),
+            )
+            self.valid.append(valid)
 
 
-def validate(file: Path, trainers: int | None = None) -> list[str]:
-    """Check all inputs in a file; return one line about each.
+def validate(file: Path, trainers: int | None = None) -> list[ValidInput]:
+    """Check all inputs in a file; return them.
 
     Args:
         file: YAML with one DistributedInput or several.
@@ -62,6 +89,18 @@ def validate(file: Path, trainers: int | None = None) -> list[str]:
     validation = Validation(trainers)
     load_resources(file, validation.check)
     return validation.valid
+
+
+def problems_as_json(error: ConfigError) -> list[dict[str, Any]]:
+    """Return the problems of an error of `validate` as JSON values. None: of the whole file."""
+    # Without an import of ResourceError: the package of the resource's models may be missing.
+    located: Sequence[LocatedProblem] = getattr(error.__cause__, "located", ())
+    if not located:
+        return [{"line": None, "field": None, "message": str(error)}]
+    return [
+        {"line": one.line, "field": one.field or None, "message": one.problem.text}
+        for one in located
+    ]
 
 
 def _check_entry_point(resource: DistributedInput) -> tuple[list[Problem], str]:

@@ -105,8 +105,12 @@ def user_errors(what: str) -> Iterator[None]:
 def is_library(filename: str) -> bool:
     """Return whether a source file belongs to Python, to an installed package or to this one."""
     library = (sysconfig.get_path("purelib"), sysconfig.get_path("stdlib"), sys.prefix)
-    own = __file__.rsplit("/", 2)[0]
-    return filename.startswith((*library, own, "<")) or "site-packages" in filename
+    return filename.startswith((*library, "<")) or "site-packages" in filename or is_own(filename)
+
+
+def is_own(filename: str) -> bool:
+    """Return whether a source file belongs to this package."""
+    return filename.startswith(__file__.rsplit("/", 2)[0] + "/")
 
 
 def _lines_of(error: BaseException) -> str:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import threading
+import time
 from pathlib import Path
 
 import pytest
 
+from distributed_input.api.errors import DistributedInputError
 from distributed_input.api.proto import trainer_pb2, types_pb2
-from distributed_input.client import progress
+from distributed_input.client import progress, session
 from distributed_input.client.progress import REPORT_SECONDS, WaitMeter, totals_of
 from distributed_input.client.reader import InputReader
 from tests.unit.distributed_input.client.sidecars import SECONDS, Sidecar
@@ -23,9 +26,9 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 def waited(meter: WaitMeter, clock: Clock, seconds: float) -> bool:
-    began = clock.now
+    meter.begin_wait()
     clock.now += seconds
-    return meter.add_wait(began)
+    return meter.end_wait(has_unit=True)
 
 
 def test_startup_is_no_wait(clock: Clock) -> None:
@@ -44,6 +47,66 @@ def test_waits_add_up_and_are_reported_now_and_then(clock: Clock) -> None:
     assert not waited(meter, clock, REPORT_SECONDS / 2)
     assert waited(meter, clock, REPORT_SECONDS)
     assert meter.report(1, 3).wait_seconds == 1.5 * REPORT_SECONDS
+
+
+def test_a_wait_counts_while_it_lasts_and_after_an_error(clock: Clock) -> None:
+    meter = WaitMeter()
+    waited(meter, clock, 30.0)
+    clock.now += 2.0
+    meter.begin_wait()
+    clock.now += 6.0
+    for message in (meter.waiting(1), meter.report(1, 1)):
+        assert (message.wait_seconds, message.wall_seconds) == (6.0, 8.0)
+        assert (message.received.wait_seconds, message.received.wall_seconds) == (6.0, 8.0)
+    clock.now += 1.0
+    assert not meter.end_wait(has_unit=False), "Ctrl-C or an error ended it"
+    clock.now += 3.0  # the program's own work
+    report = meter.report(1, 1)
+    assert (report.wait_seconds, report.wall_seconds) == (7.0, 12.0)
+
+
+def test_a_wait_of_tensorflow_ahead_of_the_loop_does_not_count(clock: Clock) -> None:
+    """The loop compiles or evaluates for 60 s, and then waits for 5 s."""
+    meter = WaitMeter()
+    waited(meter, clock, 1.0)
+    meter.begin_wait()
+    for _ in range(30):
+        clock.now += 2.0
+        meter.continue_wait(requested=False)
+        message = meter.waiting(1)
+        assert (message.waiting, message.wall_seconds) == (True, 0.0)
+    clock.now += 2.0
+    meter.continue_wait(requested=True)
+    assert meter.wait_due, "the sidecar counts from now on"
+    message = meter.waiting(1)
+    assert (message.wait_seconds, message.wall_seconds) == (2.0, 62.0)
+    clock.now += 1.0
+    meter.continue_wait(requested=True)
+    assert not meter.wait_due
+    clock.now += 2.0
+    meter.end_wait(has_unit=True)
+    assert meter.report(1, 1).wait_seconds == 5.0
+
+
+def test_a_wait_for_the_first_unit_has_no_times(clock: Clock) -> None:
+    meter = WaitMeter()
+    meter.begin_wait()
+    clock.now += 6.0
+    message = meter.waiting(1)
+    assert (message.wait_seconds, message.wall_seconds) == (0.0, 0.0)
+    assert not message.HasField("received")
+
+
+def test_a_wait_goes_on_with_the_next_sidecar(clock: Clock) -> None:
+    meter = WaitMeter()
+    waited(meter, clock, 1.0)
+    meter.begin_wait()
+    clock.now += 5.0
+    meter.restart()
+    clock.now += 2.0
+    report = meter.report(1, 0)
+    assert (report.wait_seconds, report.wall_seconds) == (2.0, 2.0)
+    assert (report.received.wait_seconds, report.received.wall_seconds) == (7.0, 7.0)
 
 
 def test_a_restart_measures_from_zero(clock: Clock) -> None:
@@ -155,5 +218,94 @@ def test_units_that_arrived_together_are_reported_while_they_are_read(
         while (message := trainer.received.get(timeout=SECONDS)).progress.units < expected:
             pass
         assert message.progress.units == expected
+    reader.close()
+    sidecar.close()
+
+
+def test_a_wait_that_an_error_ends_counts(tmp_path: Path) -> None:
+    """The last report of a trainer, when it closes the input, has the whole wait."""
+    sidecar = Sidecar(tmp_path)
+    reader = InputReader(tmp_path, "", SECONDS)
+    reader.open(types_pb2.Job(), b"", 1)
+    trainer = sidecar.trainer()
+    units = reader.units(reader.begin())
+    generation = trainer.start().generation
+    trainer.send(
+        unit=trainer_pb2.Unit(
+            generation=generation, index=0, rows=1, slot=0, offsets=[0], sizes=[1]
+        )
+    )
+    next(units)
+    failure = trainer_pb2.Failure(generation=generation, kind="unavailable", message="no worker")
+    timer = threading.Timer(0.5, lambda: trainer.send(failure=failure))
+    timer.start()
+    with pytest.raises(DistributedInputError, match="no worker"):
+        next(units)
+    time.sleep(1)  # what the program does after the error is no wait
+    reader.close()
+    while (message := trainer.received.get(timeout=SECONDS)).progress.wait_seconds < 0.4:
+        pass
+    assert message.progress.wait_seconds == pytest.approx(0.5, abs=0.3)
+    assert message.progress.wall_seconds == pytest.approx(1.5, abs=0.4)
+    sidecar.close()
+
+
+def test_a_wait_for_another_thread_that_reconnects_counts(tmp_path: Path) -> None:
+    sidecar = Sidecar(tmp_path)
+    reader = InputReader(tmp_path, "", SECONDS)
+    reader.open(types_pb2.Job(), b"", 1)
+    trainer = sidecar.trainer()
+    units = reader.units(reader.begin())
+    generation = trainer.start().generation
+    together = trainer_pb2.Units()
+    for index in range(2):
+        together.units.add(
+            generation=generation, index=index, rows=1, slot=64 * index, offsets=[64 * index],
+            sizes=[1],
+        )  # fmt: skip
+    trainer.send(units=together)
+    next(units)
+    reader._receive_lock.acquire()
+    threading.Timer(0.5, reader._receive_lock.release).start()
+    next(units)
+    assert reader._session.meter.report(generation, 2).wait_seconds == pytest.approx(0.5, abs=0.2)
+    reader.close()
+    sidecar.close()
+
+
+@pytest.mark.parametrize(("requested", "counts"), [(1, False), (2, True)])
+def test_a_reader_waits_only_if_the_loop_has_requested_a_unit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, requested: int, counts: bool
+) -> None:
+    class Counter:
+        iterators = 1
+
+        def requested(self, iterator: int) -> int:
+            return requested
+
+        def invalidate(self) -> None:
+            raise AssertionError("nothing was restored")
+
+    monkeypatch.setattr(session, "_POLL_SECONDS", 0.05)
+    sidecar = Sidecar(tmp_path)
+    reader = InputReader(tmp_path, "", SECONDS)
+    reader.open(types_pb2.Job(), b"", 1)
+    trainer = sidecar.trainer()
+    reader.count_steps(Counter())
+    units = reader.units(reader.begin())
+    generation = trainer.start().generation
+
+    def send(index: int) -> None:
+        unit = trainer_pb2.Unit(
+            generation=generation, index=index, rows=1, slot=64 * index, offsets=[64 * index],
+            sizes=[1],
+        )  # fmt: skip
+        trainer.send(unit=unit)
+
+    send(0)
+    next(units)
+    threading.Timer(0.6, send, [1]).start()
+    next(units)
+    assert (reader._session.meter.report(generation, 2).wait_seconds > 0.3) == counts
     reader.close()
     sidecar.close()

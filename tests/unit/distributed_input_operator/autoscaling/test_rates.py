@@ -127,6 +127,18 @@ def test_the_need_is_unknown_until_the_first_row():
     assert [needed_workers(m, 1) for m in measured(still)] == [None] * 7
 
 
+def test_a_long_wait_is_stall_and_does_not_change_the_demand():
+    """A trainer that waits for one batch for minutes shows no demand, and not a demand of 0."""
+    work = [sample(10.0 * n, 1000 * n) for n in range(7)]
+    waits = [sample(60.0 + 10 * n, 6000, 10.0 * n, busy=60.0) for n in range(1, 20)]
+    found = measured([*work, *waits])
+    assert found[12].demand == pytest.approx(100), "the window has its work"
+    assert found[-1].stall == pytest.approx(1.0)
+    assert not any(m.paused for m in found)
+    assert found[-1].demand is None
+    assert needed_workers(found[-1], 1) is None
+
+
 def test_an_input_that_stalls_is_reconciled_more_often():
     assert reconcile_interval(Measurement(consumers=1, stall=0.5)) == STALLED_RECONCILE_SECONDS
     assert reconcile_interval(Measurement(consumers=1, stall=0.01)) == RECONCILE_SECONDS

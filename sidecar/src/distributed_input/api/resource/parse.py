@@ -11,7 +11,13 @@ from pydantic import BaseModel, ValidationError
 from distributed_input.api.resource.conversion.convert import VERSIONS, convert
 from distributed_input.api.resource.conversion.paths import as_written, is_beta
 from distributed_input.api.resource.input import API_VERSION, GROUP, KIND, DistributedInput
-from distributed_input.api.resource.problems import Problem, ResourceError, problems
+from distributed_input.api.resource.problems import (
+    LocatedProblem,
+    Problem,
+    ResourceError,
+    place,
+    problems,
+)
 from distributed_input.api.resource.v1beta1.input import BetaInput
 from distributed_input.api.resource.yaml_lines import Document, YamlError, documents
 
@@ -55,14 +61,14 @@ def parse_all(
     try:
         all_documents = documents(text)
     except YamlError as error:
-        raise ResourceError(f"{_place(source, error.line)}: {error}") from None
+        raise ResourceError(f"{place(source, error.line)}: {error}") from None
     inputs = [document for document in all_documents if _is_input(document.value)]
     if not inputs:
         raise ResourceError(
             f"{source}: has no DistributedInput: add a document with `kind: {KIND}`"
         )
     found: dict[tuple[str | None, str], DistributedInput] = {}
-    errors: list[str] = []
+    errors: list[LocatedProblem] = []
     for document in inputs:
         try:
             resource = _validated(document.value, folder)
@@ -143,9 +149,5 @@ def _is_input(value: Any) -> bool:
     return group == GROUP or bool(difflib.get_close_matches(KIND.lower(), kinds, cutoff=0.8))
 
 
-def _located(problem: Problem, document: Document, source: str) -> str:
-    return f"{_place(source, document.line(problem.path))}: {problem}"
-
-
-def _place(source: str, line: int | None) -> str:
-    return source if line is None else f"{source}:{line}"
+def _located(problem: Problem, document: Document, source: str) -> LocatedProblem:
+    return LocatedProblem(source, document.line(problem.path), problem)

@@ -30,11 +30,13 @@ class ResourceError(ValueError):
 
     Attributes:
         problems: one line per problem, starting with file and line if they are known.
+        located: the problems of fields, in the same order. Empty: the problem is the whole file.
     """
 
-    def __init__(self, *problems: str) -> None:
-        super().__init__("\n".join(problems))
-        self.problems = problems
+    def __init__(self, *problems: str | LocatedProblem) -> None:
+        self.problems = tuple(map(str, problems))
+        self.located = tuple(one for one in problems if isinstance(one, LocatedProblem))
+        super().__init__("\n".join(self.problems))
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,29 @@ class Problem:
 
     def __str__(self) -> str:
         return f"{dotted(self.path)}: {self.text}" if self.path else self.text
+
+
+@dataclass(frozen=True)
+class LocatedProblem:
+    """A problem of one field in a text."""
+
+    source: str
+    """Name of the text."""
+    line: int | None
+    problem: Problem
+
+    @property
+    def field(self) -> str:
+        """The field, as in error messages. Empty: the whole document."""
+        return dotted(self.problem.path)
+
+    def __str__(self) -> str:
+        return f"{place(self.source, self.line)}: {self.problem}"
+
+
+def place(source: str, line: int | None) -> str:
+    """Return a line of a text, as in error messages."""
+    return source if line is None else f"{source}:{line}"
 
 
 def dotted(path: Sequence[str | int]) -> str:

@@ -7,17 +7,33 @@ from distributed_input.api.resource.input import InputSpec
 from distributed_input.api.resource.problems import Problem
 
 
+def partitions(spec: InputSpec) -> int | None:
+    """Return the number of partitions, or None if the batch size of the dataset sets it."""
+    rows = spec.batching.global_batch_size
+    return spec.partitions or (topology.default_partitions(rows) if rows else None)
+
+
+def trainer_counts(spec: InputSpec) -> list[int] | None:
+    """Return the numbers of trainers that can read an input. None: any, or not known yet."""
+    found = partitions(spec)
+    if found is None or spec.processing_mode == "parallel_epochs":
+        return None
+    return list(range(1, found + 1)) if spec.order == "any" else topology.divisors(found)
+
+
 def possible_trainers(spec: InputSpec) -> str:
     """Return the numbers of trainers that can read an input, as text."""
-    rows = spec.batching.global_batch_size
     if spec.processing_mode == "parallel_epochs":
         return "any number of trainers, each with its own epochs"
-    partitions = spec.partitions or (topology.default_partitions(rows) if rows else None)
-    if partitions is None:
-        return "the dataset determines the number of partitions, and so of trainers"
+    found = partitions(spec)
+    if found is None:
+        return (
+            "1 trainer can read it. How many can share it depends on the dataset's batch size. To "
+            "choose, set spec.partitions: 8 is for 1, 2, 4 or 8 trainers"
+        )
     if spec.order == "any":
-        return f"{partitions} partitions for up to {partitions} trainers"
-    return f"{partitions} partitions for {topology.possible_trainers(partitions)} trainers"
+        return f"{found} partitions for up to {found} trainers"
+    return f"{found} partitions for {topology.possible_trainers(found)} trainers"
 
 
 def trainers_problem(

@@ -119,13 +119,13 @@ def as_text(before: StatusSample, after: StatusSample, seconds: float) -> str:
         for one in rates["consumers"]
     ]
     text = formatting.table(trainers, indent="") if after.consumers else "no trainer is connected\n"
-    workers: list[tuple[str, ...]] = [("worker", "streams", "rows/s", "busy")]
+    workers: list[tuple[str, ...]] = [("worker", "streams", "rows/s", "CPUs busy")]
     workers += [
         (
             one["address"],
             str(one["open_streams"]),
             _rate(one["rows_per_second"]),
-            _share(one["busy"]),
+            _share(one["busy_share"]),
         )
         for one in rates["workers"]
     ]
@@ -144,8 +144,8 @@ def _share(value: float | None) -> str:
 def as_json(before: StatusSample, after: StatusSample, seconds: float) -> dict[str, Any]:
     """Return the rates between two samples as JSON values. Shares are from 0 to 1.
 
-    `busy` of a worker is above 1 with several CPUs. None: the earlier sample does not have the
-    process.
+    `busy` of a worker is a number of CPUs, and `busy_share` is its part of the CPUs that the worker
+    may use. None: the earlier sample does not have the process.
     """
     trainers = {(one.job, one.index, one.incarnation): one for one in before.consumers}
     workers = {one.worker_id: one for one in before.workers}
@@ -178,10 +178,14 @@ def _trainer(before: ConsumerSample | None, after: ConsumerSample) -> dict[str, 
 
 
 def _worker(before: WorkerSample | None, after: WorkerSample, seconds: float) -> dict[str, Any]:
+    """Return the values of a worker. Its own clock gives the share, because heartbeats vary."""
+    busy = after.busy - before.busy if before else None
+    permits = after.permit_seconds - before.permit_seconds if before else 0.0
     return {
         "id": after.worker_id,
         "address": after.address,
         "open_streams": after.streams,
         "rows_per_second": (after.rows - before.rows) / seconds if before else None,
-        "busy": (after.busy - before.busy) / seconds if before else None,
+        "busy": busy / seconds if busy is not None else None,
+        "busy_share": min(1.0, busy / permits) if busy is not None and permits > 0 else None,
     }

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from distributed_input.api.errors import ConfigError
-from distributed_input.runner.validation import validate
+from distributed_input.runner.validation import ValidInput, problems_as_json, validate
 from distributed_input.runtime.args import EXIT_CONFIG, CommandParser, positive_count
 
 _DESCRIPTION = """\
@@ -18,6 +20,7 @@ _EXAMPLES = """\
 examples:
   distributed-input validate input.yaml
   distributed-input validate input.yaml --trainers 4   # can 4 trainers share it?
+  distributed-input validate input.yaml -o json | jq '.problems[].message'
 
 exit status: 0, or 2 if an input is invalid. There is one line for each problem:
   FILE:LINE: FIELD: what is wrong, and what to do
@@ -38,17 +41,49 @@ def parser() -> argparse.ArgumentParser:
         metavar="N",
         help="number of trainers, to compare it with the partitions (default: not compared)",
     )
+    flags.add_argument(
+        "-o",
+        "--output",
+        choices=("text", "json"),
+        default="text",
+        help="format: text, or a JSON object (default: text)",
+    )
     return flags
 
 
 def main(argv: Sequence[str]) -> int:
     """Print the problems, or one line about each valid input; return the exit status."""
     options = parser().parse_args(argv)
+    valid: list[ValidInput] = []
+    failed: ConfigError | None = None
     try:
         valid = validate(options.file, options.trainers)
     except ConfigError as error:
-        print(error)
-        return EXIT_CONFIG
-    for line in valid:
-        print(f"{options.file}: {line}")
-    return 0
+        failed = error
+    if options.output == "json":
+        print(json.dumps(_as_json(options.file, valid, failed), indent=2))
+    elif failed is not None:
+        print(failed)
+    else:
+        for one in valid:
+            print(f"{options.file}: {one}")
+    return 0 if failed is None else EXIT_CONFIG
+
+
+def _as_json(file: Path, valid: Sequence[ValidInput], failed: ConfigError | None) -> dict[str, Any]:
+    """Return the result as JSON values. If there are problems, `inputs` is empty."""
+    return {
+        "file": str(file),
+        "valid": failed is None,
+        "problems": [] if failed is None else problems_as_json(failed),
+        "inputs": [
+            {
+                "name": one.name,
+                "code": one.code,
+                "partitions": one.partitions,
+                "trainers": one.trainers,
+                "trainers_text": one.possible,
+            }
+            for one in valid
+        ],
+    }

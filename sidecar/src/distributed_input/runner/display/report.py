@@ -9,6 +9,8 @@ from typing import Any
 from distributed_input.runner.display import format as formatting
 from distributed_input.runner.display.stats import InputStats, Totals, rows_by_address
 
+_RATE_SECONDS = 1.0
+"""Shortest time of reading that shows a rate."""
 VERSION = 1
 """Version of the JSON layout. New versions of this program only add fields."""
 
@@ -40,7 +42,8 @@ class InputReport:
 
     name: str
     totals: Totals
-    rows_per_second: float
+    rows_per_second: float | None
+    """None: the trainers read for too short a time, or one batch only."""
     workers: tuple[WorkerShare, ...]
 
 
@@ -69,9 +72,15 @@ def summarize_input(
         starts = [by_address.get(address, (0, 0.0)) for address in worker.addresses]
         rows, busy = sum(rows for rows, _ in starts), sum(busy for _, busy in starts)
         shares.append(WorkerShare(worker.name, rows, busy))
+    return InputReport(name, totals, _rate(totals, trainers, seconds), tuple(shares))
+
+
+def _rate(totals: Totals, trainers: int, seconds: float) -> float | None:
+    """Return the rows per second of all trainers, or None if they have read too little."""
     running = totals.wall / trainers or seconds
-    speed = totals.rows / running if running > 0 else 0.0
-    return InputReport(name, totals, speed, tuple(shares))
+    if totals.rows and (running < _RATE_SECONDS or totals.batches <= trainers):
+        return None
+    return totals.rows / running if running > 0 else 0.0
 
 
 def as_text(report: RunReport) -> str:
@@ -90,7 +99,20 @@ def as_text(report: RunReport) -> str:
                 formatting.memory(process.peak_bytes) if process.peak_bytes else "?",
             )
         )
-    return "".join(f"  {line}\n" for line in lines) + formatting.table(rows)
+    notes = [note for one in report.inputs if (note := _unread_note(one))]
+    head, tail = ("".join(f"  {line}\n" for line in part) for part in (lines, notes))
+    return head + formatting.table(rows) + tail
+
+
+def _unread_note(one: InputReport) -> str:
+    """Return why the workers made more rows than the trainers read; empty if they did not."""
+    more = sum(share.rows for share in one.workers) - one.totals.rows
+    if more <= 0:
+        return ""
+    return (
+        f"{one.name}: the workers sent {_plural(more, 'row')} that the trainer did not read: rows "
+        "read ahead, also of the next epoch, and rows sent again after a restart"
+    )
 
 
 def _input_line(one: InputReport) -> str:
@@ -100,7 +122,9 @@ def _input_line(one: InputReport) -> str:
     fields = [
         _plural(totals.epochs, "epoch"),
         f"{_plural(totals.rows, 'row')} in {_plural(totals.batches, 'batch', 'batches')}",
-        f"{formatting.rate(one.rows_per_second)} rows/s",
+        "too short for a rate"
+        if one.rows_per_second is None
+        else f"{formatting.rate(one.rows_per_second)} rows/s",
         f"stall {totals.stall:.1%}",
     ]
     if totals.mismatches:
@@ -133,7 +157,7 @@ def _input_json(one: InputReport) -> Mapping[str, Any]:
         "epochs": totals.epochs,
         "rows": totals.rows,
         "batches": totals.batches,
-        "rows_per_second": round(one.rows_per_second, 3),
+        "rows_per_second": None if one.rows_per_second is None else round(one.rows_per_second, 3),
         "wait_seconds": round(totals.wait, 3),
         "iterating_seconds": round(totals.wall, 3),
         "stall": round(totals.stall, 6),

@@ -7,11 +7,12 @@ import time
 from collections.abc import Iterable, Sequence
 
 from distributed_input.api.errors import DistributedInputError
-from distributed_input.api.proto import trainer_pb2, types_pb2
+from distributed_input.api.proto import trainer_pb2
 from distributed_input.api.protocol import TO_TRAINER_BYTES
 from distributed_input.sidecar.delivery.ack_tracker import AckTracker
 from distributed_input.sidecar.delivery.slot_pool import SlotPool
 from distributed_input.sidecar.delivery.trainer_socket import TrainerSocket
+from distributed_input.sidecar.delivery.trainer_times import TrainerTimes
 from distributed_input.sidecar.errors import Cancelled
 
 _SMALL_BYTES = 256 << 10  # a packet of its own for a smaller unit costs as much as its rows
@@ -26,17 +27,13 @@ class UnitOutbox:
     Attributes:
         acks: units that the trainer has received.
         trainer_waits: whether the trainer has reported that it waits.
-        wait_seconds: time that the trainer has waited, as it reports.
-        wall_seconds: time since its first unit, as it reports.
-        received: what it has read from all sidecars, as it reports. None: unknown.
     """
 
     def __init__(self, socket: TrainerSocket, slots: SlotPool) -> None:
         self.acks = AckTracker()
         self.trainer_waits = False
         self._reported_at: float | None = None
-        self.wait_seconds = self.wall_seconds = 0.0
-        self.received: types_pb2.ReceivedTotals | None = None
+        self._times = TrainerTimes()
         self._socket = socket
         self._slots = slots
         self._held: set[int] = set()  # slots that the trainer holds, or will
@@ -51,13 +48,19 @@ class UnitOutbox:
 
     def record_progress(self, progress: trainer_pb2.Progress) -> None:
         """Record what the trainer reports of the units it has received and of its waits."""
-        self.trainer_waits, self._reported_at = progress.waiting, time.monotonic()
-        if progress.waiting:
-            return
-        self.wait_seconds, self.wall_seconds = progress.wait_seconds, progress.wall_seconds
-        if progress.HasField("received"):
-            self.received = progress.received
-        self.acks.acknowledge(progress.generation, progress.units)
+        now = time.monotonic()
+        self.trainer_waits, self._reported_at = progress.waiting, now
+        self._times = self._times.after(progress, now)
+        if not progress.waiting:
+            self.acks.acknowledge(progress.generation, progress.units)
+
+    def times(self) -> TrainerTimes:
+        """Return the trainer's times until now."""
+        return self._times.until(time.monotonic())
+
+    def end_times(self) -> None:
+        """Let the trainer's times stand still, because it is gone."""
+        self._times = self.times().stopped()
 
     @property
     def trainer_pauses(self) -> bool:

@@ -204,6 +204,7 @@ class TrainerSession:
         if self._reading is not None:
             self._reading.epochs.cancel()
             self._reading.outbox.release_all()
+            self._reading.outbox.end_times()
             self._reading.input.sessions.detach(self, self.facts())
         self._socket.close()
 
@@ -219,15 +220,16 @@ class TrainerSession:
         if self._reading is None:
             return ConsumerStats()
         outbox, epochs = self._reading.outbox, self._reading.epochs
+        times = outbox.times()
         return ConsumerStats(
             epoch=epochs.epoch,
             rows=outbox.acks.rows,
             batches=outbox.acks.units // self._share.units if self._share is not None else 0,
             bytes=outbox.acks.bytes,
-            wait_seconds=outbox.wait_seconds,
-            wall_seconds=outbox.wall_seconds,
+            wait_seconds=times.wait_seconds,
+            wall_seconds=times.wall_seconds,
             finished=self._socket.closed.is_set() and epochs.has_ended,
-            received=outbox.received,
+            received=times.received,
             pauses=outbox.trainer_pauses,
         )
 

@@ -8,8 +8,11 @@ from types import FrameType
 
 from distributed_input.api.proto import types_pb2
 from distributed_input.api.stalls import STALL_SECONDS, dataset_name
-from distributed_input.tfdata.user_code import is_library
+from distributed_input.tfdata.user_code import is_library, is_own
 from distributed_input.worker.streams.block_producer import BlockProducer
+
+IN_TENSORFLOW = "in TensorFlow"
+"""Where a split is that runs no line of the user's Python code."""
 
 
 def stalled_split(producer: BlockProducer, now: float) -> types_pb2.StalledSplit | None:
@@ -36,14 +39,24 @@ def stalled_split(producer: BlockProducer, now: float) -> types_pb2.StalledSplit
 
 
 def _place(frame: FrameType | None) -> str:
-    """Return what a thread runs: its innermost line of the user's code, and its innermost line.
+    """Return what a thread runs: its innermost line of the user's code, and what this line calls.
 
-    TensorFlow calls the functions that a dataset maps in threads of its own, which have no part in
-    this.
+    Without a line of the user, it runs a dataset in TensorFlow. TensorFlow calls the functions that
+    a dataset maps in threads of its own, which have no part in this.
     """
     # Not `extract_stack`, which reads files: their file system may be what the split waits for.
     lines = [(one.f_code, line) for one, line in traceback.walk_stack(frame)] if frame else []
-    users = [one for one in lines[1:] if not is_library(one[0].co_filename)]
+    if not lines:
+        return ""
+    users = [one for one in lines if not is_library(one[0].co_filename)]
+    if not users:
+        return IN_TENSORFLOW
+    shown = users[:1]
+    if lines[0] != users[0] and not is_own(lines[0][0].co_filename):
+        shown.append(lines[0])
     return ", ".join(
-        f"in {code.co_name} ({code.co_filename}:{line})" for code, line in users[:1] + lines[:1]
+        IN_TENSORFLOW
+        if "/tensorflow/" in code.co_filename
+        else f"in {code.co_name} ({code.co_filename}:{line})"
+        for code, line in shown
     )

@@ -7,7 +7,11 @@ from typing import Any
 import pytest
 
 from distributed_input.api.resource.input import InputSpec
-from distributed_input.api.resource.topology import possible_trainers, trainers_problem
+from distributed_input.api.resource.topology import (
+    possible_trainers,
+    trainer_counts,
+    trainers_problem,
+)
 
 BATCH = {"batching": {"globalBatchSize": 12}}
 
@@ -38,8 +42,26 @@ def test_five_trainers(fields: dict[str, Any], final: bool, text: str) -> None:
         (BATCH, "6 partitions for 1, 2, 3 or 6 trainers"),
         ({"partitions": 4, "order": "any"}, "4 partitions for up to 4 trainers"),
         ({"processingMode": "parallel_epochs"}, "any number of trainers, each with its own epochs"),
-        ({}, "the dataset determines the number of partitions, and so of trainers"),
+        (
+            {},
+            "1 trainer can read it. How many can share it depends on the dataset's batch size. To "
+            "choose, set spec.partitions: 8 is for 1, 2, 4 or 8 trainers",
+        ),
     ],
 )
 def test_possible_trainers(fields: dict[str, Any], text: str) -> None:
     assert possible_trainers(spec(**fields)) == text
+
+
+@pytest.mark.parametrize(
+    ("fields", "counts"),
+    [
+        ({}, None),
+        ({"partitions": 6}, [1, 2, 3, 6]),
+        ({"partitions": 3, "order": "any"}, [1, 2, 3]),
+        ({"partitions": 6, "processingMode": "parallel_epochs"}, None),
+        ({"batching": {"globalBatchSize": 64}}, [1, 2, 4, 8]),
+    ],
+)
+def test_trainer_counts(fields: dict[str, Any], counts: list[int] | None) -> None:
+    assert trainer_counts(spec(**fields)) == counts

@@ -20,20 +20,27 @@ def cells(text: str, first: str) -> list[str]:
 def test_rates_are_those_between_the_samples() -> None:
     before = StatusSample(
         [trainer(epoch=1, rows=1000, wait=50.0, wall=100.0)],
-        [WorkerSample("w", "h:1", rows=500, busy=10.0)],
+        [WorkerSample("w", "h:1", rows=500, busy=10.0, permit_seconds=20.0)],
     )
     after = StatusSample(
         [trainer(epoch=2, rows=1200, wait=51.0, wall=104.0, buffer=0.5)],
-        [WorkerSample("w", "h:1", rows=700, busy=16.0, streams=3)],
+        [WorkerSample("w", "h:1", rows=700, busy=16.0, streams=3, permit_seconds=28.0)],
     )
     text = as_text(before, after, 4.0)
     assert cells(text, "train/0") == ["train/0", "2", "50.0", "25%", "50%"]
-    assert cells(text, "h:1") == ["h:1", "3", "50.0", "150%"]
+    assert cells(text, "h:1") == ["h:1", "3", "50.0", "75%"]
     values = as_json(before, after, 4.0)
     assert values["seconds"] == 4.0
     (consumer,), (worker,) = values["consumers"], values["workers"]
     assert (consumer["rows_per_second"], consumer["waits"]) == (50.0, 0.25)
-    assert (worker["rows_per_second"], worker["busy"]) == (50.0, 1.5)
+    assert (worker["rows_per_second"], worker["busy"], worker["busy_share"]) == (50.0, 1.5, 0.75)
+
+
+def test_a_worker_is_busy_with_at_most_all_of_its_cpus() -> None:
+    """Its last heartbeats may be three seconds apart in an interval of two."""
+    before = StatusSample(workers=[WorkerSample("w", "h:1", busy=10.0, permit_seconds=20.0)])
+    after = StatusSample(workers=[WorkerSample("w", "h:1", busy=16.1, permit_seconds=26.0)])
+    assert cells(as_text(before, after, 2.0), "h:1")[3] == "100%"
 
 
 def test_each_input_is_an_object_or_a_title() -> None:

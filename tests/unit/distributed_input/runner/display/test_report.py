@@ -72,6 +72,30 @@ def test_the_json_has_units_in_its_names() -> None:
     }
 
 
+def test_rows_that_the_trainer_did_not_read_are_explained() -> None:
+    stats = InputStats()
+    consumer = ConsumerSample("train", 0, "x", rows=400, batches=6, wall=4)
+    stats.add(StatusSample([consumer], [WorkerSample("a", "h:1", rows=600)]), now=1.0)
+    found = report.summarize_input("train", stats, [WORKER], trainers=1, seconds=5.0)
+    text = report.as_text(RunReport(0, "", 5.0, (found,), (WORKER,)))
+    assert text.splitlines()[-1] == (
+        "  train: the workers sent 200 rows that the trainer did not read: rows read ahead, also "
+        "of the next epoch, and rows sent again after a restart"
+    )
+
+
+def test_one_batch_or_a_short_time_has_no_rate() -> None:
+    """The first batch begins the time, so one batch would seem to take no time."""
+    for batches, wall in ((1, 8.0), (9, 0.9)):
+        stats = InputStats()
+        one = ConsumerSample("train", 0, "x", rows=64, batches=batches, wall=wall)
+        stats.add(StatusSample([one]), now=1.0)
+        found = report.summarize_input("train", stats, [], trainers=1, seconds=9.0)
+        ended = RunReport(130, "", 9.0, (found,), ())
+        assert "too short for a rate, stall" in report.as_text(ended)
+        assert report.as_json(ended)["inputs"]["train"]["rows_per_second"] is None
+
+
 def test_an_input_without_reads_is_reported() -> None:
     unread = report.summarize_input("eval", InputStats(), [], trainers=1, seconds=5.0)
     ended = RunReport(0, "", 5.0, (unread,), ())

@@ -190,11 +190,24 @@ def test_progress_acknowledges_units_and_ends_a_wait(outbox: UnitOutbox, slots: 
     outbox.record_progress(done)
     assert not outbox.trainer_waits
     outbox.record_progress(trainer_pb2.Progress(waiting=True))
-    assert (outbox.acks.units, outbox.wait_seconds, outbox.wall_seconds) == (1, 2, 3)
-    assert outbox.received is None, "an older client"
+    times = outbox.times()
+    assert (outbox.acks.units, times.wait_seconds, times.wall_seconds) == (1, 2, 3)
+    assert times.received is None, "an older client"
     received = types_pb2.ReceivedTotals(trainer="t", rows=2)
     outbox.record_progress(trainer_pb2.Progress(generation=1, units=1, received=received))
-    assert outbox.received == received
+    assert outbox.times().received == received
+
+
+def test_a_wait_counts_until_the_trainer_is_gone(
+    outbox: UnitOutbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 100.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    outbox.record_progress(trainer_pb2.Progress(waiting=True, wait_seconds=2, wall_seconds=3))
+    now += 60.0
+    outbox.end_times()
+    now += 60.0
+    assert (outbox.times().wait_seconds, outbox.times().wall_seconds) == (62.0, 63.0)
 
 
 def test_a_wait_is_reported_only_to_a_trainer_that_waits(

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+import sys
 import threading
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -45,6 +47,44 @@ def splits() -> Generator[Splits, None, None]:
     splits = Splits()
     yield splits
     splits.release.set()
+
+
+def place(run: Callable[[], Any]) -> str:
+    """Return where a thread is that runs a function, which waits for 0.5 s."""
+    thread = threading.Thread(target=run)
+    thread.start()
+    time.sleep(0.2)
+    frame = sys._current_frames()[thread.ident or 0]
+    found = stalls._place(frame)
+    thread.join()
+    return found
+
+
+def test_a_split_without_a_line_of_the_user_is_in_tensorflow() -> None:
+    """Neither a line of this package nor one of TensorFlow says anything about the dataset."""
+    package = Path(stalls.__file__).parents[2]
+    for file in (package / "worker" / "streams" / "own.py", "/lib/site-packages/tensorflow/ops.py"):
+        names: dict[str, Any] = {"time": time}
+        exec(compile("def run(): time.sleep(0.5)", str(file), "exec"), names)
+        assert place(names["run"]) == "in TensorFlow"
+
+
+def test_the_line_of_the_user_is_named_also_as_the_innermost_one() -> None:
+    def own() -> None:
+        time.sleep(0.5)
+
+    assert re.fullmatch(rf"in own \({re.escape(__file__)}:\d+\)", place(own))
+
+
+def test_tensorflow_that_the_user_calls_has_no_line() -> None:
+    names: dict[str, Any] = {"time": time}
+    file = "/lib/site-packages/tensorflow/ops.py"
+    exec(compile("def run(): time.sleep(0.5)", file, "exec"), names)
+
+    def own() -> None:
+        names["run"]()
+
+    assert re.fullmatch(rf"in own \({re.escape(__file__)}:\d+\), in TensorFlow", place(own))
 
 
 def test_a_split_that_hangs_is_reported_and_can_be_read_again(

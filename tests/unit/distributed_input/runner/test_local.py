@@ -1,0 +1,42 @@
+"""The text of a local run. `tests/integration/run/test_local.py` has its processes."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from distributed_input.api import environment
+from distributed_input.runner import local
+from distributed_input.runner.local import LocalRun
+
+RUN = f"""
+import sys
+print('{{"{environment.NAMES_ENV}": "train,eval"}}', flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture(autouse=True)
+def fake_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local, "_command", lambda *_: [sys.executable, "-c", RUN])
+    for name in local._VARIABLES:
+        monkeypatch.setenv(name, "")
+
+
+def test_its_text_has_the_inputs_the_workers_and_the_state() -> None:
+    run = LocalRun(Path("input.yaml"), 4, 9.0)
+    assert repr(run) == f"<LocalRun of train, eval; workers: 4; running, pid {run.pid}>"
+    run.close()
+    assert repr(run) == "<LocalRun of train, eval; workers: 4; closed>"
+
+
+def test_its_text_says_if_it_has_ended_by_itself() -> None:
+    run = LocalRun(Path("input.yaml"), None, 9.0)
+    run._process.kill()
+    run._process.wait()
+    expected = "<LocalRun of train, eval; workers: as in the resource; ended by itself>"
+    assert repr(run) == expected
+    run._restore()
+    run._stop()
