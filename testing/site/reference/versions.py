@@ -9,6 +9,7 @@ from importlib import metadata
 import yaml
 
 from testing.cluster import binaries
+from testing.kubernetes_versions import results
 from testing.site.reference.markdown import table
 from testing.site.stage import ROOT
 
@@ -32,6 +33,7 @@ def page() -> str:
     rows.append(["Kubernetes", f"{kubernetes} or later", binaries.version("kubernetes")])
     rows.append(["Helm", "3", binaries.version("helm")])
     text += table(("Part", "Supported", "Tested with"), rows)
+    text += _kubernetes()
     text += (
         "## Python and TensorFlow\n\nThese pairs install the wheels and train (`make matrix`).\n\n"
     )
@@ -44,6 +46,25 @@ def page() -> str:
     text += f"The packages are for {', '.join(systems)}. The images are for {_platforms()}. "
     text += "See [Linux, macOS and arm64](../platforms.md).\n"
     return text
+
+
+def _kubernetes() -> str:
+    """Return what the tests found on the lowest and the newest Kubernetes."""
+    rows = [
+        [version, str(one.passed), str(one.skipped), f"{one.seconds} s"]
+        for version, one in results.read().items()
+    ]
+    text = (
+        f"## Kubernetes\n\nAll tests run with {binaries.version('kubernetes')}. The tests of the "
+        "chart also pass with the API server, the controllers and the scheduler of the lowest and "
+        "the newest version. So do the tests of the operator that depend on the API server "
+        "(`make kubernetes-versions`). No pods run in these tests.\n\n"
+    )
+    text += table(("Kubernetes", "Tests passed", "Skipped", "Time"), rows)
+    return text + (
+        "The skipped tests need admission policies, which Kubernetes 1.29 does not have. The "
+        "chart then installs none: see [security](../security.md).\n\n"
+    )
 
 
 def _lock() -> str:
