@@ -30,6 +30,8 @@ _BUILD_SECONDS = 90 * 60.0
 def build(version: str) -> Path:
     """Return the folder with the control plane of a version. Build it if it is missing.
 
+    The cache key contains this file, so that a change of it causes a new build.
+
     version: without "v", such as 1.29.15.
     Raises subprocess.CalledProcessError if the build fails. Go prints the reason on stderr.
     """
@@ -67,8 +69,10 @@ def _compile(version: str, target: Path) -> None:
     packages = [f"{_MODULE}/cmd/{name}" for name in NAMES]
     subprocess.run(
         # -mod=mod: Go adds the checksums of the libraries to go.sum.
+        # providerless: without the clients of clouds that versions before 1.31 contain.
         [
-            *("nice", "-n", "19", binaries.go(), "build", "-mod=mod", "-trimpath"),
+            *("nice", "-n", "19", binaries.go(), "build", "-mod=mod", "-tags=providerless"),
+            "-trimpath",
             *("-ldflags", _flags(version), "-o", f"{target}/", *packages),
         ],
         cwd=module,
