@@ -30,7 +30,8 @@ def page() -> str:
     pythons = ", ".join(_classifiers(name, "Programming Language :: Python :: 3."))
     rows.insert(0, ["Python", pythons, pythons])
     kubernetes = chart["kubeVersion"].removeprefix(">=").removesuffix("-0")
-    rows.append(["Kubernetes", f"{kubernetes} or later", binaries.version("kubernetes")])
+    tested = [_built(), *results.read()]
+    rows.append(["Kubernetes", f"{kubernetes} or later", ", ".join(sorted(tested))])
     rows.append(["Helm", "3", binaries.version("helm")])
     text += table(("Part", "Supported", "Tested with"), rows)
     text += _kubernetes()
@@ -48,6 +49,11 @@ def page() -> str:
     return text
 
 
+def _built() -> str:
+    """Return the version of Kubernetes that all tests use."""
+    return binaries.version("kubernetes").removeprefix("v")
+
+
 def _kubernetes() -> str:
     """Return what the tests found on the lowest and the newest Kubernetes."""
     rows = [
@@ -55,9 +61,9 @@ def _kubernetes() -> str:
         for version, one in results.read().items()
     ]
     text = (
-        f"## Kubernetes\n\nAll tests run with {binaries.version('kubernetes')}. The tests of the "
-        "chart also pass with the API server, the controllers and the scheduler of the lowest and "
-        "the newest version. So do the tests of the operator that depend on the API server "
+        f"## Kubernetes\n\nAll tests run with {_built()}. The tests of the chart also pass with "
+        "the API server, the controllers and the scheduler of the lowest and the newest version. "
+        "So do the tests of the operator that depend on the API server "
         "(`make kubernetes-versions`). No pods run in these tests.\n\n"
     )
     text += table(("Kubernetes", "Tests passed", "Skipped", "Time"), rows)
