@@ -35,7 +35,7 @@ machine_LANE := lint types contracts site protos-check crds-check unit charts pu
 cluster_LANE := operator cluster e2e
 PARTS := $(foreach lane,$(LANES),$($(lane)_LANE))
 
-.PHONY: help setup run test lane lint format types contracts site unit charts publishing signatures matrix dist base-image vulnerabilities version release operator operator-faults operator-readers cert-manager ecosystem cluster e2e e2e-releases cluster-up cluster-down integration portability compat compat-page faults conversions mutation mutants chaos simulate simulate-delivery bench drill mistakes rotation fuzz fuzz-guided protos protos-check crds crds-check permissions clean
+.PHONY: help setup run test lane lint format types contracts site unit charts publishing signatures matrix dist base-image vulnerabilities version release operator operator-faults operator-readers cert-manager ecosystem kubernetes-versions cluster e2e e2e-releases cluster-up cluster-down integration portability compat compat-page faults conversions mutation mutants chaos simulate simulate-delivery bench drill mistakes rotation fuzz fuzz-guided protos protos-check crds crds-check permissions clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -155,6 +155,10 @@ ecosystem: $(SYNCED) ## Test with the controllers of Kueue, JobSet and KEDA (bui
 	$(TOOLS)
 	python -m testing.cluster ecosystem
 	pytest tests/ecosystem
+
+kubernetes-versions: $(SYNCED) ## Test with the lowest and the newest Kubernetes (builds each once): make kubernetes-versions VERSIONS="1.29 1.37"
+	$(TOOLS)
+	python -m testing.kubernetes_versions $(VERSIONS)
 
 operator: $(SYNCED) ## Test the operator with a real API server
 	$(TOOLS)

@@ -28,9 +28,14 @@ def helm(*command: str | Path, seconds: float = 60) -> subprocess.CompletedProce
     )
 
 
-def render(namespace: str, *values: str) -> str:
-    """Return the chart's YAML. Each value is `key=value`, or `json:key=json`."""
-    result = helm("template", RELEASE, CHART, "--namespace", namespace, *_flags(values))
+def render(namespace: str, *values: str, kubernetes: str = "") -> str:
+    """Return the chart's YAML. Each value is `key=value`, or `json:key=json`.
+
+    kubernetes: the version to render for. Default: that of the test cluster.
+    """
+    version = ["--kube-version", kubernetes] if kubernetes else []
+    flags = [*version, *_flags(values)]
+    result = helm("template", RELEASE, CHART, "--namespace", namespace, *flags)
     assert result.returncode == 0, result.stderr
     return result.stdout
 

@@ -146,17 +146,25 @@ def _compile(module: str, target: Path) -> None:
             (target / folder).rename(target / name)
 
 
+def kubernetes_linker_flags(release: str) -> str:
+    """Return the linker flags for a release of Kubernetes, such as v1.34.2."""
+    flags = "-s -w"
+    major, minor, _ = release.removeprefix("v").split(".")
+    # Components compare their versions. The default would be v0.0.0-master.
+    for package in ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version"):
+        flags += f" -X {package}.gitVersion={release} -X {package}.gitTreeState=clean"
+        flags += f" -X {package}.gitMajor={major} -X {package}.gitMinor={minor}"
+    return flags
+
+
 def _linker_flags(module: str) -> str:
     """Return the linker flags that set what a release build sets."""
-    flags = "-s -w"
     kubernetes = version("kubernetes")
-    major, minor, _ = kubernetes.removeprefix("v").split(".")
     if module == "kubernetes":
-        # Components compare their versions. The default would be v0.0.0-master.
-        for package in ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version"):
-            flags += f" -X {package}.gitVersion={kubernetes} -X {package}.gitTreeState=clean"
-            flags += f" -X {package}.gitMajor={major} -X {package}.gitMinor={minor}"
+        return kubernetes_linker_flags(kubernetes)
+    flags = "-s -w"
     if module == "helm":
+        major, minor, _ = kubernetes.removeprefix("v").split(".")
         # The Kubernetes version of `helm template` without a cluster. The default would be 1.20.
         for package in ("chartutil", "lint/rules"):
             flags += f" -X helm.sh/helm/v3/pkg/{package}.k8sVersionMajor={major}"

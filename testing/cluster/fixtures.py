@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from testing.cluster.control_plane import ControlPlane
     from testing.cluster.lifecycle import NodeCluster
 
+# The first version with ValidatingAdmissionPolicy in admissionregistration.k8s.io/v1.
+_ADMISSION_POLICIES = (1, 30)
+
 
 def skip_or_fail(what: str) -> NoReturn:
     """Skip the test because of a missing requirement. With CI=true, fail it."""
@@ -42,6 +45,29 @@ def api(control_plane: ControlPlane) -> Iterator[kubernetes.ApiClient]:
     """Provide a client with all permissions."""
     with control_plane.client() as client:
         yield client
+
+
+@pytest.fixture(scope="session")
+def server_version(api: kubernetes.ApiClient) -> tuple[int, int]:
+    """Provide the API server's version, such as (1, 34)."""
+    from kubernetes import client as kubernetes
+
+    found: Any = kubernetes.VersionApi(api).get_code()
+    return int(found.major), int(found.minor.rstrip("+"))
+
+
+@pytest.fixture(scope="session")
+def has_admission_policies(server_version: tuple[int, int]) -> bool:
+    """Provide whether the chart renders admission policies for this API server."""
+    return server_version >= _ADMISSION_POLICIES
+
+
+@pytest.fixture(scope="session")
+def admission_policies(server_version: tuple[int, int], has_admission_policies: bool) -> None:
+    """Skip the test if this version of Kubernetes has no ValidatingAdmissionPolicies."""
+    if not has_admission_policies:
+        found, needed = ("{}.{}".format(*one) for one in (server_version, _ADMISSION_POLICIES))
+        pytest.skip(f"Kubernetes {found} has no admission policies: they need {needed}")
 
 
 @pytest.fixture

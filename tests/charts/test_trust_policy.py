@@ -51,7 +51,9 @@ class Users:
 
 
 @pytest.fixture(scope="module")
-def users(control_plane, api: kubernetes.ApiClient) -> Iterator[tuple[Cluster, Cluster]]:
+def users(
+    admission_policies: None, control_plane, api: kubernetes.ApiClient
+) -> Iterator[tuple[Cluster, Cluster]]:
     """Create a namespace with the policy and both users. Return mallory and alice."""
     name = f"trust-{uuid.uuid4().hex[:8]}"
     core: Any = kubernetes.CoreV1Api(api)

@@ -182,7 +182,7 @@ def user(control_plane, cluster: Cluster, name: str, *rights: tuple[str, str]) -
 
 
 @pytest.fixture(scope="module")
-def mallory(control_plane, cluster) -> Cluster:
+def mallory(admission_policies: None, control_plane, cluster) -> Cluster:
     """Wait until the API server enforces the policy."""
     created = user(control_plane, cluster, "mallory")
 

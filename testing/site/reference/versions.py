@@ -9,6 +9,7 @@ from importlib import metadata
 import yaml
 
 from testing.cluster import binaries
+from testing.kubernetes_versions import results
 from testing.site.reference.markdown import table
 from testing.site.stage import ROOT
 
@@ -29,9 +30,11 @@ def page() -> str:
     pythons = ", ".join(_classifiers(name, "Programming Language :: Python :: 3."))
     rows.insert(0, ["Python", pythons, pythons])
     kubernetes = chart["kubeVersion"].removeprefix(">=").removesuffix("-0")
-    rows.append(["Kubernetes", f"{kubernetes} or later", binaries.version("kubernetes")])
+    tested = [_built(), *results.read()]
+    rows.append(["Kubernetes", f"{kubernetes} or later", ", ".join(sorted(tested))])
     rows.append(["Helm", "3", binaries.version("helm")])
     text += table(("Part", "Supported", "Tested with"), rows)
+    text += _kubernetes()
     text += (
         "## Python and TensorFlow\n\nThese pairs install the wheels and train (`make matrix`).\n\n"
     )
@@ -44,6 +47,33 @@ def page() -> str:
     text += f"The packages are for {', '.join(systems)}. The images are for {_platforms()}. "
     text += "See [Linux, macOS and arm64](../platforms.md).\n"
     return text
+
+
+def _built() -> str:
+    """Return the version of Kubernetes that all tests use."""
+    return binaries.version("kubernetes").removeprefix("v")
+
+
+def _kubernetes() -> str:
+    """Return what the tests found on the lowest and the newest Kubernetes."""
+    found = results.read()
+    rows = [
+        [version, str(one.passed), str(one.skipped), f"{one.seconds} s"]
+        if (one := found.get(version))
+        else [version, "no complete run yet", "", ""]
+        for version in results.VERSIONS.values()
+    ]
+    text = (
+        f"## Kubernetes\n\nAll tests run with {_built()}. `make kubernetes-versions` runs those "
+        "of the chart and of the operator that depend on the API server. It runs them with the API "
+        "server, the controllers and the scheduler of the lowest and the newest version, without "
+        "nodes. The last runs without a failure:\n\n"
+    )
+    text += table(("Kubernetes", "Tests passed", "Skipped", "Time"), rows)
+    return text + (
+        "Tests of the admission policies are skipped on Kubernetes 1.29, which does not have "
+        "them. The chart then installs none: see [security](../security.md).\n\n"
+    )
 
 
 def _lock() -> str:

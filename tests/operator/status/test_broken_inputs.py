@@ -263,7 +263,7 @@ def test_a_missing_config_map(cluster, name, observe):
     observe(Broken("CodeMissing", condition="Applied"), broken_at)
 
 
-def test_a_spec_that_an_admission_policy_refuses(cluster, name, observe):
+def test_a_spec_that_an_admission_policy_refuses(admission_policies, cluster, name, observe):
     serve(cluster, name)
     with admission_policy(cluster, "mine:2"):
         broken_at = change(cluster, name, image="mine:2")

@@ -22,7 +22,7 @@ ENTRIES = 10_000
 
 
 @pytest.fixture(scope="module")
-def checked(cluster: Cluster) -> Iterator[Cluster]:
+def checked(admission_policies: None, cluster: Cluster) -> Iterator[Cluster]:
     """Requests to an API server with the policy."""
     cluster.create(deep("before"))
     policies = [find_one(manifests(cluster.namespace), kind, "-depth") for kind in KINDS]

@@ -35,7 +35,9 @@ def served(
 
 
 @pytest.fixture(scope="module", params=ACCEPTED)
-def minimum(request: pytest.FixtureRequest, served: Cluster) -> Iterator[str]:
+def minimum(
+    admission_policies: None, request: pytest.FixtureRequest, served: Cluster
+) -> Iterator[str]:
     """Let the API server refuse weaker inputs in this file's namespace."""
     value = str(request.param)
     own = f'json:namespaces=["{served.namespace}"]'

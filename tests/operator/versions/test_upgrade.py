@@ -71,8 +71,10 @@ DEFINITIONS = ("distributedinputs.distributed-input.dev", "inputpolicies.distrib
 
 
 @pytest.fixture
-def installed(tmp_path: Path) -> Iterator[Installation]:
+def installed(tmp_path: Path, server_version: tuple[int, int]) -> Iterator[Installation]:
     """Install the chart of release 0.1.0."""
+    if server_version < (1, 30):
+        pytest.skip("Kubernetes 1.29 refuses the definition of the InputPolicy of release 0.1.0")
     (tmp_path / "release").mkdir()
     sources.extract("0.1.0", tmp_path / "release", "charts", "crds")
     with ControlPlane(tmp_path / "plane") as plane:

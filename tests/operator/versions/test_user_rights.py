@@ -31,7 +31,10 @@ ENTRY = {
 
 @pytest.fixture(scope="module")
 def user(
-    cluster: Cluster, control_plane: Any, tmp_path_factory: pytest.TempPathFactory
+    admission_policies: None,
+    cluster: Cluster,
+    control_plane: Any,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Cluster]:
     """Requests of a user who may write inputs, and create nothing else."""
     objects = manifests(cluster.namespace, f'json:namespaces=["{cluster.namespace}"]')

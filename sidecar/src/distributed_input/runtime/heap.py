@@ -46,6 +46,18 @@ def _read_limit(path: Path) -> int | None:
     return limit if limit < _NO_LIMIT else None
 
 
+def arenas_within(limit: int | None, cpus: int) -> int | None:
+    """Return how many heaps malloc may have, so that they keep at most a quarter of the memory.
+
+    At least 2, and at most malloc's default. None: the default.
+
+    Args:
+        limit: memory of the process in bytes; None: no limit.
+        cpus: CPUs of the machine.
+    """
+    return None if limit is None else max(2, min(8 * cpus, limit // (4 * _TRIM_BYTES)))
+
+
 def keep_freed_memory(arenas: int | None = None) -> None:
     """Make malloc keep freed memory for reuse, at most 64 MiB per heap.
 

@@ -15,7 +15,7 @@ import tensorflow as tf
 from distributed_input.api.environment import MACHINE_WORKERS_ENV
 from distributed_input.api.errors import RetryableError, UnavailableError
 from distributed_input.api.proto import dispatcher_pb2, worker_pb2
-from distributed_input.runtime import logs, ready, statuses
+from distributed_input.runtime import heap, logs, ready, statuses
 from distributed_input.runtime.exposition import Exposition
 from distributed_input.runtime.files import locked_folders
 from distributed_input.runtime.serving import Server, make_server, open_channel
@@ -49,6 +49,8 @@ def serve(args: argparse.Namespace, stopping: Shutdown) -> None:
 
 
 def _serve(args: argparse.Namespace, stopping: Shutdown, folder: Path) -> None:
+    # Otherwise, a fifth of the pages of each element is new, which takes a quarter of its CPU time.
+    heap.keep_freed_memory(heap.arenas_within(heap.memory_limit(), os.cpu_count() or 1))
     credentials = credentials_of(args.tls_dir, args.token_file, os.environ)
     channel = open_channel(args.dispatcher, credentials)
     dispatcher = Stub(channel, dispatcher_pb2.DESCRIPTOR.services_by_name["Dispatcher"])

@@ -29,6 +29,7 @@ print(before, faults())
 
 
 GROUPS = "sys/fs/cgroup"
+MIB = 1 << 20
 
 
 @pytest.mark.parametrize(
@@ -80,3 +81,13 @@ def test_freed_memory_is_reused() -> None:
 def test_settings_of_the_user_are_kept() -> None:
     _, after = faults(MALLOC_TOP_PAD_="4096")
     assert after > 20_000
+
+
+@pytest.mark.parametrize(
+    ("limit", "cpus", "expected"),
+    [(None, 64, None), (512 * MIB, 64, 2), (4096 * MIB, 64, 16), (65536 * MIB, 2, 16), (MIB, 1, 2)],
+)
+def test_heaps_keep_at_most_a_quarter_of_the_memory(
+    limit: int | None, cpus: int, expected: int | None
+) -> None:
+    assert heap.arenas_within(limit, cpus) == expected

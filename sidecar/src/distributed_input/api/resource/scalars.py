@@ -125,6 +125,15 @@ def quantity(value: str) -> Decimal:
     return number * Decimal(2) ** _BINARY.get(suffix, 0) * Decimal(10) ** _DECIMAL.get(suffix, 0)
 
 
+def cel_quantity(path: str) -> str:
+    """Return a CEL expression for the quantity in a field that is an integer or a string.
+
+    `string` of such a field would be shorter. But Kubernetes 1.29 ignores the field's maxLength
+    when it estimates costs, and refuses definitions with `string` in lists and maps.
+    """
+    return f"(type({path}) == int ? quantity(string(int({path}))) : quantity({path}))"
+
+
 def _check_quantity(value: str) -> str:
     try:
         quantity(value)

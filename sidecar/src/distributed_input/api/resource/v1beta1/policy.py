@@ -34,6 +34,7 @@ from distributed_input.api.resource.scalars import (
     ModuleName,
     Namespace,
     Quantity,
+    cel_quantity,
     problem,
     quantity,
 )
@@ -79,8 +80,8 @@ class BetaBudget(Section):
                 "!(has(self.guaranteed) && has(self.limits) && has(self.guaranteed.resources) && "
                 "has(self.limits.resources)) || self.guaranteed.resources.all(one, "
                 "!(one in self.limits.resources) || "
-                "quantity(string(self.guaranteed.resources[one])).compareTo("
-                "quantity(string(self.limits.resources[one]))) <= 0)",
+                f"{cel_quantity('self.guaranteed.resources[one]')}.compareTo("
+                f"{cel_quantity('self.limits.resources[one]')}) <= 0)",
                 "guaranteed.resources is greater than limits.resources: lower guaranteed.resources",
             ),
             (

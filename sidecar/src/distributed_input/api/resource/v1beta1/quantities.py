@@ -31,7 +31,11 @@ def _between(least: str, most: str) -> Callable[[str], str]:
 
 
 def _schema(least: str, most: str, integers: str) -> WithJsonSchema:
-    """Return a schema with a rule. `integers`: the bounds of an integer, as CEL."""
+    """Return a schema with a rule. `integers`: the bounds of an integer, as CEL.
+
+    Kubernetes 1.29 estimates the cost of `type(self) == int` by the largest request, and refuses a
+    map with such a rule. It does not do this for `in`.
+    """
     return WithJsonSchema(
         {
             "anyOf": [{"type": "integer"}, {"type": "string"}],
@@ -40,7 +44,7 @@ def _schema(least: str, most: str, integers: str) -> WithJsonSchema:
             "x-kubernetes-int-or-string": True,
             "x-kubernetes-validations": [
                 {
-                    "rule": f"type(self) == int ? {integers} : "
+                    "rule": f"type(self) in [int] ? {integers} : "
                     f"quantity(self).compareTo(quantity('{least}')) >= 0 && "
                     f"quantity(self).compareTo(quantity('{most}')) <= 0",
                     "message": _message(least, most),
