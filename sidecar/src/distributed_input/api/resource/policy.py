@@ -27,7 +27,7 @@ from distributed_input.api.resource.scalars import (
     Namespace,
     PriorityClassName,
     Quantity,
-    cel_quantity,
+    cel_number,
     problem,
     quantity,
 )
@@ -102,7 +102,7 @@ def _within_limit(resource: str) -> tuple[str, str]:
     )
     comparison = f"{left} <= {right}"
     if resource != "workers":
-        comparison = f"{cel_quantity(left)}.compareTo({cel_quantity(right)}) <= 0"
+        comparison = f"{cel_number(left)} <= {cel_number(right)}"
     return (
         f"!({both}) || {comparison}",
         f"guaranteed.{resource} is greater than limits.{resource}: lower guaranteed.{resource}",

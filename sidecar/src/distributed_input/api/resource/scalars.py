@@ -125,13 +125,13 @@ def quantity(value: str) -> Decimal:
     return number * Decimal(2) ** _BINARY.get(suffix, 0) * Decimal(10) ** _DECIMAL.get(suffix, 0)
 
 
-def cel_quantity(path: str) -> str:
+def cel_number(path: str) -> str:
     """Return a CEL expression for the quantity in a field that is an integer or a string.
 
-    `string` of such a field would be shorter. But Kubernetes 1.29 ignores the field's maxLength
-    when it estimates costs, and refuses definitions with `string` in lists and maps.
+    It is a floating-point number, which is exact enough for comparisons. A quantity of `string` of
+    the field, or of its integer, costs too much in some versions of Kubernetes.
     """
-    return f"(type({path}) == int ? quantity(string(int({path}))) : quantity({path}))"
+    return f"(type({path}) in [int] ? double({path}) : quantity({path}).asApproximateFloat())"
 
 
 def _check_quantity(value: str) -> str:

@@ -34,7 +34,7 @@ from distributed_input.api.resource.scalars import (
     ModuleName,
     Namespace,
     Quantity,
-    cel_quantity,
+    cel_number,
     problem,
     quantity,
 )
@@ -80,8 +80,8 @@ class BetaBudget(Section):
                 "!(has(self.guaranteed) && has(self.limits) && has(self.guaranteed.resources) && "
                 "has(self.limits.resources)) || self.guaranteed.resources.all(one, "
                 "!(one in self.limits.resources) || "
-                f"{cel_quantity('self.guaranteed.resources[one]')}.compareTo("
-                f"{cel_quantity('self.limits.resources[one]')}) <= 0)",
+                f"{cel_number('self.guaranteed.resources[one]')} <= "
+                f"{cel_number('self.limits.resources[one]')})",
                 "guaranteed.resources is greater than limits.resources: lower guaranteed.resources",
             ),
             (
