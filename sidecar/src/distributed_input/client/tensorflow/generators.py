@@ -51,7 +51,7 @@ class TrackedGenerator(Generic[_Item]):
         try:
             return next(self._items)
         except UnavailableError:
-            if _program_ends.is_set():  # nobody reads the error
+            if _program_ends.is_set():  # no loop reads the error
                 raise StopIteration from None
             raise
         finally:
