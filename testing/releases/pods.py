@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from distributed_input.api.resource.input import API_VERSION, KIND
+from distributed_input.api.resource.lifetime.encryption import EARLIER_DEFAULT
 
 NAME = "digits"
 IMAGES = ("worker:1", "sidecar:1")
@@ -88,12 +89,15 @@ def create_pods(
     """Run the operator's pure functions in a process of a release.
 
     Args:
-        spec: of the input, which is named NAME.
+        spec: of the input, which is named NAME. An earlier release has created it, so this checkout
+            continues it without encryption.
         release: a key of `sources.COMMITS`. "": this checkout.
         code: folder with the code of the release. None: this checkout.
         ports: ports of "dispatcher" and "worker", and "<part>-metrics", also of "trainer". The
             defaults are those of the release.
     """
+    if not release:
+        spec = {"encryption": EARLIER_DEFAULT, **spec}
     meta = {"name": NAME, "namespace": "team", "uid": "u-1", "generation": 3}
     annotations = {
         "distributed-input.dev/inputs": NAME,

@@ -35,8 +35,8 @@ WITH_LOCAL = {
 
 
 def resource(name: str, **spec: Any) -> DistributedInput:
-    """Return a resource."""
-    spec = {"sidecar": {"buffer": "4Mi"}, "partitions": 2, **spec}
+    """Return a resource without encryption: the dispatcher of these tests has none."""
+    spec = {"sidecar": {"buffer": "4Mi"}, "partitions": 2, "encryption": "none", **spec}
     head = {"apiVersion": API_VERSION, "kind": KIND, "metadata": {"name": name}}
     return DistributedInput.model_validate({**head, "spec": spec})
 

@@ -24,11 +24,13 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="watches process
 ROWS, BEFORE_GATE = 64, 16
 DATASET = f"""
 import os
+import time
 import numpy as np
 import tensorflow as tf
 
 def dataset_fn(context, gate):
     def wait(row):
+        time.sleep(0.01)  # a worker produces few of such rows before it sends them
         if row == {BEFORE_GATE}:
             open(gate).close()  # returns while another process has it open for writing
         return row
