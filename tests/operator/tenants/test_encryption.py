@@ -210,6 +210,7 @@ def test_an_input_that_was_created_again_gets_the_default(cluster):
     cluster.delete("DistributedInput", "again")
     eventually(lambda: not cluster.get("DistributedInput", "again"))
     cluster.create(manifest("again", encryption=None))
-    eventually(lambda: volumes(cluster, "again") == {"tls"})
+    # The garbage collector deletes the old objects first. It may take a minute on a busy machine.
+    eventually(lambda: volumes(cluster, "again") == {"tls"}, 180)
     eventually(lambda: shown(cluster, "again") == "all")
     cluster.delete("DistributedInput", "again")
