@@ -13,7 +13,6 @@ from distributed_input.api.proto import types_pb2
 from distributed_input.client.reader import InputReader
 from distributed_input.client.ring import Batch
 from distributed_input.client.tensorflow import decode
-from distributed_input.client.tensorflow.generators import TrackedGenerator
 from distributed_input.rows.elements import ElementSpec
 from distributed_input.runtime import heap
 
@@ -84,23 +83,9 @@ def _small_units(reader: InputReader, spec: ElementSpec, rows: int | None) -> tf
         heap.keep_freed_memory()
         for burst in reader.bursts():
             for group in _group_by_rows(burst):
-                stacked = [
-                    np.concatenate(parts) for parts in zip(*(b.buffers for b in group), strict=True)
-                ]
-                total = sum(batch.rows for batch in group)
-                yield (np.int64(len(group)), *decode.components(spec, total, stacked))
+                yield _stack(spec, group)
 
-    signature = decode.signature(spec, True, None)
-    count = tf.TensorSpec([], tf.int64)
-    dataset = tf.data.Dataset.from_generator(
-        lambda: TrackedGenerator(generate()), output_signature=(count, *signature)
-    )
-
-    def split(units: tf.Tensor, *parts: tf.Tensor) -> tf.data.Dataset:
-        return tf.data.Dataset.from_tensor_slices(tuple(_split(part, units) for part in parts))
-
-    dataset = dataset.flat_map(split)
-    return dataset.map(lambda *parts: decode.pack(spec, parts, True, rows))
+    return decode.from_arrays(generate, spec, True, rows, stacked=True)
 
 
 def _is_fixed_size(spec: ElementSpec) -> bool:
@@ -114,8 +99,9 @@ def _group_by_rows(burst: list[Batch]) -> Iterator[list[Batch]]:
         yield list(group)
 
 
-def _split(part: tf.Tensor, units: tf.Tensor) -> tf.Tensor:
-    """Reshape [units * rows, ...] to [units, rows, ...]."""
-    shape = tf.shape(part, tf.int64)
-    split = tf.reshape(part, tf.concat([[units, shape[0] // units], shape[1:]], 0))
-    return tf.ensure_shape(split, [None, None, *part.shape[1:]])
+def _stack(spec: ElementSpec, units: list[Batch]) -> tuple[Any, ...]:
+    """Return the arrays of units with the same number of rows, of shape [units, rows, ...]."""
+    columns = [np.concatenate(parts) for parts in zip(*(u.buffers for u in units), strict=True)]
+    count, rows = len(units), units[0].rows
+    arrays = decode.components(spec, count * rows, columns)
+    return tuple(one.reshape(count, rows, *one.shape[1:]) for one in arrays)

@@ -87,6 +87,8 @@ def from_arrays(
     spec: ElementSpec,
     rows_mode: bool,
     static_rows: int | None = None,
+    *,
+    stacked: bool = False,
 ) -> tf.data.Dataset:
     """Return the dataset of the arrays that a generator yields, with the user's structure.
 
@@ -95,17 +97,31 @@ def from_arrays(
       spec: of a row, or of a whole element.
       rows_mode: batches of rows, with a leading dimension; otherwise whole elements.
       static_rows: the number of rows in every batch, if it is known.
+      stacked: each array has several batches, in a further leading dimension. All leaves are dense.
     """
-    if all(leaf.kind == "dense" for leaf in spec.leaves) and _is_plain(spec.structure):
-        # The generator adds the structure: a map would take a fifth of the time of a unit.
-        return tf.data.Dataset.from_generator(
-            lambda: TrackedGenerator(map(spec.unflatten, generate())),
-            output_signature=element_spec(spec, rows_mode, static_rows),
+    plain = all(leaf.kind == "dense" for leaf in spec.leaves) and _is_plain(spec.structure)
+    if plain:
+        types = element_spec(spec, rows_mode, static_rows)
+    else:
+        types = signature(spec, rows_mode, static_rows)
+    if stacked:
+        types = tf.nest.map_structure(
+            lambda one: tf.TensorSpec([None, *one.shape], one.dtype, one.name), types
         )
-    dataset = tf.data.Dataset.from_generator(
-        lambda: TrackedGenerator(generate()),
-        output_signature=signature(spec, rows_mode, static_rows),
-    )
+
+    def produce() -> TrackedGenerator[Any]:
+        # The generator adds the structure: a map would take a fifth of the time of a unit.
+        return TrackedGenerator(map(spec.unflatten, generate()) if plain else generate())
+
+    dataset = tf.data.Dataset.from_generator(produce, output_signature=types)
+    if stacked:
+        # `unbatch` did the same, but TensorFlow 2.21 crashed under MultiWorkerMirroredStrategy.
+        slices = tf.data.Dataset.from_tensor_slices
+        dataset = dataset.flat_map(
+            (lambda *parts: slices(parts)) if isinstance(types, tuple) else slices
+        )
+    if plain:
+        return dataset
     return dataset.map(lambda *parts: pack(spec, parts, rows_mode, static_rows))
 
 
