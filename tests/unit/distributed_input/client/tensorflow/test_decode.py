@@ -176,6 +176,32 @@ def test_lists_and_none_have_the_structure_of_a_map(structure: Any) -> None:
     tf.nest.map_structure(np.testing.assert_array_equal, element, expected)
 
 
+@pytest.mark.parametrize("rows", [3, None])
+@pytest.mark.parametrize(
+    "structure",
+    [(0, 1), {"a": 0, "b": 1}, ({"a": 0}, 1), [0, 1], (0, [1]), {"a": (0, None), "b": 1}],
+)
+def test_stacked_batches_are_split_in_the_user_structure(structure: Any, rows: int | None) -> None:
+    leaves = Leaf("a", "dense", "float32", ()), Leaf("b", "dense", "int64", (2,))
+    spec = ElementSpec(structure, leaves)
+    one, other = np.arange(6, dtype=np.float32).reshape(2, 3), np.arange(12).reshape(2, 3, 2)
+    dataset = tf_decode.from_arrays(lambda: iter([(one, other)]), spec, True, rows, stacked=True)
+    batches = tf_decode.from_arrays(lambda: zip(one, other, strict=True), spec, True, rows)
+    assert dataset.element_spec == batches.element_spec
+    for found, expected in zip(dataset, batches, strict=True):
+        tf.nest.map_structure(np.testing.assert_array_equal, found, expected)
+
+
+@pytest.mark.parametrize("structure", [0, (0,), {"a": 0}])
+def test_stacked_batches_of_one_leaf_are_split(structure: Any) -> None:
+    spec = ElementSpec(structure, (Leaf("a", "dense", "int64", ()),))
+    stacked = np.arange(6).reshape(2, 3)
+    dataset = tf_decode.from_arrays(lambda: iter([(stacked,)]), spec, True, stacked=True)
+    batches = [spec.flatten(one)[0].numpy().tolist() for one in dataset]
+    assert batches == stacked.tolist()
+    assert tf.nest.map_structure(lambda _: 0, dataset.element_spec) == spec.unflatten([0])
+
+
 def test_dense_numbers_are_views_from_tensor_to_tensor() -> None:
     spec = ElementSpec(0, (Leaf("", "dense", "float32", (4,)),))
     tensor = tf.random.uniform([8, 4])
