@@ -97,12 +97,13 @@ def test_a_training_of_an_earlier_release_continues_through_upgrade_and_rollback
     # This operator replaces the workers: the user's image gets a setting that it does not have.
     _replace_workers(training, image=own, parallelism=2, stateDirectory="/tmp/states")
     training.wait_for_more_epochs(2)
-    operators = _operators(release)
+    before, operators = _restarts(training), _operators(release)
     began = time.time()
     release.roll_back()
     assert not operators & _operators(release)
     _wait_for_injection(training)
     training.wait_for_more_epochs(2)
+    assert _restarts(training) == before
     within, between = training.longest_stalls(began)
     _replace_workers(training, image=own, parallelism=3)
     training.wait_for_more_epochs(2)
