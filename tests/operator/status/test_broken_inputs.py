@@ -354,4 +354,5 @@ def test_no_trainer(cluster, name):
     serve(cluster, name)
     found = cluster.get(INPUT.kind, name)
     assert kstatus(found) == CURRENT
+    assert conditions_of(found)["Ready"]["reason"] == "Serving"
     assert "live" not in found["status"]
