@@ -113,7 +113,8 @@ async def create(measurement: Measurement) -> None:
     gate = asyncio.Semaphore(PARALLEL)
 
     async def one(name: str) -> None:
-        body = manifest(name, workers={"replicas": measurement.args.workers})
+        args = measurement.args
+        body = manifest(name, encryption=args.encryption, workers={"replicas": args.workers})
         async with gate:
             try:
                 await measurement.api.request("POST", INPUT.path(NAMESPACE), body=body)
@@ -364,6 +365,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--inputs", type=int, default=500)
     parser.add_argument(
         "--workers", type=int, default=0, help="workers per input, on fake nodes. Default: 0"
+    )
+    parser.add_argument(
+        "--encryption", choices=("all", "control", "none"), default="none", help="Default: none"
     )
     parser.add_argument(
         "--bare", action="store_true", help="run no controller-manager and no scheduler"

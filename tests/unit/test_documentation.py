@@ -17,7 +17,6 @@ CHECKS = {
     "inline": lambda text: commands.command_problems(shlex.split(text), strict=False),
 }
 NO_CHECK = {
-    "mermaid": "a drawing",
     "text": "a formula or a drawing",
     "dockerfile": "tests/publishing/test_install.py runs its commands",
 }
