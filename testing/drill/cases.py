@@ -34,8 +34,6 @@ class Case:
     """Batches after which the trainer reads no more; 0: it does not connect."""
     sidecar_stopped: float = 0.0
     """Share of the time that the sidecar is stopped."""
-    on_request: bool = False
-    """Whether it runs only if its number is given: it has not been named on an idle machine yet."""
 
 
 CASES = (
@@ -55,7 +53,6 @@ CASES = (
         {"size": 4 << 20},
         {"sidecar": {"buffer": "80Mi", "readAhead": 0}},
         step=0.1,
-        on_request=True,
     ),
 )
 
