@@ -71,7 +71,7 @@ def made_up() -> dict[str, Any]:
         )  # fmt: skip
         worker = WorkerSample(
             "w", "host:7071", parallelism=2, busy=second * 2.0, permit_seconds=second * 2.0,
-            rows=second * 100, streams=4, stalled=[f"split 3 runs {HOSTILE}"],
+            rows=second * 100, streams=4, stalled=[f"split 3 runs {HOSTILE}", "split 4", "split 5"],
         )  # fmt: skip
         history.add(StatusSample([consumer], [worker]), float(second))
     old = {"input": HOSTILE, "address": None, "error": "it did not respond", "seconds_old": 100.0}
@@ -99,6 +99,7 @@ def test_the_page_shows_each_figure_and_treats_names_as_text() -> None:
     assert "25 % of buffer filled Trainer 100 rows/s 1 trainer" in shown
     assert text(page, "culprit").split()[0] == "Dataset"
     assert "train/0: 2 replays made other rows than before" in shown
+    assert f"no progress: split 3 runs {HOSTILE}, and 2 more splits" in shown
     assert "No answer for 2 min; the figures are from then. Cause: it did not respond" in shown
     # Names and messages come from others. They are text, not elements.
     assert shown.count(HOSTILE) == 7
