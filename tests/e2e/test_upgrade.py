@@ -175,10 +175,14 @@ def _replace_workers(training: Training, **workers: Any) -> None:
 
 
 def _restarts(training: Training) -> dict[str, int]:
-    """Return the restarts of the data plane's containers by pod."""
-    pods = [*training.kubectl.list("pod", "distributed-input.dev/input"), *training.trainers()]
-    assert len(pods) == 5
-    return {pod["metadata"]["uid"]: restarts(pod) for pod in pods}
+    """Return the restarts of the data plane's containers by pod, after replaced pods have ended."""
+
+    def pods() -> list[dict[str, Any]]:
+        own = training.kubectl.list("pod", "distributed-input.dev/input")
+        return [*own, *training.trainers()]
+
+    eventually(lambda: len(pods()) == 5, 60)
+    return {pod["metadata"]["uid"]: restarts(pod) for pod in pods()}
 
 
 def _operators(release: Any) -> set[str]:
