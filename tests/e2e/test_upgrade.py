@@ -97,6 +97,8 @@ def test_a_training_of_an_earlier_release_continues_through_upgrade_and_rollback
     # This operator replaces the workers: the user's image gets a setting that it does not have.
     _replace_workers(training, image=own, parallelism=2, stateDirectory="/tmp/states")
     training.wait_for_more_epochs(2)
+    # With this setting, the rollback would change the template of the workers, and replace them.
+    _replace_workers(training, image=own, parallelism=2)
     before, operators = _restarts(training), _operators(release)
     began = time.time()
     release.roll_back()
