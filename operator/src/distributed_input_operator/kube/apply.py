@@ -9,6 +9,7 @@ from typing import Any
 
 from distributed_input.api import names
 from distributed_input.api.resource.input import API_VERSION, KIND
+from distributed_input.api.resource.policy import POLICY_KIND
 from distributed_input_operator.kube.api import Api, ApiError
 from distributed_input_operator.kube.kinds import BY_NAME, DEPLOYMENT, POD
 from distributed_input_operator.kube.owner import confirm
@@ -21,6 +22,8 @@ _LACKS_RIGHT = re.compile(r"cannot \S+ resource")
 """The authorizer's message. Other components respond with 403 too."""
 _NEW = {"resourceVersion": "1"}
 """A version that no object has. If the object exists, the API server reports a conflict."""
+_STATUS_ATTEMPTS = 5
+"""Attempts to write a status while others change the object."""
 _COST_ANNOTATION = "controller.kubernetes.io/pod-deletion-cost"
 
 
@@ -157,22 +160,32 @@ async def write_status(
         name: name of the object.
         status: the new fields.
         kind: kind of the object. Default: an input.
-        uid: of the object. The API server refuses the status of an earlier object of this name.
+        uid: of the object. An object of this name with another uid is not changed.
     """
     place = {"namespace": namespace} if namespace else {}
-    manifest = {
-        "apiVersion": API_VERSION,
-        "kind": kind,
-        "metadata": {"name": name, "uid": uid, **place},
-        "status": status,
-    }
-    try:
-        store.put(await api.apply(manifest, "status"))
-    except ApiError as error:
-        if error.status != 404:
-            raise
-        return False
-    return True
+    meta = {"name": name, "uid": uid, **place}
+    known = store.policy() if kind == POLICY_KIND else store.input((namespace, name))
+    for attempt in range(_STATUS_ATTEMPTS):
+        # For a status, the API server does not compare the uid. It compares the version, so a new
+        # object of the same name does not get the status of the one before.
+        if known is not None:
+            if known["metadata"].get("uid") != uid:
+                return False
+            meta["resourceVersion"] = known["metadata"].get("resourceVersion", "")
+        manifest = {"apiVersion": API_VERSION, "kind": kind, "metadata": meta, "status": status}
+        try:
+            store.put(await api.apply(manifest, "status"))
+        except ApiError as error:
+            if error.status == 404:
+                return False
+            if error.status != 409 or known is None or attempt + 1 == _STATUS_ATTEMPTS:
+                raise
+            known = await api.get(BY_NAME[kind], namespace, name)
+            if known is None:
+                return False
+        else:
+            return True
+    raise AssertionError("unreachable")
 
 
 def failure(error: ApiError) -> Failure:

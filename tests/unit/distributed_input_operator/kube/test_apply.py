@@ -241,6 +241,47 @@ def test_the_status_is_written_for_one_uid():
     assert asyncio.run(write_status(api, Store(), "team", "digits", {}, uid="u-1"))
 
 
+class Versioned:
+    """An API server with one input, which compares versions. It keeps the written statuses."""
+
+    def __init__(self, uid: str, version: str) -> None:
+        self.meta = {"name": "digits", "namespace": "team", "uid": uid, "resourceVersion": version}
+        self.written: list[Any] = []
+
+    async def get(self, kind: Any, namespace: str, name: str) -> dict[str, Any]:
+        return {"kind": "DistributedInput", "metadata": self.meta}
+
+    async def apply(self, manifest: dict[str, Any], subresource: str) -> dict[str, Any]:
+        if manifest["metadata"]["resourceVersion"] != self.meta["resourceVersion"]:
+            raise ApiError(409, "Conflict", "the object has been modified")
+        self.written.append(manifest["status"])
+        return {"kind": "DistributedInput", "metadata": {**self.meta, "resourceVersion": "99"}}
+
+
+@pytest.mark.parametrize(
+    ("live_uid", "written"), [("u-1", [{"a": 1}]), ("u-2", [])], ids=["changed", "created again"]
+)
+def test_a_status_of_an_earlier_version_is_written_to_the_same_input_only(live_uid, written):
+    store, api = Store(), Versioned(live_uid, "7")
+    store.put(
+        {
+            "kind": "DistributedInput",
+            "metadata": {**api.meta, "uid": "u-1"} | {"resourceVersion": "5"},
+        }
+    )
+    server: Any = api
+    wrote = asyncio.run(write_status(server, store, "team", "digits", {"a": 1}, uid="u-1"))
+    assert (wrote, api.written) == (bool(written), written)
+
+
+def test_a_status_is_not_written_after_the_store_has_another_input_of_the_name():
+    store, api = Store(), Versioned("u-2", "7")
+    store.put({"kind": "DistributedInput", "metadata": api.meta})
+    server: Any = api
+    assert not asyncio.run(write_status(server, store, "team", "digits", {}, uid="u-1"))
+    assert api.written == []
+
+
 def test_a_deployment_that_keeps_its_template_gets_only_its_replicas():
     class Scaled:
         def __init__(self) -> None:

@@ -65,7 +65,7 @@ class Server:
         meta = manifest["metadata"]
         if not subresource:
             self.uids[manifest["kind"]] = meta.get("uid")
-        if "resourceVersion" in meta:
+        if "resourceVersion" in meta and not subresource:
             self.created.append(manifest["kind"])
         return {**manifest, "metadata": {"uid": "u-1", **meta, "resourceVersion": "9"}}
 
