@@ -163,29 +163,26 @@ async def write_status(
         uid: of the object. An object of this name with another uid is not changed.
     """
     place = {"namespace": namespace} if namespace else {}
-    meta = {"name": name, "uid": uid, **place}
     known = store.policy() if kind == POLICY_KIND else store.input((namespace, name))
-    for attempt in range(_STATUS_ATTEMPTS):
-        # For a status, the API server does not compare the uid. It compares the version, so a new
-        # object of the same name does not get the status of the one before.
-        if known is not None:
-            if known["metadata"].get("uid") != uid:
-                return False
-            meta["resourceVersion"] = known["metadata"].get("resourceVersion", "")
+    attempts = _STATUS_ATTEMPTS
+    # For a status, the API server does not compare the uid. It compares the version, so a new object
+    # of the same name does not get the status of the one before.
+    while known is not None and known["metadata"].get("uid") == uid:
+        version = known["metadata"].get("resourceVersion", "")
+        meta = {"name": name, "uid": uid, "resourceVersion": version, **place}
         manifest = {"apiVersion": API_VERSION, "kind": kind, "metadata": meta, "status": status}
         try:
             store.put(await api.apply(manifest, "status"))
         except ApiError as error:
+            attempts -= 1
             if error.status == 404:
                 return False
-            if error.status != 409 or known is None or attempt + 1 == _STATUS_ATTEMPTS:
+            if error.status != 409 or not attempts:
                 raise
             known = await api.get(BY_NAME[kind], namespace, name)
-            if known is None:
-                return False
         else:
             return True
-    raise AssertionError("unreachable")
+    return False
 
 
 def failure(error: ApiError) -> Failure:

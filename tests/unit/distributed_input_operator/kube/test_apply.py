@@ -228,19 +228,6 @@ def test_nothing_is_created_while_the_token_cannot_be_created():
     assert (found["Applied"], found["Ready"]) == ("Leftover", "Leftover")
 
 
-def test_the_status_is_written_for_one_uid():
-    """Another object of the same name must not get it."""
-
-    class Statuses:
-        async def apply(self, manifest: dict[str, Any], subresource: str) -> dict[str, Any]:
-            assert subresource == "status"
-            assert manifest["metadata"] == {"name": "digits", "namespace": "team", "uid": "u-1"}
-            return {**manifest, "metadata": {**manifest["metadata"], "resourceVersion": "2"}}
-
-    api: Any = Statuses()
-    assert asyncio.run(write_status(api, Store(), "team", "digits", {}, uid="u-1"))
-
-
 class Versioned:
     """An API server with one input, which compares versions. It keeps the written statuses."""
 
@@ -274,9 +261,11 @@ def test_a_status_of_an_earlier_version_is_written_to_the_same_input_only(live_u
     assert (wrote, api.written) == (bool(written), written)
 
 
-def test_a_status_is_not_written_after_the_store_has_another_input_of_the_name():
+@pytest.mark.parametrize("created_again", [True, False])
+def test_no_status_is_written_for_an_input_that_the_store_has_no_longer(created_again):
     store, api = Store(), Versioned("u-2", "7")
-    store.put({"kind": "DistributedInput", "metadata": api.meta})
+    if created_again:
+        store.put({"kind": "DistributedInput", "metadata": api.meta})
     server: Any = api
     assert not asyncio.run(write_status(server, store, "team", "digits", {}, uid="u-1"))
     assert api.written == []
