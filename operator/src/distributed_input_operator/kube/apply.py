@@ -165,8 +165,8 @@ async def write_status(
     place = {"namespace": namespace} if namespace else {}
     known = store.policy() if kind == POLICY_KIND else store.input((namespace, name))
     attempts = _STATUS_ATTEMPTS
-    # For a status, the API server does not compare the uid. It compares the version, so a new object
-    # of the same name does not get the status of the one before.
+    # For a status, the API server does not compare the uid. It compares the version, so that a new
+    # object of the same name does not get the status of the one before.
     while known is not None and known["metadata"].get("uid") == uid:
         version = known["metadata"].get("resourceVersion", "")
         meta = {"name": name, "uid": uid, "resourceVersion": version, **place}
