@@ -181,10 +181,10 @@ def _restarts(training: Training) -> dict[str, int]:
 
     def pods() -> list[dict[str, Any]]:
         own = training.kubectl.list("pod", "distributed-input.dev/input")
-        return [*own, *training.trainers()]
+        found = [*own, *training.trainers()]
+        return found if len(found) == 5 else []
 
-    eventually(lambda: len(pods()) == 5, 60)
-    return {pod["metadata"]["uid"]: restarts(pod) for pod in pods()}
+    return {pod["metadata"]["uid"]: restarts(pod) for pod in eventually(pods, 60)}
 
 
 def _operators(release: Any) -> set[str]:

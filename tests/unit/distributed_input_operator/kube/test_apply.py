@@ -250,15 +250,28 @@ class Versioned:
 )
 def test_a_status_of_an_earlier_version_is_written_to_the_same_input_only(live_uid, written):
     store, api = Store(), Versioned(live_uid, "7")
-    store.put(
-        {
-            "kind": "DistributedInput",
-            "metadata": {**api.meta, "uid": "u-1"} | {"resourceVersion": "5"},
-        }
-    )
+    before = {**api.meta, "uid": "u-1", "resourceVersion": "5"}
+    store.put({"kind": "DistributedInput", "metadata": before})
     server: Any = api
     wrote = asyncio.run(write_status(server, store, "team", "digits", {"a": 1}, uid="u-1"))
     assert (wrote, api.written) == (bool(written), written)
+
+
+def test_a_status_that_others_keep_changing_is_an_error_that_is_retried_later():
+    class Busy(Versioned):
+        reads = 0
+
+        async def get(self, *_: Any) -> dict[str, Any]:
+            self.reads += 1
+            assert self.reads < 9, "the attempts have no limit"
+            return {"kind": "DistributedInput", "metadata": {**self.meta, "resourceVersion": "5"}}
+
+    store, api = Store(), Busy("u-1", "7")
+    store.put(asyncio.run(api.get()))
+    server: Any = api
+    with pytest.raises(ApiError, match="modified"):
+        asyncio.run(write_status(server, store, "team", "digits", {}, uid="u-1"))
+    assert (api.reads, api.written) == (5, [])
 
 
 @pytest.mark.parametrize("created_again", [True, False])
