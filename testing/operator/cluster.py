@@ -104,6 +104,14 @@ class Cluster:
         labels = f"distributed-input.dev/input={name},app.kubernetes.io/component={component}"
         return [p for p in self.list("Pod", labels) if "deletionTimestamp" not in p["metadata"]]
 
+    def set_pod_status(self, name: str, status: Json) -> None:
+        """Merge into a pod's status, as a kubelet does. Ignore a pod that was deleted."""
+        try:
+            self.patch("Pod", name, {"status": status}, "status")
+        except RequestRejected as error:
+            if error.status != 404:
+                raise
+
     def simulate_kubelet(self, name: str, component: str = "worker", ip: str = "10.1.2.3") -> None:
         """Set the status of all pods of a component that may run to running and ready."""
         for pod in self.pods(name, component):
@@ -114,11 +122,7 @@ class Cluster:
                 for kind in ("PodScheduled", "Ready", "ContainersReady")
             ]
             status = {"phase": "Running", "conditions": ready, "podIP": ip, "podIPs": [{"ip": ip}]}
-            try:
-                self.patch("Pod", pod["metadata"]["name"], {"status": status}, "status")
-            except RequestRejected as error:
-                if error.status != 404:  # deleted after the list
-                    raise
+            self.set_pod_status(pod["metadata"]["name"], status)
 
     def wait_until_ready(self, name: str, workers: int) -> None:
         """Simulate the kubelet until the input is ready with this number of workers."""

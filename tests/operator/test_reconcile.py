@@ -259,7 +259,7 @@ def test_a_crash_loop_is_reported_with_its_last_log_line(cluster, name):
         "lastState": {"terminated": terminated},
     }
     pod = cluster.pods(name)[0]["metadata"]["name"]
-    cluster.patch("Pod", pod, {"status": {"containerStatuses": [container]}}, "status")
+    cluster.set_pod_status(pod, {"containerStatuses": [container]})
     found = eventually(lambda: cluster.condition(name, "PodsFailing"))
     assert found["message"].endswith(
         "container worker ended 4 times, last with exit status 1: "

@@ -109,8 +109,7 @@ def test_a_failing_rollout_stops_and_says_so(cluster, control_plane, tmp_path, s
         }
         pods = cluster.pods(name, "dispatcher")
         for pod in pods:
-            body = {"status": {"containerStatuses": [container]}}
-            cluster.patch("Pod", pod["metadata"]["name"], body, "status")
+            cluster.set_pod_status(pod["metadata"]["name"], {"containerStatuses": [container]})
         return bool(pods) and "failing" in states()
 
     def states() -> set[str]:

@@ -137,7 +137,7 @@ def report_container(cluster: Cluster, pod: str, state: Any, last: Any = None) -
         "state": state,
         "lastState": last or {},
     }
-    cluster.patch("Pod", pod, {"status": {"containerStatuses": [container]}}, "status")
+    cluster.set_pod_status(pod, {"containerStatuses": [container]})
     return time.monotonic()
 
 
@@ -296,9 +296,9 @@ def test_a_lost_node(cluster, name, observe):
     """The node controller reports the pods of a lost node as not ready."""
     serve(cluster, name)
     pod = cluster.pods(name)[0]["metadata"]["name"]
-    lost = {"status": {"conditions": [{"type": "Ready", "status": "False"}]}}
+    lost = {"conditions": [{"type": "Ready", "status": "False"}]}
     broken_at = time.monotonic()
-    cluster.patch("Pod", pod, lost, "status")
+    cluster.set_pod_status(pod, lost)
     eventually(lambda: cluster.condition(name, "Ready")["status"] == "False")
     observe(Broken("WorkersStarting"), broken_at)
 
