@@ -74,7 +74,8 @@ class FakeHeartbeats:
     def stop(self) -> None:
         """Stop sending heartbeats."""
         self._stopped.set()
-        self._thread.join(30)
+        if self._thread.is_alive():
+            self._thread.join(30)
         self._channel.close()
 
 

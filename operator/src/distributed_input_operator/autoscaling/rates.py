@@ -61,6 +61,8 @@ class WorkerCounters:
     """Id of the trainer's pod that alone uses it. Empty: it is a worker pod."""
     permits: float = 0.0
     """Number of streams that it could run at the same time, summed over time in seconds."""
+    failure: str = ""
+    """The last error of its dataset."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +120,8 @@ class Measurement:
     """Replays that made other rows than before, since the sidecars started."""
     amplification: int = 0
     """How often an epoch of a job reads every record, at most. 0: once."""
+    failing: str = ""
+    """An error of the dataset in the last minutes, and its worker. Empty: none."""
 
 
 def reconcile_interval(measurement: Measurement) -> float:
@@ -232,6 +236,7 @@ def measure(before: DispatcherSample | None, after: DispatcherSample) -> Measure
         and all(now.rows == then.rows for then, now in pairs),
         mismatches=sum(one.mismatches for one in after.consumers.values()),
         amplification=after.amplification,
+        failing=_failing(after.workers.values()),
     )
 
 
@@ -281,6 +286,12 @@ def _stalled(workers: Iterable[WorkerCounters]) -> str:
         return ""
     longest = max(stalled, key=lambda worker: worker.stalled_seconds)
     return f"{longest.stalled}, worker {longest.address}"
+
+
+def _failing(workers: Iterable[WorkerCounters]) -> str:
+    """Return one of the workers' errors: the same one until its worker has another."""
+    failing = (f"{one.failure}, worker {one.address}" for one in workers if one.failure)
+    return min(failing, default="")
 
 
 def _streams_by_host(workers: Iterable[WorkerCounters]) -> dict[str, int]:

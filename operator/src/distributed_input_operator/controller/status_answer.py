@@ -18,6 +18,7 @@ from distributed_input.api.proto.dispatcher_pb2 import (
     WorkerInfo,
 )
 from distributed_input.api.proto.types_pb2 import Job
+from distributed_input.api.stalls import MAX_FAILURE_TEXT, failure_text
 from distributed_input_operator.autoscaling.rates import (
     ConsumerCounters,
     DispatcherSample,
@@ -102,7 +103,7 @@ class _Texts:
             for text in (key, consumer.useful_limit, consumer.pod):
                 self.shared(text)
         for key, worker in before.workers.items():
-            for text in (key, worker.address, worker.stalled, worker.pod):
+            for text in (key, worker.address, worker.stalled, worker.pod, worker.failure):
                 self.shared(text)
 
     def shared(self, text: str) -> str:
@@ -177,7 +178,14 @@ def _worker(one: WorkerInfo, texts: _Texts) -> WorkerCounters:
         stalled_seconds=_seconds(longest.seconds) if longest else 0.0,
         pod=texts.cut(one.pod),
         permits=_seconds(one.permit_seconds),
+        failure=texts.shared(_failure(one)),
     )
+
+
+def _failure(one: WorkerInfo) -> str:
+    if not one.HasField("failure"):
+        return ""
+    return failure_text(one.failure)[:MAX_FAILURE_TEXT]
 
 
 def _cut(value: str) -> str:

@@ -33,12 +33,13 @@ UPDATE_PENDING = "UpdatePending"
 QUOTA_EXCEEDED = "QuotaExceeded"
 PODS_REFUSED = "PodsRefused"
 PODS_FAILING = "PodsFailing"
+DATASET_FAILING = "DatasetFailing"
 """Types of conditions. Types and reasons are an interface. kstatus, which Flux uses, defines the
 first three: at most one of them is True."""
 
 PROBLEMS = (
     *(APPLIED, QUOTA_EXCEEDED, PODS_REFUSED, PODS_FAILING, UNSCHEDULABLE, UNMEASURED),
-    AUTHORITY_UNUSABLE,
+    *(AUTHORITY_UNUSABLE, DATASET_FAILING),
 )
 """Types of the conditions that are present only with a problem, and that have an Event."""
 APPLYING = "Applying"
@@ -98,7 +99,10 @@ def findings(
         stalled=overdue or any(one.final for one in failed),
         resting=unapplied is None and ready.reason in (SUSPENDED, PAUSED),
     )
-    others = (*_unmeasured(snapshot), *_unsigned(snapshot), *_pending(turn))
+    others = (
+        *(*_unmeasured(snapshot), *_failing(snapshot)),
+        *(*_unsigned(snapshot), *_pending(turn)),
+    )
     return [*summary, dispatcher, workers, *pods, *applied, *others, *limits]
 
 
@@ -195,6 +199,12 @@ def _unmeasured(snapshot: Snapshot) -> list[Finding]:
     """Report why the dispatcher's status is not used. The pods serve."""
     one = snapshot.unmeasured
     return [Finding(UNMEASURED, True, one.reason, one.message)] if one else []
+
+
+def _failing(snapshot: Snapshot) -> list[Finding]:
+    """Report an error of the dataset. The pods serve, and the trainer's program gets the error."""
+    text = snapshot.measured.failing if snapshot.measured else ""
+    return [Finding(DATASET_FAILING, True, "DatasetError", text)] if text else []
 
 
 def _unsigned(snapshot: Snapshot) -> list[Finding]:

@@ -1,4 +1,4 @@
-"""Text about splits that make no progress."""
+"""Texts about datasets that do not work: splits without progress, and errors."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ FULL_QUEUES = "splits are larger than the sidecar's queues"
 """First words of what limits the workers that a consumer can use, while queues are full."""
 MAX_STALLED = 16
 """Maximum number of splits that a worker reports, the longest first."""
+MAX_FAILURE_TEXT = 512
+"""Maximum length of the error of a dataset that a worker reports."""
 
 
 def dataset_name(job: types_pb2.Job) -> str:
@@ -24,3 +26,10 @@ def stall_text(stalled: types_pb2.StalledSplit) -> str:
         f"epoch {stalled.epoch} for {stalled.seconds:.0f} s"
     )
     return f"{text}, {stalled.at}" if stalled.at else text
+
+
+def failure_text(failure: types_pb2.DatasetFailure) -> str:
+    """Return one line about an error of a dataset."""
+    if failure.dataset in failure.message:
+        return failure.message
+    return f"dataset {failure.dataset}: {failure.message}"

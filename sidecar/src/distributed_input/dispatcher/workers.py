@@ -115,4 +115,5 @@ def _info(beat: WorkerHeartbeatRequest) -> WorkerInfo:
         has_connect=beat.has_connect,
         buffer_bytes=beat.buffer_bytes,
         cpu_seconds=beat.cpu_seconds,
+        failure=beat.failure if beat.HasField("failure") else None,
     )

@@ -23,6 +23,7 @@ class WorkerLoad:
         buffer_bytes: memory for the buffers of open splits; 0: unknown.
         cpu_seconds: CPU time of this process since its start.
         stalled: splits whose next rows take long, the longest first.
+        failure: the last error of a dataset, or None.
     """
 
     draining: bool
@@ -35,3 +36,4 @@ class WorkerLoad:
     buffer_bytes: int = 0
     cpu_seconds: float = 0.0
     stalled: Sequence[types_pb2.StalledSplit] = ()
+    failure: types_pb2.DatasetFailure | None = None

@@ -102,6 +102,7 @@ class Membership:
                 has_connect=True,
                 buffer_bytes=load.buffer_bytes,
                 cpu_seconds=load.cpu_seconds,
+                failure=load.failure,
             ),
             timeout=_CALL_SECONDS,
         )

@@ -7,7 +7,7 @@ import functools
 import itertools
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -18,9 +18,10 @@ from distributed_input.api.errors import UnavailableError
 from distributed_input.api.proto import types_pb2, worker_pb2
 from distributed_input.api.stalls import stall_text
 from distributed_input.rows import frames
-from distributed_input.rows.blocks import encoded_pieces
+from distributed_input.rows.blocks import RowBlock, encoded_pieces
 from distributed_input.runtime import logs, metrics
 from distributed_input.worker.compute.compute_pool import ComputePool
+from distributed_input.worker.dataset_failures import DatasetFailures
 from distributed_input.worker.datasets.describe import describe
 from distributed_input.worker.datasets.describe_cache import DescribeCache
 from distributed_input.worker.datasets.split_opener import SplitOpener
@@ -70,8 +71,9 @@ class WorkerService:
         self._jobs = DescribeCache(describing)
         self._pool = ComputePool(parallelism)
         self._states = SplitStates(state_files)
-        runner = SplitRunner(splits, self._states)
-        self._producers = SharedProducers(runner.blocks, self._pool, share_bytes)
+        self._runner = SplitRunner(splits, self._states)
+        self._failures = DatasetFailures()
+        self._producers = SharedProducers(self._blocks, self._pool, share_bytes)
         self.transfers: TransferListener | None = None
         self._lock = threading.Lock()
         self._connections: set[Connection] = set()
@@ -81,7 +83,8 @@ class WorkerService:
 
     def Describe(self, request: worker_pb2.DescribeRequest, _context: Any) -> Any:  # noqa: N802
         """Complete the draft of a job; see the proto."""
-        job = self._jobs.job(request.job)
+        with self._failures.recorded(request.job):
+            job = self._jobs.job(request.job)
         _log.info(
             "described",
             job=job.name,
@@ -134,6 +137,12 @@ class WorkerService:
                 self._connections.discard(connection)
             connection.close()
 
+    def _blocks(
+        self, request: worker_pb2.StreamRequest, counters: StreamCounters
+    ) -> Generator[RowBlock, None, None]:
+        with self._failures.recorded(request.job):
+            yield from self._runner.blocks(request, counters)
+
     def hand_back(self) -> None:
         """End all streams, so that sidecars continue with other workers."""
         with self._lock:
@@ -179,6 +188,7 @@ class WorkerService:
             buffer_bytes=self._buffer_bytes,
             cpu_seconds=time.process_time(),
             stalled=stalled,
+            failure=self._failures.last(),
         )
 
     def _log_stalled(self, stalled: Sequence[types_pb2.StalledSplit]) -> None:

@@ -1,11 +1,11 @@
-"""Splits without progress are described by dataset, split and row."""
+"""Splits without progress are described by dataset, split and row; errors by dataset."""
 
 from __future__ import annotations
 
 import pytest
 
 from distributed_input.api.proto import types_pb2
-from distributed_input.api.stalls import dataset_name, stall_text
+from distributed_input.api.stalls import dataset_name, failure_text, stall_text
 
 ENTRY_POINT = types_pb2.EntryPoint(target="data:rows")
 
@@ -28,3 +28,10 @@ def test_the_text_of_a_split_without_progress_names_it() -> None:
     )
     stalled.at = "in rows (data.py:3)"
     assert stall_text(stalled).endswith(" for 34 s, in rows (data.py:3)")
+
+
+def test_the_text_of_an_error_names_its_dataset() -> None:
+    failure = types_pb2.DatasetFailure(dataset="data:rows", message="no file")
+    assert failure_text(failure) == "dataset data:rows: no file"
+    failure.message = "entry point data:rows failed"
+    assert failure_text(failure) == failure.message

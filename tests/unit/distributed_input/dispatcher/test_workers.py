@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from distributed_input.api.errors import TerminalError
-from distributed_input.api.proto.types_pb2 import StalledSplit
+from distributed_input.api.proto.types_pb2 import DatasetFailure, StalledSplit
 from distributed_input.dispatcher.limits import DispatcherLimits
 from distributed_input.dispatcher.workers import WorkerRegistry
 from distributed_input.runtime.statuses import InvalidRequestError
@@ -134,3 +134,11 @@ def test_stalled_splits_are_kept_up_to_a_maximum():
     stalled = [StalledSplit(split=number) for number in range(40)]
     workers.beat(0.0, worker("a", stalled=stalled))
     assert [one.split for one in workers.live(0.0)[0].stalled] == list(range(16))
+
+
+def test_the_last_error_of_a_dataset_is_kept_until_the_worker_reports_none():
+    workers = WorkerRegistry(LIMITS)
+    workers.beat(0.0, worker("a", failure=DatasetFailure(dataset="d", message="no file")))
+    assert workers.live(0.0)[0].failure.message == "no file"
+    workers.beat(1.0, worker("a"))
+    assert not workers.live(1.0)[0].HasField("failure")

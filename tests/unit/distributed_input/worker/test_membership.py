@@ -9,7 +9,7 @@ from typing import Any
 import grpc
 import pytest
 
-from distributed_input.api.proto import dispatcher_pb2
+from distributed_input.api.proto import dispatcher_pb2, types_pb2
 from distributed_input.api.protocol import PROTOCOL
 from distributed_input.worker import membership as module
 from distributed_input.worker.load import WorkerLoad
@@ -68,7 +68,9 @@ def started(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
 def test_a_heartbeat_has_the_load_and_the_address(started: Any) -> None:
     dispatcher = FakeDispatcher()
-    membership = started(dispatcher, WorkerLoad(True, 3, 70, 1.5, 4, 8.5, 8, cpu_seconds=7.25))
+    failure = types_pb2.DatasetFailure(dataset="data:rows", message="no file")
+    load = WorkerLoad(True, 3, 70, 1.5, 4, 8.5, 8, cpu_seconds=7.25, failure=failure)
+    membership = started(dispatcher, load)
     request = dispatcher.requests.get(timeout=20)
     assert (request.worker_id, request.address) == (membership.worker_id, "host:1")
     assert (request.draining, request.open_streams) == (True, 3)
@@ -76,13 +78,16 @@ def test_a_heartbeat_has_the_load_and_the_address(started: Any) -> None:
     assert (request.pod, request.parallelism, request.permit_seconds) == ("pod", 4, 8.5)
     assert request.cpu_seconds == 7.25
     assert request.capacity == 8
+    assert request.failure == failure
     assert (request.tf_version, request.protocol) == ("2.19", PROTOCOL)
 
 
 def test_heartbeats_continue_after_failures(started: Any) -> None:
     dispatcher = FakeDispatcher(failures=3)
     started(dispatcher, WorkerLoad(False, 0, 0, 0.0, 1, 0.0))
-    assert dispatcher.requests.get(timeout=20).address == "host:1"
+    request = dispatcher.requests.get(timeout=20)
+    assert request.address == "host:1"
+    assert not request.HasField("failure")
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,12 @@ import grpc
 import numpy as np
 import pytest
 
-from distributed_input.api.errors import DatasetFnError, ProtocolError, UnavailableError
+from distributed_input.api.errors import (
+    ConfigError,
+    DatasetFnError,
+    ProtocolError,
+    UnavailableError,
+)
 from distributed_input.api.proto import types_pb2, worker_pb2
 from distributed_input.api.protocol import PROTOCOL
 from distributed_input.rows import blocks, frames
@@ -144,6 +149,26 @@ def test_failures_are_counted_by_error_class() -> None:
         with pytest.raises(DatasetFnError, match="the disk is gone"):
             list(stream_of(service))
     assert failures_of(service) == {("DatasetFnError",): 2}
+
+
+def test_the_load_has_the_last_error_of_a_dataset() -> None:
+    service = service_of(NumberSplits(broken=True))
+    assert service.load().failure is None
+    with pytest.raises(DatasetFnError):
+        list(stream_of(service))
+    failure = service.load().failure
+    assert failure is not None
+    assert failure.message.startswith("the dataset failed: OSError: the disk is gone (")
+
+
+def test_the_load_has_an_error_of_a_description() -> None:
+    service = service_of(NumberSplits())
+    job = types_pb2.Job(entry_point=types_pb2.EntryPoint(target="no_such_module:rows"))
+    with pytest.raises(ConfigError):
+        service.Describe(worker_pb2.DescribeRequest(job=job), None)
+    failure = service.load().failure
+    assert failure is not None
+    assert failure.dataset == "no_such_module:rows"
 
 
 def test_a_closed_stream_and_a_leaving_worker_are_not_failures(waiting: WaitingSplits) -> None:

@@ -14,7 +14,8 @@ from distributed_input.api.proto.dispatcher_pb2 import (
     StatusResponse,
     WorkerInfo,
 )
-from distributed_input.api.proto.types_pb2 import Job, StalledSplit
+from distributed_input.api.proto.types_pb2 import DatasetFailure, Job, StalledSplit
+from distributed_input.api.stalls import MAX_FAILURE_TEXT
 from distributed_input_operator.autoscaling.rates import DispatcherSample, measure
 from distributed_input_operator.controller.status_answer import (
     MAX_BYTES,
@@ -40,6 +41,20 @@ def test_the_split_that_stalls_for_the_longest_time_is_measured():
     ]
     sample = parsed(StatusResponse(workers=workers))
     assert measure(None, sample).stalled == "split 5 of dataset data:rows, worker h:2"
+
+
+def test_an_error_of_the_dataset_is_measured():
+    failures = [DatasetFailure(dataset="data:rows", message=name) for name in ("no b", "no a")]
+    workers = [
+        WorkerInfo(worker_id=str(at), address=f"h:{at}", failure=one)
+        for at, one in enumerate(failures)
+    ]
+    found = measure(None, parsed(StatusResponse(workers=[*workers, WorkerInfo(worker_id="w")])))
+    assert found.failing == "dataset data:rows: no a, worker h:1"
+    # Another worker's error does not change it.
+    workers[0].failure.message = "no c"
+    assert measure(None, parsed(StatusResponse(workers=workers))).failing == found.failing
+    assert measure(None, parsed(StatusResponse(workers=[WorkerInfo()]))).failing == ""
 
 
 def test_the_pods_of_workers_and_consumers_are_measured():
@@ -82,7 +97,8 @@ def test_the_largest_real_answer_is_used():
 def test_equal_texts_of_two_samples_are_kept_once():
     beat = ConsumerHeartbeatRequest(job="train", pod="pod-1", useful_limit="its CPUs")
     split = StalledSplit(dataset="data:rows", split=3, seconds=20)
-    worker = WorkerInfo(worker_id="worker-1", address="host:1", stalled=[split])
+    failure = DatasetFailure(dataset="data:rows", message="no file")
+    worker = WorkerInfo(worker_id="worker-1", address="host:1", stalled=[split], failure=failure)
     data = StatusResponse(workers=[worker], consumers=[ConsumerInfo(last=beat)]).SerializeToString()
     first = parse_answer(data, 0.0)
     second = parse_answer(data, 1.0, first)
@@ -91,7 +107,7 @@ def test_equal_texts_of_two_samples_are_kept_once():
         (consumer,), (one,) = sample.consumers.items(), sample.workers.items()
         return [
             *(consumer[0], consumer[1].pod, consumer[1].useful_limit),
-            *(one[0], one[1].address, one[1].stalled),
+            *(one[0], one[1].address, one[1].stalled, one[1].failure),
         ]
 
     assert all(texts(first))
@@ -111,6 +127,9 @@ def test_texts_are_cut():
     (one,) = parsed(StatusResponse(consumers=[ConsumerInfo(last=beat)])).consumers.items()
     assert (len(one[1].useful_limit), len(one[1].pod)) == (MAX_TEXT, MAX_TEXT)
     assert len(one[0]) < 2 * MAX_TEXT
+    worker = WorkerInfo(failure=DatasetFailure(dataset="x" * 2000, message="y" * 2000))
+    (found,) = parsed(StatusResponse(workers=[worker])).workers.values()
+    assert len(found.failure) == MAX_FAILURE_TEXT
 
 
 @pytest.mark.parametrize(

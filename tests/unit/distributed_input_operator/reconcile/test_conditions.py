@@ -292,6 +292,20 @@ def test_a_status_that_cannot_be_used_is_reported_and_the_input_stays_ready():
     assert "Unmeasured" not in reasons(running())
 
 
+def test_an_error_of_the_dataset_is_reported_and_the_input_stays_ready():
+    measured = Measurement(failing="dataset data:rows: no file, worker h:1")
+    (found,) = [
+        one
+        for one in findings(replace(running(), measured=measured), full_grant(1), None, ())
+        if one.type == "DatasetFailing"
+    ]
+    assert (found.holds, found.message) == (True, measured.failing)
+    given = reasons(replace(running(), measured=measured))
+    assert (given["DatasetFailing"], given["Ready"]) == ("DatasetError", "Serving")
+    assert "DatasetFailing" not in reasons(replace(running(), measured=Measurement()))
+    assert "DatasetFailing" in PROBLEMS, "it has an Event"
+
+
 def test_an_authority_that_cannot_be_signed_is_reported_and_the_input_stays_ready():
     one = Failure("NotValid", "the certificate of the issuer has expired")
     found = reasons(replace(running(), unsigned=one))

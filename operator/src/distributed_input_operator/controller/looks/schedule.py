@@ -25,6 +25,9 @@ _CONCURRENT = 128
 MAX_WRITES_PER_SECOND = 10.0
 """Writes of values that change all the time, over all inputs."""
 
+_SHOWN = ("consumers", "stalled", "mismatches", "failing")
+"""Fields of Seen that the status shows at once."""
+
 
 @dataclass(frozen=True)
 class Seen:
@@ -37,6 +40,7 @@ class Seen:
     useful: int = 0
     stalled: str = ""
     mismatches: int = 0
+    failing: str = ""
 
     def with_measurement(self, measured: Measurement) -> Seen:
         """Return what a reconciliation would use of this measurement."""
@@ -49,6 +53,7 @@ class Seen:
             useful_workers(measured) if self.autoscaling else 0,
             measured.stalled,
             measured.mismatches,
+            measured.failing,
         )
 
 
@@ -57,11 +62,7 @@ def is_news(before: Seen, after: Seen) -> bool:
 
     Fewer workers can wait: the number decreases only after minutes.
     """
-    if (before.consumers, before.stalled, before.mismatches) != (
-        after.consumers,
-        after.stalled,
-        after.mismatches,
-    ):
+    if any(getattr(before, name) != getattr(after, name) for name in _SHOWN):
         return True
     if after.needed is None or before.needed is None:
         return after.needed is not before.needed

@@ -7,7 +7,7 @@ from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Map
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class WorkerHeartbeatRequest(_message.Message):
-    __slots__ = ("worker_id", "address", "draining", "open_streams", "rows", "busy_seconds", "tf_version", "node", "protocol", "pod", "parallelism", "permit_seconds", "stalled", "capacity", "has_connect", "buffer_bytes", "cpu_seconds")
+    __slots__ = ("worker_id", "address", "draining", "open_streams", "rows", "busy_seconds", "tf_version", "node", "protocol", "pod", "parallelism", "permit_seconds", "stalled", "capacity", "has_connect", "buffer_bytes", "cpu_seconds", "failure")
     WORKER_ID_FIELD_NUMBER: _ClassVar[int]
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
     DRAINING_FIELD_NUMBER: _ClassVar[int]
@@ -25,6 +25,7 @@ class WorkerHeartbeatRequest(_message.Message):
     HAS_CONNECT_FIELD_NUMBER: _ClassVar[int]
     BUFFER_BYTES_FIELD_NUMBER: _ClassVar[int]
     CPU_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    FAILURE_FIELD_NUMBER: _ClassVar[int]
     worker_id: str
     address: str
     draining: bool
@@ -42,7 +43,8 @@ class WorkerHeartbeatRequest(_message.Message):
     has_connect: bool
     buffer_bytes: int
     cpu_seconds: float
-    def __init__(self, worker_id: _Optional[str] = ..., address: _Optional[str] = ..., draining: bool = ..., open_streams: _Optional[int] = ..., rows: _Optional[int] = ..., busy_seconds: _Optional[float] = ..., tf_version: _Optional[str] = ..., node: _Optional[str] = ..., protocol: _Optional[int] = ..., pod: _Optional[str] = ..., parallelism: _Optional[int] = ..., permit_seconds: _Optional[float] = ..., stalled: _Optional[_Iterable[_Union[_types_pb2.StalledSplit, _Mapping]]] = ..., capacity: _Optional[int] = ..., has_connect: bool = ..., buffer_bytes: _Optional[int] = ..., cpu_seconds: _Optional[float] = ...) -> None: ...
+    failure: _types_pb2.DatasetFailure
+    def __init__(self, worker_id: _Optional[str] = ..., address: _Optional[str] = ..., draining: bool = ..., open_streams: _Optional[int] = ..., rows: _Optional[int] = ..., busy_seconds: _Optional[float] = ..., tf_version: _Optional[str] = ..., node: _Optional[str] = ..., protocol: _Optional[int] = ..., pod: _Optional[str] = ..., parallelism: _Optional[int] = ..., permit_seconds: _Optional[float] = ..., stalled: _Optional[_Iterable[_Union[_types_pb2.StalledSplit, _Mapping]]] = ..., capacity: _Optional[int] = ..., has_connect: bool = ..., buffer_bytes: _Optional[int] = ..., cpu_seconds: _Optional[float] = ..., failure: _Optional[_Union[_types_pb2.DatasetFailure, _Mapping]] = ...) -> None: ...
 
 class WorkerHeartbeatResponse(_message.Message):
     __slots__ = ("dispatcher_id", "interval_seconds", "separates_pods")
@@ -143,7 +145,7 @@ class ConsumerHeartbeatResponse(_message.Message):
     def __init__(self, dispatcher_id: _Optional[str] = ..., workers: _Optional[_Iterable[_Union[WorkerInfo, _Mapping]]] = ..., facts: _Optional[_Iterable[_Union[PartitionFact, _Mapping]]] = ..., fenced: bool = ..., job_unknown: bool = ..., interval_seconds: _Optional[float] = ..., fenced_by: _Optional[str] = ..., contradiction: _Optional[str] = ...) -> None: ...
 
 class WorkerInfo(_message.Message):
-    __slots__ = ("worker_id", "address", "draining", "open_streams", "rows", "busy_seconds", "node", "pod", "parallelism", "permit_seconds", "stalled", "capacity", "has_connect", "buffer_bytes", "cpu_seconds")
+    __slots__ = ("worker_id", "address", "draining", "open_streams", "rows", "busy_seconds", "node", "pod", "parallelism", "permit_seconds", "stalled", "capacity", "has_connect", "buffer_bytes", "cpu_seconds", "failure")
     WORKER_ID_FIELD_NUMBER: _ClassVar[int]
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
     DRAINING_FIELD_NUMBER: _ClassVar[int]
@@ -159,6 +161,7 @@ class WorkerInfo(_message.Message):
     HAS_CONNECT_FIELD_NUMBER: _ClassVar[int]
     BUFFER_BYTES_FIELD_NUMBER: _ClassVar[int]
     CPU_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    FAILURE_FIELD_NUMBER: _ClassVar[int]
     worker_id: str
     address: str
     draining: bool
@@ -174,7 +177,8 @@ class WorkerInfo(_message.Message):
     has_connect: bool
     buffer_bytes: int
     cpu_seconds: float
-    def __init__(self, worker_id: _Optional[str] = ..., address: _Optional[str] = ..., draining: bool = ..., open_streams: _Optional[int] = ..., rows: _Optional[int] = ..., busy_seconds: _Optional[float] = ..., node: _Optional[str] = ..., pod: _Optional[str] = ..., parallelism: _Optional[int] = ..., permit_seconds: _Optional[float] = ..., stalled: _Optional[_Iterable[_Union[_types_pb2.StalledSplit, _Mapping]]] = ..., capacity: _Optional[int] = ..., has_connect: bool = ..., buffer_bytes: _Optional[int] = ..., cpu_seconds: _Optional[float] = ...) -> None: ...
+    failure: _types_pb2.DatasetFailure
+    def __init__(self, worker_id: _Optional[str] = ..., address: _Optional[str] = ..., draining: bool = ..., open_streams: _Optional[int] = ..., rows: _Optional[int] = ..., busy_seconds: _Optional[float] = ..., node: _Optional[str] = ..., pod: _Optional[str] = ..., parallelism: _Optional[int] = ..., permit_seconds: _Optional[float] = ..., stalled: _Optional[_Iterable[_Union[_types_pb2.StalledSplit, _Mapping]]] = ..., capacity: _Optional[int] = ..., has_connect: bool = ..., buffer_bytes: _Optional[int] = ..., cpu_seconds: _Optional[float] = ..., failure: _Optional[_Union[_types_pb2.DatasetFailure, _Mapping]] = ...) -> None: ...
 
 class RegisterJobRequest(_message.Message):
     __slots__ = ("job", "incarnation")

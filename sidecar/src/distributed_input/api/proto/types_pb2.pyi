@@ -132,3 +132,11 @@ class StalledSplit(_message.Message):
     seconds: float
     at: str
     def __init__(self, dataset: _Optional[str] = ..., jobs: _Optional[_Iterable[str]] = ..., epoch: _Optional[int] = ..., split: _Optional[int] = ..., row: _Optional[int] = ..., seconds: _Optional[float] = ..., at: _Optional[str] = ...) -> None: ...
+
+class DatasetFailure(_message.Message):
+    __slots__ = ("dataset", "message")
+    DATASET_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    dataset: str
+    message: str
+    def __init__(self, dataset: _Optional[str] = ..., message: _Optional[str] = ...) -> None: ...

@@ -92,7 +92,13 @@ def as_text(status: StatusSample) -> str:
         for worker in status.workers
         for one in worker.stalled
     ]
-    return text + "\n" + formatting.table([header, *workers], indent="") + "".join(stalled)
+    failures = [
+        f"error: {worker.failure}, worker {worker.address}\n"
+        for worker in status.workers
+        if worker.failure
+    ]
+    table = formatting.table([header, *workers], indent="")
+    return f"{text}\n{table}" + "".join([*stalled, *failures])
 
 
 def _differences(consumer: ConsumerSample) -> str:
@@ -166,6 +172,7 @@ def as_json(status: StatusSample) -> dict[str, Any]:
                 "draining": one.draining,
                 "node": one.node,
                 "stalled": list(one.stalled),
+                "failure": one.failure or None,
             }
             for one in status.workers
         ],

@@ -33,6 +33,7 @@ _BUSY_HOST = 0.9
 _WAITING_SHARE, _WAITING_CPUS = 0.3, 0.7
 """Use of CPUs below which the rows of busy workers wait: share of their permits, CPUs of a worker.
 A Python function that computes uses one CPU, however many permits there are."""
+_AFTER_ERROR = "Correct dataset_fn or its data, and start the training program again."
 _FULL = 0.5
 """Share of the buffer from which it counts as filled."""
 
@@ -121,6 +122,14 @@ class _ReadyWorkers:
     def streams(self) -> int:
         return sum(one.streams for one in self.ready)
 
+    @property
+    def error(self) -> str:
+        """Text about an error of the dataset. Empty: there was none in the last minutes."""
+        for one in self.ready:
+            if one.failure:
+                return f"An error of the last minutes: {one.failure}, worker {one.address}."
+        return ""
+
 
 def diagnose(before: StatusSample, after: StatusSample) -> list[Diagnosis]:
     """Return one diagnosis for each trainer, or one that no trainer is connected.
@@ -129,16 +138,12 @@ def diagnose(before: StatusSample, after: StatusSample) -> list[Diagnosis]:
         before: the earlier sample; some seconds, because processes report once a second.
         after: the later sample.
     """
-    if not after.consumers:
-        return [
-            Diagnosis(
-                "",
-                Cause.TRAINER,
-                "No trainer is connected.",
-                "Start the training program. It must call distributed_input.connect().",
-            )
-        ]
     workers = _workers(before, after)
+    if not after.consumers and workers.error:
+        return [Diagnosis("", Cause.DATASET, workers.error, _AFTER_ERROR)]
+    if not after.consumers:
+        start = "Start the training program. It must call distributed_input.connect()."
+        return [Diagnosis("", Cause.TRAINER, "No trainer is connected.", start)]
     busy = after.host.busy_since(before.host) if before.host and after.host else 0.0
     host = busy if busy >= _BUSY_HOST else None
     return [
@@ -195,7 +200,7 @@ def _causes(
         workers: the workers.
         host: share of the machine's CPUs in use, if all processes are on it and wait for CPUs.
     """
-    yield from _not_reading(trainer)
+    yield from _not_reading(trainer, workers)
     if not workers.ready:
         yield _of(
             trainer,
@@ -226,10 +231,12 @@ def _causes(
     yield from _idle_workers(trainer, workers, host)
 
 
-def _not_reading(trainer: _TrainerWindow) -> Iterator[Diagnosis]:
+def _not_reading(trainer: _TrainerWindow, workers: _ReadyWorkers) -> Iterator[Diagnosis]:
     now = trainer.now
     if now.finished:
         yield _of(trainer, Cause.NONE, "It has finished.", "Nothing to do.")
+    if workers.error and (now.no_trainer or not now.batches):
+        yield _of(trainer, Cause.DATASET, workers.error, _AFTER_ERROR)
     if now.no_trainer:
         yield _of(
             trainer,

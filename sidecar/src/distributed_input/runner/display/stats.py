@@ -69,6 +69,8 @@ class WorkerSample:
     """Splits that it can compute at once, with permits that it lends. 0: unknown."""
     stalled: Sequence[str] = ()
     """Splits that make no progress, each as text."""
+    failure: str = ""
+    """The last error of its dataset, as text. Empty: none in the last minutes."""
 
 
 @dataclass(frozen=True)

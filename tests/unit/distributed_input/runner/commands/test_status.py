@@ -18,10 +18,16 @@ from distributed_input.runtime import ready, serving, stubs
 from distributed_input.runtime.credentials import Credentials
 
 STALLED = types_pb2.StalledSplit(dataset="data:rows", epoch=2, split=3, row=7, seconds=34)
+FAILURE = types_pb2.DatasetFailure(dataset="data:rows", message="no file")
 RESPONSE = dispatcher_pb2.StatusResponse(
     workers=[
         dispatcher_pb2.WorkerInfo(
-            worker_id="w", address="h:1", rows=9, busy_seconds=2.5, stalled=[STALLED]
+            worker_id="w",
+            address="h:1",
+            rows=9,
+            busy_seconds=2.5,
+            stalled=[STALLED],
+            failure=FAILURE,
         )
     ],
     consumers=[
@@ -83,6 +89,7 @@ def test_the_status_command_prints_tables_or_json(
         "h:1           0     9  2.5 s\n"
         "no progress: split 3 of dataset data:rows has computed row 7 of epoch 2 for 34 s, "
         "worker h:1\n"
+        "error: dataset data:rows: no file, worker h:1\n"
     )
     assert command.main([*flags, "--json"]) == 0
     printed = json.loads(capsys.readouterr().out)
@@ -92,6 +99,7 @@ def test_the_status_command_prints_tables_or_json(
     assert printed["consumers"][0]["wait_seconds"] == 1.0
     assert printed["workers"][0]["busy_seconds"] == 2.5
     assert "split 3" in printed["workers"][0]["stalled"][0]
+    assert printed["workers"][0]["failure"] == "dataset data:rows: no file"
 
 
 def test_replays_that_differ_are_shown() -> None:

@@ -73,6 +73,21 @@ def test_without_a_trainer_it_is_the_cause() -> None:
     assert found.text == "No trainer is connected."
 
 
+@pytest.mark.parametrize("trainers", [[], [trainer(batches=0)], [trainer(no_trainer=True)]])
+def test_an_error_of_the_dataset_is_the_cause_unless_rows_are_read(
+    trainers: list[ConsumerSample],
+) -> None:
+    found = only(*trainers, worker(), worker("x", failure="dataset data:rows: no file"))
+    assert found.cause is Cause.DATASET
+    assert found.text == "An error of the last minutes: dataset data:rows: no file, worker x:1."
+    assert "Correct dataset_fn" in found.next_step
+
+
+def test_an_earlier_error_does_not_make_a_trainer_wait_that_reads() -> None:
+    found = only(trainer(), worker(failure="dataset data:rows: no file"))
+    assert found.cause is Cause.WORKERS
+
+
 def test_busy_workers_are_too_few_and_their_number_is_computed() -> None:
     found = only(trainer(), worker())
     assert (found.trainer, found.cause) == ("train/0", Cause.WORKERS)

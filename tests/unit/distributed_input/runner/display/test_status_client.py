@@ -16,7 +16,16 @@ from distributed_input.runtime import serving, stubs
 from distributed_input.runtime.credentials import Credentials
 
 RESPONSE = dispatcher_pb2.StatusResponse(
-    workers=[dispatcher_pb2.WorkerInfo(worker_id="w", address="h:1", rows=9, busy_seconds=2.5)],
+    workers=[
+        dispatcher_pb2.WorkerInfo(
+            worker_id="w",
+            address="h:1",
+            rows=9,
+            busy_seconds=2.5,
+            failure=types_pb2.DatasetFailure(dataset="data:rows", message="no file"),
+        ),
+        dispatcher_pb2.WorkerInfo(worker_id="x", address="h:2"),
+    ],
     consumers=[
         dispatcher_pb2.ConsumerInfo(
             last=dispatcher_pb2.ConsumerHeartbeatRequest(
@@ -77,7 +86,10 @@ def test_a_response_becomes_values(address: str, token_file: str) -> None:
                 pauses=True,
             ),
         ),
-        workers=(WorkerSample("w", "h:1", rows=9, busy=2.5),),
+        workers=(
+            WorkerSample("w", "h:1", rows=9, busy=2.5, failure="dataset data:rows: no file"),
+            WorkerSample("x", "h:2"),
+        ),
         jobs=("train", "other"),
         amplification={"train": 8},
         split_bytes={"train": 9},

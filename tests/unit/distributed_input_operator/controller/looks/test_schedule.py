@@ -29,6 +29,7 @@ SEEN = Seen(1, autoscaling=True).with_measurement(BUSY)
         ({"consumers": 0}, True),
         ({"stalled": "split 3"}, True),
         ({"mismatches": 1}, True),
+        ({"failing": "no file"}, True),
         ({"demand": 600.0}, True),
         ({"demand": 200.0}, False),
         ({"demand": None}, True),
