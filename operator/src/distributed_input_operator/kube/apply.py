@@ -9,7 +9,6 @@ from typing import Any
 
 from distributed_input.api import names
 from distributed_input.api.resource.input import API_VERSION, KIND
-from distributed_input.api.resource.policy import POLICY_KIND
 from distributed_input_operator.kube.api import Api, ApiError
 from distributed_input_operator.kube.kinds import BY_NAME, DEPLOYMENT, POD
 from distributed_input_operator.kube.owner import confirm
@@ -163,7 +162,7 @@ async def write_status(
         uid: of the object. An object of this name with another uid is not changed.
     """
     place = {"namespace": namespace} if namespace else {}
-    known = store.policy() if kind == POLICY_KIND else store.input((namespace, name))
+    known = store.get((namespace, name), kind)
     attempts = _STATUS_ATTEMPTS
     # For a status, the API server does not compare the uid. It compares the version, so that a new
     # object of the same name does not get the status of the one before.

@@ -98,9 +98,14 @@ class Store:
             del self._objects[key]
         return key
 
+    def get(self, key: InputKey, kind: str) -> Json | None:
+        """Return the input, or the policy, itself. None: it is deleted."""
+        known = self._objects.get(key, {}).get((kind, key[1]))
+        return None if known is None else self._unpacked(kind, known)
+
     def input(self, key: InputKey) -> Json | None:
         """Return the input object. None: it is deleted."""
-        return self._one(key, KIND)
+        return self.get(key, KIND)
 
     def is_foreign(self, key: InputKey) -> bool:
         """Return whether another operator manages this input."""
@@ -108,7 +113,7 @@ class Store:
 
     def policy(self) -> Json | None:
         """Return the cluster's policy. None: there is none."""
-        return self._one(POLICY_KEY, POLICY_KIND)
+        return self.get(POLICY_KEY, POLICY_KIND)
 
     def children(self, key: InputKey) -> dict[Key, Json]:
         """Return all objects that belong to an input, by kind and name.
@@ -132,10 +137,6 @@ class Store:
             for place, one in found.items()
             if place[0] == kind
         }
-
-    def _one(self, key: InputKey, kind: str) -> Json | None:
-        known = self._objects.get(key, {}).get((kind, key[1]))
-        return None if known is None else self._unpacked(kind, known)
 
     def _packed(self, obj: Json) -> bytes:
         content = json.dumps(_kept(obj), separators=(",", ":")).encode()
