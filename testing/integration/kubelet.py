@@ -177,7 +177,7 @@ class PodRunner:
         lines = _open_to_all_users(self.folder, [Path(sys.base_prefix), _CHECKOUT, self.folder])
         mounts = container.get("volumeMounts", ())
         for mount in mounts:
-            top = Path(*Path(mount["mountPath"]).parts[:2])
+            top = _top(mount)
             if top == Path("/etc"):
                 place = self.folder / mount["mountPath"].lstrip("/")
                 place.mkdir(parents=True, exist_ok=True)
@@ -188,7 +188,17 @@ class PodRunner:
             lines.append(f"mount --bind {self.folder}/volumes/{mount['name']} {mount['mountPath']}")
             if mount.get("readOnly"):
                 lines.append(f"mount -o remount,ro,bind {mount['mountPath']}")
+        # A volume may hide the checkout, for example one at /tmp.
+        checkout = self.folder / "checkout"
+        checkout.mkdir(exist_ok=True)
+        if any(_CHECKOUT.is_relative_to(_top(one)) for one in mounts):
+            lines.insert(0, f"mount --bind {_CHECKOUT} {checkout}")
+            lines += [f"mkdir -p {_CHECKOUT}", f"mount --bind {checkout} {_CHECKOUT}"]
         return lines
+
+
+def _top(mount: Json) -> Path:
+    return Path(*Path(mount["mountPath"]).parts[:2])
 
 
 def _expand(text: str, env: Mapping[str, str]) -> str:
