@@ -158,8 +158,11 @@ def _heartbeats() -> Subject:
 def _answers() -> Subject:
     beat = dispatcher_pb2.ConsumerHeartbeatRequest(job="train", rows=7, wait_seconds=1.5, pod="p")
     stalled = types_pb2.StalledSplit(dataset="data:rows", split=3, seconds=20)
+    failure = types_pb2.DatasetFailure(dataset="data:rows", message="no file")
+    worker = dispatcher_pb2.WorkerInfo(worker_id="w", address="h:1", stalled=[stalled])
+    worker.failure.CopyFrom(failure)
     response = dispatcher_pb2.StatusResponse(
-        workers=[dispatcher_pb2.WorkerInfo(worker_id="w", address="h:1", stalled=[stalled])],
+        workers=[worker],
         consumers=[dispatcher_pb2.ConsumerInfo(last=beat)],
         jobs=[types_pb2.Job(name="train", read_amplification=4)],
     )
