@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
-from distributed_input.api.errors import PositionError
+from distributed_input.api.errors import FencedError, PositionError
 from distributed_input.api.proto import trainer_pb2
 from distributed_input.client.input import Input
 from testing.integration import readers
@@ -222,6 +222,45 @@ def test_an_iterator_of_a_function_moves_to_the_restored_position(
         assert int(training.total.numpy()) == sum(EVERY)
 
 
+def test_an_older_iterator_is_refused_and_does_not_count(sidecar: Sidecar, tmp_path: Path) -> None:
+    with readers.connect(sidecar) as train:
+        training = Training(train)
+        dataset = training.dataset()
+        older = iter(dataset)
+        training.steps(older, 2)
+        newer = iter(dataset)
+        training.rows.clear()
+        training.total.assign(0)
+        training.steps(newer, 2)
+        for _ in range(3):
+            with pytest.raises(FencedError, match="use one iterator at a time"):
+                next(older)
+
+        @tf.function
+        def taken(batches: Any) -> Any:
+            return next(batches)
+
+        with pytest.raises(tf.errors.InvalidArgumentError, match="use one iterator at a time"):
+            taken(older)
+        training.steps(newer, 2)
+        path = training.checkpoint.write(str(tmp_path / "saved"))
+        before = training.rows
+    with readers.connect(sidecar) as train:
+        training = Training(train)
+        training.checkpoint.read(path).assert_consumed()
+        training.rest(training.dataset())
+        assert sorted(flat(before) + flat(training.rows)) == sorted(EVERY)
+
+
+def test_an_iterator_that_has_ended_stays_at_its_end(sidecar: Sidecar) -> None:
+    with readers.connect(sidecar) as train:
+        dataset = Training(train).dataset()
+        ended = iter(dataset)
+        assert len(list(ended)) == STEPS
+        next(iter(dataset))
+        assert list(ended) == []
+
+
 def test_numpy_batches_must_be_iterated_again_after_a_restore(sidecar: Sidecar) -> None:
     """A thread of the user may prefetch them."""
     with readers.connect(sidecar) as train:
@@ -330,6 +369,10 @@ def test_a_plain_dataset_needs_the_count_of_batches_to_save(
             if step == 5:
                 with pytest.raises(PositionError, match=r"position\(batches=\.\.\.\)"):
                     checkpoint.write(str(tmp_path / "none"))
+                with pytest.raises(PositionError, match="batches of this epoch were read"):
+                    train.position(batches=STEPS + 1)
+                with pytest.raises(PositionError, match="batches of this epoch were read"):
+                    train.position(batches=-1)
                 position = train.position(batches=step)
                 break
     with readers.connect(sidecar) as train:

@@ -102,6 +102,19 @@ def test_errors_in_entry_points(cluster: Cluster, sidecar: Sidecar, entry_point:
                 pass
 
 
+def test_an_iterator_raises_its_error_again_and_not_the_end_of_the_epoch(
+    cluster: Cluster, sidecar: Sidecar
+) -> None:
+    strategy = tf.distribute.OneDeviceStrategy("CPU:0")
+    with readers.connect(sidecar, name_of("broken:raises_late")) as data:
+        for create in (data.numpy, lambda: iter(data.distribute(strategy))):
+            batches = create()
+            for _ in range(3):
+                with pytest.raises((errors.DatasetFnError, tf.errors.OpError), match="assert"):
+                    for _ in batches:
+                        pass
+
+
 def test_a_dataset_without_rows_is_valid(cluster: Cluster, sidecar: Sidecar) -> None:
     with readers.connect(sidecar, "broken-nothing") as data:
         assert [list(data.numpy()) for _ in range(2)] == [[], []]

@@ -9,10 +9,11 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from distributed_input.api.environment import DIR_ENV, JOB_ENV
-from distributed_input.api.errors import ConfigError, PositionError
+from distributed_input.api.errors import ConfigError, DistributedInputError, PositionError
 from distributed_input.api.proto import types_pb2
 from distributed_input.assignment.jobs import check_name
 from distributed_input.client import position_log
+from distributed_input.client.epoch_state import without_traceback
 from distributed_input.client.reader import InputReader
 from distributed_input.rows.decode import decode
 from distributed_input.rows.elements import ElementSpec
@@ -104,7 +105,7 @@ class Input:
         self._open(None, 1, None)
         self._reader.count_steps(None)
         generation = self._reader.begin()
-        return self._numpy_batches(generation)
+        return _Batches(self._numpy_batches(generation))
 
     def _numpy_batches(self, generation: int) -> Iterator[Any]:
         spec = self._spec
@@ -188,9 +189,14 @@ class Input:
             epoch_over: if these are all batches of the epoch, continue with the next epoch.
 
         Raises:
-            PositionError: the number of consumed batches is unknown.
+            PositionError: the number of consumed batches is unknown, or more than were read.
         """
         reader = self._reader
+        if batches is not None and not 0 <= batches <= reader.received_units:
+            raise PositionError(
+                f"position(batches={batches}): {reader.received_units} batches of this epoch were "
+                "read since the iterator began: count those that the loop has used"
+            )
         units = reader.requested_units()
         if units is None and batches is None and reader.prefetches and reader.begun:
             raise PositionError(
@@ -296,3 +302,27 @@ class Input:
     @property
     def _whole(self) -> bool:
         return not self._reader.opened.unit_rows
+
+
+class _Batches:
+    """An iterator that raises its error again, where a generator would report the end.
+
+    Args:
+        batches: the iterator.
+    """
+
+    def __init__(self, batches: Iterator[Any]) -> None:
+        self._batches = batches
+        self._error: DistributedInputError | None = None
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        if self._error is not None:
+            raise without_traceback(self._error)
+        try:
+            return next(self._batches)
+        except DistributedInputError as error:
+            self._error = without_traceback(error)
+            raise

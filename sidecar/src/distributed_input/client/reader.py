@@ -348,6 +348,11 @@ class InputReader:
         per_step = self._session.units_per_step
         return None if self._epoch is None else self._epoch.requested_units(per_step)
 
+    @property
+    def received_units(self) -> int:
+        """The number of units of the running epoch that were read."""
+        return self._epoch.units if self._epoch is not None else 0
+
     # Another sidecar.
 
     def reconnect_from(self, channel: Channel) -> None:

@@ -125,21 +125,21 @@ class CountingDataset(input_lib.DistributedDatasetsFromFunction):
         loop = keras_fit.calling_epoch_loop()
         if self._epochs is not None and loop is not None and loop.building:
             return self._epochs.sample()
-        iterator = self._begin()
+        iterator, number = self._begin()
         if loop is not None:
             loop.read_whole_epochs()
-        return CountingIterator(iterator, self._counter, self)
+        return CountingIterator(iterator, self._counter, number, self)
 
-    def _begin(self) -> Any:
-        """Begin the next epoch, and return a native iterator of it."""
-        counting = step_counter.begin(self._counter)
+    def _begin(self) -> tuple[Any, tf.Tensor]:
+        """Begin the next epoch, and return a native iterator of it and the iterator's number."""
+        counting, number = step_counter.begin(self._counter)
         if self._epochs is not None:
             self._epochs.begin()
         with step_counter.run_after(counting):
-            return iter(self._native)
+            return iter(self._native), number
 
-    def restored(self) -> Any:
-        """Return a new native iterator if a position was restored, else None."""
+    def restored(self) -> tuple[Any, tf.Tensor] | None:
+        """Return a new native iterator and its number if a position was restored, else None."""
         if self._epochs is None or not self._epochs.reader.can_move:
             return None
         return self._begin()
@@ -175,24 +175,42 @@ class CountingIterator(tf.distribute.DistributedIterator, CompositeTensor):
     Args:
         native: the iterator of the strategy's own dataset.
         counter: the handle of the counter.
+        number: the number of the iterator, for the counter.
         dataset: the dataset of the iterator; None inside a function that has it as an argument.
     """
 
     def __init__(
-        self, native: Any, counter: tf.Tensor, dataset: CountingDataset | None = None
+        self,
+        native: Any,
+        counter: tf.Tensor,
+        number: tf.Tensor,
+        dataset: CountingDataset | None = None,
     ) -> None:
         self._native = native
         self._counter = counter
+        self._number = number
         self._dataset = dataset
+        self._has_ended = False
+        self._error: tf.errors.OpError | None = None
 
     def __iter__(self) -> Any:
         return self
 
     def __next__(self) -> Any:
+        if self._has_ended:
+            self.move()
+        if self._has_ended:
+            raise StopIteration
         try:
             return self.get_next()
         except tf.errors.OutOfRangeError:
+            if self._error is not None:  # TensorFlow reports an end after each error
+                raise self._error from None
+            self._has_ended = True
             raise StopIteration from None
+        except tf.errors.OpError as error:
+            self._error = type(error)(None, None, error.message)  # without the frames of the loop
+            raise
 
     def get_next(self, name: str | None = None) -> Any:
         """See `tf.distribute.DistributedIterator.get_next`."""
@@ -214,12 +232,13 @@ class CountingIterator(tf.distribute.DistributedIterator, CompositeTensor):
         if self._dataset is not None and tf.executing_eagerly():
             restored = self._dataset.restored()
             if restored is not None:
-                self._native = restored
+                self._native, self._number = restored
+                self._has_ended, self._error = False, None
 
     def _counted(self) -> AbstractContextManager[Any]:
         """Count one step before the ops that are created in this context."""
         self.move()
-        return step_counter.run_after(step_counter.count_step(self._counter))
+        return step_counter.run_after(step_counter.count_step(self._counter, self._number))
 
     @property
     def _type_spec(self) -> tf.TypeSpec:
@@ -253,6 +272,10 @@ class _CountingDatasetSpec(_CountingSpec):
 class _CountingIteratorSpec(_CountingSpec):
     value_type = CountingIterator
 
+    @property
+    def _component_specs(self) -> tuple[Any, ...]:
+        return *super()._component_specs, tf.TensorSpec([], tf.int64)
+
     def _to_components(self, value: Any) -> tuple[Any, ...]:
         value.move()
-        return super()._to_components(value)
+        return *super()._to_components(value), value._number  # noqa: SLF001

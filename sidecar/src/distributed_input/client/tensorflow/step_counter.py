@@ -9,9 +9,15 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.python.ops.resource_variable_ops import ResourceVariable
 
+from distributed_input.api.errors import FencedError
+
 _CAPTURED = (
     "the position was restored after iter(dataset), and this function captured the iterator: pass "
     "the iterator to the function as an argument, or restore before iter(dataset)"
+)
+_REPLACED = (
+    "another iterator of this input has begun its epoch: use one iterator at a time, or give the "
+    "second iterator its own job: connect(..., job=...)"
 )
 _INVALID = -(1 << 62)
 
@@ -52,23 +58,38 @@ class StepVariable:
         self._variable.assign([_INVALID, before, iterators])
 
 
-def begin(counter: tf.Tensor) -> tf.Operation | None:
-    """Count the steps of a new iterator from now on. Return the op, in a graph."""
+def begin(counter: tf.Tensor) -> tuple[tf.Operation | None, tf.Tensor]:
+    """Count the steps of a new iterator from now on. Return the op, in a graph, and its number."""
     with tf.device("CPU:0"):
-        last = tf.raw_ops.ReadVariableOp(resource=counter, dtype=tf.int64)
-        counts = tf.stack([tf.zeros([], tf.int64), last[0], last[2] + 1])
-        return tf.raw_ops.AssignVariableOp(resource=counter, value=counts)
+        last = _read(counter)
+        number = last[2] + 1
+        counts = tf.stack([tf.zeros([], tf.int64), last[0], number])
+        return tf.raw_ops.AssignVariableOp(resource=counter, value=counts), number
 
 
-def count_step(counter: tf.Tensor) -> tf.Operation | None:
-    """Count one step of the newest iterator. Return the op, in a graph."""
+def count_step(counter: tf.Tensor, number: tf.Tensor) -> tf.Operation | None:
+    """Count one step of the iterator with this number. Return the op, in a graph.
+
+    Raises:
+        FencedError: a newer iterator was created: its steps are counted. In a graph, it is an
+            InvalidArgumentError with the same message.
+    """
     one = tf.constant([1, 0, 0], tf.int64)
-    counted = tf.raw_ops.AssignAddVariableOp(resource=counter, value=one)
-    if counted is None:
+    if tf.executing_eagerly():
+        if _read(counter).numpy()[2] != number.numpy():
+            raise FencedError(_REPLACED)
+        tf.raw_ops.AssignAddVariableOp(resource=counter, value=one)
         return None
+    with tf.device("CPU:0"):
+        checked = tf.debugging.Assert(tf.equal(_read(counter)[2], number), [_REPLACED])
+    with run_after(checked):
+        counted = tf.raw_ops.AssignAddVariableOp(resource=counter, value=one)
     with run_after(counted), tf.device("CPU:0"):
-        steps = tf.raw_ops.ReadVariableOp(resource=counter, dtype=tf.int64)[0]
-        return tf.debugging.Assert(steps > 0, [_CAPTURED])
+        return tf.debugging.Assert(_read(counter)[0] > 0, [_CAPTURED])
+
+
+def _read(counter: tf.Tensor) -> tf.Tensor:
+    return tf.raw_ops.ReadVariableOp(resource=counter, dtype=tf.int64)
 
 
 def run_after(op: tf.Operation | None) -> AbstractContextManager[Any]:
