@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from distributed_input.api.errors import ConfigError, DatasetFnError
 from distributed_input.api.proto import types_pb2
 from distributed_input.api.stalls import MAX_FAILURE_TEXT, dataset_name
+from distributed_input.tfdata.user_code import is_library
 
 KEPT_SECONDS = 300.0
 """How long an error is reported. A trainer that failed and is started again repeats it earlier."""
@@ -49,13 +50,13 @@ class DatasetFailures:
 
 
 def summary(error: Exception) -> str:
-    """Return the first line of an error, and the last line of code in its traceback.
+    """Return the first line of an error, and the last line of the user's code in its traceback.
 
     The middle of a long line is left out: TensorFlow writes first where a function ran, and at the
     end what it raised.
     """
     text = str(error)
-    lines = _LINE.findall(text)
+    lines = [one for one in _LINE.findall(text) if not is_library(one[0])]
     place = f" ({lines[-1][0]}:{lines[-1][1]})" if lines else ""
     first = text.partition("\n")[0] + place
     if len(first) <= MAX_FAILURE_TEXT:

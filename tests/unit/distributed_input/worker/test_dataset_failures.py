@@ -45,6 +45,9 @@ def test_the_summary_has_the_first_line_and_the_last_line_of_code() -> None:
     text = summary(DatasetFnError(f"dataset_fn failed: KeyError: 'id'\nmore\n{trace}"))
     assert text == "dataset_fn failed: KeyError: 'id' (/a/read.py:7)"
     assert summary(DatasetFnError("no row")) == "no row"
+    library = '  File "/env/site-packages/tensorflow/ops.py", line 6, in next'
+    assert summary(DatasetFnError(f"no row\n{trace}\n{library}")) == "no row (/a/read.py:7)"
+    assert summary(DatasetFnError(f"no row\n{library}")) == "no row"
 
 
 def test_the_middle_of_a_long_summary_is_left_out() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -45,3 +46,21 @@ def test_without_tensorflow_the_error_names_what_to_install(tmp_path: Path) -> N
         "distributed-input worker: workers need tensorflow, which is not installed: "
         "pip install 'distributed-input[worker]'"
     )
+
+
+def test_sets_of_strings_have_the_same_order_in_all_workers(tmp_path: Path) -> None:
+    (tmp_path / "tensorflow.py").write_text("raise RuntimeError(f\"order {hash('a')}\")")
+    command = (sys.executable, "-m", "distributed_input.worker", "--dispatcher", "localhost:1")
+    env = {key: value for key, value in os.environ.items() if key != "PYTHONHASHSEED"}
+
+    def order(**more: str) -> str:
+        found = subprocess.run(
+            command,
+            env={**env, "PYTHONPATH": str(tmp_path), **more},
+            capture_output=True,
+            text=True,
+        )
+        return re.findall(r"order -?\d+", found.stderr)[-1]
+
+    assert order() == order() == order(PYTHONHASHSEED="0")
+    assert order(PYTHONHASHSEED="1") != order()

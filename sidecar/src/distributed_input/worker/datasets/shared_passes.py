@@ -29,7 +29,7 @@ from distributed_input.tfdata.graph import serialization
 from distributed_input.tfdata.graph.fingerprint import fingerprint
 from distributed_input.tfdata.record_sharding import RecordShard
 from distributed_input.worker.datasets.shared_threads import options_of, share_threads
-from distributed_input.worker.datasets.split_iterator import with_options
+from distributed_input.worker.datasets.split_iterator import iterate, with_options
 
 _WINDOW_BYTES = 64 << 20
 _CHUNK_BYTES = 8 << 20
@@ -87,7 +87,7 @@ class Records:
 
     def _batches(self, records: tf.data.Dataset, rows: int) -> Iterator[Batch]:
         batches = share_threads(records.batch(rows).prefetch(1), self._dataset_id)
-        for batch in with_options(batches, self._cpus):
+        for batch in iterate(with_options(batches, self._cpus)):
             yield [component.__array__() for component in tf.nest.flatten(batch)]
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import queue
+import threading
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +16,9 @@ from distributed_input.tfdata import batching, joined_batches
 from distributed_input.worker.datasets.cache_files import CacheWriter, CachingIterator
 from distributed_input.worker.datasets.iterator_state import SavableIterator, StateIdentity
 from distributed_input.worker.datasets.shared_threads import options_of, share_threads
+
+_unused: queue.SimpleQueue[tf.Tensor] = queue.SimpleQueue()
+_remover_started = threading.Lock()
 
 
 @dataclass(frozen=True)
@@ -76,7 +82,7 @@ def iterate_dataset(
             dataset, leaves_of = joined_batches.join(dataset, max(1, count))
     # TensorFlow produces the next element while the worker sends this one.
     dataset = share_threads(dataset.prefetch(1), dataset_id)
-    elements: Any = iter(with_options(dataset, cpus))
+    elements: Any = iterate(with_options(dataset, cpus))
     if leaves_of is not None:
         elements = ComponentIterator(elements)
     state = None
@@ -133,3 +139,26 @@ def with_options(dataset: tf.data.Dataset, cpus: int) -> tf.data.Dataset:
     if cpus and not options_of(dataset).autotune_options.cpu_budget:
         options.autotune.cpu_budget = cpus
     return dataset.with_options(options)
+
+
+def iterate(dataset: tf.data.Dataset) -> Iterator[Any]:
+    """Return an iterator over a dataset, which a thread of its own deletes when it is not used.
+
+    The deletion waits for the thread that tunes the dataset. TensorFlow 2.21 sometimes does not
+    wake this thread, and it sleeps for up to a minute. The thread that drops the iterator may
+    compute rows or hold a lock, and so it must not wait.
+    """
+    iterator: Any = iter(dataset)
+    resource = iterator._iterator_resource  # noqa: SLF001 - there is no public one
+    weakref.finalize(iterator, _unused.put, resource).atexit = False
+    if _remover_started.acquire(blocking=False):
+        threading.Thread(
+            target=_delete, args=(_unused,), name="delete-iterators", daemon=True
+        ).start()
+    elements: Iterator[Any] = iterator
+    return elements
+
+
+def _delete(unused: queue.SimpleQueue[tf.Tensor]) -> None:
+    while True:
+        unused.get()  # the last reference

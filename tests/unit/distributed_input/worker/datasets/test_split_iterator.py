@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import queue
+import threading
+import time
+import weakref
+from typing import Any
+
 import pytest
 import tensorflow as tf
 
 from distributed_input.rows.encode import make_encoder
 from distributed_input.tfdata.graph import canonical, serialization
 from distributed_input.tfdata.type_specs import from_tf
+from distributed_input.worker.datasets import split_iterator as module
 from distributed_input.worker.datasets.iterator_state import identify
 from distributed_input.worker.datasets.shared_threads import options_of
 from distributed_input.worker.datasets.split_iterator import (
     SplitIterator,
+    iterate,
     iterate_dataset,
     with_options,
 )
@@ -104,3 +112,28 @@ def test_a_dataset_keeps_its_own_number_of_cpus() -> None:
     dataset = tf.data.Dataset.range(5).with_options(options).map(lambda row: row)
     sent = serialization.instantiate(canonical.serialize(dataset), dataset.element_spec)
     assert [cpu_budget(with_options(one, 3)) for one in (dataset, sent)] == [7, 7]
+
+
+def test_an_iterator_is_deleted_by_a_thread_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    iterate(tf.data.Dataset.range(1))  # starts the thread
+    (thread,) = [one for one in threading.enumerate() if one.name == "delete-iterators"]
+    assert thread.daemon
+    unused: queue.SimpleQueue[tf.Tensor] = queue.SimpleQueue()
+    monkeypatch.setattr(module, "_unused", unused)
+    elements: Any = iterate(tf.data.Dataset.range(3))
+    resource = elements._iterator_resource
+    assert [int(element) for element in elements] == [0, 1, 2]
+    assert unused.empty()
+    del elements
+    assert unused.get(timeout=20) is resource
+
+
+def test_iterators_that_are_not_used_are_deleted() -> None:
+    elements = iterate(tf.data.Dataset.range(3))
+    variant = weakref.ref(elements)
+    del elements
+    assert variant() is None
+    deadline = time.monotonic() + 20
+    while not module._unused.empty() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert module._unused.empty()
