@@ -85,17 +85,31 @@ def create(
     _check_shared(shared_base, shared_bytes, remedy)
     run = secrets.token_hex(6)
     with contextlib.ExitStack() as stack:
-        path = stack.enter_context(locked(base / (_PREFIX + run)))
-        shared = path / "shared"
-        if shared_base == base:
-            shared.mkdir(mode=0o700)
-        else:
-            shared = stack.enter_context(locked(shared_base / (_PREFIX + run)))
-        # Workers trust saved states, so other users must not be able to write them.
-        states = base / "states" if _is_private(base) else None
-        folders = RunFolders(run, path, shared, states)
-        folders.logs.mkdir(mode=0o700)
+        try:
+            folders = _create_run(stack, run, base, shared_base)
+        except OSError as error:
+            failed = f"--dir {parent}" if parent else f"folder {base}"
+            if shared_base != base and shared_base in Path(error.filename or "").parents:
+                failed = f"folder {shared_base}"
+            raise ConfigError(
+                f"{failed}: cannot create a folder in it: {error.strerror}; set {remedy}"
+            ) from error
         yield folders
+
+
+def _create_run(stack: contextlib.ExitStack, run: str, base: Path, shared_base: Path) -> RunFolders:
+    """Create the folders of one run, which exist until `stack` is closed."""
+    path = stack.enter_context(locked(base / (_PREFIX + run)))
+    shared = path / "shared"
+    if shared_base == base:
+        shared.mkdir(mode=0o700)
+    else:
+        shared = stack.enter_context(locked(shared_base / (_PREFIX + run)))
+    # Workers trust saved states, so other users must not be able to write them.
+    states = base / "states" if _is_private(base) else None
+    folders = RunFolders(run, path, shared, states)
+    folders.logs.mkdir(mode=0o700)
+    return folders
 
 
 def default_parent(env: Mapping[str, str]) -> Path:

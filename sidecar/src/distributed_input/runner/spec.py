@@ -23,6 +23,7 @@ def load(
     parallelism: int | None = None,
     idle_cpus: bool = False,
     trainers: int = 1,
+    warn: Callable[[str], None] | None = None,
 ) -> list[PlannedInput]:
     """Return the inputs that `file` defines, in its order.
 
@@ -33,6 +34,8 @@ def load(
         idle_cpus: the workers use only CPUs that the trainers leave idle. An input with
             spec.workers.local gets one such worker, unless `workers` sets their number.
         trainers: number of trainers.
+        warn: is called if the trainers cannot read an input with the batch size in the file. It is
+            no error, because a trainer may replace the batch size.
 
     Raises:
         ConfigError: names the file, the field and the fix.
@@ -42,6 +45,12 @@ def load(
         from distributed_input.api.resource.topology import trainers_problem
 
         problem = trainers_problem(resource.spec, trainers, batch_size_is_final=False)
+        likely = trainers_problem(resource.spec, trainers, batch_size_is_final=True)
+        if likely and not problem and warn:
+            warn(
+                f"warning: {file}: {resource.metadata.name}: {likely}. The trainers fail unless "
+                "they set another global_batch_size"
+            )
         return [problem] if problem else []
 
     inputs = []

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import fcntl
 import os
 import stat
@@ -15,6 +17,7 @@ import pytest
 
 from distributed_input.api.errors import ConfigError
 from distributed_input.runner import folders
+from distributed_input.runtime.files import locked_folders
 
 
 @pytest.fixture
@@ -203,6 +206,39 @@ def test_the_error_names_a_folder_that_cannot_be_created(home: Path) -> None:
     with pytest.raises(ConfigError, match=r"folder .*file/x: .*--dir"):
         with folders.create(home / "file" / "x", {}):
             pass
+
+
+def test_a_folder_that_cannot_be_written_is_one_line_with_the_flag(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Access rights do not show a read-only mount."""
+    refused = home
+
+    def locked(folder: Path) -> contextlib.AbstractContextManager[Path]:
+        if folder.is_relative_to(refused):
+            raise OSError(errno.EROFS, "Read-only file system", str(folder))
+        return locked_folders.locked(folder)
+
+    monkeypatch.setattr(folders, "locked", locked)
+    text = "cannot create a folder in it: Read-only file system; set"
+    with pytest.raises(ConfigError, match=f"^--dir {home}: {text} another folder with --dir$"):
+        with folders.create(home, {}):
+            pass
+    default = home / "distributed-input"
+    with pytest.raises(ConfigError, match=f"^folder {default}: {text} another XDG_RUNTIME_DIR"):
+        with folders.create(None, {"XDG_RUNTIME_DIR": str(home)}):
+            pass
+    refused = home / "shm"
+    with pytest.raises(ConfigError, match=f"^folder {home}/shm/.*: {text}"):
+        with folders.create(home, {}):
+            pass
+    assert list(home.glob("run-*")) == []
+
+
+def test_an_error_of_the_run_itself_is_not_one_of_its_folders(home: Path) -> None:
+    with pytest.raises(OSError, match="other"):
+        with folders.create(home, {}):
+            raise OSError("other")
 
 
 def test_a_long_folder_for_temporary_files_is_not_used_for_sockets(

@@ -88,3 +88,15 @@ def test_trainers_that_cannot_share_the_partitions_are_an_error(tmp_path: Path) 
     assert len(spec.load(file, trainers=4)) == 1
     with pytest.raises(ConfigError, match=r"input.yaml:5: spec.partitions: 3 trainers cannot"):
         spec.load(file, trainers=3)
+
+
+def test_trainers_that_do_not_fit_the_batch_size_are_a_warning(tmp_path: Path) -> None:
+    """A trainer may replace the batch size, and with it the number of partitions."""
+    text = f"{HEAD}metadata: {{name: a}}\nspec:\n  batching: {{globalBatchSize: 64}}\n"
+    file = written(tmp_path, text)
+    warnings: list[str] = []
+    for trainers in (1, 3, 4):
+        assert len(spec.load(file, trainers=trainers, warn=warnings.append)) == 1
+    (found,) = warnings
+    text = "spec.partitions: 3 trainers cannot divide 8 partitions. Use 1, 2, 4 or 8 trainers"
+    assert found.startswith(f"warning: {file}: a: {text}")

@@ -41,8 +41,9 @@ def load_all(path: str | os.PathLike[str], check: Check = no_check) -> list[Dist
 
 def _missing_folders(resource: DistributedInput) -> Iterator[Problem]:
     path = resource.spec.dataset.source.path
-    if path is not None and not os.path.isdir(path):
-        yield Problem(
-            ("spec", "dataset", "source", "path"),
-            f"folder {path} does not exist: set the folder of the code, relative to this file",
-        )
+    if path is None or os.path.isdir(path):
+        return
+    text = f"folder {path} does not exist: set the folder of the code, relative to this file"
+    if os.path.exists(path):
+        text = f"{path} is a file: set the folder that contains it, relative to this file"
+    yield Problem(("spec", "dataset", "source", "path"), text)

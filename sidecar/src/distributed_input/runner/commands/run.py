@@ -8,7 +8,6 @@ import itertools
 import json
 import os
 import shlex
-import shutil
 import signal
 import sys
 import tempfile
@@ -17,7 +16,7 @@ from pathlib import Path
 
 from distributed_input.api.errors import ConfigError
 from distributed_input.runner import folders as run_folders
-from distributed_input.runner import host_cpus, plan, process_logs, process_wrapper, spec
+from distributed_input.runner import host_cpus, plan, process_logs, spec, start_checks
 from distributed_input.runner.display import report
 from distributed_input.runner.display.terminal import Terminal
 from distributed_input.runner.folders import RunFolders
@@ -55,6 +54,7 @@ exit status:
   that of the trainer, or 128 + n if signal n ended it; of several, that of the first that failed
   2    FILE, a flag or the environment is invalid; no process was started
   3    a process could not start, or crashed repeatedly
+  126  the trainer command is not executable
   127  the trainer command was not found
 
 Ctrl-C reaches the trainer, which then has --grace-seconds to end. Press it again to end the
@@ -145,7 +145,12 @@ def _run(argv: Sequence[str], programs: plan.Programs) -> int:
     local = options.workers == _LOCAL
     workers = 1 if local else options.workers
     inputs = spec.load(
-        options.file, workers, options.parallelism, idle_cpus=local, trainers=options.trainers
+        options.file,
+        workers,
+        options.parallelism,
+        idle_cpus=local,
+        trainers=options.trainers,
+        warn=_print,
     )
     planned = plan.Plan(tuple(inputs), command, trainers=options.trainers, programs=programs)
     if options.dry_run:
@@ -156,12 +161,14 @@ def _run(argv: Sequence[str], programs: plan.Programs) -> int:
             "workers that use only idle CPUs (--workers local, spec.workers.local) need Linux: set "
             "a number of workers, for example --workers 2 (in Python: workers=2)"
         )
-    if shutil.which(command[0]) is None:
-        _print(f"{command[0]}: command not found")
-        return process_wrapper.EXIT_NOT_FOUND
-    for file in (options.report, options.keep_logs):
-        if file is not None and not file.absolute().parent.is_dir():
-            raise ConfigError(f"{file}: folder {file.parent} does not exist")
+    if (problem := start_checks.command_problem(command[0])) is not None:
+        status, text = problem
+        _print(text)
+        return status
+    if options.report is not None:
+        start_checks.check_report(options.report)
+    if options.keep_logs is not None:
+        start_checks.check_logs(options.keep_logs)
     env = dict(os.environ)
     # This process forks while it has open channels. Its children only use vfork and exec, for
     # which gRPC's fork handlers do nothing but print warnings.
@@ -202,13 +209,7 @@ def _finish(result: RunResult, folders: RunFolders, options: argparse.Namespace)
     if result.trained:
         _print(f"the trainer ran for {final.seconds:.1f} s and ended with status {final.status}")
         sys.stderr.write(report.as_text(final))
-    target: Path | None = options.keep_logs
-    if target is None and final.status and not result.interrupted:
-        parent = Path(tempfile.gettempdir())
-        process_logs.prune(parent, _KEPT_PREFIX)
-        target = parent / (_KEPT_PREFIX + folders.run)
-    if target is not None and (kept := process_logs.keep(folders.logs, target)):
-        _print(f"the logs are in {kept}")
+    _keep_logs(result, folders, options.keep_logs)
     if options.report is not None:
         try:
             options.report.write_text(json.dumps(report.as_json(final), indent=2) + "\n")
@@ -216,6 +217,21 @@ def _finish(result: RunResult, folders: RunFolders, options: argparse.Namespace)
             _print(f"--report {options.report}: {error.strerror}")
             return final.status or EXIT_CONFIG
     return final.status
+
+
+def _keep_logs(result: RunResult, folders: RunFolders, wanted: Path | None) -> None:
+    """Copy the logs to the folder `wanted`; those of a failed run are kept in any case."""
+    targets = [] if wanted is None else [wanted]
+    if result.report.status and not result.interrupted:
+        parent = Path(tempfile.gettempdir())
+        targets.append(parent / (_KEPT_PREFIX + folders.run))
+    for target in targets:
+        if target != wanted:
+            process_logs.prune(target.parent, _KEPT_PREFIX)
+        if process_logs.keep(folders.logs, target):
+            _print(f"the logs are in {target}")
+            return
+        _print(f"the logs cannot be copied to {target}")
 
 
 def _dry_run(planned: plan.Plan) -> str:

@@ -47,6 +47,14 @@ def test_a_source_folder_that_does_not_exist_is_an_error(tmp_path: Path):
         load(path)
 
 
+def test_a_source_that_is_a_file_is_an_error(tmp_path: Path):
+    (tmp_path / "code.py").touch()
+    path = write(tmp_path, manifest(WITH_CODE % "code.py"))
+    message = rf"input.yaml:5: spec.dataset.source.path: {tmp_path}/code.py is a file: set the fold"
+    with pytest.raises(ResourceError, match=message):
+        load(path)
+
+
 def test_load_all_returns_every_input(tmp_path: Path):
     path = write(tmp_path, f"{manifest(name='train')}---\n{manifest(name='eval')}")
     assert [resource.metadata.name for resource in load_all(path)] == ["train", "eval"]

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import argparse
+import sys
+import tempfile
 from pathlib import Path
 
 import pytest
 
 from distributed_input.runner.commands import run as command
+from distributed_input.runner.display import report
+from distributed_input.runner.folders import RunFolders
+from distributed_input.runner.supervisor import RunResult
 
 INPUT = """\
 apiVersion: distributed-input.dev/v1alpha1
@@ -85,3 +91,68 @@ def test_an_unknown_flag_is_reported(capsys: pytest.CaptureFixture[str]) -> None
     with pytest.raises(SystemExit, match="2"):
         command.main(["input.yaml", "--worker", "2"])
     assert "unknown flag --worker: did you mean --workers?" in capsys.readouterr().err
+
+
+@pytest.fixture
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An input, in a test in which no process may start."""
+
+    def fail(*_: object) -> None:
+        raise AssertionError("a process was started")
+
+    monkeypatch.setattr(command, "_execute", fail)
+    file = tmp_path / "input.yaml"
+    file.write_text(INPUT)
+    return file
+
+
+@pytest.mark.parametrize("flag", ["--report", "--keep-logs"])
+def test_results_that_cannot_be_written_are_reported_before_the_start(
+    file: Path, flag: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target = file.parent if flag == "--report" else file
+    assert command.main([str(file), flag, str(target), "--", "true"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"distributed-input: {flag} {target}: is ")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
+def test_a_folder_without_room_for_the_runs_folder_is_status_2(
+    file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command.main([str(file), "--dir", "/proc", "--", "true"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "/proc" in line
+
+
+def test_a_command_that_is_not_executable_is_status_126(
+    file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command.main([str(file), "--", str(file)]) == 126
+    assert f"{file}: permission denied" in capsys.readouterr().err
+    assert command.main([str(file), "--", "no-such-command"]) == 127
+    assert "no-such-command: command not found" in capsys.readouterr().err
+
+
+def ended(folder: Path, status: int) -> tuple[RunResult, RunFolders]:
+    """Return a run that ended, with one log."""
+    folders = RunFolders("0123", folder, folder)
+    folders.logs.mkdir(parents=True)
+    folders.log("worker-0").write_text("a line\n")
+    final = report.RunReport(status=status, cause="", seconds=1.0, inputs=(), processes=())
+    return RunResult(final, failed_log=None, interrupted=False, trained=True), folders
+
+
+def test_the_logs_of_a_failed_run_are_kept_elsewhere_if_their_folder_fails(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "gettempdir", lambda: str(tmp_path))
+    wanted = tmp_path / "file"
+    wanted.touch()
+    options = argparse.Namespace(keep_logs=wanted, report=None)
+    assert command._finish(*ended(tmp_path / "run", 1), options) == 1
+    text = capsys.readouterr().err
+    kept = tmp_path / "distributed-input-logs-0123"
+    assert f"the logs cannot be copied to {wanted}\n" in text
+    assert f"the logs are in {kept}\n" in text
+    assert (kept / "worker-0.log").read_text() == "a line\n"
