@@ -274,7 +274,9 @@ def test_rows_continue_over_grpc_if_nothing_is_passed_on(
     # Otherwise the kernels on both sides of the proxy would take all rows.
     for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
         system.transfers._sockets[0].setsockopt(socket.SOL_SOCKET, option, 8192)
-    system.direct_within = SECONDS  # the last rows alone would fit into the kernels
+    # The last rows alone would fit into the kernels, so the direct connection must come first.
+    monkeypatch.setattr(direct_transfer, "_CONNECT_SECONDS", SECONDS)
+    system.direct_within = SECONDS
     system.proxy.is_silent = True
     system.proxy.cut_every(20_000)
     began = time.monotonic()
