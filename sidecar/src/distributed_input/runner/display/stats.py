@@ -205,7 +205,7 @@ class InputStats:
         if desired_workers and not self.ready_workers:
             return "worker"
         if not self.last.consumers:
-            return "trainer to connect"
+            return "trainer to connect, or its dataset to be described"
         return "" if self.totals().rows else "first rows"
 
 
