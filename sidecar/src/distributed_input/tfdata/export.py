@@ -117,6 +117,8 @@ def _export_function(
         if disabled:
             disable_drop_remainder(part)
         parts.append(part)
+    if len(parts) > 1 and all(part == parts[0] for part in parts[1:]):
+        job.warnings.append(repeated_rows_warning("dataset_fn", len(parts)))
     job.split_bytes = buffers.held_bytes(parts[0])
     job.split_bytes_at_most = buffers.may_hold_less(parts[0])
     return job, packing.pack(parts)
@@ -248,6 +250,20 @@ def serial_warnings(graph_def: GraphDef, dataset: tf.data.Dataset) -> list[str]:
         f"num_parallel_calls has no effect in functions that keep a state ({ops}): the rows would"
         " depend on the order in which calls run. Remove the state, or set determinism: relaxed"
     ]
+
+
+def repeated_rows_warning(name: str, num_splits: int) -> str:
+    """Return the warning for a function that returns the same dataset for each split.
+
+    Args:
+      name: of the function.
+      num_splits: the number of splits.
+    """
+    return (
+        f"{name} returns the same dataset for split 0 and split {num_splits - 1}, so each row is"
+        f" read {num_splits} times, once by each split: shard it, for example with dataset.shard("
+        "context.num_input_pipelines, context.input_pipeline_id)"
+    )
 
 
 def warnings_of(facts: GraphAnalysis, num_splits: int) -> list[str]:

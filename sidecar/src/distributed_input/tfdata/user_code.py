@@ -88,17 +88,26 @@ def functions_unseeded() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def user_errors(what: str) -> Iterator[None]:
-    """Raise errors of the user's code as DatasetFnError, with the lines that caused them."""
+def user_errors(what: str, place: str = "", exits: bool = False) -> Iterator[None]:
+    """Raise errors of the user's code as DatasetFnError, with the lines that caused them.
+
+    Args:
+      what: names the code.
+      place: what the code ran for; it ends the first line of the message. "": nothing.
+      exits: whether SystemExit is an error too. It ends only the thread in a worker.
+    """
     try:
         yield
-    except (DistributedInputError, GeneratorExit):
+    except DistributedInputError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
+        if isinstance(error, SystemExit) and not exits:
+            raise
         text = error.message if isinstance(error, tf.errors.OpError) else str(error)
-        text = _NODE.sub("", text)
+        first, end, rest = _NODE.sub("", text).partition("\n")
+        place = f" ({place})" if place else ""
         raise DatasetFnError(
-            f"{what} failed: {type(error).__name__}: {text}\n{_lines_of(error)}"
+            f"{what} failed: {type(error).__name__}: {first}{place}{end}{rest}\n{_lines_of(error)}"
         ) from error
 
 

@@ -183,6 +183,33 @@ def test_sharding_records_after_reading_gives_a_warning(tmp_path: Path) -> None:
     assert "read amplification is up to 8, because each of the 8 splits" in warned[0]
 
 
+@pytest.mark.parametrize("endless", [False, True])
+def test_a_dataset_fn_that_does_not_shard_gives_a_warning(endless: bool) -> None:
+    data = Data.range(4).repeat() if endless else Data.range(4)
+    _, _, warned = export(lambda _: data, num_splits=3)
+    assert warned == [
+        "dataset_fn returns the same dataset for split 0 and split 2, so each row is read 3 times, "
+        "once by each split: shard it, for example with dataset.shard(context.num_input_pipelines, "
+        "context.input_pipeline_id)"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("dataset", "splits"),
+    [
+        (lambda _: Data.range(4), 1),
+        (lambda ctx: Data.range(4).shard(ctx.num_input_pipelines, ctx.input_pipeline_id), 3),
+        (lambda ctx: Data.range(4).take(int(ctx.input_pipeline_id == 1)), 3),
+        (lambda ctx: Data.range(9).shuffle(9, seed=ctx.input_pipeline_id + 1).repeat(), 3),
+        (Data.range(4), 3),
+    ],
+    ids=["one split", "sharded", "one differs", "seeded", "plain"],
+)
+def test_other_datasets_give_no_warning_of_repeated_rows(dataset: Any, splits: int) -> None:
+    _, _, warned = export(dataset, num_splits=splits)
+    assert not [text for text in warned if "returns the same dataset" in text]
+
+
 @pytest.mark.parametrize("plain", [True, False])
 def test_python_functions_are_rejected_with_a_remedy(plain: bool) -> None:
     def parse(x: Any) -> Any:

@@ -78,6 +78,31 @@ def test_an_error_in_user_code_names_the_split_and_the_line() -> None:
     assert isinstance(caught.value.__cause__, ValueError)
 
 
+@pytest.mark.parametrize(
+    ("error", "exits", "raised"),
+    [
+        (SystemExit(3), True, DatasetFnError),
+        (SystemExit(3), False, SystemExit),  # for example of a signal handler of the trainer
+        (KeyboardInterrupt(), True, KeyboardInterrupt),
+        (GeneratorExit(), True, GeneratorExit),
+    ],
+)
+def test_only_an_exit_may_become_an_error(
+    error: BaseException, exits: bool, raised: type[BaseException]
+) -> None:
+    with pytest.raises(raised), user_code.user_errors("x", exits=exits):
+        raise error
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"), [("no", "no (split 1 of 2)"), ("no\nfile", "no (split 1 of 2)\nfile")]
+)
+def test_the_place_of_an_error_ends_its_first_line(text: str, expected: str) -> None:
+    with pytest.raises(DatasetFnError) as caught, user_code.user_errors("x", "split 1 of 2"):
+        raise ValueError(text)
+    assert str(caught.value).startswith(f"x failed: ValueError: {expected}\n")
+
+
 def test_an_error_in_tensorflow_shows_only_the_users_lines() -> None:
     def dataset_fn(_: Any) -> tf.data.Dataset:
         return tf.data.Dataset.from_tensor_slices((tf.zeros([2]), tf.zeros([3])))

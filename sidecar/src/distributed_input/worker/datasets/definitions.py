@@ -9,6 +9,7 @@ graph of each split that it opens with them.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import tensorflow as tf
 
@@ -22,20 +23,34 @@ from distributed_input.tfdata.graph.node_defs import GraphDef
 from distributed_input.worker.datasets import entry_points
 
 
-def define(splits: int, graph_of: Callable[[int], GraphDef]) -> list[int]:
-    """Return the fingerprints of all splits, or one if they differ only in `dataset.shard`.
+class SplitDefinitions(NamedTuple):
+    """The definition of a dataset.
+
+    Attributes:
+        fingerprints: of all splits, or one if they differ only in `dataset.shard`.
+        repeated: all splits have the same graph, and there are several.
+    """
+
+    fingerprints: list[int]
+    repeated: bool
+
+
+def define(splits: int, graph_of: Callable[[int], GraphDef]) -> SplitDefinitions:
+    """Return the definition of a dataset.
 
     Args:
         splits: number of splits.
         graph_of: returns the canonical graph of a split.
     """
     if splits == 1:
-        return [fingerprint(graph_of(0))]
+        return SplitDefinitions([fingerprint(graph_of(0))], repeated=False)
     samples = {split: graph_of(split) for split in sorted({0, splits // 2, splits - 1})}
     common = {fingerprint(graph, without_shard=True) for graph in samples.values()}
     if len(common) == 1:
-        return list(common)
-    return [fingerprint(samples.get(i) or graph_of(i)) for i in range(splits)]
+        first, *others = map(fingerprint, samples.values())
+        return SplitDefinitions(list(common), repeated=all(other == first for other in others))
+    found = [fingerprint(samples.get(i) or graph_of(i)) for i in range(splits)]
+    return SplitDefinitions(found, repeated=False)
 
 
 def graph_of(job: types_pb2.Job, split: int) -> GraphDef:
@@ -70,7 +85,8 @@ def check(job: types_pb2.Job, split: int, graph: GraphDef | None) -> None:
         raise JobConflictError(
             f"split {split} of {job.entry_point.target} has changed since the run started: the "
             f"fingerprint of its graph was {expected:016x} and is now {found:016x}. Its list of "
-            "files or its code differs on this worker. Restore them, or stop all trainers of the "
-            "job and start again, to read the changed dataset. Do not list a directory that "
-            "changes during a run"
+            "files or its code differs on this worker, or dataset_fn has another result in each "
+            "process, for example by random numbers without a seed. Restore them, or stop all "
+            "trainers of the job and start again, to read the changed dataset. Do not list a "
+            "directory that changes during a run"
         )

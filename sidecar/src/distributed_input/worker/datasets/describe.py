@@ -69,9 +69,13 @@ def describe(draft: types_pb2.Job, relaxed: bool = False, room: int = 0) -> type
     job.split_bytes_at_most = buffers.may_hold_less(first)
     job.warnings.extend(jobs.memory_warnings(job, room))
     job.warnings.extend([*export.warnings_of(graph, job.num_splits), *serial])
+    defined = definitions.define(job.num_splits, graph_of)
+    if defined.repeated and not graph.python_ops:  # Python code is not in the graph
+        name = f"entry point {draft.entry_point.target}"
+        job.warnings.append(export.repeated_rows_warning(name, job.num_splits))
     for warning in job.warnings:
         _log.warning(warning, job=draft.name)
-    job.definitions.extend(definitions.define(job.num_splits, graph_of))
+    job.definitions.extend(defined.fingerprints)
     job.definition_version = fingerprint.VERSION
     return job
 

@@ -111,7 +111,7 @@ def call(
 
     Raises:
         ConfigError: the function does not exist.
-        DatasetFnError: the function raised. The message has its traceback.
+        DatasetFnError: the function raised, or called sys.exit. The message has its traceback.
         UnavailableError: another call takes very long.
         SpecError: the function did not return a dataset.
     """
@@ -124,7 +124,7 @@ def call(
         np.random.seed(context.seed)
         before = _random_state()
         context.varies = False  # reset: the two lines above read the context's seed
-        with user_code.user_errors(f"entry point {entry.target}"):
+        with user_code.user_errors(f"entry point {entry.target}", _place(context), exits=True):
             dataset = function(context, **arguments)
             if callable(dataset) and not isinstance(dataset, tf.data.Dataset):
                 dataset = dataset()
@@ -135,6 +135,12 @@ def call(
         f"entry point {entry.target} returned {type(dataset).__name__}. Return a tf.data.Dataset, "
         "or an iterable of (nested) numpy arrays."
     )
+
+
+def _place(context: SplitInputContext) -> str:
+    """Return the split for an error message. "" for split 0: it is the first, and any can fail."""
+    split = context.input_pipeline_id
+    return f"split {split} of {context.num_input_pipelines}" if split else ""
 
 
 def _random_state() -> tuple[Any, ...]:
@@ -201,8 +207,8 @@ def _import(module_name: str, path: str) -> Any:
             f"spec.dataset.entryPoint: no module {module_name!r} in {place}: check the name, "
             "and spec.dataset.source"
         ) from error
-    except Exception as error:
-        with user_code.user_errors(f"module {module_name}"):
+    except (Exception, SystemExit) as error:
+        with user_code.user_errors(f"module {module_name}", exits=True):
             raise error
 
 

@@ -92,7 +92,10 @@ def test_stall_is_the_share_of_time_spent_waiting() -> None:
         (None, "dispatcher"),
         (StatusSample(), "worker"),
         (StatusSample(workers=[WorkerSample("w", "h:1", draining=True)]), "worker"),
-        (StatusSample(workers=[WorkerSample("w", "h:1")]), "trainer to connect, or its dataset to be described"),
+        (
+            StatusSample(workers=[WorkerSample("w", "h:1")]),
+            "trainer to connect, or its dataset to be described",
+        ),
         (StatusSample([consumer(0, waiting_for="a worker")]), "a worker"),
         (StatusSample([consumer(0)], [WorkerSample("w", "h:1")]), "first rows"),
     ],

@@ -50,6 +50,15 @@ def many(context):
 def infinite(context):
     return tf.data.Dataset.range(40).repeat()
 
+def one_shard(context):
+    return tf.data.Dataset.range(40).shard(2, 0)
+
+def seeded(context):
+    return tf.data.Dataset.range(40).shuffle(9, seed=context.input_pipeline_id + 1).repeat()
+
+def by_hand(context):
+    return tf.data.Dataset.from_tensor_slices(list(range(40))[context.input_pipeline_id :: 4])
+
 def arrays(context):
     return [{"x": np.zeros(3, np.float32)}]
 
@@ -117,7 +126,8 @@ def test_the_memory_of_shuffle_buffers_is_estimated(room: int, warned: bool) -> 
     entry = types_pb2.EntryPoint(target="describe_of_test:texts")
     job = describe(types_pb2.Job(name="a", entry_point=entry, partitions=4), room=room)
     assert job.split_bytes == 2000
-    assert ["shuffle buffers of an open split" in text for text in job.warnings] == [True] * warned
+    found = [text for text in job.warnings if "shuffle buffers of an open split" in text]
+    assert len(found) == warned
 
 
 @pytest.mark.parametrize(("function", "held"), [("ragged", 10 * 128), ("nested", 2 * 64)])
@@ -148,9 +158,42 @@ def test_a_dataset_that_shards_records_has_a_warning_with_its_read_amplification
     for given, splits in ((0, 4), (12, 12)):
         job = describe(types_pb2.Job(entry_point=entry, partitions=4, num_splits=given))
         assert job.num_splits == splits
-        (warning,) = job.warnings
+        (warning,) = job.warnings  # none that rows repeat
         assert f"read amplification is up to {splits}, because" in warning
         assert "Shard the list of files" in warning
+
+
+@pytest.mark.parametrize(
+    ("function", "splits", "repeated"),
+    [
+        ("batches", 16, True),
+        ("infinite", 4, True),
+        ("one_shard", 16, True),
+        ("counting", 16, True),
+        ("seeded", 4, False),
+        ("by_hand", 16, False),
+        ("python", 16, False),  # what its function reads is not in the graph
+        ("generator", 16, False),
+        ("arrays", 16, False),
+    ],
+)
+def test_a_dataset_that_is_not_sharded_has_a_warning(
+    function: str, splits: int, repeated: bool
+) -> None:
+    job = described(function)
+    assert job.num_splits == splits
+    found = [text for text in job.warnings if "returns the same dataset" in text]
+    assert found == repeated * [
+        f"entry point describe_of_test:{function} returns the same dataset for split 0 and split "
+        f"{splits - 1}, so each row is read {splits} times, once by each split: shard it, for "
+        "example with dataset.shard(context.num_input_pipelines, context.input_pipeline_id)"
+    ]
+
+
+def test_a_dataset_of_one_split_need_not_be_sharded() -> None:
+    entry = types_pb2.EntryPoint(target="describe_of_test:batches")
+    job = describe(types_pb2.Job(entry_point=entry, num_splits=1, partitions=1))
+    assert (job.num_splits, list(job.warnings)) == (1, [])
 
 
 def test_an_infinite_dataset_has_one_split_for_each_partition() -> None:
@@ -174,8 +217,9 @@ def test_functions_that_have_to_run_serially_get_a_warning_with_the_line(relaxed
     entry = types_pb2.EntryPoint(target="describe_of_test:counting")
     job = describe(types_pb2.Job(name="a", entry_point=entry, partitions=4), relaxed)
     line = next(i for i, it in enumerate(_CODE.split("\n"), 1) if "assign_add" in it)
-    assert len(job.warnings) == (not relaxed)
-    for warning in job.warnings:
+    serial = [text for text in job.warnings if "num_parallel_calls" in text]
+    assert len(serial) == (not relaxed)
+    for warning in serial:
         assert "AssignAddVariableOp in Dataset_map_number" in warning
         assert f"describe_of_test.py:{line})" in warning
 

@@ -39,6 +39,17 @@ def factory(context):
 def broken(context):
     raise OSError("the disk is gone")
 
+def last_only(context):
+    if context.input_pipeline_id == 3:
+        raise ValueError("no files\\nin the folder")
+    return [1]
+
+def exits(context):
+    raise SystemExit(3)
+
+def interrupted(context):
+    raise KeyboardInterrupt
+
 def number(context):
     return 5
 
@@ -59,11 +70,15 @@ def _module(tmp_path: Path) -> Iterator[None]:
     (tmp_path / "entry_points_of_test.py").write_text(_CODE)
     (tmp_path / "needs_missing.py").write_text("import missing_package_of_test\n")
     (tmp_path / "raises.py").write_text("raise OSError('no such file')\n")
+    (tmp_path / "parses.py").write_text(
+        "import argparse\nparser = argparse.ArgumentParser()\n"
+        "parser.add_argument('--x', required=True)\nparser.parse_args([])\n"
+    )
     path = list(sys.path)
     sys.path.insert(0, str(tmp_path))
     yield
     sys.path[:] = path
-    for name in ("entry_points_of_test", "needs_missing", "raises"):
+    for name in ("entry_points_of_test", "needs_missing", "raises", "parses"):
         sys.modules.pop(name, None)
 
 
@@ -107,6 +122,12 @@ def test_a_nested_attribute_is_found() -> None:
         ("entry_points_of_test:broken", DatasetFnError, "the disk is gone"),
         ("needs_missing:f", DatasetFnError, "imports missing_package_of_test"),
         ("raises:f", DatasetFnError, "no such file"),
+        ("parses:f", DatasetFnError, r"module parses failed: SystemExit: 2\n.*parses.py"),
+        (
+            "entry_points_of_test:exits",
+            DatasetFnError,
+            r"entry point entry_points_of_test:exits failed: SystemExit: 3\n.*in exits",
+        ),
     ],
 )
 def test_an_entry_point_that_cannot_be_called_is_reported(
@@ -115,6 +136,28 @@ def test_an_entry_point_that_cannot_be_called_is_reported(
     context = entry_points.split_context(types_pb2.Job(partitions=1), 0, 0, 0, 1)
     with pytest.raises(error, match=message):
         entry_points.call(types_pb2.EntryPoint(target=target), context, 0)
+
+
+def test_an_error_of_a_later_split_names_the_split() -> None:
+    assert call("last_only", split=2)[0] == [1]
+    with pytest.raises(DatasetFnError) as caught:
+        call("last_only", split=3)
+    first, second, place, *_ = str(caught.value).split("\n")
+    name = "entry point entry_points_of_test:last_only"
+    assert first == f"{name} failed: ValueError: no files (split 3 of 4)"
+    assert second == "in the folder"
+    assert "in last_only" in place
+
+
+def test_an_error_of_the_first_split_names_no_split() -> None:
+    """It is called first, so the error is rarely one of this split."""
+    with pytest.raises(DatasetFnError, match=r"failed: OSError: the disk is gone\n"):
+        call("broken")
+
+
+def test_an_interrupt_is_no_error_of_the_function() -> None:
+    with pytest.raises(KeyboardInterrupt):
+        call("interrupted")
 
 
 def test_a_call_that_hangs_fails_the_other_calls_in_time(
