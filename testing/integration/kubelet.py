@@ -189,9 +189,9 @@ class PodRunner:
             if mount.get("readOnly"):
                 lines.append(f"mount -o remount,ro,bind {mount['mountPath']}")
         # A volume may hide the checkout, for example one at /tmp.
-        checkout = self.folder / "checkout"
-        checkout.mkdir(exist_ok=True)
         if any(_CHECKOUT.is_relative_to(_top(one)) for one in mounts):
+            checkout = self.folder / "checkout"
+            checkout.mkdir(exist_ok=True)
             lines.insert(0, f"mount --bind {_CHECKOUT} {checkout}")
             lines += [f"mkdir -p {_CHECKOUT}", f"mount --bind {checkout} {_CHECKOUT}"]
         return lines

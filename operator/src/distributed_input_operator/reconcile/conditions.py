@@ -99,10 +99,7 @@ def findings(
         stalled=overdue or any(one.final for one in failed),
         resting=unapplied is None and ready.reason in (SUSPENDED, PAUSED),
     )
-    others = (
-        *(*_unmeasured(snapshot), *_failing(snapshot)),
-        *(*_unsigned(snapshot), *_pending(turn)),
-    )
+    others = [*_unmeasured(snapshot), *_failing(snapshot), *_unsigned(snapshot), *_pending(turn)]
     return [*summary, dispatcher, workers, *pods, *applied, *others, *limits]
 
 

@@ -8,6 +8,11 @@ from typing import Protocol
 from distributed_input.api.errors import DistributedInputError, FencedError, PositionError
 from distributed_input.api.proto import trainer_pb2
 
+OTHER_ITERATOR = (
+    "another iterator of this input has begun its epoch: use one iterator at a time, or give the "
+    "second iterator its own job: connect(..., job=...)"
+)
+
 
 class StepCounter(Protocol):
     """Counts the steps that a loop requests from its iterators."""
@@ -103,10 +108,7 @@ def require_current(epoch: EpochState | None, generation: int) -> EpochState:
         PositionError: a position was restored, and no epoch has begun since.
     """
     if epoch is None or epoch.generation != generation:
-        raise FencedError(
-            "another iterator of this input has begun its epoch: use one iterator at a time, or "
-            "give the second iterator its own job: connect(..., job=...)"
-        )
+        raise FencedError(OTHER_ITERATOR)
     if epoch.stopped:
         epoch.check_error()
     return epoch

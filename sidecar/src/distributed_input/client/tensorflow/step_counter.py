@@ -10,14 +10,11 @@ import tensorflow as tf
 from tensorflow.python.ops.resource_variable_ops import ResourceVariable
 
 from distributed_input.api.errors import FencedError
+from distributed_input.client.epoch_state import OTHER_ITERATOR
 
 _CAPTURED = (
     "the position was restored after iter(dataset), and this function captured the iterator: pass "
     "the iterator to the function as an argument, or restore before iter(dataset)"
-)
-_REPLACED = (
-    "another iterator of this input has begun its epoch: use one iterator at a time, or give the "
-    "second iterator its own job: connect(..., job=...)"
 )
 _INVALID = -(1 << 62)
 
@@ -77,11 +74,11 @@ def count_step(counter: tf.Tensor, number: tf.Tensor) -> tf.Operation | None:
     one = tf.constant([1, 0, 0], tf.int64)
     if tf.executing_eagerly():
         if _read(counter).numpy()[2] != number.numpy():
-            raise FencedError(_REPLACED)
+            raise FencedError(OTHER_ITERATOR)
         tf.raw_ops.AssignAddVariableOp(resource=counter, value=one)
         return None
     with tf.device("CPU:0"):
-        checked = tf.debugging.Assert(tf.equal(_read(counter)[2], number), [_REPLACED])
+        checked = tf.debugging.Assert(tf.equal(_read(counter)[2], number), [OTHER_ITERATOR])
     with run_after(checked):
         counted = tf.raw_ops.AssignAddVariableOp(resource=counter, value=one)
     with run_after(counted), tf.device("CPU:0"):
