@@ -21,6 +21,7 @@ from distributed_input.tfdata.graph.canonical import serialize
 from distributed_input.tfdata.graph.node_defs import GraphDef
 from distributed_input.tfdata.graph_analysis import GraphAnalysis, analyze
 from distributed_input.tfdata.input_context import SplitInputContext
+from distributed_input.tfdata.random import selections
 from distributed_input.tfdata.random.seeds import reseed
 from distributed_input.tfdata.type_specs import from_tf, to_tf
 
@@ -73,9 +74,16 @@ def split_graph(
     Returns:
       The graph, and whether it has to run serially.
     """
-    graph_def = packing.load_bare(dataset, split)
-    graph_def = sharding.shard(graph_def, dataset.shard_policy, num_splits, split)
-    graph_def = reseed(graph_def, seed, epoch, split)
+
+    def sharded(split: int) -> GraphDef:
+        graph_def = packing.load_bare(dataset, split)
+        return sharding.shard(graph_def, dataset.shard_policy, num_splits, split)
+
+    def others() -> list[selections.Definitions]:
+        return [selections.define(sharded(it)) for it in selections.references(num_splits)]
+
+    graph_def = sharded(split)
+    graph_def = reseed(graph_def, seed, epoch, split, selections.find(graph_def, others))
     determinism.force_determinism(graph_def)
     return graph_def, not relaxed and determinism.make_repeatable(graph_def)
 

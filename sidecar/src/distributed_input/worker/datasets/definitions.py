@@ -53,10 +53,11 @@ def define(splits: int, graph_of: Callable[[int], GraphDef]) -> SplitDefinitions
     return SplitDefinitions(found, repeated=False)
 
 
-def graph_of(job: types_pb2.Job, split: int) -> GraphDef:
-    """Return the canonical graph of a split in the first epoch."""
-    context = entry_points.split_context(job, job.seed, 0, split, job.num_splits)
-    dataset = entry_points.call(job.entry_point, context, mix(job.seed))
+def graph_of(job: types_pb2.Job, split: int, seed: int | None = None, epoch: int = 0) -> GraphDef:
+    """Return the canonical graph of a split in an epoch; of the job's seed by default."""
+    seed = job.seed if seed is None else seed
+    context = entry_points.split_context(job, seed, epoch, split, job.num_splits)
+    dataset = entry_points.call(job.entry_point, context, mix(seed))
     if isinstance(dataset, tf.data.Dataset):
         return canonical.serialize(dataset)
     raise SpecError(
