@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from distributed_input.api.errors import SpecError
 from distributed_input.rows import encode
 from distributed_input.rows.digest import row_digests
 from distributed_input.rows.elements import Column
@@ -22,6 +24,11 @@ from distributed_input.worker.streams.counters import StreamCounters
 _NO_DIGESTS: NDArray[np.uint64] = np.zeros(0, np.uint64)
 BLOCK_BYTES = 1 << 20
 """Size of a block, unless the sidecar requests larger ones."""
+PYTHON_REMEDY = (
+    "A Python iterable without `element_spec` has the spec of its first element. Make all elements"
+    " alike, or set `element_spec` on the entry point's function, for example"
+    ' {"value": tf.TensorSpec([], tf.float32)}'
+)
 
 
 @dataclass(frozen=True)
@@ -68,6 +75,7 @@ def encode_elements(
     digest_version: int = DIGEST_VERSION,
     first_row: int = 0,
     saver: StateSaver | None = None,
+    number: int = 0,
 ) -> Iterator[ElementRows]:
     """Yield the rows of each element of a split.
 
@@ -77,9 +85,11 @@ def encode_elements(
         digest_version: version of the rows' digests.
         first_row: index of the first row of the first element.
         saver: saves the state of the split between elements.
+        number: number of the split, for errors.
 
     Raises:
         DatasetFnError: the dataset raised an error.
+        SpecError: an element does not have the spec of the job.
     """
     encoder = encode.make_encoder(split.row, split.batched, split.leaves_of)
     widths = [column.row_bytes for column in split.row.columns]
@@ -87,7 +97,7 @@ def encode_elements(
     while True:
         if saver is not None:
             saver.before_element(taken)
-        with user_code.user_errors("the dataset"):
+        with _errors_at(split, number, first_row):
             began = time.perf_counter()
             try:
                 element = next(split.elements)
@@ -107,6 +117,18 @@ def encode_elements(
         if rows:
             yield ElementRows(first_row, buffers, digests, seconds)
             first_row += rows
+
+
+@contextlib.contextmanager
+def _errors_at(split: SplitIterator, number: int, row: int) -> Iterator[None]:
+    """Raise errors of the dataset, and of an element's spec, with the place of the element."""
+    place = f"row {row} of split {number}"
+    try:
+        with user_code.user_errors("the dataset", place):
+            yield
+    except SpecError as error:
+        remedy = f". {PYTHON_REMEDY}" if split.from_python else ""
+        raise SpecError(f"{place}: {str(error).rstrip('.')}{remedy}") from error
 
 
 def cut_rows(
