@@ -15,7 +15,7 @@ from distributed_input.rows import encode
 from distributed_input.rows.digest import row_digests
 from distributed_input.rows.elements import Column
 from distributed_input.rows.prefix import DIGEST_VERSION
-from distributed_input.rows.runs import Bytes, slice_run
+from distributed_input.rows.runs import Bytes, Offsets, row_offsets, slice_run
 from distributed_input.tfdata import user_code
 from distributed_input.worker.datasets.split_iterator import SplitIterator
 from distributed_input.worker.states.state_saver import StateSaver
@@ -58,12 +58,17 @@ class ElementRows:
         return sum(buffer.nbytes for buffer in self.buffers)
 
     def slice(
-        self, columns: Sequence[Column], start: int, stop: int, seconds: float
+        self,
+        columns: Sequence[Column],
+        start: int,
+        stop: int,
+        seconds: float,
+        offsets: Sequence[Offsets] | None = None,
     ) -> ElementRows:
         """Return rows [start, stop) of these rows, as views, with the given time."""
         return ElementRows(
             self.first_row + start,
-            slice_run(columns, self.buffers, start, stop),
+            slice_run(columns, self.buffers, start, stop, offsets),
             self.digests[start:stop],
             seconds,
         )
@@ -140,6 +145,8 @@ def cut_rows(
     if nbytes < 2 * block_bytes or rows.rows <= per_block:
         yield rows
         return
+    offsets = row_offsets(columns, rows.buffers)
     for start in range(0, rows.rows, per_block):
         stop = min(rows.rows, start + per_block)
-        yield rows.slice(columns, start, stop, rows.seconds * (stop - start) / rows.rows)
+        seconds = rows.seconds * (stop - start) / rows.rows
+        yield rows.slice(columns, start, stop, seconds, offsets)
