@@ -16,7 +16,7 @@ from distributed_input.runtime import logs
 from distributed_input.tfdata import buffers, export, graph_analysis, sharding, type_specs
 from distributed_input.tfdata.graph import caches, canonical, fingerprint
 from distributed_input.worker.datasets import cache_files, definitions, entry_points
-from distributed_input.worker.datasets.element_specs import infer_spec
+from distributed_input.worker.datasets.element_specs import spec_of_iterable
 from distributed_input.worker.states.deadline import within
 from distributed_input.worker.states.saved_state import StateTimeoutError
 
@@ -41,8 +41,9 @@ def describe(draft: types_pb2.Job, relaxed: bool = False, room: int = 0) -> type
     context = entry_points.split_context(draft, draft.seed, 0, 0, splits)
     dataset = entry_points.call(draft.entry_point, context, mix(draft.seed))
     if not isinstance(dataset, tf.data.Dataset):
-        described = DatasetFacts(infer_spec(dataset), context.global_batch_size)
-        return jobs.complete(draft, described)
+        function = entry_points.load(draft.entry_point)
+        element = spec_of_iterable(dataset, function)
+        return jobs.complete(draft, DatasetFacts(element, context.global_batch_size))
     element = type_specs.from_tf(dataset.element_spec)
     try:
         definition = canonical.serialize(dataset)

@@ -58,7 +58,7 @@ def split_blocks(
     start = start or Prefix()
     replay = Replay(request.start_row, request.prefix_rows, start)
     version = digest_version(request)
-    elements = encode_elements(split, counters, version, start.rows, saver)
+    elements = encode_elements(split, counters, version, start.rows, saver, request.split)
     if saver is not None and start.rows:
         saver.pause()
     rest = yield from _replay(replay, elements, split.row.columns, counters, saver)
