@@ -74,6 +74,7 @@ class SidecarSession:
         self._open_request: trainer_pb2.Open | None = None
         self._dataset = b""
         self._opened_channel: Channel | None = None  # the channel on which the job is open
+        self._logged: set[str] = set()  # warnings about the job
         self._warned_generation = 0  # the newest epoch whose rows differed
 
     # Connecting.
@@ -161,7 +162,17 @@ class SidecarSession:
             message = self._answer(deadline)
             if message.WhichOneof("message") == "opened":
                 self.opened = message.opened
+                self._log_warnings(message.opened.job)
                 return
+
+    def _log_warnings(self, job: types_pb2.Job) -> None:
+        """Log the warnings about a job, each once. The process that exports a dataset prints its
+        own ones.
+        """
+        for warning in job.warnings if job.HasField("entry_point") else ():
+            if warning not in self._logged:
+                self._logged.add(warning)
+                _log.warning("input %s: %s", self.welcome.input, warning)
 
     def _answer(self, deadline: float) -> trainer_pb2.FromSidecar:
         """Return the next message as `receive`, but raise a failure."""

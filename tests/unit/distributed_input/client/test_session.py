@@ -62,6 +62,20 @@ def test_the_job_is_open_on_one_channel_at_a_time(tmp_path: Path, sidecar: Sidec
     session.shutdown()
 
 
+def test_the_warnings_about_an_entry_point_are_logged_once(
+    tmp_path: Path, sidecar: Sidecar, caplog: pytest.LogCaptureFixture
+) -> None:
+    sidecar.job.warnings.append("each row is read 32 times")
+    opened(tmp_path).shutdown()
+    assert not caplog.messages, "the trainer that sent the dataset has printed them"
+    sidecar.job.entry_point.target = "data:rows"
+    session = opened(tmp_path)
+    session.connect(SECONDS)
+    session.open_job()
+    session.shutdown()
+    assert caplog.messages == ["input train: each row is read 32 times"]
+
+
 def test_an_epoch_that_starts_while_reconnecting_is_not_sent(
     tmp_path: Path, sidecar: Sidecar
 ) -> None:
