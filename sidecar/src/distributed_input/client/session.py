@@ -34,7 +34,8 @@ _CONNECT_SECONDS = 5.0
 _log = logging.getLogger(__name__)  # without a handler, Python prints warnings on stderr
 _NOTICE_SECONDS = 5.0  # after which a user is told what the program waits for
 _REMEDY = (
-    "start the trainer with `distributed-input run FILE -- COMMAND`, or label its pod "
+    "start the trainer with `distributed-input run FILE -- COMMAND`, call "
+    "distributed_input.local(FILE) first, as in a notebook, or label its pod "
     'distributed-input.dev/inject: "true"'
 )
 _RETRY_SECONDS = 0.05
@@ -73,7 +74,9 @@ class SidecarSession:
         self.error: DistributedInputError | None = None
         self._open_request: trainer_pb2.Open | None = None
         self._dataset = b""
+        self._has_connected = False
         self._opened_channel: Channel | None = None  # the channel on which the job is open
+        self._logged: set[str] = set()  # warnings about the job
         self._warned_generation = 0  # the newest epoch whose rows differed
 
     # Connecting.
@@ -97,6 +100,7 @@ class SidecarSession:
                 return
             except (UnavailableError, SidecarDisconnected, FileNotFoundError) as error:
                 now = time.monotonic()
+                self._check_folder(error, waited=now - began)
                 if now > deadline:
                     raise UnavailableError(
                         f"no sidecar at {self._folder} for {timeout:.0f} s ({error}): {_REMEDY}"
@@ -108,6 +112,25 @@ class SidecarSession:
                         self._folder, timeout, _REMEDY,
                     )  # fmt: skip
                 time.sleep(_RETRY_SECONDS)
+
+    def _check_folder(self, error: Exception, waited: float) -> None:
+        """Raise UnavailableError if no sidecar can come any more: its run has removed the folder.
+
+        A sidecar that starts beside the trainer may create the folder, and has some seconds.
+        """
+        if self._folder.is_dir():
+            return
+        if self._has_connected:
+            raise UnavailableError(
+                f"the run that served input {self.welcome.input} has ended: its folder "
+                f"{self._folder} is gone. Start the run again, in a notebook with "
+                "distributed_input.local(FILE), and then call connect() again. If it ended by "
+                "itself, the method close() of what local() returned raises the cause"
+            ) from error
+        if waited > _NOTICE_SECONDS:
+            raise UnavailableError(
+                f"no sidecar: folder {self._folder} does not exist: {_REMEDY}"
+            ) from error
 
     def _handshake(self, deadline: float) -> None:
         channel = Channel(self._folder, _CONNECT_SECONDS)
@@ -126,7 +149,7 @@ class SidecarSession:
                 "cannot be read: upgrade the sidecar's image"
             )
         channel.map_ring(welcome.ring_file, welcome.ring_bytes)
-        self.welcome = welcome
+        self.welcome, self._has_connected = welcome, True
 
     def define_job(self, draft: types_pb2.Job, dataset: bytes, replicas: int) -> None:
         """Set the job that `open_job` opens, on this sidecar and on later ones.
@@ -161,7 +184,17 @@ class SidecarSession:
             message = self._answer(deadline)
             if message.WhichOneof("message") == "opened":
                 self.opened = message.opened
+                self._log_warnings(message.opened.job)
                 return
+
+    def _log_warnings(self, job: types_pb2.Job) -> None:
+        """Log the warnings about a job, each once. The process that exports a dataset prints its
+        own ones.
+        """
+        for warning in job.warnings if job.HasField("entry_point") else ():
+            if warning not in self._logged:
+                self._logged.add(warning)
+                _log.warning("input %s: %s", self.welcome.input, warning)
 
     def _answer(self, deadline: float) -> trainer_pb2.FromSidecar:
         """Return the next message as `receive`, but raise a failure."""

@@ -90,7 +90,7 @@ class Trainer:
             elif message.HasField("open") and self._sidecar.refusal:
                 self.send(failure={"kind": self._sidecar.refusal, "message": "no job"})
             elif message.HasField("open"):
-                job = types_pb2.Job(name="train", partitions=1, global_batch_size=1)
+                job = self._sidecar.job
                 self.send(opened=trainer_pb2.Opened(job=job, unit_rows=1, units_per_step=1))
             else:
                 self.received.put(message)
@@ -124,6 +124,7 @@ class Sidecar:
         path = folder / SOCKET_NAME
         path.unlink(missing_ok=True)
         self.trainers: queue.SimpleQueue[Trainer] = queue.SimpleQueue()
+        self.job = types_pb2.Job(name="train", partitions=1, global_batch_size=1)
         self.ring, self.refusal, self.timeout_seconds = ring.name, refusal, timeout_seconds
         self._listening = packet_socket.new()
         self._listening.bind(str(path))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -60,6 +61,20 @@ def test_the_job_is_open_on_one_channel_at_a_time(tmp_path: Path, sidecar: Sidec
     sidecar.trainer()
     assert sidecar.trainer().start().generation == 4
     session.shutdown()
+
+
+def test_the_warnings_about_an_entry_point_are_logged_once(
+    tmp_path: Path, sidecar: Sidecar, caplog: pytest.LogCaptureFixture
+) -> None:
+    sidecar.job.warnings.append("each row is read 32 times")
+    opened(tmp_path).shutdown()
+    assert not caplog.messages, "the trainer that sent the dataset has printed them"
+    sidecar.job.entry_point.target = "data:rows"
+    session = opened(tmp_path)
+    session.connect(SECONDS)
+    session.open_job()
+    session.shutdown()
+    assert caplog.messages == ["input train: each row is read 32 times"]
 
 
 def test_an_epoch_that_starts_while_reconnecting_is_not_sent(
@@ -288,6 +303,38 @@ def test_a_closed_session_does_not_connect(tmp_path: Path) -> None:
     session.error = ConfigError("closed")
     with pytest.raises(ConfigError, match="closed"):
         session.connect(SECONDS)
+
+
+def test_no_sidecar_returns_to_a_removed_folder(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    folder.mkdir()
+    first = Sidecar(folder)
+    session = opened(folder)
+    first.close()
+    shutil.rmtree(folder)
+    with pytest.raises(UnavailableError, match=r"run that served input train .*local\(FILE\)"):
+        session.connect(600.0)
+    session.shutdown()
+
+
+def test_a_sidecar_may_create_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "run"
+    monkeypatch.setattr(session_module, "_NOTICE_SECONDS", 0.0)
+    with pytest.raises(UnavailableError, match=r"folder \S+ does not exist: .*local\(FILE\)"):
+        SidecarSession(folder, "", 600.0).connect(600.0)
+
+    started: list[Sidecar] = []
+
+    def start(_seconds: float) -> None:
+        folder.mkdir()
+        started.append(Sidecar(folder))
+
+    monkeypatch.setattr(session_module, "_NOTICE_SECONDS", 60.0)
+    monkeypatch.setattr(session_module.time, "sleep", start)
+    session = SidecarSession(folder, "", SECONDS)
+    session.connect(SECONDS)
+    session.shutdown()
+    started[0].close()
 
 
 def test_without_a_sidecar_connecting_ends_at_the_timeout(tmp_path: Path) -> None:

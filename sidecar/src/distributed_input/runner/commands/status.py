@@ -65,9 +65,7 @@ def as_text(status: StatusSample) -> str:
     text = formatting.table(rows, indent="") if status.consumers else "no trainer is connected\n"
     text += "".join(map(_differences, status.consumers))
     text += "".join(
-        f"{job}: read amplification up to {times}: each of {times} splits needs all records. Shard "
-        "the list of files before reading them\n"
-        for job, times in status.amplification.items()
+        f"{job}: warning: {one}\n" for job, texts in status.warnings.items() for one in texts
     )
     text += "".join(
         f"{job}: the shuffle buffers of an open split hold about {-(-size // (1 << 20)):,} MiB\n"
@@ -144,6 +142,7 @@ def as_json(status: StatusSample) -> dict[str, Any]:
         "jobs": list(status.jobs),
         "read_amplification": dict(status.amplification),
         "split_bytes": dict(status.split_bytes),
+        "warnings": {job: list(texts) for job, texts in status.warnings.items()},
         "consumers": [
             {
                 "job": one.job,

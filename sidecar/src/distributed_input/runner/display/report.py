@@ -45,6 +45,8 @@ class InputReport:
     rows_per_second: float | None
     """None: the trainers read for too short a time, or one batch only."""
     workers: tuple[WorkerShare, ...]
+    warnings: tuple[str, ...] = ()
+    """What the workers or trainers reported about its dataset and settings."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +74,8 @@ def summarize_input(
         starts = [by_address.get(address, (0, 0.0)) for address in worker.addresses]
         rows, busy = sum(rows for rows, _ in starts), sum(busy for _, busy in starts)
         shares.append(WorkerShare(worker.name, rows, busy))
-    return InputReport(name, totals, _rate(totals, trainers, seconds), tuple(shares))
+    rate = _rate(totals, trainers, seconds)
+    return InputReport(name, totals, rate, tuple(shares), tuple(stats.warnings))
 
 
 def _rate(totals: Totals, trainers: int, seconds: float) -> float | None:
@@ -100,6 +103,7 @@ def as_text(report: RunReport) -> str:
             )
         )
     notes = [note for one in report.inputs if (note := _unread_note(one))]
+    notes += [f"{one.name}: warning: {text}" for one in report.inputs for text in one.warnings]
     head, tail = ("".join(f"  {line}\n" for line in part) for part in (lines, notes))
     return head + formatting.table(rows) + tail
 
@@ -162,6 +166,7 @@ def _input_json(one: InputReport) -> Mapping[str, Any]:
         "iterating_seconds": round(totals.wall, 3),
         "stall": round(totals.stall, 6),
         "replay_mismatches": totals.mismatches,
+        "warnings": list(one.warnings),
         "workers": {
             share.name: {"rows": share.rows, "busy_seconds": round(share.busy, 3)}
             for share in one.workers

@@ -119,6 +119,7 @@ def from_message(response: Any) -> StatusSample:
             job.name: job.read_amplification for job in response.jobs if job.read_amplification > 1
         },
         split_bytes={job.name: job.split_bytes for job in response.jobs if job.split_bytes},
+        warnings={job.name: tuple(job.warnings) for job in response.jobs if job.warnings},
     )
 
 

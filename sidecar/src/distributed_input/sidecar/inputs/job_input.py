@@ -16,13 +16,13 @@ from distributed_input.api.config import InputConfig
 from distributed_input.api.errors import ConfigError, RetryableError, UnavailableError
 from distributed_input.api.files import RING_PREFIX
 from distributed_input.api.proto import types_pb2, worker_pb2
+from distributed_input.assignment.job_config import job_of_config
 from distributed_input.assignment.jobs import full_name, is_completed
 from distributed_input.rows.elements import ElementSpec
 from distributed_input.runtime import logs, statuses
 from distributed_input.runtime.credentials import Credentials
 from distributed_input.sidecar.delivery.slot_pool import SlotPool
 from distributed_input.sidecar.inputs.dispatcher_link import DispatcherLink
-from distributed_input.sidecar.inputs.job_config import job_of_config
 from distributed_input.sidecar.inputs.reader_sessions import ReaderSessions
 from distributed_input.sidecar.steps.row_source import RowSource
 from distributed_input.sidecar.streams.read_ahead import ReadAhead, turns_of, useful_workers

@@ -110,15 +110,15 @@ def test_replays_that_differ_are_shown() -> None:
     assert command.as_json(StatusSample([differing]))["consumers"][0]["replay_mismatches"] == 2
 
 
-def test_the_read_amplification_is_shown_with_the_remedy() -> None:
+def test_the_warnings_about_a_job_are_shown() -> None:
     status = StatusSample(
-        [ConsumerSample("train", 0, "i")], jobs=["train"], amplification={"train": 8}
+        jobs=["train"], amplification={"train": 8}, warnings={"train": ("shard it", "no files")}
     )
-    (line,) = [line for line in command.as_text(status).splitlines() if "amplification" in line]
-    assert line.startswith("train: read amplification up to 8: each of 8 splits needs all records")
-    assert "Shard the list of files" in line
+    text = command.as_text(status)
+    assert "train: warning: shard it\ntrain: warning: no files\n" in text
     assert command.as_json(status)["read_amplification"] == {"train": 8}
-    assert "amplification" not in command.as_text(StatusSample(jobs=["train"]))
+    assert command.as_json(status)["warnings"] == {"train": ["shard it", "no files"]}
+    assert "warning" not in command.as_text(StatusSample(jobs=["train"]))
 
 
 def test_the_memory_of_open_splits_is_shown() -> None:

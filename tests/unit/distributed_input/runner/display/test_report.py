@@ -46,6 +46,20 @@ def test_the_text_has_totals_and_processes() -> None:
     )
 
 
+def test_the_warnings_of_all_samples_are_at_the_end() -> None:
+    stats = InputStats()
+    for now, text in enumerate(["shard it", "shard it", "no files"]):
+        stats.add(StatusSample(warnings={"train": [text]}), now=float(now))
+    stats.add(StatusSample(), now=3.0)  # the job has ended
+    found = report.summarize_input("train", stats, [WORKER], trainers=1, seconds=5.0)
+    ended = RunReport(0, "", 5.0, (found,), (WORKER,))
+    assert report.as_text(ended).splitlines()[-2:] == [
+        "  train: warning: shard it",
+        "  train: warning: no files",
+    ]
+    assert report.as_json(ended)["inputs"]["train"]["warnings"] == ["shard it", "no files"]
+
+
 def test_the_json_has_units_in_its_names() -> None:
     assert json.loads(json.dumps(report.as_json(ENDED))) == {
         "version": 1,
@@ -62,6 +76,7 @@ def test_the_json_has_units_in_its_names() -> None:
                 "iterating_seconds": 8.0,
                 "stall": 0.25,
                 "replay_mismatches": 0,
+                "warnings": [],
                 "workers": {"worker-0": {"rows": 1200, "busy_seconds": 4.0}},
             }
         },
