@@ -13,6 +13,7 @@ from typing import Any
 
 from distributed_input.api import environment, files, names
 from distributed_input.api.resource.input import DistributedInput
+from distributed_input.api.resource.templates.list_keys import by_key
 from distributed_input.api.resource.topology import trainers_problem
 from distributed_input_operator.injection.local_worker import local_worker
 from distributed_input_operator.injection.rank import trainer_rank
@@ -138,12 +139,12 @@ def _add_containers(
     volumes = sidecar_volumes(inputs)
     for one, worker_port in zip(local, worker_ports, strict=True):
         worker, more = local_worker({"spec": spec}, one, settings, user, worker_port)
-        spec["initContainers"] = _with(spec.get("initContainers"), worker)
+        _add(spec, "initContainers", worker)
         volumes += more
     sidecar = sidecar_container(inputs, settings.sidecar_image, user, port, rank)
-    spec["initContainers"] = _with(spec.get("initContainers"), sidecar)
+    _add(spec, "initContainers", sidecar)
     for volume in volumes:
-        spec["volumes"] = _with(spec.get("volumes"), volume)
+        _add(spec, "volumes", volume)
     env = [
         {"name": environment.DIR_ENV, "value": files.RUN_DIR},
         {"name": environment.NAMES_ENV, "value": ",".join(one.metadata.name for one in inputs)},
@@ -151,23 +152,24 @@ def _add_containers(
         *tf_data_service_env(inputs),
     ]
     for container in spec["containers"]:
-        container["volumeMounts"] = _with(container.get("volumeMounts"), RUN_MOUNT)
+        _add(container, "volumeMounts", RUN_MOUNT)
         for variable in env:
-            container["env"] = _with(container.get("env"), variable)
+            _add(container, "env", variable)
 
 
-def _with(items: Sequence[Mapping[str, Any]] | None, added: Mapping[str, Any]) -> list[Any]:
-    """Return a list with one more object, or with the object of the same name replaced.
+def _add(target: dict[str, Any], field: str, added: Mapping[str, Any]) -> None:
+    """Add an object to the list in a field, or replace those with the same keys.
 
-    An object of the same name stays if it already has all fields of `added`.
+    An object with the same keys stays if it already has all fields of `added`.
     """
-    result = list(items or ())
-    key = "mountPath" if "mountPath" in added else "name"
-    for place, one in enumerate(result):
-        if one.get(key) == added[key]:
-            result[place] = one if contains(one, added) else copy.deepcopy(dict(added))
-            return result
-    return [*result, copy.deepcopy(dict(added))]
+    items = list(target.get(field) or ())
+    keys = (by_key([added], field) or {}).keys()
+    same = [one for one in items if (by_key([one], field) or {}).keys() == keys]
+    if len(same) == 1 and contains(same[0], added, field):
+        return
+    place = items.index(same[0]) if same else len(items)
+    others = [one for one in items if one not in same]
+    target[field] = [*others[:place], copy.deepcopy(dict(added)), *others[place:]]
 
 
 def _report(inputs: Sequence[DistributedInput], rank: TrainerRank | None) -> str:
