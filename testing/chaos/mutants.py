@@ -328,3 +328,10 @@ def position_of_previous_save(patch: Callable[[Any, str, Any], None]) -> None:
         return before
 
     patch(Input, "position", position)
+
+
+def loop_takes_steps_of_the_job(patch: Callable[[Any, str, Any], None]) -> None:
+    """Count a step of whole elements as one element of each partition, not of each replica."""
+    from distributed_input.client.session import SidecarSession
+
+    patch(SidecarSession, "replicas", property(lambda self: self.units_per_step))

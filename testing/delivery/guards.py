@@ -24,6 +24,7 @@ GUARDS = {
     "shares_whole_blocks": "",
     "stale_units": "",
     "position_of_previous_save": "",
+    "loop_takes_steps_of_the_job": "",
     "digest_unchecked": "flaky",
     "shares_unchecked": "flaky",
     "no_fencing": "held",

@@ -253,7 +253,7 @@ class InputReader:
 
     def _is_behind(self, epoch: EpochState) -> bool:
         """Return whether the loop has requested units that were not read, or nothing counts it."""
-        requested = epoch.requested_units(self._session.units_per_step)
+        requested = epoch.requested_units(self._session.replicas)
         return requested is None or requested > epoch.units
 
     def _add(self, message: trainer_pb2.FromSidecar) -> None:
@@ -274,7 +274,7 @@ class InputReader:
     def _read(self, received: ReceivedUnit, epoch: EpochState) -> Batch:
         unit, batch = received.unit, received.source.batch(received.unit)
         epoch.units += 1
-        in_step = epoch.units % self._session.units_per_step
+        in_step = epoch.units % self._session.replicas
         self._session.meter.add_unit(unit.rows, ends_batch=not in_step)
         if unit.HasField("after"):
             with self._state_lock:
@@ -306,16 +306,18 @@ class InputReader:
         with self._state_lock:
             if self._restored is not None:
                 return self._restored  # no unit was consumed since
-            epoch, per_step = self._epoch, self._session.units_per_step
+            epoch, replicas = self._epoch, self._session.replicas
             if epoch is None:
                 return self._session.epoch_start(0)
             consumed = epoch.units
             if requested is not None:
-                consumed = epoch.consumed_units(requested, per_step)
+                consumed = epoch.consumed_units(requested, replicas)
             start = self._session.epoch_start(epoch.epoch)
-            position = self._positions.at(consumed, per_step, start)
+            position = self._positions.at(consumed, self._session.units_per_step, start)
             identity.stamp(position, self.opened.job)
-            seen = epoch.units if requested is None else requested - 1 + epoch_over
+            seen = epoch.units
+            if requested is not None and not epoch_over:
+                seen = requested - replicas  # the last step may have seen the end
             position.end = epoch.ended and seen >= epoch.units
             return position
 
@@ -345,8 +347,9 @@ class InputReader:
 
     def requested_units(self) -> int | None:
         """Return how many units of this epoch the loop has requested; None without a counter."""
-        per_step = self._session.units_per_step
-        return None if self._epoch is None else self._epoch.requested_units(per_step)
+        if self._epoch is None:
+            return None
+        return self._epoch.requested_units(self._session.replicas)
 
     @property
     def received_units(self) -> int:

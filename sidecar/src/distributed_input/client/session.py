@@ -213,8 +213,13 @@ class SidecarSession:
 
     @property
     def units_per_step(self) -> int:
-        """The number of units in one step of this trainer."""
+        """The number of units in one step of the job: what a position counts."""
         return max(1, self.opened.units_per_step)
+
+    @property
+    def replicas(self) -> int:
+        """The number of units in one step of the loop: what one `get_next` returns."""
+        return max(1, self._open_request.replicas) if self._open_request is not None else 1
 
     def epoch_start(self, epoch: int) -> trainer_pb2.Position:
         """Return the position at the start of an epoch."""

@@ -133,6 +133,60 @@ def test_a_new_sidecar_gets_the_position_of_an_epoch_that_has_ended(
     later.close()
 
 
+class Loop:
+    """A loop that counts its steps.
+
+    Attributes:
+        steps: the number of steps that it has requested.
+    """
+
+    def __init__(self) -> None:
+        self.steps = 0
+        self.iterators = 1
+
+    def requested(self, _iterator: int) -> int:
+        """Return the number of steps."""
+        return self.steps
+
+    def invalidate(self) -> None:
+        """Do nothing."""
+
+
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_a_position_counts_the_whole_elements_that_the_loop_consumed(
+    tmp_path: Path, replicas: int
+) -> None:
+    """A step of the job has an element of each partition, and one of the loop of each replica."""
+    per_step, elements = 8, 15
+    job = types_pb2.Job(name="train", partitions=per_step)
+    sidecar = Sidecar(tmp_path, opened=trainer_pb2.Opened(job=job, units_per_step=per_step))
+    reader, loop = InputReader(tmp_path, "", SECONDS), Loop()
+    reader.open(types_pb2.Job(), b"", replicas)
+    reader.count_steps(loop)
+    trainer, generation = sidecar.trainer(), reader.begin()
+    units, consumed = reader.units(generation), []
+    for index in range(elements):
+        trainer.unit(generation, index, step=1 if index + 1 == per_step else None)
+    trainer.send(end={"generation": generation, "units": elements})
+    for read in range(elements // replicas):
+        loop.steps += 1
+        for _ in range(replicas):
+            next(units)
+        position = reader.position(reader.requested_units())
+        consumed.append(position.step * per_step + position.extra_units)
+        assert consumed[-1] == (read + 1) * replicas
+        assert not position.end
+    loop.steps += 1
+    assert len(list(units)) == elements % replicas
+    position = reader.position(reader.requested_units())
+    assert position.end == (replicas == 1), "the last step of two replicas has one element"
+    assert position.step * per_step + position.extra_units == elements + elements % replicas
+    loop.steps += 1
+    assert reader.position(reader.requested_units()).end
+    reader.close()
+    sidecar.close()
+
+
 def test_units_that_a_dead_sidecar_read_ahead_are_dropped(tmp_path: Path, sidecar: Sidecar) -> None:
     reader, trainer, generation = begun(tmp_path, sidecar)
     trainer.send(end={"generation": generation})
