@@ -73,7 +73,7 @@ class DatasetFacts:
         asked_batch: G, if dataset_fn called `get_per_replica_batch_size(G)`.
         batched: its elements are batches of rows.
         static_batch: rows per batch, if all batches have the same size.
-        infinite: its splits never end.
+        infinite: its splits never end; None: that is unknown.
         plain: it is a tf.data.Dataset rather than a function, and is sharded by `policy`.
         policy: FILE, DATA or OFF; "" for functions.
         files: number of files that splits select from, if known.
@@ -87,7 +87,7 @@ class DatasetFacts:
     asked_batch: int | None = None
     batched: bool = False
     static_batch: int | None = None
-    infinite: bool = False
+    infinite: bool | None = False
     plain: bool = False
     policy: str = ""
     files: int | None = None
@@ -119,8 +119,9 @@ def splits_of_draft(
 ) -> int:
     """Return the number of splits: the draft's value, or a default for the dataset.
 
-    A split of an infinite dataset never ends, so each partition has one. If every split reads the
-    whole dataset, there is also one split per partition. With OFF, there is one.
+    A split of an infinite dataset never ends, so each partition has one, also if it only may be
+    infinite. If every split reads the whole dataset, there is also one split per partition. With
+    OFF, there is one.
 
     Law: the result is at least 1. A default is at most SPLITS_PER_PARTITION per partition or
     MOST_SPLITS, whichever is greater. It depends only on the dataset's definition.
@@ -129,7 +130,8 @@ def splits_of_draft(
         return 1
     if draft.num_splits:
         return draft.num_splits
-    if facts is not None and (facts.infinite or facts.whole or facts.policy == "DATA"):
+    may_be_infinite = facts is not None and facts.infinite is not False
+    if facts is not None and (may_be_infinite or facts.whole or facts.policy == "DATA"):
         return partitions
     least = SPLITS_PER_PARTITION * partitions
     if facts is None:
@@ -191,7 +193,7 @@ def complete(draft: types_pb2.Job, facts: DatasetFacts) -> types_pb2.Job:
     whole = facts.whole or facts.policy == "DATA"
     job.read_amplification = job.num_splits if whole else 0
     job.shard_policy = facts.policy
-    job.infinite = facts.infinite
+    job.infinite = bool(facts.infinite)
     job.batched = bool(job.global_batch_size and (asked or facts.batched))
     if facts.policy == "OFF":
         # As in tf.data, every trainer reads the whole dataset.

@@ -155,8 +155,15 @@ def _export_plain(
     if prepared.policy == "DATA" and job.num_splits > 1:
         job.warnings.append(
             f"DATA sharding: each of the {job.num_splits} splits reads and computes the whole"
-            f" dataset to keep 1/{job.num_splits} of it; read files and shard by FILE, or pass a"
-            " dataset_fn"
+            f" dataset to keep 1/{job.num_splits} of it. Splits on one worker share a pass if they"
+            " only batch elements of one size. To read each element once, use a dataset_fn that"
+            " selects files or elements by its input context first"
+        )
+    if prepared.policy == "FILE" and job.infinite:
+        job.warnings.append(
+            f"the dataset repeats without end: each of the {job.partitions} partitions repeats its"
+            " own files, so rows of a partition with fewer rows come more often. Remove repeat(),"
+            " and iterate over epochs"
         )
     return job, packing.pack([prepared.graph_def], prepared.policy)
 
@@ -191,8 +198,16 @@ def _complete(
         job = complete(analysis, with_unknown_batch_size(element))
         if job.remainder == types_pb2.KEEP:
             job.remainder = types_pb2.DROP
-    analysis = replace(analysis, record_shard="") if plain else analysis
+    if plain:
+        loses_rows = analysis.drop_remainder and job.shard_policy == "FILE"
+        analysis = replace(analysis, record_shard="", drop_remainder=loses_rows)
+        if analysis.repeats_batches and job.batched:
+            job.warnings.append(
+                f"{analysis.repeats_batches} follows a batch: tf.data ends each pass with a smaller"
+                " batch, here only the last batch of an epoch is smaller. Repeat before batch"
+            )
     job.warnings.extend(warnings_of(analysis, job.num_splits))
+    job.warnings.extend(hidden_batch_warnings(analysis, job, facts.get("asked_batch")))
     return job, disabled
 
 
@@ -272,6 +287,26 @@ def repeated_rows_warning(name: str, num_splits: int) -> str:
         f" read {num_splits} times, once by each split: shard it, for example with dataset.shard("
         "context.num_input_pipelines, context.input_pipeline_id)"
     )
+
+
+def hidden_batch_warnings(
+    facts: GraphAnalysis, job: types_pb2.Job, asked_batch: int | None
+) -> list[str]:
+    """Return a warning if the user may regard elements as batches, which count as rows here.
+
+    Args:
+      facts: of the dataset's graph.
+      job: the job, complete.
+      asked_batch: the argument of `get_per_replica_batch_size`, if it was called.
+    """
+    if asked_batch or not (job.global_batch_size and facts.hidden_batch):
+        return []
+    return [
+        f"each element is one of the {job.global_batch_size} rows of a step, because"
+        f" {facts.hidden_batch} follows the batch, or has it in its function, and may return"
+        " something else than batches. If the elements are batches of rows, let dataset_fn call"
+        " context.get_per_replica_batch_size(rows), or batch behind that op"
+    ]
 
 
 def warnings_of(facts: GraphAnalysis, num_splits: int) -> list[str]:

@@ -164,11 +164,19 @@ def test_drop_remainder_moves_to_the_job_and_drops_no_rows_of_splits(plain: bool
     assert sorted(rows(job, dataset)) == list(range(50))
 
 
-def test_a_drop_remainder_that_later_ops_need_is_kept_with_a_warning() -> None:
+def test_a_drop_remainder_that_later_ops_need_is_kept() -> None:
     dataset = Data.range(50).batch(16, drop_remainder=True).map(lambda x: tf.reshape(x, [4, 4]))
-    job, _, warned = export(dataset)
-    assert job.remainder == types_pb2.KEEP
-    assert any("drop_remainder=True: it loses rows" in warning for warning in warned)
+    job, made, warned = export(dataset)
+    assert (job.remainder, job.batched, job.global_batch_size) == (types_pb2.KEEP, False, 0)
+    assert not any("drop_remainder" in warning for warning in warned)
+    assert sorted(rows(job, made)) == elements(dataset)
+
+    def dataset_fn(ctx: Any) -> Data:
+        mine = Data.range(50).shard(ctx.num_input_pipelines, ctx.input_pipeline_id)
+        batches = mine.batch(ctx.get_per_replica_batch_size(16), drop_remainder=True)
+        return batches.map(lambda x: tf.reshape(x, [-1, 1]))
+
+    assert any("drop_remainder=True: it loses rows" in text for text in export(dataset_fn)[2])
 
 
 def test_sharding_records_after_reading_gives_a_warning(tmp_path: Path) -> None:

@@ -70,6 +70,7 @@ def describe(draft: types_pb2.Job, relaxed: bool = False, room: int = 0) -> type
     job.split_bytes_at_most = buffers.may_hold_less(first)
     job.warnings.extend(jobs.memory_warnings(job, room))
     job.warnings.extend([*export.warnings_of(graph, job.num_splits), *serial])
+    job.warnings.extend(export.hidden_batch_warnings(graph, job, context.global_batch_size))
     defined = definitions.define(job.num_splits, graph_of)
     if defined.repeated and not graph.python_ops:  # Python code is not in the graph
         name = f"entry point {draft.entry_point.target}"
