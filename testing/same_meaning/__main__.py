@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import faulthandler
+import signal
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -33,6 +35,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     from testing.same_meaning.check import drawn
     from testing.same_meaning.servers import Servers
 
+    faulthandler.register(signal.SIGUSR1, all_threads=True)
     with Servers() as servers:
         if options.case is not None:
             file = Path(options.case)

@@ -9,12 +9,13 @@ from typing import Any
 
 import tensorflow as tf
 
-from testing.same_meaning import functions, grammar
+from testing.same_meaning import functions, grammar, python_sources
 from testing.same_meaning.grammar import Draw, Pipeline
 
 PLAIN, FUNCTION, ENTRY = "plain", "function", "entry"
 ENTRY_POINT = "testing.same_meaning.cases:entry_point"
 _DEPTH = 2
+_NAMES = {"tf": tf, "D": tf.data.Dataset, "f": functions, "p": python_sources}
 
 
 @dataclass(frozen=True)
@@ -67,9 +68,10 @@ class Case:
         return build(self.text, context)
 
 
+@tf.autograph.experimental.do_not_convert  # converting takes longer than all the rest of a case
 def build(text: str, context: Any) -> tf.data.Dataset:
     """Build a dataset from the text of a pipeline."""
-    made: tf.data.Dataset = eval(text, {"tf": tf, "D": tf.data.Dataset, "f": functions, "context": context})  # noqa: S307, E501
+    made: tf.data.Dataset = eval(text, _NAMES | {"context": context})  # noqa: S307
     return made
 
 
@@ -83,12 +85,13 @@ def draw(seed: int, attempt: int = 0, faults: bool = False) -> Case:
     one = Draw(f"same meaning {seed} {attempt}")
     dice = one.dice
     api = dice.choice((PLAIN, PLAIN, PLAIN, FUNCTION, ENTRY))
-    pipeline = one.pipeline(_DEPTH, 5)
+    is_python = api == ENTRY and dice.random() < 0.4
+    pipeline = one.python() if is_python else one.pipeline(_DEPTH, 5)
     trainers = dice.choice((1, 1, 1, 2, 3))
     partitions = trainers * one.pick(1, 2) if trainers > 1 else int(one.pick(1, 2, 4))
-    global_batch = partitions * _drawn_batch(one, pipeline, api)
+    global_batch = partitions * _drawn_batch(one, pipeline, api, is_python)
     fields = _drawn_fields(one, trainers, partitions, global_batch)
-    if api != PLAIN:
+    if api != PLAIN and not is_python:
         _insert_shard(one, pipeline)
     read = dice.choice(("dataset", "dataset", "distribute", "numpy" if api == ENTRY else "dataset"))
     case = Case(
@@ -103,12 +106,15 @@ def draw(seed: int, attempt: int = 0, faults: bool = False) -> Case:
     )
     if faults:
         kind = dice.choice(("worker", "restore", "restore", "restore_new", "again"))
-        case = replace(case, fault=kind, at=dice.choice((0, 1, 2, 3, 5)))
+        epochs = 1 if kind.startswith("restore") else case.epochs
+        case = replace(case, fault=kind, at=dice.choice((0, 1, 2, 3, 5)), epochs=epochs)
     return case
 
 
-def _drawn_batch(one: Draw, pipeline: Pipeline, api: str) -> int:
+def _drawn_batch(one: Draw, pipeline: Pipeline, api: str, is_python: bool) -> int:
     """Let some functions batch by the context; return the rows per partition, or 0."""
+    if is_python:
+        return int(one.pick(1, 2, 4)) if pipeline["source"][1] == "batches" else 0
     if api == PLAIN or one.dice.random() < 0.6:
         return 0
     name = one.pick("replica_batch", "replica_batch", "replica_batch", "replica_padded", "replica_ragged")

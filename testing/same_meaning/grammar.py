@@ -11,9 +11,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from testing.same_meaning import python_sources
+
 Pipeline = dict[str, Any]
 
 _SHARD = "context.num_input_pipelines, context.input_pipeline_id"
+_SEARCHING = ("filter", "unique", "resample", "group_sum", "group_by_window", "bucket", "skip")
 _RANDOM = ("shuffle", "sample", "resample", "noise", "seeded_noise", "list_files", "any_order", "apply")
 
 
@@ -39,7 +42,15 @@ class Draw:
             names = [name for name in names if not SOURCES[name].nests]
         name = self.dice.choice(names)
         source = [name, *SOURCES[name].draw(self, depth)]
-        return {"source": source, "ops": [self.op(depth) for _ in range(self.dice.randint(0, ops))]}
+        made = [self.op(depth) for _ in range(self.dice.randint(0, ops))]
+        pipeline = {"source": source, "ops": made}
+        if "endless" in names_of(pipeline):  # an endless search for the next element hangs
+            made[:] = [op for op in made if op[0] not in _SEARCHING]
+        return pipeline
+
+    def python(self) -> Pipeline:
+        """Draw a Python source."""
+        return {"source": ["python", *SOURCES["python"].draw(self, 0)], "ops": []}
 
     def op(self, depth: int) -> list[Any]:
         """Draw a transformation."""
@@ -85,11 +96,12 @@ def nested(pipeline: Pipeline) -> Iterator[Pipeline]:
                     yield from nested(one)
 
 
-def names(pipeline: Pipeline) -> list[str]:
+def names_of(pipeline: Pipeline) -> list[str]:
     """Return the names of all sources and transformations. A map counts as its function."""
     found = []
     for one in nested(pipeline):
-        found.append(one["source"][0])
+        source = one["source"]
+        found.append(source[1] if source[0] == "python" else source[0])
         found += [op[1] if op[0] == "map" else op[0] for op in one["ops"]]
     return found
 
@@ -102,7 +114,7 @@ def maps(pipeline: Pipeline) -> list[list[Any]]:
 def is_random(pipeline: Pipeline) -> bool:
     """Return whether two runs of a pipeline may differ."""
     free = any(op[2] and op[3] is False for op in maps(pipeline))
-    return free or any(name in _RANDOM for name in names(pipeline))
+    return free or any(name in _RANDOM for name in names_of(pipeline))
 
 
 # Sources.
@@ -193,6 +205,15 @@ def _choose(pipelines: list[Pipeline], pattern: list[int], repeats: int | None, 
     )
 
 
+PYTHON = [one.__name__ for one in (*python_sources.STEADY, *python_sources.CHANGING)]
+"""Names of the Python sources, which only an entry point may have."""
+
+
+def _python(name: str, start: int, stop: int) -> str:
+    more = ", GLOBAL_BATCH" if name == "batches" else ""
+    return f"p.{name}(context, {start}, {stop}{more})"
+
+
 SOURCES: dict[str, Part] = {
     "range": Part(6, lambda draw, _: list(draw.numbers(_count(draw))), lambda a, b: f"D.range({a}, {b})"),
     "ids": _range("ids"),
@@ -214,6 +235,11 @@ SOURCES: dict[str, Part] = {
     "sorted_files": Part(2, _draw_names, _names("D.list_files(f.pattern({}), shuffle=False)")),
     "file_names": Part(2, _draw_names, _names("D.from_tensor_slices({})", "flat_map")),
     "sharded_files": Part(0, _draw_names, _names(f"D.from_tensor_slices({{}}).shard({_SHARD})")),
+    "python": Part(
+        0,
+        lambda draw, _: [draw.pick(*PYTHON), *draw.numbers(int(draw.pick(0, 1, 9, 40, 100)))],
+        _python,
+    ),
     "zip": Part(3, _draw_two, lambda two: f"D.zip(({_texts(two)}))", nests=True),
     "sample": Part(
         2,
@@ -385,6 +411,8 @@ BATCHES = "batch padded_batch ragged_batch replica_batch replica_padded replica_
 def is_batched(pipeline: Pipeline) -> bool | None:
     """Return whether the elements are certainly batches of rows, or certainly rows; else None."""
     ops = pipeline["ops"]
+    if pipeline["source"][0] == "python":
+        return bool(pipeline["source"][1] == "batches")
     for name, *_ in reversed(ops):
         if name in BATCHES:
             return True

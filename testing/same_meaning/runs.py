@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import faulthandler
+import os
 import re
+import threading
 import time
 import traceback
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from testing.same_meaning import functions, grammar
@@ -18,6 +22,8 @@ from testing.same_meaning.shrink import shrink
 
 _OUTCOMES = ("by file", "dealt", "off", "by function", "refused")
 _PROGRESS = 100
+_HANG_SECONDS = 120.0
+_SLOW_SECONDS = 10.0
 _SMALLEST = 3
 """Failing cases of one kind that are made smaller."""
 
@@ -45,6 +51,24 @@ def show(servers: Servers, case: Case) -> int:
     return 1 if result.differences else 0
 
 
+@contextlib.contextmanager
+def _limited(seed: int, case: Case) -> Iterator[None]:
+    """End the process with all stacks if a case hangs: TensorFlow cannot be interrupted."""
+
+    def end() -> None:
+        print(f"seed {seed}: hangs\n  {case.to_json()}\n  {case.text}", flush=True)
+        faulthandler.dump_traceback(all_threads=True)
+        os._exit(3)
+
+    timer = threading.Timer(_HANG_SECONDS, end)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
 class Tables:
     """Counts of outcomes."""
 
@@ -55,7 +79,7 @@ class Tables:
         self.silent: Counter[str] = Counter()
 
     def add(self, case: Case, result: Result) -> None:
-        for name in set(grammar.names(case.pipeline)):
+        for name in set(grammar.names_of(case.pipeline)):
             self.ops.setdefault(name, Counter())[result.outcome] += 1
         if result.refusal:
             self.refusals[re.sub(r"[0-9]+|'[^']*'", "N", result.refusal)[:110]] += 1
@@ -81,14 +105,18 @@ def many(
     """Run the cases of these seeds and print the tables. Return 1 if one differs."""
     tables, count, began = Tables(), 0, time.monotonic()
     for seed in seeds:
+        started = time.monotonic()
         try:
             case = drawn(seed, faults)
-            result = checked(servers, case)
+            with _limited(seed, case):
+                result = checked(servers, case)
         except DoesNotFit:
             continue
         finally:
             functions.remove_folder()
         count += 1
+        if time.monotonic() - started > _SLOW_SECONDS:
+            print(f"seed {seed}: {time.monotonic() - started:.0f} s\n  {case.text}", flush=True)
         tables.add(case, result)
         if count % _PROGRESS == 0:
             print(f"{count} cases, {count / (time.monotonic() - began):.1f} per second", flush=True)

@@ -110,11 +110,16 @@ class Servers:
         self.workers.append(WorkerThread(self.address))
         old.kill()
 
+    def new_name(self) -> str:
+        """Return a name for an input that no input had."""
+        return f"case{next(self._numbers)}"
+
     @contextlib.contextmanager
-    def sidecars(self, trainers: int, **fields: Any) -> Iterator[list[Path]]:
-        """Serve one new input to this number of trainers; yield the folder of each.
+    def sidecars(self, name: str, trainers: int, **fields: Any) -> Iterator[list[Path]]:
+        """Serve an input to this number of trainers; yield the folder of each.
 
         Args:
+            name: name of the input.
             trainers: number of trainers.
             fields: of the resource's spec; see `testing.integration.cluster.spec`.
         """
@@ -126,7 +131,7 @@ class Servers:
             for consumer in range(trainers):
                 folder = self._folder / f"{number}-{consumer}"
                 folder.mkdir()
-                opened.append((self._serve(f"case{number}", config, folder, consumer, trainers), folder))
+                opened.append((self._serve(name, config, folder, consumer, trainers), folder))
             yield [folder for _, folder in opened]
         finally:
             closing = [threading.Thread(target=server.close) for server, _ in opened]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -60,6 +61,8 @@ def _leaf(part: Any) -> Leaf:
     if isinstance(part, Sparse):
         return _sparse(part.indices, part.values, part.dense_shape)
     array = np.asarray(part.numpy() if isinstance(part, tf.Tensor) else part)
+    if array.dtype.kind == "U":
+        array = np.char.encode(array, "utf-8")
     if array.dtype.kind == "S":
         array = array.astype(object)
     return Leaf("dense", _name(array), array.shape, array.tolist())
@@ -121,6 +124,12 @@ def without_padding(text: str) -> str:
     while (shorter := text.replace(", 0]", "]").replace("[0]", "[]").replace(", []]", "]")) != text:
         text = shorter
     return text
+
+
+def untyped(text: str) -> str:
+    """Return a row of Python values without dtypes: a column has one dtype, 10 may become 10.0."""
+    text = re.sub(r"\('[a-z0-9]+', ", "(", text).replace("True", "1").replace("False", "0")
+    return re.sub(r"(?<![0-9.])(-?[0-9]+)\.0(?![0-9])", r"\1", text)
 
 
 def atoms(elements: Iterable[Element]) -> list[str]:
