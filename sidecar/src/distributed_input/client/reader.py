@@ -174,6 +174,36 @@ class InputReader:
         Raises:
             DistributedInputError: the sidecar or a worker failed, or another iterator began.
         """
+        generation = self._start(generation)
+        while True:
+            batch = self._next_batch(generation)
+            if batch is None:
+                return
+            yield batch
+            del batch  # do not hold its slot while the next one is awaited
+
+    def bursts(self, generation: int | None = None) -> Iterator[list[Batch]]:
+        """Yield the units of an epoch, as `units`, in lists: units that arrived together."""
+        generation = self._start(generation)
+        while True:
+            batch = self._next_batch(generation)
+            if batch is None:
+                return
+            burst = [batch]
+            del batch
+            while self._queue.has_next(generation) and len(burst) < _BURST_UNITS:
+                try:
+                    more = self._next_batch(generation)
+                except DistributedInputError:
+                    break  # the next call raises it again, behind the units that were read
+                if more is None:
+                    break
+                burst.append(more)
+            yield burst
+            del burst
+
+    def _start(self, generation: int | None) -> int:
+        """Mark an epoch as started. Return its generation: by default that of the next epoch."""
         with self._state_lock:
             current = self._epoch
             unread = current if current is not None and not current.started else None
@@ -184,25 +214,7 @@ class InputReader:
         with self._state_lock:
             if self._epoch is not None and self._epoch.generation == generation:
                 self._epoch.started = True
-        while True:
-            batch = self._next_batch(generation)
-            if batch is None:
-                return
-            yield batch
-            del batch  # do not hold its slot while the next one is awaited
-
-    def bursts(self) -> Iterator[list[Batch]]:
-        """Yield the units of the next epoch in lists: units that arrived together."""
-        for batch in self.units():
-            burst = [batch]
-            del batch
-            while self._queue and len(burst) < _BURST_UNITS:
-                more = self._next_batch(self.generation)
-                if more is None:
-                    break
-                burst.append(more)
-            yield burst
-            del burst
+        return generation
 
     def _next_batch(self, generation: int) -> Batch | None:
         """Return the next unit, or None at the end of the epoch."""
@@ -278,7 +290,8 @@ class InputReader:
         self._session.meter.add_unit(unit.rows, ends_batch=not in_step)
         if unit.HasField("after"):
             with self._state_lock:
-                self._positions.append(epoch.units, unit.after)
+                if self._epoch is epoch:  # else the log has the positions of a newer one
+                    self._positions.append(epoch.units, unit.after)
         if self._session.meter.report_due:
             self._report(epoch)
         return batch

@@ -336,6 +336,45 @@ def test_units_of_a_dropped_epoch_are_released(tmp_path: Path, sidecar: Sidecar)
     reader.close()
 
 
+def test_an_abandoned_iterator_takes_no_unit_of_the_next_epoch(
+    tmp_path: Path, sidecar: Sidecar
+) -> None:
+    """Also not while it collects units that arrived together."""
+    reader, trainer, generation = begun(tmp_path, sidecar)
+    abandoned = reader.bursts(generation)
+    for index in range(2):
+        trainer.unit(generation, index, step=index + 1)
+    assert len(next(abandoned)) == 1
+    later = reader.begin()
+    assert trainer.start().generation == later
+    for index in range(3):
+        trainer.unit(later, index, step=index + 1)
+    newest = reader.bursts(later)
+    assert len(next(newest)) == 1
+    assert reader._queue.pop(generation) is None, "it drops nothing of the next epoch"
+    with pytest.raises(FencedError, match="another iterator"):
+        next(abandoned)
+    trainer.send(end={"generation": later, "units": 3})
+    assert sum(len(burst) for burst in newest) == 2
+    reader.close()
+
+
+def test_an_error_behind_units_that_arrived_together_comes_after_them(
+    tmp_path: Path, sidecar: Sidecar
+) -> None:
+    reader, trainer, generation = begun(tmp_path, sidecar)
+    bursts = reader.bursts(generation)
+    trainer.unit(generation, 0, step=1)
+    assert len(next(bursts)) == 1
+    for index in (1, 3):
+        trainer.unit(generation, index, step=index + 1)
+    got = 1 + len(next(bursts))
+    with pytest.raises(TerminalError, match="batches are missing"):
+        next(bursts)
+    assert reader.received_units == got == 2
+    reader.close()
+
+
 def test_an_epoch_with_a_gap_fails_and_the_next_continues_behind_the_last_unit(
     tmp_path: Path, sidecar: Sidecar
 ) -> None:
