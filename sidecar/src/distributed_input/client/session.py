@@ -100,7 +100,7 @@ class SidecarSession:
                 return
             except (UnavailableError, SidecarDisconnected, FileNotFoundError) as error:
                 now = time.monotonic()
-                self._check_folder(error, waited=now - began)
+                self._check_folder(waited=now - began)
                 if now > deadline:
                     raise UnavailableError(
                         f"no sidecar at {self._folder} for {timeout:.0f} s ({error}): {_REMEDY}"
@@ -113,7 +113,7 @@ class SidecarSession:
                     )  # fmt: skip
                 time.sleep(_RETRY_SECONDS)
 
-    def _check_folder(self, error: Exception, waited: float) -> None:
+    def _check_folder(self, waited: float) -> None:
         """Raise UnavailableError if no sidecar can come any more: its run has removed the folder.
 
         A sidecar that starts beside the trainer may create the folder, and has some seconds.
@@ -126,11 +126,11 @@ class SidecarSession:
                 f"{self._folder} is gone. Start the run again, in a notebook with "
                 "distributed_input.local(FILE), and then call connect() again. If it ended by "
                 "itself, the method close() of what local() returned raises the cause"
-            ) from error
+            ) from None
         if waited > _NOTICE_SECONDS:
             raise UnavailableError(
                 f"no sidecar: folder {self._folder} does not exist: {_REMEDY}"
-            ) from error
+            ) from None
 
     def _handshake(self, deadline: float) -> None:
         channel = Channel(self._folder, _CONNECT_SECONDS)

@@ -68,6 +68,10 @@ def as_text(status: StatusSample) -> str:
         f"{job}: warning: {one}\n" for job, texts in status.warnings.items() for one in texts
     )
     text += "".join(
+        f"{job}: rows are whole elements of the dataset, because no batch size is known\n"
+        for job in status.whole
+    )
+    text += "".join(
         f"{job}: the shuffle buffers of an open split hold about {-(-size // (1 << 20)):,} MiB\n"
         for job, size in status.split_bytes.items()
         if size >= 1 << 20
@@ -142,6 +146,7 @@ def as_json(status: StatusSample) -> dict[str, Any]:
         "jobs": list(status.jobs),
         "read_amplification": dict(status.amplification),
         "split_bytes": dict(status.split_bytes),
+        "whole_elements": list(status.whole),
         "warnings": {job: list(texts) for job, texts in status.warnings.items()},
         "consumers": [
             {

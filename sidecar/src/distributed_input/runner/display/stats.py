@@ -86,6 +86,8 @@ class StatusSample:
     """What the buffers of an open split hold, about, by job, if anything."""
     warnings: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """The warnings about each job's dataset and settings, if there are any."""
+    whole: Sequence[str] = ()
+    """The jobs whose rows are whole elements of the dataset: no batch size is known."""
     host: HostCpus | None = None
     """CPUs of this machine, if all processes of the input run on it."""
 
@@ -133,6 +135,8 @@ class InputStats:
     """At least one sample was added."""
     warnings: list[str] = field(default_factory=list)
     """All warnings about its jobs, each once."""
+    row: str = "row"
+    """What a row is: "element" if it is a whole element of the dataset, perhaps of many rows."""
     _window: deque[tuple[float, Totals]] = field(default_factory=deque)
 
     def add(self, status: StatusSample | None, now: float) -> None:
@@ -152,6 +156,8 @@ class InputStats:
             readers[-1] = consumer
         for worker in status.workers:
             self.workers[worker.worker_id] = worker
+        if status.jobs:
+            self.row = "element" if set(status.jobs) <= set(status.whole) else "row"
         for text in [text for texts in status.warnings.values() for text in texts]:
             if text not in self.warnings:
                 self.warnings.append(text)

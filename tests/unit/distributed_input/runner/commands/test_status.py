@@ -46,7 +46,7 @@ RESPONSE = dispatcher_pb2.StatusResponse(
             )
         )
     ],
-    jobs=[types_pb2.Job(name="train")],
+    jobs=[types_pb2.Job(name="train", global_batch_size=8)],
 )
 
 
@@ -119,6 +119,13 @@ def test_the_warnings_about_a_job_are_shown() -> None:
     assert command.as_json(status)["read_amplification"] == {"train": 8}
     assert command.as_json(status)["warnings"] == {"train": ["shard it", "no files"]}
     assert "warning" not in command.as_text(StatusSample(jobs=["train"]))
+
+
+def test_rows_that_are_whole_elements_are_named() -> None:
+    status = StatusSample(jobs=["train", "eval"], whole=["eval"])
+    assert "eval: rows are whole elements of the dataset" in command.as_text(status)
+    assert "train: rows are" not in command.as_text(status)
+    assert command.as_json(status)["whole_elements"] == ["eval"]
 
 
 def test_the_memory_of_open_splits_is_shown() -> None:
