@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from distributed_input.api.errors import ConfigError, DatasetFnError
 from distributed_input.api.proto import types_pb2
-from distributed_input.assignment import jobs
+from distributed_input.assignment import identity, jobs
 from distributed_input.assignment.jobs import DatasetFacts
 from distributed_input.rows.elements import ElementSpec
 from distributed_input.tfdata import buffers, dataset_functions, determinism, sharding, user_code
@@ -127,6 +127,8 @@ def _export_function(
         parts.append(part)
     if len(parts) > 1 and all(part == parts[0] for part in parts[1:]):
         job.warnings.append(repeated_rows_warning("dataset_fn", len(parts)))
+    if any(map(selections.has_random_order, parts)):
+        job.order_version = identity.ORDER_VERSION
     job.split_bytes = buffers.held_bytes(parts[0])
     job.split_bytes_at_most = buffers.may_hold_less(parts[0])
     return job, packing.pack(parts)
@@ -150,6 +152,8 @@ def _export_plain(
         files=prepared.files,
         warnings=(*prepared.warnings, *serial_warnings(prepared.graph_def, dataset)),
     )
+    if selections.has_random_order(prepared.graph_def):
+        job.order_version = identity.ORDER_VERSION
     job.split_bytes = buffers.held_bytes(prepared.graph_def)
     job.split_bytes_at_most = buffers.may_hold_less(prepared.graph_def)
     if prepared.policy == "DATA" and job.num_splits > 1:

@@ -316,8 +316,8 @@ class SplitStream:
         # A later report of replayed rows is of another replay: the stream fell behind others.
         self.replayed = 0
         if not self._has_block:
-            self._has_block = True
             self._open_at(block, replays=self.received > 0)
+            self._has_block = True
         if not self._closed:
             self._accept(block)
 
@@ -330,7 +330,12 @@ class SplitStream:
 
     def _open_at(self, block: RowBlock, replays: bool) -> None:
         """Take over what the first block of a stream reports of the rows before it."""
-        stats = self._context.stats
+        stats, order = self._context.stats, self._context.plan.job.order_version
+        if block.order_version < order:
+            raise ValueError(
+                f"it orders rows by version {block.order_version} and the job by version {order}: "
+                "use one release of distributed-input in all workers"
+            )
         self.failure = ""
         stats.waiting.pop("worker", None)
         stats.replays += replays

@@ -80,6 +80,18 @@ def find(graph_def: GraphDef, others: Callable[[], Sequence[Definitions]] = tupl
     return {scope: frozenset(names) for scope, names in search.shared.items() if names}
 
 
+def has_random_order(graph_def: GraphDef) -> bool:
+    """Return whether random ops may define which rows a split has, or their order."""
+    ops = _Ops(graph_def)
+    scopes = (graph_def.node, *(function.node_def for function in graph_def.library.function))
+    return any(
+        seed_inputs(node.op) is not None
+        or (node.op not in KEEPS and _is_dataset(node) and ops.is_random(node))
+        for scope in scopes
+        for node in scope
+    )
+
+
 class _Ops:
     """The definitions of ops: everything except the datasets that are their inputs."""
 

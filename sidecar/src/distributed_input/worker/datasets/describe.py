@@ -10,11 +10,13 @@ import tensorflow as tf
 from distributed_input.api.errors import DatasetFnError
 from distributed_input.api.hashing import mix
 from distributed_input.api.proto import types_pb2
-from distributed_input.assignment import jobs
+from distributed_input.assignment import identity, jobs
 from distributed_input.assignment.jobs import DatasetFacts
 from distributed_input.runtime import logs
 from distributed_input.tfdata import buffers, export, graph_analysis, sharding, type_specs
 from distributed_input.tfdata.graph import caches, canonical, fingerprint
+from distributed_input.tfdata.graph.node_defs import GraphDef
+from distributed_input.tfdata.random import selections
 from distributed_input.worker.datasets import cache_files, definitions, entry_points
 from distributed_input.worker.datasets.element_specs import spec_of_iterable
 from distributed_input.worker.states.deadline import within
@@ -64,7 +66,7 @@ def describe(draft: types_pb2.Job, relaxed: bool = False, room: int = 0) -> type
         whole=bool(graph.record_shard),
     )
     job = jobs.complete(draft, described)
-    graph_of = functools.partial(definitions.graph_of, job)
+    graph_of = functools.partial(_graph_of, job)
     first = definition if job.num_splits == splits else graph_of(0)
     job.split_bytes = buffers.held_bytes(first, None if graph.python_ops else _measure)
     job.split_bytes_at_most = buffers.may_hold_less(first)
@@ -80,6 +82,14 @@ def describe(draft: types_pb2.Job, relaxed: bool = False, room: int = 0) -> type
     job.definitions.extend(defined.fingerprints)
     job.definition_version = fingerprint.VERSION
     return job
+
+
+def _graph_of(job: types_pb2.Job, split: int) -> GraphDef:
+    """Return the graph of a split. Set the job's version of the order if it has a random order."""
+    graph = definitions.graph_of(job, split)
+    if selections.has_random_order(graph):
+        job.order_version = identity.ORDER_VERSION
+    return graph
 
 
 def _measure(dataset: tf.data.Dataset) -> int | None:

@@ -192,6 +192,7 @@ class SplitOpener:
         graph, serial = export.split_graph(
             graphs, job.num_splits, split, seed, epoch, self._relaxed
         )
+        definitions.check_order(job, graph)
         identity = identify(graph, job.row_spec, seed, epoch, split, batched=job.batched)
         graph = _skip(graph, identity, skipped)
         files = SplitCaches(split, job.num_splits)
@@ -239,6 +240,7 @@ class SplitOpener:
                 return _Opened(self._without_graph(job, context))
             same = seed == job.seed and not context.varies
             definitions.check(job, split, definition if same else None)
+            definitions.check_order(job, definition)
             others = functools.partial(self._others.get, job, seed, epoch, context.varies)
             shared = selections.find(definition, others)
             determinism.force_determinism(definition)
