@@ -92,3 +92,36 @@ def test_a_dataset_that_stops_at_the_first_end_ends(cluster: Cluster) -> None:
     with readers.connect(sidecar) as data:
         found = np.concatenate(list(data.dataset(chosen).as_numpy_iterator()))
     assert sorted(found) == sorted(np.concatenate(list(chosen.as_numpy_iterator())))
+
+
+@pytest.mark.filterwarnings("ignore:In AUTO-mode", "ignore:DATA sharding")
+@pytest.mark.parametrize("plain", [True, False])
+def test_rows_are_padded_to_the_longest_one_of_a_step(cluster: Cluster, plain: bool) -> None:
+    numbers = tf.data.Dataset.range(1, 33)
+
+    def lines(rows: tf.data.Dataset) -> tf.data.Dataset:
+        return rows.map(lambda x: tf.fill([1 + x % 7], x))
+
+    whole = lines(numbers).padded_batch(8, padding_values=tf.constant(-1, tf.int64))
+
+    def dataset_fn(ctx: tf.distribute.InputContext) -> tf.data.Dataset:
+        mine = lines(numbers.shard(ctx.num_input_pipelines, ctx.input_pipeline_id))
+        size = ctx.get_per_replica_batch_size(8)
+        return mine.padded_batch(size, padding_values=tf.constant(-1, tf.int64))
+
+    name = f"padded-{plain}".lower()
+    (sidecar,) = cluster.add_sidecars({name: spec(partitions=4)})
+    with readers.connect(sidecar) as data:
+        steps = list(data.dataset(whole if plain else dataset_fn).as_numpy_iterator())
+    assert sorted(row[0] for step in steps for row in step) == list(range(1, 33))
+    for step in steps:
+        assert step.shape == (8, max(1 + row[0] % 7 for row in step))
+        for row in step:
+            assert list(row) == [row[0]] * (1 + row[0] % 7) + [-1] * (
+                step.shape[1] - 1 - row[0] % 7
+            )
+    if plain:
+        expected = whole.as_numpy_iterator()
+        assert [sorted(step.tolist()) for step in steps] == [
+            sorted(one.tolist()) for one in expected
+        ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from distributed_input.api.environment import JOB_ENV
 from distributed_input.api.errors import ConfigError
@@ -73,6 +74,8 @@ class DatasetFacts:
         asked_batch: G, if dataset_fn called `get_per_replica_batch_size(G)`.
         batched: its elements are batches of rows.
         static_batch: rows per batch, if all batches have the same size.
+        paddings: values that fill up the components of rows in a step, if they may be shorter than
+            others; () or None: rows of one step must have one shape.
         infinite: its splits never end; None: that is unknown.
         plain: it is a tf.data.Dataset rather than a function, and is sharded by `policy`.
         policy: FILE, DATA or OFF; "" for functions.
@@ -87,6 +90,7 @@ class DatasetFacts:
     asked_batch: int | None = None
     batched: bool = False
     static_batch: int | None = None
+    paddings: Sequence[Any] = ()
     infinite: bool | None = False
     plain: bool = False
     policy: str = ""
@@ -201,7 +205,7 @@ def complete(draft: types_pb2.Job, facts: DatasetFacts) -> types_pb2.Job:
     if not job.global_batch_size:
         job.remainder = types_pb2.KEEP
     row = facts.element.unbatched() if job.batched else facts.element
-    job.row_spec = row.to_json()
+    job.row_spec = row.padded_with(facts.paddings).to_json()
     job.element_spec = facts.element.to_json()
     del job.warnings[:]
     job.warnings.extend(facts.warnings)

@@ -11,10 +11,11 @@ from typing import Any
 
 import tensorflow as tf
 
+from distributed_input.tfdata import padding
 from distributed_input.tfdata.graph import node_defs
 from distributed_input.tfdata.graph.node_defs import GraphDef, NodeDef
 from distributed_input.tfdata.graph.row_functions import works_by_rows
-from distributed_input.tfdata.graph.scopes import Functions, Scope, kind, main_scope
+from distributed_input.tfdata.graph.scopes import PASSES, Functions, Scope, kind, main_scope
 
 BATCHES = {
     "Batch": 1,
@@ -24,10 +25,6 @@ BATCHES = {
     "Rebatch": 1,
 }
 """Ops that batch rows, and the index of their input batch_size."""
-PASSES = frozenset(
-    "Prefetch Options MaxIntraOpParallelism PrivateThreadPool Model Optimize Finalize".split()
-)
-"""Ops that return their input's elements, in its order."""
 READERS = frozenset("TFRecord TextLine FixedLengthRecord CSV Sql LMDB".split())
 """Datasets that read files."""
 MAPS = frozenset(["Map", "ParallelMap"])
@@ -63,13 +60,16 @@ class ElementBatches:
 def find_batches(graph_def: GraphDef) -> ElementBatches:
     """Return what is known of the batches in a dataset's graph."""
     functions, main = Functions(graph_def), main_scope(graph_def)
-    repeated = ""
+    repeated, is_last = "", True
     for node in main.chain():
         one = kind(node.op)
         if is_batch(node):
-            return ElementBatches(True, batch_size(main, node), repeated)
+            may_batch = can_batch_again if is_last else has_fixed_rows
+            size = batch_size(main, node) if may_batch(main, node) else None
+            return ElementBatches(True, size, repeated)
         if one in ("Repeat", "ShuffleAndRepeat"):
             repeated = node.op
+        is_last = is_last and one in PASSES
         is_map = one in MAPS and is_row_map(functions, main, node)
         if not (one in _KEEPS or is_map):
             return ElementBatches(hidden_by=_hides(functions, main, node))
@@ -86,6 +86,16 @@ def batch_size(scope: Scope, node: NodeDef) -> int | None:
     value = node_defs.input_value(scope.nodes, node, BATCHES[kind(node.op)])
     sizes = set() if value is None else set(value.reshape(-1).tolist())
     return int(sizes.pop()) if len(sizes) == 1 else None
+
+
+def has_fixed_rows(scope: Scope, node: NodeDef) -> bool:
+    """Return whether the sizes of a batch's rows do not depend on its other rows."""
+    return kind(node.op) != "PaddedBatch" or padding.has_fixed_sizes(scope, node)
+
+
+def can_batch_again(scope: Scope, node: NodeDef) -> bool:
+    """Return whether the rows of a batch at the end can be batched again with others."""
+    return has_fixed_rows(scope, node) or padding.is_to_longest(scope, node)
 
 
 def drops_remainder(scope: Scope, node: NodeDef) -> bool | None:

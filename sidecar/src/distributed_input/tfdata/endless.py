@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from distributed_input.tfdata.batches import BATCHES, FILTERS, MAPS, PASSES, READERS
+from distributed_input.tfdata.batches import BATCHES, FILTERS, MAPS, READERS
 from distributed_input.tfdata.graph import node_defs
 from distributed_input.tfdata.graph.node_defs import GraphDef, NodeDef
-from distributed_input.tfdata.graph.scopes import Functions, Scope, kind, main_scope
+from distributed_input.tfdata.graph.scopes import PASSES, Functions, Scope, kind, main_scope
 
 # The result ends if and only if the input does.
 _SAME = (

@@ -14,7 +14,14 @@ from distributed_input.api.proto import types_pb2
 from distributed_input.assignment import identity, jobs
 from distributed_input.assignment.jobs import DatasetFacts
 from distributed_input.rows.elements import ElementSpec
-from distributed_input.tfdata import buffers, dataset_functions, determinism, sharding, user_code
+from distributed_input.tfdata import (
+    buffers,
+    dataset_functions,
+    determinism,
+    padding,
+    sharding,
+    user_code,
+)
 from distributed_input.tfdata.drop_remainder import disable_drop_remainder, with_unknown_batch_size
 from distributed_input.tfdata.graph import caches, node_defs, packing
 from distributed_input.tfdata.graph.canonical import serialize
@@ -142,6 +149,11 @@ def _export_plain(
     analysis = analyze(prepared.graph_def)
     _reject_python(analysis)
     caches.check(prepared.graph_def)
+    if analysis.batch_size and padding.remove(prepared.graph_def):
+        if analysis.drop_remainder and draft.remainder == types_pb2.KEEP:
+            draft.remainder = types_pb2.DROP
+        analysis = replace(analysis, batched=False, drop_remainder=False)
+        element = element.unbatched()
     job, _ = _complete(
         draft,
         prepared.graph_def,
@@ -189,6 +201,7 @@ def _complete(
                 element=element,
                 batched=analysis.batched,
                 static_batch=analysis.batch_size,
+                paddings=analysis.paddings,
                 infinite=analysis.infinite,
                 whole=bool(analysis.record_shard) and not plain,
                 **facts,

@@ -14,15 +14,16 @@ from distributed_input.tfdata.batches import (
     BATCHES,
     FILTERS,
     MAPS,
-    PASSES,
     READERS,
     batch_size,
+    can_batch_again,
     drops_remainder,
+    has_fixed_rows,
     is_batch,
     is_row_map,
 )
 from distributed_input.tfdata.graph.node_defs import GraphDef, NodeDef
-from distributed_input.tfdata.graph.scopes import Functions, Scope, kind, main_scope
+from distributed_input.tfdata.graph.scopes import PASSES, Functions, Scope, kind, main_scope
 
 _ORDERS = PASSES | {"Shuffle", "Cache", "Repeat", "ShuffleAndRepeat"}
 _EACH_ROW = MAPS | FILTERS
@@ -84,7 +85,7 @@ def _obstacle(functions: Functions, main: Scope, after: list[NodeDef]) -> NodeDe
 def _may_batch(main: Scope, node: NodeDef, before: NodeDef | None) -> bool:
     """Return whether an op makes batches whose rows can be batched again."""
     drops = drops_remainder(main, node)
-    if batch_size(main, node) is None or drops is None:
+    if batch_size(main, node) is None or drops is None or not can_batch_again(main, node):
         return False
     if kind(node.op) == "Rebatch":
         return not drops and (before is None or not drops_remainder(main, before))
@@ -92,8 +93,9 @@ def _may_batch(main: Scope, node: NodeDef, before: NodeDef | None) -> bool:
 
 
 def _fits_batches(functions: Functions, main: Scope, node: NodeDef, batch: NodeDef) -> bool:
+    if not has_fixed_rows(main, batch):
+        return kind(node.op) in PASSES
     if kind(node.op) not in MAPS:
         return kind(node.op) in _FITS_BATCHES
-    # Padding depends on the other rows. A function may need the size of complete batches.
-    is_plain = kind(batch.op) != "PaddedBatch" and not drops_remainder(main, batch)
-    return is_plain and is_row_map(functions, main, node)
+    # A function may need the size of complete batches.
+    return not drops_remainder(main, batch) and is_row_map(functions, main, node)

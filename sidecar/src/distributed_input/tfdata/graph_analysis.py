@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import Any
 
+from distributed_input.tfdata import padding
 from distributed_input.tfdata.batches import drops_remainder, find_batches, is_batch
 from distributed_input.tfdata.endless import is_endless
 from distributed_input.tfdata.graph import caches, node_defs
@@ -28,6 +30,7 @@ class GraphAnalysis:
       batched: the elements are known to be batches.
       repeats_batches: the op that repeats batches, whose passes may end with smaller ones; or "".
       hidden_batch: the op behind which elements do not count as batches, or "".
+      paddings: values that fill up each component of a padded batch; (): unknown, or not padded.
       drop_remainder: a batch op drops an incomplete batch at the end of every split.
       shards_source: the shard op skips the elements of other splits at no cost.
       record_shard: name of the shard op that keeps some of the records that were read or computed
@@ -42,6 +45,7 @@ class GraphAnalysis:
     batched: bool
     repeats_batches: str
     hidden_batch: str
+    paddings: tuple[Any, ...]
     drop_remainder: bool
     shards_source: bool
     record_shard: str
@@ -60,6 +64,7 @@ def analyze(graph_def: GraphDef) -> GraphAnalysis:
         batched=found.batched,
         repeats_batches=found.repeated,
         hidden_batch=found.hidden_by,
+        paddings=padding.values(graph_def),
         drop_remainder=any(
             is_batch(one) and drops_remainder(main, one) is not False for one in main.chain()
         ),

@@ -19,7 +19,7 @@ from distributed_input.tfdata import batches, file_splits
 from distributed_input.tfdata.graph import node_defs, serialization
 from distributed_input.tfdata.graph.canonical import canonicalize, serialize
 from distributed_input.tfdata.graph.node_defs import GraphDef, NodeDef
-from distributed_input.tfdata.graph.scopes import kind, main_scope
+from distributed_input.tfdata.graph.scopes import PASSES, kind, main_scope
 from distributed_input.tfdata.graph_analysis import analyze
 
 _MARK = "_distributed_input_shard"
@@ -195,7 +195,7 @@ def _deal(graph_def: GraphDef, num_splits: int, split: int) -> None:
             known = batches.batch_size(main, node), batches.drops_remainder(main, node)
             if known[0] is not None and known[1] is False:
                 above, whole = node, main.input(node)
-        if kind(node.op) not in batches.PASSES:
+        if kind(node.op) not in PASSES:
             break
     shard_node = tf.compat.v1.NodeDef(name="split", op="ShardDataset")
     shard_node.input.extend([above.input[0], "", ""])

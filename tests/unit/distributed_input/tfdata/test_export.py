@@ -179,6 +179,22 @@ def test_a_drop_remainder_that_later_ops_need_is_kept() -> None:
     assert any("drop_remainder=True: it loses rows" in text for text in export(dataset_fn)[2])
 
 
+def test_a_padded_batch_is_sent_as_rows_and_padded_in_each_step() -> None:
+    lines = Data.range(1, 41).map(lambda x: tf.fill([x % 7], x))
+    dataset = lines.padded_batch(8, padding_values=tf.constant(-1, tf.int64), drop_remainder=True)
+    job, made, _ = export(dataset.prefetch(1))
+    assert (job.global_batch_size, job.batched, job.remainder) == (8, False, types_pb2.DROP)
+    assert [leaf.padding for leaf in ElementSpec.from_json(job.row_spec).leaves] == [-1]
+    assert sorted(rows(job, made)) == sorted(elements(lines))
+
+    def dataset_fn(ctx: Any) -> Data:
+        mine = lines.shard(ctx.num_input_pipelines, ctx.input_pipeline_id)
+        return mine.padded_batch(ctx.get_per_replica_batch_size(8))
+
+    job = export(dataset_fn)[0]
+    assert (job.batched, ElementSpec.from_json(job.row_spec).leaves[0].padding) == (True, 0)
+
+
 def test_sharding_records_after_reading_gives_a_warning(tmp_path: Path) -> None:
     write_files(tmp_path, [2, 2])
 

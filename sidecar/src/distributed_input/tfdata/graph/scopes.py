@@ -11,6 +11,11 @@ from distributed_input.tfdata.graph.node_defs import GraphDef, NodeDef
 
 _KIND = re.compile(r"^(?:Experimental)?(.*?)(?:Dataset)?(?:V\d+)?$")
 
+PASSES = frozenset(
+    "Prefetch Options MaxIntraOpParallelism PrivateThreadPool Model Optimize Finalize".split()
+)
+"""Ops that return their input's elements, in its order."""
+
 
 def kind(op: str) -> str:
     """Return what a dataset op does: that of ParallelMapDatasetV2 is ParallelMap."""

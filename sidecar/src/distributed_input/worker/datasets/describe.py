@@ -60,6 +60,7 @@ def describe(draft: types_pb2.Job, relaxed: bool = False, room: int = 0) -> type
         asked_batch=context.global_batch_size,
         batched=graph.batched,
         static_batch=graph.batch_size,
+        paddings=graph.paddings,
         infinite=graph.infinite,
         files=sharding.count_before(definition, graph.file_shards),
         rows=export.count_rows(dataset, graph, splits),
