@@ -121,7 +121,7 @@ def is_random(pipeline: Pipeline) -> bool:
 
 
 def _count(draw: Draw) -> int:
-    return int(draw.pick(0, 1, 3, 7, 12, 20, 33, 40, 64, 100))
+    return int(draw.pick(0, 1, 3, 7, 12, 20, 33, 40, 64))
 
 
 def _range(name: str) -> Part:
@@ -336,7 +336,7 @@ OPS: dict[str, Part] = {
     "shuffle": Part(
         9, _choices((1, 5, 16, 100, 1000), (None, None, 3), (None, None, True, False)), _shuffle
     ),
-    "repeat": Part(4, _choices((1, 2, 3)), lambda count: f".repeat({count})"),
+    "repeat": Part(4, _choices((1, 2, 2)), lambda count: f".repeat({count})"),
     "endless": Part(2, _none, lambda: ".repeat()"),
     "take": Part(4, _choices((0, 1, 5, 17, 40, -1)), lambda count: f".take({count})"),
     "skip": Part(3, _choices((0, 1, 4, 11, 50)), lambda count: f".skip({count})"),
