@@ -147,7 +147,9 @@ def database(context: Any, start: int, stop: int) -> Iterator[Any]:
     """Read from sqlite, whose objects belong to one thread."""
     with sqlite3.connect(":memory:") as connection:
         connection.execute("create table rows (id integer)")
-        connection.executemany("insert into rows values (?)", [(n,) for n in _mine(context, start, stop)])
+        connection.executemany(
+            "insert into rows values (?)", [(n,) for n in _mine(context, start, stop)]
+        )
         for (n,) in connection.execute("select id from rows order by id"):
             yield {"id": n}
 
