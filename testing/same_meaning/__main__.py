@@ -21,7 +21,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--seed", type=int, default=0, help="seed of the first case")
     parser.add_argument("--case", help="run one case: a seed, or a file with a case as JSON")
     parser.add_argument("--faults", action="store_true", help="kill a worker or restore a position")
-    parser.add_argument("--shrink-seconds", type=float, default=_SHRINK_SECONDS, help="for each kind")
+    parser.add_argument("--small", action="store_true", help="at most two transformations")
+    parser.add_argument("--regressions", action="store_true", help="run the kept cases")
+    parser.add_argument("--skip", type=int, nargs="*", default=[], help="seeds that are not run")
+    parser.add_argument(
+        "--shrink-seconds", type=float, default=_SHRINK_SECONDS, help="for each kind"
+    )
     parser.add_argument("--out", default=tempfile.gettempdir(), help="folder for failing cases")
     return parser
 
@@ -37,19 +42,23 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     faulthandler.register(signal.SIGUSR1, all_threads=True)
     with Servers() as servers:
+        if options.regressions:
+            return runs.regressions(servers)
         if options.case is not None:
             file = Path(options.case)
-            seeded = options.case.isdigit()
-            case = (
-                drawn(int(options.case), options.faults)
-                if seeded
-                else Case.from_json(file.read_text())
-            )
+            if file.exists():
+                return runs.show(servers, Case.from_json(file.read_text()))
+            case = drawn(int(options.case), options.faults, options.small)
             return runs.show(servers, case)
         seeds = range(options.seed, options.seed + options.n)
-        return runs.many(
-            servers, seeds, options.faults, options.shrink_seconds, Path(options.out)
+        how = runs.Options(
+            options.faults,
+            options.small,
+            options.shrink_seconds,
+            Path(options.out),
+            frozenset(options.skip),
         )
+        return runs.many(servers, seeds, how)
 
 
 if __name__ == "__main__":

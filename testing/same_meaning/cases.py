@@ -80,17 +80,26 @@ def entry_point(context: tf.distribute.InputContext, text: str) -> tf.data.Datas
     return build(text, context)
 
 
-def draw(seed: int, attempt: int = 0, faults: bool = False) -> Case:
-    """Return the case of a seed. TensorFlow may refuse its pipeline: then try another attempt."""
+def draw(seed: int, attempt: int = 0, faults: bool = False, small: bool = False) -> Case:
+    """Return the case of a seed. TensorFlow may refuse its pipeline: then try another attempt.
+
+    Args:
+        seed: the seed.
+        attempt: number of the attempt.
+        faults: with a fault in the middle.
+        small: with at most two transformations.
+    """
     one = Draw(f"same meaning {seed} {attempt}")
     dice = one.dice
     api = dice.choice((PLAIN, PLAIN, PLAIN, FUNCTION, ENTRY))
     is_python = api == ENTRY and dice.random() < 0.4
-    pipeline = one.python() if is_python else one.pipeline(_DEPTH, 5)
+    pipeline = (
+        one.python() if is_python else one.pipeline(1 if small else _DEPTH, 2 if small else 5)
+    )
     trainers = dice.choice((1, 1, 1, 2, 3))
     partitions = trainers * one.pick(1, 2) if trainers > 1 else int(one.pick(1, 2, 4))
     global_batch = partitions * _drawn_batch(one, pipeline, api, is_python)
-    fields = _drawn_fields(one, trainers, partitions, global_batch)
+    fields = _drawn_fields(one, api, trainers, partitions, global_batch)
     if api != PLAIN and not is_python:
         _insert_shard(one, pipeline)
     read = dice.choice(("dataset", "dataset", "distribute", "numpy" if api == ENTRY else "dataset"))
@@ -117,19 +126,24 @@ def _drawn_batch(one: Draw, pipeline: Pipeline, api: str, is_python: bool) -> in
         return int(one.pick(1, 2, 4)) if pipeline["source"][1] == "batches" else 0
     if api == PLAIN or one.dice.random() < 0.6:
         return 0
-    name = one.pick("replica_batch", "replica_batch", "replica_batch", "replica_padded", "replica_ragged")
+    name = one.pick(
+        "replica_batch", "replica_batch", "replica_batch", "replica_padded", "replica_ragged"
+    )
     pipeline["ops"].append([name])
     return int(one.pick(1, 2, 2, 4, 4))
 
 
-def _drawn_fields(one: Draw, trainers: int, partitions: int, global_batch: int) -> dict[str, Any]:
+def _drawn_fields(
+    one: Draw, api: str, trainers: int, partitions: int, global_batch: int
+) -> dict[str, Any]:
     dice = one.dice
     fields: dict[str, Any] = {}
     if not global_batch and dice.random() < 0.45:
         fields["globalBatchSize"] = partitions * one.pick(1, 2, 2, 4, 4)
-    if trainers > 1 or dice.random() < 0.9:
+    # Defaults would trace a function 32 times, here and in the reference.
+    if api != PLAIN or trainers > 1 or dice.random() < 0.9:
         fields["partitions"] = partitions
-    if dice.random() < 0.6:
+    if api != PLAIN or dice.random() < 0.7:
         fields["numSplits"] = partitions + one.pick(0, 0, 1, 2)
     if (global_batch or "globalBatchSize" in fields) and dice.random() < 0.3:
         fields["remainder"] = one.pick("drop", "pad")

@@ -61,10 +61,10 @@ def build(case: Case) -> Any:
     return reference.build(case, None if case.api == PLAIN else context)
 
 
-def drawn(seed: int, faults: bool = False) -> Case:
+def drawn(seed: int, faults: bool = False, small: bool = False) -> Case:
     """Return the case of a seed: the first attempt that TensorFlow accepts."""
     for attempt in range(_MOST_ATTEMPTS):
-        case = cases.draw(seed, attempt, faults)
+        case = cases.draw(seed, attempt, faults, small)
         try:
             build(case)
         except DoesNotFit:

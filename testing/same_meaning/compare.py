@@ -43,7 +43,9 @@ def refusal(seen: Seen) -> Difference | None:
     return Difference("refused without a reason", repr(seen.refused)[:300])
 
 
-def differences(case: Case, seen: Seen, runs: list[Run], again: list[Run] | None) -> list[Difference]:
+def differences(
+    case: Case, seen: Seen, runs: list[Run], again: list[Run] | None
+) -> list[Difference]:
     """Return all differences of a case that was not refused.
 
     Args:
@@ -202,7 +204,9 @@ class _Judge:
 
     def _pads(self) -> bool:
         names = grammar.names_of(self.case.pipeline)
-        return self.by_rows and any(n in ("padded_batch", "bucket", "replica_padded") for n in names)
+        return self.by_rows and any(
+            n in ("padded_batch", "bucket", "replica_padded") for n in names
+        )
 
     def _other(self) -> list[str]:
         assert self.again is not None
@@ -216,7 +220,9 @@ class _Judge:
             more = Counter({row: n for row, n in more.items() if not _is_padding(row)})
         if not more and sum(lost.values()) <= allowed:
             return []
-        kind = "rows lost and others found" if lost and more else "rows lost" if lost else "more rows"
+        kind = (
+            "rows lost and others found" if lost and more else "rows lost" if lost else "more rows"
+        )
         return [Difference(kind, _text(expected, found, lost, more))]
 
     def _droppable(self) -> int:
@@ -250,7 +256,10 @@ class _Judge:
             if not 0 <= lost <= self._droppable():
                 return [Difference("number of rows", f"{len(found)} instead of {len(expected)}")]
         steps = [part for epoch in epochs for step in epoch.steps for part in step]
-        sides = [values.atoms(e for run in r for e in run.elements) for r in (self.runs, self.again or [])]
+        sides = [
+            values.atoms(e for run in r for e in run.elements)
+            for r in (self.runs, self.again or [])
+        ]
         one, two = (Counter(side * self.copies) for side in sides)
         if one == two and not self._droppable() and not self._pads():
             return self._compare(one, Counter(values.atoms(steps)))
@@ -279,7 +288,9 @@ class _Judge:
         """Check the order in each split, and that splits do not share an order."""
         if self.plain or self.endless or self.error or self._pads() or self.python:
             return []
-        if not any(name in grammar.names_of(self.case.pipeline) for name in ("any_order", "unique")):
+        if not any(
+            name in grammar.names_of(self.case.pipeline) for name in ("any_order", "unique")
+        ):
             if self.again is None:
                 return self._same_order(epochs)
         return self._independent(epochs)
@@ -326,10 +337,31 @@ class _Judge:
     def noise(self, epochs: Sequence[Epoch]) -> list[Difference]:
         """Check that no random value occurs twice."""
         names = grammar.names_of(self.case.pipeline)
-        shared = ("cache", "twice", "concatenate_same", "window", "snapshot", "sample", "choose", "repeat", "endless", "seeded_noise", "scan", "zip", "zip_with", "concatenate", "spread", "group_by_window")  # noqa: E501
+        shared = (
+            "cache",
+            "twice",
+            "concatenate_same",
+            "window",
+            "snapshot",
+            "sample",
+            "choose",
+            "repeat",
+            "endless",
+            "seeded_noise",
+            "scan",
+            "zip",
+            "zip_with",
+            "concatenate",
+            "spread",
+            "group_by_window",
+        )  # noqa: E501
         if self.endless or "noise" not in names or any(name in shared for name in names):
             return []
-        if self.copies > 1 or not any(n in names for n in ("shard", "sharded_files")) and not self.plain:
+        if (
+            self.copies > 1
+            or not any(n in names for n in ("shard", "sharded_files"))
+            and not self.plain
+        ):
             return []
         parts = [part for epoch in epochs for step in epoch.steps for part in step]
         drawn = [value for part in parts for value in values.noise_of(part) if value]

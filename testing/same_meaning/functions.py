@@ -298,7 +298,9 @@ def fail_some(*parts: Any) -> Any:
     """Raise an error for some elements."""
     element = _element(parts)
     value = scalar(element)
-    with tf.control_dependencies([tf.debugging.assert_none_equal(value % 7, tf.zeros([], tf.int64))]):
+    with tf.control_dependencies(
+        [tf.debugging.assert_none_equal(value % 7, tf.zeros([], tf.int64))]
+    ):
         return tf.nest.map_structure(lambda part: tf.identity(part), element)
 
 
@@ -375,7 +377,9 @@ def options(policy: str = "", deterministic: bool | None = None) -> tf.data.Opti
     """Return options of a dataset."""
     made = tf.data.Options()
     if policy:
-        made.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy[policy]
+        made.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy[
+            policy
+        ]
     if deterministic is not None:
         made.deterministic = deterministic
     return made

@@ -17,7 +17,16 @@ Pipeline = dict[str, Any]
 
 _SHARD = "context.num_input_pipelines, context.input_pipeline_id"
 _SEARCHING = ("filter", "unique", "resample", "group_sum", "group_by_window", "bucket", "skip")
-_RANDOM = ("shuffle", "sample", "resample", "noise", "seeded_noise", "list_files", "any_order", "apply")
+_RANDOM = (
+    "shuffle",
+    "sample",
+    "resample",
+    "noise",
+    "seeded_noise",
+    "list_files",
+    "any_order",
+    "apply",
+)
 
 
 class Draw:
@@ -121,7 +130,7 @@ def is_random(pipeline: Pipeline) -> bool:
 
 
 def _count(draw: Draw) -> int:
-    return int(draw.pick(0, 1, 3, 7, 12, 20, 33, 40, 64, 100))
+    return int(draw.pick(0, 1, 3, 7, 12, 20, 33, 40, 64))
 
 
 def _range(name: str) -> Part:
@@ -184,7 +193,9 @@ def _draw_two(draw: Draw, depth: int) -> list[Any]:
 
 
 def _renumbered(draw: Draw, source: list[Any]) -> list[Any]:
-    return [source[0], *SOURCES[source[0]].draw(draw, 0)] if not SOURCES[source[0]].nests else source
+    return (
+        [source[0], *SOURCES[source[0]].draw(draw, 0)] if not SOURCES[source[0]].nests else source
+    )
 
 
 def _texts(pipelines: list[Pipeline]) -> str:
@@ -215,7 +226,9 @@ def _python(name: str, start: int, stop: int) -> str:
 
 
 SOURCES: dict[str, Part] = {
-    "range": Part(6, lambda draw, _: list(draw.numbers(_count(draw))), lambda a, b: f"D.range({a}, {b})"),
+    "range": Part(
+        6, lambda draw, _: list(draw.numbers(_count(draw))), lambda a, b: f"D.range({a}, {b})"
+    ),
     "ids": _range("ids"),
     "records": _range("records"),
     "ragged": _range("ragged"),
@@ -228,8 +241,9 @@ SOURCES: dict[str, Part] = {
     "fixed": Part(
         2,
         _draw_files,
-        lambda lengths, start, _: "tf.data.FixedLengthRecordDataset("
-        f"{_files('fixed', lengths, start)}, f.RECORD_BYTES)",
+        lambda lengths, start, _: (
+            f"tf.data.FixedLengthRecordDataset({_files('fixed', lengths, start)}, f.RECORD_BYTES)"
+        ),
     ),
     "list_files": Part(2, _draw_names, _names("D.list_files(f.pattern({}))")),
     "sorted_files": Part(2, _draw_names, _names("D.list_files(f.pattern({}), shuffle=False)")),
@@ -324,9 +338,7 @@ def _resample(seed: int | None) -> str:
 
 _SIZES = (1, 2, 3, 4, 4, 8, 8, 8, 16)
 OPS: dict[str, Part] = {
-    "map": Part(
-        22, _choices(tuple(_MAPS), (None, None, 2, -1), (None, None, True, False)), _map
-    ),
+    "map": Part(22, _choices(tuple(_MAPS), (None, None, 2, -1), (None, None, True, False)), _map),
     "filter": Part(4, _choices(("keep", "keep", "keep_few")), lambda name: f".filter(f.{name})"),
     "batch": Part(9, _choices(_SIZES, (False, False, False, True)), _batch("batch")),
     "padded_batch": Part(3, _choices(_SIZES, (False, True)), _batch("padded_batch")),
@@ -336,7 +348,7 @@ OPS: dict[str, Part] = {
     "shuffle": Part(
         9, _choices((1, 5, 16, 100, 1000), (None, None, 3), (None, None, True, False)), _shuffle
     ),
-    "repeat": Part(4, _choices((1, 2, 3)), lambda count: f".repeat({count})"),
+    "repeat": Part(4, _choices((1, 2, 2)), lambda count: f".repeat({count})"),
     "endless": Part(2, _none, lambda: ".repeat()"),
     "take": Part(4, _choices((0, 1, 5, 17, 40, -1)), lambda count: f".take({count})"),
     "skip": Part(3, _choices((0, 1, 4, 11, 50)), lambda count: f".skip({count})"),
@@ -344,8 +356,11 @@ OPS: dict[str, Part] = {
     "window": Part(3, _choices((1, 2, 3, 5), (1, 2, 3), (True, False)), _window),
     "twice": Part(1, _none, lambda: ".flat_map(f.twice)"),
     "spread": Part(
-        2, _choices((1, 2, 4), (None, 2)),
-        lambda cycle, calls: f".interleave(f.spread, cycle_length={cycle}, num_parallel_calls={calls})",
+        2,
+        _choices((1, 2, 4), (None, 2)),
+        lambda cycle, calls: (
+            f".interleave(f.spread, cycle_length={cycle}, num_parallel_calls={calls})"
+        ),
     ),
     "slices": Part(1, _none, lambda: ".flat_map(f.slices)"),
     "cache": Part(2, _none, lambda: ".cache()"),
@@ -353,7 +368,9 @@ OPS: dict[str, Part] = {
     "unique": Part(2, _none, lambda: ".unique()"),
     "group_by_window": Part(2, _choices((2, 4, 8)), _group),
     "group_sum": Part(
-        1, _choices((2, 5)), lambda size: f".group_by_window(f.key, f.group_sum, window_size={size})"
+        1,
+        _choices((2, 5)),
+        lambda size: f".group_by_window(f.key, f.group_sum, window_size={size})",
     ),
     "bucket": Part(2, _choices((2, 4), (False, True)), _bucket),
     "prefetch": Part(2, _choices((1, 2, -1)), lambda size: f".prefetch({size})"),
@@ -364,22 +381,31 @@ OPS: dict[str, Part] = {
     "apply": Part(1, _none, lambda: ".apply(f.shuffled_unseeded)"),
     "user_shard": Part(1, _choices((2, 3), (0, 1)), lambda n, i: f".shard({n}, {i})"),
     "policy": Part(
-        2, _choices(("DATA", "DATA", "OFF", "FILE", "AUTO")), lambda name: f".with_options(f.options({name!r}))"
+        2,
+        _choices(("DATA", "DATA", "OFF", "FILE", "AUTO")),
+        lambda name: f".with_options(f.options({name!r}))",
     ),
     "any_order": Part(1, _none, lambda: ".with_options(f.options(deterministic=False))"),
     "snapshot": Part(
-        1, lambda draw, _: [f"snapshot-{draw.dice.getrandbits(40):x}"], lambda n: f".snapshot(f.new_path({n!r}))"
+        1,
+        lambda draw, _: [f"snapshot-{draw.dice.getrandbits(40):x}"],
+        lambda n: f".snapshot(f.new_path({n!r}))",
     ),
     "zip_with": Part(
-        2, lambda draw, depth: [draw.pipeline(depth - 1, 1)],
-        lambda other: f".apply(lambda ds: D.zip((ds, {text(other)})))", nests=True,
+        2,
+        lambda draw, depth: [draw.pipeline(depth - 1, 1)],
+        lambda other: f".apply(lambda ds: D.zip((ds, {text(other)})))",
+        nests=True,
     ),
     "concatenate": Part(
-        2, lambda draw, depth: [draw.pipeline(depth - 1, 1)],
-        lambda other: f".concatenate({text(other)})", nests=True,
+        2,
+        lambda draw, depth: [draw.pipeline(depth - 1, 1)],
+        lambda other: f".concatenate({text(other)})",
+        nests=True,
     ),
     "concatenate_same": Part(
-        2, lambda draw, _: [draw.pick(1, 3)],
+        2,
+        lambda draw, _: [draw.pick(1, 3)],
         lambda count: f".apply(lambda ds: ds.concatenate(ds.take({count})))",
     ),
     "shard": Part(0, _none, lambda: f".shard({_SHARD})"),

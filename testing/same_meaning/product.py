@@ -272,5 +272,3 @@ def each(function: Callable[[Any], Any], values: Any) -> list[Any]:
         return [function(values[0])]
     with ThreadPoolExecutor(len(values)) as pool:
         return list(pool.map(function, values))
-
-

@@ -147,7 +147,9 @@ def database(context: Any, start: int, stop: int) -> Iterator[Any]:
     """Read from sqlite, whose objects belong to one thread."""
     with sqlite3.connect(":memory:") as connection:
         connection.execute("create table rows (id integer)")
-        connection.executemany("insert into rows values (?)", [(n,) for n in _mine(context, start, stop)])
+        connection.executemany(
+            "insert into rows values (?)", [(n,) for n in _mine(context, start, stop)]
+        )
         for (n,) in connection.execute("select id from rows order by id"):
             yield {"id": n}
 
@@ -197,19 +199,19 @@ def batches(context: Any, start: int, stop: int, global_batch: int) -> Iterator[
 
 
 STEADY = (
-    numbers, columns, vectors, tensors, as_list, iterable, array, database, local_state,
+    numbers, columns, tensors, as_list, iterable, array, database, local_state,
     from_thread, endless, empty_splits, batches,
 )  # fmt: skip
 """Sources that must be read to their end."""
 CHANGING = (
     int_then_float, float_then_int, growing, int_then_text, bool_then_int, text_then_bytes,
-    missing, more_columns, none_later, rank_changes, raising, stopping,
+    missing, more_columns, none_later, rank_changes, raising, stopping, vectors,
 )  # fmt: skip
 """Sources that may be refused while they are read: the error must be about the column or row."""
 EXPECTED_TEXT = {
     "int_then_float": "value", "float_then_int": "value", "growing": "value",
     "int_then_text": "value", "bool_then_int": "value", "text_then_bytes": "value",
     "missing": "value", "more_columns": "late", "none_later": "value", "rank_changes": "value",
-    "raising": "LookupError", "stopping": "StopIteration",
+    "vectors": "vector", "raising": "LookupError", "stopping": "StopIteration",
 }  # fmt: skip
 """What the error of such a source must contain."""

@@ -13,7 +13,7 @@ from testing.same_meaning import cases, grammar
 from testing.same_meaning.cases import PLAIN, Case
 from testing.same_meaning.values import Element, element_of
 
-MOST_ELEMENTS = 1500
+MOST_ELEMENTS = 800
 """A pipeline with more elements is taken for endless."""
 
 

@@ -60,7 +60,9 @@ def _changed(pipeline: grammar.Pipeline, number: int) -> Iterator[grammar.Pipeli
     part = list(grammar.nested(pipeline))[number]
     if grammar.SOURCES[part["source"][0]].nests:
         for inner in part["source"][1]:
-            yield _with(pipeline, number, {"source": inner["source"], "ops": inner["ops"] + part["ops"]})
+            yield _with(
+                pipeline, number, {"source": inner["source"], "ops": inner["ops"] + part["ops"]}
+            )
     for place in range(len(part["ops"])):
         ops = part["ops"][:place] + part["ops"][place + 1 :]
         yield _with(pipeline, number, {"source": part["source"], "ops": ops})
