@@ -74,6 +74,7 @@ class DatasetFacts:
         batched: its elements are batches of rows.
         static_batch: rows per batch, if all batches have the same size.
         infinite: its splits never end.
+        unknown_end: it is not known whether they end.
         plain: it is a tf.data.Dataset rather than a function, and is sharded by `policy`.
         policy: FILE, DATA or OFF; "" for functions.
         files: number of files that splits select from, if known.
@@ -88,6 +89,7 @@ class DatasetFacts:
     batched: bool = False
     static_batch: int | None = None
     infinite: bool = False
+    unknown_end: bool = False
     plain: bool = False
     policy: str = ""
     files: int | None = None
@@ -119,8 +121,9 @@ def splits_of_draft(
 ) -> int:
     """Return the number of splits: the draft's value, or a default for the dataset.
 
-    A split of an infinite dataset never ends, so each partition has one. If every split reads the
-    whole dataset, there is also one split per partition. With OFF, there is one.
+    A split of an infinite dataset never ends, so each partition has one: others would never be
+    read. So has a dataset that may be infinite. If every split reads the whole dataset, there is
+    also one split per partition. With OFF, there is one.
 
     Law: the result is at least 1. A default is at most SPLITS_PER_PARTITION per partition or
     MOST_SPLITS, whichever is greater. It depends only on the dataset's definition.
@@ -129,7 +132,7 @@ def splits_of_draft(
         return 1
     if draft.num_splits:
         return draft.num_splits
-    if facts is not None and (facts.infinite or facts.whole or facts.policy == "DATA"):
+    if facts is not None and _has_whole_partitions(facts):
         return partitions
     least = SPLITS_PER_PARTITION * partitions
     if facts is None:
@@ -139,6 +142,10 @@ def splits_of_draft(
     if facts.files and not facts.traced:  # positions of release 0.1.0 remain valid
         return min(splits, facts.files)
     return splits
+
+
+def _has_whole_partitions(facts: DatasetFacts) -> bool:
+    return facts.infinite or facts.unknown_end or facts.whole or facts.policy == "DATA"
 
 
 def _large(facts: DatasetFacts) -> int:
@@ -207,6 +214,13 @@ def complete(draft: types_pb2.Job, facts: DatasetFacts) -> types_pb2.Job:
         job.warnings.append(
             f"the dataset has {facts.files} files for {job.partitions} partitions: "
             f"{job.partitions - facts.files} of them get no rows. Write more files"
+        )
+    if facts.unknown_end and job.num_splits > job.partitions:
+        job.warnings.append(
+            f"it is not known whether the splits of {job.entry_point.target} end, because Python "
+            "computes them. If they never end, only the first split of each partition is read: "
+            f"{job.num_splits - job.partitions} of {job.num_splits} are not. Then remove "
+            "spec.numSplits. If they end, return an iterable with a length"
         )
     return job
 

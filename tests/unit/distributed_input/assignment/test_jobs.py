@@ -58,6 +58,7 @@ FACTS = st.builds(
     batched=st.just(True),
     traced=st.booleans(),
     infinite=st.booleans(),
+    unknown_end=st.booleans(),
     policy=st.sampled_from(["", "FILE", "DATA", "OFF"]),
     files=st.none() | st.integers(0, 10_000),
     rows=st.none() | st.integers(0, 10**7),
@@ -69,7 +70,8 @@ FACTS = st.builds(
 def test_default_splits_are_bounded(facts: DatasetFacts, partitions: int) -> None:
     splits = splits_of_draft(types_pb2.Job(), partitions, facts)
     assert 1 <= splits <= max(SPLITS_PER_PARTITION * partitions, MOST_SPLITS)
-    if facts.policy != "OFF" and (facts.infinite or facts.whole or facts.policy == "DATA"):
+    whole = facts.infinite or facts.unknown_end or facts.whole or facts.policy == "DATA"
+    if facts.policy != "OFF" and whole:
         assert splits == partitions
     elif facts.files and not facts.traced:
         assert splits <= facts.files

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterable
 from typing import Any
 
 import tensorflow as tf
@@ -14,7 +15,8 @@ from distributed_input.assignment import jobs
 from distributed_input.assignment.jobs import DatasetFacts
 from distributed_input.runtime import logs
 from distributed_input.tfdata import buffers, export, graph_analysis, sharding, type_specs
-from distributed_input.tfdata.graph import caches, canonical, fingerprint
+from distributed_input.tfdata.graph import caches, canonical, fingerprint, node_defs
+from distributed_input.tfdata.graph.node_defs import GraphDef
 from distributed_input.worker.datasets import cache_files, definitions, entry_points
 from distributed_input.worker.datasets.element_specs import spec_of_iterable
 from distributed_input.worker.states.deadline import within
@@ -43,13 +45,20 @@ def describe(draft: types_pb2.Job, relaxed: bool = False, room: int = 0) -> type
     if not isinstance(dataset, tf.data.Dataset):
         function = entry_points.load(draft.entry_point)
         element = spec_of_iterable(dataset, function)
-        return jobs.complete(draft, DatasetFacts(element, context.global_batch_size))
+        asked, is_unknown = context.global_batch_size, not _has_length(dataset)
+        return jobs.complete(draft, DatasetFacts(element, asked, unknown_end=is_unknown))
     element = type_specs.from_tf(dataset.element_spec)
     try:
         definition = canonical.serialize(dataset)
     except DatasetFnError:  # a generator has no graph: only its spec is known
         cache_files.check_without_graph(dataset)
-        return jobs.complete(draft, DatasetFacts(element, context.global_batch_size))
+        facts = DatasetFacts(
+            element,
+            context.global_batch_size,
+            infinite=int(dataset.cardinality()) == tf.data.INFINITE_CARDINALITY,
+            unknown_end=_has_unknown_end(dataset),
+        )
+        return jobs.complete(draft, facts)
     caches.check(definition)
     graph = graph_analysis.analyze(definition)
     serial = [] if relaxed else export.serial_warnings(definition, dataset)
@@ -59,6 +68,7 @@ def describe(draft: types_pb2.Job, relaxed: bool = False, room: int = 0) -> type
         batched=graph.batched,
         static_batch=graph.batch_size,
         infinite=graph.infinite,
+        unknown_end=_has_unknown_end(dataset, definition),
         files=sharding.count_before(definition, graph.file_shards),
         rows=export.count_rows(dataset, graph, splits),
         whole=bool(graph.record_shard),
@@ -79,6 +89,22 @@ def describe(draft: types_pb2.Job, relaxed: bool = False, room: int = 0) -> type
     job.definitions.extend(defined.fingerprints)
     job.definition_version = fingerprint.VERSION
     return job
+
+
+def _has_length(elements: Iterable[Any]) -> bool:
+    """Return whether a Python iterable has a length, so that it ends."""
+    try:
+        len(elements)  # type: ignore[arg-type]
+    except TypeError:  # also of objects whose class has a length
+        return False
+    return True
+
+
+def _has_unknown_end(dataset: tf.data.Dataset, definition: GraphDef | None = None) -> bool:
+    """Return whether a Python generator decides whether a dataset ends."""
+    if int(dataset.cardinality()) != tf.data.UNKNOWN_CARDINALITY:
+        return False
+    return definition is None or node_defs.uses_any(definition, ["GeneratorDataset"])
 
 
 def _measure(dataset: tf.data.Dataset) -> int | None:
