@@ -123,9 +123,9 @@ def splits_of_draft(
 ) -> int:
     """Return the number of splits: the draft's value, or a default for the dataset.
 
-    A split of an infinite dataset never ends, so each partition has one, also if it only may be
-    infinite. If every split reads the whole dataset, there is also one split per partition. With
-    OFF, there is one.
+    A split of an infinite dataset never ends, so each partition has one: others would never be
+    read. So has a dataset that may be infinite. If every split reads the whole dataset, there is
+    also one split per partition. With OFF, there is one.
 
     Law: the result is at least 1. A default is at most SPLITS_PER_PARTITION per partition or
     MOST_SPLITS, whichever is greater. It depends only on the dataset's definition.
@@ -134,8 +134,7 @@ def splits_of_draft(
         return 1
     if draft.num_splits:
         return draft.num_splits
-    may_be_infinite = facts is not None and facts.infinite is not False
-    if facts is not None and (may_be_infinite or facts.whole or facts.policy == "DATA"):
+    if facts is not None and _has_whole_partitions(facts):
         return partitions
     least = SPLITS_PER_PARTITION * partitions
     if facts is None:
@@ -145,6 +144,10 @@ def splits_of_draft(
     if facts.files and not facts.traced:  # positions of release 0.1.0 remain valid
         return min(splits, facts.files)
     return splits
+
+
+def _has_whole_partitions(facts: DatasetFacts) -> bool:
+    return facts.infinite is not False or facts.whole or facts.policy == "DATA"
 
 
 def _large(facts: DatasetFacts) -> int:
@@ -213,6 +216,13 @@ def complete(draft: types_pb2.Job, facts: DatasetFacts) -> types_pb2.Job:
         job.warnings.append(
             f"the dataset has {facts.files} files for {job.partitions} partitions: "
             f"{job.partitions - facts.files} of them get no rows. Write more files"
+        )
+    if facts.infinite is None and job.num_splits > job.partitions:
+        job.warnings.append(
+            "it is not known whether the dataset's splits end, for example because Python computes "
+            "them. If they never end, only the first split of each partition is read: "
+            f"{job.num_splits - job.partitions} of {job.num_splits} are not. Then remove "
+            "spec.numSplits. If they end, return an iterable with a length"
         )
     return job
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterable
 from typing import Any
 
 import tensorflow as tf
@@ -45,13 +46,15 @@ def describe(draft: types_pb2.Job, relaxed: bool = False, room: int = 0) -> type
     if not isinstance(dataset, tf.data.Dataset):
         function = entry_points.load(draft.entry_point)
         element = spec_of_iterable(dataset, function)
-        return jobs.complete(draft, DatasetFacts(element, context.global_batch_size))
+        asked, infinite = context.global_batch_size, False if _has_length(dataset) else None
+        return jobs.complete(draft, DatasetFacts(element, asked, infinite=infinite))
     element = type_specs.from_tf(dataset.element_spec)
     try:
         definition = canonical.serialize(dataset)
     except DatasetFnError:  # a generator has no graph: only its spec is known
         cache_files.check_without_graph(dataset)
-        return jobs.complete(draft, DatasetFacts(element, context.global_batch_size))
+        asked, infinite = context.global_batch_size, _never_ends(dataset)
+        return jobs.complete(draft, DatasetFacts(element, asked, infinite=infinite))
     caches.check(definition)
     graph = graph_analysis.analyze(definition)
     serial = [] if relaxed else export.serial_warnings(definition, dataset)
@@ -91,6 +94,21 @@ def _graph_of(job: types_pb2.Job, split: int) -> GraphDef:
     if selections.has_random_order(graph):
         job.order_version = identity.ORDER_VERSION
     return graph
+
+
+def _has_length(elements: Iterable[Any]) -> bool:
+    """Return whether a Python iterable has a length, so that it ends."""
+    try:
+        len(elements)  # type: ignore[arg-type]
+    except TypeError:  # also of objects whose class has a length
+        return False
+    return True
+
+
+def _never_ends(dataset: tf.data.Dataset) -> bool | None:
+    """Return whether a dataset without a graph never ends; None if that is unknown."""
+    known = int(dataset.cardinality())
+    return None if known == tf.data.UNKNOWN_CARDINALITY else known == tf.data.INFINITE_CARDINALITY
 
 
 def _measure(dataset: tf.data.Dataset) -> int | None:
