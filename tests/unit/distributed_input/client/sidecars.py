@@ -78,7 +78,7 @@ class Trainer:
             if message.HasField("hello"):
                 self.send(
                     welcome=trainer_pb2.Welcome(
-                        protocol=PROTOCOL, input="train", consumers=1,
+                        protocol=PROTOCOL, input="train", consumers=1, job=self._sidecar.job_name,
                         ring_file=self._sidecar.ring, ring_bytes=RING_BYTES,
                         timeout_seconds=self._sidecar.timeout_seconds,
                     )
@@ -124,6 +124,7 @@ class Sidecar:
         path = folder / SOCKET_NAME
         path.unlink(missing_ok=True)
         self.trainers: queue.SimpleQueue[Trainer] = queue.SimpleQueue()
+        self.job_name = ""
         self.job = types_pb2.Job(name="train", partitions=1, global_batch_size=1)
         self.ring, self.refusal, self.timeout_seconds = ring.name, refusal, timeout_seconds
         self._listening = packet_socket.new()
