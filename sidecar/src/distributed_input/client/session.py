@@ -18,6 +18,7 @@ from pathlib import Path
 from distributed_input.api.errors import (
     ConfigError,
     DistributedInputError,
+    FencedError,
     ReplayWarning,
     UnavailableError,
     from_kind,
@@ -26,6 +27,7 @@ from distributed_input.api.files import DATASET_PREFIX
 from distributed_input.api.proto import trainer_pb2, types_pb2
 from distributed_input.api.protocol import PROTOCOL, check_protocol
 from distributed_input.assignment import identity
+from distributed_input.client import launchers
 from distributed_input.client.channel import Channel, SidecarDisconnected
 from distributed_input.client.epoch_state import without_traceback
 from distributed_input.client.progress import WaitMeter, totals_of
@@ -76,7 +78,7 @@ class SidecarSession:
         self._dataset = b""
         self._has_connected = False
         self._opened_channel: Channel | None = None  # the channel on which the job is open
-        self._logged: set[str] = set()  # warnings about the job
+        self._logged: set[str] = set()  # warnings
         self._warned_generation = 0  # the newest epoch whose rows differed
 
     # Connecting.
@@ -150,6 +152,11 @@ class SidecarSession:
             )
         channel.map_ring(welcome.ring_file, welcome.ring_bytes)
         self.welcome, self._has_connected = welcome, True
+        rank = launchers.local_rank(os.environ)
+        if self.job and rank is not None:
+            self._log_once(
+                f"job {self.job} reads all rows of the input, as each job does. {rank.remedy}"
+            )
 
     def define_job(self, draft: types_pb2.Job, dataset: bytes, replicas: int) -> None:
         """Set the job that `open_job` opens, on this sidecar and on later ones.
@@ -192,9 +199,12 @@ class SidecarSession:
         own ones.
         """
         for warning in job.warnings if job.HasField("entry_point") else ():
-            if warning not in self._logged:
-                self._logged.add(warning)
-                _log.warning("input %s: %s", self.welcome.input, warning)
+            self._log_once(warning)
+
+    def _log_once(self, warning: str) -> None:
+        if warning not in self._logged:
+            self._logged.add(warning)
+            _log.warning("input %s: %s", self.welcome.input, warning)
 
     def _answer(self, deadline: float) -> trainer_pb2.FromSidecar:
         """Return the next message as `receive`, but raise a failure."""
@@ -316,8 +326,15 @@ class SidecarSession:
         if not message.HasField("failure"):
             return
         failure = message.failure
-        if failure.generation in (0, self.generation):
-            raise from_kind(failure.kind, failure.message)
+        if failure.generation not in (0, self.generation):
+            return
+        error = from_kind(failure.kind, failure.message)
+        rank = launchers.local_rank(os.environ)
+        if isinstance(error, FencedError) and rank is not None:
+            # The advice in the message is for two readers in one program.
+            cause, _, _ = failure.message.partition(". ")
+            raise FencedError(f"{cause}. {rank.remedy}")
+        raise error
 
     def _warn_of_difference(self, message: trainer_pb2.FromSidecar) -> None:
         """Warn once per epoch that a replay made other rows."""

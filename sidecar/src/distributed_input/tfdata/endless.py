@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tensorflow as tf
+
 from distributed_input.tfdata.batches import BATCHES, FILTERS, MAPS, READERS
 from distributed_input.tfdata.graph import node_defs
 from distributed_input.tfdata.graph.node_defs import GraphDef, NodeDef
@@ -44,6 +46,10 @@ class _Endless:
             return False
         if one == "Random":
             return True
+        if one == "AssertCardinality":
+            count = node_defs.input_value(scope.nodes, node, 1)
+            if count is not None and count != tf.data.UNKNOWN_CARDINALITY:
+                return bool(count == tf.data.INFINITE_CARDINALITY)
         inputs = self._inputs(scope, node, known)
         if one in _FLATTENS and inputs:
             return _or([inputs[0], self._made_by(scope, node, known)])

@@ -15,6 +15,7 @@ from distributed_input.api.errors import (
     ConfigError,
     DatasetFnError,
     DistributedInputError,
+    FencedError,
     ReplayWarning,
     UnavailableError,
 )
@@ -75,6 +76,42 @@ def test_the_warnings_about_an_entry_point_are_logged_once(
     session.open_job()
     session.shutdown()
     assert caplog.messages == ["input train: each row is read 32 times"]
+
+
+def test_a_rank_of_a_launcher_gets_its_own_remedy(
+    tmp_path: Path, sidecar: Sidecar, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = opened(tmp_path)
+    message = "input train was opened again: one reader at a time. Use connect(..., job=...)"
+    fenced = trainer_pb2.FromSidecar(failure={"kind": "FencedError", "message": message})
+    with pytest.raises(FencedError, match=r"job=\.\.\.\)$"):
+        session.check_failure(fenced)
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    with pytest.raises(FencedError, match=r"again: one reader at a time\. This .*rank 1 of 2"):
+        session.check_failure(fenced)
+    with pytest.raises(DatasetFnError, match=r"^bad row$"):
+        session.check_failure(failure(0))
+    session.shutdown()
+
+
+def test_a_job_for_each_rank_is_a_warning(
+    tmp_path: Path,
+    sidecar: Sidecar,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    opened(tmp_path).shutdown()
+    assert not caplog.messages
+    sidecar.job_name = "rank-1"
+    session = SidecarSession(tmp_path, "", SECONDS, "rank-1")
+    session.connect(SECONDS)
+    session.connect(SECONDS)
+    session.shutdown()
+    (message,) = caplog.messages
+    assert "job rank-1 reads all rows of the input" in message
 
 
 def test_an_epoch_that_starts_while_reconnecting_is_not_sent(

@@ -69,10 +69,13 @@ def main(argv: Sequence[str]) -> int:
         diagnoses = diagnose(earlier, later)
         if options.output == "json":
             trainers = list(map(as_json, diagnoses))
-            values = {"input": one.name or None, "trainers": trainers, "problems": one.problems}
-            print(json.dumps({**values, "warnings": _warnings(later)}))
+            values = {"input": one.name or None, "run": one.place or None}
+            notes = {"problems": one.problems, "warnings": _warnings(later)}
+            print(json.dumps({**values, "trainers": trainers, **notes}))
         else:
-            lines = "".join(map(as_text, diagnoses)) + problems_as_text(one.problems)
+            has_title = len(found) > 1 or not diagnoses[0].trainer
+            lines = f"{one.title}:\n" * has_title + "".join(map(as_text, diagnoses))
+            lines += problems_as_text(one.problems)
             lines += _notes_as_text("  warning: ", _warnings(later))
             print(lines, end="")
     return 0

@@ -44,16 +44,17 @@ def main(argv: Sequence[str]) -> int:
     options = parser().parse_args(argv)
     try:
         with dispatchers.opened(options, os.environ) as found:
-            samples = [(one.name, one.client.status(options.timeout)) for one in found]
+            samples = [(one, one.client.status(options.timeout)) for one in found]
     except DistributedInputError as error:
         print(f"distributed-input status: {error}", file=sys.stderr)
         return EXIT_CONFIG if isinstance(error, ConfigError) else 1
     if options.output == "json":
-        for name, status in samples:
-            print(json.dumps({"input": name or None, **as_json(status)}))
+        for one, status in samples:
+            values = {"input": one.name or None, "run": one.place or None}
+            print(json.dumps({**values, **as_json(status)}))
     else:
         titles = len(samples) > 1
-        texts = [f"{name}:\n" * titles + as_text(status) for name, status in samples]
+        texts = [f"{one.title}:\n" * titles + as_text(status) for one, status in samples]
         print("\n".join(texts), end="")
     return 0
 

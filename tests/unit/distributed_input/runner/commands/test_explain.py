@@ -103,14 +103,21 @@ def test_only_for_a_local_run_the_cpus_of_this_machine_count(
     ticks = itertools.count(0, 100)
     monkeypatch.setattr(host_cpus, "read", lambda: HostCpus(now := next(ticks), now))
 
-    def found(_: object) -> list[dispatchers.FoundDispatcher]:
+    def found(*_: object) -> list[dispatchers.FoundDispatcher]:
         credentials = Credentials.from_args(None, {"DISTRIBUTED_INPUT_TOKEN": "secret"})
         client = StatusClient(address, credentials, is_local=True)
-        return [dispatchers.FoundDispatcher("digits", client)]
+        return [dispatchers.FoundDispatcher("digits", client, place="pid 7, /home")]
 
     monkeypatch.setattr(dispatchers, "_of_local_runs", found)
     assert command.main(["--seconds", "0.01"]) == 0
-    assert "100% of this machine's CPUs are in use" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "100% of this machine's CPUs are in use" in printed
+    assert printed.startswith("train/0: waits")
+    without = [Diagnosis("", Cause.TRAINER, "No trainer is connected.", "Start it.")]
+    with monkeypatch.context() as patch:
+        patch.setattr(command, "diagnose", lambda *_: without)
+        assert command.main(["--seconds", "0.01"]) == 0
+    assert capsys.readouterr().out.startswith("digits (pid 7, /home):\n  cause: trainer.")
     assert command.main(["--dispatcher", address, "--seconds", "0.01"]) == 0
     assert "machine" not in capsys.readouterr().out
 

@@ -157,7 +157,7 @@ def test_the_runs_of_this_machine_are_found(
         printed = [json.loads(line)["input"] for line in capsys.readouterr().out.splitlines()]
         assert printed == ["eval", "train"]
         assert command.main([]) == 0
-        assert "h:1           0     9  2.5 s\n" in capsys.readouterr().out.split("train:\n")[1]
+        assert "h:1           0     9  2.5 s\n" in capsys.readouterr().out.split("train (pid ")[1]
 
 
 @pytest.mark.parametrize(
