@@ -35,6 +35,7 @@ from distributed_input.client.progress import WaitMeter, totals_of
 
 _CONNECT_SECONDS = 5.0
 _log = logging.getLogger(__name__)  # without a handler, Python prints warnings on stderr
+_SLOW_START_SECONDS = 15.0
 _NOTICE_SECONDS = 5.0  # after which a user is told what the program waits for
 _REMEDY = (
     "start the trainer with `distributed-input run FILE -- COMMAND`, call "
@@ -79,6 +80,7 @@ class SidecarSession:
         self._dataset = b""
         self._has_connected = False
         self._is_joined = False  # a sidecar has answered `_open_request`
+        self._is_slow = False  # the first batch takes long
         self._opened_channel: Channel | None = None  # the channel on which the job is open
         self._logged: set[str] = set()  # warnings
         self._warned_generation = 0  # the newest epoch whose rows differed
@@ -322,9 +324,21 @@ class SidecarSession:
                     self.channel.send(progress=self.meter.waiting(self.generation))
                 continue
             self._warn_of_difference(message)
+            self._log_slow_start(message)
             if message.WhichOneof("message") not in ("waiting", "difference"):
                 return message
             deadline = time.monotonic() + seconds
+
+    def _log_slow_start(self, message: trainer_pb2.FromSidecar) -> None:
+        """Log what the first batch waits for, once."""
+        waits = self.meter.seconds_before_first
+        if message.HasField("waiting") and waits > _SLOW_START_SECONDS and not self._is_slow:
+            self._is_slow = True
+            _log.warning(
+                "input %s: no batch after %.0f s: waiting for %s. `distributed-input explain` and "
+                "`logs` have more",
+                self.welcome.input, waits, message.waiting.what or "rows",
+            )  # fmt: skip
 
     def check_failure(self, message: trainer_pb2.FromSidecar) -> None:
         """Raise the failure in a message, unless it belongs to an epoch that is not being read."""
