@@ -17,10 +17,10 @@ from distributed_input.api.resource.templates.list_keys import by_key
 from distributed_input.api.resource.topology import trainers_problem
 from distributed_input_operator.injection.local_worker import local_worker
 from distributed_input_operator.injection.owners.owner import Owners
+from distributed_input_operator.injection.ports import free_ports
 from distributed_input_operator.injection.rank import trainer_rank
 from distributed_input_operator.injection.sidecar import (
     RUN_MOUNT,
-    free_ports,
     rank_env,
     sidecar_container,
     sidecar_volumes,
@@ -64,7 +64,7 @@ def inject(pod: Manifest, owners: Owners, find: FindInput, settings: Settings) -
     result = copy.deepcopy(dict(pod))
     if rank is not None:
         _check_trainers(inputs, rank)
-        _add_containers(result["spec"], inputs, rank, settings)
+        _add_containers(result, inputs, rank, settings)
         reads = {names.reads_label(one.metadata.name): "true" for one in inputs}
         result["metadata"]["labels"] = {**labels_of(pod), **reads}
     result["metadata"]["annotations"] = {
@@ -100,6 +100,11 @@ def host_network_warnings(pod: Manifest, find: FindInput) -> list[str]:
     if not spec.get("hostNetwork"):
         return []
     found = []
+    if "name" not in pod["metadata"] and "generateName" not in pod["metadata"]:
+        found.append(
+            "spec.hostNetwork: the sidecars of all pods of this template have the same port, so "
+            "that each node runs only one of them: use the webhook, which gives each pod its own port"
+        )
     if spec.get("dnsPolicy", "ClusterFirst") in ("ClusterFirst", "Default"):
         found.append(
             "spec.hostNetwork: the sidecar cannot resolve the name of its dispatcher: set "
@@ -125,19 +130,20 @@ def _check_trainers(inputs: Sequence[DistributedInput], rank: TrainerRank) -> No
 
 
 def _add_containers(
-    spec: dict[str, Any],
+    pod: dict[str, Any],
     inputs: Sequence[DistributedInput],
     rank: TrainerRank,
     settings: Settings,
 ) -> None:
+    spec = pod["spec"]
     runs_as_root = (spec.get("securityContext") or {}).get("runAsUser") == 0
     user = names.USER_ID if runs_as_root else None
     local = [one for one in inputs if one.spec.workers.local]
     added = [names.SIDECAR_CONTAINER, *(names.local_worker(one.metadata.name) for one in local)]
-    port, *worker_ports = free_ports({"spec": spec}, added)
+    port, *worker_ports = free_ports(pod, added, rank)
     volumes = sidecar_volumes(inputs)
     for one, worker_port in zip(local, worker_ports, strict=True):
-        worker, more = local_worker({"spec": spec}, one, settings, user, worker_port)
+        worker, more = local_worker(pod, one, settings, user, worker_port)
         _add(spec, "initContainers", worker)
         volumes += more
     sidecar = sidecar_container(inputs, settings.sidecar_image, user, port, rank)

@@ -29,11 +29,11 @@ each."""
 _WHOLE_PARTITIONS = 8
 """Partitions of a job without a batch size. It supports 1, 2, 4 and 8 trainers."""
 
-# The fields that `complete` and the definitions set.
+# The fields that `complete`, the definitions and the dispatcher set.
 _COMPLETED = (
     "partitions num_splits global_batch_size infinite batched row_spec element_spec warnings"
     " definitions definition_version read_amplification split_bytes"
-    " shard_policy split_bytes_at_most order_version"
+    " shard_policy split_bytes_at_most order_version run first_run"
 ).split()
 
 _JOB_NAME = re.compile(r"[A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?")
@@ -156,6 +156,19 @@ def _large(facts: DatasetFacts) -> int:
         return (facts.files or 0) // _FILES_PER_SPLIT
     rows = min(_ROWS_PER_SPLIT, _BYTES_PER_SPLIT // max(1, facts.row_bytes))
     return facts.rows // max(1, rows)
+
+
+def set_run(job: types_pb2.Job, run_of: types_pb2.Job) -> None:
+    """Give a job the run of another message of it, in place."""
+    job.run, job.first_run = run_of.run, run_of.first_run
+
+
+def is_same(one: types_pb2.Job, other: types_pb2.Job) -> bool:
+    """Return whether two messages are of the same job, in whichever runs."""
+    copy = types_pb2.Job()
+    copy.CopyFrom(one)
+    set_run(copy, other)
+    return copy == other
 
 
 def is_completed(draft: types_pb2.Job, job: types_pb2.Job) -> bool:

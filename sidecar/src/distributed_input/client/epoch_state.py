@@ -126,9 +126,17 @@ def without_traceback(error: DistributedInputError) -> DistributedInputError:
     return type(error)(*error.args)
 
 
-def epoch_after(last: EpochState | None, position: trainer_pb2.Position | None) -> EpochState:
-    """Return the epoch that follows `last`, or the one that `position` belongs to."""
-    generation = last.generation + 1 if last is not None else 1
+def epoch_after(
+    last: EpochState | None, position: trainer_pb2.Position | None, used: int = 0
+) -> EpochState:
+    """Return the epoch that follows `last`, or the one that `position` belongs to.
+
+    Args:
+        last: the last epoch of the job.
+        position: a restored position.
+        used: the last generation that another job of the connection may have.
+    """
+    generation = (last.generation if last is not None else used) + 1
     if position is None:
         return EpochState(generation, last.epoch + 1 if last is not None else 0)
     # The sidecar may have begun to read ahead: the next epoch, under the next generation.

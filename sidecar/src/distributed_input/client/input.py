@@ -18,6 +18,7 @@ from distributed_input.client.epoch_state import without_traceback
 from distributed_input.client.reader import InputReader
 from distributed_input.rows.decode import decode
 from distributed_input.rows.elements import ElementSpec
+from distributed_input.runtime.tracebacks import short
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 DEFAULT_FOLDER = "/run/distributed-input"
 
 
+@short
 def connect(
     name: str = "",
     *,
@@ -93,6 +95,7 @@ class Input:
 
     # Iterating.
 
+    @short
     def numpy(self) -> Iterator[Any]:
         """Iterate over the next epoch's batches as nested numpy arrays, without TensorFlow.
 
@@ -117,6 +120,7 @@ class Input:
             yield values
             del values
 
+    @short
     def dataset(
         self,
         dataset: Callable[[Any], tf.data.Dataset] | tf.data.Dataset | None = None,
@@ -138,6 +142,7 @@ class Input:
         plain = units.as_dataset(self._reader, self._spec, self._whole)
         return keras_fit.WholeEpochDataset(plain)
 
+    @short
     def distribute(
         self,
         strategy: tf.distribute.Strategy,
@@ -179,6 +184,7 @@ class Input:
 
     # Positions.
 
+    @short
     def position(self, batches: int | None = None, *, epoch_over: bool = False) -> bytes:
         """Return the position of the loop: a small value that any checkpoint can hold.
 
@@ -322,6 +328,7 @@ class _Batches:
     def __iter__(self) -> Iterator[Any]:
         return self
 
+    @short
     def __next__(self) -> Any:
         if self._error is not None:
             raise without_traceback(self._error)

@@ -18,6 +18,7 @@ from distributed_input.api.errors import (
 )
 from distributed_input.api.proto import trainer_pb2, types_pb2
 from distributed_input.assignment import identity
+from distributed_input.assignment.jobs import is_same
 from distributed_input.client import open_readers, reconnect
 from distributed_input.client.batch_queue import BatchQueue, ReceivedUnit
 from distributed_input.client.channel import Channel, SidecarDisconnected
@@ -68,6 +69,7 @@ class InputReader:
         self._epoch: EpochState | None = None
         self._restored: trainer_pb2.Position | None = None
         self._restored_by = 0  # a thread
+        self._used_generation = 0  # of a job that was read before on this connection
         self._step_counter: StepCounter | None = None
         self.prefetches = False  # units are prefetched and no counter counts the loop's steps
         self._connect(timeout)
@@ -96,16 +98,31 @@ class InputReader:
         Raises DistributedInputError if it is rejected, or not opened in time.
         """
         with self._receive_lock:
+            before = self.opened.job
             self._session.define_job(draft, dataset, replicas)
             deadline = self._session.reconnect_deadline()
             while True:
                 try:
                     self._session.open_job()
                     self._session.mark_open()
+                    self._end_job(before)
                     return self._session.opened
                 except SidecarDisconnected as error:
                     self._session.wait_for_next(deadline, error)
                     self._connect(self._session.timeout)
+
+    def _end_job(self, before: types_pb2.Job) -> None:
+        """End the epochs that were read before the job was opened again, or another one."""
+        with self._state_lock:
+            last = self._epoch
+            if last is None:
+                return
+            # The sidecar may have read ahead under the next generation.
+            self._used_generation = last.generation + 1
+            if is_same(before, self.opened.job):
+                last.generation = self._used_generation
+            else:
+                self._epoch = None
 
     def _connect(self, timeout: float) -> None:
         self._session.connect(timeout)
@@ -153,7 +170,7 @@ class InputReader:
                 identity.check_old(position, self.welcome.config, self.opened.job)
                 identity.check(position, self.opened.job)
             self._restored = None
-            self._epoch = epoch = epoch_after(last, position)
+            self._epoch = epoch = epoch_after(last, position, self._used_generation)
             epoch.counter = self._step_counter
             epoch.iterator = epoch.counter.iterators if epoch.counter is not None else 0
             if position is not None and position.end:

@@ -27,6 +27,7 @@ from distributed_input.api.files import DATASET_PREFIX
 from distributed_input.api.proto import trainer_pb2, types_pb2
 from distributed_input.api.protocol import PROTOCOL, check_protocol
 from distributed_input.assignment import identity
+from distributed_input.assignment.jobs import set_run
 from distributed_input.client import launchers
 from distributed_input.client.channel import Channel, SidecarDisconnected
 from distributed_input.client.epoch_state import without_traceback
@@ -34,6 +35,7 @@ from distributed_input.client.progress import WaitMeter, totals_of
 
 _CONNECT_SECONDS = 5.0
 _log = logging.getLogger(__name__)  # without a handler, Python prints warnings on stderr
+_SLOW_START_SECONDS = 15.0
 _NOTICE_SECONDS = 5.0  # after which a user is told what the program waits for
 _REMEDY = (
     "start the trainer with `distributed-input run FILE -- COMMAND`, call "
@@ -77,6 +79,8 @@ class SidecarSession:
         self._open_request: trainer_pb2.Open | None = None
         self._dataset = b""
         self._has_connected = False
+        self._is_joined = False  # a sidecar has answered `_open_request`
+        self._is_slow = False  # the first batch takes long
         self._opened_channel: Channel | None = None  # the channel on which the job is open
         self._logged: set[str] = set()  # warnings
         self._warned_generation = 0  # the newest epoch whose rows differed
@@ -171,6 +175,7 @@ class SidecarSession:
             request.dataset_id = hashlib.sha256(dataset).hexdigest()
             request.draft.dataset_id = request.dataset_id
         self._open_request, self._dataset = request, dataset
+        self._is_joined = False
 
     def open_job(self) -> None:
         """Open the job on the current channel and wait for the answer.
@@ -182,6 +187,8 @@ class SidecarSession:
         assert self._open_request is not None
         request = trainer_pb2.Open()
         request.CopyFrom(self._open_request)
+        if self._is_joined:  # another sidecar continues the run
+            set_run(request.draft, self.opened.job)
         if self._dataset:
             request.dataset_file = f"{DATASET_PREFIX}{uuid.uuid4().hex}"
             self.channel.write_file(request.dataset_file, self._dataset)
@@ -190,7 +197,7 @@ class SidecarSession:
         while True:
             message = self._answer(deadline)
             if message.WhichOneof("message") == "opened":
-                self.opened = message.opened
+                self.opened, self._is_joined = message.opened, True
                 self._log_warnings(message.opened.job)
                 return
 
@@ -317,9 +324,21 @@ class SidecarSession:
                     self.channel.send(progress=self.meter.waiting(self.generation))
                 continue
             self._warn_of_difference(message)
+            self._log_slow_start(message)
             if message.WhichOneof("message") not in ("waiting", "difference"):
                 return message
             deadline = time.monotonic() + seconds
+
+    def _log_slow_start(self, message: trainer_pb2.FromSidecar) -> None:
+        """Log what the first batch waits for, once."""
+        waits = self.meter.seconds_before_first
+        if message.HasField("waiting") and waits > _SLOW_START_SECONDS and not self._is_slow:
+            self._is_slow = True
+            _log.warning(
+                "input %s: no batch after %.0f s: waiting for %s. `distributed-input explain` and "
+                "`logs` have more",
+                self.welcome.input, waits, message.waiting.what or "rows",
+            )  # fmt: skip
 
     def check_failure(self, message: trainer_pb2.FromSidecar) -> None:
         """Raise the failure in a message, unless it belongs to an epoch that is not being read."""

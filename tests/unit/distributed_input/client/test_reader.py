@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import queue
-import shutil
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -55,23 +54,6 @@ def fail(trainer: Trainer, kind: str) -> None:
 
 def watchers() -> list[threading.Thread]:
     return [thread for thread in threading.enumerate() if thread.name == "sidecar-watch"]
-
-
-def test_all_iterators_of_a_run_that_has_ended_raise_at_once(tmp_path: Path) -> None:
-    folder = tmp_path / "run"
-    folder.mkdir()
-    served = Sidecar(folder, timeout_seconds=600)
-    reader, trainer, generation = begun(folder, served)
-    running = reader.units(generation)
-    served.close()
-    shutil.rmtree(folder)
-    trainer.close()
-    for units in (running, reader.units()):
-        with pytest.raises(UnavailableError, match="the run that served input train has ended"):
-            next(units)
-    with pytest.raises(UnavailableError, match="the run that served input train has ended"):
-        reader.open(types_pb2.Job(), b"", 2)
-    reader.close()
 
 
 def test_the_next_sidecar_gets_the_position_while_no_batch_is_requested(

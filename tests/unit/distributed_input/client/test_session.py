@@ -114,6 +114,27 @@ def test_a_job_for_each_rank_is_a_warning(
     assert "job rank-1 reads all rows of the input" in message
 
 
+def test_a_slow_start_is_logged_once_with_what_it_waits_for(
+    tmp_path: Path,
+    sidecar: Sidecar,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    session = opened(tmp_path)
+    trainer = sidecar.trainer()
+    session.meter.begin_wait()
+    for limit in (3600.0, -1.0):
+        assert not caplog.messages
+        monkeypatch.setattr(session_module, "_SLOW_START_SECONDS", limit)
+        for _ in range(2):
+            trainer.send(waiting={"what": "rows of partition 3"})
+        trainer.send(failure={"kind": "ConfigError", "message": "end"})
+        assert session.receive(time.monotonic() + SECONDS).HasField("failure")
+    (message,) = caplog.messages
+    assert message.startswith("input train: no batch after 0 s: waiting for rows of partition 3.")
+    session.shutdown()
+
+
 def test_an_epoch_that_starts_while_reconnecting_is_not_sent(
     tmp_path: Path, sidecar: Sidecar
 ) -> None:

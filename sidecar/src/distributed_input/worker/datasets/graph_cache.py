@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from distributed_input.api.proto import types_pb2
+from distributed_input.assignment.jobs import set_run
 from distributed_input.tfdata.graph.node_defs import GraphDef
 from distributed_input.tfdata.random.selections import Shared
 
@@ -49,7 +50,10 @@ class GraphCache:
     @staticmethod
     def key(job: types_pb2.Job, seed: int, split: int) -> bytes:
         """Return the key of a split's graph: all values that the graph depends on."""
-        return job.SerializeToString(deterministic=True) + b"/%d/%d" % (seed, split)
+        without_run = types_pb2.Job()
+        without_run.CopyFrom(job)
+        set_run(without_run, types_pb2.Job())
+        return without_run.SerializeToString(deterministic=True) + b"/%d/%d" % (seed, split)
 
     def get(self, key: bytes) -> SplitGraph | None:
         """Return the graph of a key; None if it is not in the cache."""

@@ -88,6 +88,7 @@ class SharedProducers:
         stream = StreamCursor(request, outlet, counters)
         dataset, key = sharing_keys(request)
         with self._lock:
+            self._remove_unshared()
             usage = self._usages.setdefault(dataset, DatasetUsage())
             usage.enter(request.job.name)
             self._join(key, usage, stream)
@@ -192,7 +193,7 @@ class SharedProducers:
             del self._producers[producer.key]
 
     def _end(self, stream: StreamCursor) -> None:
-        """Detach a stream that has ended. Remove what was kept for jobs that have ended."""
+        """Detach a stream that has ended."""
         if stream.ended:
             return
         stream.ended = True
@@ -201,6 +202,10 @@ class SharedProducers:
         usage.leave(stream.request.job.name)
         for key in [key for key, one in self._usages.items() if one.is_over()]:
             del self._usages[key]
+        self._remove_unshared()
+
+    def _remove_unshared(self) -> None:
+        """Remove what was kept for jobs that have ended, or that have not come."""
         for producer in [one for one in self._idle if not one.usage.is_shared]:
             self._remove(producer)
 
