@@ -66,6 +66,11 @@ _SPECIAL: dict[str, Json] = {
     "workers.serviceAccountName": {"workers": {"serviceAccountName": "default"}},
     "workers.nodeSelector": {"workers": {"nodeSelector": {"pool": "input"}}},
     "workers.tolerations": {"workers": {"tolerations": [{"key": "x", "operator": "Exists"}]}},
+    "dispatcher.priorityClassName": {
+        "dispatcher": {"priorityClassName": "system-cluster-critical"}
+    },
+    "dispatcher.nodeSelector": {"dispatcher": {"nodeSelector": {"pool": "input"}}},
+    "dispatcher.tolerations": {"dispatcher": {"tolerations": [{"key": "x", "operator": "Exists"}]}},
     "workers.env": {"workers": {"env": [{"name": "LEVEL", "value": "3"}]}},
     "workers.volumes": {"workers": {"volumes": [{"name": "more", "emptyDir": {}}]}},
     "workers.volumeMounts": {

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import signal
 import subprocess
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -63,15 +64,38 @@ class Prometheus:
         return list(self.get("query", query=expression)["result"])
 
 
+def scrape_config(
+    port: int, endpoint: Mapping[str, Any], labels: Mapping[str, str] | None = None
+) -> dict[str, Any]:
+    """Return a scrape configuration as the Prometheus operator makes it for a monitor's endpoint.
+
+    Args:
+        port: of this machine.
+        endpoint: of a ServiceMonitor or PodMonitor.
+        labels: of the target, such as the namespace and the name of its pod.
+    """
+    relabelings = [
+        {
+            re.sub("[A-Z]", lambda found: f"_{found[0].lower()}", key): one
+            for key, one in rule.items()
+        }
+        for rule in endpoint.get("metricRelabelings", ())
+    ]
+    return {
+        "job_name": "operator",
+        "honor_labels": endpoint.get("honorLabels", False),
+        "metric_relabel_configs": relabelings,
+        "static_configs": [{"targets": [f"127.0.0.1:{port}"], "labels": dict(labels or {})}],
+    }
+
+
 @contextmanager
-def run_prometheus(port: int, rules: Path, folder: Path) -> Iterator[Prometheus]:
-    """Run a Prometheus with these rules that scrapes a port of this machine every second."""
+def run_prometheus(scrape: Mapping[str, Any], rules: Path, folder: Path) -> Iterator[Prometheus]:
+    """Run a Prometheus with these rules and this scrape configuration, every second."""
     config = {
         "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
         "rule_files": [str(rules)],
-        "scrape_configs": [
-            {"job_name": "operator", "static_configs": [{"targets": [f"127.0.0.1:{port}"]}]}
-        ],
+        "scrape_configs": [dict(scrape)],
     }
     (folder / "prometheus.yml").write_text(yaml.safe_dump(config))
     listen_port = free_port()
@@ -88,7 +112,7 @@ def run_prometheus(port: int, rules: Path, folder: Path) -> Iterator[Prometheus]
 
         def scraped() -> bool:
             try:
-                return bool(prometheus.query('up{job="operator"} == 1'))
+                return bool(prometheus.query("up == 1"))
             except (OSError, ValueError):  # it is starting
                 return False
 

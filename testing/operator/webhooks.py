@@ -108,8 +108,9 @@ class Webhook:
 
     def object_path(self, kind: str, name: str = "") -> str:
         """Return the path of an object in the namespace."""
-        if kind in OWNERS:
-            return OWNERS[kind].path(self.cluster.namespace, name)
+        of_owner = next((one for one in OWNERS.values() if one.kind == kind), None)
+        if of_owner is not None:
+            return of_owner.path(self.cluster.namespace, name)
         return self.cluster.path(kind, name)
 
     def wait_for_pods(self, label: str, count: int) -> list[Json]:

@@ -15,8 +15,8 @@ import pytest
 
 from distributed_input.api import files, names
 from distributed_input.api.resource.input import DistributedInput
+from distributed_input_operator.injection.owners.job_set import JOB_INDEX, JOB_SET, REPLICATED_JOB
 from distributed_input_operator.injection.pod import inject, json_patch
-from distributed_input_operator.injection.workloads import JOB_INDEX, JOBSET, REPLICATED_JOB
 from distributed_input_operator.kube.kinds import INPUT
 from distributed_input_operator.objects.snapshot import Settings
 from distributed_input_operator.webhook.admission import OWNERS
@@ -91,7 +91,7 @@ def test_the_patched_pod_needs_no_second_patch(hook):
     def find(name: str) -> DistributedInput:
         return DistributedInput.model_validate(hook.cluster.get(INPUT.kind, name))
 
-    assert json_patch(created, inject(created, {}, find, Settings("worker:1", "sidecar:1"))) == []
+    assert json_patch(created, inject(created, [], find, Settings("worker:1", "sidecar:1"))) == []
     again = {"apiVersion": "v1", "kind": "Pod", "spec": created["spec"]}
     again["metadata"] = {**created["metadata"], "name": "again"}
     for key in ("uid", "resourceVersion", "generateName", "managedFields", "creationTimestamp"):
@@ -128,7 +128,7 @@ def test_a_pod_gets_a_worker_of_its_own(hook):
     def find(name: str) -> DistributedInput:
         return DistributedInput.model_validate(hook.cluster.get(INPUT.kind, name))
 
-    assert json_patch(created, inject(created, {}, find, Settings("worker:1", "sidecar:1"))) == []
+    assert json_patch(created, inject(created, [], find, Settings("worker:1", "sidecar:1"))) == []
 
 
 def test_a_pod_without_the_label_is_unchanged(hook):
@@ -204,7 +204,7 @@ def install_jobset(cluster: Cluster) -> None:
 
     def served() -> bool:
         try:
-            return "items" in cluster.call("GET", OWNERS["JobSet"].path(cluster.namespace))
+            return "items" in cluster.call("GET", OWNERS[JOB_SET].path(cluster.namespace))
         except RequestRejected:
             return False
 
@@ -224,12 +224,15 @@ def test_pods_of_a_jobset_are_numbered_across_its_jobs(hook):
     ]
     head = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet"}
     body = {**head, "metadata": {"name": "fits"}, "spec": {"replicatedJobs": replicated}}
-    hook.create(body)
+    uid = hook.create(body)["metadata"]["uid"]
+    owner = {**head, "name": "fits", "uid": uid, "controller": True}
     for name, replicas, each in parts:  # like JobSet's controller
         for index in range(replicas):
-            labels = {JOBSET: "fits", REPLICATED_JOB: name, JOB_INDEX: str(index)}
-            hook.create(job(f"fits-{name}-{index}", each, "eval", pod_labels=labels))
-    pods = hook.wait_for_pods(f"{JOBSET}=fits", 5)
+            labels = {"jobset": "fits", REPLICATED_JOB: name, JOB_INDEX: str(index)}
+            made = job(f"fits-{name}-{index}", each, "eval", pod_labels=labels)
+            made["metadata"]["ownerReferences"] = [owner]
+            hook.create(made)
+    pods = hook.wait_for_pods("jobset=fits", 5)
     assert sorted(consumer_identity(one, find_sidecar(one)) for one in pods) == [
         (i, 5) for i in range(5)
     ]

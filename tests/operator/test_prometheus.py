@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from distributed_input_operator.kube.kinds import POLICY
-from testing.charts.rendering import CHART
+from testing.charts.rendering import CHART, find_one, manifests
 from testing.cluster.debian import AptMissingError
 from testing.operator import prometheus
 from testing.operator.dispatcher import run_dispatcher, token_of
@@ -30,7 +30,7 @@ ALERTS = {
     for rule in group["rules"]
 }
 _INPUT_LABELS = '{namespace="vision",input="digits"}'
-_LIMIT_LABELS = '{namespace="vision",input="digits",budget="all",message="1 of 3"}'
+_LIMIT_LABELS = '{namespace="vision",input="digits",budget="all"}'
 FIRING = {
     "DistributedInputTrainersStall": {
         f"distributed_input_stall_ratio{_INPUT_LABELS}": "0.5",
@@ -88,9 +88,13 @@ def scraped(
     scaling = {"minReplicas": 1, "maxReplicas": 6}
     cluster.create(manifest(NAME, dispatcher={"port": port}, workers={"autoscaling": scaling}))
     token = token_of(cluster, NAME)
+    labels = {"namespace": "operators", "pod": "operator-0"}
+    monitor = find_one(manifests("here", "serviceMonitor.enabled=true"), "ServiceMonitor")
+    (endpoint,) = monitor["spec"]["endpoints"]
+    scrape = prometheus.scrape_config(operator.port, endpoint, labels)
     with (
         run_dispatcher(port, token, folder),
-        prometheus.run_prometheus(operator.port, RULES, folder) as found,
+        prometheus.run_prometheus(scrape, RULES, folder) as found,
     ):
         cluster.simulate_kubelet(NAME, "dispatcher", "127.0.0.1")
         cluster.simulate_kubelet(NAME)

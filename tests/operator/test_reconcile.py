@@ -126,9 +126,9 @@ def test_fields_that_are_removed_from_the_spec_are_removed_from_the_pods(cluster
         found = cluster.get("Deployment", f"{name}-worker")
         return found and found["spec"]["template"]["spec"]
 
-    eventually(lambda: pod_spec() and pod_spec().get("nodeSelector") == {"disk": "fast"})
+    eventually(lambda: pod_spec() and pod_spec()["nodeSelector"].get("disk") == "fast")
     cluster.patch("DistributedInput", name, {"spec": {"workers": {"nodeSelector": None}}})
-    eventually(lambda: "nodeSelector" not in pod_spec())
+    eventually(lambda: "disk" not in pod_spec()["nodeSelector"])
     assert {"name": "A", "value": "1"} in pod_spec()["containers"][0]["env"]
 
 

@@ -55,14 +55,21 @@ app.kubernetes.io/component: operator
 app.kubernetes.io/component: webhook
 {{- end }}
 
-{{/* Labels of objects. Takes [root, component]. */}}
+{{/* Labels of objects. Takes [root, component]. Those of the chart replace commonLabels. */}}
 {{- define "distributed-input.componentLabels" -}}
 {{- $root := index . 0 -}}
-{{ include "distributed-input.allPods" $root }}
-app.kubernetes.io/component: {{ index . 1 }}
-app.kubernetes.io/version: {{ $root.Chart.AppVersion | quote }}
-app.kubernetes.io/managed-by: {{ $root.Release.Service }}
-helm.sh/chart: {{ printf "%s-%s" $root.Chart.Name $root.Chart.Version | replace "+" "_" }}
+{{- $own := include "distributed-input.allPods" $root | fromYaml -}}
+{{- $_ := set $own "app.kubernetes.io/component" (index . 1) -}}
+{{- $_ := set $own "app.kubernetes.io/version" $root.Chart.AppVersion -}}
+{{- $_ := set $own "app.kubernetes.io/managed-by" $root.Release.Service -}}
+{{- $_ := set $own "helm.sh/chart" (printf "%s-%s" $root.Chart.Name $root.Chart.Version | replace "+" "_") -}}
+{{ merge $own $root.Values.commonLabels | toYaml }}
+{{- end }}
+
+{{/* Labels of the release's pods. Takes [root, selector]. */}}
+{{- define "distributed-input.podLabels" -}}
+{{- $root := index . 0 -}}
+{{ merge (index . 1 | fromYaml) $root.Values.podLabels $root.Values.commonLabels | toYaml }}
 {{- end }}
 
 {{- define "distributed-input.labels" -}}
@@ -102,9 +109,7 @@ imagePullSecrets: {{- toYaml . | nindent 2 }}
 {{- with .Values.priorityClassName }}
 priorityClassName: {{ . }}
 {{- end }}
-{{- with .Values.nodeSelector }}
-nodeSelector: {{- toYaml . | nindent 2 }}
-{{- end }}
+nodeSelector: {{- merge (deepCopy .Values.nodeSelector) (dict "kubernetes.io/os" "linux") | toYaml | nindent 2 }}
 {{- with .Values.tolerations }}
 tolerations: {{- toYaml . | nindent 2 }}
 {{- end }}
@@ -150,10 +155,11 @@ securityContext: {{- mergeOverwrite $default .Values.securityContext | toYaml | 
 {{- define "distributed-input.image" -}}
 {{- $root := index . 0 -}}
 {{- $image := index . 1 -}}
+{{- $name := list $root.Values.images.registry $image.repository | compact | join "/" -}}
 {{- if $image.digest -}}
-{{ printf "%s@%s" $image.repository $image.digest }}
+{{ printf "%s@%s" $name $image.digest }}
 {{- else -}}
-{{ printf "%s:%s" $image.repository (default $root.Chart.AppVersion $image.tag) }}
+{{ printf "%s:%s" $name (default $root.Chart.AppVersion $image.tag) }}
 {{- end -}}
 {{- end }}
 

@@ -12,8 +12,8 @@ import pytest
 
 from distributed_input.api import files, flags, names
 from distributed_input.api.resource.input import API_VERSION, KIND, DistributedInput
+from distributed_input_operator.injection.owners.job import COMPLETION_INDEX
 from distributed_input_operator.injection.pod import inject
-from distributed_input_operator.injection.workloads import COMPLETION_INDEX
 from distributed_input_operator.objects.shared import shared_objects
 from distributed_input_operator.objects.snapshot import Settings
 from testing.integration.cluster import DATASETS, Cluster
@@ -82,7 +82,7 @@ def pods_of(inputs: dict[str, DistributedInput], monkeypatch: pytest.MonkeyPatch
         }
         # Both pods share this machine's ports, and other processes may use the defaults.
         monkeypatch.setattr(names, "METRICS_PORT", 21000 + os.getpid() % 20000 + 2 * index)
-        made.append(inject(pod, {"Job": job}, inputs.__getitem__, SETTINGS))
+        made.append(inject(pod, [job], inputs.__getitem__, SETTINGS))
     return made
 
 

@@ -177,13 +177,9 @@ def _values(file: str, text: str) -> list[Any]:
         raise ResourceError(f"{place}: {error}") from None
 
 
-def _owners(manifest: Manifest) -> dict[str, Manifest]:
-    """Return the owner of an object's pods by kind."""
-    kind = manifest.get("kind", "")
-    if kind == "JobSet":
-        raise RefusedError(
-            "the trainer index of a JobSet's pod is known only in the cluster: use the webhook"
-        )
-    if kind == "CronJob":
-        return {"Job": {"metadata": {}, **manifest["spec"]["jobTemplate"]}}
-    return {} if kind == "Pod" else {kind: manifest}
+def _owners(manifest: Manifest) -> list[Manifest]:
+    """Return what controls the pods of an object."""
+    if (manifest.get("apiVersion"), manifest.get("kind")) == ("batch/v1", "CronJob"):
+        job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {}}
+        return [{**job, **manifest["spec"]["jobTemplate"]}]
+    return [] if manifest.get("kind") == "Pod" else [manifest]

@@ -13,12 +13,14 @@ from typing import Any
 
 from distributed_input.api import environment, files, names
 from distributed_input.api.resource.input import DistributedInput
+from distributed_input.api.resource.templates.list_keys import by_key
 from distributed_input.api.resource.topology import trainers_problem
 from distributed_input_operator.injection.local_worker import local_worker
+from distributed_input_operator.injection.owners.owner import Owners
+from distributed_input_operator.injection.ports import free_ports
 from distributed_input_operator.injection.rank import trainer_rank
 from distributed_input_operator.injection.sidecar import (
     RUN_MOUNT,
-    free_ports,
     rank_env,
     sidecar_container,
     sidecar_volumes,
@@ -43,16 +45,14 @@ def requests_sidecar(pod: Manifest) -> bool:
     return labels_of(pod).get(names.INJECT_LABEL) == "true"
 
 
-def inject(
-    pod: Manifest, owners: Mapping[str, Manifest], find: FindInput, settings: Settings
-) -> dict[str, Any]:
+def inject(pod: Manifest, owners: Owners, find: FindInput, settings: Settings) -> dict[str, Any]:
     """Return a copy of a pod with the sidecar.
 
     A pod that reads no input, such as TF_CONFIG's ps, gets only an annotation.
 
     Args:
         pod: a pod that is being created, or a pod template: `metadata` and `spec`.
-        owners: the pod's owners by kind; see `rank.trainer_rank`.
+        owners: what controls the pod; see `rank.trainer_rank`.
         find: returns the input with a name.
         settings: the operator's settings, with the default images.
 
@@ -64,7 +64,7 @@ def inject(
     result = copy.deepcopy(dict(pod))
     if rank is not None:
         _check_trainers(inputs, rank)
-        _add_containers(result["spec"], inputs, rank, settings)
+        _add_containers(result, inputs, rank, settings)
         reads = {names.reads_label(one.metadata.name): "true" for one in inputs}
         result["metadata"]["labels"] = {**labels_of(pod), **reads}
     result["metadata"]["annotations"] = {
@@ -100,6 +100,11 @@ def host_network_warnings(pod: Manifest, find: FindInput) -> list[str]:
     if not spec.get("hostNetwork"):
         return []
     found = []
+    if "name" not in pod["metadata"] and "generateName" not in pod["metadata"]:
+        found.append(
+            "spec.hostNetwork: the sidecars of all pods of this template have the same port, so "
+            "that each node runs only one of them: use the webhook, which gives each pod its own port"
+        )
     if spec.get("dnsPolicy", "ClusterFirst") in ("ClusterFirst", "Default"):
         found.append(
             "spec.hostNetwork: the sidecar cannot resolve the name of its dispatcher: set "
@@ -125,25 +130,26 @@ def _check_trainers(inputs: Sequence[DistributedInput], rank: TrainerRank) -> No
 
 
 def _add_containers(
-    spec: dict[str, Any],
+    pod: dict[str, Any],
     inputs: Sequence[DistributedInput],
     rank: TrainerRank,
     settings: Settings,
 ) -> None:
+    spec = pod["spec"]
     runs_as_root = (spec.get("securityContext") or {}).get("runAsUser") == 0
     user = names.USER_ID if runs_as_root else None
     local = [one for one in inputs if one.spec.workers.local]
     added = [names.SIDECAR_CONTAINER, *(names.local_worker(one.metadata.name) for one in local)]
-    port, *worker_ports = free_ports({"spec": spec}, added)
+    port, *worker_ports = free_ports(pod, added, rank)
     volumes = sidecar_volumes(inputs)
     for one, worker_port in zip(local, worker_ports, strict=True):
-        worker, more = local_worker({"spec": spec}, one, settings, user, worker_port)
-        spec["initContainers"] = _with(spec.get("initContainers"), worker)
+        worker, more = local_worker(pod, one, settings, user, worker_port)
+        _add(spec, "initContainers", worker)
         volumes += more
     sidecar = sidecar_container(inputs, settings.sidecar_image, user, port, rank)
-    spec["initContainers"] = _with(spec.get("initContainers"), sidecar)
+    _add(spec, "initContainers", sidecar)
     for volume in volumes:
-        spec["volumes"] = _with(spec.get("volumes"), volume)
+        _add(spec, "volumes", volume)
     env = [
         {"name": environment.DIR_ENV, "value": files.RUN_DIR},
         {"name": environment.NAMES_ENV, "value": ",".join(one.metadata.name for one in inputs)},
@@ -151,23 +157,24 @@ def _add_containers(
         *tf_data_service_env(inputs),
     ]
     for container in spec["containers"]:
-        container["volumeMounts"] = _with(container.get("volumeMounts"), RUN_MOUNT)
+        _add(container, "volumeMounts", RUN_MOUNT)
         for variable in env:
-            container["env"] = _with(container.get("env"), variable)
+            _add(container, "env", variable)
 
 
-def _with(items: Sequence[Mapping[str, Any]] | None, added: Mapping[str, Any]) -> list[Any]:
-    """Return a list with one more object, or with the object of the same name replaced.
+def _add(target: dict[str, Any], field: str, added: Mapping[str, Any]) -> None:
+    """Add an object to the list in a field, or replace those with the same keys.
 
-    An object of the same name stays if it already has all fields of `added`.
+    An object with the same keys stays if it already has all fields of `added`.
     """
-    result = list(items or ())
-    key = "mountPath" if "mountPath" in added else "name"
-    for place, one in enumerate(result):
-        if one.get(key) == added[key]:
-            result[place] = one if contains(one, added) else copy.deepcopy(dict(added))
-            return result
-    return [*result, copy.deepcopy(dict(added))]
+    items = list(target.get(field) or ())
+    keys = (by_key([added], field) or {}).keys()
+    same = [one for one in items if (by_key([one], field) or {}).keys() == keys]
+    if len(same) == 1 and contains(same[0], added, field):
+        return
+    place = items.index(same[0]) if same else len(items)
+    others = [one for one in items if one not in same]
+    target[field] = [*others[:place], copy.deepcopy(dict(added)), *others[place:]]
 
 
 def _report(inputs: Sequence[DistributedInput], rank: TrainerRank | None) -> str:

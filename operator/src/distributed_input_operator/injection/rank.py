@@ -4,17 +4,15 @@
 
 1. the pod's annotations,
 2. TF_CONFIG,
-3. a Job, alone or in a JobSet,
-4. a StatefulSet,
-5. the TPU slice,
-6. a pod without an owner: it is the only trainer.
+3. the pod's owners, see `RESOLVERS`,
+4. the TPU slice,
+5. a pod without an owner: it is the only trainer.
 
 If no source applies, the pod is refused. A guess could give the rows of one trainer to another.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 from distributed_input.api import names
@@ -23,6 +21,8 @@ from distributed_input_operator.injection.environment import (
     rank_from_tpu,
     reads_no_input,
 )
+from distributed_input_operator.injection.owners import job, job_set, stateful_set
+from distributed_input_operator.injection.owners.owner import Owners, title
 from distributed_input_operator.injection.trainer_pod import (
     RANK_REMEDY,
     Manifest,
@@ -32,15 +32,17 @@ from distributed_input_operator.injection.trainer_pod import (
     controller,
     literal,
 )
-from distributed_input_operator.injection.workloads import rank_from_job, rank_from_stateful_set
+
+RESOLVERS = (job_set.RESOLVER, job.RESOLVER, stateful_set.RESOLVER)
+"""The kinds of owners that give their pods a rank. The first one that applies is used."""
 
 
-def trainer_rank(pod: Manifest, owners: Mapping[str, Manifest]) -> TrainerRank | None:
+def trainer_rank(pod: Manifest, owners: Owners) -> TrainerRank | None:
     """Return the rank of a pod, or None if it reads no input: TF_CONFIG's evaluator and ps.
 
     Args:
         pod: a pod that is being created, or the pod template of the object in `owners`.
-        owners: the objects that `workloads.owners_of` names, by kind.
+        owners: what controls the pod, as far as `RESOLVERS` has its kinds.
 
     Raises:
         RefusedError: no source has index and count, or a source is inconsistent.
@@ -52,24 +54,25 @@ def trainer_rank(pod: Manifest, owners: Mapping[str, Manifest]) -> TrainerRank |
     if index is None and count == 1:
         index = 0
     found = TrainerRank(literal(index), count, "annotations") if index is not None else None
-    found = found or (
-        rank_from_tf_config(pod)
-        or rank_from_job(pod, owners, count)
-        or rank_from_stateful_set(pod, owners)
-        or rank_from_tpu(pod)
-        or _single_pod(pod, owners)
-    )
+    found = found or rank_from_tf_config(pod)
+    found = found or next(filter(None, (one.rank(pod, owners, count) for one in RESOLVERS)), None)
+    if found is None and not (owners and controller(owners[-1])):
+        # What controls the owner may have further slices.
+        found = rank_from_tpu(pod)
+    found = found or _single_pod(pod, owners)
     return _checked(replace(found, count=count or found.count))
 
 
-def _single_pod(pod: Manifest, owners: Mapping[str, Manifest]) -> TrainerRank:
+def _single_pod(pod: Manifest, owners: Owners) -> TrainerRank:
     owner = controller(pod)
     if owner is None and not owners:
         return TrainerRank(literal(0), 1, "a pod without owner")
-    described = f" {owner['kind']} {owner['name']}" if owner else ""
+    known = [title(one) for one in owners]
+    above = controller(owners[-1]) if owners else owner
+    unknown = [f"{above['kind']} {above['name']}"] if above else []
     raise RefusedError(
-        f"Cannot determine this pod's trainer index and count from its owner{described}: "
-        f"{RANK_REMEDY}"
+        "Cannot determine this pod's trainer index and count from its owner "
+        f"{' of '.join([*known, *unknown])}: {RANK_REMEDY}"
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any
@@ -11,7 +10,7 @@ from distributed_input.api import environment, files, flags, identity, names, si
 from distributed_input.api.resource.input import DistributedInput
 from distributed_input.api.resource.scalars import MIB, quantity, quantity_bytes
 from distributed_input.api.resource.sections.processes import SIDECAR_BYTES
-from distributed_input_operator.injection.trainer_pod import Manifest, RefusedError, TrainerRank
+from distributed_input_operator.injection.trainer_pod import RefusedError, TrainerRank
 from distributed_input_operator.objects.children import certificate_sources, process_fields
 from distributed_input_operator.objects.resources import container_resources
 from distributed_input_operator.objects.worker import parallelism
@@ -133,24 +132,6 @@ def _credential_sources(one: DistributedInput) -> list[dict[str, Any]]:
         return [{"secret": {"name": names.shared(name), "items": [token]}}]
     folder = files.below_mounts(files.tls_folder(name))
     return certificate_sources(name, identity.SIDECAR, folder)
-
-
-def free_ports(pod: Manifest, added: Sequence[str]) -> list[int]:
-    """Return a port for each added container that no other container of the pod declares.
-
-    Args:
-        pod: the pod. It may have the added containers already.
-        added: names of the added containers.
-    """
-    used = {
-        port.get("containerPort")
-        for part in ("containers", "initContainers")
-        for container in pod["spec"].get(part) or ()
-        if container["name"] not in added
-        for port in container.get("ports") or ()
-    }
-    free = (port for port in range(names.METRICS_PORT, 1 << 16) if port not in used)
-    return list(itertools.islice(free, len(added)))
 
 
 def _is_encrypted(one: DistributedInput) -> bool:

@@ -74,7 +74,8 @@ def controller(manifest: Manifest) -> dict[str, Any] | None:
 def env(pod: Manifest, name: str) -> EnvValue | None:
     """Return a variable of the first container that has it, or None."""
     for container in pod["spec"].get("containers") or ():
-        for one in container.get("env") or ():
+        # Of a repeated variable, Kubernetes uses the last value.
+        for one in reversed(container.get("env") or ()):
             if one["name"] == name and "valueFrom" in one:
                 return {"valueFrom": one["valueFrom"]}
             if one["name"] == name:

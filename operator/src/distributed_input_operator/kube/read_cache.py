@@ -26,24 +26,31 @@ class ReadCache:
 
     def __init__(self, api: ObjectReader) -> None:
         self._api = api
-        self._reads: dict[str, asyncio.Task[Json | None]] = {}
+        self._reads: dict[tuple[str, str], asyncio.Task[Json | None]] = {}
 
-    async def get(self, kind: Kind, namespace: str, name: str) -> Json | None:
+    async def get(self, kind: Kind, namespace: str, name: str, uid: str = "") -> Json | None:
         """Return one object, which must not be changed. None: it does not exist.
 
         Raises ApiError.
+
+        Args:
+            kind: of the object.
+            namespace: of the object.
+            name: of the object.
+            uid: of the object. Another object of this name is not returned. Empty: any.
         """
-        path = kind.path(namespace, name)
-        read = self._reads.get(path)
+        key = kind.path(namespace, name), uid
+        read = self._reads.get(key)
         if read is None:
             read = asyncio.create_task(self._api.get(kind, namespace, name))
-            self._reads[path] = read
-            read.add_done_callback(lambda done: self._expire(path, done))
+            self._reads[key] = read
+            read.add_done_callback(lambda done: self._expire(key, done))
         # A cancelled caller must not cancel the read of the others.
-        return await asyncio.shield(read)
+        found = await asyncio.shield(read)
+        return None if found and uid and found["metadata"]["uid"] != uid else found
 
-    def _expire(self, path: str, done: asyncio.Task[Json | None]) -> None:
+    def _expire(self, key: tuple[str, str], done: asyncio.Task[Json | None]) -> None:
         if done.cancelled() or done.exception() or done.result() is None:
-            del self._reads[path]
+            del self._reads[key]
         else:
-            asyncio.get_running_loop().call_later(SECONDS, self._reads.pop, path)
+            asyncio.get_running_loop().call_later(SECONDS, self._reads.pop, key)

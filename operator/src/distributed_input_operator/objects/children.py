@@ -116,26 +116,39 @@ def pod_template(
     }
 
 
-def tolerations(given: Sequence[Mapping[str, Any]] = ()) -> list[Mapping[str, Any]]:
-    """Return the given tolerations, and short ones for the taints of a lost node.
+def node_fields(
+    selector: Mapping[str, str],
+    given: Sequence[Mapping[str, Any]],
+    priority_class: str | None,
+    own: Sequence[Mapping[str, Any]] = (),
+) -> dict[str, Any]:
+    """Return the fields of a pod's spec that select its nodes, and its priority.
 
-    They replace a pod on a lost node early: the default of Kubernetes is 5 minutes. A given
-    toleration for the same taint, or for all taints, takes precedence.
+    Short tolerations of the taints of a lost node replace the pod early: the default of Kubernetes
+    is 5 minutes. A given toleration for the same taint, or for all taints, takes precedence.
+
+    Args:
+        selector: of the input's spec. The images are for Linux, which it may override.
+        given: tolerations of the input's spec.
+        priority_class: of the input's spec.
+        own: further tolerations.
     """
     keys = {one.get("key") for one in given}
     taints = [key for key in _LOST_NODE_TAINTS if key not in keys and None not in keys]
-    return [
-        *given,
-        *(
-            {
-                "key": key,
-                "operator": "Exists",
-                "effect": "NoExecute",
-                "tolerationSeconds": _LOST_NODE_SECONDS,
-            }
-            for key in taints
-        ),
+    lost = [
+        {
+            "key": key,
+            "operator": "Exists",
+            "effect": "NoExecute",
+            "tolerationSeconds": _LOST_NODE_SECONDS,
+        }
+        for key in taints
     ]
+    return {
+        "nodeSelector": {"kubernetes.io/os": "linux", **selector},
+        "tolerations": [*own, *given, *lost],
+        **({"priorityClassName": priority_class} if priority_class else {}),
+    }
 
 
 def image_pull_secrets(settings: Settings) -> dict[str, Any]:

@@ -16,8 +16,8 @@ from distributed_input_operator.objects.children import (
     image_pull_policy,
     image_pull_secrets,
     manifest,
+    node_fields,
     pod_template,
-    tolerations,
 )
 from distributed_input_operator.objects.queue import queued
 from distributed_input_operator.objects.resources import container_resources
@@ -95,7 +95,11 @@ def _pod(resource: DistributedInput, settings: Settings) -> dict[str, Any]:
         "serviceAccountName": names.shared(name),
         "terminationGracePeriodSeconds": _GRACE_SECONDS,
         "containers": [process],
-        "tolerations": tolerations(),
+        **node_fields(
+            spec.dispatcher.node_selector,
+            spec.dispatcher.tolerations,
+            spec.dispatcher.priority_class_name,
+        ),
         **image_pull_secrets(settings),
         "volumes": [volume, SCRATCH_VOLUME],
     }

@@ -9,30 +9,36 @@ from __future__ import annotations
 from typing import Any
 
 from distributed_input.api.resource.scalars import quantity
-
-_KEYS = ("name", "containerPort", "port", "mountPath", "uid")
-"""Fields that identify an element of a list, in order of preference."""
+from distributed_input.api.resource.templates.list_keys import by_key
 
 
-def contains(live: Any, desired: Any) -> bool:
-    """Whether `live` has all fields of `desired`, with the same values. Both are JSON."""
+def contains(live: Any, desired: Any, field: str = "", parent: str = "") -> bool:
+    """Whether `live` has all fields of `desired`, with the same values. Both are JSON.
+
+    Args:
+        live: the value in the cluster.
+        desired: our value.
+        field: name of the field that has the value, or the list with the value.
+        parent: name of the field that has the object with `field`.
+    """
     if _is_empty(desired) and _is_empty(live):
         return True
     if isinstance(desired, dict):
         return isinstance(live, dict) and all(
-            contains(live.get(key), value) for key, value in desired.items()
+            contains(live.get(key), value, key, field) for key, value in desired.items()
         )
     if isinstance(desired, list):
-        return isinstance(live, list) and _list_contains(live, desired)
+        return isinstance(live, list) and _list_contains(live, desired, field, parent)
     return live == desired or _same_quantity(live, desired)
 
 
-def _list_contains(live: list[Any], desired: list[Any]) -> bool:
-    key = next((k for k in _KEYS if all(isinstance(x, dict) and k in x for x in desired)), None)
-    if key is None:  # others do not add elements to such a list
-        return len(live) == len(desired) and all(map(contains, live, desired))
-    by_key = {one.get(key): one for one in live if isinstance(one, dict)}
-    return all(contains(by_key.get(one[key]), one) for one in desired)
+def _list_contains(live: list[Any], desired: list[Any], field: str, parent: str) -> bool:
+    ours, found = by_key(desired, field, parent), by_key(live, field, parent)
+    if ours is None or found is None:  # others do not add elements to such a list
+        return len(live) == len(desired) and all(
+            contains(*pair, field) for pair in zip(live, desired, strict=True)
+        )
+    return all(contains(found.get(key), one, field) for key, one in ours.items())
 
 
 def _is_empty(value: Any) -> bool:

@@ -13,7 +13,7 @@ from typing import Any
 from distributed_input.api import names
 from distributed_input.api.resource.sections.pods import AcceleratorSpec
 from distributed_input.api.resource.sections.workers import WorkersSpec
-from distributed_input_operator.objects.children import tolerations
+from distributed_input_operator.objects.children import node_fields
 
 HOSTNAME = "kubernetes.io/hostname"
 GPU = "nvidia.com/gpu"
@@ -41,13 +41,13 @@ def accelerator_resources(accelerator: AcceleratorSpec | None) -> dict[str, str]
 def scheduling_fields(name: str, workers: WorkersSpec) -> dict[str, Any]:
     """Return the non-empty fields of a worker pod's spec that restrict its nodes."""
     selector = {**_accelerator_selector(workers.accelerator), **workers.node_selector}
-    fields: dict[str, Any] = {
-        "nodeSelector": selector,
-        "tolerations": [*_tolerations(workers), *tolerations(workers.tolerations)],
-        "affinity": _affinity(name, workers),
-        "priorityClassName": workers.priority_class_name,
+    affinity = _affinity(name, workers)
+    return {
+        **node_fields(
+            selector, workers.tolerations, workers.priority_class_name, _tolerations(workers)
+        ),
+        **({"affinity": affinity} if affinity else {}),
     }
-    return {key: value for key, value in fields.items() if value}
 
 
 def _accelerator_selector(accelerator: AcceleratorSpec | None) -> dict[str, str]:

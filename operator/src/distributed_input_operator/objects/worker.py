@@ -9,6 +9,7 @@ from typing import Any
 from distributed_input.api import environment, files, flags, identity, names
 from distributed_input.api.resource.input import DistributedInput
 from distributed_input.api.resource.scalars import quantity, quantity_bytes
+from distributed_input.api.resource.templates.merge import merge
 from distributed_input_operator.objects.children import (
     NO_TLS_1_2,
     SCRATCH_MOUNT,
@@ -29,7 +30,6 @@ from distributed_input_operator.objects.queue import is_in_group, queued
 from distributed_input_operator.objects.resources import container_resources, cpus
 from distributed_input_operator.objects.scheduling import accelerator_resources, scheduling_fields
 from distributed_input_operator.objects.snapshot import Settings
-from distributed_input_operator.objects.template_merge import merge
 from distributed_input_operator.objects.tf_data_service import add_tf_data_worker
 
 _DEFAULT_REQUESTS = {"cpu": "250m", "memory": "512Mi"}

@@ -23,8 +23,12 @@ from distributed_input_operator.injection.pod import (
     json_patch,
     requests_sidecar,
 )
-from distributed_input_operator.injection.trainer_pod import RefusedError, requested_inputs
-from distributed_input_operator.injection.workloads import Owner, owners_of
+from distributed_input_operator.injection.rank import RESOLVERS
+from distributed_input_operator.injection.trainer_pod import (
+    RefusedError,
+    controller,
+    requested_inputs,
+)
 from distributed_input_operator.kube.api import Api, ApiError, Json
 from distributed_input_operator.kube.kinds import INPUT, Kind
 from distributed_input_operator.kube.read_cache import ReadCache
@@ -35,11 +39,12 @@ _log = logging.getLogger(__name__)
 DEADLINE_SECONDS = 8.0
 """Time limit for a response. The API server waits 10 s and then reports no cause."""
 OWNERS = {
-    "Job": Kind("Job", "batch", "v1", "jobs", ("get",)),
-    "JobSet": Kind("JobSet", "jobset.x-k8s.io", "v1alpha2", "jobsets", ("get",)),
-    "StatefulSet": Kind("StatefulSet", "apps", "v1", "statefulsets", ("get",)),
+    one.kind: Kind(one.kind.kind, one.kind.group, one.kind.version, one.kind.plural, ("get",))
+    for one in RESOLVERS
 }
 """The owners of trainer pods that the webhook reads, with the verbs that it needs."""
+_MAX_OWNERS = 4
+"""Objects that are read above a pod. The owners of owners could form a circle."""
 
 
 class Injector:
@@ -84,10 +89,10 @@ class Injector:
 
         None instead of the pod: the webhook of another operator adds the sidecar.
         """
-        input_names, owners = requested_inputs(pod), owners_of(pod)
-        inputs, owner_objects = await asyncio.gather(
+        input_names = requested_inputs(pod)
+        inputs, owners = await asyncio.gather(
             asyncio.gather(*(self._input(name, namespace) for name in input_names)),
-            asyncio.gather(*(self._owner(one, namespace) for one in owners)),
+            self._owners(pod, namespace),
         )
         classes = {one.spec.operator_class or "" for one in inputs}
         if len(classes) > 1:
@@ -98,8 +103,7 @@ class Injector:
         if classes != {self._settings.operator_class}:
             return None, [_other_class(input_names, classes.pop(), self._settings)]
         by_name = dict(zip(input_names, inputs, strict=True))
-        by_kind = {one.kind: obj for one, obj in zip(owners, owner_objects, strict=True)}
-        injected = inject(pod, by_kind, by_name.__getitem__, self._settings)
+        injected = inject(pod, owners, by_name.__getitem__, self._settings)
         return injected, host_network_warnings(pod, by_name.__getitem__)
 
     async def _input(self, name: str, namespace: str) -> DistributedInput:
@@ -117,13 +121,20 @@ class Injector:
             raise RefusedError(f"DistributedInput {name} is invalid: {details}") from None
         return with_encryption(resource, encryption_of(found))
 
-    async def _owner(self, owner: Owner, namespace: str) -> Json:
-        found = await self._cache.get(OWNERS[owner.kind], namespace, owner.name)
-        if found is None:
-            raise RefusedError(
-                f"{owner.kind} {owner.name}, which owns this pod, does not exist any more: create "
-                "it again"
-            )
+    async def _owners(self, pod: Json, namespace: str) -> list[Json]:
+        """Return what controls a pod, as far as the kinds are known."""
+        found: list[Json] = []
+        while len(found) < _MAX_OWNERS and (of := controller(found[-1] if found else pod)):
+            kind = next((one for known, one in OWNERS.items() if known.describes(of)), None)
+            if kind is None:
+                break
+            owner = await self._cache.get(kind, namespace, of["name"], of["uid"])
+            if owner is None:
+                raise RefusedError(
+                    f"{of['kind']} {of['name']}, which owns this pod, does not exist any more: "
+                    "create it again"
+                )
+            found.append(owner)
         return found
 
 

@@ -12,6 +12,7 @@ from distributed_input.api.environment import DIR_ENV, JOB_ENV
 from distributed_input.api.errors import ConfigError, DistributedInputError, PositionError
 from distributed_input.api.proto import types_pb2
 from distributed_input.assignment.jobs import check_name
+from distributed_input.assignment.share import are_divided
 from distributed_input.client import position_log
 from distributed_input.client.epoch_state import without_traceback
 from distributed_input.client.reader import InputReader
@@ -163,11 +164,14 @@ class Input:
         """
         from distributed_input.client.tensorflow import dataset as units
         from distributed_input.client.tensorflow import distribute
+        from distributed_input.client.tensorflow.element_parts import divide
 
         distribute.check(strategy, options)
         replicas = distribute.local_replicas(strategy)
         self._open(dataset, replicas, global_batch_size)
         plain = units.as_dataset(self._reader, self._spec, self._whole)
+        if replicas > 1 and are_divided(self._reader.opened.job):
+            plain = divide(plain, replicas)
         return distribute.distributed(strategy, plain, self._reader, options)
 
     @property

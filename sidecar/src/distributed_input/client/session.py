@@ -27,6 +27,7 @@ from distributed_input.api.files import DATASET_PREFIX
 from distributed_input.api.proto import trainer_pb2, types_pb2
 from distributed_input.api.protocol import PROTOCOL, check_protocol
 from distributed_input.assignment import identity
+from distributed_input.assignment.jobs import set_run
 from distributed_input.client import launchers
 from distributed_input.client.channel import Channel, SidecarDisconnected
 from distributed_input.client.epoch_state import without_traceback
@@ -78,6 +79,7 @@ class SidecarSession:
         self._open_request: trainer_pb2.Open | None = None
         self._dataset = b""
         self._has_connected = False
+        self._is_joined = False  # a sidecar has answered `_open_request`
         self._is_slow = False  # the first batch takes long
         self._opened_channel: Channel | None = None  # the channel on which the job is open
         self._logged: set[str] = set()  # warnings
@@ -173,6 +175,7 @@ class SidecarSession:
             request.dataset_id = hashlib.sha256(dataset).hexdigest()
             request.draft.dataset_id = request.dataset_id
         self._open_request, self._dataset = request, dataset
+        self._is_joined = False
 
     def open_job(self) -> None:
         """Open the job on the current channel and wait for the answer.
@@ -184,6 +187,8 @@ class SidecarSession:
         assert self._open_request is not None
         request = trainer_pb2.Open()
         request.CopyFrom(self._open_request)
+        if self._is_joined:  # another sidecar continues the run
+            set_run(request.draft, self.opened.job)
         if self._dataset:
             request.dataset_file = f"{DATASET_PREFIX}{uuid.uuid4().hex}"
             self.channel.write_file(request.dataset_file, self._dataset)
@@ -192,7 +197,7 @@ class SidecarSession:
         while True:
             message = self._answer(deadline)
             if message.WhichOneof("message") == "opened":
-                self.opened = message.opened
+                self.opened, self._is_joined = message.opened, True
                 self._log_warnings(message.opened.job)
                 return
 
@@ -225,8 +230,13 @@ class SidecarSession:
 
     @property
     def units_per_step(self) -> int:
-        """The number of units in one step of this trainer."""
+        """The number of units in one step of the job: what a position counts."""
         return max(1, self.opened.units_per_step)
+
+    @property
+    def replicas(self) -> int:
+        """The number of units in one step of the loop: what one `get_next` returns."""
+        return max(1, self._open_request.replicas) if self._open_request is not None else 1
 
     def epoch_start(self, epoch: int) -> trainer_pb2.Position:
         """Return the position at the start of an epoch."""

@@ -67,10 +67,10 @@ def test_the_job_is_open_on_one_channel_at_a_time(tmp_path: Path, sidecar: Sidec
 def test_the_warnings_about_an_entry_point_are_logged_once(
     tmp_path: Path, sidecar: Sidecar, caplog: pytest.LogCaptureFixture
 ) -> None:
-    sidecar.job.warnings.append("each row is read 32 times")
+    sidecar.opened.job.warnings.append("each row is read 32 times")
     opened(tmp_path).shutdown()
     assert not caplog.messages, "the trainer that sent the dataset has printed them"
-    sidecar.job.entry_point.target = "data:rows"
+    sidecar.opened.job.entry_point.target = "data:rows"
     session = opened(tmp_path)
     session.connect(SECONDS)
     session.open_job()

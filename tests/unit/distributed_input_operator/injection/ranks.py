@@ -10,7 +10,7 @@ from distributed_input_operator.injection.rank import trainer_rank
 from distributed_input_operator.injection.trainer_pod import RefusedError
 
 
-def rank_of(pod: Any, **owners: Any) -> tuple[Any, int]:
+def rank_of(pod: Any, *owners: Any) -> tuple[Any, int]:
     """Return the index, a number or the path of the field that has it, and the count."""
     found = trainer_rank(pod, owners)
     assert found is not None
@@ -20,7 +20,7 @@ def rank_of(pod: Any, **owners: Any) -> tuple[Any, int]:
     return found.index["valueFrom"]["fieldRef"]["fieldPath"], found.count
 
 
-def refusal_of(pod: Any, **owners: Any) -> str:
+def refusal_of(pod: Any, *owners: Any) -> str:
     """Return the message of the refusal of a pod."""
     with pytest.raises(RefusedError) as caught:
         trainer_rank(pod, owners)

@@ -6,7 +6,7 @@ import pytest
 
 from distributed_input.api import names
 from distributed_input_operator.injection.environment import reads_no_input
-from distributed_input_operator.injection.workloads import COMPLETION_INDEX
+from distributed_input_operator.injection.owners.job import COMPLETION_INDEX
 from tests.unit.distributed_input_operator.injection.ranks import rank_of, refusal_of
 from tests.unit.distributed_input_operator.injection.trainer_pods import job, pod, tf_config
 
@@ -33,7 +33,7 @@ def test_tf_configs_evaluator_and_ps_read_no_input(task):
 @pytest.mark.parametrize("text", ["", "{}", '{"cluster": {"worker": ["$(HOST):1"]}, "task": {}}'])
 def test_without_a_literal_tf_config_the_owner_is_used(text):
     index = f"metadata.annotations['{COMPLETION_INDEX}']"
-    assert rank_of(pod(env={"TF_CONFIG": text}), Job=job(4)) == (index, 4)
+    assert rank_of(pod(env={"TF_CONFIG": text}), job(4)) == (index, 4)
 
 
 @pytest.mark.parametrize(

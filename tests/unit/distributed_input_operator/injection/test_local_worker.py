@@ -35,7 +35,7 @@ def local(name: str = "train", **workers: Any) -> Any:
 
 
 def inject(of: Any, *inputs: Any, settings: Settings = SETTINGS) -> dict[str, Any]:
-    return injection.inject(of, {}, finder(*inputs), settings)
+    return injection.inject(of, [], finder(*inputs), settings)
 
 
 def container(of: dict[str, Any], name: str) -> dict[str, Any]:

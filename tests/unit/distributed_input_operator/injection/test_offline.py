@@ -52,13 +52,13 @@ def refusal(*values: Any, **more: Any) -> str:
 def test_a_pod_gets_the_same_sidecar_as_from_the_webhook():
     plain = {"apiVersion": "v1", "kind": "Pod", **pod()}
     made = inject(plain).manifests[0]
-    assert made == injection.inject(plain, {}, finder(resource("train")), SETTINGS)
+    assert made == injection.inject(plain, [], finder(resource("train")), SETTINGS)
 
 
 def test_a_jobs_template_gets_the_same_sidecar_as_its_pods_from_the_webhook():
     made = inject(job()).manifests[0]
     assert made["spec"]["template"] == injection.inject(
-        template(), {"Job": job()}, finder(resource("train")), SETTINGS
+        template(), [job()], finder(resource("train")), SETTINGS
     )
     assert made["spec"]["completions"] == 2
 
@@ -138,7 +138,12 @@ def test_a_deployment_needs_an_annotation_with_the_number_of_trainers():
 
 def test_a_jobset_needs_the_webhook():
     parts = [{"name": "a", "template": {"spec": job()["spec"]}}]
-    jobset = {"kind": "JobSet", "metadata": {"name": "fits"}, "spec": {"replicatedJobs": parts}}
+    head = {
+        "apiVersion": "jobset.x-k8s.io/v1alpha2",
+        "kind": "JobSet",
+        "metadata": {"name": "fits"},
+    }
+    jobset = {**head, "spec": {"replicatedJobs": parts}}
     assert "use the webhook" in refusal(jobset)
 
 

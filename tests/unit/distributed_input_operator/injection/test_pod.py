@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -33,7 +34,7 @@ OPEN = resource("open", "networkPolicy: false")
 FIND = finder(TRAIN, EVAL)
 
 
-def inject(of: Any, *inputs: Any, **owners: Any) -> dict[str, Any]:
+def inject(of: Any, *inputs: Any, owners: Sequence[Any] = ()) -> dict[str, Any]:
     return injection.inject(of, owners, finder(*inputs) if inputs else FIND, SETTINGS)
 
 
@@ -106,7 +107,7 @@ def test_every_container_of_the_trainer_can_connect_to_the_sidecar():
 
 
 def test_index_and_count_reach_the_sidecar_through_its_environment():
-    made = inject(pod(owner=("Job", "fit")), Job=job(4))
+    made = inject(pod(owner=("Job", "fit")), owners=[job(4)])
     index, count = sidecar(made)["env"]
     assert flags(made, "--consumer-index") == [f"$({index['name']})"]
     assert flags(made, "--consumer-count") == [f"$({count['name']})"]
@@ -206,11 +207,11 @@ PODS = st.builds(
 
 @given(before=PODS, owned=st.booleans())
 def test_injecting_again_changes_nothing(before, owned):
-    owners = {"Job": job(2)} if owned else {}
-    once = inject(before, **owners)
-    assert json_patch(once, inject(once, **owners)) == []
+    owners = [job(2)] if owned else []
+    once = inject(before, owners=owners)
+    assert json_patch(once, inject(once, owners=owners)) == []
     again = defaulted(once)
-    assert json_patch(again, inject(again, **owners)) == []
+    assert json_patch(again, inject(again, owners=owners)) == []
 
 
 @given(before=PODS)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from distributed_input.api import names
+from distributed_input_operator.injection.owners.job import COMPLETION_INDEX
 from distributed_input_operator.injection.rank import trainer_rank
-from distributed_input_operator.injection.workloads import COMPLETION_INDEX
 from tests.unit.distributed_input_operator.injection.ranks import rank_of, refusal_of
 from tests.unit.distributed_input_operator.injection.trainer_pods import job, pod, tf_config
 
@@ -18,12 +18,12 @@ def test_a_pod_without_owner_is_the_only_trainer():
 
 
 def test_tf_config_takes_precedence_over_the_job():
-    assert rank_of(pod(env=tf_config("worker", 2, worker=4)), Job=job(8)) == (2, 4)
+    assert rank_of(pod(env=tf_config("worker", 2, worker=4)), job(8)) == (2, 4)
 
 
 @pytest.mark.parametrize("task", ["ps", "evaluator"])
 def test_tf_configs_evaluator_and_ps_have_no_rank(task):
-    assert trainer_rank(pod(env=tf_config(task, 0, chief=1, worker=3, ps=2)), {}) is None
+    assert trainer_rank(pod(env=tf_config(task, 0, chief=1, worker=3, ps=2)), []) is None
 
 
 @pytest.mark.parametrize("kind", ["ReplicaSet", "PyTorchJob"])
@@ -58,4 +58,4 @@ def test_invalid_annotations_are_refused(annotations, message):
 
 def test_an_annotated_count_overrides_the_owners():
     annotated = pod(annotations={names.CONSUMERS_ANNOTATION: "8"})
-    assert rank_of(annotated, Job=job(4)) == (COMPLETION_FIELD, 8)
+    assert rank_of(annotated, job(4)) == (COMPLETION_FIELD, 8)

@@ -8,12 +8,11 @@ import pytest
 
 from distributed_input.api.environment import GRPC_CIPHERS_ENV, NO_TLS_1_2
 from distributed_input_operator.injection.sidecar import (
-    free_ports,
     sidecar_container,
     sidecar_volumes,
 )
 from distributed_input_operator.injection.trainer_pod import RefusedError, TrainerRank
-from tests.unit.distributed_input_operator.injection.trainer_pods import IMAGE, pod, resource
+from tests.unit.distributed_input_operator.injection.trainer_pods import IMAGE, resource
 
 TRAIN = resource("train", "sidecar: {buffer: 64Mi}\ndataset: {entryPoint: 'rows:numbered'}")
 EVAL = resource("eval", "sidecar: {buffer: 16Mi}")
@@ -93,13 +92,6 @@ def test_the_sidecar_has_minimal_permissions():
     assert not security["allowPrivilegeEscalation"]
     assert "runAsUser" not in security  # the user of the image or the pod
     assert container(TRAIN, user=7)["securityContext"]["runAsUser"] == 7
-
-
-def test_the_sidecars_port_is_not_used_by_other_containers():
-    trainer = {"name": "trainer", "ports": [{"containerPort": 9090}, {"containerPort": 9091}]}
-    added = ["distributed-input", "di-worker-train"]
-    assert free_ports(pod(containers=[trainer]), added) == [9092, 9093]
-    assert free_ports(pod(initContainers=[container(TRAIN)]), added) == [9090, 9091]
 
 
 def test_the_sidecar_of_an_encrypted_input_mounts_its_own_certificate() -> None:

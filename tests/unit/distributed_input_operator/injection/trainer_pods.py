@@ -9,13 +9,21 @@ from distributed_input.api import names
 from distributed_input.api.resource.input import DistributedInput
 from distributed_input.api.resource.lifetime.encryption import with_encryption
 from distributed_input.api.resource.parse import parse
+from distributed_input_operator.injection.owners.job import COMPLETION_INDEX
+from distributed_input_operator.injection.owners.job_set import JOB_INDEX, REPLICATED_JOB
 from distributed_input_operator.injection.trainer_pod import RefusedError
-from distributed_input_operator.injection.workloads import COMPLETION_INDEX, JOB_INDEX, JOBSET
 from distributed_input_operator.objects.snapshot import Settings
 from tests.unit.distributed_input.api.resource.manifests import manifest
 
 IMAGE = "registry/sidecar:1"
 SETTINGS = Settings("registry/worker:1", IMAGE)
+API_VERSIONS = {
+    "Job": "batch/v1",
+    "JobSet": "jobset.x-k8s.io/v1alpha2",
+    "ReplicaSet": "apps/v1",
+    "StatefulSet": "apps/v1",
+}
+"""Of the kinds that own trainer pods. Others have the same kinds in other groups."""
 
 
 def resource(name: str = "train", spec: str = "") -> DistributedInput:
@@ -47,23 +55,48 @@ def template(inputs: str = "train", **spec: Any) -> dict[str, Any]:
     }
 
 
+def reference(kind: str, name: str, api_version: str = "") -> dict[str, Any]:
+    """Return the reference to a controller."""
+    return {
+        "apiVersion": api_version or API_VERSIONS.get(kind, "example.com/v1"),
+        "kind": kind,
+        "name": name,
+        "uid": f"uid of {name}",
+        "controller": True,
+    }
+
+
+def owner(
+    kind: str,
+    name: str,
+    spec: dict[str, Any],
+    *above: str,
+    api_version: str = "",
+) -> dict[str, Any]:
+    """Return an object that owns trainer pods. `above` is kind and name of its controller."""
+    own = reference(kind, name, api_version)
+    meta: dict[str, Any] = {"name": name, "uid": own["uid"]}
+    if above:
+        meta["ownerReferences"] = [reference(*above)]
+    return {"apiVersion": own["apiVersion"], "kind": kind, "metadata": meta, "spec": spec}
+
+
 def pod(
     inputs: str = "train",
     *,
     env: dict[str, str] | None = None,
-    owner: tuple[str, str] | None = None,
+    owner: tuple[str, ...] = (),
     annotations: dict[str, str] | None = None,
     labels: dict[str, str] | None = None,
     **spec: Any,
 ) -> dict[str, Any]:
-    """Return a trainer pod. `owner` is kind and name of its controller."""
+    """Return a trainer pod. `owner` is kind, name and apiVersion of its controller."""
     made = template(inputs, **spec)
     made["metadata"]["name"] = "trainer"
     made["metadata"]["annotations"].update(annotations or {})
     made["metadata"]["labels"].update(labels or {})
     if owner:
-        reference = {"kind": owner[0], "name": owner[1], "uid": "u", "controller": True}
-        made["metadata"]["ownerReferences"] = [reference]
+        made["metadata"]["ownerReferences"] = [reference(*owner)]
     if env:
         made["spec"]["containers"][0]["env"] = [{"name": k, "value": v} for k, v in env.items()]
     return made
@@ -75,13 +108,18 @@ def tf_config(kind: str, index: Any = 0, **cluster: Any) -> dict[str, str]:
     return {"TF_CONFIG": json.dumps({"cluster": lists, "task": {"type": kind, "index": index}})}
 
 
-def job(completions: int | None = 4, parallelism: int | None = None, indexed: bool = True) -> Any:
-    """Return a Job."""
+def job(
+    completions: int | None = 4,
+    parallelism: int | None = None,
+    indexed: bool = True,
+    above: tuple[str, ...] = (),
+) -> Any:
+    """Return a Job. `above` is kind and name of its controller."""
     spec: dict[str, Any] = {"completionMode": "Indexed" if indexed else "NonIndexed"}
     spec["parallelism"] = completions if parallelism is None else parallelism
     if completions is not None:
         spec["completions"] = completions
-    return {"kind": "Job", "metadata": {"name": "fit"}, "spec": spec}
+    return owner("Job", "fit", spec, *above)
 
 
 def replicated(name: str, replicas: int, completions: int, inputs: str | None = "train") -> Any:
@@ -93,11 +131,12 @@ def replicated(name: str, replicas: int, completions: int, inputs: str | None = 
 
 def jobset(*replicated_jobs: Any) -> Any:
     """Return a JobSet."""
-    return {
-        "kind": "JobSet",
-        "metadata": {"name": "fits"},
-        "spec": {"replicatedJobs": list(replicated_jobs)},
-    }
+    return owner("JobSet", "fits", {"replicatedJobs": list(replicated_jobs)})
+
+
+def jobset_job(completions: int | None = 2, indexed: bool = True) -> Any:
+    """Return a Job of a JobSet."""
+    return job(completions, indexed=indexed, above=("JobSet", "fits"))
 
 
 def jobset_pod(replicated_job: str, job_index: int, index: int, inputs: str = "train") -> Any:
@@ -106,8 +145,7 @@ def jobset_pod(replicated_job: str, job_index: int, index: int, inputs: str = "t
         inputs,
         owner=("Job", "fit"),
         labels={
-            JOBSET: "fits",
-            "jobset.sigs.k8s.io/replicatedjob-name": replicated_job,
+            REPLICATED_JOB: replicated_job,
             JOB_INDEX: str(job_index),
         },
         annotations={COMPLETION_INDEX: str(index)},

@@ -18,13 +18,13 @@ from distributed_input_operator.objects.children import (
     manifest,
 )
 from distributed_input_operator.objects.snapshot import Settings
+from tests.unit.distributed_input.api.resource.templates.json_values import json_objects
 from tests.unit.distributed_input_operator.objects.builders import (
     containers,
     document,
     flag,
     pod_spec,
 )
-from tests.unit.distributed_input_operator.objects.json_values import json_objects
 from tests.unit.distributed_input_operator.snapshots import resource
 
 

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 from distributed_input_operator.objects.dispatcher import dispatcher_port
-from tests.unit.distributed_input_operator.objects.builders import containers, flag, objects
+from tests.unit.distributed_input_operator.objects.builders import (
+    containers,
+    flag,
+    objects,
+    pod_spec,
+)
 from tests.unit.distributed_input_operator.snapshots import resource
 
 
@@ -34,6 +39,24 @@ def test_the_dispatcher_uses_the_sidecars_image():
     assert containers("dispatcher")["dispatcher"]["image"] == "sidecar:1"
     own = containers("dispatcher", sidecar={"image": "own:2"})
     assert own["dispatcher"]["image"] == "own:2"
+
+
+def test_the_pod_runs_on_the_nodes_and_with_the_priority_of_the_spec():
+    plain = pod_spec("dispatcher")
+    assert plain["nodeSelector"] == {"kubernetes.io/os": "linux"}
+    assert "priorityClassName" not in plain
+    toleration = {"key": "team", "operator": "Exists"}
+    own = pod_spec(
+        "dispatcher",
+        dispatcher={
+            "nodeSelector": {"pool": "system"},
+            "tolerations": [toleration],
+            "priorityClassName": "input",
+        },
+    )
+    assert own["nodeSelector"] == {"kubernetes.io/os": "linux", "pool": "system"}
+    assert own["tolerations"] == [toleration, *plain["tolerations"]]
+    assert own["priorityClassName"] == "input"
 
 
 def test_an_input_with_own_workers_gets_a_dispatcher_that_separates_them():

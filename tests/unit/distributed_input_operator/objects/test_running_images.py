@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -13,13 +14,33 @@ from tests.unit.distributed_input_operator.snapshots import SETTINGS, snapshot
 UPGRADED = replace(SETTINGS, worker_image="worker:2", sidecar_image="sidecar:2")
 
 
-def upgraded(settings: Settings = UPGRADED, **spec: Any) -> Snapshot:
-    """Return a snapshot with the objects of the operator before its upgrade."""
-    return replace(snapshot(**spec), objects=objects(), settings=settings, code="code")
+def upgraded(
+    settings: Settings = UPGRADED, *, before: Mapping[str, Any] | None = None, **spec: Any
+) -> Snapshot:
+    """Return a snapshot with the objects of the operator before its upgrade.
+
+    Args:
+        settings: the settings of the operator after its upgrade.
+        before: the spec of these objects.
+        spec: the current spec.
+    """
+    found = objects(**(before or {}))
+    return replace(snapshot(**spec), objects=found, settings=settings, code="code")
 
 
 def test_running_pods_keep_the_default_images_of_the_operator_before():
     assert with_running_images(upgraded()) == SETTINGS
+
+
+def test_pods_that_mount_a_volume_twice_keep_their_default_image():
+    mounts = [
+        {"name": "data", "mountPath": "/images", "subPath": "images"},
+        {"name": "data", "mountPath": "/labels", "subPath": "labels"},
+    ]
+    spec: dict[str, Any] = {
+        "workers": {"volumes": [{"name": "data", "emptyDir": {}}], "volumeMounts": mounts}
+    }
+    assert with_running_images(upgraded(before=spec, **spec)) == SETTINGS
 
 
 def test_a_new_input_gets_the_new_default_images():

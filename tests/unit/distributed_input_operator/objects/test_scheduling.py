@@ -26,7 +26,7 @@ def worker_pod(**workers: Any) -> Any:
             {"nvidia.com/gpu.product": "NVIDIA-L4"},
             {"nvidia.com/gpu": "1"},
         ),
-        ({"type": "nvidia", "count": 2}, None, {"nvidia.com/gpu": "2"}),
+        ({"type": "nvidia", "count": 2}, {}, {"nvidia.com/gpu": "2"}),
         (
             {"type": "gke-nvidia", "product": "nvidia-l4"},
             {"cloud.google.com/gke-accelerator": "nvidia-l4"},
@@ -44,7 +44,7 @@ def worker_pod(**workers: Any) -> Any:
 )
 def test_accelerators_set_node_selector_resources_and_toleration(accelerator, selector, resource):
     spec = worker_pod(accelerator=accelerator)
-    assert spec.get("nodeSelector") == selector
+    assert spec["nodeSelector"] == {"kubernetes.io/os": "linux", **selector}
     (container,) = spec["containers"]
     assert container["resources"]["limits"] == resource
     assert container["resources"]["requests"].items() >= resource.items()

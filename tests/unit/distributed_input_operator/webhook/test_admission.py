@@ -18,8 +18,11 @@ from distributed_input_operator.webhook.admission import Injector
 from tests.unit.distributed_input_operator.injection.trainer_pods import (
     job,
     jobset,
+    jobset_job,
     jobset_pod,
+    owner,
     pod,
+    reference,
     replicated,
 )
 
@@ -27,22 +30,26 @@ HEAD = {"apiVersion": "distributed-input.dev/v1alpha1", "kind": "DistributedInpu
 
 
 class FakeApi:
-    """An API server with objects by (kind, name). It raises `error` if it is set."""
+    """An API server with objects by (API group, kind, name). It raises `error` if it is set."""
 
     def __init__(self, error: ApiError | None = None, **specs: Any) -> None:
-        self.objects: dict[tuple[str, str], Any] = {
-            ("DistributedInput", name): {**HEAD, "metadata": {"name": name}, "spec": spec}
-            for name, spec in specs.items()
-        }
+        self.objects: dict[tuple[str, str, str], Any] = {}
+        for name, spec in specs.items():
+            self.put({**HEAD, "metadata": {"name": name}, "spec": spec})
         self.error = error
         self.delay = 0.0
+
+    def put(self, *objects: Any) -> None:
+        for one in objects:
+            group = one["apiVersion"].rpartition("/")[0]
+            self.objects[group, one["kind"], one["metadata"]["name"]] = one
 
     async def get(self, kind: Kind, namespace: str, name: str) -> Any:
         await asyncio.sleep(self.delay)
         if self.error:
             raise self.error
         assert namespace == "ml"
-        return self.objects.get((kind.kind, name))
+        return self.objects.get((kind.group, kind.kind, name))
 
 
 def respond(of: Any, api: FakeApi, operator_class: str = "") -> dict[str, Any]:
@@ -88,7 +95,7 @@ def test_the_patch_adds_the_sidecar():
 )
 def test_the_sidecar_gets_the_credentials_that_the_dispatcher_accepts(spec, status, encrypted):
     api = FakeApi(train=spec)
-    api.objects["DistributedInput", "train"]["status"] = status
+    api.put({**HEAD, "metadata": {"name": "train"}, "spec": spec, "status": status})
     changes = {
         one["path"]: one["value"]
         for one in json.loads(base64.b64decode(respond(pod(), api)["patch"]))
@@ -113,14 +120,75 @@ def test_each_webhook_injects_the_inputs_of_its_class():
 
 def test_index_and_count_come_from_the_owners():
     api = FakeApi(train={"encryption": "none"})
-    api.objects["Job", "fit"] = job(2)
-    api.objects["JobSet", "fits"] = jobset(replicated("a", 2, 2))
+    api.put(jobset_job(2), jobset(replicated("a", 2, 2)))
     changes = json.loads(base64.b64decode(respond(jobset_pod("a", 1, 1), api)["patch"]))
     env = next(c["value"] for c in changes if c["path"] == "/spec/initContainers")[0]["env"]
     assert [one["value"] for one in env] == ["3", "4"]
-    del api.objects["JobSet", "fits"]
+    del api.objects["jobset.x-k8s.io", "JobSet", "fits"]
     message = refusal(jobset_pod("a", 1, 1), api)[1]
     assert "JobSet fits, which owns this pod, does not exist any more" in message
+
+
+COMPLETE = {names.CONSUMERS_ANNOTATION: "4", names.CONSUMER_INDEX_ANNOTATION: "3"}
+OTHER_OWNERS = [
+    ("Job", "fit", "batch.volcano.sh/v1alpha1"),
+    ("StatefulSet", "fit", "apps.kruise.io/v1beta1"),
+    ("JobSet", "fit", "example.com/v1"),
+]
+
+
+def identity(response: dict[str, Any]) -> list[str]:
+    """Return the index, or the path of the field that has it, and the number of trainers."""
+    changes = {one["path"]: one["value"] for one in json.loads(base64.b64decode(response["patch"]))}
+    index, count = changes["/spec/initContainers"][-1]["env"]
+    return [index.get("value") or index["valueFrom"]["fieldRef"]["fieldPath"], count["value"]]
+
+
+@pytest.mark.parametrize("other", OTHER_OWNERS)
+@pytest.mark.parametrize("namesake", [False, True])
+def test_an_owner_of_another_group_is_not_confused_with_a_native_one(other, namesake):
+    api = FakeApi(train={"encryption": "none"})
+    if namesake:  # one that would make each pod trainer 0 of 1
+        api.put(job(1, indexed=False), owner("StatefulSet", "fit", {"replicas": 1}))
+    code, message = refusal(pod(owner=other), api)
+    assert code == 422
+    assert f"from its owner {other[0]} fit: set the annotations" in message
+    assert identity(respond(pod(owner=other, annotations=COMPLETE), api)) == ["3", "4"]
+
+
+def test_a_pod_gets_no_number_from_another_object_of_its_owners_name():
+    api = FakeApi(train={"encryption": "none"})
+    injector = Injector(api, Settings("worker:1", "sidecar:1"))  # type: ignore[arg-type]
+    before, after = job(2), job(4)
+    after["metadata"]["uid"] = "uid of the next fit"
+    new = pod(owner=("Job", "fit"))
+    new["metadata"]["ownerReferences"][0]["uid"] = after["metadata"]["uid"]
+
+    async def scenario() -> list[dict[str, Any]]:
+        """Create, delete and create the Job within the time that a read is cached."""
+        found = []
+        for present, of in ((before, pod(owner=("Job", "fit"))), (after, new), (before, new)):
+            api.put(present)
+            request = {"uid": "7", "namespace": "ml", "object": of}
+            found.append(await injector.respond(request))
+        return found
+
+    first, second, third = asyncio.run(scenario())
+    assert identity(first)[1] == "2"
+    assert identity(second) == identity(third)
+    assert identity(second)[1] == "4"
+    message = refusal(new, api)[1]
+    assert "Job fit, which owns this pod, does not exist any more" in message
+
+
+def test_owners_that_own_each_other_end():
+    one = job(2, above=("StatefulSet", "fits"))
+    other = owner("StatefulSet", "fits", {"replicas": 2}, "Job", "fit")
+    other["metadata"]["ownerReferences"] = [reference("Job", "fit")]
+    api = FakeApi(train={})
+    api.put(one, other)
+    assert respond(pod(owner=("Job", "fit")), api)["allowed"]
+    assert "trainer index and count" in refusal(pod(owner=("StatefulSet", "fits")), api)[1]
 
 
 def test_the_refusal_for_a_missing_input_has_no_names_of_others():

@@ -10,6 +10,7 @@ from typing import Any
 
 from distributed_input.api import names
 from distributed_input.api.resource.conversion.kept import Json
+from distributed_input.api.resource.templates.merge import merge
 from distributed_input.api.resource.v1beta1.workers import (
     ContainerResources,
     TemplateContainer,
@@ -55,7 +56,7 @@ def _merged_pod(spec: Json, override: Json) -> Json:
         elif key not in POD_FIELDS:
             result[key] = value
         elif fits(TemplatePodSpec, key, value):
-            result[key] = _merged(spec.get(key), value)
+            result[key] = merge(spec.get(key), value, key, null_removes=False)
     return result
 
 
@@ -64,7 +65,10 @@ def _merged_containers(containers: list[Json], override: Any) -> Json:
         return {}
     own = {one["name"]: one for one in containers}
     # The order of the override, so that the conversion back gives the same one.
-    found = [_merged(own.pop(one["name"], {}), _typed(one)) for one in override]
+    found = [
+        merge(own.pop(one["name"], {}), _typed(one), "containers", null_removes=False)
+        for one in override
+    ]
     # The conversion back makes no container of a worker's name alone.
     containers = [one for one in (*own.values(), *found) if one != {"name": names.WORKER}]
     return {"containers": containers} if containers else {}
@@ -93,27 +97,6 @@ def _typed(container: Json) -> Json:
         if key not in (*WORKER_FIELDS, "resources") or fits(TemplateContainer, key, value):
             result[key] = value
     return result
-
-
-def _merged(base: Any, override: Any) -> Any:
-    """Merge mappings by key and lists of named objects by name; else the override applies."""
-    if isinstance(base, dict) and isinstance(override, dict):
-        return {
-            **base,
-            **{k: _merged(base[k], v) if k in base else v for k, v in override.items()},
-        }
-    if _all_named(base) and _all_named(override):
-        by_name = {one["name"]: one for one in override}
-        merged = [_merged(one, by_name.get(one["name"], {})) for one in base]
-        present = {one["name"] for one in base}
-        return merged + [one for one in override if one["name"] not in present]
-    return override
-
-
-def _all_named(value: Any) -> bool:
-    return isinstance(value, list) and all(
-        isinstance(one, dict) and isinstance(one.get("name"), str) for one in value
-    )
 
 
 def alpha_fields(template: Json) -> Json:

@@ -6,16 +6,18 @@ from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field, model_validator
 
+from distributed_input.api import names
 from distributed_input.api.resource.base import Section, cel
 from distributed_input.api.resource.scalars import (
     MIB,
     Buffer,
     Image,
+    ObjectName,
     problem,
     quantity,
     quantity_bytes,
 )
-from distributed_input.api.resource.sections.pods import ResourceRequirements
+from distributed_input.api.resource.sections.pods import Objects, ResourceRequirements
 from distributed_input.api.sidecar_memory import PROCESS_BYTES
 
 SIDECAR_BYTES = PROCESS_BYTES
@@ -24,6 +26,15 @@ SIDECAR_BYTES = PROCESS_BYTES
 
 class DispatcherSpec(Section):
     """The process that registers workers and trainers, and assigns splits to workers."""
+
+    model_config = ConfigDict(
+        json_schema_extra=cel(
+            (
+                f"!has(self.port) || self.port != {names.METRICS_PORT}",
+                f"port {names.METRICS_PORT} is the dispatcher's port for metrics: use another port",
+            )
+        )
+    )
 
     port: Annotated[int, Field(ge=1, le=65535)] | None = Field(
         default=None,
@@ -37,6 +48,28 @@ class DispatcherSpec(Section):
         description="CPU and memory of the dispatcher's container. Default: requests of 100m CPU "
         "and 128Mi memory, no limits.",
     )
+    node_selector: dict[str, str] = Field(
+        default={},
+        description="Node selector of the dispatcher's pod, as in a pod's spec. Default: none.",
+    )
+    tolerations: Objects = Field(
+        default=[],
+        description="Tolerations of the dispatcher's pod, as in a pod's spec. Default: none.",
+    )
+    priority_class_name: ObjectName | None = Field(
+        default=None,
+        description="PriorityClass of the dispatcher's pod. Default: the cluster's default.",
+    )
+
+    @model_validator(mode="after")
+    def _check_port(self) -> DispatcherSpec:
+        if self.port == names.METRICS_PORT:
+            raise problem(
+                f"{self.port} is the dispatcher's port for metrics: use another port, for example "
+                f"{names.DISPATCHER_PORT}",
+                "port",
+            )
+        return self
 
 
 class SidecarSpec(Section):

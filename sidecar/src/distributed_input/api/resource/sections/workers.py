@@ -214,8 +214,8 @@ class WorkersSpec(Section):
     pod_template: Anything = Field(
         default={},
         description="Pod template that is merged over the workers' pod template, for settings "
-        "without a field here. Mappings merge by key; lists of named objects, such as containers, "
-        "merge by name; other lists are replaced. Default: none.",
+        "without a field here. Mappings merge by key. Lists merge as in the API server, such as "
+        "containers by name and volume mounts by path. Other lists are replaced. Default: none.",
     )
 
     @model_validator(mode="after")

@@ -209,7 +209,7 @@ class BetaWorkers(Section):
     template: WorkerTemplate = Field(
         default=WorkerTemplate(),
         description="Pod template that is merged over the workers' pod template. Mappings merge by "
-        "key; lists of named objects, such as containers, merge by name. Default: none.",
+        "key. Lists merge as in the API server, such as containers by name. Default: none.",
         examples=[{"spec": {"containers": [{"name": "worker", "image": "registry/digits:1"}]}}],
     )
 

@@ -16,6 +16,12 @@ INVALID = [
         "too small for buffer 256Mi and the process: set it to at least 384Mi",
     ),
     ("dispatcher: {port: 70000}", "5: spec.dispatcher.port", "from 1 to 65535, for example 7070"),
+    ("dispatcher: {port: 9090}", "5: spec.dispatcher.port", "9090 is the dispatcher's port for"),
+    (
+        "dispatcher: {port: 9090}\ntfDataService: {}",
+        "5: spec.dispatcher.port",
+        "use another port, for example 7070",
+    ),
     ("sidecar: {buffer: 256MB}", "5: spec.sidecar.buffer", "use 256Mi"),
     ("sidecar: {buffer: much}", "5: spec.sidecar.buffer", "for example 256Mi"),
     ("sidecar: {buffer: 1Ki}", "5: spec.sidecar.buffer", "use 1Mi to 1Ti"),

@@ -1,0 +1,46 @@
+"""The identity of owners: a kind has a group, because several groups have a Job."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from distributed_input_operator.injection.trainer_pod import Manifest, TrainerRank
+
+Owners = Sequence[Manifest]
+"""What controls a pod: its controller, then the controller of that object, as far as known."""
+
+
+@dataclass(frozen=True)
+class OwnerKind:
+    """A kind of objects that own trainer pods."""
+
+    kind: str
+    group: str
+    version: str
+    plural: str
+
+    def describes(self, manifest: Mapping[str, Any]) -> bool:
+        """Whether an object, or an owner reference, is of this kind in any version."""
+        group, _, _ = str(manifest.get("apiVersion", "")).rpartition("/")
+        return (group, manifest.get("kind")) == (self.group, self.kind)
+
+
+@dataclass(frozen=True)
+class Resolver:
+    """The source of ranks for the pods of one kind of owner."""
+
+    kind: OwnerKind
+    rank: Callable[[Manifest, Owners, int | None], TrainerRank | None]
+    """Returns the rank of a pod, or None if its owners are not of this kind.
+
+    Its arguments are the pod or its template, the owners, and the number of trainers in the pod's
+    annotation, or None. It raises RefusedError if the owner is of this kind but gives its pods no
+    rank.
+    """
+
+
+def title(manifest: Manifest) -> str:
+    """Return kind and name of an object, for messages."""
+    return f"{manifest.get('kind', '')} {manifest['metadata'].get('name', '')}".strip()

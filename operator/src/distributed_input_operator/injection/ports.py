@@ -1,0 +1,70 @@
+"""The ports of the containers that injection adds.
+
+On the network of the host, the API server reserves the ports that a container declares on the node.
+Trainers of one node therefore need different ports. They come from a range below the port ranges of
+NodePorts and of outgoing connections. The trainers of one owner never have the same ports. Those of
+different owners seldom do, and then the scheduler chooses different nodes.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Sequence
+
+from distributed_input.api import names
+from distributed_input_operator.injection.trainer_pod import (
+    Manifest,
+    TrainerRank,
+    annotations_of,
+    controller,
+    labels_of,
+)
+from distributed_input_operator.objects.children import digest
+
+HOST_PORTS = range(20_000, 30_000)
+"""Ports of containers on the network of the host."""
+_FIELD = re.compile(r"metadata\.(labels|annotations)\['(.*)'\]")
+
+
+def free_ports(pod: Manifest, added: Sequence[str], rank: TrainerRank) -> list[int]:
+    """Return a port for each added container that no other container of the pod declares.
+
+    The result is the same if the pod has the added containers already.
+
+    Args:
+        pod: the pod, or its template.
+        added: names of the added containers.
+        rank: index of the trainer.
+    """
+    used = {
+        port.get("containerPort")
+        for part in ("containers", "initContainers")
+        for container in pod["spec"].get(part) or ()
+        if container["name"] not in added
+        for port in container.get("ports") or ()
+    }
+    ports = range(names.METRICS_PORT, 1 << 16)
+    start = 0
+    if pod["spec"].get("hostNetwork"):
+        ports = HOST_PORTS
+        start = (_place(pod) + _index(pod, rank) * len(added)) % len(ports)
+    free = (port for port in (*ports[start:], *ports[:start]) if port not in used)
+    return list(itertools.islice(free, len(added)))
+
+
+def _place(pod: Manifest) -> int:
+    """Return a number that differs between owners of pods."""
+    meta, owner = pod["metadata"], controller(pod)
+    name = meta.get("name") or meta.get("generateName", "")
+    return int(digest(owner["uid"] if owner else [meta.get("namespace"), name]), 16)
+
+
+def _index(pod: Manifest, rank: TrainerRank) -> int:
+    """Return the trainer's index. It is 0 in a template, whose pods get theirs later."""
+    text = rank.index.get("value", "")
+    if reference := rank.index.get("valueFrom"):
+        found = _FIELD.fullmatch(reference.get("fieldRef", {}).get("fieldPath", ""))
+        parts = {"labels": labels_of, "annotations": annotations_of}
+        text = parts[found[1]](pod).get(found[2], "") if found else ""
+    return int(text) if text.isdecimal() else 0

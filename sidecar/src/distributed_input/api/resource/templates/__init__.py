@@ -1,0 +1,1 @@
+"""The user's pod template, and the keys of the lists in it. Pure."""

@@ -1,0 +1,62 @@
+"""The lists of objects that Kubernetes merges by keys of their elements.
+
+The API server publishes these keys as `x-kubernetes-list-map-keys`. All other lists are atomic: an
+owner sets the whole list.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+_DEFAULTS = {"protocol": "TCP"}
+"""Values of keys that may be missing."""
+_BY_NAME = (
+    "claims containers env ephemeralContainers imagePullSecrets initContainers resourceClaims "
+    "schedulingGates volumes"
+).split()
+_CONTAINER_PORT = ("containerPort", "protocol")
+LIST_KEYS: Mapping[str, tuple[str, ...]] = {
+    **dict.fromkeys(_BY_NAME, ("name",)),
+    "conditions": ("type",),
+    "containers.ports": _CONTAINER_PORT,
+    "ephemeralContainers.ports": _CONTAINER_PORT,
+    "hostAliases": ("ip",),
+    "initContainers.ports": _CONTAINER_PORT,
+    "ownerReferences": ("uid",),
+    "spec.ports": ("port", "protocol"),
+    "topologySpreadConstraints": ("topologyKey", "whenUnsatisfiable"),
+    "volumeDevices": ("devicePath",),
+    "volumeMounts": ("mountPath",),
+}
+"""The keys by field, or by parent and field: the ports of a NetworkPolicy are atomic."""
+
+Keyed = dict[tuple[Any, ...], Any]
+"""The elements of a list by the values of their keys, and by how many before have the same."""
+
+
+def by_key(items: Any, field: str, parent: str = "") -> Keyed | None:
+    """Return the elements of a list by key. None: it is no list, or it is atomic.
+
+    A key may repeat, for example in `env`. Its elements then differ in their occurrence.
+
+    Args:
+        items: the list.
+        field: name of the field that has the list.
+        parent: name of the field that has the object with `field`.
+    """
+    keys = LIST_KEYS.get(field) or LIST_KEYS.get(f"{parent}.{field}")
+    if keys is None or not isinstance(items, list):
+        return None
+    found: Keyed = {}
+    count: Counter[tuple[Any, ...]] = Counter()
+    for one in items:
+        if not isinstance(one, dict):
+            return None
+        values = tuple(one.get(key, _DEFAULTS.get(key)) for key in keys)
+        if not all(isinstance(value, str | int) for value in values):
+            return None  # a key is missing: the API server refuses such a list
+        found[(*values, count[values])] = one
+        count[values] += 1
+    return found
