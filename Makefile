@@ -15,7 +15,7 @@ SYNCED := .venv/.synced
 # A second environment, only for the examples: see pyproject.toml.
 EXAMPLES := .venv-examples
 DRAWING := $(EXAMPLES)/.synced
-UNIT := tests/unit tests/simulator tests/fuzz
+UNIT := tests/unit tests/simulator tests/fuzz tests/same_meaning
 DATA := examples/digits/data examples/photos/data
 
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
@@ -35,7 +35,7 @@ machine_LANE := lint types contracts site protos-check crds-check unit charts pu
 cluster_LANE := operator cluster e2e
 PARTS := $(foreach lane,$(LANES),$($(lane)_LANE))
 
-.PHONY: help setup run test lane lint format types contracts site unit charts publishing signatures matrix dist base-image vulnerabilities version release operator operator-faults operator-readers cert-manager ecosystem kubernetes-versions cluster e2e e2e-releases cluster-up cluster-down integration portability compat compat-page faults conversions mutation mutants chaos simulate simulate-delivery bench drill mistakes rotation fuzz fuzz-guided protos protos-check crds crds-check permissions clean
+.PHONY: help setup run test lane lint format types contracts site unit charts publishing signatures matrix dist base-image vulnerabilities version release operator operator-faults operator-readers cert-manager ecosystem kubernetes-versions cluster e2e e2e-releases cluster-up cluster-down integration portability compat compat-page faults conversions mutation mutants budgets chaos simulate simulate-delivery bench drill mistakes rotation same-meaning fuzz fuzz-guided protos protos-check crds crds-check permissions clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -197,6 +197,10 @@ mutation: $(SYNCED) ## Remove single guards from a copy of the sources, and chec
 mutants: $(SYNCED) ## Change the delivery code in small ways, and check that tests report it: make mutants N=20 SEED=0
 	python -m testing.mutation.sources --sample $(or $(N),20) --seed $(or $(SEED),0)
 
+budgets: $(SYNCED) ## Check that budgets hold in random runs, and in all orders of actions: make budgets N=10000 WORKERS=3
+	BUDGET_RUNS=$(or $(N),10000) BUDGET_WORKERS=$(or $(WORKERS),3) \
+	  pytest tests/unit/distributed_input_operator/controller/test_ledger.py --timeout 7200
+
 chaos: $(SYNCED) ## Run more schedules of faults: make chaos N=100 SEED=0
 	python -m testing.chaos --n $(or $(N),100) --seed $(or $(SEED),0)
 
@@ -217,6 +221,9 @@ mistakes: $(SYNCED) ## Make mistakes of new users, and write what is printed to 
 
 rotation: $(SYNCED) ## Read for ten minutes while all certificates are renewed every 30 s
 	python -m testing.integration.rotation --seconds 600 --every 30
+
+same-meaning: $(SYNCED) ## Run random pipelines and compare them with TensorFlow: make same-meaning N=10000 SEED=0
+	python -m testing.same_meaning --n $(or $(N),1000) --seed $(or $(SEED),0)
 
 fuzz: $(SYNCED) ## Run changed inputs through each parser of the network and of files: make fuzz N=1000000 SEED=0
 	python -m testing.fuzz --n $(or $(N),100000) --seed $(or $(SEED),0)

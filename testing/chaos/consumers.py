@@ -87,13 +87,17 @@ class Consumer:
         """Return copies of the units of a step, or None at the end of the epoch."""
         assert self._batches is not None
         units: list[Rows] = []
-        for _ in range(1 if self._whole else self._replicas):
+        for _ in range(self._replicas):
             batch = next(self._batches, None)
             if batch is None:
-                assert not units, "an epoch ended within a step"
-                return None
+                return self._last_step(units)
             units.append({name: np.array(column) for name, column in batch.items()})
         return units
+
+    def _last_step(self, units: list[Rows]) -> list[Rows] | None:
+        """Return the units of a step that has met the end of the epoch; None if there are none."""
+        assert self._whole or not units, "an epoch ended within a step"
+        return units or None
 
     def position(self) -> bytes:
         """Return the current position."""

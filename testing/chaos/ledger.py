@@ -154,7 +154,7 @@ class Ledger:
                 numbers.append(number)
                 self._check_row(consumer, columns, i, number)
         self.verdict.received += len(numbers)
-        full = 1 if topology.whole else topology.batch // consumers
+        full = topology.batch // consumers
         fixed = topology.remainder == "pad" and not topology.whole
         if padded and (not fixed or len(numbers) + padded != full):
             self.verdict.add_violation(f"epoch {self.epoch}: {padded} misplaced rows of padding")

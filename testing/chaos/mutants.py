@@ -328,3 +328,33 @@ def position_of_previous_save(patch: Callable[[Any, str, Any], None]) -> None:
         return before
 
     patch(Input, "position", position)
+
+
+def loop_takes_steps_of_the_job(patch: Callable[[Any, str, Any], None]) -> None:
+    """Count a step of whole elements as one element of each partition, not of each replica."""
+    from distributed_input.client.session import SidecarSession
+
+    patch(SidecarSession, "replicas", property(lambda self: self.units_per_step))
+
+
+def bursts_of_any_epoch(patch: Callable[[Any, str, Any], None]) -> None:
+    """Let an iterator that reads in bursts take the units of the newest epoch."""
+    from distributed_input.client.reader import InputReader
+
+    real = InputReader._next_batch
+
+    def bursts(self: Any, generation: int) -> Any:
+        generation = self._start(generation)
+        while (first := real(self, generation)) is not None:
+            burst = [first]
+            del first
+            while self._queue:
+                with self._receive_lock:  # a simulation switches to other threads at locks
+                    newest = self.generation
+                if (more := real(self, newest)) is None:
+                    break
+                burst.append(more)
+            yield burst
+            del burst
+
+    patch(InputReader, "bursts", bursts)

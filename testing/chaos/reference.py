@@ -73,9 +73,14 @@ class Reference:
         if not self._topology.whole:
             return _batch_of(partitions, own, self._batch(self._consumers))
         plan = self._plans.setdefault(consumer, deque())
-        if not plan:
-            plan.extend(_partition_order(partitions, own))
-        return [partitions[plan.popleft()].popleft()] if plan else []
+        out: list[int] = []
+        while len(out) < self._topology.replicas:
+            if not plan:
+                plan.extend(_partition_order(partitions, own))
+            if not plan:
+                break
+            out.append(partitions[plan.popleft()].popleft())
+        return out
 
     def _accept_any(self, taken: Taken) -> str | None:
         for consumer, got in enumerate(taken):
@@ -102,7 +107,9 @@ class Reference:
         return assignment.partitions_of(consumer, consumers, count)
 
     def _batch(self, consumers: int) -> int:
-        return self._topology.batch // consumers if not self._topology.whole else 1
+        if self._topology.whole:
+            return self._topology.replicas
+        return self._topology.batch // consumers
 
 
 def _partitions(

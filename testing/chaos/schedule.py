@@ -40,7 +40,8 @@ class Topology:
         epochs: number of epochs; 0 for as many as `Schedule.duration` allows.
         order: "strict" or "any".
         mode: "distributed_epoch" or "parallel_epochs".
-        replicas: number of units in each consumer's step.
+        replicas: number of units in each consumer's step. With whole elements, the last step may
+            have fewer.
         ring_steps: number of steps that fit into shared memory.
         proxied: whether a proxy stands between sidecars and workers.
         slow_worker: extra milliseconds that the first worker needs for a row.

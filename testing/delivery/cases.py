@@ -93,6 +93,14 @@ def _restored(dice: random.Random, drawn: Delivery) -> Delivery:
     return replace(_plain(drawn, _ALONE, data, fault), case="restored")
 
 
+def _abandoned(dice: random.Random, drawn: Delivery) -> Delivery:
+    """Draw loops that leave iterators, whose threads read bursts of units ahead of them."""
+    data = Data(rows=(40, 40), row_bytes=24)
+    faults = (Fault("rewind_trainer", step=step) for step in range(2, 14))
+    plain = _plain(drawn, replace(_ALONE, ring_steps=dice.choice((3, 6))), data, *faults)
+    return replace(plain, prefetch=dice.choice((1, 2, 4)), preempt=0.3, stall=0.1)
+
+
 def _resplit(dice: random.Random, drawn: Delivery) -> Delivery:
     """Draw a position that is restored with another number of splits, which must be an error."""
     data = Data(rows=(10, 10, 10, 10), row_bytes=24)
@@ -112,6 +120,7 @@ CASES: dict[str, Callable[[random.Random, Delivery], Delivery]] = {
     "restarted": _restarted,
     "forgotten": _forgotten,
     "resumed": _resumed,
+    "abandoned": _abandoned,
     "idle": _idle,
     "restored": _restored,
     "resplit": _resplit,

@@ -36,7 +36,7 @@ def _arguments(args_json: str) -> dict[str, Any]:
 
 
 def describe(draft: types_pb2.Job, relaxed: bool = False, room: int = 0) -> types_pb2.Job:
-    """Complete a draft, as the worker does for a Python iterable."""
+    """Complete a draft, as the worker does for a dataset whose splits run in its own threads."""
     arguments = _arguments(draft.entry_point.args_json)
     leaves = [
         Leaf("data", "dense", "uint8", (arguments["size"],)),
@@ -46,7 +46,9 @@ def describe(draft: types_pb2.Job, relaxed: bool = False, room: int = 0) -> type
     if arguments["texts"]:
         leaves.append(Leaf("text", "dense", "string", ()))
     structure = {leaf.path: number for number, leaf in enumerate(leaves)}
-    return complete(draft, DatasetFacts(ElementSpec(structure, tuple(leaves))))
+    job = complete(draft, DatasetFacts(ElementSpec(structure, tuple(leaves))))
+    job.definitions.append(1)  # else each split has a thread, which the scheduler does not know
+    return job
 
 
 class NumpyIterator:

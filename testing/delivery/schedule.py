@@ -103,6 +103,8 @@ def _draw(seed: int) -> Delivery:
     dice = random.Random(f"delivery {seed}")
     topology = _topology(dice)
     data = _data(dice, topology)
+    # Without a counter, an iterator returns whole elements one by one.
+    counted = topology.whole and topology.replicas > 1
     schedule = Schedule(
         seed=seed,
         topology=topology,
@@ -127,7 +129,7 @@ def _draw(seed: int) -> Delivery:
         share_bytes=dice.choice((0, 500, 1 << 20)),
         failures=_failures(dice, data),
         chaos=_chaos(dice),
-        prefetch=0 if topology.whole else dice.choice((0, 0, 1, 4)),
+        prefetch=dice.choice((1, 1, 4)) if counted else dice.choice((0, 0, 1, 4)),
     )
 
 
@@ -143,7 +145,7 @@ def _topology(dice: random.Random) -> Topology:
     each = partitions * dice.choice((1, 2, 3))
     batch = each * (consumers if mode == "parallel_epochs" else 1)
     replicas = dice.choice((1, 1, 1, 2))
-    if whole or (batch // consumers) % replicas:
+    if not whole and (batch // consumers) % replicas:
         replicas = 1
     return Topology(
         consumers=consumers,

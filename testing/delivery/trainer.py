@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from distributed_input.client.input import Input
+from distributed_input.client.ring import Batch
+from distributed_input.rows.decode import decode
+from distributed_input.rows.elements import ElementSpec
 from testing.chaos.consumers import Consumer, Rows
 from testing.chaos.schedule import Fault, Schedule
 from testing.delivery.virtual.primitives import Condition, Event, Thread
@@ -62,8 +66,25 @@ class PrefetchingConsumer(Consumer):
         if self._queue is not None:
             self._queue.close()
         self._queue = queue = _Queue(self._prefetch)
-        batches = made._numpy_batches(generation)
+        batches = self._single_units(made, generation)
         Thread(target=lambda: queue.fill(batches), name="prefetch").start()
+
+    def _single_units(self, made: Input, generation: int) -> Iterator[Any]:
+        """Return the units of an epoch. TensorFlow gets small ones of fixed size in bursts."""
+        spec = made._spec
+        if self._whole or not spec.is_static or any(leaf.is_string for leaf in spec.leaves):
+            return made._numpy_batches(generation)
+        return self._units_of_bursts(spec, made._reader.bursts(generation))
+
+    @staticmethod
+    def _units_of_bursts(spec: ElementSpec, bursts: Iterator[list[Batch]]) -> Iterator[Any]:
+        for burst in bursts:
+            copies = [
+                decode(spec, unit.rows, [np.array(buffer) for buffer in unit.buffers])
+                for unit in burst
+            ]
+            del burst
+            yield from copies
 
     def step(self) -> list[Rows] | None:
         """Return the units of a step, or None at the end of the epoch."""
@@ -73,8 +94,7 @@ class PrefetchingConsumer(Consumer):
         for _ in range(self._replicas):
             unit = self._queue.get()
             if unit is None:
-                assert not units, "an epoch ended within a step"
-                return None
+                return self._last_step(units)
             units.append(unit)
         return units
 

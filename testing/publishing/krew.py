@@ -11,6 +11,7 @@ from typing import Any
 import yaml
 
 from testing.publishing.artifacts import ROOT
+from testing.publishing.version import semantic
 
 NAME = "dinput"
 MANIFEST = f"{NAME}.yaml"
@@ -56,7 +57,7 @@ def manifest(version: str, url: str, digest: str) -> dict[str, Any]:
         "kind": "Plugin",
         "metadata": {"name": NAME},
         "spec": {
-            "version": f"v{version}",
+            "version": f"v{semantic(version)}",
             "shortDescription": "Explain why trainers wait for their input",
             "description": _DESCRIPTION,
             "caveats": _CAVEATS,
@@ -82,7 +83,7 @@ def problems(document: dict[str, Any]) -> list[str]:
         found.append("kind")
     if not re.fullmatch(r"[\w-]+", name):
         found.append("name")
-    if not re.fullmatch(r"v\d+\.\d+\.\d+", spec.get("version", "")):
+    if not re.fullmatch(r"v\d+\.\d+\.\d+(-dev\.\d+)?", spec.get("version", "")):
         found.append("version")
     if not re.fullmatch(r"[^\r\n]+", spec.get("shortDescription", "")):
         found.append("shortDescription")

@@ -1,7 +1,9 @@
-"""The version of a release: one command writes it to all files that need it.
+"""The version: one command writes it to all files that need it.
 
 Programs read it from `sidecar/pyproject.toml`. The metadata of distributions and of the chart is
-static, so other files have copies.
+static, so other files have copies. Between two releases, it is a development version of the next
+one: X.Y.Z.devN for Python, and X.Y.Z-dev.N, a semantic version, for the chart, its images and the
+plugin.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ _PLACES = {
     "operator/pyproject.toml": (r'^version = "(.+)"$', r'^    "distributed-input~=(.+)",$'),
     "charts/distributed-input/Chart.yaml": (r"^version: (.+)$", r"^appVersion: (.+)$"),
 }
-_RELEASE = re.compile(r"\d+\.\d+\.\d+")
+_VERSION = re.compile(r"(\d+\.\d+\.\d+)(?:\.dev(\d+))?")
 
 
 def current(root: Path = ROOT) -> str:
@@ -26,20 +28,38 @@ def current(root: Path = ROOT) -> str:
     return found
 
 
+def semantic(version: str) -> str:
+    """Return a Python version as a semantic version.
+
+    >>> semantic("1.2.3"), semantic("1.2.3.dev4")
+    ('1.2.3', '1.2.3-dev.4')
+    """
+    return _VERSION.sub(
+        lambda found: f"{found[1]}-dev.{found[2]}" if found[2] else found[1], version
+    )
+
+
+def _in_file(version: str, file: str) -> str:
+    return semantic(version) if file.startswith("charts/") else version
+
+
 def write(version: str, root: Path = ROOT) -> None:
     """Write a version to all files, also to the lock.
 
     Raises:
-        ValueError: the version is not X.Y.Z.
+        ValueError: the version is neither X.Y.Z nor X.Y.Z.devN.
     """
-    if not _RELEASE.fullmatch(version):
-        # Chart versions and Python versions spell pre-releases differently.
-        raise ValueError(f"VERSION={version}: must be three numbers, such as 1.2.3")
+    if not _VERSION.fullmatch(version):
+        raise ValueError(
+            f"VERSION={version}: must be three numbers, such as 1.2.3, or 1.2.3.dev0 for the "
+            "development of 1.2.3"
+        )
     for file, pattern, found in list(_copies(root)):
         path = root / file
         line = re.search(pattern, path.read_text(), re.MULTILINE)
         assert line
-        path.write_text(path.read_text().replace(line[0], line[0].replace(found, version), 1))
+        new = line[0].replace(found, _in_file(version, file))
+        path.write_text(path.read_text().replace(line[0], new, 1))
     subprocess.run((uv(root), "lock", "--quiet"), cwd=root, check=True)
 
 
@@ -48,7 +68,7 @@ def problems(version: str, root: Path = ROOT) -> list[str]:
     return [
         f"{file}: has version {found}. Run: make version VERSION={version}"
         for file, _, found in _copies(root)
-        if found != version
+        if found != _in_file(version, file)
     ]
 
 

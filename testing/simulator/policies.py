@@ -130,7 +130,7 @@ class Ours(Policy):
             needed=self._decisions[name].needed,
             minimum=min(1, count),
             replicas=one.replicas,
-            pods=len(one.workers),
+            leaving=sum(1 for worker in one.workers if worker.leaving),
             stall_cost=cost,
             budgets=job.budgets,
         )

@@ -30,7 +30,7 @@ ALERTS = {
     for rule in group["rules"]
 }
 _INPUT_LABELS = '{namespace="vision",input="digits"}'
-_LIMIT_LABELS = '{namespace="vision",input="digits",budget="all",message="1 of 3"}'
+_LIMIT_LABELS = '{namespace="vision",input="digits",budget="all"}'
 FIRING = {
     "DistributedInputTrainersStall": {
         f"distributed_input_stall_ratio{_INPUT_LABELS}": "0.5",

@@ -50,7 +50,7 @@ def kubectl(path: str, *words: str) -> subprocess.CompletedProcess[str]:
 
 def test_krew_accepts_the_manifest(manifest: dict[str, Any]) -> None:
     assert krew.problems(manifest) == []
-    assert manifest["spec"]["version"] == f"v{version.current()}"
+    assert manifest["spec"]["version"] == f"v{version.semantic(version.current())}"
 
 
 @pytest.mark.parametrize(

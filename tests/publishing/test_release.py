@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -31,9 +32,34 @@ def test_all_files_have_one_version() -> None:
     assert version.problems(version.current()) == []
 
 
-def test_a_version_is_three_numbers() -> None:
-    with pytest.raises(ValueError, match=r"VERSION=1\.2rc1: must be three numbers"):
-        version.write("1.2rc1")
+@pytest.mark.parametrize("wrong", ["1.2rc1", "1.2.3-dev.0", "1.2.3.dev", "v1.2.3"])
+def test_a_version_is_three_numbers_or_their_development(wrong: str) -> None:
+    with pytest.raises(ValueError, match=f"VERSION={re.escape(wrong)}: must be three numbers"):
+        version.write(wrong)
+
+
+@pytest.mark.parametrize(
+    ("given", "chart"), [("9.8.7", "9.8.7"), ("9.8.7.dev6", "9.8.7-dev.6"), ("10.0.0", "10.0.0")]
+)
+def test_python_and_chart_spell_a_development_version_differently(
+    given: str, chart: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for file in version._PLACES:
+        (tmp_path / file).parent.mkdir(parents=True)
+        shutil.copy(artifacts.ROOT / file, tmp_path / file)
+    monkeypatch.setattr(version, "uv", lambda _: "true")
+    version.write(given, tmp_path)
+    assert version.problems(given, tmp_path) == []
+    assert version.current(tmp_path) == given
+    text = (tmp_path / "charts/distributed-input/Chart.yaml").read_text()
+    assert f"\nversion: {chart}\nappVersion: {chart}\n" in text
+    assert f'"distributed-input~={given}"' in (tmp_path / "operator/pyproject.toml").read_text()
+    assert len(version.problems("1.1.1", tmp_path)) == 5
+
+
+def test_a_development_version_is_not_published(ready: Path) -> None:
+    reasons = publish.unready(f"{NEXT}.dev0", TARGETS, ready)
+    assert any("no heading" in reason for reason in reasons)
 
 
 @pytest.fixture

@@ -75,8 +75,8 @@ ASKED = InputGauge(
 )
 LIMITED = Gauge(
     "distributed_input_workers_limited",
-    "Number of requested workers that budgets did not grant, and the reason.",
-    [*INPUT_LABELS, "budget", "message"],
+    "Number of requested workers that a budget did not grant. The condition has the reason.",
+    [*INPUT_LABELS, "budget"],
 )
 BUDGET = Gauge(
     "distributed_input_budget",

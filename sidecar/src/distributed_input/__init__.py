@@ -63,6 +63,13 @@ _LATER = {
 }
 """Modules that are imported on first use: Keras's, and the runner's."""
 
+
+def __dir__() -> list[str]:
+    """Return the public names, which completion shows, and not what this module imports."""
+    special = [name for name in globals() if name.startswith("__")]
+    return sorted({*special, *__all__, *_LATER})
+
+
 if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> object:

@@ -25,7 +25,13 @@ import keras
 from distributed_input.api.errors import PositionError
 from distributed_input.client.input import Input
 
+__all__ = ["BackupAndRestore", "ModelCheckpoint"]
 _SUFFIX = ".input.json"
+
+
+def __dir__() -> list[str]:
+    """Return the public names, which completion shows, and not what this module imports."""
+    return sorted({*(name for name in globals() if name.startswith("__")), *__all__})
 
 
 class _BatchCounter:

@@ -11,7 +11,7 @@ from distributed_input.rows.blocks import RowBlock
 from distributed_input.rows.elements import ElementSpec, Leaf
 from distributed_input.rows.frames import Frame
 from distributed_input.rows.prefix import Prefix
-from distributed_input.sidecar.streams.row_slices import slice_block
+from distributed_input.sidecar.streams.row_slices import BlockSlices
 from distributed_input.worker.states import saved_state
 from distributed_input.worker.states.saved_state import SavedState, StateError
 from testing.fuzz.target import Subject, Target
@@ -51,7 +51,7 @@ def _blocks() -> Subject:
     def parse(data: bytes) -> None:
         block = blocks.decode(data)
         if block.rows > 1 and len(block.buffers) == _SPEC.buffer_count:
-            slice_block(columns, block, 1, block.rows)
+            BlockSlices(columns, block).slice(1, block.rows)
 
     report = RowBlock(0, 0, (), np.zeros(0, np.uint64), replayed=9, resume_token=b"state")
     whole = worker_pb2.Block(rows=1, buffer_sizes=[2], row_digests=bytes(8), payload=b"ab")

@@ -72,6 +72,11 @@ def single_varied(ctx: Any) -> tf.data.Dataset:
     return _numbers(ctx).map(_varied).map(lambda row: {key: row[key] for key in kept})
 
 
+def sized(ctx: Any) -> tf.data.Dataset:
+    """Return rows of three numbers, whose size TensorFlow does not know."""
+    return _numbers(ctx).map(lambda row: tf.repeat(row, tf.cast(row * 0 + 3, tf.int32)))
+
+
 def parsed(ctx: Any) -> tf.data.Dataset:
     """Return tensors of unknown rank, from 0 to 3, to pass whole."""
 

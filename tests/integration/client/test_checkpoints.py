@@ -92,6 +92,23 @@ def test_a_loop_continues_from_its_checkpoint(
     assert_rest_of_epoch(sidecar, path, training.rows)
 
 
+def test_a_loop_over_whole_elements_continues_from_its_checkpoint(cluster: Cluster) -> None:
+    """Without a batch size, a step of the loop has one element of any partition."""
+    resource = {**RESOURCE, "partitions": 8}
+    del resource["globalBatchSize"]
+    made = spec("rows:numbered", {"rows": ROWS}, **resource)
+    (sidecar,) = cluster.add_sidecars({"whole": made})
+    strategy = tf.distribute.OneDeviceStrategy("CPU:0")
+    with readers.connect(sidecar) as train:
+        iterator = iter(train.distribute(strategy))
+        before = [int(next(iterator)["id"]) for _ in range(5)]
+        position = train.position()
+    with readers.connect(sidecar) as train:
+        train.restore(position)
+        rest = [int(element["id"]) for element in train.distribute(strategy)]
+    assert sorted(before + rest) == sorted(EVERY)
+
+
 def test_steps_within_a_function_are_counted(sidecar: Sidecar, tmp_path: Path) -> None:
     """Count several steps per call, without the batches that are prefetched to the devices."""
     with readers.connect(sidecar) as train:

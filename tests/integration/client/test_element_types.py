@@ -38,7 +38,10 @@ def sidecar(shared: Cluster) -> Sidecar:
     """Start a sidecar with inputs NAME (entry point) and NAME-traced (the trainer's dataset)."""
     few: dict[str, Any] = {"partitions": 2, "numSplits": 3}
     batches = {**few, "globalBatchSize": 8}
-    inputs = {"tables": spec(**few)}
+    inputs = {
+        "tables": spec(**few),
+        "sized": spec("element_types:sized", **batches, remainder="pad"),
+    }
     for names, fields in ((ROWWISE, batches), (WHOLE, few)):
         for name in names:
             inputs[name] = spec(f"element_types:{name}", **fields)
@@ -181,6 +184,16 @@ def test_python_datasets_run_in_the_worker(cluster: Cluster, sidecar: Sidecar, n
     else:
         context = tf.distribute.InputContext(1, 0, 1)
         assert by_id(elements) == by_id(element_types.iterated_varied(context))
+
+
+def test_rows_of_unknown_size_are_padded_with_zeros_of_their_size(
+    cluster: Cluster, sidecar: Sidecar
+) -> None:
+    with readers.connect(sidecar, "sized") as data:
+        batches = [batch.numpy() for batch in data.dataset()]
+    assert [batch.shape for batch in batches] == [(8, 3)] * 3
+    found = sorted(itertools.chain(*(batch[:, 0].tolist() for batch in batches)))
+    assert found == sorted([*range(element_types.ROWS), 0, 0])
 
 
 @pytest.mark.parametrize("name", [*ROWWISE, *WHOLE, *PYTHON])

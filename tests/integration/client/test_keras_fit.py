@@ -117,6 +117,42 @@ def test_fit_reads_every_epoch_completely(
     assert training_counts(model) == {3}
 
 
+class SumModel(keras.Model):
+    """A model of sequences of different lengths, without sample weights."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.dense = keras.layers.Dense(1)
+        self.trained = tf.Variable(0.0, trainable=False)
+
+    def call(self, x: Any) -> Any:
+        return self.dense(tf.reduce_sum(x["ids"], axis=1, keepdims=True))
+
+    def train_step(self, data: Any) -> Any:
+        x, _, weights = data
+        assert weights is None
+        self.trained.assign_add(tf.reduce_sum(x["ids"]))
+        return super().train_step(data)
+
+
+def test_fit_takes_ragged_inputs_and_no_weights(
+    sidecar: Sidecar, strategy: tf.distribute.Strategy
+) -> None:
+    def dataset_fn(context: tf.distribute.InputContext) -> tf.data.Dataset:
+        rows = tf.data.Dataset.range(ROWS)
+        rows = rows.shard(context.num_input_pipelines, context.input_pipeline_id)
+        rows = rows.map(lambda row: ({"ids": tf.ones([row % 3 + 1])}, tf.zeros([1])))
+        batches = rows.ragged_batch(context.get_per_replica_batch_size(BATCH))
+        return batches.map(lambda x, y: (x, y, None))
+
+    with strategy.scope():
+        model = SumModel()
+        model.compile(optimizer="sgd", loss="mse")
+    with readers.connect(sidecar) as train:
+        model.fit(train.distribute(strategy, dataset_fn), epochs=3, verbose=0)
+    assert float(model.trained) == 3 * sum(row % 3 + 1 for row in range(ROWS))
+
+
 @pytest.mark.parametrize("batches", [2, STEPS, STEPS + 3])
 def test_fit_continues_after_its_backup(
     sidecar: Sidecar, strategy: tf.distribute.Strategy, tmp_path: Path, batches: int

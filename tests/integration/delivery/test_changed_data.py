@@ -5,10 +5,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import tensorflow as tf
 
 from distributed_input.api.errors import JobConflictError, PositionError, ReplayError, ReplayWarning
+from distributed_input.api.proto import trainer_pb2
 from distributed_input.client.input import Input
 from distributed_input.client.reader import InputReader
 from testing.integration import readers
@@ -123,3 +126,42 @@ def test_contradicting_rows_end_the_run_of_every_trainer_and_the_next_run_begins
     assert "another number of rows" in errors[0] or "another length" in errors[0]
     (epoch,) = zip(*readers.read(sidecars), strict=True)
     assert sorted(readers.ids(epoch[0]) + readers.ids(epoch[1])) == list(range(51))
+
+
+@pytest.mark.parametrize("worker", ["stays", "restarts"])
+def test_a_run_reads_files_that_were_replaced_after_the_run_before(
+    own: Cluster, tmp_path: Path, worker: str
+) -> None:
+    """Neither the blocks of a worker nor the facts of a sidecar reach the next run."""
+    rows.write_files(tmp_path, [6] * 8)
+    workers = own.add_workers(1)
+    arguments = {"pattern": f"{tmp_path}/part-*.tfrecord"}
+    fields = {"partitions": 2, "numSplits": 8, "globalBatchSize": 4}
+    (sidecar,) = own.add_sidecars({"replaced": spec("rows:listed", arguments, **fields)})
+    with readers.connect(sidecar) as data:
+        assert sorted(readers.ids(data.numpy())) == list(range(48))
+    rows.write_files(tmp_path, [9] * 8)
+    if worker == "restarts":
+        own.remove(workers)
+        own.add_workers(1)
+    with readers.connect(sidecar) as data:
+        assert sorted(readers.ids(data.numpy())) == list(range(72))
+
+
+def test_one_connection_reads_one_dataset_after_another(own: Cluster) -> None:
+    """The second one begins with its first epoch, and the first one's iterator has ended."""
+    own.add_workers(1)
+    fields: dict[str, Any] = {"partitions": 2, "numSplits": 4, "globalBatchSize": 4, "epochs": 1}
+    (sidecar,) = own.add_sidecars({"several": spec(**fields)})
+    with readers.connect(sidecar) as data:
+        for first in (0, 100):
+
+            def dataset_fn(ctx: Any, first: int = first) -> tf.data.Dataset:
+                own = (first + ctx.input_pipeline_id, first + 24, ctx.num_input_pipelines)
+                numbers = tf.data.Dataset.range(*own).map(lambda row: {"id": row})
+                return numbers.batch(ctx.get_per_replica_batch_size(4))
+
+            rows_read = [int(one) for batch in data.dataset(dataset_fn) for one in batch["id"]]
+            assert sorted(rows_read) == list(range(first, first + 24))
+            position = trainer_pb2.Position.FromString(data.position(6, epoch_over=True))
+            assert (position.epoch, position.end) == (0, True)

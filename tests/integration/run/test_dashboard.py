@@ -74,9 +74,9 @@ def made_up() -> dict[str, Any]:
             rows=second * 100, streams=4, stalled=[f"split 3 runs {HOSTILE}", "split 4", "split 5"],
         )  # fmt: skip
         history.add(StatusSample([consumer], [worker]), float(second))
-    old = {"input": HOSTILE, "address": None, "error": "it did not respond", "seconds_old": 100.0}
+    old = {"input": HOSTILE, "place": None, "error": "it did not respond", "seconds_old": 100.0}
     shared = {"problems": [f"budget {HOSTILE}"], "chart": history.chart(10.0)}
-    now = {"input": "train", "address": "host:7070", "error": None, "seconds_old": 0.0}
+    now = {"input": "train", "place": "pid 7, /home", "error": None, "seconds_old": 0.0}
     values = {**shared, **dashboard.view(history)}
     return {**EMPTY, "inputs": [{**now, **values}, {**old, **values}]}
 
@@ -92,7 +92,7 @@ def test_the_page_shows_each_figure_and_treats_names_as_text() -> None:
     with serving(0, made_up) as url:
         page = opened(url)
     shown = text(page)
-    assert "train, host:7070 budget" in shown
+    assert "train, pid 7, /home budget" in shown
     assert "Starved: train/0 waits 60 % of its time for the dataset." in shown
     assert "train/0 waits for dataset: 60 % of its time" in shown
     assert "Storage Dataset 4 open splits Workers 100 rows/s 1 worker, 100 % busy" in shown

@@ -85,7 +85,8 @@ def test_a_resource_may_be_a_dict_and_its_path_starts_at_the_working_folder(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (home / "code").mkdir()
-    dataset = {"entryPoint": "a:b", "source": {"path": "code"}}
+    (home / "code" / "rows.py").write_text("def dataset_fn(context): ...\n")
+    dataset = {"entryPoint": "rows:dataset_fn", "source": {"path": "code"}}
     with distributed_input.local({**RESOURCE, "spec": {"dataset": dataset}}, workers=3):
         assert processes(run_name(home))[3:6] == ["worker-0", "worker-1", "worker-2"]
     assert dataset["source"] == {"path": "code"}
@@ -96,6 +97,11 @@ def test_a_resource_may_be_a_dict_and_its_path_starts_at_the_working_folder(
     [
         ("none.yaml", None, r"^none.yaml: cannot be read: No such file or directory$"),
         ({**RESOURCE, "spec": {"seeds": 1}}, None, r"^spec.seeds: unknown field 'seeds': did you"),
+        (
+            {**RESOURCE, "spec": {"dataset": {"entryPoint": "no_rows:f", "source": {"path": "."}}}},
+            None,
+            r"^spec.dataset.entryPoint: no module 'no_rows' in /",
+        ),
         ({"spec": object()}, None, r"^the resource is not JSON: .*object"),
         (RESOURCE, 0, r"^workers=0: must be"),
         (RESOURCE, True, r"^workers=True: must be"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import select
+import shutil
 import socket
 import threading
 from collections.abc import Iterator
@@ -186,6 +187,23 @@ def test_a_report_of_units_is_followed_by_a_report_of_the_wait(
     meter.report(generation, 3)
     assert meter.wait_due
     mine.close()
+
+
+def test_all_iterators_of_a_run_that_has_ended_raise_at_once(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    folder.mkdir()
+    served = Sidecar(folder, timeout_seconds=TIMEOUT)
+    reader, trainer, generation = begun(folder, served)
+    running = reader.units(generation)
+    served.close()
+    shutil.rmtree(folder)
+    trainer.close()
+    for units in (running, reader.units()):
+        with pytest.raises(UnavailableError, match="the run that served input train has ended"):
+            next(units)
+    with pytest.raises(UnavailableError, match="the run that served input train has ended"):
+        reader.open(types_pb2.Job(), b"", 2)
+    reader.close()
 
 
 def test_reconnecting_without_another_sidecar(

@@ -77,6 +77,11 @@ class AutoscalingState:
     """Time in seconds since which there are no consumers."""
     unmeasured_since: float | None = None
     """Time in seconds since which there are consumers, but no workers and no rates."""
+    lower_since: float | None = None
+    """Time in seconds since which clearly fewer than `fewer` would have been enough. It begins the
+    next window. The status does not have it: for a new leader, the next window begins later."""
+    lower: int = 0
+    """Maximum number of workers needed since then."""
 
     @property
     def waits(self) -> bool:
@@ -136,7 +141,7 @@ def _follow_demand(
     current = min(max(state.desired, bounds.minimum), bounds.maximum)
     if observed.needed is None:
         if not observed.consumers or state.desired:
-            return ScalingDecision(AutoscalingState(current, state.fewer_since, state.fewer))
+            return ScalingDecision(replace(state, desired=current, unmeasured_since=None))
         since = now if state.unmeasured_since is None else state.unmeasured_since
         if not bounds.minimum and now - since < LOCAL_START_SECONDS:
             return ScalingDecision(AutoscalingState(0, unmeasured_since=since))
@@ -184,10 +189,20 @@ def _limit(needed: int, bounds: ScalingBounds, observed: Observation) -> tuple[i
 def _lower(
     state: AutoscalingState, current: int, target: int, window: float, now: float
 ) -> AutoscalingState:
-    if state.fewer_since is None or target < (1 - LOAD_CHANGE) * state.fewer:
-        since, most = now, target  # A new level: what was needed before it does not count.
-    else:
-        since, most = state.fewer_since, max(target, state.fewer)
-    if now - since >= window:
-        return AutoscalingState(min(most, current))
-    return AutoscalingState(current, since, most)
+    """Fall to the maximum of each whole window. A dip only begins a second, lower window."""
+    since, most = state.fewer_since, max(target, state.fewer)
+    if since is None:
+        since, most = now, target
+    lower_since, lower = state.lower_since, max(target, state.lower)
+    if target >= (1 - LOAD_CHANGE) * most:
+        lower_since, lower = None, 0
+    elif lower_since is None or target < (1 - LOAD_CHANGE) * lower:
+        lower_since, lower = now, target
+    if now - since < window:
+        return AutoscalingState(current, since, most, lower_since=lower_since, lower=lower)
+    lowered = min(most, current)
+    if lower_since is None:
+        lower_since, lower = now, target
+    if lower >= lowered:
+        return AutoscalingState(lowered)
+    return AutoscalingState(lowered, lower_since, lower)

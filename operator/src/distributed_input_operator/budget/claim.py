@@ -26,8 +26,9 @@ class Claim:
     """Workers that other inputs cannot take."""
     replicas: int = 0
     """Replicas of its workers' Deployment."""
-    pods: int = 0
-    """Existing worker pods, terminating ones included."""
+    leaving: int = 0
+    """Existing worker pods beyond these replicas: they terminate, or are about to. None comes back
+    if the replicas are raised again."""
     excess: Amount = NOTHING
     """What these pods use beyond `worker_size` each: some were larger when they were created."""
     stall_cost: float = 1.0
@@ -58,7 +59,7 @@ class Claim:
     @property
     def present(self) -> int:
         """The number of workers that exist or are about to."""
-        return max(self.replicas, self.pods)
+        return self.replicas + self.leaving
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +102,8 @@ class WorkerRequest:
     """Labels of the input's namespace. None: unknown, with the same effect."""
     scaling: bool = False
     """Whether pods for an earlier, larger number may still be created."""
+    incomplete: bool = False
+    """Whether pods for the present number are still to be created."""
     resources: tuple[str, ...] = ()
     """Names of the resources after CPU and memory in the amounts of the claim."""
 

@@ -37,6 +37,9 @@ SETTLE_SECONDS = 5.0
 """Time without ReplicaSets and running pods after which no pod of a deleted input is created."""
 MAX_SETTLE_SECONDS = 600.0
 """Time after which a deleted input counts with its existing pods alone, whatever remains of it."""
+START_SECONDS = 60.0
+"""Maximum time for which a new leader waits for pods of numbers that it does not know. The
+ReplicaSet controller creates 20 pods per second, and may be busy with any input."""
 _CHECK_SECONDS = 1.0
 _PAUSE_SECONDS = 0.2
 """Changes within this time lead to one reallocation."""
@@ -173,9 +176,11 @@ async def reallocate_forever(
     context: ControllerContext, changed: Callable[[InputKey], None]
 ) -> None:
     """Reallocate whenever the ledger is outdated. Call `changed` with each affected input."""
-    rules = _input_rules(context)
+    rules, began = _input_rules(context), time.monotonic()
     while True:
         await asyncio.sleep(_PAUSE_SECONDS)
+        if time.monotonic() - began > START_SECONDS:
+            context.ledger.settle()
         if not context.ledger.outdated:
             continue
         start = time.monotonic()

@@ -28,8 +28,8 @@ _INPUT_GAUGES = (
     metrics.STALL,
     metrics.ROWS,
 )
-_limited: dict[InputKey, tuple[str, str]] = {}
-"""The labels (budget, message) that each limited input has in the gauge."""
+_limited: dict[InputKey, str] = {}
+"""The budget that each limited input has in the gauge."""
 _rollouts: dict[RolloutState, int] = {}
 """The values of the gauge of rollouts. It is set only on a change: that is called very often."""
 
@@ -56,7 +56,7 @@ def set_measurement(key: InputKey, measured: Measurement | None, threads: int) -
 def remove_input(key: InputKey) -> None:
     """Remove the gauges of a deleted input."""
     if key in _limited:
-        metrics.LIMITED.remove(*key, *_limited.pop(key))
+        metrics.LIMITED.remove(*key, _limited.pop(key))
     for gauge in _INPUT_GAUGES:
         gauge.set(key, None)
 
@@ -92,10 +92,10 @@ def set_rollouts(counts: Mapping[RolloutState, int]) -> None:
 
 
 def _set_limit(key: InputKey, plan: Plan) -> None:
-    labels = (plan.grant.budget, plan.grant.message)
+    budget = plan.grant.budget if plan.grant.message else None
     before = _limited.get(key)
-    if before is not None and before != labels:
-        metrics.LIMITED.remove(*key, *_limited.pop(key))
-    if plan.grant.message:
-        metrics.LIMITED.labels(*key, *labels).set(plan.requested - plan.desired)
-        _limited[key] = labels
+    if before is not None and before != budget:
+        metrics.LIMITED.remove(*key, _limited.pop(key))
+    if budget is not None:
+        metrics.LIMITED.labels(*key, budget).set(plan.requested - plan.desired)
+        _limited[key] = budget

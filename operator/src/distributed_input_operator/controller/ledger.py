@@ -7,6 +7,7 @@ together (`reallocate`), once for many changes.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 
 from distributed_input.api.resource.policy import Amount, Budget, PolicySpec
@@ -41,6 +42,9 @@ class Ledger:
         self._claims: dict[InputKey, Claim] = {}
         self._grants: dict[InputKey, Grant] = {}
         self._reserved: dict[str, Amount] = {}
+        self._unsettled: set[InputKey] = set()
+        """Inputs whose pods may still be created for a number that an earlier operator wrote, and
+        that is not known. Until they are counted, no input of a budget gets more than it has."""
         self._short: set[str] = set()
         """Budgets with inputs that have fewer workers than they request. Workers that become free
         are theirs."""
@@ -83,6 +87,8 @@ class Ledger:
         known = self._requests.get(key)
         if known is None:
             self.request(found)
+            if found.scaling and self._claims[key].budgets:
+                self._unsettled.add(key)
             return
         self._book(self._claims[key], -1)
         self._requests[key] = completed(known, found)
@@ -98,13 +104,20 @@ class Ledger:
             self.outdated |= not self._short.isdisjoint(claim.budgets)
         self._requests.pop(key, None)
         self._grants.pop(key, None)
+        self.settle({key})
+
+    def settle(self, keys: Collection[InputKey] | None = None) -> None:
+        """Record that the pods of inputs are counted. None: do not wait for any input."""
+        waited = bool(self._unsettled)
+        self._unsettled = self._unsettled.difference(keys) if keys is not None else set()
+        self.outdated |= waited and not self._unsettled
 
     def may_create(self, key: InputKey) -> bool:
         """Return whether an input still had pods to create when it was last seen."""
         known, claim = self._requests.get(key), self._claims.get(key)
         if known is None or claim is None:
             return False
-        return known.scaling or claim.present > known.claim.pods
+        return known.scaling or known.incomplete or claim.present > known.claim.present
 
     def release(
         self, key: InputKey, remaining: WorkerRequest | None, *, settled: bool = True
@@ -121,7 +134,7 @@ class Ledger:
             self.remove(key)
             return
         if not settled and known is not None:
-            nothing = replace(known.claim, requested=0, minimum=0, replicas=0, pods=0)
+            nothing = replace(known.claim, requested=0, minimum=0, replicas=0, leaving=0)
             remaining = replace(remaining or replace(known, claim=nothing), scaling=True)
         assert remaining is not None
         if known is not None:
@@ -132,7 +145,7 @@ class Ledger:
     def reallocate(self) -> list[InputKey]:
         """Divide the budgets among all claims. Return the inputs whose grant changed."""
         self.outdated = False
-        if self._held:
+        if self._held or self._unsettled:
             return []
         limited = [one for one in self._claims.values() if one.budgets]
         grants = allocate(self._budgets, limited)
@@ -165,10 +178,13 @@ class Ledger:
 
     def _enter(self, key: InputKey, request: WorkerRequest) -> None:
         claim, before, last = self._priced(request), self._claims.get(key), self._grants.get(key)
+        if not request.scaling:
+            self.settle({key})
         if before is not None:
             self._book(before, -1)
             if request.scaling:
-                claim = replace(claim, pods=max(claim.pods, before.present))
+                leaving = max(claim.leaving, before.present - claim.replicas)
+                claim = replace(claim, leaving=leaving)
             if (before.budgets, before.worker_size) != (claim.budgets, claim.worker_size):
                 last = None  # It was granted from other budgets, or for workers of another size.
         grant = self._grant(claim, last)
@@ -190,20 +206,25 @@ class Ledger:
             kept = min(claim.requested, last.workers if last else claim.replicas)
             why = _HELD if kept < claim.requested else ""
             return Grant(kept, kept, "", why, claim.started)
-        more = max(0, claim.requested - claim.replicas)
-        if self._short.isdisjoint(claim.budgets) and self._has_room(claim, claim.present + more):
+        if self._short.isdisjoint(claim.budgets) and self._has_room(claim, claim.requested):
             return full_grant(claim.requested)
         self.outdated = True
         known = last or replace(full_grant(claim.replicas), dispatcher=claim.started)
-        return replace(known, workers=min(claim.requested, known.workers))
+        kept = min(claim.requested, known.workers)
+        if not self._has_room(claim, kept):
+            kept = min(kept, claim.replicas)
+        return replace(known, workers=kept)
 
-    def _has_room(self, claim: Claim, workers: int) -> bool:
-        """Return whether the workers fit beside those of the other claims.
+    def _has_room(self, claim: Claim, replicas: int) -> bool:
+        """Return whether a claim's pods fit beside those of others if it gets these replicas.
 
         The claim itself must not be booked at this moment.
         """
+        if self._unsettled and claim.budgets and replicas > claim.replicas:
+            return False
+        pods = max(replicas, claim.replicas) + claim.leaving
         return all(
-            taken + workers * part + more + first <= limit
+            taken + pods * part + more + first <= limit
             for name in claim.budgets
             for taken, part, more, first, limit in zip(
                 self._reserved[name],
@@ -235,7 +256,7 @@ class Ledger:
         """Return a known input's claim. It counts a recent grant, which may not be written yet."""
         one = self._claims[key]
         priced = self._priced(self._requests[key])
-        return replace(priced, replicas=one.replicas, pods=one.pods, started=one.started)
+        return replace(priced, replicas=one.replicas, leaving=one.leaving, started=one.started)
 
     def _book(self, claim: Claim, sign: int) -> None:
         for name, amount in present_amounts(claim.budgets, [claim]).items():
@@ -247,6 +268,5 @@ class Ledger:
 
 def _with_grant(claim: Claim, grant: Grant) -> Claim:
     """Count granted pods as present before they are: they are about to be created."""
-    more = max(0, grant.workers - claim.replicas)
     started = claim.started or grant.dispatcher
-    return replace(claim, replicas=claim.replicas + more, pods=claim.pods + more, started=started)
+    return replace(claim, replicas=max(claim.replicas, grant.workers), started=started)

@@ -29,7 +29,7 @@ _OWN_METADATA = frozenset(
     "name namespace uid resourceVersion generation labels annotations ownerReferences "
     "creationTimestamp deletionTimestamp".split()
 )
-_POD_STATUS = frozenset("phase podIP conditions containerStatuses".split())
+_POD_STATUS = frozenset("phase podIP conditions initContainerStatuses containerStatuses".split())
 _CONTAINER = ("restartPolicy", "resources")
 _LEVEL = 1
 """The fastest compression level. Each event packs, and each reconciliation unpacks."""

@@ -41,9 +41,14 @@ def parse_pod(obj: Mapping[str, Any], resources: Sequence[str] = ()) -> Pod:
         ended=ended,
         deletion_cost=int(cost) if cost and cost.lstrip("-").isdigit() else None,
         unschedulable=_scheduling_error(status, conditions),
-        failing=next(filter(None, map(_failure, status.get("containerStatuses", []))), ""),
+        failing=next(filter(None, map(_failure, _containers(status))), ""),
         takes=requested_amount(obj.get("spec") or {}, resources),
     )
+
+
+def _containers(status: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return the states of all containers, in the order in which they start."""
+    return [*status.get("initContainerStatuses", ()), *status.get("containerStatuses", ())]
 
 
 def _scheduling_error(status: Mapping[str, Any], conditions: Mapping[str, Any]) -> str:

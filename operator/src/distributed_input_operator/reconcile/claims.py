@@ -47,7 +47,7 @@ def worker_request(
         requested=requested,
         minimum=min(minimum, requested),
         replicas=_replicas(live),
-        pods=len(pods),
+        leaving=_leaving(live, pods),
         excess=_excess(pods, size),
         stall_cost=float(trainers.accelerators_per_trainer * consumers),
         priority=trainers.priority,
@@ -64,6 +64,7 @@ def worker_request(
         labels=dict(resource.metadata.labels),
         namespace_labels=snapshot.namespace_labels,
         scaling=_is_scaling(live, pods),
+        incomplete=_is_incomplete(live, pods),
         resources=tuple(others),
     )
 
@@ -101,14 +102,13 @@ def existing_request(
         size = _largest(pods) if pods else (1, 0, 0)
     excess = _excess(pods, size)
     if labels is None:  # The Deployment creates pods until the garbage collector deletes it.
-        left = max(count, len(pods))
-        claim = Claim(key, 0, pods=left, worker_size=size, excess=excess, dispatcher=first)
-        incomplete = count > len(pods)
+        left = count + _leaving(live, pods)
+        claim = Claim(key, 0, leaving=left, worker_size=size, excess=excess, dispatcher=first)
         return WorkerRequest(
             claim,
             labels=None,
             namespace_labels=namespace_labels,
-            scaling=incomplete or _is_scaling(live, pods),
+            scaling=_is_incomplete(live, pods) or _is_scaling(live, pods),
             resources=tuple(others),
         )
     claim = Claim(
@@ -116,7 +116,7 @@ def existing_request(
         count,
         count,
         count,
-        len(pods),
+        _leaving(live, pods),
         worker_size=size,
         excess=excess,
         dispatcher=first,
@@ -127,6 +127,7 @@ def existing_request(
         labels=dict(labels),
         namespace_labels=namespace_labels,
         scaling=_is_scaling(live, pods),
+        incomplete=_is_incomplete(live, pods),
         resources=tuple(others),
     )
 
@@ -158,14 +159,26 @@ def _replicas(live: Manifest) -> int:
     return int((live.get("spec") or {}).get("replicas", 0))
 
 
+def _leaving(live: Manifest, pods: Sequence[Pod]) -> int:
+    """Return how many pods terminate, or are about to because the Deployment has fewer replicas."""
+    return len(pods) - min(_running(pods), _replicas(live))
+
+
+def _is_incomplete(live: Manifest, pods: Sequence[Pod]) -> bool:
+    return _replicas(live) > _running(pods)
+
+
+def _running(pods: Sequence[Pod]) -> int:
+    return sum(1 for one in pods if not one.terminating)
+
+
 def _is_scaling(live: Manifest, pods: Sequence[Pod]) -> bool:
     """Return whether the ReplicaSet controller may be creating pods for an earlier number.
 
     It creates hundreds in one run, 20 per second, and updates the status only at the end.
     """
     status = live.get("status") or {}
-    running = sum(1 for one in pods if not one.terminating)
-    return not (is_observed(live) and status.get("replicas", 0) == running)
+    return not (is_observed(live) and status.get("replicas", 0) == _running(pods))
 
 
 def _worker_size(

@@ -253,19 +253,25 @@ def _has_replicas(snapshot: Snapshot, desired: Manifest) -> bool:
 
 
 def _deletion_costs(snapshot: Snapshot, desired: int) -> tuple[tuple[str, int], ...]:
-    """Choose the workers to remove: those with the fewest open splits, which lose least work."""
+    """Choose the workers to remove: those with the fewest open splits, which lose least work.
+
+    Workers that were chosen before, and stay, get the default cost again: 0.
+    """
     pods = snapshot.of(names.WORKER)
     deployment: Any = snapshot.live("Deployment", names.worker(snapshot.name)).get("spec") or {}
-    leaving = min(len(pods), int(deployment.get("replicas", 0))) - desired
-    if leaving <= 0 or desired == 0:
-        return ()
+    leaving = len(pods) - desired
+    if desired == 0 or (leaving > 0 and int(deployment.get("replicas", 0)) <= desired):
+        return ()  # All are removed, or the chosen ones are being removed.
     streams = snapshot.measured.streams if snapshot.measured else {}
 
     def order(pod: Pod) -> tuple[bool, int, str, str]:
         return (pod.ready, streams.get(pod.ip, 0), _latest_first(pod.created), pod.name)
 
-    first = sorted(pods, key=order)[:leaving]
-    return tuple((pod.name, _DELETE_FIRST) for pod in first if pod.deletion_cost != _DELETE_FIRST)
+    first = sorted(pods, key=order)[: max(0, leaving)]
+    costs = {pod.name: 0 for pod in pods if pod.deletion_cost == _DELETE_FIRST}
+    costs |= {pod.name: _DELETE_FIRST for pod in first}
+    known = {pod.name: pod.deletion_cost for pod in pods}
+    return tuple((name, cost) for name, cost in costs.items() if known[name] != cost)
 
 
 def _latest_first(text: str) -> str:

@@ -77,7 +77,10 @@ def _other_partitions(trainers: int, rows: int | None, any_order: bool) -> str:
     fitting = [d for d in divisors(rows) if d % trainers == 0]
     if fitting:
         return f"set spec.partitions to {_alternatives(fitting)}"
-    return f"set spec.batching.globalBatchSize and spec.partitions to multiples of {trainers}"
+    return (
+        "set spec.partitions and the global batch size (spec.batching.globalBatchSize, or in "
+        f"dataset_fn) to multiples of {trainers}"
+    )
 
 
 def _alternatives(numbers: Sequence[int]) -> str:

@@ -14,6 +14,8 @@ from distributed_input.assignment.jobs import SPLITS_PER_PARTITION, input_of
 
 FORMAT = 1
 """Version of saved positions. Version 0 had no dataset, definition and number of splits."""
+ORDER_VERSION = 1
+"""Version of the seeds of random ops that order rows. In version 0, all splits shuffled alike."""
 
 
 def fingerprint(job: types_pb2.Job) -> int:
@@ -49,6 +51,7 @@ def accept_dataset(position: trainer_pb2.Position, job: types_pb2.Job) -> None:
     position.dataset = describe_dataset(job)
     position.definition = fingerprint(job)
     position.definition_version = job.definition_version
+    position.order_version = job.order_version
 
 
 def check(position: trainer_pb2.Position, job: types_pb2.Job) -> None:
@@ -72,6 +75,7 @@ def check(position: trainer_pb2.Position, job: types_pb2.Job) -> None:
     ]
     if position.format:
         fields.append(("spec.numSplits", position.num_splits, job.num_splits))
+        _check_order(position, job)
     for field, saved, now in fields:
         if saved != now:
             raise PositionError(
@@ -83,7 +87,7 @@ def check(position: trainer_pb2.Position, job: types_pb2.Job) -> None:
 
 
 def check_old(position: trainer_pb2.Position, config: types_pb2.Job, job: types_pb2.Job) -> None:
-    """Check a position of format 0, which has no number of splits, against the default of then.
+    """Check a saved position, which may have format 0 and no number of splits.
 
     Args:
         position: the position, of any format.
@@ -91,8 +95,10 @@ def check_old(position: trainer_pb2.Position, config: types_pb2.Job, job: types_
         job: the job, complete.
 
     Raises:
-        PositionError: the job has another number of splits by default than before.
+        PositionError: the job has another number of splits by default than before, or orders its
+            rows in another way.
     """
+    _check_order(position, job)
     before = job.partitions if job.infinite else SPLITS_PER_PARTITION * job.partitions
     # Release 0.1.0 also had fewer splits for a trainer's tf.data.Dataset of few files, and without
     # files. They are the same now. Functions had this number.
@@ -102,6 +108,16 @@ def check_old(position: trainer_pb2.Position, config: types_pb2.Job, job: types_
             f"the checkpoint was saved with spec.numSplits = {before} by default, the job now has "
             f"{job.num_splits}: the order of rows depends on it. Set spec.numSplits to {before}, "
             "or start without the checkpoint"
+        )
+
+
+def _check_order(position: trainer_pb2.Position, job: types_pb2.Job) -> None:
+    """Raise PositionError if random ops have other seeds now."""
+    if position.order_version != job.order_version:
+        raise PositionError(
+            f"the checkpoint was saved with version {position.order_version} of the order of rows, "
+            f"the job now has version {job.order_version} (0: without random operations, or of an "
+            f"earlier release, in which all splits shuffled alike). {_REMEDY}"
         )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from distributed_input.api.environment import JOB_ENV
 from distributed_input.api.errors import ConfigError
@@ -28,11 +29,11 @@ each."""
 _WHOLE_PARTITIONS = 8
 """Partitions of a job without a batch size. It supports 1, 2, 4 and 8 trainers."""
 
-# The fields that `complete` and the definitions set.
+# The fields that `complete`, the definitions and the dispatcher set.
 _COMPLETED = (
     "partitions num_splits global_batch_size infinite batched row_spec element_spec warnings"
     " definitions definition_version read_amplification split_bytes"
-    " shard_policy split_bytes_at_most"
+    " shard_policy split_bytes_at_most order_version run first_run"
 ).split()
 
 _JOB_NAME = re.compile(r"[A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?")
@@ -73,7 +74,9 @@ class DatasetFacts:
         asked_batch: G, if dataset_fn called `get_per_replica_batch_size(G)`.
         batched: its elements are batches of rows.
         static_batch: rows per batch, if all batches have the same size.
-        infinite: its splits never end.
+        paddings: values that fill up the components of rows in a step, if they may be shorter than
+            others; () or None: rows of one step must have one shape.
+        infinite: its splits never end; None: that is unknown.
         plain: it is a tf.data.Dataset rather than a function, and is sharded by `policy`.
         policy: FILE, DATA or OFF; "" for functions.
         files: number of files that splits select from, if known.
@@ -87,7 +90,8 @@ class DatasetFacts:
     asked_batch: int | None = None
     batched: bool = False
     static_batch: int | None = None
-    infinite: bool = False
+    paddings: Sequence[Any] = ()
+    infinite: bool | None = False
     plain: bool = False
     policy: str = ""
     files: int | None = None
@@ -119,8 +123,9 @@ def splits_of_draft(
 ) -> int:
     """Return the number of splits: the draft's value, or a default for the dataset.
 
-    A split of an infinite dataset never ends, so each partition has one. If every split reads the
-    whole dataset, there is also one split per partition. With OFF, there is one.
+    A split of an infinite dataset never ends, so each partition has one: others would never be
+    read. So has a dataset that may be infinite. If every split reads the whole dataset, there is
+    also one split per partition. With OFF, there is one.
 
     Law: the result is at least 1. A default is at most SPLITS_PER_PARTITION per partition or
     MOST_SPLITS, whichever is greater. It depends only on the dataset's definition.
@@ -129,7 +134,7 @@ def splits_of_draft(
         return 1
     if draft.num_splits:
         return draft.num_splits
-    if facts is not None and (facts.infinite or facts.whole or facts.policy == "DATA"):
+    if facts is not None and _has_whole_partitions(facts):
         return partitions
     least = SPLITS_PER_PARTITION * partitions
     if facts is None:
@@ -141,12 +146,29 @@ def splits_of_draft(
     return splits
 
 
+def _has_whole_partitions(facts: DatasetFacts) -> bool:
+    return facts.infinite is not False or facts.whole or facts.policy == "DATA"
+
+
 def _large(facts: DatasetFacts) -> int:
     """Return the number of splits of a good size."""
     if facts.rows is None:
         return (facts.files or 0) // _FILES_PER_SPLIT
     rows = min(_ROWS_PER_SPLIT, _BYTES_PER_SPLIT // max(1, facts.row_bytes))
     return facts.rows // max(1, rows)
+
+
+def set_run(job: types_pb2.Job, run_of: types_pb2.Job) -> None:
+    """Give a job the run of another message of it, in place."""
+    job.run, job.first_run = run_of.run, run_of.first_run
+
+
+def is_same(one: types_pb2.Job, other: types_pb2.Job) -> bool:
+    """Return whether two messages are of the same job, in whichever runs."""
+    copy = types_pb2.Job()
+    copy.CopyFrom(one)
+    set_run(copy, other)
+    return copy == other
 
 
 def is_completed(draft: types_pb2.Job, job: types_pb2.Job) -> bool:
@@ -191,7 +213,7 @@ def complete(draft: types_pb2.Job, facts: DatasetFacts) -> types_pb2.Job:
     whole = facts.whole or facts.policy == "DATA"
     job.read_amplification = job.num_splits if whole else 0
     job.shard_policy = facts.policy
-    job.infinite = facts.infinite
+    job.infinite = bool(facts.infinite)
     job.batched = bool(job.global_batch_size and (asked or facts.batched))
     if facts.policy == "OFF":
         # As in tf.data, every trainer reads the whole dataset.
@@ -199,7 +221,7 @@ def complete(draft: types_pb2.Job, facts: DatasetFacts) -> types_pb2.Job:
     if not job.global_batch_size:
         job.remainder = types_pb2.KEEP
     row = facts.element.unbatched() if job.batched else facts.element
-    job.row_spec = row.to_json()
+    job.row_spec = row.padded_with(facts.paddings).to_json()
     job.element_spec = facts.element.to_json()
     del job.warnings[:]
     job.warnings.extend(facts.warnings)
@@ -207,6 +229,13 @@ def complete(draft: types_pb2.Job, facts: DatasetFacts) -> types_pb2.Job:
         job.warnings.append(
             f"the dataset has {facts.files} files for {job.partitions} partitions: "
             f"{job.partitions - facts.files} of them get no rows. Write more files"
+        )
+    if facts.infinite is None and job.num_splits > job.partitions:
+        job.warnings.append(
+            "it is not known whether the dataset's splits end, for example because Python computes "
+            "them. If they never end, only the first split of each partition is read: "
+            f"{job.num_splits - job.partitions} of {job.num_splits} are not. Then remove "
+            "spec.numSplits. If they end, return an iterable with a length"
         )
     return job
 

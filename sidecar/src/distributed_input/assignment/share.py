@@ -76,6 +76,15 @@ def share_of(job: types_pb2.Job, consumer: int, consumers: int, replicas: int = 
     return Share(consumer, consumers, own, batch, quota, unit, replicas, whole)
 
 
+def are_divided(job: types_pb2.Job) -> bool:
+    """Return whether a trainer divides each element among its replicas: a step has one element.
+
+    As in TensorFlow: elements of a tf.data.Dataset are global batches, and elements of a function's
+    dataset are for one replica each. A job with a batch size has its rows divided before.
+    """
+    return not job.global_batch_size and bool(job.shard_policy)
+
+
 def _each(rows: int, parts: int, name: str) -> int:
     if rows % parts:
         fitting = [d for d in splits.divisors(rows) if d <= 4096]

@@ -81,14 +81,22 @@ class BatchQueue:
                 "sidecar's socket. Iterating again continues behind the last batch"
             )
 
+    def has_next(self, generation: int) -> bool:
+        """Return whether the oldest item is of this generation. Another thread may pop it."""
+        try:
+            return self._items[0][1].generation == generation
+        except IndexError:
+            return False
+
     def pop(self, generation: int) -> ReceivedUnit | trainer_pb2.EpochEnd | None:
         """Return the oldest unit or end of this generation, or None if there is none.
 
-        Older items of other generations are dropped: their slots are released.
+        Items of earlier generations are dropped: their slots are released. Those of later
+        generations stay: they belong to another iterator.
         """
-        while self._items:
+        while self._items and self._items[0][1].generation <= generation:
             source, item = self._items.popleft()
-            if item.generation != generation:
+            if item.generation < generation:
                 _release(source, item)
             elif isinstance(item, trainer_pb2.EpochEnd):
                 return item

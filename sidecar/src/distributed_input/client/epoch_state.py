@@ -56,21 +56,28 @@ class EpochState:
     stopped: bool = False
     error: DistributedInputError | None = None
 
-    def requested_units(self, units_per_step: int) -> int | None:
-        """Return how many units the loop has requested; None without a counter."""
+    def requested_units(self, replicas: int) -> int | None:
+        """Return how many units the loop has requested; None without a counter.
+
+        Each of its steps takes one unit for each replica. The steps of a job of whole elements
+        have more units: one for each partition.
+        """
         if self.counter is None:
             return None
-        return self.counter.requested(self.iterator) * units_per_step
+        return self.counter.requested(self.iterator) * replicas
 
-    def consumed_units(self, requested: int, units_per_step: int) -> int:
+    def consumed_units(self, requested: int, replicas: int) -> int:
         """Return how many units a loop has consumed that has requested `requested` units.
 
         A loop that has requested more than was read has not got its last step, unless the epoch
         has ended. It may have lost some units of that step: the units of the other replicas.
+        The last step of whole elements may have fewer units than replicas. It counts as a whole
+        step, because other trainers may have got one.
         """
         if requested <= self.units:
             return requested
-        return self.units if self.ended else self.units - self.units % units_per_step
+        part = self.units % replicas
+        return self.units + (-part % replicas if self.ended else -part)
 
     def resumption(self, position: trainer_pb2.Position, queued: int) -> trainer_pb2.StartEpoch:
         """Return the message that lets another sidecar continue at `position`.
@@ -119,9 +126,17 @@ def without_traceback(error: DistributedInputError) -> DistributedInputError:
     return type(error)(*error.args)
 
 
-def epoch_after(last: EpochState | None, position: trainer_pb2.Position | None) -> EpochState:
-    """Return the epoch that follows `last`, or the one that `position` belongs to."""
-    generation = last.generation + 1 if last is not None else 1
+def epoch_after(
+    last: EpochState | None, position: trainer_pb2.Position | None, used: int = 0
+) -> EpochState:
+    """Return the epoch that follows `last`, or the one that `position` belongs to.
+
+    Args:
+        last: the last epoch of the job.
+        position: a restored position.
+        used: the last generation that another job of the connection may have.
+    """
+    generation = (last.generation if last is not None else used) + 1
     if position is None:
         return EpochState(generation, last.epoch + 1 if last is not None else 0)
     # The sidecar may have begun to read ahead: the next epoch, under the next generation.

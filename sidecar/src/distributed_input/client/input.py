@@ -12,11 +12,13 @@ from distributed_input.api.environment import DIR_ENV, JOB_ENV
 from distributed_input.api.errors import ConfigError, DistributedInputError, PositionError
 from distributed_input.api.proto import types_pb2
 from distributed_input.assignment.jobs import check_name
+from distributed_input.assignment.share import are_divided
 from distributed_input.client import position_log
 from distributed_input.client.epoch_state import without_traceback
 from distributed_input.client.reader import InputReader
 from distributed_input.rows.decode import decode
 from distributed_input.rows.elements import ElementSpec
+from distributed_input.runtime.tracebacks import short
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 DEFAULT_FOLDER = "/run/distributed-input"
 
 
+@short
 def connect(
     name: str = "",
     *,
@@ -92,6 +95,7 @@ class Input:
 
     # Iterating.
 
+    @short
     def numpy(self) -> Iterator[Any]:
         """Iterate over the next epoch's batches as nested numpy arrays, without TensorFlow.
 
@@ -116,6 +120,7 @@ class Input:
             yield values
             del values
 
+    @short
     def dataset(
         self,
         dataset: Callable[[Any], tf.data.Dataset] | tf.data.Dataset | None = None,
@@ -137,6 +142,7 @@ class Input:
         plain = units.as_dataset(self._reader, self._spec, self._whole)
         return keras_fit.WholeEpochDataset(plain)
 
+    @short
     def distribute(
         self,
         strategy: tf.distribute.Strategy,
@@ -158,11 +164,14 @@ class Input:
         """
         from distributed_input.client.tensorflow import dataset as units
         from distributed_input.client.tensorflow import distribute
+        from distributed_input.client.tensorflow.element_parts import divide
 
         distribute.check(strategy, options)
         replicas = distribute.local_replicas(strategy)
         self._open(dataset, replicas, global_batch_size)
         plain = units.as_dataset(self._reader, self._spec, self._whole)
+        if replicas > 1 and are_divided(self._reader.opened.job):
+            plain = divide(plain, replicas)
         return distribute.distributed(strategy, plain, self._reader, options)
 
     @property
@@ -175,6 +184,7 @@ class Input:
 
     # Positions.
 
+    @short
     def position(self, batches: int | None = None, *, epoch_over: bool = False) -> bytes:
         """Return the position of the loop: a small value that any checkpoint can hold.
 
@@ -318,6 +328,7 @@ class _Batches:
     def __iter__(self) -> Iterator[Any]:
         return self
 
+    @short
     def __next__(self) -> Any:
         if self._error is not None:
             raise without_traceback(self._error)

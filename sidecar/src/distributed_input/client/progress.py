@@ -112,6 +112,12 @@ class WaitMeter:
         return self._waited + now - self._wait_began
 
     @property
+    def seconds_before_first(self) -> float:
+        """Return how long this wait has taken, if no unit was read before; otherwise 0."""
+        began = self._wait_began
+        return 0.0 if began is None or self._first_unit_at else time.monotonic() - began
+
+    @property
     def report_due(self) -> bool:
         """Whether the last report is old, because the loop reads units that arrived together."""
         return time.monotonic() - self._reported_at > _LATEST_REPORT_SECONDS

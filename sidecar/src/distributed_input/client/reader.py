@@ -18,6 +18,7 @@ from distributed_input.api.errors import (
 )
 from distributed_input.api.proto import trainer_pb2, types_pb2
 from distributed_input.assignment import identity
+from distributed_input.assignment.jobs import is_same
 from distributed_input.client import open_readers, reconnect
 from distributed_input.client.batch_queue import BatchQueue, ReceivedUnit
 from distributed_input.client.channel import Channel, SidecarDisconnected
@@ -68,6 +69,7 @@ class InputReader:
         self._epoch: EpochState | None = None
         self._restored: trainer_pb2.Position | None = None
         self._restored_by = 0  # a thread
+        self._used_generation = 0  # of a job that was read before on this connection
         self._step_counter: StepCounter | None = None
         self.prefetches = False  # units are prefetched and no counter counts the loop's steps
         self._connect(timeout)
@@ -96,16 +98,31 @@ class InputReader:
         Raises DistributedInputError if it is rejected, or not opened in time.
         """
         with self._receive_lock:
+            before = self.opened.job
             self._session.define_job(draft, dataset, replicas)
             deadline = self._session.reconnect_deadline()
             while True:
                 try:
                     self._session.open_job()
                     self._session.mark_open()
+                    self._end_job(before)
                     return self._session.opened
                 except SidecarDisconnected as error:
                     self._session.wait_for_next(deadline, error)
                     self._connect(self._session.timeout)
+
+    def _end_job(self, before: types_pb2.Job) -> None:
+        """End the epochs that were read before the job was opened again, or another one."""
+        with self._state_lock:
+            last = self._epoch
+            if last is None:
+                return
+            # The sidecar may have read ahead under the next generation.
+            self._used_generation = last.generation + 1
+            if is_same(before, self.opened.job):
+                last.generation = self._used_generation
+            else:
+                self._epoch = None
 
     def _connect(self, timeout: float) -> None:
         self._session.connect(timeout)
@@ -153,7 +170,7 @@ class InputReader:
                 identity.check_old(position, self.welcome.config, self.opened.job)
                 identity.check(position, self.opened.job)
             self._restored = None
-            self._epoch = epoch = epoch_after(last, position)
+            self._epoch = epoch = epoch_after(last, position, self._used_generation)
             epoch.counter = self._step_counter
             epoch.iterator = epoch.counter.iterators if epoch.counter is not None else 0
             if position is not None and position.end:
@@ -174,6 +191,36 @@ class InputReader:
         Raises:
             DistributedInputError: the sidecar or a worker failed, or another iterator began.
         """
+        generation = self._start(generation)
+        while True:
+            batch = self._next_batch(generation)
+            if batch is None:
+                return
+            yield batch
+            del batch  # do not hold its slot while the next one is awaited
+
+    def bursts(self, generation: int | None = None) -> Iterator[list[Batch]]:
+        """Yield the units of an epoch, as `units`, in lists: units that arrived together."""
+        generation = self._start(generation)
+        while True:
+            batch = self._next_batch(generation)
+            if batch is None:
+                return
+            burst = [batch]
+            del batch
+            while self._queue.has_next(generation) and len(burst) < _BURST_UNITS:
+                try:
+                    more = self._next_batch(generation)
+                except DistributedInputError:
+                    break  # the next call raises it again, behind the units that were read
+                if more is None:
+                    break
+                burst.append(more)
+            yield burst
+            del burst
+
+    def _start(self, generation: int | None) -> int:
+        """Mark an epoch as started. Return its generation: by default that of the next epoch."""
         with self._state_lock:
             current = self._epoch
             unread = current if current is not None and not current.started else None
@@ -184,25 +231,7 @@ class InputReader:
         with self._state_lock:
             if self._epoch is not None and self._epoch.generation == generation:
                 self._epoch.started = True
-        while True:
-            batch = self._next_batch(generation)
-            if batch is None:
-                return
-            yield batch
-            del batch  # do not hold its slot while the next one is awaited
-
-    def bursts(self) -> Iterator[list[Batch]]:
-        """Yield the units of the next epoch in lists: units that arrived together."""
-        for batch in self.units():
-            burst = [batch]
-            del batch
-            while self._queue and len(burst) < _BURST_UNITS:
-                more = self._next_batch(self.generation)
-                if more is None:
-                    break
-                burst.append(more)
-            yield burst
-            del burst
+        return generation
 
     def _next_batch(self, generation: int) -> Batch | None:
         """Return the next unit, or None at the end of the epoch."""
@@ -253,7 +282,7 @@ class InputReader:
 
     def _is_behind(self, epoch: EpochState) -> bool:
         """Return whether the loop has requested units that were not read, or nothing counts it."""
-        requested = epoch.requested_units(self._session.units_per_step)
+        requested = epoch.requested_units(self._session.replicas)
         return requested is None or requested > epoch.units
 
     def _add(self, message: trainer_pb2.FromSidecar) -> None:
@@ -274,11 +303,12 @@ class InputReader:
     def _read(self, received: ReceivedUnit, epoch: EpochState) -> Batch:
         unit, batch = received.unit, received.source.batch(received.unit)
         epoch.units += 1
-        in_step = epoch.units % self._session.units_per_step
+        in_step = epoch.units % self._session.replicas
         self._session.meter.add_unit(unit.rows, ends_batch=not in_step)
         if unit.HasField("after"):
             with self._state_lock:
-                self._positions.append(epoch.units, unit.after)
+                if self._epoch is epoch:  # else the log has the positions of a newer one
+                    self._positions.append(epoch.units, unit.after)
         if self._session.meter.report_due:
             self._report(epoch)
         return batch
@@ -306,16 +336,18 @@ class InputReader:
         with self._state_lock:
             if self._restored is not None:
                 return self._restored  # no unit was consumed since
-            epoch, per_step = self._epoch, self._session.units_per_step
+            epoch, replicas = self._epoch, self._session.replicas
             if epoch is None:
                 return self._session.epoch_start(0)
             consumed = epoch.units
             if requested is not None:
-                consumed = epoch.consumed_units(requested, per_step)
+                consumed = epoch.consumed_units(requested, replicas)
             start = self._session.epoch_start(epoch.epoch)
-            position = self._positions.at(consumed, per_step, start)
+            position = self._positions.at(consumed, self._session.units_per_step, start)
             identity.stamp(position, self.opened.job)
-            seen = epoch.units if requested is None else requested - 1 + epoch_over
+            seen = epoch.units
+            if requested is not None and not epoch_over:
+                seen = requested - replicas  # the last step may have seen the end
             position.end = epoch.ended and seen >= epoch.units
             return position
 
@@ -345,8 +377,9 @@ class InputReader:
 
     def requested_units(self) -> int | None:
         """Return how many units of this epoch the loop has requested; None without a counter."""
-        per_step = self._session.units_per_step
-        return None if self._epoch is None else self._epoch.requested_units(per_step)
+        if self._epoch is None:
+            return None
+        return self._epoch.requested_units(self._session.replicas)
 
     @property
     def received_units(self) -> int:

@@ -18,6 +18,7 @@ from pathlib import Path
 from distributed_input.api.errors import (
     ConfigError,
     DistributedInputError,
+    FencedError,
     ReplayWarning,
     UnavailableError,
     from_kind,
@@ -26,15 +27,19 @@ from distributed_input.api.files import DATASET_PREFIX
 from distributed_input.api.proto import trainer_pb2, types_pb2
 from distributed_input.api.protocol import PROTOCOL, check_protocol
 from distributed_input.assignment import identity
+from distributed_input.assignment.jobs import set_run
+from distributed_input.client import launchers
 from distributed_input.client.channel import Channel, SidecarDisconnected
 from distributed_input.client.epoch_state import without_traceback
 from distributed_input.client.progress import WaitMeter, totals_of
 
 _CONNECT_SECONDS = 5.0
 _log = logging.getLogger(__name__)  # without a handler, Python prints warnings on stderr
+_SLOW_START_SECONDS = 15.0
 _NOTICE_SECONDS = 5.0  # after which a user is told what the program waits for
 _REMEDY = (
-    "start the trainer with `distributed-input run FILE -- COMMAND`, or label its pod "
+    "start the trainer with `distributed-input run FILE -- COMMAND`, call "
+    "distributed_input.local(FILE) first, as in a notebook, or label its pod "
     'distributed-input.dev/inject: "true"'
 )
 _RETRY_SECONDS = 0.05
@@ -73,7 +78,11 @@ class SidecarSession:
         self.error: DistributedInputError | None = None
         self._open_request: trainer_pb2.Open | None = None
         self._dataset = b""
+        self._has_connected = False
+        self._is_joined = False  # a sidecar has answered `_open_request`
+        self._is_slow = False  # the first batch takes long
         self._opened_channel: Channel | None = None  # the channel on which the job is open
+        self._logged: set[str] = set()  # warnings
         self._warned_generation = 0  # the newest epoch whose rows differed
 
     # Connecting.
@@ -97,6 +106,7 @@ class SidecarSession:
                 return
             except (UnavailableError, SidecarDisconnected, FileNotFoundError) as error:
                 now = time.monotonic()
+                self._check_folder(waited=now - began)
                 if now > deadline:
                     raise UnavailableError(
                         f"no sidecar at {self._folder} for {timeout:.0f} s ({error}): {_REMEDY}"
@@ -108,6 +118,25 @@ class SidecarSession:
                         self._folder, timeout, _REMEDY,
                     )  # fmt: skip
                 time.sleep(_RETRY_SECONDS)
+
+    def _check_folder(self, waited: float) -> None:
+        """Raise UnavailableError if no sidecar can come any more: its run has removed the folder.
+
+        A sidecar that starts beside the trainer may create the folder, and has some seconds.
+        """
+        if self._folder.is_dir():
+            return
+        if self._has_connected:
+            raise UnavailableError(
+                f"the run that served input {self.welcome.input} has ended: its folder "
+                f"{self._folder} is gone. Start the run again, in a notebook with "
+                "distributed_input.local(FILE), and then call connect() again. If it ended by "
+                "itself, the method close() of what local() returned raises the cause"
+            ) from None
+        if waited > _NOTICE_SECONDS:
+            raise UnavailableError(
+                f"no sidecar: folder {self._folder} does not exist: {_REMEDY}"
+            ) from None
 
     def _handshake(self, deadline: float) -> None:
         channel = Channel(self._folder, _CONNECT_SECONDS)
@@ -126,7 +155,12 @@ class SidecarSession:
                 "cannot be read: upgrade the sidecar's image"
             )
         channel.map_ring(welcome.ring_file, welcome.ring_bytes)
-        self.welcome = welcome
+        self.welcome, self._has_connected = welcome, True
+        rank = launchers.local_rank(os.environ)
+        if self.job and rank is not None:
+            self._log_once(
+                f"job {self.job} reads all rows of the input, as each job does. {rank.remedy}"
+            )
 
     def define_job(self, draft: types_pb2.Job, dataset: bytes, replicas: int) -> None:
         """Set the job that `open_job` opens, on this sidecar and on later ones.
@@ -141,6 +175,7 @@ class SidecarSession:
             request.dataset_id = hashlib.sha256(dataset).hexdigest()
             request.draft.dataset_id = request.dataset_id
         self._open_request, self._dataset = request, dataset
+        self._is_joined = False
 
     def open_job(self) -> None:
         """Open the job on the current channel and wait for the answer.
@@ -152,6 +187,8 @@ class SidecarSession:
         assert self._open_request is not None
         request = trainer_pb2.Open()
         request.CopyFrom(self._open_request)
+        if self._is_joined:  # another sidecar continues the run
+            set_run(request.draft, self.opened.job)
         if self._dataset:
             request.dataset_file = f"{DATASET_PREFIX}{uuid.uuid4().hex}"
             self.channel.write_file(request.dataset_file, self._dataset)
@@ -160,8 +197,21 @@ class SidecarSession:
         while True:
             message = self._answer(deadline)
             if message.WhichOneof("message") == "opened":
-                self.opened = message.opened
+                self.opened, self._is_joined = message.opened, True
+                self._log_warnings(message.opened.job)
                 return
+
+    def _log_warnings(self, job: types_pb2.Job) -> None:
+        """Log the warnings about a job, each once. The process that exports a dataset prints its
+        own ones.
+        """
+        for warning in job.warnings if job.HasField("entry_point") else ():
+            self._log_once(warning)
+
+    def _log_once(self, warning: str) -> None:
+        if warning not in self._logged:
+            self._logged.add(warning)
+            _log.warning("input %s: %s", self.welcome.input, warning)
 
     def _answer(self, deadline: float) -> trainer_pb2.FromSidecar:
         """Return the next message as `receive`, but raise a failure."""
@@ -180,8 +230,13 @@ class SidecarSession:
 
     @property
     def units_per_step(self) -> int:
-        """The number of units in one step of this trainer."""
+        """The number of units in one step of the job: what a position counts."""
         return max(1, self.opened.units_per_step)
+
+    @property
+    def replicas(self) -> int:
+        """The number of units in one step of the loop: what one `get_next` returns."""
+        return max(1, self._open_request.replicas) if self._open_request is not None else 1
 
     def epoch_start(self, epoch: int) -> trainer_pb2.Position:
         """Return the position at the start of an epoch."""
@@ -269,17 +324,36 @@ class SidecarSession:
                     self.channel.send(progress=self.meter.waiting(self.generation))
                 continue
             self._warn_of_difference(message)
+            self._log_slow_start(message)
             if message.WhichOneof("message") not in ("waiting", "difference"):
                 return message
             deadline = time.monotonic() + seconds
+
+    def _log_slow_start(self, message: trainer_pb2.FromSidecar) -> None:
+        """Log what the first batch waits for, once."""
+        waits = self.meter.seconds_before_first
+        if message.HasField("waiting") and waits > _SLOW_START_SECONDS and not self._is_slow:
+            self._is_slow = True
+            _log.warning(
+                "input %s: no batch after %.0f s: waiting for %s. `distributed-input explain` and "
+                "`logs` have more",
+                self.welcome.input, waits, message.waiting.what or "rows",
+            )  # fmt: skip
 
     def check_failure(self, message: trainer_pb2.FromSidecar) -> None:
         """Raise the failure in a message, unless it belongs to an epoch that is not being read."""
         if not message.HasField("failure"):
             return
         failure = message.failure
-        if failure.generation in (0, self.generation):
-            raise from_kind(failure.kind, failure.message)
+        if failure.generation not in (0, self.generation):
+            return
+        error = from_kind(failure.kind, failure.message)
+        rank = launchers.local_rank(os.environ)
+        if isinstance(error, FencedError) and rank is not None:
+            # The advice in the message is for two readers in one program.
+            cause, _, _ = failure.message.partition(". ")
+            raise FencedError(f"{cause}. {rank.remedy}")
+        raise error
 
     def _warn_of_difference(self, message: trainer_pb2.FromSidecar) -> None:
         """Warn once per epoch that a replay made other rows."""

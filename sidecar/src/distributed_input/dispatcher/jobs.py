@@ -22,10 +22,10 @@ from distributed_input.dispatcher.limits import DispatcherLimits
 from distributed_input.runtime.statuses import InvalidRequestError, NotFoundError
 
 _INFORMATIVE = frozenset(
-    "warnings read_amplification split_bytes split_bytes_at_most shard_policy".split()
+    "warnings read_amplification split_bytes split_bytes_at_most shard_policy run first_run".split()
 )
 _MAX_CHARACTERS = 80
-_MAX_OPENED = 10_000
+_MAX_CONTRADICTED = 100
 
 
 @dataclass
@@ -35,12 +35,9 @@ class JobEntry:
     Attributes:
         registered: time of the last registration.
         used: time of the last registration or heartbeat of a consumer.
-        registered_by: incarnation of the consumer that registered it last.
         challenged: times of the first and last rejection of another job with its name.
-        opened: how many times each incarnation has opened the job. It includes consumers whose
-            heartbeats are late: they belong to the run, too.
-        contradiction: why the consumers in `ended` must end; empty: they need not.
-        ended: `opened` when the consumers contradicted each other.
+        opening: times at which consumers opened the run, until their first heartbeat in it.
+        contradicted: why runs have ended, by run.
     """
 
     job: Job
@@ -48,42 +45,49 @@ class JobEntry:
     facts: FactStore
     registered: float
     used: float
-    registered_by: str = ""
     challenged: tuple[float, float] | None = None
-    opened: dict[str, int] = field(default_factory=dict)
-    contradiction: str = ""
-    ended: dict[str, int] = field(default_factory=dict)
+    opening: dict[str, float] = field(default_factory=dict)
+    contradicted: dict[str, str] = field(default_factory=dict)
 
-    def record_opened(self, beat: ConsumerHeartbeatRequest) -> None:
-        """Record how many times a consumer has opened the job."""
-        self.opened.pop(beat.incarnation, None)  # to the end: the oldest are dropped
-        self.opened[beat.incarnation] = beat.opened
-        while len(self.opened) > _MAX_OPENED:
-            del self.opened[next(iter(self.opened))]
+    def begin_run(self, run: str, first_run: str, facts: FactStore) -> None:
+        """Begin a run, which starts without the facts of the last one: they may be wrong."""
+        self.job.run, self.job.first_run, self.facts = run, first_run or run, facts
+        self.opening.clear()
 
-    def end_run(self, contradiction: str, facts: FactStore) -> None:
-        """End the run of all consumers, and let the next run start without its facts."""
-        self.contradiction, self.facts = contradiction, facts
-        self.ended = dict(self.opened)
+    def is_of_run(self, beat: ConsumerHeartbeatRequest) -> bool:
+        """Return whether the facts of a consumer belong to this run."""
+        return beat.run in ("", self.job.run)
 
-    def has_ended(self, beat: ConsumerHeartbeatRequest) -> bool:
-        """Return whether a consumer belongs to a run that has ended with a contradiction."""
-        return beat.opened <= self.ended.get(beat.incarnation, -1)
+    def is_read(self, now: float, other_than: str, hold: float) -> bool:
+        """Return whether a trainer of another incarnation reads the job, or has just opened it."""
+        self.opening = {key: at for key, at in self.opening.items() if now - at < hold}
+        return bool(self.opening.keys() - {other_than}) or self.consumers.is_read(now, other_than)
 
 
 class JobRegistry:
-    """All registered jobs, by name."""
+    """All registered jobs, by name.
 
-    def __init__(self, limits: DispatcherLimits) -> None:
+    Args:
+        limits: limits of the registry.
+        dispatcher_id: unique to this start of the dispatcher, for the names of runs.
+    """
+
+    def __init__(self, limits: DispatcherLimits, dispatcher_id: str = "") -> None:
         self._limits = limits
+        self._dispatcher_id = dispatcher_id
+        self._runs = 0  # number of runs begun
         self._entries: dict[str, JobEntry] = {}
 
     def register(self, now: float, job: Job, incarnation: str = "") -> Job:
         """Register `job`; return the registered job, which may differ only in what it reports.
 
+        It has the run that the consumer belongs to. A trainer that opens the job joins the run of
+        those that read it, or else begins a new one. A consumer that has a run keeps it, unless
+        others have begun a new one meanwhile.
+
         Args:
             now: time in seconds.
-            job: the job.
+            job: the job. `run` is empty if a trainer opens it.
             incarnation: of the consumer that registers it.
 
         Raises:
@@ -98,10 +102,11 @@ class JobRegistry:
         if entry is not None:
             differing = differences(entry.job, job)
             if not differing:
-                if not entry.consumers.is_read(now, other_than=incarnation):
-                    entry.facts = self.new_facts(entry.job)  # those of an earlier run may be wrong
+                is_new = job.run != entry.job.run
+                if is_new and not entry.is_read(now, incarnation, self._limits.hold):
+                    self._begin_run(now, entry)
+                entry.opening[incarnation] = now
                 entry.registered = entry.used = now
-                entry.registered_by = incarnation
                 entry.consumers.renew()
                 return entry.job
             if self.in_use(now, entry):
@@ -110,10 +115,35 @@ class JobRegistry:
             self._remove_idle(now)
         kept = Job()
         kept.CopyFrom(job)
-        self._entries[job.name] = JobEntry(
-            kept, ConsumerRegistry(self._limits), self.new_facts(job), now, now, incarnation
-        )
+        kept.first_run = job.first_run or job.run
+        entry = JobEntry(kept, ConsumerRegistry(self._limits), self.new_facts(job), now, now)
+        if not job.run:
+            self._begin_run(now, entry)
+        entry.opening[incarnation] = now
+        self._entries[job.name] = entry
         return kept
+
+    def end_run(self, now: float, entry: JobEntry, contradiction: str) -> None:
+        """End the run of all consumers, which contradict each other."""
+        conflicts = entry.facts.conflicts
+        entry.contradicted[entry.job.run] = contradiction
+        while len(entry.contradicted) > _MAX_CONTRADICTED:
+            del entry.contradicted[next(iter(entry.contradicted))]
+        self._begin_run(now, entry)
+        entry.facts.conflicts = conflicts
+
+    def _begin_run(self, now: float, entry: JobEntry) -> None:
+        """Begin a run of a job. It shares rows with the runs that read the same dataset now."""
+        others = [
+            other.job.first_run
+            for other in self._entries.values()
+            if other is not entry
+            and other.job.dataset_id == entry.job.dataset_id
+            and other.is_read(now, "", self._limits.hold)
+        ]
+        self._runs += 1
+        run = f"{self._dispatcher_id}.{self._runs}"
+        entry.begin_run(run, min(others, default=""), self.new_facts(entry.job))
 
     def new_facts(self, job: Job) -> FactStore:
         """Return a store without facts."""
@@ -150,9 +180,8 @@ class JobRegistry:
         return now - entry.registered < self._limits.hold and not entry.consumers.over
 
     def _in_use_without(self, now: float, entry: JobEntry, other_than: str) -> bool:
-        if other_than and not entry.consumers.is_read(now, other_than):
-            recent = now - entry.registered < self._limits.hold and not entry.consumers.over
-            return recent and entry.registered_by != other_than
+        if other_than:
+            return entry.is_read(now, other_than, self._limits.hold)
         return self.in_use(now, entry)
 
     def forget(self, now: float) -> None:

@@ -44,7 +44,7 @@ class DispatcherState:
         self.dispatcher_id = dispatcher_id
         self.limits = limits
         self.workers = WorkerRegistry(limits)
-        self.jobs = JobRegistry(limits)
+        self.jobs = JobRegistry(limits, dispatcher_id)
         self.datasets = DatasetStore(limits.dataset_bytes)
         self._started = started
         self._joined: dict[str, str] = {}  # job by incarnation, of consumers that hold an index
@@ -130,6 +130,7 @@ class DispatcherState:
             entry = self.jobs.entry(before)
             if entry is not None:
                 entry.consumers.release(beat.incarnation)
+                entry.opening.pop(beat.incarnation, None)
 
     def _join(
         self,
@@ -144,20 +145,21 @@ class DispatcherState:
             return []
         self._joined[beat.incarnation] = beat.job
         entry.used = now
+        if beat.run in entry.contradicted:
+            response.contradiction = entry.contradicted[beat.run]
+            return []
+        response.run = entry.job.run
+        if not entry.is_of_run(beat):
+            return []  # a trainer that reads joins this run with its next heartbeat
+        entry.opening.pop(beat.incarnation, None)
         if entry.job.mode == types_pb2.PARALLEL_EPOCHS:
             return []  # each consumer has its own order, so there are no shared facts
-        entry.record_opened(beat)
-        if entry.has_ended(beat):
-            response.contradiction = entry.contradiction
-            return []
         lowest, highest = entry.consumers.epochs()
         oldest = lowest - 1  # a consumer may still be at the end of the epoch before
         conflicts = entry.facts.merge(beat.facts, oldest, highest + 1)
         if conflicts:
-            facts = self.jobs.new_facts(entry.job)
-            facts.conflicts = entry.facts.conflicts
-            entry.end_run(conflicts[0], facts)
-            response.contradiction = entry.contradiction
+            self.jobs.end_run(now, entry, conflicts[0])
+            response.contradiction = conflicts[0]
             return conflicts
         entry.facts.forget(oldest)
         others = entry.facts.known(beat.epoch - 1, lambda p: p % beat.count != beat.index)

@@ -44,6 +44,7 @@ class RowBlock:
         replayed: number of rows before the first block that were produced so far. A block with
             this field is a progress report and has no rows.
         digest_version: version of the digests.
+        order_version: version of the worker's order of rows. Set on the first block of a stream.
         resume_token: saved state of the split; see `worker.states`. A block with this field has no
             rows.
     """
@@ -59,6 +60,7 @@ class RowBlock:
     prefix_digest: int = 0
     replayed: int = 0
     digest_version: int = DIGEST_VERSION
+    order_version: int = 0
     resume_token: bytes = field(default=b"", repr=False)
 
     @property
@@ -104,6 +106,7 @@ def encoded_pieces(blocks: Sequence[RowBlock]) -> list[Buffer]:
         prefix_digest=first.prefix_digest,
         replayed=first.replayed,
         digest_version=first.digest_version,
+        order_version=first.order_version,
         resume_token=first.resume_token,
     ).SerializeToString()
     rows = [memoryview(piece) for pieces in columns for piece in pieces]
@@ -151,6 +154,7 @@ def _decode(data: Any) -> RowBlock:
         header.prefix_digest,
         header.replayed,
         header.digest_version or 1,
+        header.order_version,
         header.resume_token,
     )
 

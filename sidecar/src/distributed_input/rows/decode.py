@@ -72,31 +72,44 @@ def _dense(leaf: Leaf, rows: int | None, source: Iterator[Buffer]) -> Array:
         lengths = as_bytes(next(source)).view(np.uint32)
         next(source)
     else:
-        shape = _common_dims(leaf, count, as_bytes(next(source)).view(np.int32))
+        dims = as_bytes(next(source)).view(np.int32).reshape(count, len(leaf.shape))
+        shape = _common_dims(leaf, dims)
         next(source)
         if leaf.is_string:
             lengths = as_bytes(next(source)).view(np.uint32)
             next(source)
     data = as_bytes(next(source))
     values = _strings(lengths, data) if leaf.is_string else data.view(numpy_dtype(leaf.dtype))
+    if not leaf.is_static and (dims != shape).any():
+        return _pad(leaf, values, dims, shape)
     return values.reshape(shape if rows is None else (count, *shape))
 
 
-def _common_dims(leaf: Leaf, rows: int, flat: npt.NDArray[np.int32]) -> tuple[int, ...]:
-    dims = flat.reshape(rows, len(leaf.shape))
-    if rows == 0:
+def _common_dims(leaf: Leaf, dims: npt.NDArray[np.int32]) -> tuple[int, ...]:
+    """Return the shape of all rows of a batch: with padding, that of the longest ones."""
+    if len(dims) == 0:
         return tuple(size or 0 for size in leaf.shape)
-    if (dims != dims[0]).any():
+    if leaf.padding is None and (dims != dims[0]).any():
         other = dims[(dims != dims[0]).any(axis=1).argmax()]
         raise _shapes_error(leaf, tuple(dims[0].tolist()), tuple(other.tolist()))
-    return tuple(dims[0].tolist())
+    return tuple(dims.max(axis=0).tolist())
+
+
+def _pad(leaf: Leaf, values: Array, dims: npt.NDArray[np.int32], shape: tuple[int, ...]) -> Array:
+    """Return rows of several shapes as rows of one shape."""
+    padding = leaf.padding.encode("latin-1") if isinstance(leaf.padding, str) else leaf.padding
+    padded = np.full((len(dims), *shape), padding, values.dtype)
+    ends = _splits(dims.prod(axis=1, dtype=np.int64), np.dtype(np.int64)).tolist()
+    for row, sizes, (start, end) in zip(padded, dims.tolist(), pairwise(ends), strict=True):
+        row[tuple(map(slice, sizes))] = values[start:end].reshape(sizes)
+    return padded
 
 
 def _shapes_error(leaf: Leaf, one: tuple[int, ...], other: tuple[int, ...]) -> SpecError:
     return SpecError(
-        f"{leaf.label}: rows of one batch have shapes {one} and {other}. Pad or resize them in the"
-        " dataset, make them ragged (ragged_batch, tf.RaggedTensor), or batch inside the dataset"
-        " and set no global batch size."
+        f"{leaf.label}: rows of one batch have shapes {one} and {other}. Make them equal: resize"
+        " them, end the dataset with padded_batch, or pad them to a fixed size (padded_shapes). Or"
+        " make them ragged (ragged_batch, tf.RaggedTensor)."
     )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import json
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -35,8 +36,8 @@ _EXTENDED = {
     "int4": 1,
     "uint4": 1,
 }
-_VERSIONS = 1, 2
-"""Versions of the JSON of a spec. 2 adds unranked leaves; other specs are written as 1."""
+_VERSIONS = 1, 2, 3
+"""Versions of the JSON of a spec. 2 adds unranked leaves, 3 adds padding; other specs are 1."""
 
 
 def numpy_dtype(name: str) -> np.dtype[Any]:
@@ -97,6 +98,8 @@ class Leaf:
       ragged_rank: number of partitioned dimensions of a ragged row. 0 is a row of a ragged batch
         of rank 1: a vector whose length differs between rows.
       row_splits_dtype: "int32" or "int64"; used by ragged leaves only.
+      padding: value that makes rows of a dense leaf as long as the longest one of a batch; text
+        (latin-1) for strings. None: the rows of a batch have one shape.
     """
 
     path: str
@@ -105,6 +108,7 @@ class Leaf:
     shape: tuple[int | None, ...]
     ragged_rank: int = 0
     row_splits_dtype: str = "int64"
+    padding: float | str | None = None
 
     def __post_init__(self) -> None:
         if self.kind not in ("dense", "ragged", "sparse", "unranked"):
@@ -235,6 +239,17 @@ class ElementSpec:
         """
         return ElementSpec(self.structure, tuple(leaf.unbatched() for leaf in self.leaves))
 
+    def padded_with(self, paddings: Sequence[Any]) -> ElementSpec:
+        """Return the spec with a padding value, or None, for each leaf; () changes nothing."""
+        if len(paddings) != len(self.leaves):
+            return self
+        pairs = zip(self.leaves, paddings, strict=True)
+        leaves = [
+            replace(leaf, padding=value) if leaf.kind == "dense" and not leaf.is_static else leaf
+            for leaf, value in pairs
+        ]
+        return ElementSpec(self.structure, tuple(leaves))
+
     def flatten(self, element: Any) -> list[Any]:
         """Return the leaves of an element, in order. Raises SpecError if its structure differs."""
         return nested.flatten(self.structure, element)
@@ -245,12 +260,10 @@ class ElementSpec:
 
     def to_json(self) -> str:
         """Return compact JSON, which is the same for equal specs."""
-        leaves = [
-            [leaf.path, leaf.kind, leaf.dtype, leaf.shape]
-            + ([leaf.ragged_rank, leaf.row_splits_dtype] if leaf.kind == "ragged" else [])
-            for leaf in self.leaves
-        ]
         version = 2 if any(leaf.kind == "unranked" for leaf in self.leaves) else 1
+        if any(leaf.padding is not None for leaf in self.leaves):
+            version = 3
+        leaves = [_leaf_to_plain(leaf) for leaf in self.leaves]
         plain = {"v": version, "s": nested.to_plain(self.structure), "l": leaves}
         return json.dumps(plain, separators=(",", ":"))
 
@@ -278,6 +291,13 @@ class ElementSpec:
             f"element spec has version {version}, this release supports {_VERSIONS}. Use the same"
             " release of distributed-input in trainers, sidecars and workers."
         )
+
+
+def _leaf_to_plain(leaf: Leaf) -> list[Any]:
+    plain = [leaf.path, leaf.kind, leaf.dtype, leaf.shape]
+    if leaf.padding is not None:
+        return [*plain, leaf.ragged_rank, leaf.row_splits_dtype, leaf.padding]
+    return [*plain, leaf.ragged_rank, leaf.row_splits_dtype] if leaf.kind == "ragged" else plain
 
 
 def _checked_shape(shape: list[int | None]) -> tuple[int | None, ...]:

@@ -7,6 +7,7 @@ The buffers are views that keep the tensor alive.
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
@@ -14,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from distributed_input.api.errors import SpecError
+from distributed_input.rows import python_values
 from distributed_input.rows.decode import Ragged
 from distributed_input.rows.elements import ElementSpec, Leaf, numpy_dtype
 from distributed_input.rows.runs import Bytes
@@ -130,7 +132,7 @@ def _ragged(leaf: Leaf, value: Any, batched: bool) -> tuple[int, list[Bytes]]:
 def _sparse(leaf: Leaf, value: Any, batched: bool) -> tuple[int, list[Bytes]]:
     if not hasattr(value, "dense_shape"):
         raise SpecError(f"{leaf.label} is {type(value).__name__}, expected a sparse tensor")
-    indices, shape = (np.asarray(it, np.int64) for it in (value.indices, value.dense_shape))
+    indices, shape = (_index_array(leaf, it) for it in (value.indices, value.dense_shape))
     values = _array(leaf, value.values)
     if not _fits(((None,) if batched else ()) + leaf.shape, shape.tolist()):
         raise _shape_error(leaf, tuple(shape.tolist()), batched)
@@ -144,6 +146,13 @@ def _sparse(leaf: Leaf, value: Any, batched: bool) -> tuple[int, list[Bytes]]:
         indices, values, row = indices[order], values[order], row[order]
     ends = np.searchsorted(row, np.arange(rows + 1))
     return rows, _sparse_buffers(leaf, np.tile(shape[1:], rows), indices[:, 1:], values, ends)
+
+
+def _index_array(leaf: Leaf, value: Any) -> Array:
+    array = np.asarray(value)
+    if array.size and array.dtype.kind not in "iu":
+        raise SpecError(f"{leaf.label} has indices of type {array.dtype.name}, expected int64")
+    return array.astype(np.int64, copy=False)
 
 
 def _sparse_buffers(
@@ -181,10 +190,7 @@ def _array(leaf: Leaf, value: Any) -> Array:
         return _string_array(leaf, value)
     dtype = numpy_dtype(leaf.dtype)
     if not hasattr(value, "__array__"):
-        try:
-            return np.asarray(value, dtype)
-        except (TypeError, ValueError, OverflowError) as error:
-            raise SpecError(f"{leaf.label} is not an array of {leaf.dtype}: {error}") from error
+        return python_values.to_array(leaf, value)
     array: Array = value.__array__()
     if array.dtype == dtype:
         return array
@@ -225,13 +231,25 @@ def _string_bytes(leaf: Leaf, array: Array) -> tuple[npt.NDArray[np.uint32], Byt
     try:
         data = b"".join(items)
     except TypeError:  # some items are str
-        items = [item.encode() if isinstance(item, str) else item for item in items]
+        items = [_encoded(leaf, item) if isinstance(item, str) else item for item in items]
         try:
             data = b"".join(items)
         except TypeError:
-            raise SpecError(f"{leaf.label} has values that are not strings") from None
+            other = next(item for item in items if not isinstance(item, (bytes, bytearray)))
+            raise SpecError(
+                f"{leaf.label} is {type(other).__name__} ({reprlib.repr(other)}), expected strings"
+            ) from None
     lengths = np.fromiter(map(len, items), np.uint32, len(items))
     return lengths, np.frombuffer(data, np.uint8)
+
+
+def _encoded(leaf: Leaf, text: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:  # a path of a file, whose name is not UTF-8
+        raise SpecError(
+            f"{leaf.label} is {text!r}, which has no UTF-8 encoding. Encode a path with os.fsencode"
+        ) from error
 
 
 def _bytes(array: Array) -> Bytes:

@@ -15,6 +15,7 @@ import numpy.typing as npt
 from distributed_input.rows.elements import Column
 
 Bytes: TypeAlias = npt.NDArray[np.uint8]
+Offsets: TypeAlias = npt.NDArray[np.int64]
 Buffer: TypeAlias = Any  # a 1-D uint8 array, or an object with the buffer protocol (bytes, ...)
 
 
@@ -30,8 +31,26 @@ def row_lengths(buffer: Buffer) -> npt.NDArray[np.uint32]:
     return as_bytes(buffer).view(np.uint32)
 
 
+def row_offsets(columns: Sequence[Column], buffers: Sequence[Buffer]) -> list[Offsets]:
+    """Return where each row begins in the data of each variable-width column, and where it ends."""
+    offsets: list[Offsets] = []
+    at = 0
+    for column in columns:
+        if column.row_bytes is None:
+            lengths = row_lengths(buffers[at])
+            ends = np.zeros(len(lengths) + 1, np.int64)
+            np.cumsum(lengths, out=ends[1:])
+            offsets.append(ends)
+        at += column.buffers
+    return offsets
+
+
 def slice_run(
-    columns: Sequence[Column], buffers: Sequence[Buffer], start: int, stop: int
+    columns: Sequence[Column],
+    buffers: Sequence[Buffer],
+    start: int,
+    stop: int,
+    offsets: Sequence[Offsets] | None = None,
 ) -> list[Bytes]:
     """Return rows [start, stop) of a run, as views.
 
@@ -40,18 +59,17 @@ def slice_run(
         buffers: buffers of the run.
         start: index in the run of the first row.
         stop: index in the run of the row after the last one.
+        offsets: `row_offsets` of the run, if several slices of it are needed.
     """
+    ends = iter(row_offsets(columns, buffers) if offsets is None else offsets)
     out: list[Bytes] = []
     at = 0
     for column in columns:
         data = as_bytes(buffers[at])
-        if column.row_bytes is not None:
-            out.append(data[start * column.row_bytes : stop * column.row_bytes])
-        else:
-            lengths = row_lengths(data)
-            before = int(lengths[:start].sum(dtype=np.int64))
-            size = int(lengths[start:stop].sum(dtype=np.int64))
-            out.append(data[4 * start : 4 * stop])
-            out.append(as_bytes(buffers[at + 1])[before : before + size])
+        width = 4 if column.row_bytes is None else column.row_bytes
+        out.append(data[start * width : stop * width])
+        if column.row_bytes is None:
+            of_rows = next(ends)
+            out.append(as_bytes(buffers[at + 1])[of_rows[start] : of_rows[stop]])
         at += column.buffers
     return out

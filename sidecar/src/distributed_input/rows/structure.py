@@ -115,7 +115,12 @@ def _pairs(structure: Structure, value: Any, path: str) -> list[tuple[Any, Struc
         found = f"{len(value)} items" if isinstance(value, (tuple, list)) else type(value).__name__
         kind = "list" if isinstance(structure, list) else "tuple"
         raise SpecError(f"{label} must be a {kind} of {len(structure)} items, found {found}")
-    names = type(structure)._fields if is_namedtuple(structure) else range(len(structure))
+    names: Any = getattr(structure, "_fields", range(len(structure)))
+    found_names = getattr(value, "_fields", names)
+    if is_namedtuple(structure) and found_names != names:
+        raise SpecError(
+            f"{label} must be a namedtuple of {', '.join(names)}, found {', '.join(found_names)}"
+        )
     return list(zip(names, structure, value, strict=True))
 
 

@@ -6,12 +6,12 @@ import argparse
 import contextlib
 import functools
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from distributed_input.api.environment import TOKEN_ENV
-from distributed_input.api.errors import ConfigError, UnavailableError
+from distributed_input.api.errors import ConfigError
 from distributed_input.runner import folders, kubectl
 from distributed_input.runner.display.status_client import StatusClient
 from distributed_input.runtime import addresses
@@ -33,6 +33,13 @@ class FoundDispatcher:
     """Address of the dispatcher; empty: a port is forwarded to it, which differs each time."""
     reread: Callable[[], tuple[str, ...]] | None = None
     """Reads `problems` again. None: it is not in a cluster."""
+    place: str = ""
+    """Process and folder of its run, if it is on this machine. Empty: it is not, or is unknown."""
+
+    @property
+    def title(self) -> str:
+        """The input, and what tells it from inputs of other runs with the same name."""
+        return f"{self.name or 'input'} ({self.place})" if self.place else self.name or "input"
 
 
 def add_flags(flags: argparse.ArgumentParser, output: bool = True) -> None:
@@ -41,14 +48,15 @@ def add_flags(flags: argparse.ArgumentParser, output: bool = True) -> None:
         "name",
         nargs="?",
         metavar="NAME",
-        help="name of an input in the cluster of the kubeconfig; needs kubectl (default: the runs "
-        "of `distributed-input run` and `distributed_input.local` on this machine)",
+        help="name of an input of a run on this machine (`distributed-input run` and "
+        "`distributed_input.local`), or else in the cluster of the kubeconfig, with kubectl "
+        "(default: all inputs of the runs on this machine)",
     )
     flags.add_argument(
         "-n",
         "--namespace",
         metavar="NAMESPACE",
-        help="namespace of NAME (default: that of the kubeconfig's context)",
+        help="namespace of NAME in the cluster (default: that of the kubeconfig's context)",
     )
     flags.add_argument(
         "--dispatcher", metavar="HOST:PORT", help="address of a dispatcher, in place of NAME"
@@ -86,10 +94,10 @@ def opened(options: argparse.Namespace, env: Mapping[str, str]) -> Iterator[list
     """
     check(options)
     with contextlib.ExitStack() as stack:
-        if options.name:
+        runs = [] if options.namespace or options.dispatcher else local_runs(env, options.name)
+        if options.name and not runs:
             forwarded = kubectl.forwarded(options.name, options.namespace, options.timeout)
-            with hint_at_local_run(options.name, options.namespace, env):
-                one = stack.enter_context(forwarded)
+            one = stack.enter_context(forwarded)
             credentials = credentials_of(one.tls_folder, None, {TOKEN_ENV: one.token})
             client = StatusClient(one.address, credentials)
             reread = functools.partial(
@@ -102,7 +110,7 @@ def opened(options: argparse.Namespace, env: Mapping[str, str]) -> Iterator[list
             client = StatusClient(options.dispatcher, credentials)
             found = [FoundDispatcher("", client, address=options.dispatcher)]
         else:
-            found = _of_local_runs(env)
+            found = _of_local_runs(runs, options.name, env)
         for each in found:
             stack.callback(each.client.close)
         yield found
@@ -118,32 +126,20 @@ def check(options: argparse.Namespace) -> None:
         raise ConfigError("--token-file: set --dispatcher too")
 
 
-@contextlib.contextmanager
-def hint_at_local_run(name: str, namespace: str | None, env: Mapping[str, str]) -> Iterator[None]:
-    """Add a hint to an error about an input in the cluster, if a run on this machine has its name.
-
-    Args:
-        name: name of the input.
-        namespace: its namespace. None: that of the kubeconfig's context.
-        env: environment variables.
-    """
-    try:
-        yield
-    except (ConfigError, UnavailableError) as error:
-        base = folders.default_parent(env)
-        if namespace or not any((run / "tokens" / name).exists() for run in folders.live(base)):
-            raise
-        hint = f"A run on this machine has an input {name}. To see it, omit NAME"
-        raise type(error)(f"{error}\n  {hint}") from error
+def local_runs(env: Mapping[str, str], name: str | None = None) -> list[Path]:
+    """Return the folders of the runs on this machine, or only of those with an input `name`."""
+    runs = folders.live(folders.default_parent(env))
+    return [run for run in runs if name is None or (run / "tokens" / name).exists()]
 
 
-def _of_local_runs(env: Mapping[str, str]) -> list[FoundDispatcher]:
-    base = folders.default_parent(env)
-    found = [one for run in folders.live(base) for one in _of_run(run)]
+def _of_local_runs(
+    runs: Iterable[Path], name: str | None, env: Mapping[str, str]
+) -> list[FoundDispatcher]:
+    found = [one for run in runs for one in _of_run(run) if name in (None, one.name)]
     if not found:
         raise ConfigError(
-            f"no run has started its dispatcher below {base}: start `distributed-input run`, or "
-            "set --dispatcher"
+            f"no run has started its dispatcher below {folders.default_parent(env)}: start "
+            "`distributed-input run`, or set --dispatcher"
         )
     return found
 
@@ -160,4 +156,5 @@ def _of_run(run: Path) -> Iterator[FoundDispatcher]:
                 # Not the file: it ends with the run, and a reader would warn that it is missing.
                 credentials = Credentials.from_args(None, {TOKEN_ENV: token.read_text()})
                 client = StatusClient(address, credentials, is_local=True)
-                yield FoundDispatcher(token.name, client, address=address)
+                place = folders.place(run)
+                yield FoundDispatcher(token.name, client, address=address, place=place)

@@ -6,6 +6,7 @@ The next run removes the folders of runs that were killed; see `runtime.files.lo
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import secrets
 import shutil
@@ -20,6 +21,7 @@ from distributed_input.runner import process_wrapper
 from distributed_input.runtime.files.locked_folders import is_stale, locked
 
 _PREFIX = "run-"
+_DESCRIPTION = "run.json"
 _MAX_PARENT_BYTES = 60
 """A socket's path has at most 103 bytes (macOS) or 107. Ours adds
 /run-<12>/shared/<2>/sidecar.sock, or /run-<12>/shared/s/worker-<4>.rows."""
@@ -109,7 +111,18 @@ def _create_run(stack: contextlib.ExitStack, run: str, base: Path, shared_base: 
     states = base / "states" if _is_private(base) else None
     folders = RunFolders(run, path, shared, states)
     folders.logs.mkdir(mode=0o700)
+    description = {"pid": os.getpid(), "folder": os.getcwd()}
+    (path / _DESCRIPTION).write_text(json.dumps(description))
     return folders
+
+
+def place(run: Path) -> str:
+    """Return what tells a run from others: its process, and the folder that it was started in."""
+    try:
+        description = json.loads((run / _DESCRIPTION).read_text())
+        return f"pid {description['pid']}, {description['folder']}"
+    except (OSError, ValueError, KeyError):  # the run starts or ends now
+        return ""
 
 
 def default_parent(env: Mapping[str, str]) -> Path:

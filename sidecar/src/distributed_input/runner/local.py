@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import select
 import subprocess
 import sys
 import tempfile
@@ -25,10 +26,12 @@ from distributed_input.runner import trainer_proxy
 from distributed_input.runner.processes.supervised_process import describe_exit
 from distributed_input.runner.supervisor import EXIT_PROCESS_FAILED
 from distributed_input.runtime.args import EXIT_CONFIG
+from distributed_input.runtime.tracebacks import short
 
 _PREFIX = "distributed-input: "
 _END_SECONDS = 20.0
 _LAST_LINES = 25
+_PROGRESS_SECONDS = 5.0
 _VARIABLES = (
     environment.DIR_ENV,
     environment.NAMES_ENV,
@@ -42,6 +45,7 @@ _RUN = "import sys; del sys.path[0]; from distributed_input.cli import main; sys
 _open_run: weakref.ref[LocalRun] | None = None
 
 
+@short
 def local(
     resource: str | os.PathLike[str] | Mapping[str, Any],
     *,
@@ -159,6 +163,9 @@ class LocalRun:
     def _wait_until_ready(self) -> dict[str, str]:
         """Return the variables of a trainer, which `trainer_proxy` prints when it starts."""
         assert self._process.stdout is not None
+        while not select.select([self._process.stdout], [], [], _PROGRESS_SECONDS)[0]:
+            for progress in self._lines()[-1:]:  # what it waits for
+                print(progress, file=sys.stderr)
         line = self._process.stdout.readline()
         if not line:
             self._process.wait()
@@ -166,11 +173,15 @@ class LocalRun:
         found = json.loads(line)
         return {name: found[name] for name in _VARIABLES if name in found}
 
+    def _lines(self) -> list[str]:
+        """Return what the run has printed. It writes with a position of its own."""
+        file = self._messages.fileno()
+        return os.pread(file, os.fstat(file).st_size, 0).decode(errors="replace").splitlines()
+
     def _failure(self) -> TerminalError:
         """Return the error for a run that has ended by itself."""
         status = self._process.returncode
-        self._messages.seek(0)
-        lines = self._messages.read().decode(errors="replace").splitlines()[-_LAST_LINES:]
+        lines = self._lines()[-_LAST_LINES:]
         if status not in (EXIT_CONFIG, EXIT_PROCESS_FAILED):  # it did not print the cause
             lines.append(f"the run {describe_exit(status)}")
         text = "\n".join(line.removeprefix(_PREFIX) for line in lines)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from distributed_input.api.config import InputConfig
 from distributed_input.api.errors import ConfigError
+from distributed_input.runner import start_checks
 from distributed_input.runner.plan import PlannedInput, PlannedTfDataService
 from distributed_input.runtime.addresses import free_ports
 
@@ -42,6 +43,7 @@ def load(
     """
 
     def check(resource: DistributedInput) -> Iterable[Problem]:
+        from distributed_input.api.resource.problems import Problem
         from distributed_input.api.resource.topology import trainers_problem
 
         problem = trainers_problem(resource.spec, trainers, batch_size_is_final=False)
@@ -51,7 +53,12 @@ def load(
                 f"warning: {file}: {resource.metadata.name}: {likely}. The trainers fail unless "
                 "they set another global_batch_size"
             )
-        return [problem] if problem else []
+        found = [problem] if problem else []
+        dataset = resource.spec.dataset
+        if dataset.entry_point:
+            wrong = start_checks.entry_point_problem(dataset.entry_point, dataset.source.path)
+            found += [Problem(("spec", "dataset", "entryPoint"), wrong)] if wrong else []
+        return found
 
     inputs = []
     for one in load_resources(file, check):

@@ -1,11 +1,16 @@
-"""Checks before any process starts: the trainer command, and where the run writes its results."""
+"""Checks before any process starts: trainer command, entry points, where results are written."""
 
 from __future__ import annotations
 
+import ast
+import importlib.util
 import os
+import re
 import shlex
 import shutil
+import sys
 import tempfile
+from importlib.machinery import PathFinder
 from pathlib import Path
 
 from distributed_input.api.errors import ConfigError
@@ -63,6 +68,47 @@ def check_logs(folder: Path) -> None:
         raise ConfigError(f"{flag}: is not a folder: name a folder, or a path that does not exist")
     else:
         _check_parent(flag, folder)
+
+
+def entry_point_problem(target: str, folder: str | None) -> str:
+    """Return what is wrong with the module or the name of an entry point; "" if nothing is.
+
+    The module is searched and not imported, which takes TensorFlow's import. What is not certain is
+    left to the workers.
+
+    Args:
+        target: "package.module:function".
+        folder: the folder in front of Python's path. None: none.
+    """
+    module, _, attribute = target.partition(":")
+    places = [*([folder] if folder else []), os.getcwd(), *sys.path]
+    found = None
+    for end in range(1, module.count(".") + 2):
+        name = ".".join(module.split(".")[:end])
+        try:
+            found = PathFinder.find_spec(name, places)
+            if found is None and end == 1:
+                found = importlib.util.find_spec(name)
+        except (ImportError, ValueError):
+            return ""
+        if found is None:
+            place = folder or "Python's path"
+            return f"no module {module!r} in {place}: check the name, and spec.dataset.source"
+        places = list(found.submodule_search_locations or ())
+    return _name_problem(module, attribute.partition(".")[0], found.origin if found else None)
+
+
+def _name_problem(module: str, name: str, file: str | None) -> str:
+    try:
+        source = Path(file or "").read_text(encoding="utf-8")
+        tree = ast.parse(source)
+    except (OSError, ValueError, SyntaxError):
+        return ""
+    may_be_made = re.search(r"import \*|__getattr__|globals\(|setattr\(|exec\(", source)
+    if may_be_made or re.search(rf"\b{re.escape(name)}\b", source):
+        return ""
+    functions = [one.name for one in tree.body if isinstance(one, ast.FunctionDef)]
+    return f"module {module} has no {name!r}; it has {', '.join(functions) or 'no functions'}"
 
 
 def _check_parent(flag: str, path: Path) -> None:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from distributed_input.api.resource.problems import LocatedProblem, Problem
 
 _CHECK = "distributed_input.worker.datasets.entry_point_check"
-_IMPORT_SECONDS = 120.0
+_CHECK_SECONDS = 120.0
 _NO_TENSORFLOW = "TensorFlow is not installed here: run `pip install 'distributed-input[run]'`"
 
 
@@ -39,9 +39,23 @@ class ValidInput:
     """Possible numbers of trainers. None: any, or not known before the dataset is read."""
     possible: str
     """The same as text."""
+    warnings: tuple[str, ...] = ()
+    """What the user should change, or could not be checked."""
 
     def __str__(self) -> str:
         return f"{self.name} is valid: {self.code}; {self.possible}"
+
+
+@dataclass(frozen=True)
+class _Checked:
+    """What the check of an entry point has found."""
+
+    code: str
+    """What was checked, as a phrase."""
+    problems: tuple[Problem, ...] = ()
+    warnings: tuple[str, ...] = ()
+    completed: Mapping[str, Any] | None = None
+    """The fields of the spec that the dataset completes. None: it was not described."""
 
 
 @dataclass
@@ -55,23 +69,26 @@ class Validation:
         """Yield the problems of a resource whose fields are valid."""
         from distributed_input.api.resource import topology
 
-        found: list[Problem] = []
+        checked = _check_entry_point(resource)
+        spec = resource.spec.model_copy(update=checked.completed)
+        found, warnings = list(checked.problems), list(checked.warnings)
         if self.trainers is not None:
-            problem = topology.trainers_problem(
-                resource.spec, self.trainers, batch_size_is_final=True
-            )
-            found += [problem] if problem else []
-        code, imported = _check_entry_point(resource)
-        found += code
+            problem = topology.trainers_problem(spec, self.trainers, batch_size_is_final=True)
+            found = [problem, *found] if problem else found
+            if self.trainers > 1 and not topology.is_known(spec):
+                warnings.append(
+                    f"whether {self.trainers} trainers can share it is unknown: it depends on the "
+                    f"dataset's batch size. Set spec.partitions to a multiple of {self.trainers}"
+                )
         yield from found
         if not found:
-            spec = resource.spec
             valid = ValidInput(
                 resource.metadata.name,
-                imported,
+                checked.code,
                 topology.partitions(spec),
                 topology.trainer_counts(spec),
                 topology.possible_trainers(spec),
+                tuple(warnings),
             )
             self.valid.append(valid)
 
@@ -103,49 +120,72 @@ def problems_as_json(error: ConfigError) -> list[dict[str, Any]]:
     ]
 
 
-def _check_entry_point(resource: DistributedInput) -> tuple[list[Problem], str]:
-    """Return the problems of the entry point, and one phrase about what was checked."""
+def _check_entry_point(resource: DistributedInput) -> _Checked:
+    """Import and call the entry point, if the code is on this machine."""
+    from distributed_input.api.resource.data_plane import input_config
     from distributed_input.api.resource.problems import Problem
 
     dataset = resource.spec.dataset
     target, path = dataset.entry_point, dataset.source.path
     if target is None:
-        return [], "the trainer sends the dataset"
+        return _Checked("the trainer sends the dataset")
     if path is None:
-        return [], f"{target} was not imported, because spec.dataset.source is not a path"
+        return _Checked(f"{target} was not imported, because spec.dataset.source is not a path")
     if not os.path.isdir(path):
-        return [], ""  # `load_all` reports it
+        return _Checked("")  # `load_all` reports it
     if importlib.util.find_spec("tensorflow") is None:
-        return [], f"{target} was not imported: {_NO_TENSORFLOW}"
-    found = _import({"target": target, "args": dataset.args, "path": path})
-    if not found:
-        return [], f"{target} was imported, and takes the arguments"
-    return [Problem(tuple(found["field"].split(".")), found["text"])], ""
+        return _Checked(f"{target} was not imported: {_NO_TENSORFLOW}")
+    config = input_config(resource).to_json()
+    imported, described = _results(target, {"name": resource.metadata.name, "config": config})
+    for result in (imported, described):
+        if "field" in result:
+            at, text = result["field"].split("."), " ".join(result["text"].split())
+            return _Checked("", problems=(Problem(tuple(at), text),))
+    if "unknown" in described:
+        why = f"the dataset was not checked: {' '.join(described['unknown'].split())}"
+        return _Checked(f"{target} was imported, and takes the arguments", warnings=(why,))
+    spec = resource.spec
+    rows = described["rows"] or None
+    completed = {
+        "partitions": described["partitions"],
+        "batching": spec.batching.model_copy(update={"global_batch_size": rows}),
+        "processing_mode": "parallel_epochs" if described["parallel"] else spec.processing_mode,
+    }
+    warnings = tuple(described["warnings"])
+    return _Checked(f"{target} was imported and called", (), warnings, completed)
 
 
-def _import(entry: Mapping[str, Any]) -> dict[str, str]:
-    """Import an entry point in a process like a worker; return what is wrong, or {}."""
-    target = entry["target"]
+def _results(target: str, given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Check an entry point in a process like a worker; return the results of the two steps."""
     try:
         done = subprocess.run(
             [sys.executable, "-m", _CHECK],
-            input=json.dumps(entry),
+            input=json.dumps(given).encode(),
             env=plan.worker_env({"TF_CPP_MIN_LOG_LEVEL": "3", **os.environ}),
             capture_output=True,
-            text=True,
-            timeout=_IMPORT_SECONDS,
+            timeout=_CHECK_SECONDS,
             check=False,
         )
-    except subprocess.TimeoutExpired:
-        return _wrong(
-            f"importing {target} takes more than {_IMPORT_SECONDS:g} s: see what it reads"
-        )
-    try:
-        found: dict[str, str] = json.loads(done.stdout)
-    except ValueError:
-        last = (done.stderr.strip().splitlines() or ["it printed nothing"])[-1]
-        return _wrong(f"importing {target} {describe_exit(done.returncode)}: {last}")
-    return {name: " ".join(text.split()) for name, text in found.items()}
+    except subprocess.TimeoutExpired as error:
+        first, _ = _decoded(error.stdout)
+        slow = f"takes more than {_CHECK_SECONDS:g} s: see what it reads"
+        if first is None:
+            return _wrong(f"importing {target} {slow}"), {}
+        return first, {"unknown": f"calling {target} {slow}"}
+    first, second = _decoded(done.stdout)
+    if first is not None and (second is not None or "field" in first):
+        return first, second or {}
+    step = "importing" if first is None else "calling"
+    errors = done.stderr.decode(errors="replace").strip().splitlines()
+    last = (errors or ["it printed nothing"])[-1]
+    return first or {}, _wrong(f"{step} {target} {describe_exit(done.returncode)}: {last}")
+
+
+def _decoded(output: bytes | None) -> Sequence[dict[str, Any] | None]:
+    """Return the two results in the output of the check. None: it ended before."""
+    lines = [line for line in (output or b"").splitlines(keepends=True) if line.endswith(b"\n")]
+    found = [json.loads(line) for line in lines]
+    return (*found, None, None)[:2]
 
 
 def _wrong(text: str) -> dict[str, str]:

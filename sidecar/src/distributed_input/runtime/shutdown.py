@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Mapping
 from types import FrameType
+from typing import Any
 
 from distributed_input.api.environment import DIE_WITH_PARENT_ENV
 from distributed_input.runtime import logs
@@ -37,11 +38,13 @@ class Shutdown:
         self._requested = False
         self._reader, self._writer = os.pipe()
         os.set_blocking(self._writer, False)
+        self._before: dict[int, Any] = {}  # handlers before `install`
 
     def install(self) -> None:
         """Install the handlers of SIGTERM and SIGINT. Raise ValueError outside the main thread."""
         for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, self._on_signal)
+            self._before[number] = signal.signal(number, self._on_signal)
+        os.register_at_fork(after_in_child=self._restore_in_child)
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait at most `timeout` seconds for the request to stop; return whether it came.
@@ -56,6 +59,16 @@ class Shutdown:
                 break
             select.select([self._reader], [], [], left)
         return self._requested
+
+    def _restore_in_child(self) -> None:
+        """Restore the handlers in a forked child, for example one of a `multiprocessing.Pool`.
+
+        Nothing in it waits here, so the signal would not end it. The handler would wake the parent,
+        because both have the same pipe.
+        """
+        for number, before in self._before.items():
+            if signal.getsignal(number) == self._on_signal:
+                signal.signal(number, signal.SIG_DFL if before is None else before)
 
     def _on_signal(self, number: int, _frame: FrameType | None) -> None:
         if self._requested:

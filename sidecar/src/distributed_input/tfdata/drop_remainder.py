@@ -7,7 +7,6 @@ So the flag is disabled in the graph if no later op of the dataset can depend on
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from typing import Any
 
@@ -17,6 +16,7 @@ from tensorflow.python.framework import tensor_util
 from distributed_input.rows.elements import ElementSpec
 from distributed_input.tfdata.graph import node_defs
 from distributed_input.tfdata.graph.node_defs import GraphDef
+from distributed_input.tfdata.graph.scopes import PASSES, kind
 
 _BATCHES = (
     "BatchDatasetV2",
@@ -24,10 +24,8 @@ _BATCHES = (
     "MapAndBatchDataset",
     "PaddedBatchDatasetV2",
 )
-_PASSES = re.compile(
-    r"^(Prefetch|Options|Repeat|Shuffle\w*|Shard|Take|Skip|Cache|AssertCardinality|Model|Optimize"
-    r"|Finalize|MaxIntraOpParallelism|PrivateThreadPool)(Dataset)?(V\d)?$"
-)
+# With one batch more, they still return each batch as it is.
+_PASSES = PASSES | set("Repeat ShuffleAndRepeat Shuffle Shard Take Skip Cache".split())
 
 
 def disable_drop_remainder(graph_def: GraphDef) -> bool:
@@ -39,7 +37,7 @@ def disable_drop_remainder(graph_def: GraphDef) -> bool:
     nodes = node_defs.by_name(graph_def.node)
     node = nodes[node_defs.source_of(node_defs.retval(graph_def).input[0])]
     passed = []
-    while _PASSES.match(node.op):
+    while kind(node.op) in _PASSES:
         passed.append(node)
         node = nodes[node_defs.source_of(node.input[0])]
     if node.op not in _BATCHES or not node_defs.input_value(nodes, node, -1):

@@ -11,16 +11,24 @@ import tensorflow as tf
 
 from distributed_input.api.errors import ConfigError, DatasetFnError
 from distributed_input.api.proto import types_pb2
-from distributed_input.assignment import jobs
+from distributed_input.assignment import identity, jobs
 from distributed_input.assignment.jobs import DatasetFacts
 from distributed_input.rows.elements import ElementSpec
-from distributed_input.tfdata import buffers, dataset_functions, determinism, sharding, user_code
+from distributed_input.tfdata import (
+    buffers,
+    dataset_functions,
+    determinism,
+    padding,
+    sharding,
+    user_code,
+)
 from distributed_input.tfdata.drop_remainder import disable_drop_remainder, with_unknown_batch_size
 from distributed_input.tfdata.graph import caches, node_defs, packing
 from distributed_input.tfdata.graph.canonical import serialize
 from distributed_input.tfdata.graph.node_defs import GraphDef
 from distributed_input.tfdata.graph_analysis import GraphAnalysis, analyze
 from distributed_input.tfdata.input_context import SplitInputContext
+from distributed_input.tfdata.random import selections
 from distributed_input.tfdata.random.seeds import reseed
 from distributed_input.tfdata.type_specs import from_tf, to_tf
 
@@ -73,9 +81,16 @@ def split_graph(
     Returns:
       The graph, and whether it has to run serially.
     """
-    graph_def = packing.load_bare(dataset, split)
-    graph_def = sharding.shard(graph_def, dataset.shard_policy, num_splits, split)
-    graph_def = reseed(graph_def, seed, epoch, split)
+
+    def sharded(split: int) -> GraphDef:
+        graph_def = packing.load_bare(dataset, split)
+        return sharding.shard(graph_def, dataset.shard_policy, num_splits, split)
+
+    def others() -> list[selections.Definitions]:
+        return [selections.define(sharded(it)) for it in selections.references(num_splits)]
+
+    graph_def = sharded(split)
+    graph_def = reseed(graph_def, seed, epoch, split, selections.find(graph_def, others))
     determinism.force_determinism(graph_def)
     return graph_def, not relaxed and determinism.make_repeatable(graph_def)
 
@@ -119,6 +134,8 @@ def _export_function(
         parts.append(part)
     if len(parts) > 1 and all(part == parts[0] for part in parts[1:]):
         job.warnings.append(repeated_rows_warning("dataset_fn", len(parts)))
+    if any(map(selections.has_random_order, parts)):
+        job.order_version = identity.ORDER_VERSION
     job.split_bytes = buffers.held_bytes(parts[0])
     job.split_bytes_at_most = buffers.may_hold_less(parts[0])
     return job, packing.pack(parts)
@@ -132,6 +149,11 @@ def _export_plain(
     analysis = analyze(prepared.graph_def)
     _reject_python(analysis)
     caches.check(prepared.graph_def)
+    if analysis.batch_size and padding.remove(prepared.graph_def):
+        if analysis.drop_remainder and draft.remainder == types_pb2.KEEP:
+            draft.remainder = types_pb2.DROP
+        analysis = replace(analysis, batched=False, drop_remainder=False)
+        element = element.unbatched()
     job, _ = _complete(
         draft,
         prepared.graph_def,
@@ -142,13 +164,22 @@ def _export_plain(
         files=prepared.files,
         warnings=(*prepared.warnings, *serial_warnings(prepared.graph_def, dataset)),
     )
+    if selections.has_random_order(prepared.graph_def):
+        job.order_version = identity.ORDER_VERSION
     job.split_bytes = buffers.held_bytes(prepared.graph_def)
     job.split_bytes_at_most = buffers.may_hold_less(prepared.graph_def)
     if prepared.policy == "DATA" and job.num_splits > 1:
         job.warnings.append(
             f"DATA sharding: each of the {job.num_splits} splits reads and computes the whole"
-            f" dataset to keep 1/{job.num_splits} of it; read files and shard by FILE, or pass a"
-            " dataset_fn"
+            f" dataset to keep 1/{job.num_splits} of it. Splits on one worker share a pass if they"
+            " only batch elements of one size. To read each element once, use a dataset_fn that"
+            " selects files or elements by its input context first"
+        )
+    if prepared.policy == "FILE" and job.infinite:
+        job.warnings.append(
+            f"the dataset repeats without end: each of the {job.partitions} partitions repeats its"
+            " own files, so rows of a partition with fewer rows come more often. Remove repeat(),"
+            " and iterate over epochs"
         )
     return job, packing.pack([prepared.graph_def], prepared.policy)
 
@@ -170,6 +201,7 @@ def _complete(
                 element=element,
                 batched=analysis.batched,
                 static_batch=analysis.batch_size,
+                paddings=analysis.paddings,
                 infinite=analysis.infinite,
                 whole=bool(analysis.record_shard) and not plain,
                 **facts,
@@ -183,8 +215,16 @@ def _complete(
         job = complete(analysis, with_unknown_batch_size(element))
         if job.remainder == types_pb2.KEEP:
             job.remainder = types_pb2.DROP
-    analysis = replace(analysis, record_shard="") if plain else analysis
+    if plain:
+        loses_rows = analysis.drop_remainder and job.shard_policy == "FILE"
+        analysis = replace(analysis, record_shard="", drop_remainder=loses_rows)
+        if analysis.repeats_batches and job.batched:
+            job.warnings.append(
+                f"{analysis.repeats_batches} follows a batch: tf.data ends each pass with a smaller"
+                " batch, here only the last batch of an epoch is smaller. Repeat before batch"
+            )
     job.warnings.extend(warnings_of(analysis, job.num_splits))
+    job.warnings.extend(hidden_batch_warnings(analysis, job, facts.get("asked_batch")))
     return job, disabled
 
 
@@ -264,6 +304,26 @@ def repeated_rows_warning(name: str, num_splits: int) -> str:
         f" read {num_splits} times, once by each split: shard it, for example with dataset.shard("
         "context.num_input_pipelines, context.input_pipeline_id)"
     )
+
+
+def hidden_batch_warnings(
+    facts: GraphAnalysis, job: types_pb2.Job, asked_batch: int | None
+) -> list[str]:
+    """Return a warning if the user may regard elements as batches, which count as rows here.
+
+    Args:
+      facts: of the dataset's graph.
+      job: the job, complete.
+      asked_batch: the argument of `get_per_replica_batch_size`, if it was called.
+    """
+    if asked_batch or not (job.global_batch_size and facts.hidden_batch):
+        return []
+    return [
+        f"each element is one of the {job.global_batch_size} rows of a step, because"
+        f" {facts.hidden_batch} follows the batch, or has it in its function, and may return"
+        " something else than batches. If the elements are batches of rows, let dataset_fn call"
+        " context.get_per_replica_batch_size(rows), or batch behind that op"
+    ]
 
 
 def warnings_of(facts: GraphAnalysis, num_splits: int) -> list[str]:

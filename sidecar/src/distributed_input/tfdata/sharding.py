@@ -15,9 +15,11 @@ import tensorflow as tf
 from tensorflow.python.data.experimental.ops import distribute
 
 from distributed_input.api.errors import ConfigError, DatasetFnError
+from distributed_input.tfdata import batches, file_splits
 from distributed_input.tfdata.graph import node_defs, serialization
 from distributed_input.tfdata.graph.canonical import canonicalize, serialize
 from distributed_input.tfdata.graph.node_defs import GraphDef, NodeDef
+from distributed_input.tfdata.graph.scopes import PASSES, kind, main_scope
 from distributed_input.tfdata.graph_analysis import analyze
 
 _MARK = "_distributed_input_shard"
@@ -31,6 +33,13 @@ _UNSHARDABLE = (
     " this by creating a new `tf.data.Options()` object then setting"
     " `options.experimental_distribute.auto_shard_policy = AutoShardPolicy.DATA` before applying"
     " the options object to the dataset via `dataset.with_options(options)`."
+)
+_ENTRY_POINT = (
+    "name an entry point that selects files by its input context, which reads each file once"
+)
+_OWN_BATCHES = (
+    "{op} gets the batches that each split makes of its own files. If a row's value depends on the"
+    " other rows of its batch, it differs from that in one process"
 )
 
 
@@ -60,7 +69,8 @@ def prepare(dataset: tf.data.Dataset, partitions_of: Callable[[int | None], int]
         needs at least one file.
 
     Raises:
-      ConfigError: the policy is HINT, or it is FILE and the dataset reads no files.
+      ConfigError: the policy is HINT, or it is FILE and the dataset reads no files or has an op
+        whose result depends on several files.
     """
     policy = dataset.options().experimental_distribute.auto_shard_policy.name
     if policy in ("DATA", "OFF"):
@@ -74,18 +84,53 @@ def prepare(dataset: tf.data.Dataset, partitions_of: Callable[[int | None], int]
     try:
         graph_def = prepare_file_sharding(dataset)
     except ConfigError:
+        whole = serialize(dataset)
+        op = file_splits.hides_reader(whole)
         if policy == "FILE":
+            if op:
+                raise ConfigError(_refusal(op)) from None
             raise
-        return ShardableGraph(serialize(dataset), "DATA", None, (_UNSHARDABLE,))
+        warning = _dealt(op, False) if op else _UNSHARDABLE
+        return ShardableGraph(whole, "DATA", None, (warning,))
+    op, is_unknown = file_splits.obstacle(graph_def, lambda node: _MARK in node.attr)
+    if op and policy == "AUTO":
+        return ShardableGraph(serialize(dataset), "DATA", None, (_dealt(op, is_unknown),))
+    if op and not is_unknown:
+        raise ConfigError(_refusal(op))
+    warnings = (f"auto_shard_policy FILE: {_OWN_BATCHES.format(op=op)}",) if op else ()
     files = count_files(graph_def)
     partitions = partitions_of(analyze(graph_def).batch_size)
     if files is None or files >= partitions:
-        return ShardableGraph(graph_def, "FILE", files)
+        return ShardableGraph(graph_def, "FILE", files, warnings)
     few = f"the dataset has {files} files for {partitions} partitions"
     if policy == "FILE":
         remedy = "write more files, or set auto_shard_policy to DATA"
-        return ShardableGraph(graph_def, "FILE", files, (f"{few}: some get no rows; {remedy}",))
+        warnings = (*warnings, f"{few}: some get no rows; {remedy}")
+        return ShardableGraph(graph_def, "FILE", files, warnings)
     return ShardableGraph(serialize(dataset), "DATA", None, (f"{few}: AUTO sharding goes by DATA",))
+
+
+def _reason(op: str, is_unknown: bool) -> str:
+    known = "may depend" if is_unknown else "depends"
+    return f"what {op} returns {known} on rows of several files"
+
+
+def _refusal(op: str) -> str:
+    return (
+        f"auto_shard_policy FILE, but {_reason(op, False)}: rows would be lost, repeated or paired"
+        f" wrongly. Set auto_shard_policy to AUTO or DATA, or {_ENTRY_POINT}"
+    )
+
+
+def _dealt(op: str, is_unknown: bool) -> str:
+    """Return the warning for a dataset that reads files and is not split by them."""
+    remedy = _ENTRY_POINT[:1].upper() + _ENTRY_POINT[1:]
+    if is_unknown:
+        remedy = f"If it works on each row alone, set auto_shard_policy to FILE. {remedy}"
+    return (
+        f"{_reason(op, is_unknown)}: the dataset is not split by its files, but dealt to the splits"
+        f" behind the last op, so each worker reads all files. {remedy}"
+    )
 
 
 def prepare_file_sharding(dataset: tf.data.Dataset) -> GraphDef:
@@ -127,14 +172,7 @@ def shard(graph_def: GraphDef, policy: str, num_splits: int, split: int) -> Grap
     """
     out = node_defs.copy_of(graph_def)
     if policy == "DATA":
-        end = node_defs.retval(out)
-        whole = node_defs.by_name(out.node)[node_defs.source_of(end.input[0])]
-        node = tf.compat.v1.NodeDef(name="split", op="ShardDataset", input=[end.input[0], "", ""])
-        for key in ("output_types", "output_shapes"):
-            node.attr[key].CopyFrom(output_attr(out, whole, key))
-        out.node.append(node)
-        _set_shard(out, out.node[-1], num_splits, split)
-        end.input[0] = node.name
+        _deal(out, num_splits, split)
     elif policy == "FILE":
         for node in list(out.node):
             if _MARK in node.attr:
@@ -142,6 +180,30 @@ def shard(graph_def: GraphDef, policy: str, num_splits: int, split: int) -> Grap
     elif policy not in ("OFF", ""):
         raise ConfigError(f"shard policy {policy!r}: use FILE, DATA or OFF")
     return out
+
+
+def _deal(graph_def: GraphDef, num_splits: int, split: int) -> None:
+    """Add a shard op that keeps some elements of the complete dataset, in place.
+
+    Rows are batched again, so it comes before a batch at the end: it then deals rows, a step has
+    the rows of one batch, and the splits of a worker can share a pass.
+    """
+    main = main_scope(graph_def)
+    above, whole = node_defs.retval(graph_def), main.output
+    for node in main.chain():
+        if kind(node.op) in ("Batch", "ParallelBatch"):
+            known = batches.batch_size(main, node), batches.drops_remainder(main, node)
+            if known[0] is not None and known[1] is False:
+                above, whole = node, main.input(node)
+        if kind(node.op) not in PASSES:
+            break
+    shard_node = tf.compat.v1.NodeDef(name="split", op="ShardDataset")
+    shard_node.input.extend([above.input[0], "", ""])
+    for key in ("output_types", "output_shapes"):
+        shard_node.attr[key].CopyFrom(output_attr(graph_def, whole, key))
+    graph_def.node.append(shard_node)
+    _set_shard(graph_def, graph_def.node[-1], num_splits, split)
+    above.input[0] = shard_node.name
 
 
 def _set_shard(graph_def: GraphDef, node: NodeDef, num_splits: int, split: int) -> None:

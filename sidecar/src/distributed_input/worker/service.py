@@ -29,9 +29,11 @@ from distributed_input.worker.host.memory import buffer_bytes
 from distributed_input.worker.load import WorkerLoad
 from distributed_input.worker.states.split_states import SplitStates
 from distributed_input.worker.states.state_files import StateFiles
+from distributed_input.worker.streams.block_producer import Blocks
 from distributed_input.worker.streams.connection import UNLIMITED, Connection
 from distributed_input.worker.streams.counters import StreamCounters
 from distributed_input.worker.streams.open_streams import OpenStreams
+from distributed_input.worker.streams.own_thread import OwnThread, is_python
 from distributed_input.worker.streams.shared_producers import SharedProducers
 from distributed_input.worker.streams.split_runner import SplitRunner
 from distributed_input.worker.transfer_listener import TransferListener
@@ -137,7 +139,11 @@ class WorkerService:
                 self._connections.discard(connection)
             connection.close()
 
-    def _blocks(
+    def _blocks(self, request: worker_pb2.StreamRequest, counters: StreamCounters) -> Blocks:
+        run = functools.partial(self._run, request, counters)
+        return OwnThread(run, f"split-{request.split}") if is_python(request.job) else run()
+
+    def _run(
         self, request: worker_pb2.StreamRequest, counters: StreamCounters
     ) -> Generator[RowBlock, None, None]:
         with self._failures.recorded(request.job):

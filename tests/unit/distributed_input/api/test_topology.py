@@ -60,7 +60,8 @@ def test_a_problem_is_what_a_sidecar_would_refuse(data: st.DataObject) -> None:
             (3, 8, 64),
             False,
             "3 trainers cannot divide 8 partitions. Use 1, 2, 4 or 8 trainers, or set "
-            "spec.batching.globalBatchSize and spec.partitions to multiples of 3",
+            "spec.partitions and the global batch size (spec.batching.globalBatchSize, or in "
+            "dataset_fn) to multiples of 3",
         ),
         (
             (9, 8, None),

@@ -41,6 +41,7 @@ jobs = st.builds(
     entry_point=st.sampled_from([None, ENTRY]),
     definitions=st.lists(st.integers(0, 3), max_size=3),
     definition_version=st.sampled_from(["", "2.21.0"]),
+    order_version=st.integers(0, 1),
 )
 
 
@@ -141,3 +142,18 @@ def test_a_position_of_an_older_version_is_valid_and_of_a_newer_one_is_not() -> 
     identity.check(old, job())
     with pytest.raises(PositionError, match="upgrade it"):
         identity.check(Position(format=identity.FORMAT + 1), job())
+
+
+def test_a_position_of_another_order_of_rows_is_an_error() -> None:
+    old = Position(job="train", seed=7, partitions=4, global_batch_size=8)
+    unchanged, ordered = job(num_splits=16), job(num_splits=16, order_version=1)
+    identity.check_old(old, types_pb2.Job(), unchanged)
+    with pytest.raises(PositionError, match=r"version 0 of the order .* version 1.*accept_changed"):
+        identity.check_old(old, types_pb2.Job(), ordered)
+    with pytest.raises(PositionError, match="order of rows"):
+        identity.check(saved(unchanged), ordered)
+    with pytest.raises(PositionError, match="order of rows"):
+        identity.check(saved(ordered), unchanged)
+    position = saved(unchanged)
+    identity.accept_dataset(position, ordered)
+    identity.check(position, ordered)

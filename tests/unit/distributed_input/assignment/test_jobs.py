@@ -57,7 +57,7 @@ FACTS = st.builds(
     element=st.sampled_from([1, 100_000, 1 << 20, 1 << 30]).map(_rows_of),
     batched=st.just(True),
     traced=st.booleans(),
-    infinite=st.booleans(),
+    infinite=st.sampled_from([False, True, None]),
     policy=st.sampled_from(["", "FILE", "DATA", "OFF"]),
     files=st.none() | st.integers(0, 10_000),
     rows=st.none() | st.integers(0, 10**7),
@@ -69,7 +69,8 @@ FACTS = st.builds(
 def test_default_splits_are_bounded(facts: DatasetFacts, partitions: int) -> None:
     splits = splits_of_draft(types_pb2.Job(), partitions, facts)
     assert 1 <= splits <= max(SPLITS_PER_PARTITION * partitions, MOST_SPLITS)
-    if facts.policy != "OFF" and (facts.infinite or facts.whole or facts.policy == "DATA"):
+    whole = facts.infinite is not False or facts.whole or facts.policy == "DATA"
+    if facts.policy != "OFF" and whole:
         assert splits == partitions
     elif facts.files and not facts.traced:
         assert splits <= facts.files
@@ -162,7 +163,7 @@ ENTRY_FACTS = st.builds(
     element=st.just(ELEMENT),
     asked_batch=st.none() | st.just(16),
     batched=st.booleans(),
-    infinite=st.booleans(),
+    infinite=st.sampled_from([False, True, None]),
     whole=st.booleans(),
     warnings=st.lists(st.just("slow"), max_size=1),
 )

@@ -17,6 +17,12 @@ from distributed_input.runtime.portable import packet_socket
 RING_BYTES = 1 << 12
 SECONDS = 10.0
 """Timeout of events that happen at once, on a busy machine."""
+BATCH_OF_ONE = trainer_pb2.Opened(
+    job=types_pb2.Job(name="train", partitions=1, global_batch_size=1),
+    unit_rows=1,
+    units_per_step=1,
+)
+"""A job whose steps have one row."""
 
 Message = trainer_pb2.FromTrainer
 
@@ -78,7 +84,7 @@ class Trainer:
             if message.HasField("hello"):
                 self.send(
                     welcome=trainer_pb2.Welcome(
-                        protocol=PROTOCOL, input="train", consumers=1,
+                        protocol=PROTOCOL, input="train", consumers=1, job=self._sidecar.job_name,
                         ring_file=self._sidecar.ring, ring_bytes=RING_BYTES,
                         timeout_seconds=self._sidecar.timeout_seconds,
                     )
@@ -90,8 +96,7 @@ class Trainer:
             elif message.HasField("open") and self._sidecar.refusal:
                 self.send(failure={"kind": self._sidecar.refusal, "message": "no job"})
             elif message.HasField("open"):
-                job = types_pb2.Job(name="train", partitions=1, global_batch_size=1)
-                self.send(opened=trainer_pb2.Opened(job=job, unit_rows=1, units_per_step=1))
+                self.send(opened=self._sidecar.opened)
             else:
                 self.received.put(message)
 
@@ -110,6 +115,7 @@ class Sidecar:
         refusal: the kind of error with which jobs are rejected; empty: none; "crash": the
             connection ends instead.
         timeout_seconds: the input's spec.sidecar.timeoutSeconds.
+        opened: the answer to each Open.
     """
 
     def __init__(
@@ -118,13 +124,17 @@ class Sidecar:
         number: int = 0,
         refusal: str = "",
         timeout_seconds: float = SECONDS,
+        opened: trainer_pb2.Opened = BATCH_OF_ONE,
     ) -> None:
         ring = folder / f"ring-{number}"
         ring.write_bytes(bytes(RING_BYTES))
         path = folder / SOCKET_NAME
         path.unlink(missing_ok=True)
         self.trainers: queue.SimpleQueue[Trainer] = queue.SimpleQueue()
+        self.job_name = ""
         self.ring, self.refusal, self.timeout_seconds = ring.name, refusal, timeout_seconds
+        self.opened = trainer_pb2.Opened()
+        self.opened.CopyFrom(opened)  # a test may change its own
         self._listening = packet_socket.new()
         self._listening.bind(str(path))
         self._listening.listen()

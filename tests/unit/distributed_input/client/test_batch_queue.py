@@ -72,12 +72,15 @@ def popped(queue: BatchQueue, generation: int) -> list[int]:
 def test_units_of_a_generation_come_in_order_and_once(
     generations: list[int], generation: int, together: bool
 ) -> None:
-    source = Source()
+    """Units of later generations stay, for the iterator that they belong to."""
+    source, generations = Source(), sorted(generations)
     queue = filled(source, generations, together)
+    assert queue.has_next(generation) == (generations[:1] == [generation])
     mine = popped(queue, generation)
     assert mine == slots_of(generations, generation)
-    assert sorted(mine + source.released) == list(range(len(generations)))
-    assert not queue
+    later = [unit.slot for unit in queue.units()]
+    assert later == [slot for slot, one in enumerate(generations) if one > generation]
+    assert sorted(mine + source.released + later) == list(range(len(generations)))
 
 
 @given(generations=st.lists(GENERATIONS), generation=GENERATIONS)

@@ -14,6 +14,7 @@ from distributed_input.client.epoch_state import (
     require_current,
     without_traceback,
 )
+from distributed_input.client.position_log import PositionLog
 
 
 def test_an_older_iterator_is_fenced() -> None:
@@ -48,17 +49,41 @@ def test_a_loop_has_consumed_only_whole_steps_of_an_epoch_that_has_not_ended(
     consumed = epoch.consumed_units(steps * per_step, per_step)
     assert consumed == min(steps, units // per_step) * per_step
     ended = EpochState(1, 0, units=units, ended=True)
-    assert ended.consumed_units(steps * per_step, per_step) == min(steps * per_step, units)
+    whole_steps = -(-units // per_step) * per_step
+    assert ended.consumed_units(steps * per_step, per_step) == min(steps * per_step, whole_steps)
+
+
+@given(
+    replicas=st.integers(1, 4),
+    units_per_step=st.integers(1, 9),
+    units=st.integers(0, 40),
+    steps=st.integers(0, 40),
+)
+def test_a_position_counts_what_the_loop_consumed(
+    replicas: int, units_per_step: int, units: int, steps: int
+) -> None:
+    """For every number of units in a step of the job, which the sidecar's positions follow."""
+    positions = PositionLog()
+    for step in range(1, units // units_per_step + 1):
+        positions.append(step * units_per_step, Position(step=step))
+    epoch = EpochState(1, 0, Counter(steps), iterator=2, units=units)
+    requested = epoch.requested_units(replicas)
+    assert requested is not None
+    at = positions.at(epoch.consumed_units(requested, replicas), units_per_step, Position())
+    assert at.step * units_per_step + at.extra_units == min(steps, units // replicas) * replicas
 
 
 class Counter:
-    """A loop that has requested 3 steps of iterator 2."""
+    """A loop that has requested some steps of iterator 2."""
 
     iterators = 2
 
+    def __init__(self, steps: int = 3) -> None:
+        self.steps = steps
+
     def requested(self, iterator: int) -> int:
         """Return the number of steps."""
-        return 3 if iterator == 2 else 0
+        return self.steps if iterator == 2 else 0
 
     def invalidate(self) -> None:
         """Do nothing."""

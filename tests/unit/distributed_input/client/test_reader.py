@@ -115,6 +115,60 @@ def test_a_new_sidecar_gets_the_position_of_an_epoch_that_has_ended(
     later.close()
 
 
+class Loop:
+    """A loop that counts its steps.
+
+    Attributes:
+        steps: the number of steps that it has requested.
+    """
+
+    def __init__(self) -> None:
+        self.steps = 0
+        self.iterators = 1
+
+    def requested(self, _iterator: int) -> int:
+        """Return the number of steps."""
+        return self.steps
+
+    def invalidate(self) -> None:
+        """Do nothing."""
+
+
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_a_position_counts_the_whole_elements_that_the_loop_consumed(
+    tmp_path: Path, replicas: int
+) -> None:
+    """A step of the job has an element of each partition, and one of the loop of each replica."""
+    per_step, elements = 8, 15
+    job = types_pb2.Job(name="train", partitions=per_step)
+    sidecar = Sidecar(tmp_path, opened=trainer_pb2.Opened(job=job, units_per_step=per_step))
+    reader, loop = InputReader(tmp_path, "", SECONDS), Loop()
+    reader.open(types_pb2.Job(), b"", replicas)
+    reader.count_steps(loop)
+    trainer, generation = sidecar.trainer(), reader.begin()
+    units, consumed = reader.units(generation), []
+    for index in range(elements):
+        trainer.unit(generation, index, step=1 if index + 1 == per_step else None)
+    trainer.send(end={"generation": generation, "units": elements})
+    for read in range(elements // replicas):
+        loop.steps += 1
+        for _ in range(replicas):
+            next(units)
+        position = reader.position(reader.requested_units())
+        consumed.append(position.step * per_step + position.extra_units)
+        assert consumed[-1] == (read + 1) * replicas
+        assert not position.end
+    loop.steps += 1
+    assert len(list(units)) == elements % replicas
+    position = reader.position(reader.requested_units())
+    assert position.end == (replicas == 1), "the last step of two replicas has one element"
+    assert position.step * per_step + position.extra_units == elements + elements % replicas
+    loop.steps += 1
+    assert reader.position(reader.requested_units()).end
+    reader.close()
+    sidecar.close()
+
+
 def test_units_that_a_dead_sidecar_read_ahead_are_dropped(tmp_path: Path, sidecar: Sidecar) -> None:
     reader, trainer, generation = begun(tmp_path, sidecar)
     trainer.send(end={"generation": generation})
@@ -261,6 +315,45 @@ def test_units_of_a_dropped_epoch_are_released(tmp_path: Path, sidecar: Sidecar)
     released: set[int] = set()
     while 64 not in released:
         released.update(trainer.received.get(timeout=SECONDS).release.slots)
+    reader.close()
+
+
+def test_an_abandoned_iterator_takes_no_unit_of_the_next_epoch(
+    tmp_path: Path, sidecar: Sidecar
+) -> None:
+    """Also not while it collects units that arrived together."""
+    reader, trainer, generation = begun(tmp_path, sidecar)
+    abandoned = reader.bursts(generation)
+    for index in range(2):
+        trainer.unit(generation, index, step=index + 1)
+    assert len(next(abandoned)) == 1
+    later = reader.begin()
+    assert trainer.start().generation == later
+    for index in range(3):
+        trainer.unit(later, index, step=index + 1)
+    newest = reader.bursts(later)
+    assert len(next(newest)) == 1
+    assert reader._queue.pop(generation) is None, "it drops nothing of the next epoch"
+    with pytest.raises(FencedError, match="another iterator"):
+        next(abandoned)
+    trainer.send(end={"generation": later, "units": 3})
+    assert sum(len(burst) for burst in newest) == 2
+    reader.close()
+
+
+def test_an_error_behind_units_that_arrived_together_comes_after_them(
+    tmp_path: Path, sidecar: Sidecar
+) -> None:
+    reader, trainer, generation = begun(tmp_path, sidecar)
+    bursts = reader.bursts(generation)
+    trainer.unit(generation, 0, step=1)
+    assert len(next(bursts)) == 1
+    for index in (1, 3):
+        trainer.unit(generation, index, step=index + 1)
+    got = 1 + len(next(bursts))
+    with pytest.raises(TerminalError, match="batches are missing"):
+        next(bursts)
+    assert reader.received_units == got == 2
     reader.close()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +15,7 @@ from distributed_input.api.errors import (
     ConfigError,
     DatasetFnError,
     DistributedInputError,
+    FencedError,
     ReplayWarning,
     UnavailableError,
 )
@@ -59,6 +61,77 @@ def test_the_job_is_open_on_one_channel_at_a_time(tmp_path: Path, sidecar: Sidec
     assert session.generation == 4
     sidecar.trainer()
     assert sidecar.trainer().start().generation == 4
+    session.shutdown()
+
+
+def test_the_warnings_about_an_entry_point_are_logged_once(
+    tmp_path: Path, sidecar: Sidecar, caplog: pytest.LogCaptureFixture
+) -> None:
+    sidecar.opened.job.warnings.append("each row is read 32 times")
+    opened(tmp_path).shutdown()
+    assert not caplog.messages, "the trainer that sent the dataset has printed them"
+    sidecar.opened.job.entry_point.target = "data:rows"
+    session = opened(tmp_path)
+    session.connect(SECONDS)
+    session.open_job()
+    session.shutdown()
+    assert caplog.messages == ["input train: each row is read 32 times"]
+
+
+def test_a_rank_of_a_launcher_gets_its_own_remedy(
+    tmp_path: Path, sidecar: Sidecar, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = opened(tmp_path)
+    message = "input train was opened again: one reader at a time. Use connect(..., job=...)"
+    fenced = trainer_pb2.FromSidecar(failure={"kind": "FencedError", "message": message})
+    with pytest.raises(FencedError, match=r"job=\.\.\.\)$"):
+        session.check_failure(fenced)
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    with pytest.raises(FencedError, match=r"again: one reader at a time\. This .*rank 1 of 2"):
+        session.check_failure(fenced)
+    with pytest.raises(DatasetFnError, match=r"^bad row$"):
+        session.check_failure(failure(0))
+    session.shutdown()
+
+
+def test_a_job_for_each_rank_is_a_warning(
+    tmp_path: Path,
+    sidecar: Sidecar,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    opened(tmp_path).shutdown()
+    assert not caplog.messages
+    sidecar.job_name = "rank-1"
+    session = SidecarSession(tmp_path, "", SECONDS, "rank-1")
+    session.connect(SECONDS)
+    session.connect(SECONDS)
+    session.shutdown()
+    (message,) = caplog.messages
+    assert "job rank-1 reads all rows of the input" in message
+
+
+def test_a_slow_start_is_logged_once_with_what_it_waits_for(
+    tmp_path: Path,
+    sidecar: Sidecar,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    session = opened(tmp_path)
+    trainer = sidecar.trainer()
+    session.meter.begin_wait()
+    for limit in (3600.0, -1.0):
+        assert not caplog.messages
+        monkeypatch.setattr(session_module, "_SLOW_START_SECONDS", limit)
+        for _ in range(2):
+            trainer.send(waiting={"what": "rows of partition 3"})
+        trainer.send(failure={"kind": "ConfigError", "message": "end"})
+        assert session.receive(time.monotonic() + SECONDS).HasField("failure")
+    (message,) = caplog.messages
+    assert message.startswith("input train: no batch after 0 s: waiting for rows of partition 3.")
     session.shutdown()
 
 
@@ -288,6 +361,38 @@ def test_a_closed_session_does_not_connect(tmp_path: Path) -> None:
     session.error = ConfigError("closed")
     with pytest.raises(ConfigError, match="closed"):
         session.connect(SECONDS)
+
+
+def test_no_sidecar_returns_to_a_removed_folder(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    folder.mkdir()
+    first = Sidecar(folder)
+    session = opened(folder)
+    first.close()
+    shutil.rmtree(folder)
+    with pytest.raises(UnavailableError, match=r"run that served input train .*local\(FILE\)"):
+        session.connect(600.0)
+    session.shutdown()
+
+
+def test_a_sidecar_may_create_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "run"
+    monkeypatch.setattr(session_module, "_NOTICE_SECONDS", 0.0)
+    with pytest.raises(UnavailableError, match=r"folder \S+ does not exist: .*local\(FILE\)"):
+        SidecarSession(folder, "", 600.0).connect(600.0)
+
+    started: list[Sidecar] = []
+
+    def start(_seconds: float) -> None:
+        folder.mkdir()
+        started.append(Sidecar(folder))
+
+    monkeypatch.setattr(session_module, "_NOTICE_SECONDS", 60.0)
+    monkeypatch.setattr(session_module.time, "sleep", start)
+    session = SidecarSession(folder, "", SECONDS)
+    session.connect(SECONDS)
+    session.shutdown()
+    started[0].close()
 
 
 def test_without_a_sidecar_connecting_ends_at_the_timeout(tmp_path: Path) -> None:

@@ -30,6 +30,14 @@ def job(name: str = "train", data: bytes = b"data", **fields: Any) -> Job:
     return Job(name=name, dataset_id=hashlib.sha256(data).hexdigest(), **fields)
 
 
+def without_run(job: Job) -> Job:
+    """Return a copy of a job without its run."""
+    copy = Job()
+    copy.CopyFrom(job)
+    copy.run = copy.first_run = ""
+    return copy
+
+
 def worker(worker_id: str = "w", address: str = "h:1", **fields: Any) -> WorkerHeartbeatRequest:
     """Return a worker's heartbeat."""
     fields = {"protocol": PROTOCOL, **fields}

@@ -15,7 +15,13 @@ from distributed_input.dispatcher import service as served
 from distributed_input.dispatcher.clock import RunningClock
 from distributed_input.runtime import serving, stubs
 from distributed_input.runtime.credentials import Credentials
-from tests.unit.distributed_input.dispatcher.builders import consumer, job, state, worker
+from tests.unit.distributed_input.dispatcher.builders import (
+    consumer,
+    job,
+    state,
+    without_run,
+    worker,
+)
 
 MIB = 1 << 20
 
@@ -61,8 +67,8 @@ def test_a_job_and_its_heartbeats_over_the_wire(stub):
     with pytest.raises(grpc.RpcError) as caught:
         stub.GetJob(wire.GetJobRequest(name="train"), timeout=5)
     assert code_of(caught) is grpc.StatusCode.NOT_FOUND
-    assert stub.RegisterJob(wire.RegisterJobRequest(job=job()), timeout=5).job == job()
-    assert stub.GetJob(wire.GetJobRequest(name="train"), timeout=5).job == job()
+    assert without_run(stub.RegisterJob(wire.RegisterJobRequest(job=job()), timeout=5).job) == job()
+    assert without_run(stub.GetJob(wire.GetJobRequest(name="train"), timeout=5).job) == job()
     answer = stub.ConsumerHeartbeat(consumer(), timeout=5)
     assert [info.worker_id for info in answer.workers] == ["w"]
     shown = stub.Status(wire.StatusRequest(), timeout=5)

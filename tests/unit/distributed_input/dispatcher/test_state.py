@@ -93,44 +93,111 @@ def test_facts_reach_the_other_consumers():
     assert [f.partition for f in beat(known, 0.1, 0, 2, "a").facts] == [1]
 
 
-def test_a_contradiction_ends_the_run_of_every_consumer():
+def opened(known: DispatcherState, now: float, incarnation: str, **fields: Any) -> str:
+    """Open the job for a consumer. Return its run."""
+    return known.jobs.register(now, job(**fields), incarnation).run
+
+
+def test_trainers_that_open_a_job_join_the_run_of_those_that_read_it():
     known = state()
-    known.jobs.register(0.0, job())
+    run = opened(known, 0.0, "a")
+    assert opened(known, 0.1, "b") == run  # the first one has just opened it
     for index, name in enumerate("ab"):
-        beat(known, 0.0, index, 2, name, opened=1, facts=[fact(index, [3])])
-    told = beat(known, 0.1, 1, 2, "b", opened=1, facts=[fact(1, [4])]).contradiction
+        assert beat(known, 0.2, index, 2, name, run=run).run == run
+    assert opened(known, 0.3, "b") == run
+    # Alone, or beside a sidecar without a trainer, a trainer begins a new run.
+    beat(known, 0.4, 1, 2, "b", run=run, no_trainer=True)
+    assert opened(known, 0.5, "a") != run
+
+
+def test_facts_of_another_run_are_refused_and_not_sent():
+    known = state()
+    before = opened(known, 0.0, "a")
+    beat(known, 0.1, 0, 2, "a", run=before, facts=[fact(0, [3])], no_trainer=True)
+    beat(known, 0.1, 1, 2, "b", run=before, facts=[fact(1, [3])], no_trainer=True)
+    run = opened(known, 0.2, "a")
+    late = beat(known, 0.3, 1, 2, "b", run=before, facts=[fact(1, [3])], no_trainer=True)
+    assert (late.run, list(late.facts), late.contradiction) == (run, [], "")
+    answer = beat(known, 0.3, 0, 2, "a", run=run, facts=[fact(0, [4])])
+    assert (answer.contradiction, list(answer.facts)) == ("", [])
+    assert not beat(known, 0.4, 1, 2, "b", run=run, facts=[fact(1, [4])]).contradiction
+
+
+def test_an_older_sidecar_belongs_to_every_run():
+    known = state()
+    run = opened(known, 0.0, "a")
+    beat(known, 0.1, 1, 2, "b", facts=[fact(1, [3])])
+    assert beat(known, 0.2, 0, 2, "a", run=run).facts
+
+
+def test_a_run_survives_the_dispatcher():
+    known = state()
+    assert opened(known, 0.0, "a", run="r", first_run="q") == "r"
+    assert opened(known, 0.1, "b", run="r", first_run="q") == "r"
+    entry = known.jobs.entry("train")
+    assert entry is not None
+    assert entry.job.first_run == "q"
+
+
+def test_a_run_of_the_past_is_not_continued():
+    """Its trainer joins the run of the others, or begins a new one."""
+    known = state()
+    run = opened(known, 0.0, "a")
+    assert opened(known, 0.1, "b", run="past") == run
+    beat(known, 0.2, 0, 2, "a", run=run, no_trainer=True)
+    beat(known, 0.2, 1, 2, "b", run=run, no_trainer=True)
+    assert opened(known, 0.3, "b", run="past") not in (run, "past")
+
+
+def test_runs_that_overlap_on_a_dataset_share_its_rows():
+    known = state()
+
+    def first_run(now: float, name: str, incarnation: str, data: bytes = b"data") -> str:
+        return known.jobs.register(now, job(name, data), incarnation).first_run
+
+    first = first_run(0.0, "one", "a")
+    assert first_run(0.1, "two", "b") == first
+    assert first_run(0.1, "other", "c", b"other") != first
+    for name, incarnation in (("one", "a"), ("two", "b")):
+        beat(known, 0.2, 0, 1, incarnation, name=name)
+    beat(known, 0.3, 0, 1, "a", name="one", no_trainer=True)
+    assert first_run(0.4, "one", "a") == first  # the second job still reads
+    beat(known, 0.5, 0, 1, "a", name="one", no_trainer=True)
+    beat(known, 0.5, 0, 1, "b", name="two", no_trainer=True)
+    assert first_run(0.6, "one", "a") != first, "the files may have changed"
+
+
+def test_a_contradiction_ends_the_run_of_every_consumer():
+    """Also of one with late heartbeats."""
+    known = state(expiry=5.0)
+    run = opened(known, 0.0, "a")
+    for index, name in enumerate("ab"):
+        beat(known, 0.0, index, 2, name, run=run, facts=[fact(index, [3])])
+    told = beat(known, 6.0, 1, 2, "b", run=run, facts=[fact(1, [4])]).contradiction
     assert "epoch 0, partition 1: a split has another length" in told
     for _ in range(2):
-        assert beat(known, 0.2, 0, 2, "a", opened=1, facts=[fact(0, [3])]).contradiction == told
+        assert beat(known, 6.1, 0, 2, "a", run=run, facts=[fact(0, [3])]).contradiction == told
     # The next run: one trainer opens the job again, the other one starts in a new process.
-    assert not beat(known, 0.3, 0, 2, "a", opened=2, facts=[fact(0, [5])]).contradiction
-    assert beat(known, 0.3, 1, 2, "b", opened=1, facts=[fact(1, [4])]).contradiction == told
-    answer = beat(known, 0.4, 1, 2, "c", opened=1, facts=[fact(1, [6])])
+    later = opened(known, 6.2, "a")
+    assert later != run
+    assert not beat(known, 6.3, 0, 2, "a", run=later, facts=[fact(0, [5])]).contradiction
+    assert beat(known, 6.3, 1, 2, "b", run=run, facts=[fact(1, [4])]).contradiction == told
+    assert opened(known, 6.4, "c") == later
+    answer = beat(known, 6.4, 1, 2, "c", run=later, facts=[fact(1, [6])])
     assert not answer.contradiction
     assert [one.split_rows for one in answer.facts] == [[5]]
 
 
-def test_a_contradiction_ends_the_run_of_a_consumer_with_late_heartbeats():
-    known = state(expiry=5.0)
-    known.jobs.register(0.0, job())
-    for index, name in enumerate("ab"):
-        beat(known, 0.0, index, 2, name, opened=1, facts=[fact(index, [3])])
-    told = beat(known, 6.0, 1, 2, "b", opened=1, facts=[fact(1, [4])]).contradiction
-    assert told
-    # The first one is late. Its facts are not those of the next run.
-    assert beat(known, 6.1, 0, 2, "a", opened=1, facts=[fact(0, [3])]).contradiction == told
-    assert not beat(known, 6.2, 0, 2, "a", opened=2, facts=[fact(0, [5])]).contradiction
-
-
-def test_a_job_remembers_a_bounded_number_of_consumers(monkeypatch):
-    monkeypatch.setattr(jobs, "_MAX_OPENED", 2)
+def test_a_job_remembers_a_bounded_number_of_contradictions(monkeypatch):
+    monkeypatch.setattr(jobs, "_MAX_CONTRADICTED", 2)
     known = state()
-    known.jobs.register(0.0, job())
-    for number in range(4):
-        beat(known, number / 10, 0, 1, f"i{number}", opened=1)
+    opened(known, 0.0, "a")
     entry = known.jobs.entry("train")
     assert entry is not None
-    assert list(entry.opened) == ["i2", "i3"]
+    for _ in range(4):
+        known.jobs.end_run(0.0, entry, "rows differ")
+    assert len(entry.contradicted) == 2
+    assert entry.job.run not in entry.contradicted
 
 
 def test_contradictions_are_reported():

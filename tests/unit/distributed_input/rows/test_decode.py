@@ -122,3 +122,31 @@ def test_a_batch_of_no_rows_is_empty(leaf: Leaf) -> None:
         assert decoded.dense_shape[0] == 0
     else:
         assert len(decoded) == 0
+
+
+@pytest.mark.parametrize(
+    ("leaf", "rows", "expected"),
+    [
+        (("int64", (None,)), [[1], [], [2, 3]], [[1, 9], [9, 9], [2, 3]]),
+        (
+            ("int64", (2, None)),
+            [[[1], [2]], [[3, 4], [5, 6]]],
+            [[[1, 9], [2, 9]], [[3, 4], [5, 6]]],
+        ),
+        (("string", (None,)), [[b"a"], [b"b", b"c\0"]], [[b"a", b"\xff"], [b"b", b"c\0"]]),
+    ],
+)
+def test_rows_are_padded_to_the_longest_one_of_the_batch(
+    leaf: Any, rows: list[Any], expected: list[Any]
+) -> None:
+    padding = "\xff" if leaf[0] == "string" else 9
+    spec = spec_of("dense", *leaf).padded_with([padding])
+    assert ElementSpec.from_json(spec.to_json()) == spec
+    dtype = object if leaf[0] == "string" else np.int64
+    runs = [make_encoder(spec, False)({"a": np.array(row, dtype)})[1] for row in rows]
+    assert decode(spec, len(rows), concat_runs(runs))["a"].tolist() == expected
+
+
+def test_a_padding_is_kept_by_rows_of_unknown_sizes_only() -> None:
+    assert spec_of("dense", "int8", (2,)).padded_with([1]) == spec_of("dense", "int8", (2,))
+    assert spec_of("dense", "int8", (None,)).padded_with([]) == spec_of("dense", "int8", (None,))

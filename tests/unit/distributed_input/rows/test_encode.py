@@ -90,13 +90,19 @@ def test_numbers_in_another_byte_order_are_converted() -> None:
 @pytest.mark.parametrize(
     ("leaf", "value", "message"),
     [
-        (("dense", "int8", ()), "many", "is not an array of int8"),
+        (("dense", "int8", ()), "many", r"is str \('many'\), expected int8"),
         (("dense", "int8", ()), np.zeros(2, np.int16), "is int16, expected int8. Cast it"),
         (("dense", "int8", (2,)), np.zeros((3, 4), np.int8), "expected a batch of rows"),
-        (("dense", "string", ()), [b"a", 1], "values that are not strings"),
+        (("dense", "string", ()), [b"a", 1], r"is int \(1\), expected strings"),
+        (("dense", "string", ()), ["\udcff"], "has no UTF-8 encoding.* os.fsencode"),
         (("unranked", "int8", ()), np.int8(1), "is a scalar, expected a batch of rows"),
         (("ragged", "int8", (None,)), np.zeros((1, 2, 2), np.int8), "expected 1"),
         (("sparse", "int8", (2,)), np.zeros((1, 2), np.int8), "expected a sparse tensor"),
+        (
+            ("sparse", "int8", (2,)),
+            Sparse(np.array([[0, 0.5]]), np.zeros(1, np.int8), np.array([1, 2])),
+            "indices of type float64",
+        ),
     ],
 )
 def test_a_value_that_does_not_match_is_refused(leaf: tuple, value: Any, message: str) -> None:

@@ -95,3 +95,10 @@ def test_other_keys_are_refused(keys: dict) -> None:
 def test_another_structure_is_refused(value: Any, message: str) -> None:
     with pytest.raises(SpecError, match=message):
         structure.flatten({"a": 0, "b": (1, None)}, value)
+
+
+def test_a_namedtuple_with_other_fields_is_refused() -> None:
+    swapped = collections.namedtuple("swapped", "y x")
+    with pytest.raises(SpecError, match="must be a namedtuple of x, y, found y, x"):
+        structure.flatten(Point(0, 1), swapped(1, 2))
+    assert structure.flatten(Point(0, 1), (1, 2)) == [1, 2]

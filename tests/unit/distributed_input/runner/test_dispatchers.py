@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import argparse
 import json
+import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from distributed_input.api.errors import ConfigError
 from distributed_input.runner import dispatchers, folders
-from distributed_input.runner.dispatchers import _of_run, hint_at_local_run
+from distributed_input.runner.dispatchers import FoundDispatcher, _of_run
 from distributed_input.runtime.credentials import Credentials
 
 
@@ -51,23 +54,39 @@ def test_the_end_of_a_run_is_no_problem_of_its_token(
     assert given == [(None, {"DISTRIBUTED_INPUT_TOKEN": "secret"})]
 
 
-@pytest.mark.parametrize(
-    ("name", "namespace", "hinted"),
-    [("train", None, True), ("train", "team", False), ("other", None, False)],
-)
-def test_an_error_of_the_cluster_mentions_a_run_on_this_machine(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    name: str,
-    namespace: str | None,
-    hinted: bool,
+@pytest.fixture
+def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, str]]:
+    """Two runs with an input `train`, and one of them with `eval`. Return the environment."""
+    env = {"XDG_RUNTIME_DIR": str(tmp_path)}
+    with folders.create(None, env) as first, folders.create(None, env) as second:
+        for run, names in ((first, ["train"]), (second, ["train", "eval"])):
+            (run.path / "tokens").mkdir()
+            for name in names:
+                (run.path / "tokens" / name).write_text("secret")
+                ready = json.dumps({"address": f"127.0.0.1:{len(names)}"})
+                (run.path / f"{name}-dispatcher.ready").write_text(ready)
+        yield env
+
+
+def found(env: dict[str, str], *flags: str) -> list[FoundDispatcher]:
+    parser = argparse.ArgumentParser()
+    dispatchers.add_flags(parser)
+    with dispatchers.opened(parser.parse_args(flags), env) as opened:
+        return opened
+
+
+def test_inputs_of_the_same_name_differ_in_process_and_folder(runs: dict[str, str]) -> None:
+    assert sorted(one.name for one in found(runs)) == ["eval", "train", "train"]
+    place = f"pid {os.getpid()}, {os.getcwd()}"
+    assert {one.title for one in found(runs, "train")} == {f"train ({place})"}
+
+
+def test_a_name_selects_local_runs_before_the_cluster(
+    runs: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "tokens").mkdir()
-    (tmp_path / "tokens" / "train").write_text("secret")
-    monkeypatch.setattr(folders, "live", lambda _: [tmp_path])
-    with (
-        pytest.raises(ConfigError, match="kubectl is not installed") as caught,
-        hint_at_local_run(name, namespace, {}),
-    ):
-        raise ConfigError("kubectl is not installed")
-    assert ("omit NAME" in str(caught.value)) == hinted
+    monkeypatch.setenv("PATH", "")
+    assert [one.name for one in found(runs, "train")] == ["train", "train"]
+    assert [one.name for one in found(runs, "eval")] == ["eval"]
+    for flags in (["other"], ["train", "-n", "team"]):
+        with pytest.raises(ConfigError, match="kubectl is not installed"):
+            found(runs, *flags)

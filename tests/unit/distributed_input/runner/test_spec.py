@@ -26,6 +26,8 @@ spec:
 def written(folder: Path, text: str) -> Path:
     file = folder / "input.yaml"
     file.write_text(text)
+    if (folder / "code").is_dir():
+        (folder / "code" / "digits.py").write_text("def dataset_fn(context): ...\n")
     return file
 
 

@@ -105,3 +105,43 @@ def test_a_report_that_is_read_only_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "run.json").touch(mode=0o444)
     with pytest.raises(ConfigError, match="Permission denied: name another file"):
         start_checks.check_report(tmp_path / "run.json")
+
+
+@pytest.fixture
+def code(tmp_path: Path) -> str:
+    (tmp_path / "package" / "inner").mkdir(parents=True)
+    (tmp_path / "package" / "inner" / "__init__.py").touch()
+    (tmp_path / "package" / "inner" / "rows.py").write_text("raise ImportError('not imported')\n")
+    (tmp_path / "checked_rows.py").write_text("def rows(context): ...\ndef make(): ...\n")
+    (tmp_path / "starred_rows.py").write_text("from checked_rows import *\n")
+    (tmp_path / "broken_rows.py").write_text("def (\n")
+    return str(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("target", "expected"),
+    [
+        ("checked_rows:rows", ""),
+        ("checked_rows:make.inner", ""),
+        ("starred_rows:rows", ""),
+        ("broken_rows:rows", ""),
+        ("package.inner.rows:raise", ""),
+        ("json.decoder:JSONDecoder", ""),
+        ("builtins:dict", ""),
+        ("chekced_rows:rows", "no module 'chekced_rows' in FOLDER: check the name"),
+        ("package.innr.rows:f", "no module 'package.innr.rows' in FOLDER: check the name"),
+        ("checked_rows.more:rows", "no module 'checked_rows.more' in FOLDER"),
+        ("checked_rows:row", "module checked_rows has no 'row'; it has rows, make"),
+    ],
+)
+def test_an_entry_point_is_searched_without_importing_it(
+    code: str, target: str, expected: str
+) -> None:
+    found = start_checks.entry_point_problem(target, code)
+    assert found.startswith(expected.replace("FOLDER", code))
+    assert bool(found) == bool(expected)
+
+
+def test_without_a_folder_the_module_is_on_pythons_path() -> None:
+    assert start_checks.entry_point_problem("json:loads", None) == ""
+    assert "in Python's path" in start_checks.entry_point_problem("no_such_rows:f", None)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
+import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,9 +24,12 @@ spec:
   partitions: 8
 """
 CODE = """
+import numpy as np
+
 print("printed by the module")
 def dataset_fn(context):
-    return []
+    print("printed by the function")
+    return [np.zeros(2)]
 """
 
 
@@ -48,7 +53,7 @@ def without_tensorflow(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_code_is_imported_as_in_a_worker(file: Path) -> None:
     pytest.importorskip("tensorflow")
     assert [str(one) for one in validate(file, trainers=4)] == [
-        "train is valid: validated_code:dataset_fn was imported, and takes the arguments; "
+        "train is valid: validated_code:dataset_fn was imported and called; "
         "8 partitions for 1, 2, 4 or 8 trainers"
     ]
     file.write_text(f"{written('train', 'dataset')}---\n{written('eval')}")
@@ -67,8 +72,64 @@ def test_a_module_that_ends_the_process_is_a_problem(
 ) -> None:
     monkeypatch.setattr(validation, "_CHECK", "no_such_module")
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: True)
-    with pytest.raises(ConfigError, match=r"dataset_fn ended with status 1: .*no_such_module"):
+    with pytest.raises(ConfigError, match=r"importing \S+ ended with status 1: .*no_such_module"):
         validate(file)
+
+
+def replace_results(monkeypatch: pytest.MonkeyPatch, *results: dict[str, Any]) -> None:
+    """Replace the results of the process that imports and calls the entry point."""
+    monkeypatch.setattr(validation, "_results", lambda *_: results)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: True)
+
+
+def test_the_batch_size_in_the_code_limits_the_trainers(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file.write_text(written("train").replace("  partitions: 8\n", ""))
+    found = {"partitions": 8, "rows": 64, "parallel": False, "warnings": ["shard it"]}
+    replace_results(monkeypatch, {}, found)
+    (valid,) = validate(file, trainers=4)
+    assert (valid.partitions, valid.trainers) == (8, [1, 2, 4, 8])
+    assert valid.warnings == ("shard it",)
+    with pytest.raises(ConfigError, match=r"3 trainers cannot divide 8 partitions. Use 1, 2, 4 or"):
+        validate(file, trainers=3)
+    replace_results(monkeypatch, {}, found | {"parallel": True, "rows": 6})
+    assert validate(file, trainers=3)[0].trainers is None
+
+
+def test_what_is_unknown_is_a_warning(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file.write_text(written("train").replace("  partitions: 8\n", ""))
+    replace_results(monkeypatch, {}, {"unknown": "no such\nfolder"})
+    (valid,) = validate(file)
+    assert valid.warnings == ("the dataset was not checked: no such folder",)
+    (valid,) = validate(file, trainers=3)
+    assert valid.warnings[1].startswith("whether 3 trainers can share it is unknown: it depends")
+    (valid,) = validate(file, trainers=1)
+    assert len(valid.warnings) == 1
+
+
+@pytest.mark.parametrize(
+    ("output", "message"),
+    [
+        (None, "importing validated_code:dataset_fn takes more than 120 s"),
+        (b"{}", "importing validated_code:dataset_fn takes more than 120 s"),
+        (b"{}\n", ""),
+    ],
+)
+def test_a_call_that_takes_very_long_is_a_warning(
+    file: Path, monkeypatch: pytest.MonkeyPatch, output: bytes | None, message: str
+) -> None:
+    def run(*_: object, **__: object) -> None:
+        raise subprocess.TimeoutExpired("check", 120.0, output)
+
+    monkeypatch.setattr(subprocess, "run", run)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: True)
+    if message:
+        with pytest.raises(ConfigError, match=message):
+            validate(file)
+    else:
+        (warning,) = validate(file)[0].warnings
+        assert "calling validated_code:dataset_fn takes more than 120 s" in warning
 
 
 def test_without_tensorflow_or_code_the_entry_point_is_not_imported(

@@ -129,3 +129,36 @@ def gone_within(pid: int, seconds: float) -> bool:
         time.sleep(0.02)
     os.kill(pid, signal.SIGKILL)
     return False
+
+
+FORKING = """
+import multiprocessing, select, threading
+from distributed_input.runtime import shutdown
+
+def wait_for_ever(ready):
+    ready.set()
+    threading.Event().wait()
+
+stopping = shutdown.Shutdown(20)
+stopping.install()
+context = multiprocessing.get_context("fork")
+
+def fork():  # as an entry point does, in a thread of the worker
+    ready = context.Event()
+    child = context.Process(target=wait_for_ever, args=(ready,), daemon=True)
+    child.start()
+    ready.wait()
+    child.terminate()
+    child.join()
+    print(child.exitcode, bool(select.select([stopping._reader], [], [], 0)[0]), flush=True)
+
+for run in (fork, lambda: (thread := threading.Thread(target=fork), thread.start(), thread.join())):
+    run()
+print(stopping.wait(0), flush=True)
+"""
+
+
+def test_a_forked_child_ends_by_a_signal_and_does_not_wake_its_parent():
+    program = [sys.executable, "-W", "ignore", "-c", FORKING]
+    found = subprocess.run(program, capture_output=True, text=True, timeout=60, check=True)
+    assert found.stdout.splitlines() == ["-15 False", "-15 False", "False"]

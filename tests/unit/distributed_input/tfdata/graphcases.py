@@ -47,8 +47,6 @@ def run(graph_def: Any, spec: Any) -> list[Any]:
     return elements(serialization.instantiate(graph_def, spec))
 
 
-def epoch_of(
-    dataset: tf.data.Dataset, seed: int = 1, epoch: int = 0, split: int | None = None
-) -> list[Any]:
+def epoch_of(dataset: tf.data.Dataset, seed: int = 1, epoch: int = 0, split: int = 0) -> list[Any]:
     """Return all elements of an epoch of a dataset."""
     return run(reseed(serialize(dataset), seed, epoch, split), dataset.element_spec)

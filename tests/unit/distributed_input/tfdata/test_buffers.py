@@ -43,7 +43,7 @@ def test_a_bounded_buffer_has_the_same_order(make: Callable[[], Data], bounded: 
     graph = serialize(data)
     orders = []
     for _ in range(2):
-        orders.append([run(reseed(graph, 3, epoch), data.element_spec) for epoch in (0, 1)])
+        orders.append([run(reseed(graph, 3, epoch, 0), data.element_spec) for epoch in (0, 1)])
         buffers.bound_shuffles(graph)
     assert sizes(graph) == bounded
     assert orders[0] == orders[1]

@@ -164,11 +164,35 @@ def test_drop_remainder_moves_to_the_job_and_drops_no_rows_of_splits(plain: bool
     assert sorted(rows(job, dataset)) == list(range(50))
 
 
-def test_a_drop_remainder_that_later_ops_need_is_kept_with_a_warning() -> None:
+def test_a_drop_remainder_that_later_ops_need_is_kept() -> None:
     dataset = Data.range(50).batch(16, drop_remainder=True).map(lambda x: tf.reshape(x, [4, 4]))
-    job, _, warned = export(dataset)
-    assert job.remainder == types_pb2.KEEP
-    assert any("drop_remainder=True: it loses rows" in warning for warning in warned)
+    job, made, warned = export(dataset)
+    assert (job.remainder, job.batched, job.global_batch_size) == (types_pb2.KEEP, False, 0)
+    assert not any("drop_remainder" in warning for warning in warned)
+    assert sorted(rows(job, made)) == elements(dataset)
+
+    def dataset_fn(ctx: Any) -> Data:
+        mine = Data.range(50).shard(ctx.num_input_pipelines, ctx.input_pipeline_id)
+        batches = mine.batch(ctx.get_per_replica_batch_size(16), drop_remainder=True)
+        return batches.map(lambda x: tf.reshape(x, [-1, 1]))
+
+    assert any("drop_remainder=True: it loses rows" in text for text in export(dataset_fn)[2])
+
+
+def test_a_padded_batch_is_sent_as_rows_and_padded_in_each_step() -> None:
+    lines = Data.range(1, 41).map(lambda x: tf.fill([x % 7], x))
+    dataset = lines.padded_batch(8, padding_values=tf.constant(-1, tf.int64), drop_remainder=True)
+    job, made, _ = export(dataset.prefetch(1))
+    assert (job.global_batch_size, job.batched, job.remainder) == (8, False, types_pb2.DROP)
+    assert [leaf.padding for leaf in ElementSpec.from_json(job.row_spec).leaves] == [-1]
+    assert sorted(rows(job, made)) == sorted(elements(lines))
+
+    def dataset_fn(ctx: Any) -> Data:
+        mine = lines.shard(ctx.num_input_pipelines, ctx.input_pipeline_id)
+        return mine.padded_batch(ctx.get_per_replica_batch_size(8))
+
+    job = export(dataset_fn)[0]
+    assert (job.batched, ElementSpec.from_json(job.row_spec).leaves[0].padding) == (True, 0)
 
 
 def test_sharding_records_after_reading_gives_a_warning(tmp_path: Path) -> None:

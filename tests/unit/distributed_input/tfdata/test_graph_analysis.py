@@ -38,16 +38,22 @@ def facts(dataset: Data) -> GraphAnalysis:
         (lambda: ROWS.map(tf.range).ragged_batch(3), True, 3),
         (lambda: ROWS.batch(4).batch(2), True, 2),
         (lambda: ROWS.batch(4).unbatch(), False, None),
-        (lambda: ROWS.interleave(lambda _: ROWS.batch(6), cycle_length=2), True, 6),
-        (lambda: ROWS.interleave(lambda _: ROWS.batch(6), num_parallel_calls=2), True, 6),
-        (lambda: ROWS.batch(4).concatenate(ROWS.batch(4)), True, 4),
-        (lambda: ROWS.batch(4).concatenate(ROWS.batch(5)), False, None),
-        (lambda: Data.zip((ROWS.batch(4), ROWS.batch(4))), True, 4),
+        (lambda: ROWS.interleave(lambda _: ROWS.batch(6), num_parallel_calls=2), False, None),
+        (lambda: ROWS.window(5).flat_map(lambda w: w.batch(5)), False, None),
+        (lambda: ROWS.batch(4).concatenate(ROWS.batch(4)), False, None),
+        (lambda: Data.zip((ROWS.batch(4), ROWS.batch(4))), False, None),
+        (lambda: Data.sample_from_datasets([ROWS.batch(4), ROWS.batch(4)]), False, None),
+        (lambda: ROWS.batch(4).map(lambda x: tf.reshape(x, [-1, 2])), False, None),
+        (lambda: ROWS.batch(4).map(tf.reduce_sum), False, None),
+        (lambda: ROWS.batch(4).map(lambda x: tf.concat([x, x], 0)), False, None),
         (lambda: ROWS.map(lambda x: tf.fill([4], x)), False, None),
         (lambda: ROWS.batch(4).filter(lambda x: x[0] > 1).take(3).skip(1).cache(), True, 4),
+        (lambda: ROWS.batch(8).rebatch(16), True, 16),
+        (lambda: ROWS.batch(8).rebatch([4, 4]), True, 4),
+        (lambda: ROWS.batch(8).rebatch([4, 2]), True, None),
     ],
 )
-def test_the_outermost_batch_is_found(
+def test_only_certain_batches_are_found(
     make: Callable[[], Data], batched: bool, size: int | None
 ) -> None:
     analysis = facts(make())
@@ -61,7 +67,8 @@ def test_the_outermost_batch_is_found(
         (lambda: ROWS.batch(4, drop_remainder=True).prefetch(1), True),
         (lambda: ROWS.batch(4, drop_remainder=True).map(lambda x: x).batch(2), True),
         (lambda: ROWS.map(tf.range).padded_batch(3, drop_remainder=True), True),
-        (lambda: ROWS.interleave(lambda _: ROWS.batch(6, drop_remainder=True)), True),
+        (lambda: ROWS.batch(6, drop_remainder=True).unbatch(), True),
+        (lambda: ROWS.interleave(lambda _: ROWS.batch(6, drop_remainder=True)), False),
     ],
 )
 def test_a_drop_remainder_before_the_output_is_found(make: Callable[[], Data], drops: bool) -> None:
@@ -71,6 +78,21 @@ def test_a_drop_remainder_before_the_output_is_found(make: Callable[[], Data], d
 @pytest.mark.parametrize(
     ("make", "infinite"),
     [
+        (lambda: ROWS.repeat().take_while(lambda x: x < 4), None),
+        (lambda: ROWS.take_while(lambda x: x < 4), False),
+        (lambda: ROWS.repeat().batch(2).unbatch().window(3).flat_map(lambda w: w.batch(3)), True),
+        (lambda: ROWS.window(3).flat_map(lambda w: w.repeat()), True),
+        (lambda: ROWS.group_by_window(lambda x: x % 2, lambda _, w: w.batch(2), 2), False),
+        (lambda: ROWS.interleave(lambda x: Data.range(x).repeat(2), num_parallel_calls=2), False),
+        (lambda: chosen(ROWS, ROWS.repeat()), None),
+        (lambda: chosen(ROWS.repeat(), ROWS.repeat()), True),
+        (lambda: chosen(ROWS, ROWS.repeat(), stop_on_empty_dataset=False), True),
+        (lambda: Data.choose_from_datasets([ROWS.repeat(), ROWS.repeat()], Data.range(2)), False),
+        (
+            lambda: Data.sample_from_datasets([ROWS, ROWS.repeat()], stop_on_empty_dataset=True),
+            None,
+        ),
+        (lambda: Data.sample_from_datasets([ROWS, ROWS.repeat()]), True),
         (lambda: ROWS, False),
         (lambda: ROWS.repeat(3), False),
         (lambda: ROWS.repeat().shuffle(3).batch(2), True),
@@ -88,8 +110,18 @@ def test_a_drop_remainder_before_the_output_is_found(make: Callable[[], Data], d
         (lambda: Data.sample_from_datasets([ROWS.repeat(), ROWS.repeat()]), True),
     ],
 )
-def test_infinite_datasets_are_found(make: Callable[[], Data], infinite: bool) -> None:
+def test_infinite_datasets_are_found(make: Callable[[], Data], infinite: bool | None) -> None:
     assert facts(make()).infinite is infinite
+
+
+def chosen(*datasets: Data, **options: Any) -> Data:
+    return Data.choose_from_datasets(datasets, Data.range(2).repeat(), **options)
+
+
+def test_an_endless_dataset_that_a_function_captures_is_not_a_window() -> None:
+    endless = ROWS.repeat()
+    assert facts(ROWS.flat_map(lambda _: endless)).infinite
+    assert facts(ROWS.interleave(lambda _: endless.batch(2), num_parallel_calls=2)).infinite
 
 
 @pytest.mark.parametrize(

@@ -64,7 +64,6 @@ READERS = {
     ),
     "shuffled records": lambda files: tf.data.TFRecordDataset(files).shuffle(20),
     "batches": lambda files: tf.data.TFRecordDataset(files).shuffle(20).batch(4).prefetch(1),
-    "zipped": lambda files: Data.zip((tf.data.TFRecordDataset(files),) * 2).map(lambda a, _: a),
 }
 
 

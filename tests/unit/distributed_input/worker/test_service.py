@@ -78,6 +78,19 @@ class WaitingSplits(NumberSplits):
             yield element
 
 
+class NamingSplits(NumberSplits):
+    """Records the names of the threads that compute rows."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.threads: set[str] = set()
+
+    def _elements(self) -> Iterator[Any]:
+        for element in super()._elements():
+            self.threads.add(threading.current_thread().name)
+            yield element
+
+
 @pytest.fixture
 def waiting() -> Iterator[WaitingSplits]:
     splits = WaitingSplits()
@@ -358,3 +371,14 @@ def test_a_sidecar_of_an_earlier_version_gets_the_status_of_an_error() -> None:
         with pytest.raises(grpc.RpcError) as caught:
             list(stub.Stream(wrong, timeout=20))
         assert isinstance(statuses.from_rpc_error(caught.value, "reading"), ProtocolError)
+
+
+def test_a_python_iterable_runs_in_a_thread_of_its_own() -> None:
+    splits = NamingSplits()
+    asked = request()
+    asked.job.ClearField("dataset_id")
+    asked.job.entry_point.target = "data:rows"
+    asked.split = 3
+    stream = service_of(splits).Stream(asked, cast("Any", Context()))
+    assert sum(blocks.decode(data).rows for data in stream) == ROWS
+    assert splits.threads == {"split-3"}

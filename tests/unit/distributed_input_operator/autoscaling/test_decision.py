@@ -69,6 +69,31 @@ def test_workers_fall_only_to_the_maximum_that_a_whole_window_needed(state, limi
             assert state.desired >= min(max(window), limits.maximum)
 
 
+@given(bounds, st.lists(needs, min_size=1, max_size=20), st.lists(st.floats(0, 1), min_size=1))
+def test_the_number_falls_when_fewer_were_needed_for_two_windows(limits, earlier, parts):
+    """Whatever the need does below its new maximum, for example after late heartbeats."""
+    assume(limits.window > 1)
+    tick, state, now = limits.window / 5, AutoscalingState(100), 0.0
+    for need in earlier:
+        now += tick
+        state = decide(state, limits, Observation(need, 1, 0, state.desired), now).state
+    most = min(earlier) / 2
+    for number in range(12):
+        now += tick
+        need = most * parts[number % len(parts)]
+        state = decide(state, limits, Observation(need, 1, 0, state.desired), now).state
+    highest = max(limits.minimum, math.ceil(most * (1 + SPARE_CAPACITY)))
+    assert state.desired <= min(highest, limits.maximum) or most == 0
+
+
+def test_a_need_that_alternates_does_not_keep_workers_that_it_never_needs():
+    state, limits = AutoscalingState(20), ScalingBounds(1, 30, 120)
+    for number in range(26):
+        observed = Observation((9.5, 4.0)[number % 2], 1, 0, state.desired)
+        state = decide(state, limits, observed, 10.0 * number).state
+    assert state.desired == 10
+
+
 @given(bounds, needs)
 def test_workers_that_are_starting_are_not_requested_again(limits, need):
     observed = Observation(need, 1, 0, limits.minimum)

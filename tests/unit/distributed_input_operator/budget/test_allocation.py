@@ -49,7 +49,7 @@ def cases(draw, most_claims=7):
                 requested=requested,
                 minimum=draw(st.integers(0, requested)),
                 replicas=replicas,
-                pods=draw(st.integers(0, replicas + 3)),
+                leaving=draw(st.integers(0, 3)),
                 stall_cost=draw(st.sampled_from([0.5, 1, 8, 9, 64])),
                 priority=draw(st.sampled_from([0, 0, 0, 10])),
                 worker_size=(
@@ -73,7 +73,7 @@ def applied(claims, grants):
         replace(
             one,
             replicas=grants[one.key].workers,
-            pods=grants[one.key].workers,
+            leaving=0,
             excess=NOTHING,
             started=grants[one.key].dispatcher,
         )
@@ -131,7 +131,7 @@ def test_budgets_hold_while_pods_start_and_terminate(case):
         [
             replace(
                 one,
-                pods=one.present + more[one.key],
+                leaving=one.leaving + more[one.key],
                 started=one.started or grants[one.key].dispatcher,
             )
             for one in claims
@@ -282,7 +282,7 @@ def test_a_bid_uses_the_needed_workers_not_the_next_step():
 
 def test_workers_that_are_only_kept_for_the_window_are_removed_first():
     budgets = {"all": Budget("all", (10, UNLIMITED, UNLIMITED))}
-    done = Claim(("t", "done"), 9, 1, replicas=9, pods=9, stall_cost=64, budgets=("all",), needed=2)
+    done = Claim(("t", "done"), 9, 1, replicas=9, stall_cost=64, budgets=("all",), needed=2)
     poor = Claim(("t", "poor"), 6, 1, budgets=("all",))
     grants = allocate(budgets, [done, poor])
     assert (grants[done.key].target, grants[poor.key].target) == (4, 6)
@@ -300,8 +300,7 @@ def test_priority_comes_before_any_bid():
 def test_an_existing_minimum_stays_if_not_all_minimums_fit():
     budgets = {"all": Budget("all", (2, UNLIMITED, UNLIMITED))}
     there = [
-        Claim(("t", name), 4, 1, replicas=1, pods=1, stall_cost=0.1, budgets=("all",))
-        for name in "ab"
+        Claim(("t", name), 4, 1, replicas=1, stall_cost=0.1, budgets=("all",)) for name in "ab"
     ]
     rich = Claim(("t", "rich"), 4, 1, stall_cost=1000.0, budgets=("all",))
     grants = allocate(budgets, [*there, rich])
@@ -329,12 +328,12 @@ def test_a_guarantee_gives_no_more_than_its_amount():
 
 def test_more_workers_wait_until_the_pods_of_others_have_terminated():
     budgets = {"all": Budget("all", (10, UNLIMITED, UNLIMITED))}
-    poor = Claim(("t", "poor"), 10, 1, replicas=10, pods=10, budgets=("all",))
+    poor = Claim(("t", "poor"), 10, 1, replicas=10, budgets=("all",))
     rich = Claim(("t", "rich"), 9, 1, stall_cost=100.0, budgets=("all",))
     grants = allocate(budgets, [poor, rich])
     assert (grants[poor.key].workers, grants[rich.key].workers) == (1, 0)
     assert grants[rich.key].message == "0 of 9 workers until other inputs' pods have terminated"
-    leaving = replace(poor, replicas=1, pods=4)
+    leaving = replace(poor, replicas=1, leaving=3)
     assert allocate(budgets, [leaving, rich])[rich.key].workers == 6
 
 
@@ -342,7 +341,7 @@ def test_free_workers_go_to_the_highest_bid_first():
     budgets = {"all": Budget("all", (10, UNLIMITED, UNLIMITED))}
     poor = Claim(("t", "a-poor"), 4, 1, replicas=0, budgets=("all",))
     rich = Claim(("t", "rich"), 4, 1, replicas=0, stall_cost=100.0, budgets=("all",))
-    leaving = Claim(("t", "leaving"), 0, pods=8, budgets=("all",))
+    leaving = Claim(("t", "leaving"), 0, leaving=8, budgets=("all",))
     grants = allocate(budgets, [poor, rich, leaving])
     assert (grants[poor.key].workers, grants[rich.key].workers) == (0, 2)
 

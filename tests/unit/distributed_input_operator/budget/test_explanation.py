@@ -58,7 +58,7 @@ def test_a_budget_smaller_than_the_dispatcher_is_reported():
 def test_an_input_whose_stall_costs_nothing_does_not_share():
     free, dear = Claim(A, 10, stall_cost=0.0), Claim(B, 10, stall_cost=1.0)
     assert cause(free, dear) == "is used up; t/b loses more per worker"
-    kept = Claim(A, 10, 1, replicas=10, pods=10, needed=0)
+    kept = Claim(A, 10, 1, replicas=10, needed=0)
     assert cause(kept, dear) == "is used up; t/b loses more per worker"
 
 
@@ -68,7 +68,7 @@ def test_bids_may_differ_by_any_factor():
 
 
 def test_minimums_of_others_are_reported_as_such():
-    minimums = Claim(B, 10, 10, replicas=10, pods=10)
+    minimums = Claim(B, 10, 10, replicas=10)
     assert cause(Claim(A, 3), minimums) == "is used up; minimums and guarantees take the rest"
 
 

@@ -25,7 +25,7 @@ def test_a_claim_counts_in_each_of_its_budgets_and_in_no_other():
 
 
 def test_pods_that_are_larger_than_new_ones_count_with_their_excess():
-    larger = claim("a", budgets=("all",), replicas=1, pods=2, excess=(0, 300, 5))
+    larger = claim("a", budgets=("all",), replicas=1, leaving=1, excess=(0, 300, 5))
     assert present_amounts(("all",), [larger]) == {"all": (2, 1300, 25)}
 
 

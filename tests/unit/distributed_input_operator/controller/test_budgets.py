@@ -45,7 +45,8 @@ POD = {"containers": [{"name": "worker", "resources": {"requests": {"cpu": "2"}}
 def workers(of: str, replicas: int, pods: int) -> list[dict[str, Any]]:
     """Return the workers of an input."""
     spec = {"replicas": replicas, "template": {"spec": POD}}
-    objects = [obj("Deployment", names.worker(of), of, spec=spec)]
+    status = {"replicas": pods}
+    objects = [obj("Deployment", names.worker(of), of, spec=spec, status=status)]
     return objects + [obj("Pod", f"{of}-{number}", of, spec=POD) for number in range(pods)]
 
 
@@ -86,6 +87,7 @@ def test_remaining_workers_of_a_deleted_input_are_reserved(replicas, pods, rest)
     assert granted(started(*existing), rest + 1) == 0
     ledger = started(*existing)
     ledger.release(("team", "old"), None)
+    ledger.reallocate()
     assert granted(ledger, LIMIT) == LIMIT
 
 
@@ -214,14 +216,14 @@ def test_a_replica_set_without_a_deployment_keeps_what_its_pods_will_use():
 
 def test_a_grant_that_no_pod_has_used_yet_counts_after_the_deletion():
     context, _ = deleted_context(*workers("old", 2, 2)[1:])
-    context.ledger.request(WorkerRequest(Claim(OLD, 6, 1, replicas=2, pods=2)))
+    context.ledger.request(WorkerRequest(Claim(OLD, 6, 1, replicas=2)))
     assert release(context, 100.0) == 1.0
     assert context.ledger.usage()[0].used[0] == 6
 
 
 def test_an_input_whose_pods_were_all_created_releases_each_pod_at_once():
     context, api = deleted_context(*workers("old", 2, 2)[1:])
-    context.ledger.request(WorkerRequest(Claim(OLD, 2, 1, replicas=2, pods=2)))
+    context.ledger.request(WorkerRequest(Claim(OLD, 2, 1, replicas=2)))
     for left in (2, 1, 0):
         assert release(context, 100.0) is None
         assert context.ledger.usage()[0].used[0] == left
@@ -297,7 +299,7 @@ def test_a_new_resource_changes_nothing_else_of_known_and_deleted_inputs():
     context, api = deleted_context(kept, *workers("kept", 2, 2))
     api.found = []
     context.ledger.request(WorkerRequest(Claim(OLD, 4, 1), labels={"of": "us"}, scaling=True))
-    known = WorkerRequest(Claim(("team", "kept"), 3, 1, 2, 2, worker_size=(1, 2000, 0)))
+    known = WorkerRequest(Claim(("team", "kept"), 3, 1, 2, worker_size=(1, 2000, 0)))
     context.ledger.request(known)
     late = obj("Pod", "late", "old", spec=POD)
     context.store.put(late)
@@ -320,7 +322,7 @@ def test_a_new_leader_with_an_invalid_policy_grants_nothing_more(budget):
     context = ControllerContext(api, store, tokens, DispatcherClient(), SETTINGS)
     asyncio.run(budgets.restore(context))
     assert granted(context.ledger, 1) == 0
-    old = WorkerRequest(Claim(("team", "old"), 8, 1, replicas=3, pods=3), labels={})
+    old = WorkerRequest(Claim(("team", "old"), 8, 1, replicas=3), labels={})
     assert context.ledger.request(old).workers == 3
     valid = obj(POLICY_KIND, POLICY_NAME, spec={})
     valid["metadata"]["resourceVersion"] = "8"
@@ -346,11 +348,11 @@ def test_the_errors_of_a_policy_are_those_of_its_own_fields(spec, text):
 
 
 def request(name: str, requested: int, replicas: int = 0, **more: Any) -> WorkerRequest:
-    return WorkerRequest(Claim(("t", name), requested, 1, replicas, replicas, **more))
+    return WorkerRequest(Claim(("t", name), requested, 1, replicas, **more))
 
 
 def remains(name: str, pods: int) -> WorkerRequest:
-    return WorkerRequest(Claim(("t", name), 0, pods=pods), labels=None)
+    return WorkerRequest(Claim(("t", name), 0, leaving=pods), labels=None)
 
 
 def test_the_class_of_an_input_sets_its_priority():

@@ -34,16 +34,25 @@ def test_a_silent_dispatcher_leaves_no_measured_gauge():
     assert 'input="digits"' not in exposed()
 
 
-def test_only_the_current_limit_of_an_input_has_a_gauge():
-    found = snapshot(workers={"replicas": 9})
-    for workers, message in ((3, "3 of 9"), (2, "2 of 9")):
-        grant = Grant(workers, workers, "research", message)
+def limits() -> dict[str, str]:
+    """Return the series of the gauge of limits, and their values."""
+    lines = [one for one in exposed().splitlines() if one.startswith(metrics.LIMITED._name + "{")]
+    return dict(one.rsplit(" ", 1) for one in lines)
+
+
+def test_a_limited_input_has_one_series_for_each_budget_whatever_the_numbers():
+    found, seen = snapshot(workers={"replicas": 9}), set()
+    for workers in range(8):
+        grant = Grant(workers, workers, "research", f"{workers} of 9 requested workers")
         input_metrics.set_input(KEY, found, plan(found, NOW, grant))
-    assert 'message="3 of 9"' not in exposed()
-    (line,) = [one for one in exposed().splitlines() if 'message="2 of 9"' in one]
-    assert line.endswith(" 7.0")
+        seen |= set(limits())
+    assert len(seen) == 1
+    assert list(limits().values()) == ["2.0"]
+    grant = Grant(1, 1, "team", "1 of 9")
+    input_metrics.set_input(KEY, found, plan(found, NOW, grant))
+    assert ['budget="team"' in one for one in limits()] == [True]
     input_metrics.set_input(KEY, found, plan(found))
-    assert "2 of 9" not in exposed()
+    assert limits() == {}
     input_metrics.remove_input(KEY)
 
 

@@ -56,6 +56,20 @@ def test_a_container_that_ends_repeatedly_is_reported_with_its_last_line():
     assert parse(status).failing == expected
 
 
+def test_an_init_container_that_fails_is_reported_before_the_containers_that_wait_for_it():
+    last = {"terminated": {"exitCode": 3, "message": "no such bucket"}}
+    (failing,) = waiting("CrashLoopBackOff", restartCount=2, lastState=last)["containerStatuses"]
+    status = {
+        "phase": "Pending",
+        "initContainerStatuses": [{**failing, "name": "fetch"}],
+        **{"containerStatuses": waiting("PodInitializing")["containerStatuses"]},
+    }
+    expected = "container fetch ended 2 times, last with exit status 3: no such bucket"
+    assert parse(status).failing == expected
+    status["initContainerStatuses"] = waiting("ImagePullBackOff")["containerStatuses"]
+    assert parse(status).failing == "container worker: ImagePullBackOff: back-off"
+
+
 @pytest.mark.parametrize(("text", "cost"), [("-100", -100), ("7", 7), ("high", None), ("", None)])
 def test_the_deletion_cost_is_read_from_its_annotation(text, cost):
     pod = parse(annotations={"controller.kubernetes.io/pod-deletion-cost": text})

@@ -44,7 +44,7 @@ def test_a_request_has_the_workers_the_existing_pods_and_the_stall_cost():
     request = requested(replace(found, pods=tuple(pods), measured=Measurement(consumers=4)))
     claim = request.claim
     assert (claim.key, request.accelerator, claim.priority) == (("team", "digits"), "h100", 7)
-    assert (claim.requested, claim.minimum, claim.replicas, claim.pods) == (9, 1, 9, 2)
+    assert (claim.requested, claim.minimum, claim.replicas, claim.leaving) == (9, 1, 9, 1)
     assert (claim.stall_cost, request.weight) == (8 * 4, 2)
     assert claim.worker_size == (1, 1500, 2 * GIB)
 
@@ -76,7 +76,8 @@ def test_an_existing_input_requests_what_it_has_in_every_resource():
     pods = [Pod(name, "worker", takes=(1, 500, 512 << 20)) for name in "ab"]
     request = existing_request(live, pods, ("team", "digits"), {"team": "a"})
     assert request is not None
-    assert (request.claim.replicas, request.claim.pods, request.labels) == (3, 2, {"team": "a"})
+    assert (request.claim.replicas, request.claim.leaving, request.labels) == (3, 0, {"team": "a"})
+    assert request.incomplete
     assert request.claim.worker_size == template_amount(live)
     assert request.claim.worker_size[1] == 500
     written = {**live, "metadata": {**live["metadata"], "generation": 7}}
@@ -141,7 +142,7 @@ def test_pods_without_a_deployment_count_with_their_own_requests():
     pods = [Pod("a", "worker", takes=(1, 500, 3)), Pod("b", "worker", takes=(1, 250, 4))]
     request = existing_request({}, pods, ("team", "digits"), None)
     assert request is not None
-    assert (request.claim.requested, request.claim.pods, request.labels) == (0, 2, None)
+    assert (request.claim.requested, request.claim.leaving, request.labels) == (0, 2, None)
     assert (request.claim.worker_size, request.claim.excess) == ((1, 500, 4), (0, 0, 0))
     assert existing_request({}, [], ("team", "digits"), None) is None
 
@@ -180,7 +181,7 @@ def test_the_dispatcher_counts_from_its_start_to_its_end():
     assert (stopped.started, stopped.dispatcher) == (False, (0, 0, 0))
     left = existing_request({}, [pod], ("team", "digits"), None)
     assert left is not None
-    assert (left.claim.dispatcher, left.claim.pods) == ((0, 3000, 0), 0)
+    assert (left.claim.dispatcher, left.claim.leaving) == ((0, 3000, 0), 0)
 
 
 def test_a_dispatcher_that_requests_nothing_has_started_too():

@@ -79,6 +79,32 @@ def test_the_workers_with_the_fewest_open_splits_are_removed_first():
     )  # All are removed.
 
 
+@pytest.mark.parametrize(
+    ("replicas", "desired", "costs"),
+    [
+        (3, 3, (("w1", 0), ("w2", 0))),  # The scale-down was cancelled.
+        (1, 3, (("w1", 0), ("w2", 0))),  # The number was written, but no pod was deleted.
+        (1, 1, ()),  # The chosen pods are about to be deleted.
+        (3, 2, (("w1", 0),)),
+    ],
+)
+def test_workers_that_stay_after_all_lose_their_deletion_cost(replicas, desired, costs):
+    new = snapshot(workers={"replicas": desired})
+    streams = {"10.0.0.1": 9, "10.0.0.2": 0, "10.0.0.3": 3}
+    pods = tuple(
+        Pod(f"w{n}", "worker", ip=f"10.0.0.{n}", ready=True, deletion_cost=cost)
+        for n, cost in ((1, -1000), (2, -1000), (3, None))
+    )
+    deployment = {"spec": {"replicas": replicas, "template": {"spec": {}}}}
+    found = replace(
+        new,
+        pods=pods,
+        measured=Measurement(consumers=1, streams=streams),
+        objects={("Deployment", "digits-worker"): deployment},
+    )
+    assert plan(found, NOW).costs == costs
+
+
 def test_a_field_removed_from_the_spec_is_removed_from_the_child():
     before = snapshot(workers={"nodeSelector": {"disk": "fast"}})
     applied = after(before, plan(before, NOW))

@@ -66,7 +66,7 @@ class GraphDataset(_message.Message):
     def __init__(self, tf_version: _Optional[str] = ..., graphs: _Optional[_Iterable[bytes]] = ..., shard_policy: _Optional[str] = ..., constants: _Optional[_Iterable[bytes]] = ...) -> None: ...
 
 class Job(_message.Message):
-    __slots__ = ("name", "dataset_id", "entry_point", "seed", "mode", "num_splits", "partitions", "global_batch_size", "remainder", "order", "batched", "row_spec", "epochs", "strict", "infinite", "warnings", "element_spec", "definitions", "definition_version", "split_bytes", "read_amplification", "shard_policy", "split_bytes_at_most")
+    __slots__ = ("name", "dataset_id", "entry_point", "seed", "mode", "num_splits", "partitions", "global_batch_size", "remainder", "order", "batched", "row_spec", "epochs", "strict", "infinite", "warnings", "element_spec", "definitions", "definition_version", "split_bytes", "read_amplification", "shard_policy", "split_bytes_at_most", "order_version", "run", "first_run")
     NAME_FIELD_NUMBER: _ClassVar[int]
     DATASET_ID_FIELD_NUMBER: _ClassVar[int]
     ENTRY_POINT_FIELD_NUMBER: _ClassVar[int]
@@ -90,6 +90,9 @@ class Job(_message.Message):
     READ_AMPLIFICATION_FIELD_NUMBER: _ClassVar[int]
     SHARD_POLICY_FIELD_NUMBER: _ClassVar[int]
     SPLIT_BYTES_AT_MOST_FIELD_NUMBER: _ClassVar[int]
+    ORDER_VERSION_FIELD_NUMBER: _ClassVar[int]
+    RUN_FIELD_NUMBER: _ClassVar[int]
+    FIRST_RUN_FIELD_NUMBER: _ClassVar[int]
     name: str
     dataset_id: str
     entry_point: EntryPoint
@@ -113,7 +116,10 @@ class Job(_message.Message):
     read_amplification: int
     shard_policy: str
     split_bytes_at_most: bool
-    def __init__(self, name: _Optional[str] = ..., dataset_id: _Optional[str] = ..., entry_point: _Optional[_Union[EntryPoint, _Mapping]] = ..., seed: _Optional[int] = ..., mode: _Optional[_Union[ProcessingMode, str]] = ..., num_splits: _Optional[int] = ..., partitions: _Optional[int] = ..., global_batch_size: _Optional[int] = ..., remainder: _Optional[_Union[Remainder, str]] = ..., order: _Optional[_Union[Order, str]] = ..., batched: bool = ..., row_spec: _Optional[str] = ..., epochs: _Optional[int] = ..., strict: bool = ..., infinite: bool = ..., warnings: _Optional[_Iterable[str]] = ..., element_spec: _Optional[str] = ..., definitions: _Optional[_Iterable[int]] = ..., definition_version: _Optional[str] = ..., split_bytes: _Optional[int] = ..., read_amplification: _Optional[int] = ..., shard_policy: _Optional[str] = ..., split_bytes_at_most: bool = ...) -> None: ...
+    order_version: int
+    run: str
+    first_run: str
+    def __init__(self, name: _Optional[str] = ..., dataset_id: _Optional[str] = ..., entry_point: _Optional[_Union[EntryPoint, _Mapping]] = ..., seed: _Optional[int] = ..., mode: _Optional[_Union[ProcessingMode, str]] = ..., num_splits: _Optional[int] = ..., partitions: _Optional[int] = ..., global_batch_size: _Optional[int] = ..., remainder: _Optional[_Union[Remainder, str]] = ..., order: _Optional[_Union[Order, str]] = ..., batched: bool = ..., row_spec: _Optional[str] = ..., epochs: _Optional[int] = ..., strict: bool = ..., infinite: bool = ..., warnings: _Optional[_Iterable[str]] = ..., element_spec: _Optional[str] = ..., definitions: _Optional[_Iterable[int]] = ..., definition_version: _Optional[str] = ..., split_bytes: _Optional[int] = ..., read_amplification: _Optional[int] = ..., shard_policy: _Optional[str] = ..., split_bytes_at_most: bool = ..., order_version: _Optional[int] = ..., run: _Optional[str] = ..., first_run: _Optional[str] = ...) -> None: ...
 
 class StalledSplit(_message.Message):
     __slots__ = ("dataset", "jobs", "epoch", "split", "row", "seconds", "at")

@@ -53,7 +53,7 @@ class StreamRequest(_message.Message):
     def __init__(self, job: _Optional[_Union[_types_pb2.Job, _Mapping]] = ..., seed: _Optional[int] = ..., epoch: _Optional[int] = ..., split: _Optional[int] = ..., start_row: _Optional[int] = ..., prefix_digest: _Optional[int] = ..., check_prefix: bool = ..., resume_token: _Optional[bytes] = ..., protocol: _Optional[int] = ..., prefix_rows: _Optional[int] = ..., tell_replay: bool = ..., accept_states: bool = ..., digest_version: _Optional[int] = ..., ordinal: _Optional[int] = ..., block_bytes: _Optional[int] = ...) -> None: ...
 
 class Block(_message.Message):
-    __slots__ = ("first_row", "rows", "buffer_sizes", "row_digests", "last", "prefix_differs", "node", "resume_token", "busy_seconds", "prefix_digest", "replayed", "payload", "digest_version")
+    __slots__ = ("first_row", "rows", "buffer_sizes", "row_digests", "last", "prefix_differs", "node", "resume_token", "busy_seconds", "prefix_digest", "replayed", "payload", "digest_version", "order_version")
     FIRST_ROW_FIELD_NUMBER: _ClassVar[int]
     ROWS_FIELD_NUMBER: _ClassVar[int]
     BUFFER_SIZES_FIELD_NUMBER: _ClassVar[int]
@@ -67,6 +67,7 @@ class Block(_message.Message):
     REPLAYED_FIELD_NUMBER: _ClassVar[int]
     PAYLOAD_FIELD_NUMBER: _ClassVar[int]
     DIGEST_VERSION_FIELD_NUMBER: _ClassVar[int]
+    ORDER_VERSION_FIELD_NUMBER: _ClassVar[int]
     first_row: int
     rows: int
     buffer_sizes: _containers.RepeatedScalarFieldContainer[int]
@@ -80,7 +81,8 @@ class Block(_message.Message):
     replayed: int
     payload: bytes
     digest_version: int
-    def __init__(self, first_row: _Optional[int] = ..., rows: _Optional[int] = ..., buffer_sizes: _Optional[_Iterable[int]] = ..., row_digests: _Optional[bytes] = ..., last: bool = ..., prefix_differs: bool = ..., node: _Optional[str] = ..., resume_token: _Optional[bytes] = ..., busy_seconds: _Optional[float] = ..., prefix_digest: _Optional[int] = ..., replayed: _Optional[int] = ..., payload: _Optional[bytes] = ..., digest_version: _Optional[int] = ...) -> None: ...
+    order_version: int
+    def __init__(self, first_row: _Optional[int] = ..., rows: _Optional[int] = ..., buffer_sizes: _Optional[_Iterable[int]] = ..., row_digests: _Optional[bytes] = ..., last: bool = ..., prefix_differs: bool = ..., node: _Optional[str] = ..., resume_token: _Optional[bytes] = ..., busy_seconds: _Optional[float] = ..., prefix_digest: _Optional[int] = ..., replayed: _Optional[int] = ..., payload: _Optional[bytes] = ..., digest_version: _Optional[int] = ..., order_version: _Optional[int] = ...) -> None: ...
 
 class ConnectRequest(_message.Message):
     __slots__ = ("open", "credits", "close")

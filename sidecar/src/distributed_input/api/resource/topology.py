@@ -13,6 +13,11 @@ def partitions(spec: InputSpec) -> int | None:
     return spec.partitions or (topology.default_partitions(rows) if rows else None)
 
 
+def is_known(spec: InputSpec) -> bool:
+    """Return whether the resource determines which numbers of trainers can read an input."""
+    return partitions(spec) is not None or spec.processing_mode == "parallel_epochs"
+
+
 def trainer_counts(spec: InputSpec) -> list[int] | None:
     """Return the numbers of trainers that can read an input. None: any, or not known yet."""
     found = partitions(spec)

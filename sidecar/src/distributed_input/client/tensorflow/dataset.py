@@ -82,8 +82,9 @@ def _small_units(reader: InputReader, spec: ElementSpec, rows: int | None) -> tf
         # generator starts. Without this call, malloc would map every larger tensor again.
         heap.keep_freed_memory()
         for burst in reader.bursts():
-            for group in _group_by_rows(burst):
-                yield _stack(spec, group)
+            copies = [_stack(spec, group) for group in _group_by_rows(burst)]
+            del burst  # do not hold its slots while the next one is awaited
+            yield from copies
 
     return decode.from_arrays(generate, spec, True, rows, stacked=True)
 

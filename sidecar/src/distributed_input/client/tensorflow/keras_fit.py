@@ -35,6 +35,7 @@ from types import FrameType
 from typing import Any
 
 import tensorflow as tf
+from tensorflow.python.data.util.structure import NoneTensorSpec
 
 _BUILD_METHOD = "_maybe_symbolic_build"  # of keras.Model with the TensorFlow backend
 _BUILD_FRAMES = 4  # the most frames between `__iter__` and that method
@@ -104,16 +105,26 @@ class WholeEpochDataset(tf.data.Dataset):
 
 
 def zeros(spec: Any, rows: int) -> Any:
-    """Return a batch of zeros.
+    """Return a batch of zeros, which has no values in its sparse components.
 
     Args:
-        spec: a nested structure of `tf.TensorSpec`s.
+        spec: the nested `tf.TypeSpec` of a batch: dense, ragged, sparse or None.
         rows: the size of the first dimension if the spec does not define it.
     """
+    return tf.nest.map_structure(lambda part: _zeros_of(part, rows or 1), spec)
 
-    def zeros_of(part: Any) -> Any:
-        dims = [None] if part.shape.rank is None else part.shape.as_list()
-        shape = [(rows or 1) if not i and dim is None else dim or 1 for i, dim in enumerate(dims)]
-        return tf.zeros(shape, part.dtype)
 
-    return tf.nest.map_structure(zeros_of, spec)
+def _zeros_of(part: Any, rows: int) -> Any:
+    if part is None or isinstance(part, NoneTensorSpec):
+        return None
+    dims = [None] if part.shape.rank is None else part.shape.as_list()
+    shape = [rows if not i and dim is None else dim or 1 for i, dim in enumerate(dims)]
+    if isinstance(part, tf.SparseTensorSpec):
+        indices = tf.zeros([0, len(shape)], tf.int64)
+        return tf.SparseTensor(indices, tf.zeros([0], part.dtype), shape)
+    dense = tf.zeros(shape, part.dtype)
+    if isinstance(part, tf.RaggedTensorSpec) and part.ragged_rank:
+        return tf.RaggedTensor.from_tensor(
+            dense, ragged_rank=part.ragged_rank, row_splits_dtype=part.row_splits_dtype
+        )
+    return dense

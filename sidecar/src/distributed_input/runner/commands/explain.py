@@ -15,6 +15,7 @@ from distributed_input.api.errors import ConfigError, DistributedInputError
 from distributed_input.runner import dispatchers
 from distributed_input.runner.display import format as formatting
 from distributed_input.runner.display.diagnosis import Cause, Diagnosis, diagnose
+from distributed_input.runner.display.stats import StatusSample
 from distributed_input.runtime.args import EXIT_CONFIG, CommandParser, positive_seconds
 
 _DESCRIPTION = """\
@@ -68,10 +69,15 @@ def main(argv: Sequence[str]) -> int:
         diagnoses = diagnose(earlier, later)
         if options.output == "json":
             trainers = list(map(as_json, diagnoses))
-            values = {"input": one.name or None, "trainers": trainers, "problems": one.problems}
-            print(json.dumps(values))
+            values = {"input": one.name or None, "run": one.place or None}
+            notes = {"problems": one.problems, "warnings": _warnings(later)}
+            print(json.dumps({**values, "trainers": trainers, **notes}))
         else:
-            print("".join(map(as_text, diagnoses)) + problems_as_text(one.problems), end="")
+            has_title = len(found) > 1 or not diagnoses[0].trainer
+            lines = f"{one.title}:\n" * has_title + "".join(map(as_text, diagnoses))
+            lines += problems_as_text(one.problems)
+            lines += _notes_as_text("  warning: ", _warnings(later))
+            print(lines, end="")
     return 0
 
 
@@ -94,7 +100,16 @@ def problems_as_text(problems: Sequence[str]) -> str:
     """Return what the operator reports about an input as some lines. Empty: it is not in a cluster,
     or has no problem.
     """
-    return "".join(f"{line}\n" for one in problems for line in _wrapped("  cluster: ", one))
+    return _notes_as_text("  cluster: ", problems)
+
+
+def _notes_as_text(label: str, notes: Sequence[str]) -> str:
+    return "".join(f"{line}\n" for one in notes for line in _wrapped(label, one))
+
+
+def _warnings(status: StatusSample) -> list[str]:
+    """Return the warnings about all jobs, each once."""
+    return list(dict.fromkeys(text for texts in status.warnings.values() for text in texts))
 
 
 def _wrapped(label: str, text: str) -> list[str]:

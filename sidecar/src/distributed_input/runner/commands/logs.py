@@ -6,12 +6,12 @@ import argparse
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 from distributed_input.api import names
 from distributed_input.api.errors import ConfigError, DistributedInputError
-from distributed_input.runner import folders, kubectl, process_logs
-from distributed_input.runner.dispatchers import hint_at_local_run
+from distributed_input.runner import dispatchers, folders, kubectl, process_logs
 from distributed_input.runtime.args import EXIT_CONFIG, CommandParser, positive_count
 
 _KUBECTL_SECONDS = 10.0
@@ -38,14 +38,14 @@ def parser() -> argparse.ArgumentParser:
         "name",
         nargs="?",
         metavar="NAME",
-        help="name of an input in the cluster of the kubeconfig; needs kubectl (default: the runs "
-        "on this machine)",
+        help="name of an input of a run on this machine, or else in the cluster of the kubeconfig, "
+        "with kubectl (default: all runs on this machine)",
     )
     flags.add_argument(
         "-n",
         "--namespace",
         metavar="NAMESPACE",
-        help="namespace of NAME (default: that of the kubeconfig's context)",
+        help="namespace of NAME in the cluster (default: that of the kubeconfig's context)",
     )
     flags.add_argument(
         "--part",
@@ -60,7 +60,7 @@ def parser() -> argparse.ArgumentParser:
         help="last lines of each process (default: 20)",
     )
     flags.add_argument(
-        "-f", "--follow", action="store_true", help="print new lines too; only with NAME"
+        "-f", "--follow", action="store_true", help="print new lines too; only in a cluster"
     )
     return flags
 
@@ -69,11 +69,15 @@ def main(argv: Sequence[str]) -> int:
     """Print the logs; return the exit status."""
     options = parser().parse_args(argv)
     try:
-        if options.name:
+        runs = [] if options.namespace else dispatchers.local_runs(os.environ, options.name)
+        if options.name and not runs:
             return _in_cluster(options)
         if options.namespace or options.follow:
-            raise ConfigError("--namespace and --follow: set NAME too")
-        for line in _of_local_runs(os.environ, options.part, options.tail):
+            raise ConfigError("--namespace and --follow: set NAME too, of an input in a cluster")
+        if not runs:
+            base = folders.default_parent(os.environ)
+            raise ConfigError(f"no run is below {base}: start `distributed-input run`, or set NAME")
+        for line in _of_local_runs(runs, options.part, options.tail):
             print(line)
     except DistributedInputError as error:
         print(f"distributed-input logs: {error}", file=sys.stderr)
@@ -83,8 +87,7 @@ def main(argv: Sequence[str]) -> int:
 
 def _in_cluster(options: argparse.Namespace) -> int:
     # For a selector without pods, kubectl ends with status 0.
-    with hint_at_local_run(options.name, options.namespace, os.environ):
-        kubectl.check_exists(options.name, options.namespace, _KUBECTL_SECONDS)
+    kubectl.check_exists(options.name, options.namespace, _KUBECTL_SECONDS)
     command = kubectl_command(
         options.name, options.namespace, options.part, options.tail, options.follow
     )
@@ -114,12 +117,10 @@ def kubectl_command(
     return [*command, "--follow"] if follow else command
 
 
-def _of_local_runs(env: Mapping[str, str], part: str | None, lines: int) -> Iterator[str]:
-    base = folders.default_parent(env)
-    runs = folders.live(base)
-    if not runs:
-        raise ConfigError(f"no run is below {base}: start `distributed-input run`, or set NAME")
+def _of_local_runs(runs: Sequence[Path], part: str | None, lines: int) -> Iterator[str]:
     for run in runs:
+        if len(runs) > 1:
+            yield f"{folders.place(run)}:"
         for log in sorted((run / "logs").glob("*.log")):
             if part is None or part in log.stem.split("-"):
                 for line in process_logs.tail(log, lines):

@@ -44,16 +44,17 @@ def main(argv: Sequence[str]) -> int:
     options = parser().parse_args(argv)
     try:
         with dispatchers.opened(options, os.environ) as found:
-            samples = [(one.name, one.client.status(options.timeout)) for one in found]
+            samples = [(one, one.client.status(options.timeout)) for one in found]
     except DistributedInputError as error:
         print(f"distributed-input status: {error}", file=sys.stderr)
         return EXIT_CONFIG if isinstance(error, ConfigError) else 1
     if options.output == "json":
-        for name, status in samples:
-            print(json.dumps({"input": name or None, **as_json(status)}))
+        for one, status in samples:
+            values = {"input": one.name or None, "run": one.place or None}
+            print(json.dumps({**values, **as_json(status)}))
     else:
         titles = len(samples) > 1
-        texts = [f"{name}:\n" * titles + as_text(status) for name, status in samples]
+        texts = [f"{one.title}:\n" * titles + as_text(status) for one, status in samples]
         print("\n".join(texts), end="")
     return 0
 
@@ -65,9 +66,11 @@ def as_text(status: StatusSample) -> str:
     text = formatting.table(rows, indent="") if status.consumers else "no trainer is connected\n"
     text += "".join(map(_differences, status.consumers))
     text += "".join(
-        f"{job}: read amplification up to {times}: each of {times} splits needs all records. Shard "
-        "the list of files before reading them\n"
-        for job, times in status.amplification.items()
+        f"{job}: warning: {one}\n" for job, texts in status.warnings.items() for one in texts
+    )
+    text += "".join(
+        f"{job}: rows are whole elements of the dataset, because no batch size is known\n"
+        for job in status.whole
     )
     text += "".join(
         f"{job}: the shuffle buffers of an open split hold about {-(-size // (1 << 20)):,} MiB\n"
@@ -144,6 +147,8 @@ def as_json(status: StatusSample) -> dict[str, Any]:
         "jobs": list(status.jobs),
         "read_amplification": dict(status.amplification),
         "split_bytes": dict(status.split_bytes),
+        "whole_elements": list(status.whole),
+        "warnings": {job: list(texts) for job, texts in status.warnings.items()},
         "consumers": [
             {
                 "job": one.job,

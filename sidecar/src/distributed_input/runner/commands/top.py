@@ -78,25 +78,30 @@ def _watch(found: Sequence[dispatchers.FoundDispatcher], options: argparse.Names
         time.sleep(options.seconds)
         after = [one.client.status(options.timeout) for one in found]
         now = time.monotonic()
-        names = [one.name for one in found]
-        samples = list(zip(names, before, after, strict=True))
+        samples = list(zip(found, before, after, strict=True))
         print(_output(samples, now - began, options.output), end="", flush=True)
         before, began, shown = after, now, shown + 1
 
 
 def _output(
-    samples: Sequence[tuple[str, StatusSample, StatusSample]], seconds: float, output: str
+    samples: Sequence[tuple[dispatchers.FoundDispatcher, StatusSample, StatusSample]],
+    seconds: float,
+    output: str,
 ) -> str:
-    """Return what one interval prints. `samples`: name, earlier and later sample of each input."""
+    """Return what one interval prints. `samples`: the earlier and later sample of each input."""
     if output == "json":
         values = [
-            {"input": name or None, **as_json(before, after, seconds)}
-            for name, before, after in samples
+            {
+                "input": one.name or None,
+                "run": one.place or None,
+                **as_json(before, after, seconds),
+            }
+            for one, before, after in samples
         ]
-        return "".join(f"{json.dumps(one)}\n" for one in values)
+        return "".join(f"{json.dumps(value)}\n" for value in values)
     texts = [
-        f"{name}:\n" * (len(samples) > 1) + as_text(before, after, seconds)
-        for name, before, after in samples
+        f"{one.title}:\n" * (len(samples) > 1) + as_text(before, after, seconds)
+        for one, before, after in samples
     ]
     return _CLEAR * sys.stdout.isatty() + "\n".join(texts)
 

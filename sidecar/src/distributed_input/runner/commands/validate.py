@@ -14,7 +14,8 @@ from distributed_input.runtime.args import EXIT_CONFIG, CommandParser, positive_
 
 _DESCRIPTION = """\
 Check the inputs in FILE: their fields, the folder of the code, the number of trainers, and the
-entry point, which is imported but not called. Without TensorFlow, the entry point is not imported.
+entry point, which is imported and called as a worker does when a job starts. If its data are not on
+this machine, a warning says what was not checked. Without TensorFlow, it is not imported.
 """
 _EXAMPLES = """\
 examples:
@@ -24,6 +25,7 @@ examples:
 
 exit status: 0, or 2 if an input is invalid. There is one line for each problem:
   FILE:LINE: FIELD: what is wrong, and what to do
+A warning does not change the exit status.
 """
 
 
@@ -67,6 +69,8 @@ def main(argv: Sequence[str]) -> int:
     else:
         for one in valid:
             print(f"{options.file}: {one}")
+            for warning in one.warnings:
+                print(f"{options.file}: warning: {one.name}: {warning}")
     return 0 if failed is None else EXIT_CONFIG
 
 
@@ -83,6 +87,7 @@ def _as_json(file: Path, valid: Sequence[ValidInput], failed: ConfigError | None
                 "partitions": one.partitions,
                 "trainers": one.trainers,
                 "trainers_text": one.possible,
+                "warnings": list(one.warnings),
             }
             for one in valid
         ],

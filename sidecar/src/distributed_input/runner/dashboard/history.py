@@ -34,6 +34,8 @@ class InputHistory:
     name: str
     address: str = ""
     """Address of its dispatcher; empty: its name identifies it."""
+    place: str = ""
+    """Process and folder of its run, if it is on this machine."""
     problems: Sequence[str] = ()
     """What the operator reports."""
     error: str = ""

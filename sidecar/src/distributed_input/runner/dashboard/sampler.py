@@ -66,7 +66,7 @@ class Sampler:
             inputs = [
                 {
                     "input": one.name or None,
-                    "address": (one.address or None) if names[one.name] > 1 else None,
+                    "place": (one.place or one.address or None) if names[one.name] > 1 else None,
                     "error": one.error or None,
                     "seconds_old": round(now - one.samples[-1][0], 1),
                     "problems": list(one.problems),
@@ -117,7 +117,8 @@ class Sampler:
         except DistributedInputError as error:
             failure = str(error)
         with self._lock:
-            history = self._histories.setdefault(key(one), InputHistory(one.name, one.address))
+            empty = InputHistory(one.name, one.address, one.place)
+            history = self._histories.setdefault(key(one), empty)
             history.problems = one.problems
             if sample is None:
                 history.error = failure

@@ -19,14 +19,15 @@ def progress_line(name: str, stats: InputStats, desired_workers: int) -> str:
     if not totals.rows:
         workers = f" | workers {stats.ready_workers}/{desired_workers}" if stats.last else ""
         return f"{name}: waiting for: {waiting}{workers}{stalled}"
+    rows = f"{stats.row}s"
     if stats.last is None:  # rows can flow without the dispatcher
-        head = f"{name}: epoch {totals.epochs} | at least {count(totals.rows)} rows"
+        head = f"{name}: epoch {totals.epochs} | at least {count(totals.rows)} {rows}"
         return f"{head} | dispatcher not reachable"
     stall = "-" if rates.stall is None else f"{rates.stall:.0%}"
     fields = [
         f"epoch {totals.epochs}",
-        f"{count(totals.rows)} rows",
-        f"{count(rates.rows)} rows/s",
+        f"{count(totals.rows)} {rows}",
+        f"{count(rates.rows)} {rows}/s",
         f"{rate(rates.batches)} batches/s",
         f"stall {stall}",
         f"buffer {stats.buffer:.0%}",

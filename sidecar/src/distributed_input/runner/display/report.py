@@ -45,6 +45,10 @@ class InputReport:
     rows_per_second: float | None
     """None: the trainers read for too short a time, or one batch only."""
     workers: tuple[WorkerShare, ...]
+    warnings: tuple[str, ...] = ()
+    """What the workers or trainers reported about its dataset and settings."""
+    row: str = "row"
+    """What a row is: see `InputStats`."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +76,8 @@ def summarize_input(
         starts = [by_address.get(address, (0, 0.0)) for address in worker.addresses]
         rows, busy = sum(rows for rows, _ in starts), sum(busy for _, busy in starts)
         shares.append(WorkerShare(worker.name, rows, busy))
-    return InputReport(name, totals, _rate(totals, trainers, seconds), tuple(shares))
+    rate = _rate(totals, trainers, seconds)
+    return InputReport(name, totals, rate, tuple(shares), tuple(stats.warnings), stats.row)
 
 
 def _rate(totals: Totals, trainers: int, seconds: float) -> float | None:
@@ -100,6 +105,7 @@ def as_text(report: RunReport) -> str:
             )
         )
     notes = [note for one in report.inputs if (note := _unread_note(one))]
+    notes += [f"{one.name}: warning: {text}" for one in report.inputs for text in one.warnings]
     head, tail = ("".join(f"  {line}\n" for line in part) for part in (lines, notes))
     return head + formatting.table(rows) + tail
 
@@ -110,21 +116,21 @@ def _unread_note(one: InputReport) -> str:
     if more <= 0:
         return ""
     return (
-        f"{one.name}: the workers sent {_plural(more, 'row')} that the trainer did not read: rows "
-        "read ahead, also of the next epoch, and rows sent again after a restart"
+        f"{one.name}: the workers sent {_plural(more, one.row)} that the trainer did not read: "
+        "those read ahead, also of the next epoch, and those sent again after a restart"
     )
 
 
 def _input_line(one: InputReport) -> str:
     totals = one.totals
     if not totals.epochs:
-        return f"{one.name}: the trainer read no rows"
+        return f"{one.name}: the trainer read no {one.row}s"
     fields = [
         _plural(totals.epochs, "epoch"),
-        f"{_plural(totals.rows, 'row')} in {_plural(totals.batches, 'batch', 'batches')}",
+        f"{_plural(totals.rows, one.row)} in {_plural(totals.batches, 'batch', 'batches')}",
         "too short for a rate"
         if one.rows_per_second is None
-        else f"{formatting.rate(one.rows_per_second)} rows/s",
+        else f"{formatting.rate(one.rows_per_second)} {one.row}s/s",
         f"stall {totals.stall:.1%}",
     ]
     if totals.mismatches:
@@ -156,12 +162,14 @@ def _input_json(one: InputReport) -> Mapping[str, Any]:
     return {
         "epochs": totals.epochs,
         "rows": totals.rows,
+        "row": one.row,
         "batches": totals.batches,
         "rows_per_second": None if one.rows_per_second is None else round(one.rows_per_second, 3),
         "wait_seconds": round(totals.wait, 3),
         "iterating_seconds": round(totals.wall, 3),
         "stall": round(totals.stall, 6),
         "replay_mismatches": totals.mismatches,
+        "warnings": list(one.warnings),
         "workers": {
             share.name: {"rows": share.rows, "busy_seconds": round(share.busy, 3)}
             for share in one.workers

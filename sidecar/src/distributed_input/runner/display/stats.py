@@ -84,6 +84,10 @@ class StatusSample:
     """How often an epoch reads every record at most, by job, if more than once."""
     split_bytes: Mapping[str, int] = field(default_factory=dict)
     """What the buffers of an open split hold, about, by job, if anything."""
+    warnings: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """The warnings about each job's dataset and settings, if there are any."""
+    whole: Sequence[str] = ()
+    """The jobs whose rows are whole elements of the dataset: no batch size is known."""
     host: HostCpus | None = None
     """CPUs of this machine, if all processes of the input run on it."""
 
@@ -129,6 +133,10 @@ class InputStats:
     """The last sample; None while the dispatcher is not reachable."""
     answered: bool = False
     """At least one sample was added."""
+    warnings: list[str] = field(default_factory=list)
+    """All warnings about its jobs, each once."""
+    row: str = "row"
+    """What a row is: "element" if it is a whole element of the dataset, perhaps of many rows."""
     _window: deque[tuple[float, Totals]] = field(default_factory=deque)
 
     def add(self, status: StatusSample | None, now: float) -> None:
@@ -148,6 +156,11 @@ class InputStats:
             readers[-1] = consumer
         for worker in status.workers:
             self.workers[worker.worker_id] = worker
+        if status.jobs:
+            self.row = "element" if set(status.jobs) <= set(status.whole) else "row"
+        for text in [text for texts in status.warnings.values() for text in texts]:
+            if text not in self.warnings:
+                self.warnings.append(text)
         self._window.append((now, self.totals()))
         while len(self._window) > 2 and self._window[1][0] <= now - WINDOW_SECONDS:
             self._window.popleft()

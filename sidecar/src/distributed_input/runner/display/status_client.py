@@ -119,6 +119,8 @@ def from_message(response: Any) -> StatusSample:
             job.name: job.read_amplification for job in response.jobs if job.read_amplification > 1
         },
         split_bytes={job.name: job.split_bytes for job in response.jobs if job.split_bytes},
+        whole=tuple(job.name for job in response.jobs if not job.global_batch_size),
+        warnings={job.name: tuple(job.warnings) for job in response.jobs if job.warnings},
     )
 
 

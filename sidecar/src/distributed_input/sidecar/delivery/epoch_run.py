@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from distributed_input.api.errors import DistributedInputError
 from distributed_input.api.proto import dispatcher_pb2, trainer_pb2, types_pb2
 from distributed_input.assignment.share import Share
+from distributed_input.rows.blocks import RowBlock
+from distributed_input.rows.elements import ElementSpec
 from distributed_input.runtime import logs
 from distributed_input.sidecar.delivery.failures import failure_message
 from distributed_input.sidecar.delivery.outbox import UnitOutbox
@@ -86,6 +88,7 @@ class EpochRun:
         self._position_at = float("-inf")  # when a position was last sent
         self._is_cut_anew = False  # no position of this number of trainers was sent yet
         self._difference_sent = False
+        self._last_block: RowBlock | None = None  # rows that fill up a unit have its shape
         name = f"epoch-{request.epoch}"
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
@@ -170,7 +173,7 @@ class EpochRun:
                 if not self._drop:
                     self._send(writers[index], writers[index].after)
                 index += 1
-            writers[index].add(block)
+            self._add(writers[index], block)
             if not writers[index].room:
                 self._mark(steps, writers[index], begun + index + 1)
         rows = sum(writer.rows for writer in writers)
@@ -190,13 +193,18 @@ class EpochRun:
             return True
         return self._finish_short(steps, writers[index:], begun + index)
 
+    def _add(self, writer: UnitWriter, block: RowBlock) -> None:
+        writer.add(block)
+        if self._job.remainder == types_pb2.PAD:
+            self._last_block = block
+
     def _finish_short(self, steps: EpochSteps, writers: Sequence[UnitWriter], begun: int) -> bool:
         """Send the last step, or an empty one because another consumer has rows."""
         if not (begun or writers[0].rows or steps.barrier.any_has_rows(steps.done)):
             return self._end(steps, 0)
         for i, writer in enumerate(writers, 1):
             if self._job.remainder == types_pb2.PAD:
-                writer.pad()
+                writer.pad(ElementSpec.from_json(self._job.row_spec), self._last_block)
             self._mark(steps, writer, begun + i)
         return self._finish_step(steps, writers)
 

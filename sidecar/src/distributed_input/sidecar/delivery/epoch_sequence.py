@@ -46,6 +46,14 @@ class EpochSequence:
         """Set the job that the following epochs are of."""
         self._source, self._share = source, share
 
+    def close(self) -> None:
+        """Stop the epochs of the job that was open, and drop their facts: another one follows."""
+        with self._changing:
+            self._source = self._share = None
+            self.cancel()
+            self._run = self._ended = None
+            self.epoch = 0
+
     def start(self, start: trainer_pb2.StartEpoch) -> None:
         """Deliver the epoch that the trainer starts, unless it has been begun ahead of time.
 

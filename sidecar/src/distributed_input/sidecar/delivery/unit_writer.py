@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-import numpy as np
-
 from distributed_input.api.proto import trainer_pb2
 from distributed_input.rows.blocks import RowBlock
-from distributed_input.rows.elements import Column
+from distributed_input.rows.elements import Column, ElementSpec
+from distributed_input.rows.padding import zero_rows
 from distributed_input.rows.runs import Bytes
 from distributed_input.sidecar.delivery.slot_pool import SlotPool, aligned
 
@@ -64,8 +63,13 @@ class UnitWriter:
                 self._slots.memory[at : at + data.nbytes] = data
         self.rows += block.rows
 
-    def pad(self) -> None:
-        """Fill the unit up with rows of zeros. In a column of varying width they have no bytes."""
+    def pad(self, spec: ElementSpec, like: RowBlock | None) -> None:
+        """Fill the unit up with rows of zeros.
+
+        Args:
+            spec: spec of a row.
+            like: its last row has the shape of the rows, if the spec does not have it.
+        """
         missing = self.room
         if self._fixed:
             self._reserve_fixed()
@@ -73,12 +77,7 @@ class UnitWriter:
                 start = offset + self.rows * (width or 0)
                 self._slots.memory[start : offset + self.capacity * (width or 0)] = 0
         else:
-            zeros: list[Bytes] = []
-            for width in self._widths:
-                zeros.append(np.zeros(missing * (4 if width is None else width), np.uint8))
-                if width is None:
-                    zeros.append(np.zeros(0, np.uint8))
-            self._pieces.append(zeros)
+            self._pieces.append(zero_rows(spec, missing, like))
         self.rows = self.capacity
 
     def finish(

@@ -11,7 +11,7 @@ import threading
 import time
 import uuid
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import grpc
@@ -25,6 +25,7 @@ from distributed_input.api.errors import (
 )
 from distributed_input.api.proto import dispatcher_pb2, types_pb2
 from distributed_input.api.protocol import PROTOCOL, heartbeat_interval
+from distributed_input.assignment.jobs import is_same
 from distributed_input.runtime import logs
 from distributed_input.runtime.credentials import Credentials
 from distributed_input.sidecar.inputs.consumer_stats import ConsumerStats
@@ -48,6 +49,9 @@ class ReportingConsumer(Protocol):
 
     def facts(self) -> list[dispatcher_pb2.PartitionFact]:
         """Return the facts about the consumer's partitions."""
+
+    def drop_facts(self) -> None:
+        """Drop the facts of earlier sessions: they belong to another run."""
 
     def refuse(self, error: DistributedInputError) -> None:
         """Report to the trainer that the dispatcher refuses this consumer."""
@@ -98,7 +102,6 @@ class DispatcherLink:
         self.connected = False
         self.refused: DistributedInputError | None = None
         self.contradiction = ""
-        self._opened = 0
         self._consumer = consumer
         self._pod = pod
         self._local_share = LocalShare()
@@ -158,13 +161,6 @@ class DispatcherLink:
 
     # Jobs and datasets.
 
-    def begin_run(self) -> None:
-        """Record that a trainer opens the job. Drop facts that were contradicted."""
-        self._opened += 1
-        if self.contradiction:
-            self.contradiction = ""
-            self.partition_facts.clear()
-
     def running_job(self, name: str) -> types_pb2.Job | None:
         """Return the job of this name if other trainers read it now, else None."""
         try:
@@ -187,7 +183,7 @@ class DispatcherLink:
             JobConflictError: another job has this name.
             UnavailableError: no dispatcher answered before the deadline.
         """
-        if self._registered.job is not None and self._registered.job != job:
+        if self._registered.job is not None and not is_same(self._registered.job, job):
             self._release_job()
         dispatcher_id = self._dispatcher_id  # it may change before the job is registered
         registered = self._client.retry(
@@ -195,15 +191,15 @@ class DispatcherLink:
             deadline,
             "register",
         )
-        self._registered = _Registered(registered, dataset, dispatcher_id)
-        self.request_heartbeat()
+        self._join(_Registered(registered, dataset, dispatcher_id))
         return registered
 
-    def wait_for_job(self, name: str, deadline: float) -> types_pb2.Job:
+    def wait_for_job(self, name: str, run: str, deadline: float) -> types_pb2.Job:
         """Return the job that another consumer registers.
 
         Args:
             name: full name of the job.
+            run: run that the trainer reads; empty: it waits for one that another trainer reads.
             deadline: monotonic time until which to retry.
 
         Raises:
@@ -211,13 +207,22 @@ class DispatcherLink:
         """
         self._release_job()  # it may have changed
         job = self._client.retry(
-            lambda: self._client.get_job(name),
+            lambda: self._client.get_job(name, "" if run else self.incarnation),
             deadline,
             f"wait for consumer 0 to register job {name}",
         )
-        self._registered = _Registered(job)
-        self.request_heartbeat()
+        self._join(_Registered(job))
         return job
+
+    def _join(self, registered: _Registered) -> None:
+        """Join a run. Nothing that is known of an earlier one reaches it."""
+        before, job = self._registered.job, registered.job
+        if before is None or job is None or before.run != job.run or self.contradiction:
+            self._consumer.drop_facts()
+            self.partition_facts.clear()
+            self.contradiction = ""
+        self._registered = registered  # last: from now on, heartbeats have the facts of this run
+        self.request_heartbeat()
 
     def _release_job(self) -> None:
         """Release the job and report it, so that another one can be registered under its name."""
@@ -266,7 +271,7 @@ class DispatcherLink:
         self._update_workers(answer.workers, now)
         if self._pod:
             self._share_locally(request, now)
-        self.partition_facts.merge(answer.facts)
+        self._merge_facts(registered, request, answer)
         if answer.fenced:
             self._consumer.refuse(
                 FencedError(
@@ -275,7 +280,7 @@ class DispatcherLink:
                 )
             )
         if answer.contradiction:
-            self._end_run(answer.contradiction, request.opened)
+            self._end_run(answer.contradiction, request.run)
         if not answer.job_unknown:
             with self._counted:
                 self._confirmed = number
@@ -284,6 +289,28 @@ class DispatcherLink:
         if answer.job_unknown or registered.dispatcher_id != self._dispatcher_id:
             self._register_again(registered)
         return heartbeat_interval(answer.interval_seconds)
+
+    def _merge_facts(
+        self,
+        registered: _Registered,
+        request: dispatcher_pb2.ConsumerHeartbeatRequest,
+        answer: dispatcher_pb2.ConsumerHeartbeatResponse,
+    ) -> None:
+        """Add the facts of an answer if they belong to this run.
+
+        If other trainers have begun a run while the dispatcher did not get the heartbeats of this
+        one, and its trainer reads on, it belongs to theirs.
+        """
+        if registered is not self._registered or registered.job is None:
+            return
+        if answer.run in ("", request.run):
+            self.partition_facts.merge(answer.facts)
+        elif not request.no_trainer:
+            job = types_pb2.Job()
+            job.CopyFrom(registered.job)
+            job.run = answer.run
+            self._registered = replace(registered, job=job)
+            self.request_heartbeat()
 
     def _heartbeat(
         self, job: types_pb2.Job | None, leaving: bool
@@ -307,16 +334,17 @@ class DispatcherLink:
             useful_limit=stats.useful_limit,
             protocol=PROTOCOL,
             waiting_for=stats.waiting_for,
-            opened=self._opened,
+            run=job.run if job is not None else "",
             no_trainer=stats.no_trainer,
             pauses=stats.pauses,
             received=stats.received,
             pod=self._pod,
         )
 
-    def _end_run(self, contradiction: str, opened: int) -> None:
-        """Report to the trainer that the run must end, unless it has opened the job again."""
-        if opened == self._opened and not self.contradiction:
+    def _end_run(self, contradiction: str, run: str) -> None:
+        """Report to the trainer that the run must end, unless it has joined another one."""
+        job = self._registered.job
+        if job is not None and run == job.run and not self.contradiction:
             self.contradiction = contradiction
             self._consumer.refuse(_contradiction_error(contradiction))
 

@@ -16,13 +16,13 @@ from distributed_input.api.config import InputConfig
 from distributed_input.api.errors import ConfigError, RetryableError, UnavailableError
 from distributed_input.api.files import RING_PREFIX
 from distributed_input.api.proto import types_pb2, worker_pb2
-from distributed_input.assignment.jobs import full_name, is_completed
+from distributed_input.assignment.job_config import job_of_config
+from distributed_input.assignment.jobs import full_name, is_completed, set_run
 from distributed_input.rows.elements import ElementSpec
 from distributed_input.runtime import logs, statuses
 from distributed_input.runtime.credentials import Credentials
 from distributed_input.sidecar.delivery.slot_pool import SlotPool
 from distributed_input.sidecar.inputs.dispatcher_link import DispatcherLink
-from distributed_input.sidecar.inputs.job_config import job_of_config
 from distributed_input.sidecar.inputs.reader_sessions import ReaderSessions
 from distributed_input.sidecar.steps.row_source import RowSource
 from distributed_input.sidecar.streams.read_ahead import ReadAhead, turns_of, useful_workers
@@ -89,7 +89,6 @@ class JobInput:
         self.link = DispatcherLink(
             address, credentials, consumer, consumers, self.sessions, pod, may_transfer
         )
-        self._job: types_pb2.Job | None = None
 
     def open_job(self, draft: types_pb2.Job, dataset: bytes) -> types_pb2.Job:
         """Register the job and return it, complete.
@@ -98,21 +97,12 @@ class JobInput:
         consumer 0 brings the dataset.
 
         Args:
-            draft: fields that the trainer sets.
+            draft: fields that the trainer sets. `run` is empty unless it continues a run.
             dataset: a serialized GraphDataset, or b"".
 
         Raises:
             DistributedInputError: the job is refused, or `timeout_seconds` have passed.
         """
-        contradicted = bool(self.link.contradiction)
-        self.link.begin_run()
-        job = self._open_job(draft, dataset)
-        if job != self._job or contradicted:
-            self._job = job
-            self.sessions.drop_facts()
-        return job
-
-    def _open_job(self, draft: types_pb2.Job, dataset: bytes) -> types_pb2.Job:
         deadline = time.monotonic() + self.timeout_seconds
         if self.from_trainer:
             if not dataset and self.consumer == 0:
@@ -121,7 +111,7 @@ class JobInput:
                     "spec.dataset.entryPoint, or pass dataset_fn to distribute() or dataset()"
                 )
             if not dataset:
-                return self.link.wait_for_job(self.config.name, deadline)
+                return self.link.wait_for_job(self.config.name, draft.run, deadline)
             if hashlib.sha256(dataset).hexdigest() != draft.dataset_id:
                 raise ConfigError(
                     "the dataset file that the trainer wrote is damaged. Check that the volume "
@@ -136,6 +126,7 @@ class JobInput:
         known = self.link.running_job(config.name)
         if known is None or not is_completed(config, known):
             known = self._describe(config, deadline)
+        set_run(known, draft)
         return self.link.register(known, b"", deadline)
 
     def _describe(self, draft: types_pb2.Job, deadline: float) -> types_pb2.Job:

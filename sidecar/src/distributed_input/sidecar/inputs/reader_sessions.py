@@ -109,7 +109,7 @@ class ReaderSessions:
                 self._facts = facts
 
     def drop_facts(self) -> None:
-        """Drop the kept facts, because another job follows."""
+        """Drop the kept facts, because another run follows."""
         self._facts = ()
 
     def facts(self) -> list[dispatcher_pb2.PartitionFact]:

@@ -14,7 +14,7 @@ from distributed_input.sidecar.steps.epoch_reader import EpochReader
 from distributed_input.sidecar.steps.resume import ResumeBase
 from distributed_input.sidecar.steps.step_barrier import StepBarrier
 from distributed_input.sidecar.streams.partition_reader import PartitionStart
-from distributed_input.sidecar.streams.row_slices import slice_block
+from distributed_input.sidecar.streams.row_slices import BlockSlices
 
 
 class EpochSteps:
@@ -68,10 +68,10 @@ class EpochSteps:
         """
         room = unit_rows = self._share.unit_rows
         for block in self._any_order(rows) if self.depends_on_arrival else self._in_order(rows):
-            start = 0
+            slices, start = BlockSlices(self._reader.plan.columns, block), 0
             while start < block.rows:
                 stop = min(block.rows, start + room)
-                yield slice_block(self._reader.plan.columns, block, start, stop)
+                yield slices.slice(start, stop)
                 room = room - (stop - start) or unit_rows
                 start = stop
 

@@ -79,7 +79,7 @@ class PartitionFacts:
             return replace(known, borders=dict(known.borders))
 
     def clear(self) -> None:
-        """Drop all facts, because another job follows."""
+        """Drop all facts, because another run follows."""
         with self.changed:
             self._known.clear()
 

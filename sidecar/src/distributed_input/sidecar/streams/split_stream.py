@@ -19,7 +19,7 @@ from distributed_input.rows.blocks import RowBlock
 from distributed_input.rows.prefix import Prefix
 from distributed_input.runtime import logs
 from distributed_input.sidecar.errors import internal_error
-from distributed_input.sidecar.streams.row_slices import slice_block
+from distributed_input.sidecar.streams.row_slices import BlockSlices
 from distributed_input.sidecar.streams.split_calls import SplitCall
 from distributed_input.sidecar.streams.stream_context import StreamContext
 from distributed_input.sidecar.streams.stream_retry import StreamRetry
@@ -74,7 +74,7 @@ class SplitStream:
         self.worker = self.failure = ""
         self._context = context
         self._prefix = prefix
-        self._queue: deque[RowBlock] = deque()
+        self._queue: deque[BlockSlices] = deque()
         self._queued_bytes = 0
         self._taken = 0  # rows of the first queued block
         self._error: DistributedInputError | None = None
@@ -97,9 +97,10 @@ class SplitStream:
         """
         taken: list[RowBlock] = []
         while rows and self._queue:
-            block = self._queue[0]
+            slices = self._queue[0]
+            block = slices.block
             stop = min(block.rows, self._taken + rows)
-            taken.append(slice_block(self._context.plan.columns, block, self._taken, stop))
+            taken.append(slices.slice(self._taken, stop))
             rows -= stop - self._taken
             self._taken = stop
             if stop == block.rows:
@@ -315,8 +316,8 @@ class SplitStream:
         # A later report of replayed rows is of another replay: the stream fell behind others.
         self.replayed = 0
         if not self._has_block:
-            self._has_block = True
             self._open_at(block, replays=self.received > 0)
+            self._has_block = True
         if not self._closed:
             self._accept(block)
 
@@ -329,7 +330,12 @@ class SplitStream:
 
     def _open_at(self, block: RowBlock, replays: bool) -> None:
         """Take over what the first block of a stream reports of the rows before it."""
-        stats = self._context.stats
+        stats, order = self._context.stats, self._context.plan.job.order_version
+        if block.order_version < order:
+            raise ValueError(
+                f"it orders rows by version {block.order_version} and the job by version {order}: "
+                "use one release of distributed-input in all workers"
+            )
         self.failure = ""
         stats.waiting.pop("worker", None)
         stats.replays += replays
@@ -375,7 +381,7 @@ class SplitStream:
         self._active_at = self.advanced_at = time.monotonic()
         self._check_row(block)
         if block.rows:
-            self._queue.append(block)
+            self._queue.append(BlockSlices(context.plan.columns, block))
             self._queued_bytes += block.cost
             self._received_bytes += block.cost
             self.received += block.rows

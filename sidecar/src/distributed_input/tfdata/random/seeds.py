@@ -2,9 +2,9 @@
 
 The new seeds of a random op are a hash of the job's seed, the epoch and the op's own seeds, so ops
 with equal seeds stay equal. An unseeded op uses its place in the graph instead of its own seeds.
-All splits get the same seeds: otherwise a shuffle before a shard would repeat rows and drop
-others. Only random ops in a map after the last shard, which cannot change the order, also use the
-split. So row k does not get the same augmentation in every split.
+Before a selection such as `shard`, all splits get the same seeds: otherwise a shuffle there would
+repeat some rows and drop others. After it, the seeds also depend on the split: otherwise all splits
+would shuffle alike. See `selections`.
 """
 
 from __future__ import annotations
@@ -23,23 +23,29 @@ from distributed_input.tfdata.graph.random_ops import (
     is_unseeded,
     seed_inputs,
 )
+from distributed_input.tfdata.random import selections
 from distributed_input.tfdata.random.function_bodies import number_pair
 from distributed_input.tfdata.random.generators import rekey
 
-_MAPS = frozenset(
-    "MapDataset ParallelMapDataset ParallelMapDatasetV2 MapAndBatchDataset"
-    " NumaMapAndBatchDataset".split()
-)
+_NONE: frozenset[str] = frozenset()
 
 
-def reseed(graph_def: GraphDef, seed: int, epoch: int, split: int | None = None) -> GraphDef:
+def reseed(
+    graph_def: GraphDef,
+    seed: int,
+    epoch: int,
+    split: int,
+    shared: selections.Shared | None = None,
+) -> GraphDef:
     """Return the graph with the seeds of one epoch.
 
     Args:
       graph_def: a canonical graph, already sharded.
       seed: the seed of the job.
       epoch: the index of the epoch, from 0.
-      split: the index of the split, for independent augmentations; None: equal in all splits.
+      split: the index of the split.
+      shared: the nodes that have the same seeds in all splits. None: those of `selections.find`, if
+        the splits differ only in `shard`.
 
     Returns:
       A new graph, equal in every process for equal arguments. Shuffles with
@@ -47,17 +53,17 @@ def reseed(graph_def: GraphDef, seed: int, epoch: int, split: int | None = None)
       epochs.
     """
     out = node_defs.copy_of(graph_def)
-    seeder = _Seeder(seed, epoch)
-    own = _functions_of_maps(out) if split is not None else frozenset()
+    shared = selections.find(out) if shared is None else shared
+    seeder = _Seeder(seed, epoch, split)
     cached_nodes, cached = caches.before_caches(out)
-    seeder.scope(out.node, "", None, cached_nodes)
+    seeder.scope(out.node, "", shared.get("", _NONE), cached_nodes)
     for function in out.library.function:
         name = function.signature.name
         fixed = frozenset(node.name for node in function.node_def if name in cached)
-        seeder.scope(function.node_def, ":output:0", split if name in own else None, fixed)
+        seeder.scope(function.node_def, ":output:0", shared.get(name, _NONE), fixed)
 
     def key(state: list[int], users: frozenset[str]) -> int:
-        return seeder.key(state, split if users <= own else None, not users & cached)
+        return seeder.key(state, any(map(shared.get, users)), not users & cached)
 
     rekey(out, key)
     return out
@@ -66,30 +72,38 @@ def reseed(graph_def: GraphDef, seed: int, epoch: int, split: int | None = None)
 class _Seeder:
     """Seeds the random ops of a graph, and counts the unseeded ones."""
 
-    def __init__(self, seed: int, epoch: int) -> None:
-        self._seed, self._epoch = seed, epoch
+    def __init__(self, seed: int, epoch: int, split: int) -> None:
+        self._seed, self._epoch, self._split = seed, epoch, split
         self._ordinal = 0
 
-    def scope(self, nodes: Any, output: str, split: int | None, fixed: frozenset[str]) -> None:
+    def scope(self, nodes: Any, output: str, shared: frozenset[str], fixed: frozenset[str]) -> None:
         """Seed the random ops of the graph, or of one function.
 
         Args:
           nodes: a repeated NodeDef field; constants are added to it.
           output: the suffix of a node's name in an input.
-          split: see `reseed`. It applies to ops with attributes only: datasets define the order.
+          shared: nodes that are the same in all splits.
           fixed: nodes that are the same in all epochs.
         """
         named = node_defs.by_name(nodes)
         for node in list(nodes):
             if has_seed_attrs(node.op):
                 own = self._place() if is_unseeded(named, node) else ""
-                first, second = self._hash(node.name not in fixed, attr_seeds(node), own, split)
+                with_epoch, is_shared = node.name not in fixed, node.name in shared
+                first, second = self._hash(with_epoch, attr_seeds(node), own, is_shared)
                 node.attr["seed"].i, node.attr["seed2"].i = first, second
             elif seed_inputs(node.op) is not None:
-                self._seed_inputs(named, nodes, node, output, node.name in fixed)
+                in_all = node.name in shared, node.name in fixed
+                self._seed_inputs(named, nodes, node, output, *in_all)
 
     def _seed_inputs(
-        self, named: dict[str, NodeDef], nodes: Any, node: NodeDef, output: str, fixed: bool
+        self,
+        named: dict[str, NodeDef],
+        nodes: Any,
+        node: NodeDef,
+        output: str,
+        is_shared: bool,
+        fixed: bool,
     ) -> None:
         old = input_seeds(named, node)
         own = ""
@@ -98,7 +112,7 @@ class _Seeder:
         with_epoch = not fixed and (
             "reshuffle_each_iteration" not in node.attr or node.attr["reshuffle_each_iteration"].b
         )
-        new = self._hash(with_epoch, old, own, None)
+        new = self._hash(with_epoch, old, own, is_shared)
         where = seed_inputs(node.op)
         assert where is not None
         for number, (index, value) in enumerate(zip(where, new, strict=True)):
@@ -125,15 +139,16 @@ class _Seeder:
                 return f"dataset:{node.attr['metadata'].s!r}"
         return f"op:{self._ordinal}"
 
-    def key(self, state: list[int], split: int | None, with_epoch: bool) -> int:
+    def key(self, state: list[int], is_shared: bool, with_epoch: bool) -> int:
         """Return a key for a generator that keeps its state in a variable."""
-        return self._hash(with_epoch, state, "", split)[0]
+        return self._hash(with_epoch, state, "", is_shared)[0]
 
     def _hash(
-        self, with_epoch: bool, old: Iterable[Any], place: str, split: int | None
+        self, with_epoch: bool, old: Iterable[Any], place: str, is_shared: bool
     ) -> tuple[int, int]:
         """Return two positive seeds of 62 bits."""
         epoch = self._epoch if with_epoch else None
+        split = None if is_shared else self._split
         first, second = number_pair(self._seed, epoch, tuple(old), place, split)
         return first | 1, second
 
@@ -144,42 +159,3 @@ def _add_xor(nodes: Any, left: str, right: str) -> str:
     node.attr["T"].type = tf.int64.as_datatype_enum
     nodes.append(node)
     return name
-
-
-def _functions_of_maps(graph_def: GraphDef) -> frozenset[str]:
-    """Return the functions that run only in maps that no shard follows."""
-    found = _MapFunctions(graph_def)
-    found.visit(graph_def.node)
-    return frozenset(found.values - found.order)
-
-
-class _MapFunctions:
-    """Classifies functions: those that only compute values, and those that may define the order."""
-
-    def __init__(self, graph_def: GraphDef) -> None:
-        self._library = {f.signature.name: f for f in graph_def.library.function}
-        self.values: set[str] = set()
-        self.order: set[str] = set()
-
-    def visit(self, nodes: Any) -> None:
-        """Classify the functions that these dataset nodes call."""
-        named = node_defs.by_name(nodes)
-        shards = [node for node in nodes if node.op == "ShardDataset"]
-        before = {below.name for node in shards for below in node_defs.ancestors(named, node)}
-        for node in nodes:
-            for ref in node_defs.function_refs(node):
-                if node.name in before:
-                    self._mark(ref.name, self.order)
-                elif node.op in _MAPS:
-                    self._mark(ref.name, self.values)
-                elif ref.name in self._library and ref.name not in self.order:
-                    # Its own ops may define an order, for example of files. Maps inside it do not.
-                    self.order.add(ref.name)
-                    self.visit(self._library[ref.name].node_def)
-
-    def _mark(self, name: str, into: set[str]) -> None:
-        if name in self._library and name not in into:
-            into.add(name)
-            for node in self._library[name].node_def:
-                for below in (node.op, *(ref.name for ref in node_defs.function_refs(node))):
-                    self._mark(below, into)

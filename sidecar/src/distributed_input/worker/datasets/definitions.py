@@ -16,10 +16,12 @@ import tensorflow as tf
 from distributed_input.api.errors import JobConflictError, SpecError
 from distributed_input.api.hashing import mix
 from distributed_input.api.proto import types_pb2
+from distributed_input.assignment.identity import ORDER_VERSION
 from distributed_input.tfdata.graph import canonical
 from distributed_input.tfdata.graph import fingerprint as fingerprints
 from distributed_input.tfdata.graph.fingerprint import fingerprint
 from distributed_input.tfdata.graph.node_defs import GraphDef
+from distributed_input.tfdata.random import selections
 from distributed_input.worker.datasets import entry_points
 
 
@@ -53,16 +55,35 @@ def define(splits: int, graph_of: Callable[[int], GraphDef]) -> SplitDefinitions
     return SplitDefinitions(found, repeated=False)
 
 
-def graph_of(job: types_pb2.Job, split: int) -> GraphDef:
-    """Return the canonical graph of a split in the first epoch."""
-    context = entry_points.split_context(job, job.seed, 0, split, job.num_splits)
-    dataset = entry_points.call(job.entry_point, context, mix(job.seed))
+def graph_of(job: types_pb2.Job, split: int, seed: int | None = None, epoch: int = 0) -> GraphDef:
+    """Return the canonical graph of a split in an epoch; of the job's seed by default."""
+    seed = job.seed if seed is None else seed
+    context = entry_points.split_context(job, seed, epoch, split, job.num_splits)
+    dataset = entry_points.call(job.entry_point, context, mix(seed))
     if isinstance(dataset, tf.data.Dataset):
         return canonical.serialize(dataset)
     raise SpecError(
         f"entry point {job.entry_point.target} returned {type(dataset).__name__} for split "
         f"{split}, and a tf.data.Dataset for split 0. Return the same type for all splits"
     )
+
+
+def check_order(job: types_pb2.Job, graph: GraphDef) -> None:
+    """Check that a job has the order of rows of this release.
+
+    Args:
+        job: the job.
+        graph: graph of a split.
+
+    Raises:
+        JobConflictError: another release described it.
+    """
+    if job.order_version != ORDER_VERSION and selections.has_random_order(graph):
+        raise JobConflictError(
+            f"the job has version {job.order_version} of the order of rows, and this worker has "
+            f"version {ORDER_VERSION}: another release of distributed-input has described it. Use "
+            "one release in all processes, stop all trainers of the job and start again"
+        )
 
 
 def check(job: types_pb2.Job, split: int, graph: GraphDef | None) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterable
 from typing import Any
 
 import tensorflow as tf
@@ -10,13 +11,15 @@ import tensorflow as tf
 from distributed_input.api.errors import DatasetFnError
 from distributed_input.api.hashing import mix
 from distributed_input.api.proto import types_pb2
-from distributed_input.assignment import jobs
+from distributed_input.assignment import identity, jobs
 from distributed_input.assignment.jobs import DatasetFacts
 from distributed_input.runtime import logs
 from distributed_input.tfdata import buffers, export, graph_analysis, sharding, type_specs
 from distributed_input.tfdata.graph import caches, canonical, fingerprint
+from distributed_input.tfdata.graph.node_defs import GraphDef
+from distributed_input.tfdata.random import selections
 from distributed_input.worker.datasets import cache_files, definitions, entry_points
-from distributed_input.worker.datasets.element_specs import infer_spec
+from distributed_input.worker.datasets.element_specs import spec_of_iterable
 from distributed_input.worker.states.deadline import within
 from distributed_input.worker.states.saved_state import StateTimeoutError
 
@@ -41,14 +44,17 @@ def describe(draft: types_pb2.Job, relaxed: bool = False, room: int = 0) -> type
     context = entry_points.split_context(draft, draft.seed, 0, 0, splits)
     dataset = entry_points.call(draft.entry_point, context, mix(draft.seed))
     if not isinstance(dataset, tf.data.Dataset):
-        described = DatasetFacts(infer_spec(dataset), context.global_batch_size)
-        return jobs.complete(draft, described)
+        function = entry_points.load(draft.entry_point)
+        element = spec_of_iterable(dataset, function)
+        asked, infinite = context.global_batch_size, False if _has_length(dataset) else None
+        return jobs.complete(draft, DatasetFacts(element, asked, infinite=infinite))
     element = type_specs.from_tf(dataset.element_spec)
     try:
         definition = canonical.serialize(dataset)
     except DatasetFnError:  # a generator has no graph: only its spec is known
         cache_files.check_without_graph(dataset)
-        return jobs.complete(draft, DatasetFacts(element, context.global_batch_size))
+        asked, infinite = context.global_batch_size, _never_ends(dataset)
+        return jobs.complete(draft, DatasetFacts(element, asked, infinite=infinite))
     caches.check(definition)
     graph = graph_analysis.analyze(definition)
     serial = [] if relaxed else export.serial_warnings(definition, dataset)
@@ -57,18 +63,20 @@ def describe(draft: types_pb2.Job, relaxed: bool = False, room: int = 0) -> type
         asked_batch=context.global_batch_size,
         batched=graph.batched,
         static_batch=graph.batch_size,
+        paddings=graph.paddings,
         infinite=graph.infinite,
         files=sharding.count_before(definition, graph.file_shards),
         rows=export.count_rows(dataset, graph, splits),
         whole=bool(graph.record_shard),
     )
     job = jobs.complete(draft, described)
-    graph_of = functools.partial(definitions.graph_of, job)
+    graph_of = functools.partial(_graph_of, job)
     first = definition if job.num_splits == splits else graph_of(0)
     job.split_bytes = buffers.held_bytes(first, None if graph.python_ops else _measure)
     job.split_bytes_at_most = buffers.may_hold_less(first)
     job.warnings.extend(jobs.memory_warnings(job, room))
     job.warnings.extend([*export.warnings_of(graph, job.num_splits), *serial])
+    job.warnings.extend(export.hidden_batch_warnings(graph, job, context.global_batch_size))
     defined = definitions.define(job.num_splits, graph_of)
     if defined.repeated and not graph.python_ops:  # Python code is not in the graph
         name = f"entry point {draft.entry_point.target}"
@@ -78,6 +86,29 @@ def describe(draft: types_pb2.Job, relaxed: bool = False, room: int = 0) -> type
     job.definitions.extend(defined.fingerprints)
     job.definition_version = fingerprint.VERSION
     return job
+
+
+def _graph_of(job: types_pb2.Job, split: int) -> GraphDef:
+    """Return the graph of a split. Set the job's version of the order if it has a random order."""
+    graph = definitions.graph_of(job, split)
+    if selections.has_random_order(graph):
+        job.order_version = identity.ORDER_VERSION
+    return graph
+
+
+def _has_length(elements: Iterable[Any]) -> bool:
+    """Return whether a Python iterable has a length, so that it ends."""
+    try:
+        len(elements)  # type: ignore[arg-type]
+    except TypeError:  # also of objects whose class has a length
+        return False
+    return True
+
+
+def _never_ends(dataset: tf.data.Dataset) -> bool | None:
+    """Return whether a dataset without a graph never ends; None if that is unknown."""
+    known = int(dataset.cardinality())
+    return None if known == tf.data.UNKNOWN_CARDINALITY else known == tf.data.INFINITE_CARDINALITY
 
 
 def _measure(dataset: tf.data.Dataset) -> int | None:

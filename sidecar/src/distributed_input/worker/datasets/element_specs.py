@@ -12,17 +12,27 @@ from distributed_input.rows.elements import ElementSpec
 from distributed_input.tfdata import type_specs
 
 
-def infer_spec(elements: Iterable[Any]) -> ElementSpec:
-    """Return the spec of an iterable's elements, inferred from the first one.
+def spec_of_iterable(elements: Iterable[Any], function: object = None) -> ElementSpec:
+    """Return the spec of a Python iterable's elements.
+
+    Args:
+        elements: the iterable. Its first element has the spec, unless it or the function has the
+            attribute `element_spec`, with `tf.TypeSpec`s as in `tf.data.Dataset.element_spec`.
+        function: the function that returned the iterable.
 
     Raises:
         SpecError: there are no elements, or the first one is not a nested structure of arrays.
     """
+    for owner in (elements, function):
+        declared = getattr(owner, "element_spec", None)
+        if declared is not None:
+            return type_specs.from_tf(declared)
     for element in elements:
         return type_specs.from_values(element)
     raise SpecError(
         "the entry point's first split has no elements, so their spec is unknown. Return a "
-        "tf.data.Dataset, which has a spec, or return at least one element for split 0."
+        "tf.data.Dataset, which has a spec, set `element_spec` on the entry point's function, or "
+        "return at least one element for split 0."
     )
 
 

@@ -14,7 +14,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from distributed_input.api.proto import types_pb2
+from distributed_input.assignment.jobs import set_run
 from distributed_input.tfdata.graph.node_defs import GraphDef
+from distributed_input.tfdata.random.selections import Shared
 
 _MAX_BYTES = 64 << 20
 _MAX_GRAPH_BYTES = 4 << 20  # a larger graph contains data: building it again costs less memory
@@ -28,11 +30,13 @@ class SplitGraph:
         graph: canonical graph, without the seeds of an epoch and without large arrays.
         element_spec: the nested TypeSpecs of its elements.
         functions: what keeps its Python functions, if it has any. They may hold large arrays.
+        shared: its nodes that have the same seeds in all splits.
     """
 
     graph: GraphDef
     element_spec: Any
     functions: Sequence[Any]
+    shared: Shared
 
 
 class GraphCache:
@@ -46,7 +50,10 @@ class GraphCache:
     @staticmethod
     def key(job: types_pb2.Job, seed: int, split: int) -> bytes:
         """Return the key of a split's graph: all values that the graph depends on."""
-        return job.SerializeToString(deterministic=True) + b"/%d/%d" % (seed, split)
+        without_run = types_pb2.Job()
+        without_run.CopyFrom(job)
+        set_run(without_run, types_pb2.Job())
+        return without_run.SerializeToString(deterministic=True) + b"/%d/%d" % (seed, split)
 
     def get(self, key: bytes) -> SplitGraph | None:
         """Return the graph of a key; None if it is not in the cache."""

@@ -1,8 +1,9 @@
 """Iterators whose state can be saved, and restored in another process.
 
 TensorFlow saves buffers, offsets in files and positions in random sequences. It does not save what
-a Python function, a variable or a random op without a seed of its own has done. Datasets with such
-ops have no such state; see `find_problem`. If such a dataset only maps and batches at its end, its
+a Python function, a variable or a random op without a seed of its own has done, or what an op like
+`snapshot` has written to files. So a dataset has such a state only if all of its ops are known to
+restore it; see `find_problem`. If such a dataset only maps and batches at its end, its
 state is the number of its rows: a Python function counts as a function of its arguments. See
 `row_skips`. So is the state of a dataset whose own state is too large.
 
@@ -31,6 +32,23 @@ from distributed_input.tfdata.row_skips import RowSkip
 from distributed_input.worker.states.deadline import within
 from distributed_input.worker.states.saved_state import StateError
 
+_RESTORED = frozenset(
+    "RangeDataset TensorDataset TensorSliceDataset SparseTensorSliceDataset RandomDataset"
+    " RandomDatasetV2 TextLineDataset TFRecordDataset TFRecordDatasetV2 FixedLengthRecordDataset"
+    " FixedLengthRecordDatasetV2 MapDataset ParallelMapDataset ParallelMapDatasetV2"
+    " MapAndBatchDataset FilterDataset FlatMapDataset InterleaveDataset ParallelInterleaveDatasetV2"
+    " ParallelInterleaveDatasetV3 ParallelInterleaveDatasetV4 ScanDataset TakeWhileDataset"
+    " GroupByWindowDataset GroupByReducerDataset BatchDataset BatchDatasetV2 ParallelBatchDataset"
+    " PaddedBatchDataset PaddedBatchDatasetV2 UnbatchDataset RebatchDataset RebatchDatasetV2"
+    " WindowDataset TakeDataset SkipDataset ShardDataset RepeatDataset ShuffleDataset"
+    " ShuffleDatasetV2 ShuffleDatasetV3 ShuffleAndRepeatDataset ShuffleAndRepeatDatasetV2"
+    " ConcatenateDataset ZipDataset DirectedInterleaveDataset CacheDataset CacheDatasetV2"
+    " PrefetchDataset OptionsDataset ModelDataset AssertCardinalityDataset UniqueDataset"
+    " ParseExampleDataset ParseExampleDatasetV2 ReduceDataset DatasetToSingleElement"
+    " DatasetCardinality".split()
+)
+"""The ops of datasets whose whole state TensorFlow saves. `CacheDataset` is one: while a split
+writes the files of a cache, it has no states."""
 _PIPELINE = 3  # what a worker adds to a dataset; 2: it joins batches; 3: it sets their size
 _IGNORE_EXTERNAL_STATE = 1  # `find_problem` has checked it, except for constant tables
 _RESTORE_SECONDS = 20.0  # no element is produced meanwhile
@@ -83,9 +101,15 @@ def identify(graph_def: GraphDef, *values: object, batched: bool = False) -> Sta
 def find_problem(graph_def: GraphDef) -> str:
     """Return the op because of which a dataset has no state that can be saved, or ""."""
     library = {function.signature.name: function for function in graph_def.library.function}
+    for node in graph_def.node:
+        if "Dataset" in node.op and node.op not in _RESTORED:
+            return str(node.op)
     for name, function in library.items():
         for node in function.node_def:
-            if node.op not in library and (node.op in PYTHON_OPS or depends_on_order(node.op)):
+            if node.op in library:
+                continue
+            is_dataset = "Dataset" in node.op and node.op not in _RESTORED
+            if is_dataset or node.op in PYTHON_OPS or depends_on_order(node.op):
                 return f"{node.op} in {readable_name(name)}"
     return ""
 

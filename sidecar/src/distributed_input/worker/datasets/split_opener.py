@@ -1,8 +1,8 @@
 """Opens splits: from a job's dataset to the elements of one split in one epoch.
 
 A dataset is defined by a graph from the trainer, a tf.data function or a Python iterable. For each
-of them, the same (seed, epoch, split) produces the same elements. The order depends on the seed and
-the epoch only; it is the same for every split.
+of them, the same (seed, epoch, split) produces the same elements. Before a selection such as
+`shard`, the order depends on the seed and the epoch only: it is the same for every split.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from distributed_input.tfdata.graph import (
 )
 from distributed_input.tfdata.graph.node_defs import GraphDef
 from distributed_input.tfdata.input_context import SplitInputContext
-from distributed_input.tfdata.random import seeds
+from distributed_input.tfdata.random import seeds, selections
 from distributed_input.worker.datasets import definitions, entry_points
 from distributed_input.worker.datasets.cache_files import (
     CacheWriter,
@@ -53,6 +53,7 @@ from distributed_input.worker.datasets.dataset_cache import DatasetCache
 from distributed_input.worker.datasets.element_specs import check_spec
 from distributed_input.worker.datasets.graph_cache import GraphCache, SplitGraph
 from distributed_input.worker.datasets.iterator_state import StateIdentity, identify
+from distributed_input.worker.datasets.other_splits import OtherSplits
 from distributed_input.worker.datasets.shared_passes import PassReader, Records, SharedPasses
 from distributed_input.worker.datasets.split_iterator import SplitIterator, iterate_dataset
 
@@ -103,6 +104,7 @@ class SplitOpener:
         self._relaxed = relaxed
         self._datasets = DatasetCache(fetch)
         self._graphs = GraphCache()
+        self._others = OtherSplits()
         self._passes = SharedPasses()
         self._arrays: dict[str, int] = {}  # the split in which a large array was first found
         self._serializing = threading.Lock()  # takes several times the memory of the graph
@@ -190,6 +192,7 @@ class SplitOpener:
         graph, serial = export.split_graph(
             graphs, job.num_splits, split, seed, epoch, self._relaxed
         )
+        definitions.check_order(job, graph)
         identity = identify(graph, job.row_spec, seed, epoch, split, batched=job.batched)
         graph = _skip(graph, identity, skipped)
         files = SplitCaches(split, job.num_splits)
@@ -237,6 +240,9 @@ class SplitOpener:
                 return _Opened(self._without_graph(job, context))
             same = seed == job.seed and not context.varies
             definitions.check(job, split, definition if same else None)
+            definitions.check_order(job, definition)
+            others = functools.partial(self._others.get, job, seed, epoch, context.varies)
+            shared = selections.find(definition, others)
             determinism.force_determinism(definition)
             buffers.bound_shuffles(definition)
             size = definition.ByteSize()
@@ -248,13 +254,13 @@ class SplitOpener:
                 functions = dataset_functions.functions_of(dataset)
             else:
                 size = definition.ByteSize()
-            cached = SplitGraph(definition, dataset.element_spec, functions)
+            cached = SplitGraph(definition, dataset.element_spec, functions, shared)
             if context.varies:
                 version += [str(seed), str(epoch)]
             else:
                 self._graphs.put(key, cached, size)
         files = SplitCaches(split, job.num_splits, version)
-        graph = seeds.reseed(cached.graph, seed, epoch, split)
+        graph = seeds.reseed(cached.graph, seed, epoch, split, cached.shared)
         serial = not self._relaxed and determinism.make_repeatable(graph)
         identity = identify(graph, job.row_spec, seed, epoch, split, batched=job.batched)
         graph = _skip(graph, identity, skipped)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from distributed_input.rows.blocks import RowBlock
 from distributed_input.worker.compute.task_queue import ComputeTask
@@ -15,6 +16,15 @@ from distributed_input.worker.streams.dataset_usage import DatasetUsage, SplitKe
 from distributed_input.worker.streams.stream_cursor import StreamCursor
 
 _MAX_JOIN_SECONDS = 60.0  # for one block
+
+
+class Blocks(Protocol):
+    """The blocks of a split, such as a generator of them."""
+
+    def __next__(self) -> RowBlock: ...
+
+    def close(self) -> None:
+        """End the split."""
 
 
 @dataclass(eq=False)
@@ -48,7 +58,7 @@ class BlockProducer:
     """
 
     key: SplitKey
-    blocks: Generator[RowBlock, None, None]
+    blocks: Blocks
     window: BlockWindow
     counters: StreamCounters
     usage: DatasetUsage

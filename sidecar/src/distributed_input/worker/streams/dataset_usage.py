@@ -11,7 +11,7 @@ from distributed_input.api.proto import types_pb2, worker_pb2
 _START_SECONDS = 60.0  # jobs that start together have opened a stream after this time
 _LINGER_SECONDS = 10.0  # a job without open streams may open its next one within this time
 _IGNORED_FIELDS = (
-    *("name", "warnings", "epochs", "strict", "remainder", "order", "mode"),
+    *("name", "run", "warnings", "epochs", "strict", "remainder", "order", "mode"),
     *("split_bytes", "split_bytes_at_most", "shard_policy"),
 )
 
@@ -22,7 +22,10 @@ SplitKey = tuple[DatasetKey, int, int, int]
 
 
 def sharing_keys(request: worker_pb2.StreamRequest) -> tuple[DatasetKey, SplitKey]:
-    """Return the keys of a request. Streams with the same split key get the same rows."""
+    """Return the keys of a request. Streams with the same split key get the same rows.
+
+    Streams of runs that do not overlap have other keys: files may have changed meanwhile.
+    """
     job = types_pb2.Job()
     job.CopyFrom(request.job)
     for name in _IGNORED_FIELDS:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -9,11 +10,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from distributed_input.api.errors import SpecError
 from distributed_input.rows import encode
 from distributed_input.rows.digest import row_digests
 from distributed_input.rows.elements import Column
 from distributed_input.rows.prefix import DIGEST_VERSION
-from distributed_input.rows.runs import Bytes, slice_run
+from distributed_input.rows.runs import Bytes, Offsets, row_offsets, slice_run
 from distributed_input.tfdata import user_code
 from distributed_input.worker.datasets.split_iterator import SplitIterator
 from distributed_input.worker.states.state_saver import StateSaver
@@ -22,6 +24,11 @@ from distributed_input.worker.streams.counters import StreamCounters
 _NO_DIGESTS: NDArray[np.uint64] = np.zeros(0, np.uint64)
 BLOCK_BYTES = 1 << 20
 """Size of a block, unless the sidecar requests larger ones."""
+PYTHON_REMEDY = (
+    "A Python iterable without `element_spec` has the spec of its first element. Make all elements"
+    " alike, or set `element_spec` on the entry point's function, for example"
+    ' {"value": tf.TensorSpec([], tf.float32)}'
+)
 
 
 @dataclass(frozen=True)
@@ -51,12 +58,17 @@ class ElementRows:
         return sum(buffer.nbytes for buffer in self.buffers)
 
     def slice(
-        self, columns: Sequence[Column], start: int, stop: int, seconds: float
+        self,
+        columns: Sequence[Column],
+        start: int,
+        stop: int,
+        seconds: float,
+        offsets: Sequence[Offsets] | None = None,
     ) -> ElementRows:
         """Return rows [start, stop) of these rows, as views, with the given time."""
         return ElementRows(
             self.first_row + start,
-            slice_run(columns, self.buffers, start, stop),
+            slice_run(columns, self.buffers, start, stop, offsets),
             self.digests[start:stop],
             seconds,
         )
@@ -68,6 +80,7 @@ def encode_elements(
     digest_version: int = DIGEST_VERSION,
     first_row: int = 0,
     saver: StateSaver | None = None,
+    number: int = 0,
 ) -> Iterator[ElementRows]:
     """Yield the rows of each element of a split.
 
@@ -77,9 +90,11 @@ def encode_elements(
         digest_version: version of the rows' digests.
         first_row: index of the first row of the first element.
         saver: saves the state of the split between elements.
+        number: number of the split, for errors.
 
     Raises:
         DatasetFnError: the dataset raised an error.
+        SpecError: an element does not have the spec of the job.
     """
     encoder = encode.make_encoder(split.row, split.batched, split.leaves_of)
     widths = [column.row_bytes for column in split.row.columns]
@@ -87,7 +102,7 @@ def encode_elements(
     while True:
         if saver is not None:
             saver.before_element(taken)
-        with user_code.user_errors("the dataset"):
+        with _errors_at(split, number, first_row):
             began = time.perf_counter()
             try:
                 element = next(split.elements)
@@ -109,6 +124,18 @@ def encode_elements(
             first_row += rows
 
 
+@contextlib.contextmanager
+def _errors_at(split: SplitIterator, number: int, row: int) -> Iterator[None]:
+    """Raise errors of the dataset, and of an element's spec, with the place of the element."""
+    place = f"row {row} of split {number}"
+    try:
+        with user_code.user_errors("the dataset", place):
+            yield
+    except SpecError as error:
+        remedy = f". {PYTHON_REMEDY}" if split.from_python else ""
+        raise SpecError(f"{place}: {str(error).rstrip('.')}{remedy}") from error
+
+
 def cut_rows(
     rows: ElementRows, columns: Sequence[Column], block_bytes: int
 ) -> Iterator[ElementRows]:
@@ -118,6 +145,8 @@ def cut_rows(
     if nbytes < 2 * block_bytes or rows.rows <= per_block:
         yield rows
         return
+    offsets = row_offsets(columns, rows.buffers)
     for start in range(0, rows.rows, per_block):
         stop = min(rows.rows, start + per_block)
-        yield rows.slice(columns, start, stop, rows.seconds * (stop - start) / rows.rows)
+        seconds = rows.seconds * (stop - start) / rows.rows
+        yield rows.slice(columns, start, stop, seconds, offsets)

@@ -19,14 +19,14 @@ import functools
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from distributed_input.api.errors import UnavailableError
 from distributed_input.api.proto import types_pb2, worker_pb2
 from distributed_input.rows.blocks import RowBlock
 from distributed_input.worker.compute.compute_pool import ComputePool
 from distributed_input.worker.compute.task_queue import ComputeTask
-from distributed_input.worker.streams.block_producer import BlockProducer
+from distributed_input.worker.streams.block_producer import BlockProducer, Blocks
 from distributed_input.worker.streams.block_window import BlockWindow
 from distributed_input.worker.streams.counters import StreamCounters, sum_counters
 from distributed_input.worker.streams.dataset_usage import (
@@ -49,7 +49,7 @@ from distributed_input.worker.streams.wait_budget import WaitBudget
 _WINDOW_BYTES = 8 << 20  # maximum size of the window of one producer
 _MAX_WAIT_SECONDS = 0.1
 
-StartBlocks = Callable[[worker_pb2.StreamRequest, StreamCounters], Generator[RowBlock, None, None]]
+StartBlocks = Callable[[worker_pb2.StreamRequest, StreamCounters], Blocks]
 
 
 class SharedProducers:
@@ -88,6 +88,7 @@ class SharedProducers:
         stream = StreamCursor(request, outlet, counters)
         dataset, key = sharing_keys(request)
         with self._lock:
+            self._remove_unshared()
             usage = self._usages.setdefault(dataset, DatasetUsage())
             usage.enter(request.job.name)
             self._join(key, usage, stream)
@@ -192,7 +193,7 @@ class SharedProducers:
             del self._producers[producer.key]
 
     def _end(self, stream: StreamCursor) -> None:
-        """Detach a stream that has ended. Remove what was kept for jobs that have ended."""
+        """Detach a stream that has ended."""
         if stream.ended:
             return
         stream.ended = True
@@ -201,6 +202,10 @@ class SharedProducers:
         usage.leave(stream.request.job.name)
         for key in [key for key, one in self._usages.items() if one.is_over()]:
             del self._usages[key]
+        self._remove_unshared()
+
+    def _remove_unshared(self) -> None:
+        """Remove what was kept for jobs that have ended, or that have not come."""
         for producer in [one for one in self._idle if not one.usage.is_shared]:
             self._remove(producer)
 

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distributed_input.api.proto import worker_pb2
+from distributed_input.assignment.identity import ORDER_VERSION
 from distributed_input.rows.blocks import RowBlock
 from distributed_input.rows.elements import Column
 from distributed_input.rows.prefix import DIGEST_VERSION, Prefix
@@ -58,7 +59,7 @@ def split_blocks(
     start = start or Prefix()
     replay = Replay(request.start_row, request.prefix_rows, start)
     version = digest_version(request)
-    elements = encode_elements(split, counters, version, start.rows, saver)
+    elements = encode_elements(split, counters, version, start.rows, saver, request.split)
     if saver is not None and start.rows:
         saver.pause()
     rest = yield from _replay(replay, elements, split.row.columns, counters, saver)
@@ -205,4 +206,5 @@ def _with_stream_header(
         prefix_differs=request.check_prefix and replay.differs(known),
         node=node,
         prefix_digest=replay.prefix.digest,
+        order_version=ORDER_VERSION,
     )

@@ -10,6 +10,7 @@ from distributed_input.api.proto import types_pb2
 from distributed_input.api.stalls import STALL_SECONDS, dataset_name
 from distributed_input.tfdata.user_code import is_library, is_own
 from distributed_input.worker.streams.block_producer import BlockProducer
+from distributed_input.worker.streams.own_thread import OwnThread
 
 IN_TENSORFLOW = "in TensorFlow"
 """Where a split is that runs no line of the user's Python code."""
@@ -27,6 +28,7 @@ def stalled_split(producer: BlockProducer, now: float) -> types_pb2.StalledSplit
     if producer.running_since is None or now - producer.running_since < STALL_SECONDS:
         return None
     (job, _), epoch, split, _ = producer.key
+    thread = producer.blocks.thread if isinstance(producer.blocks, OwnThread) else producer.thread
     return types_pb2.StalledSplit(
         dataset=dataset_name(types_pb2.Job.FromString(job)),
         jobs=sorted(producer.usage.open),
@@ -34,7 +36,7 @@ def stalled_split(producer: BlockProducer, now: float) -> types_pb2.StalledSplit
         split=split,
         row=producer.window.head,
         seconds=now - producer.running_since,
-        at=_place(sys._current_frames().get(producer.thread)),  # noqa: SLF001 - documented
+        at=_place(sys._current_frames().get(thread)),  # noqa: SLF001 - documented
     )
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from distributed_input.api.proto import worker_pb2
+from distributed_input.assignment.identity import ORDER_VERSION
 from distributed_input.rows.blocks import RowBlock
 from distributed_input.rows.elements import ElementSpec
 from distributed_input.rows.prefix import Prefix
@@ -104,6 +105,7 @@ def joining_block(block: RowBlock, cursor: StreamCursor) -> RowBlock:
         prefix_differs=cursor.request.check_prefix and not checked.matches(cursor.known),
         node=NODE,
         prefix_digest=cursor.prefix.digest,
+        order_version=ORDER_VERSION,
     )
 
 

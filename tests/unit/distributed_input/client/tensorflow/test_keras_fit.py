@@ -91,3 +91,53 @@ def test_zeros_have_the_shape_of_a_batch(rows: int, expected: tuple[int, ...]) -
     assert batch["a"].shape == expected
     assert batch["b"].shape == ()
     assert batch["c"].shape == expected[:1]
+
+
+@pytest.mark.parametrize(
+    "component",
+    [
+        None,
+        tf.RaggedTensorSpec([None, None, 2], tf.int32, row_splits_dtype=tf.int32),
+        tf.RaggedTensorSpec([4, None, None], tf.string),
+        tf.RaggedTensorSpec([None, 3], tf.float32, ragged_rank=0),
+        tf.SparseTensorSpec([None, 5], tf.float32),
+        tf.SparseTensorSpec([None, 5], tf.string),
+        tf.TensorSpec([None], tf.string),
+        tf.TensorSpec([None], tf.bool),
+    ],
+    ids=str,
+)
+def test_zeros_of_each_kind_of_component_have_its_spec(component: Any) -> None:
+    spec = ({"x": tf.TensorSpec([None, 2])}, component, tf.TensorSpec([None]))
+    dataset = tf.data.Dataset.from_tensors(keras_fit.zeros(spec, 4))
+    batch = keras_fit.zeros(dataset.element_spec, 4)  # tf.data has its own spec of None
+    found = tf.data.Dataset.from_tensors(batch).element_spec[1]
+    if component is None:
+        assert batch[1] is None
+    else:
+        assert component.is_compatible_with(batch[1])
+        assert type(found) is type(component) or component.shape == [None, 3]
+
+
+def test_zeros_can_be_distributed() -> None:
+    spec = (
+        tf.TensorSpec([None, 2]),
+        None,
+        tf.RaggedTensorSpec([None, None], tf.int32),
+        tf.SparseTensorSpec([None, 5], tf.float32),
+    )
+    strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+    batch = strategy.experimental_distribute_values_from_function(
+        lambda _: keras_fit.zeros(spec, 4)
+    )
+    shapes = strategy.run(
+        lambda x, y, ragged, sparse: (tf.shape(x)[0], y, ragged.nrows(), sparse.dense_shape[1]),
+        batch,
+    )
+    found = [one if one is None else strategy.experimental_local_results(one) for one in shapes]
+    assert [one if one is None else [int(part) for part in one] for one in found] == [
+        [4, 4],
+        None,
+        [4, 4],
+        [5, 5],
+    ]

@@ -48,6 +48,18 @@ def test_a_local_run(
         assert capsys.readouterr().out == "[sidecar-0] three\n[worker-0] two\n"
         assert logs.main(["--part", "worker"]) == 0
         assert capsys.readouterr().out == "[worker-0] one\n[worker-0] two\n"
+        (run.path / "tokens").mkdir()
+        (run.path / "tokens" / "digits").touch()
+        assert logs.main(["digits", "--part", "sidecar"]) == 0
+        assert capsys.readouterr().out == "[sidecar-0] three\n"
+        assert logs.main(["digits", "--follow"]) == 2
+        assert "of an input in a cluster" in capsys.readouterr().err
+        with folders.create(None, {"XDG_RUNTIME_DIR": str(tmp_path)}):
+            assert logs.main(["--part", "sidecar"]) == 0
+            place = f"pid {os.getpid()}, {os.getcwd()}:\n"
+            printed = capsys.readouterr().out
+            assert printed.count(place) == 2
+            assert f"{place}[sidecar-0] three\n" in printed
 
 
 @pytest.mark.parametrize("flags", [[], ["--follow"], ["-n", "team"]])

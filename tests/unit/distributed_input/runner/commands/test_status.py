@@ -46,7 +46,7 @@ RESPONSE = dispatcher_pb2.StatusResponse(
             )
         )
     ],
-    jobs=[types_pb2.Job(name="train")],
+    jobs=[types_pb2.Job(name="train", global_batch_size=8)],
 )
 
 
@@ -110,15 +110,22 @@ def test_replays_that_differ_are_shown() -> None:
     assert command.as_json(StatusSample([differing]))["consumers"][0]["replay_mismatches"] == 2
 
 
-def test_the_read_amplification_is_shown_with_the_remedy() -> None:
+def test_the_warnings_about_a_job_are_shown() -> None:
     status = StatusSample(
-        [ConsumerSample("train", 0, "i")], jobs=["train"], amplification={"train": 8}
+        jobs=["train"], amplification={"train": 8}, warnings={"train": ("shard it", "no files")}
     )
-    (line,) = [line for line in command.as_text(status).splitlines() if "amplification" in line]
-    assert line.startswith("train: read amplification up to 8: each of 8 splits needs all records")
-    assert "Shard the list of files" in line
+    text = command.as_text(status)
+    assert "train: warning: shard it\ntrain: warning: no files\n" in text
     assert command.as_json(status)["read_amplification"] == {"train": 8}
-    assert "amplification" not in command.as_text(StatusSample(jobs=["train"]))
+    assert command.as_json(status)["warnings"] == {"train": ["shard it", "no files"]}
+    assert "warning" not in command.as_text(StatusSample(jobs=["train"]))
+
+
+def test_rows_that_are_whole_elements_are_named() -> None:
+    status = StatusSample(jobs=["train", "eval"], whole=["eval"])
+    assert "eval: rows are whole elements of the dataset" in command.as_text(status)
+    assert "train: rows are" not in command.as_text(status)
+    assert command.as_json(status)["whole_elements"] == ["eval"]
 
 
 def test_the_memory_of_open_splits_is_shown() -> None:
@@ -150,7 +157,7 @@ def test_the_runs_of_this_machine_are_found(
         printed = [json.loads(line)["input"] for line in capsys.readouterr().out.splitlines()]
         assert printed == ["eval", "train"]
         assert command.main([]) == 0
-        assert "h:1           0     9  2.5 s\n" in capsys.readouterr().out.split("train:\n")[1]
+        assert "h:1           0     9  2.5 s\n" in capsys.readouterr().out.split("train (pid ")[1]
 
 
 @pytest.mark.parametrize(

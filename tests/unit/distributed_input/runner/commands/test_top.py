@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+from typing import cast
 
 from distributed_input.runner.commands.top import _output, as_json, as_text
+from distributed_input.runner.dispatchers import FoundDispatcher
 from distributed_input.runner.display.stats import ConsumerSample, StatusSample, WorkerSample
+from distributed_input.runner.display.status_client import StatusClient
 
 
 def trainer(**fields: object) -> ConsumerSample:
@@ -45,10 +48,12 @@ def test_a_worker_is_busy_with_at_most_all_of_its_cpus() -> None:
 
 def test_each_input_is_an_object_or_a_title() -> None:
     sample = StatusSample()
-    samples = [("a", sample, sample), ("", sample, sample)]
+    client = cast(StatusClient, None)  # it is not called
+    first, second = FoundDispatcher("a", client, place="pid 7, /home"), FoundDispatcher("", client)
+    samples = [(first, sample, sample), (second, sample, sample)]
     values = [json.loads(line) for line in _output(samples, 1.0, "json").splitlines()]
     assert [one["input"] for one in values] == ["a", None]
-    assert _output(samples, 1.0, "text").startswith("a:\nno trainer")
+    assert _output(samples, 1.0, "text").startswith("a (pid 7, /home):\nno trainer")
     assert _output(samples[:1], 1.0, "text").startswith("no trainer")
 
 

@@ -32,6 +32,15 @@ def test_a_valid_file_is_status_0(file: Path, capsys: pytest.CaptureFixture[str]
     assert capsys.readouterr().out.startswith(f"{file}: train is valid: ")
 
 
+def test_warnings_follow_the_valid_input(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file.write_text(INPUT.partition("spec:")[0])
+    assert validate.main([str(file), "--trainers", "3"]) == 0
+    valid, warning = capsys.readouterr().out.splitlines()
+    assert valid.startswith(f"{file}: train is valid: ")
+    assert warning.startswith(f"{file}: warning: train: whether 3 trainers can share it is unknown")
+    assert len(json_of(file, capsys, "--trainers", "3")["inputs"][0]["warnings"]) == 1
+
+
 def test_problems_are_status_2_with_file_and_line(
     file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -66,6 +75,7 @@ def test_the_json_of_a_valid_file_has_what_was_found(
             "partitions": 8,
             "trainers": [1, 2, 4, 8],
             "trainers_text": "8 partitions for 1, 2, 4 or 8 trainers",
+            "warnings": [],
         }
     ]
 
@@ -136,5 +146,5 @@ def test_problems_of_v1beta1_name_its_fields(
     assert validate.main([str(file), "--trainers", "4"]) == 2  # The folder has no such module.
     (line,) = capsys.readouterr().out.splitlines()
     assert line.startswith(f"{file}:9: spec.dataset.entryPoint.function: ")
-    (tmp_path / "digits.py").write_text("def dataset_fn(context): ...\n")
+    (tmp_path / "digits.py").write_text("def dataset_fn(context): return [1]\n")
     assert validate.main([str(file), "--trainers", "4"]) == 0

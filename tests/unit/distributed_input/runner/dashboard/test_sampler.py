@@ -156,7 +156,7 @@ def test_runs_of_the_same_input_have_a_history_each() -> None:
     dispatchers.addresses = ["h:1", "h:2", "h:3"]
     with running(dispatchers) as values:
         dispatchers.wait(4)
-        found = [(one["input"], one["address"]) for one in values()["inputs"]]
+        found = [(one["input"], one["place"]) for one in values()["inputs"]]
     assert found == [("a", "h:1"), ("a", "h:2"), ("b", None)]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+from distributed_input.runner.display import format as formatting
 from distributed_input.runner.display import report
 from distributed_input.runner.display.report import ProcessReport, RunReport
 from distributed_input.runner.display.stats import (
@@ -46,6 +47,36 @@ def test_the_text_has_totals_and_processes() -> None:
     )
 
 
+def test_the_warnings_of_all_samples_are_at_the_end() -> None:
+    stats = InputStats()
+    for now, text in enumerate(["shard it", "shard it", "no files"]):
+        stats.add(StatusSample(warnings={"train": [text]}), now=float(now))
+    stats.add(StatusSample(), now=3.0)  # the job has ended
+    found = report.summarize_input("train", stats, [WORKER], trainers=1, seconds=5.0)
+    ended = RunReport(0, "", 5.0, (found,), (WORKER,))
+    assert report.as_text(ended).splitlines()[-2:] == [
+        "  train: warning: shard it",
+        "  train: warning: no files",
+    ]
+    assert report.as_json(ended)["inputs"]["train"]["warnings"] == ["shard it", "no files"]
+
+
+def test_whole_elements_are_not_called_rows() -> None:
+    stats = InputStats()
+    consumer = ConsumerSample("train", 0, "x", rows=4032, batches=4032, wall=8)
+    workers = [WorkerSample("a", "h:1", rows=4033)]
+    stats.add(StatusSample([consumer], workers, jobs=["train"], whole=["train"]), now=1.0)
+    stats.add(StatusSample(), now=2.0)  # the job has ended
+    found = report.summarize_input("train", stats, [WORKER], trainers=1, seconds=5.0)
+    ended = RunReport(0, "", 5.0, (found,), (WORKER,))
+    text = report.as_text(ended)
+    assert "1 epoch, 4032 elements in 4032 batches, 504 elements/s" in text
+    assert "the workers sent 1 element that the trainer did not read" in text
+    assert report.as_json(ended)["inputs"]["train"]["row"] == "element"
+    stats.add(StatusSample([consumer]), now=3.0)
+    assert "| 4032 elements |" in formatting.progress_line("train", stats, 1)
+
+
 def test_the_json_has_units_in_its_names() -> None:
     assert json.loads(json.dumps(report.as_json(ENDED))) == {
         "version": 1,
@@ -56,12 +87,14 @@ def test_the_json_has_units_in_its_names() -> None:
             "train": {
                 "epochs": 2,
                 "rows": 1200,
+                "row": "row",
                 "batches": 12,
                 "rows_per_second": 300.0,
                 "wait_seconds": 2.0,
                 "iterating_seconds": 8.0,
                 "stall": 0.25,
                 "replay_mismatches": 0,
+                "warnings": [],
                 "workers": {"worker-0": {"rows": 1200, "busy_seconds": 4.0}},
             }
         },
@@ -79,8 +112,8 @@ def test_rows_that_the_trainer_did_not_read_are_explained() -> None:
     found = report.summarize_input("train", stats, [WORKER], trainers=1, seconds=5.0)
     text = report.as_text(RunReport(0, "", 5.0, (found,), (WORKER,)))
     assert text.splitlines()[-1] == (
-        "  train: the workers sent 200 rows that the trainer did not read: rows read ahead, also "
-        "of the next epoch, and rows sent again after a restart"
+        "  train: the workers sent 200 rows that the trainer did not read: those read ahead, also "
+        "of the next epoch, and those sent again after a restart"
     )
 
 

@@ -44,8 +44,8 @@ RESPONSE = dispatcher_pb2.StatusResponse(
         )
     ],
     jobs=[
-        types_pb2.Job(name="train", read_amplification=8, split_bytes=9),
-        types_pb2.Job(name="other"),
+        types_pb2.Job(name="train", read_amplification=8, split_bytes=9, warnings=["shard it"]),
+        types_pb2.Job(name="other", global_batch_size=8),
     ],
 )
 
@@ -93,6 +93,8 @@ def test_a_response_becomes_values(address: str, token_file: str) -> None:
         jobs=("train", "other"),
         amplification={"train": 8},
         split_bytes={"train": 9},
+        whole=("train",),
+        warnings={"train": ("shard it",)},
     )
     assert dispatcher.status(timeout=10) == expected
     assert asyncio.run(dispatcher.status_or_none(timeout=10)) == expected

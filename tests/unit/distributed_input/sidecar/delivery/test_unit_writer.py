@@ -9,7 +9,7 @@ import pytest
 
 from distributed_input.api.proto import trainer_pb2
 from distributed_input.rows.blocks import RowBlock
-from distributed_input.rows.elements import Column
+from distributed_input.rows.elements import Column, ElementSpec, Leaf
 from distributed_input.sidecar.delivery.slot_pool import ALIGN, SlotPool
 from distributed_input.sidecar.delivery.unit_writer import UnitWriter
 
@@ -69,21 +69,37 @@ def test_variable_columns_of_several_blocks_lie_one_behind_the_other(slots: Slot
 
 
 @pytest.mark.parametrize(
-    ("columns", "buffers", "expected"),
+    ("columns", "leaves", "buffers", "expected"),
     [
-        (FIXED, (b"aa", b"A"), [b"aa" + bytes(6), b"A" + bytes(3)]),
-        (VARIABLE, (b"aa", lengths(1), b"x"), [b"aa" + bytes(6), lengths(1, 0, 0, 0), b"x"]),
+        (
+            FIXED,
+            [("dense", "int16", ()), ("dense", "int8", ())],
+            (b"aa", b"A"),
+            [b"aa" + bytes(6), b"A" + bytes(3)],
+        ),
+        (
+            VARIABLE,
+            [("dense", "int16", ()), ("ragged", "int8", (None,))],
+            (b"aa", lengths(1), b"x"),
+            [b"aa" + bytes(6), lengths(1, 0, 0, 0), b"x"],
+        ),
     ],
     ids=["fixed", "variable"],
 )
 def test_a_padded_unit_is_full_of_zeros(
-    slots: SlotPool, columns: tuple[Column, ...], buffers: tuple[bytes, ...], expected: list[bytes]
+    slots: SlotPool,
+    columns: tuple[Column, ...],
+    leaves: list[tuple[str, str, tuple[int | None, ...]]],
+    buffers: tuple[bytes, ...],
+    expected: list[bytes],
 ) -> None:
     unit = writer(slots, columns)
     unit.add(block(*buffers, rows=1))
-    unit.pad()
+    spec = ElementSpec((), tuple(Leaf("", *leaf) for leaf in leaves))
+    assert [one.row_bytes for one in spec.columns] == [one.row_bytes for one in columns]
+    unit.pad(spec, None)
     assert unit.room == 0
-    unit.pad()
+    unit.pad(spec, None)
     assert content(slots, unit.finish(0, 0, None)) == expected
 
 
@@ -119,7 +135,7 @@ def test_a_column_without_bytes_takes_no_room(slots: SlotPool, before: int) -> N
         writer(slots, (Column("a", 1),)).finish(0, 0, None)
     unit = writer(slots, (Column("none", 0), *FIXED), capacity=ALIGN)
     unit.add(block(b"", b"aa", b"A", rows=1))
-    unit.pad()
+    unit.pad(ElementSpec((), ()), None)
     sent = unit.finish(0, 0, None)
     assert content(slots, sent) == [b"", b"aa" + bytes(2 * ALIGN - 2), b"A" + bytes(ALIGN - 1)]
     assert slots.used == (before + 3) * ALIGN

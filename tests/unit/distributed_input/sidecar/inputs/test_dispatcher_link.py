@@ -33,8 +33,8 @@ from distributed_input.dispatcher.datasets import DatasetStore
 from distributed_input.runtime.credentials import Credentials
 from distributed_input.sidecar.inputs import dispatcher_link
 from distributed_input.sidecar.inputs.consumer_stats import ConsumerStats
-from distributed_input.sidecar.inputs.dispatcher_link import DispatcherLink
-from tests.unit.distributed_input.dispatcher.builders import fact, job, worker
+from distributed_input.sidecar.inputs.dispatcher_link import DispatcherLink, _Registered
+from tests.unit.distributed_input.dispatcher.builders import fact, job, without_run, worker
 from tests.unit.distributed_input.sidecar.system import System, eventually, running
 
 
@@ -44,12 +44,16 @@ class FakeConsumer:
     def __init__(self) -> None:
         self.refusals: list[DistributedInputError] = []
         self.current = ConsumerStats()
+        self.dropped = 0  # number of times that it dropped the facts of earlier sessions
 
     def stats(self) -> ConsumerStats:
         return self.current
 
     def facts(self) -> list[dispatcher_pb2.PartitionFact]:
         return []
+
+    def drop_facts(self) -> None:
+        self.dropped += 1
 
     def refuse(self, error: DistributedInputError) -> None:
         self.refusals.append(error)
@@ -122,29 +126,32 @@ def test_the_only_consumer_may_replace_its_job(system: System, start: Start) -> 
     eventually(lambda: holders(system) == 1)
     only.partition_facts.merge([fact(0, [3])])
     other = job(data=b"other")
-    assert only.register(other, b"", soon()) == other
-    assert registered(system) == other
+    assert without_run(only.register(other, b"", soon())) == other
+    assert without_run(registered(system)) == other
     # The lengths of the first job's splits are not those of the second job's.
     assert only.partition_facts.of(0, 0).rows_seen == 0
 
 
-def test_a_job_registered_again_keeps_its_facts(system: System, start: Start) -> None:
+def test_a_job_opened_again_begins_a_run_without_facts(system: System, start: Start) -> None:
     only = start()
-    only.register(job(), b"", soon())
+    run = only.register(job(), b"", soon()).run
     only.partition_facts.merge([fact(0, [3])])
-    assert only.register(job(), b"", soon()) == job()
+    only.register(job(run=run), b"", soon())  # another sidecar would continue the run
     assert only.partition_facts.of(0, 0).rows_seen == 3
+    assert without_run(only.register(job(), b"", soon())) == job()
+    assert only.partition_facts.of(0, 0).rows_seen == 0
+    assert only._consumer.dropped == 2
 
 
 def test_all_consumers_together_may_replace_their_job(system: System, start: Start) -> None:
     first, second = start(0, 2), start(1, 2)
     first.register(job(), b"", soon())
-    assert second.wait_for_job("train", soon()) == job()
+    assert without_run(second.wait_for_job("train", "", soon())) == job()
     eventually(lambda: holders(system) == 2)
     second._release_job()
     other = job(data=b"other")
-    assert first.register(other, b"", soon()) == other
-    assert second.wait_for_job("train", soon()) == other
+    assert without_run(first.register(other, b"", soon())) == other
+    assert without_run(second.wait_for_job("train", "", soon())) == other
 
 
 def test_a_released_job_is_not_registered_again(system: System, start: Start) -> None:
@@ -178,7 +185,7 @@ def test_the_next_run_need_not_wait_for_one_that_has_stopped(system: System, sta
     eventually(lambda: holders(system) == 1)
     before.stop()
     other = job(data=b"other")
-    assert start().register(other, b"", soon()) == other
+    assert without_run(start().register(other, b"", soon())) == other
 
 
 def test_a_link_stops_quickly_without_a_dispatcher(tmp_path: Path) -> None:
@@ -334,17 +341,15 @@ def test_a_heartbeat_has_the_consumer_and_its_job(given: Given) -> None:
     link, dispatcher, consumer = given()
     assert not link.connected
     assert link._send_heartbeat() == 30.0
-    link.begin_run()
-    link.register(job(), b"", soon())
+    link.register(job(run="r"), b"", soon())
     consumer.current = ConsumerStats(rows=3, finished=True, pauses=True)
     link._send_heartbeat()
-    link.begin_run()
     link._send_heartbeat(leaving=True)
     first, second, third = dispatcher.requests
-    assert (first.job, first.index, first.count, first.opened) == ("", 0, 2, 0)
-    assert (second.job, second.rows, second.finished, second.opened) == ("train", 3, True, 1)
+    assert (first.job, first.index, first.count, first.run) == ("", 0, 2, "")
+    assert (second.job, second.rows, second.finished, second.run) == ("train", 3, True, "r")
     assert (first.pauses, second.pauses) == (False, True)
-    assert (first.finished, third.finished, third.opened) == (False, True, 2)
+    assert (first.finished, third.finished) == (False, True)
 
 
 @pytest.mark.parametrize(
@@ -376,8 +381,25 @@ def test_workers_that_left_are_not_used_except_after_a_restart_of_the_dispatcher
 
 
 def test_the_facts_of_the_other_consumers_are_kept(given: Given) -> None:
-    link, _, _ = given(answer(facts=[fact(1, rows_seen=3)]))
+    link, _, _ = given(answer(facts=[fact(1, rows_seen=3)], run="r"))
+    link.register(job(run="r"), b"", soon())
     link._send_heartbeat()
+    assert link.partition_facts.of(0, 1).rows_seen == 3
+
+
+def test_the_facts_of_another_run_are_dropped_and_a_trainer_that_reads_joins_it(
+    given: Given,
+) -> None:
+    answers = [answer(facts=[fact(1, rows_seen=3)], run="later") for _ in range(3)]
+    link, dispatcher, consumer = given(*answers)
+    link.register(job(run="r"), b"", soon())
+    consumer.current = ConsumerStats(no_trainer=True)
+    link._send_heartbeat()
+    assert link.partition_facts.of(0, 1).rows_seen == 0
+    consumer.current = ConsumerStats()
+    for _ in range(2):
+        link._send_heartbeat()
+    assert [one.run for one in dispatcher.requests] == ["r", "r", "later"]
     assert link.partition_facts.of(0, 1).rows_seen == 3
 
 
@@ -393,8 +415,8 @@ def test_a_fence_is_reported_with_its_cause(given: Given) -> None:
 
 def test_a_contradiction_ends_the_run_once_and_the_next_run_has_no_facts(given: Given) -> None:
     link, dispatcher, consumer = given(answer(contradiction="rows differ"))
+    link.register(job(run="r"), b"", soon())
     link.partition_facts.merge([fact(0, [3])])
-    link.begin_run()
     link.check_run()
     assert link.partition_facts.of(0, 0).rows_seen == 3
     link._send_heartbeat()
@@ -404,7 +426,8 @@ def test_a_contradiction_ends_the_run_once_and_the_next_run_has_no_facts(given: 
     assert str(refused).startswith("rows differ. All trainers must stop")
     with pytest.raises(ReplayError, match="rows differ"):
         link.check_run()
-    dispatcher.on_heartbeat = link.begin_run  # while the heartbeat of the run before is sent
+    # While the heartbeat of the run before is sent:
+    dispatcher.on_heartbeat = lambda: link._join(_Registered(job(run="next")))
     link._send_heartbeat()
     link.check_run()
     assert link.partition_facts.of(0, 0).rows_seen == 0
@@ -453,7 +476,7 @@ def test_a_job_that_another_consumer_registers_is_released_before(given: Given) 
     eventually(lambda: dispatcher.requests[-1].job == "train")
     link.partition_facts.merge([fact(0, [3])])
     sent = len(dispatcher.requests)
-    assert link.wait_for_job("train", soon()) == job()
+    assert link.wait_for_job("train", "", soon()) == job()
     assert link.partition_facts.of(0, 0).rows_seen == 0
     eventually(lambda: dispatcher.requests[-1].job == "train" and len(dispatcher.requests) > sent)
     assert "" in [one.job for one in dispatcher.requests[sent:]]

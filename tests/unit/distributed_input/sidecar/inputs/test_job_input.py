@@ -13,6 +13,7 @@ from distributed_input.api.proto import dispatcher_pb2, types_pb2
 from distributed_input.rows.elements import ElementSpec, Leaf
 from distributed_input.runtime.credentials import Credentials
 from distributed_input.sidecar.inputs.job_input import JobInput
+from tests.unit.distributed_input.dispatcher.builders import without_run
 from tests.unit.distributed_input.sidecar.system import NUMBERS, System, eventually, running
 
 MIB = 1 << 20
@@ -33,12 +34,15 @@ def test_a_worker_completes_the_job_of_an_entry_point(system: System) -> None:
     assert entry.job == job
 
 
-def test_another_job_drops_the_facts_of_the_one_before(system: System) -> None:
+def test_another_run_drops_the_facts_of_the_one_before(system: System) -> None:
     own = system.add_sidecar()
-    own.open_job(types_pb2.Job(), b"")
+    run = own.open_job(types_pb2.Job(), b"").run
     own.sessions._facts = [dispatcher_pb2.PartitionFact()]
-    own.open_job(types_pb2.Job(), b"")
+    own.open_job(types_pb2.Job(run=run), b"")
     assert own.sessions.facts()
+    own.open_job(types_pb2.Job(), b"")
+    assert not own.sessions.facts()
+    own.sessions._facts = [dispatcher_pb2.PartitionFact()]
     entry = system.state.jobs.entry("train")
     assert entry is not None
     eventually(lambda: entry.consumers.live(system.clock.now()))  # it can release the job now
@@ -50,7 +54,7 @@ def test_a_dataset_of_the_trainer_is_registered_with_its_id(system: System) -> N
     own = system.add_sidecar(**NO_DATASET)
     draft = types_pb2.Job(name="train", dataset_id=hashlib.sha256(b"graph").hexdigest())
     draft.partitions = draft.num_splits = 2
-    assert own.open_job(draft, b"graph") == draft
+    assert without_run(own.open_job(draft, b"graph")) == draft
     assert system.state.datasets.has(draft.dataset_id)
 
 

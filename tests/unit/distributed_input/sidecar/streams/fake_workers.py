@@ -114,6 +114,20 @@ class OlderWorker(Worker):
             )
 
 
+class OrderedWorker(Worker):
+    """Reports the version of its order of rows."""
+
+    def __init__(self, order_version: int) -> None:
+        super().__init__(ROWS)
+        self._order_version = order_version
+
+    def Stream(  # noqa: N802
+        self, request: worker_pb2.StreamRequest, context: Any
+    ) -> Iterator[bytes]:
+        for data in super().Stream(request, context):
+            yield blocks.encode(replace(blocks.decode(data), order_version=self._order_version))
+
+
 class ShortWorker(Worker):
     """Sends `rows` rows and breaks the first stream; then its split ends after `later` rows."""
 

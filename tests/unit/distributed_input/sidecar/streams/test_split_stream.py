@@ -43,6 +43,7 @@ from tests.unit.distributed_input.sidecar.streams.fake_workers import (
     HangingWorker,
     InvalidWorker,
     OlderWorker,
+    OrderedWorker,
     ReplayingWorker,
     ScriptedWorker,
     ShortWorker,
@@ -363,6 +364,20 @@ def test_a_replay_with_another_digest_version_is_not_compared(pool: WorkerPool) 
     assert (shared.stats.mismatches, shared.differences) == (0, [])
     assert stream._prefix == Prefix(ROWS, 5, 1)
     old.stop(0)
+
+
+def test_a_worker_with_an_earlier_order_of_rows_is_not_used(pool: WorkerPool) -> None:
+    old, new = serve(OrderedWorker(0)), serve(OrderedWorker(1))
+    pool.update([info("old", old)])
+    shared = context(pool)
+    shared.plan.job.order_version = 1
+    stream = open_stream(shared)
+    eventually(lambda: "orders rows by version 0" in stream.failure)
+    assert stream.received == 0
+    pool.update([info("new", new)])
+    assert take_all(shared, stream) == ROWS
+    old.stop(0)
+    new.stop(0)
 
 
 def test_an_older_workers_replay_is_compared_with_its_own_version(pool: WorkerPool) -> None:

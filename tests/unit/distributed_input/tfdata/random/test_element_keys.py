@@ -23,7 +23,7 @@ Data: TypeAlias = tf.data.Dataset
 ROWS = 400
 
 
-def repeatable(dataset: Data, epoch: int = 0, split: int | None = 0, seed: int = 1) -> Data:
+def repeatable(dataset: Data, epoch: int = 0, split: int = 0, seed: int = 1) -> Data:
     """Return the dataset of an epoch; fail if it has to run serially."""
     graph = reseed(serialize(dataset), seed, epoch, split)
     assert not determinism.make_repeatable(graph), order_dependence.find(graph)

@@ -81,7 +81,7 @@ def test_an_epoch_is_the_same_in_every_instance_and_differs_from_other_epochs(na
 @pytest.mark.parametrize("name", RANDOM)
 def test_instances_that_run_together_are_independent(name: str) -> None:
     dataset = RANDOM[name]()
-    graph_def = reseed(serialize(dataset), 1, 0)
+    graph_def = reseed(serialize(dataset), 1, 0, 0)
     alone = run(graph_def, dataset.element_spec)
     instances = [serialization.instantiate(graph_def, dataset.element_spec) for _ in range(3)]
     both = list(Data.zip(tuple(instances)).as_numpy_iterator())
@@ -157,8 +157,9 @@ def test_stateless_random_ops_are_not_changed() -> None:
     assert epoch_of(dataset, 1, 0) == epoch_of(dataset, 2, 5) == elements(dataset)
 
 
-def test_splits_have_independent_augmentations_and_the_same_order() -> None:
-    dataset = Data.range(30).shuffle(30).map(lambda x: (x, random_number()))
+def test_splits_have_independent_augmentations_and_the_same_order_before_a_shard() -> None:
+    shuffled = Data.range(30).shuffle(30).shard(1, 0)
+    dataset = shuffled.map(lambda x: (x, random_number()))
     a, b = (epoch_of(dataset, split=split) for split in (0, 1))
     assert [x for x, _ in a] == [x for x, _ in b]
     assert [y for _, y in a] != [y for _, y in b]
@@ -178,7 +179,7 @@ def test_random_ops_that_may_define_the_order_are_equal_in_all_splits(after: str
 
 def test_maps_inside_an_interleave_differ_between_splits() -> None:
     def inner(i: tf.Tensor) -> Data:
-        return Data.range(5).shuffle(5).map(lambda x: (i, x, random_number()))
+        return Data.range(5).shuffle(5).shard(1, 0).map(lambda x: (i, x, random_number()))
 
     dataset = Data.range(4).interleave(inner, cycle_length=2)
     a, b = (epoch_of(dataset, split=split) for split in (0, 1))
@@ -221,7 +222,8 @@ def test_opening_many_splits_leaks_nothing() -> None:
 
     def open_many(count: int) -> int:
         for epoch in range(count):
-            next(iter(serialization.instantiate(reseed(defined, 1, epoch), dataset.element_spec)))
+            graph_def = reseed(defined, 1, epoch, 0)
+            next(iter(serialization.instantiate(graph_def, dataset.element_spec)))
         gc.collect()
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 

@@ -52,6 +52,13 @@ def python(context, folder):
 def sharded_by_seed(context, folder):
     return sharded(context, folder).map(lambda x: (x, context.seed))
 
+def shuffled(context, folder):
+    return sharded(context, folder).shuffle(9)
+
+def shuffled_in_one_split(context, folder):
+    data = tf.data.Dataset.range(3 + context.input_pipeline_id)
+    return data.shuffle(9) if context.input_pipeline_id == 1 else data
+
 def generator(context, folder):
     signature = tf.TensorSpec([], tf.int64)
     return tf.data.Dataset.from_generator(lambda: iter(range(3)), output_signature=signature)
@@ -168,3 +175,18 @@ def test_a_split_that_is_built_for_each_epoch_is_checked_each_time(
     (folder / "99").touch()
     with pytest.raises(JobConflictError):
         opener.open(job, 0, 1, 1, 0)
+
+
+@pytest.mark.parametrize("function", ["shuffled", "shuffled_in_one_split"])
+def test_a_job_of_an_earlier_order_of_rows_is_an_error(
+    described: Describe, folder: Path, function: str
+) -> None:
+    job = described(function)
+    open_all(job)
+    job.order_version = 0
+    with pytest.raises(JobConflictError, match="version 0 of the order of rows"):
+        open_all(job)
+
+
+def test_a_job_without_a_random_order_has_no_version_of_it(described: Describe) -> None:
+    assert described("sharded").order_version == 0

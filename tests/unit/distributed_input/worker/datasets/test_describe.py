@@ -78,6 +78,23 @@ def counting(context):
 def generator(context):
     signature = tf.TensorSpec([], tf.int64)
     return tf.data.Dataset.from_generator(lambda: iter(range(3)), output_signature=signature)
+
+def counted_generator(context):
+    return generator(context).apply(tf.data.experimental.assert_cardinality(3))
+
+def endless_generator(context):
+    return generator(context).apply(tf.data.experimental.assert_cardinality(3)).repeat()
+
+def endless(context):
+    while True:
+        yield np.float32(1)
+
+class Unsized(list):
+    def __len__(self):
+        raise TypeError("its length is not known")
+
+def unsized(context):
+    return Unsized([np.float32(1)])
 """
 
 
@@ -173,7 +190,7 @@ def test_a_dataset_that_shards_records_has_a_warning_with_its_read_amplification
         ("seeded", 4, False),
         ("by_hand", 16, False),
         ("python", 16, False),  # what its function reads is not in the graph
-        ("generator", 16, False),
+        ("generator", 4, False),  # it may be endless
         ("arrays", 16, False),
     ],
 )
@@ -199,6 +216,29 @@ def test_a_dataset_of_one_split_need_not_be_sharded() -> None:
 def test_an_infinite_dataset_has_one_split_for_each_partition() -> None:
     job = described("infinite")
     assert (job.infinite, job.num_splits) == (True, 4)
+
+
+@pytest.mark.parametrize(
+    ("function", "splits", "infinite", "is_unknown"),
+    [
+        ("endless", 4, False, True),
+        ("unsized", 4, False, True),
+        ("arrays", 16, False, False),
+        ("generator", 4, False, True),
+        ("counted_generator", 16, False, False),
+        ("endless_generator", 4, True, False),
+    ],
+)
+def test_a_dataset_that_may_never_end_has_one_split_for_each_partition(
+    function: str, splits: int, infinite: bool, is_unknown: bool
+) -> None:
+    job = described(function)
+    assert (job.num_splits, job.infinite, list(job.warnings)) == (splits, infinite, [])
+    entry = types_pb2.EntryPoint(target=f"describe_of_test:{function}")
+    given = describe(types_pb2.Job(entry_point=entry, partitions=4, num_splits=16))
+    assert given.num_splits == 16
+    assert [text for text in given.warnings if "12 of 16 are not" in text] == list(given.warnings)
+    assert len(given.warnings) == is_unknown
 
 
 @pytest.mark.parametrize(

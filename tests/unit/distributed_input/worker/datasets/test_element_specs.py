@@ -9,17 +9,26 @@ import tensorflow as tf
 from distributed_input.api.errors import SpecError
 from distributed_input.rows.elements import Leaf
 from distributed_input.tfdata.type_specs import from_tf
-from distributed_input.worker.datasets.element_specs import check_spec, infer_spec
+from distributed_input.worker.datasets.element_specs import check_spec, spec_of_iterable
 
 
 def test_the_spec_of_an_iterable_is_that_of_its_first_element() -> None:
-    inferred = infer_spec({"x": np.zeros((i + 2, 3), np.int16)} for i in range(2))
+    inferred = spec_of_iterable({"x": np.zeros((i + 2, 3), np.int16)} for i in range(2))
     assert inferred.leaves == (Leaf("x", "dense", "int16", (2, 3)),)
 
 
 def test_an_iterable_without_elements_has_no_spec() -> None:
     with pytest.raises(SpecError, match="no elements"):
-        infer_spec([])
+        spec_of_iterable([])
+
+
+def test_a_declared_spec_needs_no_elements() -> None:
+    class Declared(list[int]):
+        element_spec = tf.TensorSpec([None], tf.float32)
+
+    expected = (Leaf("", "dense", "float32", (None,)),)
+    assert spec_of_iterable(Declared()).leaves == expected
+    assert spec_of_iterable([], function=Declared).leaves == expected
 
 
 def test_splits_with_the_same_spec_are_accepted() -> None:

@@ -11,7 +11,7 @@ from distributed_input.worker.datasets.graph_cache import GraphCache, SplitGraph
 
 
 def graph() -> SplitGraph:
-    return SplitGraph(tf.compat.v1.GraphDef(), None, ())
+    return SplitGraph(tf.compat.v1.GraphDef(), None, (), {})
 
 
 @pytest.fixture(autouse=True)

@@ -95,6 +95,18 @@ def zipped() -> tf.data.Dataset:
     return pairs.skip(2).shard(2, 1).enumerate().map(lambda n, pair: n + pair[0] + pair[1])
 
 
+def unbatched() -> tf.data.Dataset:
+    return files().batch(3).unbatch().unique().batch(4).rebatch(2)
+
+
+def chained() -> tf.data.Dataset:
+    return (
+        tf.data.Dataset.range(20)
+        .concatenate(files())
+        .apply(tf.data.experimental.assert_cardinality(440))
+    )
+
+
 def own_threads() -> tf.data.Dataset:
     options = tf.data.Options()
     options.threading.private_threadpool_size = 2
@@ -103,7 +115,7 @@ def own_threads() -> tf.data.Dataset:
 
 DATASETS = (
     *(shuffled, random_map, repeated, filtered, table, windows),
-    *(ragged, cached, sampled, scanned, grouped, zipped),
+    *(ragged, cached, sampled, scanned, grouped, zipped, unbatched, chained),
 )
 
 
@@ -236,6 +248,23 @@ def test_states_of_a_python_function_have_the_same_key_in_other_processes() -> N
 def test_a_random_op_that_keeps_its_own_state_is_a_problem() -> None:
     graph = canonical.serialize(random_map())
     assert "RandomUniform" in identify(graph).problem
+
+
+@pytest.mark.parametrize(
+    ("change", "op"),
+    [
+        (lambda data: data.snapshot("/nowhere"), "SnapshotDatasetV2"),
+        (lambda data: data.ignore_errors(), "IgnoreErrorsDataset"),
+    ],
+    ids=["a state in files", "unknown"],
+)
+@pytest.mark.parametrize("in_function", [False, True])
+def test_ops_that_are_not_known_to_restore_their_state_are_a_problem(
+    change: Callable[[tf.data.Dataset], tf.data.Dataset], op: str, in_function: bool
+) -> None:
+    data = change(files())
+    data = files().flat_map(lambda _: data) if in_function else data
+    assert op in identify(canonical.serialize(data)).problem
 
 
 def test_a_large_state_is_refused() -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from distributed_input.api.errors import DatasetFnError
+from distributed_input.api.errors import DatasetFnError, SpecError
 from distributed_input.rows.elements import ElementSpec, Leaf
 from distributed_input.worker.datasets.split_iterator import SplitIterator
 from distributed_input.worker.streams.counters import StreamCounters
@@ -65,7 +65,18 @@ def test_an_error_of_the_dataset_is_reported_as_such() -> None:
     found = encode_elements(split_of(broken()), counters)
     next(found)
     assert counters.busy_seconds > 0
-    with pytest.raises(DatasetFnError, match="the disk is gone"):
+    with pytest.raises(DatasetFnError, match=r"the disk is gone \(row 1 of split 0\)"):
+        next(found)
+
+
+def test_a_value_of_another_type_is_reported_with_its_row_and_what_to_do() -> None:
+    row = ElementSpec({"value": 0}, (Leaf("value", "dense", "int64", ()),))
+    elements = iter([{"value": 10}, {"value": 9.99}])
+    split = SplitIterator(elements, row, False, from_python=True)
+    found = encode_elements(split, StreamCounters(), number=3)
+    next(found)
+    message = r"row 1 of split 3: component 'value' is float \(9.99\), expected int64. .*_spec"
+    with pytest.raises(SpecError, match=message):
         next(found)
 
 

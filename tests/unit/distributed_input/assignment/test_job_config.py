@@ -7,7 +7,7 @@ import pytest
 from distributed_input.api.config import InputConfig
 from distributed_input.api.errors import ConfigError
 from distributed_input.api.proto import types_pb2
-from distributed_input.sidecar.inputs.job_config import job_of_config
+from distributed_input.assignment.job_config import job_of_config
 
 ENTRY_POINT = {"entryPoint": "data:train", "args": {"b": 1, "a": 2}, "source": {"path": "/code"}}
 

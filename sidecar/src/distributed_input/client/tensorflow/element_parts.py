@@ -1,0 +1,68 @@
+"""Divide whole elements among the replicas of a strategy, as TensorFlow does.
+
+`strategy.experimental_distribute_dataset` divides the first dimension of each element. The last
+replicas get fewer rows, or none, if their number does not divide it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from distributed_input.api.errors import ConfigError
+
+
+def divide(dataset: tf.data.Dataset, replicas: int) -> tf.data.Dataset:
+    """Return a dataset with `replicas` elements for each element: its rows, divided.
+
+    Args:
+        dataset: each component of its elements has the same number of rows.
+        replicas: number of parts.
+
+    Raises:
+        ConfigError: a component has no first dimension.
+    """
+    spec = dataset.element_spec
+    for component in tf.nest.flatten(spec):
+        if component.shape.rank is None or component.shape.rank == 0:
+            raise ConfigError(
+                f"elements of {component} cannot be divided among {replicas} replicas, as "
+                "experimental_distribute_dataset does: batch the dataset, or pass a dataset_fn, "
+                "whose elements are for one replica each"
+            )
+
+    known = tf.nest.flatten(spec)[0].shape[0]
+    rows_of_part = known // replicas if known is not None and known % replicas == 0 else None
+
+    def parts(*element: Any) -> tf.data.Dataset:
+        whole = element if isinstance(spec, tuple) else element[0]
+        rows = _rows(tf.nest.flatten(whole)[0])
+        size = (rows + replicas - 1) // replicas
+
+        def part(index: tf.Tensor) -> Any:
+            start, stop = (tf.minimum(at * size, rows) for at in (index, index + 1))
+            return tf.nest.map_structure(
+                lambda value: _slice(value, start, stop, rows_of_part), whole
+            )
+
+        return tf.data.Dataset.range(replicas).map(part)
+
+    return dataset.flat_map(parts)
+
+
+def _rows(value: Any) -> tf.Tensor:
+    if isinstance(value, tf.SparseTensor):
+        return value.dense_shape[0]
+    if isinstance(value, tf.RaggedTensor):
+        return tf.cast(value.nrows(), tf.int64)
+    return tf.shape(value, tf.int64)[0]
+
+
+def _slice(value: Any, start: tf.Tensor, stop: tf.Tensor, rows: int | None) -> Any:
+    if isinstance(value, tf.SparseTensor):
+        rest = value.dense_shape[1:]
+        first = tf.concat([[start], tf.zeros_like(rest)], 0)
+        return tf.sparse.slice(value, first, tf.concat([[stop - start], rest], 0))
+    part = value[start:stop]
+    return tf.ensure_shape(part, [rows, *value.shape[1:]]) if isinstance(value, tf.Tensor) else part

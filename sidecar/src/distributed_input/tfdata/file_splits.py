@@ -1,0 +1,101 @@
+"""Whether the splits of a dataset can be made of its files.
+
+They can if each op between the reader and the end commutes with it: if it works on each row alone,
+or only changes the order of rows, or batches rows that are batched again. The tables have the ops
+that are known to do so; any other op leads to splits that are dealt from the complete dataset.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from distributed_input.tfdata import determinism
+from distributed_input.tfdata.batches import (
+    BATCHES,
+    FILTERS,
+    MAPS,
+    READERS,
+    batch_size,
+    can_batch_again,
+    drops_remainder,
+    has_fixed_rows,
+    is_batch,
+    is_row_map,
+)
+from distributed_input.tfdata.graph.node_defs import GraphDef, NodeDef
+from distributed_input.tfdata.graph.scopes import PASSES, Functions, Scope, kind, main_scope
+
+_ORDERS = PASSES | {"Shuffle", "Cache", "Repeat", "ShuffleAndRepeat"}
+_EACH_ROW = MAPS | FILTERS
+_FLATTENS = frozenset("FlatMap Interleave ParallelInterleave LegacyParallelInterleave".split())
+_FITS_ROWS = _ORDERS | _EACH_ROW | _FLATTENS | {"ParseExample", "Unbatch"}
+_FITS_BATCHES = _ORDERS | {"ParseExample"}
+
+
+def obstacle(graph_def: GraphDef, is_shard: Callable[[NodeDef], bool]) -> tuple[str, bool]:
+    """Return the op because of which files cannot be split.
+
+    Args:
+      graph_def: a graph with shard ops of files.
+      is_shard: returns whether a node is one of these shard ops.
+
+    Returns:
+      The op, or "" if there is none; and whether it is a map of batches, which may still work on
+      each row alone.
+    """
+    for stateful in determinism.serial_ops(graph_def):
+        return f"{stateful.op} in {stateful.function}", False
+    main = main_scope(graph_def)
+    after: list[NodeDef] = []
+    for node in main.chain():
+        if is_shard(node):
+            found = _obstacle(Functions(graph_def), main, after)
+            return (str(found.op), kind(found.op) in MAPS) if found is not None else ("", False)
+        after.append(node)
+    return str(after[-1].op), False  # it joins several datasets, or its function has the shard
+
+
+def hides_reader(graph_def: GraphDef) -> str:
+    """Return the last op that cannot be split by files, if the dataset reads files; else ""."""
+    functions, main = Functions(graph_def), main_scope(graph_def)
+    if not any(kind(node.op) in READERS for node in functions.nodes(graph_def.node)):
+        return ""
+    fits = (_FITS_ROWS, BATCHES)
+    unknown = (node for node in main.chain() if not any(kind(node.op) in table for table in fits))
+    return next((str(node.op) for node in unknown if main.datasets(node)), "")
+
+
+def _obstacle(functions: Functions, main: Scope, after: list[NodeDef]) -> NodeDef | None:
+    batch: NodeDef | None = None  # the op that made the elements batches
+    for node in reversed(after):
+        if is_batch(node):
+            if not _may_batch(main, node, batch):
+                return node
+            batch = node
+        elif batch is None:
+            if kind(node.op) not in _FITS_ROWS:
+                return node
+        elif kind(node.op) == "Unbatch" and not drops_remainder(main, batch):
+            batch = None
+        elif not _fits_batches(functions, main, node, batch):
+            return node
+    return None
+
+
+def _may_batch(main: Scope, node: NodeDef, before: NodeDef | None) -> bool:
+    """Return whether an op makes batches whose rows can be batched again."""
+    drops = drops_remainder(main, node)
+    if batch_size(main, node) is None or drops is None or not can_batch_again(main, node):
+        return False
+    if kind(node.op) == "Rebatch":
+        return not drops and (before is None or not drops_remainder(main, before))
+    return before is None
+
+
+def _fits_batches(functions: Functions, main: Scope, node: NodeDef, batch: NodeDef) -> bool:
+    if not has_fixed_rows(main, batch):
+        return kind(node.op) in PASSES
+    if kind(node.op) not in MAPS:
+        return kind(node.op) in _FITS_BATCHES
+    # A function may need the size of complete batches.
+    return not drops_remainder(main, batch) and is_row_map(functions, main, node)

@@ -1,0 +1,221 @@
+"""Runs cases one after another, shrinks and writes those that differ, and prints the tables."""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import os
+import re
+import threading
+import time
+import traceback
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from testing.same_meaning import functions, grammar
+from testing.same_meaning.cases import PLAIN, Case
+from testing.same_meaning.check import DoesNotFit, Result, check, drawn
+from testing.same_meaning.compare import Difference
+from testing.same_meaning.servers import Servers
+from testing.same_meaning.shrink import shrink
+
+_OUTCOMES = ("by file", "dealt", "off", "by function", "refused")
+REGRESSIONS = Path(__file__).parent / "regressions"
+"""Cases that differed once, as JSON."""
+ONCE = "once: "
+_PROGRESS = 25
+_HANG_SECONDS = 600.0
+_SLOW_SECONDS = 60.0
+_SMALLEST = 3
+"""Failing cases of one kind that are made smaller."""
+
+
+def checked(servers: Servers, case: Case) -> Result:
+    """Return the result of a case. An error of the tester is a difference too.
+
+    A case that differs runs again. If it differs no more, its kinds begin with `ONCE`: on a busy
+    machine, TensorFlow itself sometimes ends an iterator of two replicas with an error.
+    """
+    first = _once(servers, case)
+    if not first.differences:
+        return first
+    functions.remove_folder()
+    second = _once(servers, case)
+    if second.differences:
+        return second
+    once = tuple(replace(one, kind=f"{ONCE}{one.kind}") for one in first.differences)
+    return replace(first, differences=once)
+
+
+def _once(servers: Servers, case: Case) -> Result:
+    try:
+        return check(servers, case)
+    except DoesNotFit:
+        raise
+    except Exception:  # noqa: BLE001  the other cases run on
+        return Result("", "", (), (Difference("crash", traceback.format_exc()[-1500:]),))
+
+
+def show(servers: Servers, case: Case) -> int:
+    """Run one case and print everything about it. Return 1 if it differs."""
+    print(case.to_json())
+    print(case.text)
+    result = checked(servers, case)
+    print(f"{result.outcome} {result.refusal}")
+    for warning in result.warnings:
+        print(f"warning: {warning}")
+    for one in result.differences:
+        print(f"{one.kind}: {one.detail}")
+    return 1 if result.differences else 0
+
+
+@contextlib.contextmanager
+def _limited(seed: int, case: Case) -> Iterator[None]:
+    """End the process with all stacks if a case hangs: TensorFlow cannot be interrupted."""
+
+    def end() -> None:
+        print(f"seed {seed}: hangs\n  {case.to_json()}\n  {case.text}", flush=True)
+        faulthandler.dump_traceback(all_threads=True)
+        os._exit(3)
+
+    timer = threading.Timer(_HANG_SECONDS, end)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+class Tables:
+    """Counts of outcomes."""
+
+    def __init__(self) -> None:
+        self.kinds: Counter[str] = Counter()
+        self.ops: dict[str, Counter[str]] = {}
+        self.refusals: Counter[str] = Counter()
+        self.silent: Counter[str] = Counter()
+
+    def add(self, case: Case, result: Result) -> None:
+        for name in set(grammar.names_of(case.pipeline)):
+            self.ops.setdefault(name, Counter())[result.outcome] += 1
+        if result.refusal:
+            self.refusals[re.sub(r"[0-9]+|'[^']*'", "N", result.refusal)[:110]] += 1
+        self.kinds.update({one.kind for one in result.differences})
+        if case.api == PLAIN and result.outcome == "dealt" and not result.warnings:
+            self.silent["dealt without a warning"] += 1
+
+    def text(self) -> str:
+        lines = ["", "| Kind | Cases |", "|---|---|"]
+        lines += [f"| {kind} | {count} |" for kind, count in self.kinds.most_common()]
+        lines += ["", f"| Op | {' | '.join(_OUTCOMES)} |", "|---" * (len(_OUTCOMES) + 1) + "|"]
+        for name, counts in sorted(self.ops.items()):
+            lines.append(f"| {name} | {' | '.join(str(counts[o]) for o in _OUTCOMES)} |")
+        lines += ["", "| Refused | Cases |", "|---|---|"]
+        lines += [f"| {text} | {count} |" for text, count in self.refusals.most_common()]
+        lines += [f"{kind}: {count}" for kind, count in self.silent.items()]
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True)
+class Options:
+    """How cases are drawn, and what happens to those that differ.
+
+    Attributes:
+        faults: with a fault in the middle of each case.
+        small: draw small pipelines.
+        shrink_seconds: limit for making a failing case smaller; 0: leave it as it is.
+        out: folder for failing cases.
+        skipped: seeds that are not run.
+    """
+
+    faults: bool = False
+    small: bool = False
+    shrink_seconds: float = 0
+    out: Path = Path()
+    skipped: frozenset[int] = frozenset()
+
+
+def regressions(servers: Servers) -> int:
+    """Run the kept cases. Return 1 if one differs."""
+    failed = 0
+    for path in sorted(REGRESSIONS.glob("*.json")):
+        case = Case.from_json(path.read_text())
+        result = checked(servers, case)
+        functions.remove_folder()
+        for one in result.differences:
+            failed = 1
+            print(f"{path.name}: {one.kind}: {one.detail}\n  {case.text}", flush=True)
+    return failed
+
+
+def many(servers: Servers, seeds: Iterable[int], options: Options) -> int:
+    """Run the cases of these seeds and print the tables. Return 1 if one differs."""
+    tables, count, began = Tables(), 0, time.monotonic()
+    for seed in seeds:
+        if seed in options.skipped:
+            continue
+        started = time.monotonic()
+        try:
+            case = drawn(seed, options.faults, options.small)
+            with _limited(seed, case):
+                result = checked(servers, case)
+        except DoesNotFit:
+            continue
+        finally:
+            functions.remove_folder()
+        count += 1
+        if time.monotonic() - started > _SLOW_SECONDS:
+            print(f"seed {seed}: {time.monotonic() - started:.0f} s\n  {case.text}", flush=True)
+        tables.add(case, result)
+        if count % _PROGRESS == 0:
+            print(f"{count} cases, {count / (time.monotonic() - began):.1f} per second", flush=True)
+        for one in result.differences:
+            print(f"seed {seed}: {one.kind}: {one.detail}\n  {case.text}", flush=True)
+            if tables.kinds[one.kind] <= _SMALLEST and options.shrink_seconds:
+                _write(servers, seed, case, one.kind, options)
+    print(tables.text())
+    seconds = time.monotonic() - began
+    print(f"{count} cases in {seconds:.0f} s, {sum(tables.kinds.values())} differences")
+    return 1 if any(not kind.startswith(ONCE) for kind in tables.kinds) else 0
+
+
+def _write(servers: Servers, seed: int, case: Case, kind: str, options: Options) -> None:
+    """Make a case smaller, print it, and write it to a file that `python` runs."""
+
+    def fails(candidate: Case) -> bool:
+        try:
+            return any(one.kind == kind for one in checked(servers, candidate).differences)
+        except DoesNotFit:
+            return False
+        finally:
+            functions.remove_folder()
+
+    small = shrink(case, fails, options.shrink_seconds)
+    path = options.out / f"same_meaning_{seed}_{re.sub('[^a-z]+', '_', kind)}.py"
+    path.write_text(runnable(small, kind))
+    print(f"  smaller: {small.to_json()}\n  {small.text}\n  python {path}", flush=True)
+
+
+def runnable(case: Case, kind: str) -> str:
+    """Return a Python program that runs a case."""
+    return f'''"""{kind}. The pipeline:
+
+{case.text}
+"""
+
+import sys
+
+from testing.same_meaning.quiet import quiet
+
+quiet()
+
+from testing.same_meaning import runs  # noqa: E402
+from testing.same_meaning.cases import Case  # noqa: E402
+from testing.same_meaning.servers import Servers  # noqa: E402
+
+with Servers() as servers:
+    sys.exit(runs.show(servers, Case.from_json({case.to_json()!r})))
+'''

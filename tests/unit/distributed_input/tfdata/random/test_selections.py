@@ -1,0 +1,252 @@
+"""Splits share the random choices before what selects their rows, and make others on their own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from distributed_input.tfdata.graph.canonical import serialize
+from distributed_input.tfdata.random import selections
+from distributed_input.tfdata.random.seeds import reseed
+from tests.unit.distributed_input.tfdata.graphcases import run
+
+Data: TypeAlias = tf.data.Dataset
+Make: TypeAlias = Callable[[int, int], Data]
+SPLITS, ROWS = 4, 24  # two times two splits
+
+
+def rows() -> Data:
+    return Data.range(ROWS)
+
+
+def part(n: int, i: int) -> Data:
+    return Data.range(i * ROWS // n, (i + 1) * ROWS // n)
+
+
+def draw(limit: int) -> tf.Tensor:
+    return tf.random.uniform([], 0, limit, tf.int64)
+
+
+def pairs(n: int, i: int, last: Callable[[Data], Data] = lambda data: data) -> Data:
+    """Return numbers and the same numbers, shuffled alike in two branches."""
+    first, second = (rows().shard(n, i).shuffle(9, seed=7) for _ in range(2))
+    return Data.zip((first, last(second)))
+
+
+def epochs_of(make: Make, epochs: int = 2) -> list[list[list[Any]]]:
+    """Return the rows of all splits in each epoch, as workers read them."""
+    datasets = [make(SPLITS, i) for i in range(SPLITS)]
+    graphs = [serialize(dataset) for dataset in datasets]
+    others = [selections.define(graphs[i]) for i in selections.references(SPLITS)]
+    shared = [selections.find(graph, lambda: others) for graph in graphs]
+    return [
+        [
+            run(reseed(graph, 1, epoch, i, shared[i]), datasets[i].element_spec)
+            for i, graph in enumerate(graphs)
+        ]
+        for epoch in range(epochs)
+    ]
+
+
+def read_by_number(n: int, i: int, numbers: Data) -> Data:
+    """Return elements whose number has this remainder, by a filter of all elements."""
+    return numbers.enumerate().filter(lambda k, _: k % n == i).map(lambda _, x: x)
+
+
+# A random choice before a selection: all rows come once, in all splits together.
+AGREEING: dict[str, Make] = {
+    "shard": lambda n, i: rows().shuffle(9).shard(n, i),
+    "seeded": lambda n, i: rows().shuffle(9, seed=5).shard(n, i),
+    "two shards": lambda n, i: rows().shard(2, i // 2).shuffle(9).shard(n // 2, i % 2),
+    "two shards, other order": lambda n, i: rows().shard(2, i % 2).shuffle(9).shard(2, i // 2),
+    "filter": lambda n, i: read_by_number(n, i, rows().shuffle(9)),
+    "two filters": lambda n, i: read_by_number(
+        2, i // 2, read_by_number(2, i % 2, rows().shuffle(9)).shuffle(9)
+    ),
+    "take and skip": lambda n, i: rows().shuffle(9).skip(i * ROWS // n).take(ROWS // n),
+    "number in a map": lambda n, i: (
+        rows()
+        .shuffle(9)
+        .enumerate()
+        .map(lambda k, x: (k % n == i, x))
+        .filter(lambda mine, _: mine)
+        .map(lambda _, x: x)
+    ),
+    "number in a map before the shuffle": lambda n, i: (
+        rows()
+        .map(lambda x: (x, i))
+        .shuffle(9)
+        .enumerate()
+        .filter(lambda k, row: k % n == tf.cast(row[1], tf.int64))
+        .map(lambda _, row: row[0])
+    ),
+    "Python": lambda n, i: (
+        rows()
+        .shuffle(9)
+        .enumerate()
+        .filter(lambda k, _: tf.numpy_function(lambda k: k % n == i, [k], tf.bool))
+        .map(lambda _, x: x)
+    ),
+    "random filter": lambda n, i: rows().filter(lambda _: draw(n) == i),
+    "shard in a function": lambda n, i: (
+        rows()
+        .batch(6)
+        .shuffle(2)
+        .flat_map(lambda x: Data.from_tensor_slices(x).shuffle(6).shard(n, i))
+    ),
+    "shard by a captured tensor": lambda n, i: (
+        lambda number: (
+            rows()
+            .batch(6)
+            .flat_map(lambda x: read_by_number(n, number, Data.from_tensor_slices(x).shuffle(6)))
+        )
+    )(tf.constant(i, tf.int64)),
+    "sampled": lambda n, i: Data.sample_from_datasets(
+        [Data.range(12), Data.range(12, ROWS)], [0.5, 0.5]
+    ).shard(n, i),
+    "interleave of shuffled files": lambda n, i: (
+        rows()
+        .batch(6)
+        .shuffle(4)
+        .interleave(lambda x: Data.from_tensor_slices(x).shuffle(3), cycle_length=2)
+        .shard(n, i)
+    ),
+}
+
+
+@pytest.mark.parametrize("name", AGREEING)
+def test_splits_agree_on_what_they_select_from(name: str) -> None:
+    first, second = epochs_of(AGREEING[name])
+    for found in (first, second):
+        assert sorted(row for split in found for row in split) == list(range(ROWS))
+    assert first != second
+
+
+# A random choice after all selections, or in a branch without one: an order without the row's
+# numbers, which is equal in all splits if they share their seeds.
+def numbers_of(n: int, i: int, data: Data) -> Data:
+    return data.map(lambda x: x - i * ROWS // n)
+
+
+INDEPENDENT: dict[str, Make] = {
+    "shard": lambda n, i: rows().shard(n, i).shuffle(9).map(lambda x: x // n),
+    "seeded": lambda n, i: rows().shard(n, i).shuffle(9, seed=5).map(lambda x: x // n),
+    "not reshuffled": lambda n, i: (
+        rows().shard(n, i).shuffle(9, reshuffle_each_iteration=False).map(lambda x: x // n)
+    ),
+    "own source": lambda n, i: numbers_of(n, i, part(n, i).shuffle(9)),
+    "filter": lambda n, i: rows().filter(lambda x: x % n == i).shuffle(9).map(lambda x: x // n),
+    "size of the buffer": lambda n, i: numbers_of(n, i, part(n, i).shuffle(9 + i)),
+    "a later filter": lambda n, i: (
+        rows().shard(n, i).shuffle(9).filter(lambda x: x >= 0).map(lambda x: x // n)
+    ),
+    "a later take": lambda n, i: rows().shard(n, i).shuffle(9).take(5).map(lambda x: x // n),
+    "a later interleave": lambda n, i: (
+        rows()
+        .shard(n, i)
+        .map(lambda x: x // n)
+        .shuffle(9)
+        .interleave(Data.from_tensors, cycle_length=2)
+    ),
+    "in an interleave": lambda n, i: (
+        rows()
+        .shard(n, i)
+        .map(lambda x: x // n)
+        .interleave(lambda x: Data.range(x * 10, x * 10 + 5).shuffle(5), cycle_length=2)
+    ),
+    "in an interleave, after a shard": lambda n, i: (
+        rows()
+        .batch(ROWS)
+        .interleave(
+            lambda x: Data.from_tensor_slices(x).shard(n, i).shuffle(9).map(lambda y: y // n)
+        )
+    ),
+    "sampled": lambda n, i: Data.sample_from_datasets(
+        [rows().shard(n, i).map(lambda x: x * 0), rows().shard(n, i).map(lambda x: x * 0 + 1)],
+        [0.5, 0.5],
+        seed=3,
+    ),
+    "chosen": lambda n, i: Data.choose_from_datasets(
+        [rows().shard(n, i).map(lambda x: x * 0), rows().shard(n, i).map(lambda x: x * 0 + 1)],
+        Data.random(seed=2).map(lambda x: x % 2).take(9),
+    ),
+    "resampled": lambda n, i: (
+        Data.range(200)
+        .shard(n, i)
+        .map(lambda x: x // n)
+        .rejection_resample(lambda x: tf.cast(x % 2, tf.int32), [0.9, 0.1], [0.5, 0.5])
+        .map(lambda _, x: x)
+    ),
+    "random dataset": lambda n, i: Data.zip((rows().shard(n, i), Data.random(seed=1))).map(
+        lambda _, y: y
+    ),
+    "map": lambda n, i: rows().shard(n, i).map(lambda _: draw(1000)),
+    "map in two files": lambda n, i: Data.from_tensor_slices([1, 2]).interleave(
+        lambda _: rows().shard(n, i).map(lambda _: draw(1000))
+    ),
+    "shared and own shuffles with one seed": lambda n, i: numbers_of(
+        n, i, Data.range(2).shuffle(9, seed=4).shard(1, 0).flat_map(lambda _: part(n, i))
+    ).shuffle(9, seed=4),
+}
+
+
+@pytest.mark.parametrize("name", INDEPENDENT)
+def test_what_follows_the_selection_differs_between_splits(name: str) -> None:
+    first, second = epochs_of(INDEPENDENT[name])
+    assert len({tuple(split) for split in first}) == SPLITS
+    assert (first == second) is (name == "not reshuffled")
+
+
+@pytest.mark.parametrize(
+    "last", [lambda data: data, lambda data: data.filter(lambda x: x >= 0)], ids=["", "filter"]
+)
+def test_branches_with_equal_seeds_stay_aligned(last: Callable[[Data], Data]) -> None:
+    (found,) = epochs_of(lambda n, i: pairs(n, i, last), 1)
+    assert all(a == b for split in found for a, b in split)
+    assert len({tuple(a // SPLITS for a, _ in split) for split in found}) == SPLITS
+
+
+def test_branches_stay_aligned_if_only_one_may_be_a_selection() -> None:
+    def limited(n: int, i: int) -> Data:
+        return pairs(n, i, lambda data: data.take(ROWS + i))
+
+    assert all(a == b for split in epochs_of(limited, 1)[0] for a, b in split)
+
+
+def test_a_part_of_a_fixed_shuffle_is_the_same_in_all_splits() -> None:
+    whole = rows().shuffle(ROWS, seed=3, reshuffle_each_iteration=False)
+    train, _ = epochs_of(lambda *_: whole.skip(8))
+    _, test = epochs_of(lambda *_: whole.take(8))
+    assert all(sorted(a + b) == list(range(ROWS)) for a in train for b in test)
+
+
+def test_one_dataset_before_and_after_a_shard_is_shared() -> None:
+    def twice(n: int, i: int) -> Data:
+        shuffled = rows().shuffle(9, reshuffle_each_iteration=False)
+        return Data.zip((shuffled.shard(1, 0), shuffled))
+
+    assert all(a == b for split in epochs_of(twice, 1)[0] for a, b in split)
+
+
+def test_other_splits_are_needed_only_for_ops_that_may_select() -> None:
+    def none() -> list[selections.Definitions]:
+        raise AssertionError("another split was built")
+
+    for data in (
+        rows().shuffle(9).shard(4, 1).shuffle(9).map(lambda _: draw(5)).batch(2).prefetch(1),
+        rows().filter(lambda x: x > 1).batch(2),
+    ):
+        selections.find(serialize(data), none)
+
+
+@pytest.mark.parametrize("splits", [1, 2, 3, 9])
+def test_the_splits_to_compare_with_differ_by_remainder_and_by_quotient(splits: int) -> None:
+    found = np.array(selections.references(splits))
+    assert set(found) <= set(range(splits))
+    for step in range(2, splits):
+        assert len(set(found % step)) > 1
+        assert len(set(found // step)) > 1
