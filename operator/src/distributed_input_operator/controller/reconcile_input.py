@@ -145,8 +145,10 @@ async def _report_failing_rollout(
 
 async def _report_invalid(
     context: ControllerContext, key: InputKey, message: str, now: float
-) -> float:
-    stored = context.store.input(key) or {}
+) -> float | None:
+    stored = context.store.input(key)
+    if stored is None:
+        return None  # Its deletion is an event.
     generation = stored["metadata"]["generation"]
     workers = context.store.children(key).get(("Deployment", names.worker(key[1])), {})
     encryption = encryption_in(context.store, key, stored)

@@ -127,7 +127,17 @@ async def _own_object(api: Api, kind: str, meta: Mapping[str, Any]) -> Mapping[s
     ours = meta["ownerReferences"][0]["uid"]
     if ours in owners:
         return found
-    if (found["metadata"].get("labels") or {}).get(names.INPUT_LABEL):
+    of = (found["metadata"].get("labels") or {}).get(names.INPUT_LABEL)
+    if of and not owners:
+        # Its Secret has the credentials of the deleted input, which the operator cannot replace.
+        raise ApiError(
+            422,
+            "NameTaken",
+            f"{kind} {meta['name']} remains of an input that was deleted with --cascade=orphan: "
+            "run `kubectl delete deployments,services,configmaps,secrets,serviceaccounts,"
+            f"networkpolicies,poddisruptionbudgets -l {names.INPUT_LABEL}={of}`",
+        )
+    if of:
         # It belongs to a deleted input of the same name. The garbage collector will delete it.
         raise ApiError(409, "Leftover", f"{kind} {meta['name']} of a deleted input still exists")
     raise ApiError(

@@ -14,6 +14,7 @@ from distributed_input.api.resource.policy import PolicySpec
 from distributed_input_operator import metrics
 from distributed_input_operator.autoscaling.decision import AutoscalingState
 from distributed_input_operator.budget.claim import Claim, WorkerRequest
+from distributed_input_operator.controller import budgets
 from distributed_input_operator.controller.context import ControllerContext
 from distributed_input_operator.controller.dispatchers import DispatcherClient
 from distributed_input_operator.controller.reconcile_input import reconcile
@@ -163,6 +164,19 @@ def test_an_input_with_an_invalid_spec_counts_where_its_labels_say():
     context.store.put({"kind": "Deployment", "metadata": meta, "spec": spec})
     asyncio.run(reconcile(context, KEY))
     assert [(one.inputs, one.used[0]) for one in context.ledger.usage()] == [(1, 4), (0, 0)]
+
+
+def test_an_invalid_input_that_goes_while_labels_are_read_is_left_to_its_event(monkeypatch):
+    context, _ = new_context()
+    invalid = stored_input(1)
+    invalid["spec"]["workers"] = {"replicas": "many"}
+    context.store.put(invalid)
+
+    async def keep(*_: object) -> None:
+        context.store.drop(invalid)
+
+    monkeypatch.setattr(budgets, "keep", keep)
+    assert asyncio.run(reconcile(context, KEY)) is None
 
 
 def test_a_new_input_with_an_invalid_spec_keeps_the_default_encryption():
