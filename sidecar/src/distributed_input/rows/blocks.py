@@ -78,6 +78,14 @@ class RowBlock:
         """Memory that the block takes in a queue, in bytes, as a stream's credit counts it."""
         return self.nbytes + 8 * self.rows + BLOCK_COST if self.rows else 0
 
+    def check_order(self, version: int) -> None:
+        """Raise ValueError if the worker has an earlier version of the order of rows."""
+        if self.order_version < version:
+            raise ValueError(
+                f"it orders rows by version {self.order_version} and the job by version {version}: "
+                "use one release of distributed-input in all workers"
+            )
+
 
 def encode(block: RowBlock) -> bytes:
     """Return the serialized block. Copies the rows once."""

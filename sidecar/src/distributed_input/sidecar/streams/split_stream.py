@@ -330,13 +330,8 @@ class SplitStream:
 
     def _open_at(self, block: RowBlock, replays: bool) -> None:
         """Take over what the first block of a stream reports of the rows before it."""
-        stats, order = self._context.stats, self._context.plan.job.order_version
-        if block.order_version < order:
-            raise ValueError(
-                f"it orders rows by version {block.order_version} and the job by version {order}: "
-                "use one release of distributed-input in all workers"
-            )
-        self.failure = ""
+        block.check_order(self._context.plan.job.order_version)
+        stats, self.failure = self._context.stats, ""
         stats.waiting.pop("worker", None)
         stats.replays += replays
         before = Prefix(block.first_row, block.prefix_digest, block.digest_version)
