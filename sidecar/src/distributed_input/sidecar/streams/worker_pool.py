@@ -260,7 +260,8 @@ class WorkerPool:
             member = self._members.get(worker_id)
             for one in member.info.stalled if member else ():
                 if not one.crash and _key(one) == (dataset, epoch, split):
-                    return f"the worker has computed its row {one.row} for {one.seconds:.0f} s"
+                    text = f"the worker has computed its row {one.row} for {one.seconds:.0f} s"
+                    return f"{text}, {one.at}" if one.at else text
         return ""
 
     def crash(self, dataset: str, epoch: int, split: int) -> types_pb2.StalledSplit | None:

@@ -395,6 +395,9 @@ def test_what_a_worker_reports_about_a_stalled_split_is_returned(pool: WorkerPoo
     stalled = StalledSplit(dataset="train", epoch=1, split=2, row=3, seconds=12)
     pool.update([WorkerInfo(worker_id="a", address="127.0.0.1:9", stalled=[stalled]), worker("b")])
     assert pool.stalled("a", "train", 1, 2) == "the worker has computed its row 3 for 12 s"
+    stalled.at = "in rows (data.py:3)"
+    pool.update([WorkerInfo(worker_id="a", address="127.0.0.1:9", stalled=[stalled]), worker("b")])
+    assert pool.stalled("a", "train", 1, 2).endswith(" for 12 s, in rows (data.py:3)")
     others = [("a", "train", 1, 3), ("b", "train", 1, 2), ("unknown", "train", 1, 2)]
     assert [pool.stalled(*one) for one in others] == [""] * 3
 
