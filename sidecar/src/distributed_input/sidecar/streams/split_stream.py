@@ -11,10 +11,15 @@ from __future__ import annotations
 import time
 from collections import deque
 
-from distributed_input.api.errors import DistributedInputError, ReplayError, UnavailableError
+from distributed_input.api.errors import (
+    DatasetFnError,
+    DistributedInputError,
+    ReplayError,
+    UnavailableError,
+)
 from distributed_input.api.proto import worker_pb2
 from distributed_input.api.protocol import PROTOCOL
-from distributed_input.api.stalls import dataset_name
+from distributed_input.api.stalls import dataset_name, stall_text
 from distributed_input.rows.blocks import RowBlock
 from distributed_input.rows.prefix import Prefix
 from distributed_input.runtime import logs
@@ -162,6 +167,11 @@ class SplitStream:
     def _open(self) -> None:
         """Open the stream on a worker, at the first row not yet received."""
         context = self._context
+        job, epoch = context.plan.job, context.plan.epoch
+        crash = context.pool.crash(dataset_name(job), epoch, self.split)
+        if crash is not None:
+            self._fail(DatasetFnError(f"{stall_text(crash)}. It has ended two workers"))
+            return
         keys = context.plan.concurrent_keys(self.ordinal, context.pool.size)
         chosen = context.pool.acquire(keys, context.plan.key(self.split))
         if chosen is None:
