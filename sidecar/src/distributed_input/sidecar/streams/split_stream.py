@@ -15,7 +15,7 @@ from distributed_input.api.errors import DistributedInputError, ReplayError, Una
 from distributed_input.api.proto import worker_pb2
 from distributed_input.api.protocol import PROTOCOL
 from distributed_input.api.stalls import dataset_name
-from distributed_input.rows.blocks import RowBlock
+from distributed_input.rows.blocks import RowBlock, check_sizes
 from distributed_input.rows.prefix import Prefix
 from distributed_input.runtime import logs
 from distributed_input.sidecar.errors import internal_error
@@ -374,6 +374,7 @@ class SplitStream:
         self.opened = True
         self._active_at = self.advanced_at = time.monotonic()
         self._check_row(block)
+        check_sizes(block, context.plan.columns)
         if block.rows:
             self._queue.append(block)
             self._queued_bytes += block.cost
