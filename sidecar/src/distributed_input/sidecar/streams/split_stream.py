@@ -20,7 +20,7 @@ from distributed_input.api.errors import (
 from distributed_input.api.proto import worker_pb2
 from distributed_input.api.protocol import PROTOCOL
 from distributed_input.api.stalls import dataset_name, stall_text
-from distributed_input.rows.blocks import RowBlock
+from distributed_input.rows.blocks import RowBlock, check_sizes
 from distributed_input.rows.prefix import Prefix
 from distributed_input.runtime import logs
 from distributed_input.sidecar.errors import internal_error
@@ -385,6 +385,7 @@ class SplitStream:
         self.opened = True
         self._active_at = self.advanced_at = time.monotonic()
         self._check_row(block)
+        check_sizes(block, context.plan.columns)
         if block.rows:
             self._queue.append(BlockSlices(context.plan.columns, block))
             self._queued_bytes += block.cost
