@@ -76,6 +76,8 @@ class Comparison:
     """Share of the CPUs that other programs used before the first measurement, 0 to 1."""
     in_process: Sequence[Measured]
     through_workers: Sequence[Measured]
+    missing: Sequence[str] = ()
+    """The numbers of workers that were not measured, with the cause."""
 
     @property
     def base(self) -> Measured:
@@ -151,7 +153,7 @@ def gain(found: Comparison) -> tuple[str, str]:
 def warnings(found: Comparison) -> list[str]:
     """Return what makes the figures less reliable."""
     rates = [one.rate for one in found.in_process]
-    texts = []
+    texts = list(found.missing)
     if min(rates) < (1 - _SPREAD) * max(rates):
         texts.append(
             f"tf.data in the process made {formatting.rate(min(rates))} to "

@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from distributed_input.api.errors import ConfigError, DistributedInputError
+from distributed_input.api.errors import ConfigError, DistributedInputError, TerminalError
 from distributed_input.runner.benchmark import comparison
 from distributed_input.runner.benchmark.comparison import Comparison, Measured
 from distributed_input.runner.benchmark.timed_process import (
@@ -87,7 +87,8 @@ def parser() -> argparse.ArgumentParser:
         type=positive_seconds,
         default=120.0,
         metavar="SECONDS",
-        help="time limit for processes to start, and for the first rows (default: 120)",
+        help="time limit for processes to start, and for the first rows; also the time after which "
+        "no further number of workers is measured (default: 120)",
     )
     flags.add_argument(
         "-o",
@@ -150,25 +151,51 @@ def _compare(options: argparse.Namespace) -> Comparison:
         "batch": spec.get("batching", {}).get("globalBatchSize"),
     }
     busy = busy_share(_BUSY_SECONDS)
-    began = time.monotonic()
+    began = first = time.monotonic()
     _progress(f"{name}: starting tf.data in one process")
     with TimedProcess(IN_PROCESS, in_process, options.timeout) as base:
         batched = base.answer("ready")["batched"]
         start = time.monotonic() - began
         direct = [replace(_measure(base, options.seconds), start=start)]
-        workers = []
+        workers: list[Measured] = []
+        missing: list[str] = []
         for number in sorted(set(options.workers)):
-            _progress(f"{name}: starting {number} worker{'s' * (number > 1)}")
-            began = time.monotonic()
-            with local(resource, workers=number, timeout=options.timeout) as run:
+            spent = time.monotonic() - first
+            if workers and spent > options.timeout:
+                missing.append(
+                    f"{_workers(number)} were not measured, because the others took {spent:.0f} s: "
+                    "set a higher --timeout"
+                )
+                continue
+            _progress(f"{name}: starting {_workers(number)}")
+            try:
                 reader = {"name": name, "batched": batched}
-                with TimedProcess(TRAINER, reader, options.timeout) as trainer:
-                    trainer.answer("ready")
-                    start = time.monotonic() - began
-                    found = _measure(trainer, options.seconds, number, run.pid)
-                    workers.append(replace(found, start=start))
-            direct.append(_measure(base, options.seconds))
-    return Comparison(name, os.fspath(options.file), _cpus(), busy, direct, workers)
+                workers.append(_through_workers(resource, reader, number, options))
+                direct.append(_measure(base, options.seconds))
+            except TerminalError as error:  # not ConfigError, which no other number would avoid
+                missing.append(f"{_workers(number)} could not be measured: {error}")
+                if not workers:
+                    raise
+    file = os.fspath(options.file)
+    return Comparison(name, file, _cpus(), busy, direct, workers, missing)
+
+
+def _through_workers(
+    resource: Mapping[str, Any], reader: Mapping[str, Any], number: int, options: argparse.Namespace
+) -> Measured:
+    """Measure a trainer that reads through a number of workers.
+
+    Raises:
+        TerminalError: they did not start, or sent no rows in time.
+    """
+    began = time.monotonic()
+    with (
+        local(resource, workers=number, timeout=options.timeout) as run,
+        TimedProcess(TRAINER, reader, options.timeout) as trainer,
+    ):
+        trainer.answer("ready")
+        start = time.monotonic() - began
+        return replace(_measure(trainer, options.seconds, number, run.pid), start=start)
 
 
 def _only(file: Path) -> Mapping[str, Any]:
@@ -210,9 +237,13 @@ def _measure(
         epochs=values["epochs"],
         early_rows=values["early_rows"],
     )
-    system = f"{workers} worker{'s' * (workers > 1)}" if workers else "tf.data in process"
+    system = _workers(workers) if workers else "tf.data in process"
     _progress(f"  {system}: {formatting.rate(found.rate)} rows/s")
     return found
+
+
+def _workers(number: int) -> str:
+    return f"{number} worker{'s' * (number > 1)}"
 
 
 def _cpus() -> int:

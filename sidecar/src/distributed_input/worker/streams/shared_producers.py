@@ -367,8 +367,6 @@ class SharedProducers:
         producer.thread, producer.running_since = threading.get_ident(), time.monotonic()
         try:
             block = next(producer.blocks)
-            if block.last:
-                producer.blocks.close()
         except SystemExit as raised:
             error = UnavailableError(f"the dataset ended its process: {raised!r}")
         except Exception as raised:  # noqa: BLE001 - goes to the streams
@@ -378,7 +376,8 @@ class SharedProducers:
             if not producer.removed:
                 self._publish(producer, block, error)
             following = self._take_wanted()
-        if producer.removed:
+        # After the last block was published: TensorFlow may take long to delete an iterator.
+        if producer.removed or (block is not None and block.last):
             producer.close()
         return following
 

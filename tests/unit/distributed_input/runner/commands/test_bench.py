@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import importlib.util
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from distributed_input.api.errors import TerminalError
 from distributed_input.runner.benchmark.comparison import Comparison, Measured
 from distributed_input.runner.commands import bench
 
@@ -83,3 +85,58 @@ def test_the_text_has_the_gain_the_next_step_and_notes() -> None:
         "note:",
     ]
     assert max(map(len, lines)) <= 100
+
+
+class Process:
+    """Stands for a process that reads: it is ready, and has no measurements."""
+
+    def __init__(self, *_: object) -> None:
+        self.batched = True
+
+    def __enter__(self) -> Process:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def answer(self, _event: str) -> dict[str, Any]:
+        return {"batched": True}
+
+
+def compared(monkeypatch: pytest.MonkeyPatch, fails_with: int, *flags: str) -> Comparison:
+    """Compare with measurements that succeed at once, except with `fails_with` workers."""
+
+    def through(_resource: object, _reader: object, number: int, _options: object) -> Measured:
+        if number == fails_with:
+            raise TerminalError("no rows within 120 s")
+        return Measured(number, 9000, 1.0, 1.0, {})
+
+    resource = {"metadata": {"name": "a"}, "spec": {"dataset": {"entryPoint": "a:b"}}}
+    monkeypatch.setattr(bench, "validate", lambda _: [])
+    monkeypatch.setattr(bench, "_only", lambda _: resource)
+    monkeypatch.setattr(bench, "busy_share", lambda _: 0.0)
+    monkeypatch.setattr(bench, "TimedProcess", Process)
+    monkeypatch.setattr(bench, "_measure", lambda *_: Measured(0, 1000, 1.0, 1.0, {}))
+    monkeypatch.setattr(bench, "_through_workers", through)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: True)
+    return bench._compare(bench.parser().parse_args(["input.yaml", *flags]))
+
+
+def test_what_was_measured_is_printed_if_another_number_of_workers_fails(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found = compared(monkeypatch, 2)
+    assert [one.workers for one in found.through_workers] == [1]
+    text = " ".join(bench.as_text(found).split())
+    assert "note: 2 workers could not be measured: no rows within 120 s" in text
+    with pytest.raises(TerminalError, match="no rows within 120 s"):
+        compared(monkeypatch, 1)
+
+
+def test_after_the_time_limit_no_further_number_is_measured(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found = compared(monkeypatch, 0, "--timeout", "1e-9")
+    assert [one.workers for one in found.through_workers] == [1]
+    (note,) = found.missing
+    assert note.startswith("2 workers were not measured, because the others took 0 s")

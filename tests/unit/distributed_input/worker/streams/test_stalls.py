@@ -114,3 +114,30 @@ def test_a_split_that_hangs_is_reported_and_can_be_read_again(
     splits.release.set()
     thread.join(10)
     assert not producers.stalled()
+
+
+class SlowEnds(Splits):
+    """Starts splits whose end takes long, as when TensorFlow deletes their iterator."""
+
+    def start(self, *_: Any) -> Generator[RowBlock, None, None]:
+        try:
+            yield block_of(0, 1)
+            yield end_of(1)
+        finally:
+            self.hangs.set()
+            self.release.wait(30)
+
+
+def test_a_split_that_has_ended_is_sent_and_does_not_stall(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(stalls, "STALL_SECONDS", 0.0)
+    splits = SlowEnds()
+    producers = SharedProducers(splits.start, ComputePool(1), 1 << 20)
+    try:
+        assert [block.rows for block in PulledStream(producers, request())] == [1, 0]
+        assert splits.hangs.wait(10)
+        assert not producers.stalled()
+        assert not splits.release.is_set()
+    finally:
+        splits.release.set()
