@@ -25,7 +25,7 @@ _OUTCOMES = ("by file", "dealt", "off", "by function", "refused")
 REGRESSIONS = Path(__file__).parent / "regressions"
 """Cases that differed once, as JSON."""
 ONCE = "once: "
-_PROGRESS = 25
+_PROGRESS = 100
 _HANG_SECONDS = 600.0
 _SLOW_SECONDS = 60.0
 _SMALLEST = 3
