@@ -199,7 +199,7 @@ class _Judge:
         """Return whether the rows depend on an order that is random or not promised."""
         names = grammar.names_of(self.case.pipeline)
         free = any(name in ("any_order", "list_files") for name in names)
-        free = free or "False]" in repr([op for op in grammar.maps(self.case.pipeline)])
+        free = free or "False]" in repr(list(grammar.maps(self.case.pipeline)))
         if free and any(name in grammar.ORDER_DEPENDENT for name in names):
             return True
         return Counter(expected) != Counter(self._other())
@@ -290,11 +290,13 @@ class _Judge:
         """Check the order in each split, and that splits do not share an order."""
         if self.plain or self.endless or self.error or self._pads() or self.python:
             return []
-        if not any(
-            name in grammar.names_of(self.case.pipeline) for name in ("any_order", "unique")
+        if (
+            not any(
+                name in grammar.names_of(self.case.pipeline) for name in ("any_order", "unique")
+            )
+            and self.again is None
         ):
-            if self.again is None:
-                return self._same_order(epochs)
+            return self._same_order(epochs)
         return self._independent(epochs)
 
     def _same_order(self, epochs: Sequence[Epoch]) -> list[Difference]:
@@ -356,13 +358,11 @@ class _Judge:
             "concatenate",
             "spread",
             "group_by_window",
-        )  # noqa: E501
+        )
         if self.endless or "noise" not in names or any(name in shared for name in names):
             return []
-        if (
-            self.copies > 1
-            or not any(n in names for n in ("shard", "sharded_files"))
-            and not self.plain
+        if self.copies > 1 or (
+            not any(n in names for n in ("shard", "sharded_files")) and not self.plain
         ):
             return []
         parts = [part for epoch in epochs for step in epoch.steps for part in step]
@@ -402,7 +402,7 @@ def _draws_behind_the_shard(pipeline: grammar.Pipeline) -> bool:
         return False
     if any(op[0] == "resample" for op in pipeline["ops"]):
         return False
-    return any(op[0] == "shuffle" and op[1] >= _BUFFER or op[0] == "apply" for op in behind)
+    return any((op[0] == "shuffle" and op[1] >= _BUFFER) or op[0] == "apply" for op in behind)
 
 
 def _text(

@@ -301,7 +301,7 @@ def fail_some(*parts: Any) -> Any:
     with tf.control_dependencies(
         [tf.debugging.assert_none_equal(value % 7, tf.zeros([], tf.int64))]
     ):
-        return tf.nest.map_structure(lambda part: tf.identity(part), element)
+        return tf.nest.map_structure(tf.identity, element)
 
 
 def key(*parts: Any) -> tf.Tensor:

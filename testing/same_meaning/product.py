@@ -216,7 +216,7 @@ def _trainer(case: Case, seen: Seen, connected: Input) -> Trainer | None:
 
 
 def _record(seen: Seen, connected: Input, trainer: Trainer, first: Epoch) -> None:
-    seen.job = connected._reader.opened.job  # noqa: SLF001
+    seen.job = connected._reader.opened.job
     seen.warnings = connected.warnings
     seen.element_spec = trainer.element_spec
     if not seen.job.num_splits:  # numpy() opens the job

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ import tensorflow as tf
 
 from distributed_input.rows.decode import Ragged, Sparse
 
+_PADDING = re.compile(r"(, |(?<=\[))(0|0\.0|b''|False|\[\])\]")
 NOISE = "uint64"
 """The dtype of random values, which are compared for independence, not for equality."""
 
@@ -76,7 +78,7 @@ def _nested(part: Ragged) -> list[Any]:
     rows: list[Any] = np.asarray(part.values).tolist()
     for splits in reversed(part.row_splits):
         ends = np.asarray(splits).tolist()
-        rows = [rows[start:end] for start, end in zip(ends, ends[1:], strict=False)]
+        rows = [rows[start:end] for start, end in itertools.pairwise(ends)]
     return rows
 
 
@@ -120,8 +122,8 @@ def _plain(row: Any) -> Any:
 
 
 def without_padding(text: str) -> str:
-    """Return a row without the zeros at the end of each vector. The grammar pads with 0 and ''."""
-    while (shorter := text.replace(", 0]", "]").replace("[0]", "[]").replace(", []]", "]")) != text:
+    """Return a row without the padding at the end of each vector."""
+    while (shorter := _PADDING.sub("]", text)) != text:
         text = shorter
     return text
 

@@ -28,6 +28,23 @@ def requested_amount(spec: Mapping[str, Any], others: Sequence[str] = ()) -> Amo
 def _requested(spec: Mapping[str, Any], name: str, unit: int) -> int:
     """Return a pod's request of one resource, as the scheduler computes it.
 
+    It is the pod's own request, or else that of its containers, or else the pod's limit. The
+    overhead of its RuntimeClass is added.
+    """
+    total = _container_sum(spec, name, unit)
+    whole = _mapping(spec.get("resources"))
+    if name in ("cpu", "memory") or name.startswith("hugepages-"):  # Others have no such field.
+        own = {
+            **({} if total else _mapping(whole.get("limits"))),
+            **_mapping(whole.get("requests")),
+        }
+        total = _amount(own, name, unit) if name in own else total
+    return min(total + _amount(_mapping(spec.get("overhead")), name, unit), UNLIMITED)
+
+
+def _container_sum(spec: Mapping[str, Any], name: str, unit: int) -> int:
+    """Return the containers' request of one resource.
+
     It is the larger of two sums: containers and sidecars together, or any init container with the
     sidecars that start before it.
     """
@@ -49,7 +66,11 @@ def _containers(spec: Mapping[str, Any], kind: str = "containers") -> list[Mappi
 def _container_request(container: Mapping[str, Any], name: str, unit: int) -> int:
     resources = _mapping(container.get("resources"))
     requests = {**_mapping(resources.get("limits")), **_mapping(resources.get("requests"))}
-    return int(unit * min(_number(str(requests.get(name, "0"))), Decimal(UNLIMITED)))
+    return _amount(requests, name, unit)
+
+
+def _amount(quantities: Mapping[str, Any], name: str, unit: int) -> int:
+    return int(unit * min(_number(str(quantities.get(name, "0"))), Decimal(UNLIMITED)))
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:

@@ -103,7 +103,7 @@ def host_network_warnings(pod: Manifest, find: FindInput) -> list[str]:
     if "name" not in pod["metadata"] and "generateName" not in pod["metadata"]:
         found.append(
             "spec.hostNetwork: the sidecars of all pods of this template have the same port, so "
-            "that each node runs only one of them: use the webhook, which gives each pod its own port"
+            "that each node runs only one of them: use the webhook, which gives each pod its own"
         )
     if spec.get("dnsPolicy", "ClusterFirst") in ("ClusterFirst", "Default"):
         found.append(

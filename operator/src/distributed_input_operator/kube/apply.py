@@ -40,7 +40,7 @@ async def apply(api: Api, store: Store, snapshot: Snapshot, plan: Plan) -> list[
     if any(error.retryable for error in errors):
         return errors  # Costs come before fewer replicas, or the wrong pods are deleted.
     results = await asyncio.gather(
-        *(_apply_one(api, store, snapshot, one) for one in plan.objects),
+        *(apply_one(api, store, snapshot, one) for one in plan.objects),
         *(_change_held(api, store, snapshot, one, plan) for one in _held(plan)),
         return_exceptions=True,
     )
@@ -67,9 +67,10 @@ async def _set_deletion_costs(
     return []
 
 
-async def _apply_one(
+async def apply_one(
     api: Api, store: Store, snapshot: Snapshot, manifest: Mapping[str, Any]
 ) -> None:
+    """Write one child of an input. Raises ApiError."""
     kind, meta = manifest["kind"], manifest["metadata"]
     if kind in CREATED_ONCE:
         await _create_once(api, store, manifest)
@@ -127,7 +128,17 @@ async def _own_object(api: Api, kind: str, meta: Mapping[str, Any]) -> Mapping[s
     ours = meta["ownerReferences"][0]["uid"]
     if ours in owners:
         return found
-    if (found["metadata"].get("labels") or {}).get(names.INPUT_LABEL):
+    of = (found["metadata"].get("labels") or {}).get(names.INPUT_LABEL)
+    if of and not owners:
+        # Its Secret has the credentials of the deleted input, which the operator cannot replace.
+        raise ApiError(
+            422,
+            "NameTaken",
+            f"{kind} {meta['name']} remains of an input that was deleted with --cascade=orphan: "
+            "run `kubectl delete deployments,services,configmaps,secrets,serviceaccounts,"
+            f"networkpolicies,poddisruptionbudgets -l {names.INPUT_LABEL}={of}`",
+        )
+    if of:
         # It belongs to a deleted input of the same name. The garbage collector will delete it.
         raise ApiError(409, "Leftover", f"{kind} {meta['name']} of a deleted input still exists")
     raise ApiError(

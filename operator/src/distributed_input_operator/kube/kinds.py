@@ -81,6 +81,8 @@ BY_NAME = {kind.kind: kind for kind in (*WATCHED, SECRET, EVENT, POLICY)}
 RULES: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     *((kind.group, kind.plural, kind.verbs) for kind in (*WATCHED, REPLICA_SET, SECRET, EVENT)),
     (GROUP, f"{PLURAL}/status", ("patch",)),
+    # Some clusters require it of who sets `blockOwnerDeletion` in the children of an input.
+    (GROUP, f"{PLURAL}/finalizers", ("update",)),
 )
 """(group, resource, verbs) that the controller needs, and the chart's role must grant."""
 POLICY_RULES: tuple[tuple[str, str, tuple[str, ...]], ...] = (

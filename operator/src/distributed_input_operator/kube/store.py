@@ -52,7 +52,10 @@ def input_of(obj: Json) -> InputKey | None:
     if obj.get("kind") == POLICY_KIND:
         return POLICY_KEY
     if obj.get("kind") != KIND:
-        name = (meta.get("labels") or {}).get(names.INPUT_LABEL, "")
+        # An owner stays if somebody changes the label, which is then repaired.
+        owners = meta.get("ownerReferences") or ()
+        owner = next((one["name"] for one in owners if one.get("kind") == KIND), None)
+        name = owner or (meta.get("labels") or {}).get(names.INPUT_LABEL, "")
     # Many parts of the operator keep keys. Their texts are kept once.
     return (shared(meta["namespace"]), shared(name)) if name else None
 
@@ -65,6 +68,8 @@ class Store:
         self._class = operator_class
         self._foreign: set[InputKey] = set()
         self._objects: dict[InputKey, dict[Key, _Packed]] = defaultdict(dict)
+        self._pods: dict[str, InputKey] = {}
+        """The inputs of pods by uid. Somebody may change the label by which a pod is an input's."""
         self._dictionaries: dict[str, bytes] = {}
         """The content of the first object of each kind."""
 
@@ -73,12 +78,17 @@ class Store:
         key = input_of(obj)
         if key is None:
             return None
-        of_input, place = self._objects[key], (shared(obj["kind"]), obj["metadata"]["name"])
-        known, version = of_input.get(place), _version(obj)
+        place, version = (shared(obj["kind"]), obj["metadata"]["name"]), _version(obj)
+        uid = shared(obj["metadata"].get("uid", ""))
+        before = self._pods.get(uid, key)
+        known = self._objects.get(before, {}).get(place)
         if known is not None and known.version >= version:
             return None
-        uid = shared(obj["metadata"].get("uid", ""))
-        of_input[place] = _Packed(uid, version, self._packed(obj))
+        if before != key:
+            self._remove(before, place)
+        if place[0] == "Pod":
+            self._pods[uid] = key
+        self._objects[key][place] = _Packed(uid, version, self._packed(obj))
         if obj["kind"] == KIND:
             own = (obj.get("spec") or {}).get("operatorClass", "") == self._class
             (self._foreign.discard if own else self._foreign.add)(key)
@@ -86,17 +96,21 @@ class Store:
 
     def drop(self, obj: Json) -> InputKey | None:
         """Remove a deleted object. Return its input. None: the object was not known."""
-        key = input_of(obj)
-        place = (obj.get("kind", ""), obj["metadata"]["name"])
+        place, uid = (obj.get("kind", ""), obj["metadata"]["name"]), obj["metadata"]["uid"]
+        key = self._pods.get(uid) or input_of(obj)
         known = self._objects.get(key, {}).get(place) if key else None
-        if key is None or known is None or known.uid != obj["metadata"]["uid"]:
+        if key is None or known is None or known.uid != uid:
             return None
-        del self._objects[key][place]
+        self._remove(key, place)
+        self._pods.pop(uid, None)
         if place[0] == KIND:
             self._foreign.discard(key)
+        return key
+
+    def _remove(self, key: InputKey, place: Key) -> None:
+        del self._objects[key][place]
         if not self._objects[key]:
             del self._objects[key]
-        return key
 
     def get(self, key: InputKey, kind: str) -> Json | None:
         """Return the input, or the policy, itself. None: it is deleted."""
@@ -171,13 +185,15 @@ def _kept(obj: Json) -> Json:
 
 def _requests(spec: Json) -> Json:
     """Return what a pod requests. Its Deployment may be deleted, or may have changed since."""
-    return {
+    containers: Json = {
         kind: [{key: one[key] for key in _CONTAINER if key in one} for one in spec[kind]]
         for kind in ("initContainers", "containers")
         if kind in spec
     }
+    return {**containers, **{key: spec[key] for key in ("resources", "overhead") if key in spec}}
 
 
 def _reference(key: InputKey, place: Key, known: _Packed) -> Json:
     meta = {"namespace": key[0], "name": place[1], "uid": known.uid}
+    meta["resourceVersion"] = str(known.version)
     return {"kind": place[0], "metadata": {**meta, "labels": {names.INPUT_LABEL: key[1]}}}

@@ -53,6 +53,8 @@ def manifest(
         "name": meta.name,
         "uid": meta.uid,
         "controller": True,
+        # `kubectl delete --cascade=foreground` waits for the pods.
+        "blockOwnerDeletion": True,
     }
     result: dict[str, Any] = {
         "apiVersion": api_version,

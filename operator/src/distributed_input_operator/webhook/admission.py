@@ -36,8 +36,10 @@ from distributed_input_operator.objects.snapshot import Settings
 
 _log = logging.getLogger(__name__)
 
-DEADLINE_SECONDS = 8.0
-"""Time limit for a response. The API server waits 10 s and then reports no cause."""
+_TIMEOUT_SECONDS = 10.0
+"""Default time for which the API server waits. It then reports no cause."""
+_SHARE = 0.8
+"""The part of this time in which the webhook responds."""
 OWNERS = {
     one.kind: Kind(one.kind.kind, one.kind.group, one.kind.version, one.kind.plural, ("get",))
     for one in RESOLVERS
@@ -45,6 +47,16 @@ OWNERS = {
 """The owners of trainer pods that the webhook reads, with the verbs that it needs."""
 _MAX_OWNERS = 4
 """Objects that are read above a pod. The owners of owners could form a circle."""
+
+
+def deadline_seconds(timeout: str | None) -> float:
+    """Return the time limit for a response.
+
+    Args:
+        timeout: the parameter of the request's URL, such as 10s: `timeoutSeconds` of the webhook.
+    """
+    text = (timeout or "").removesuffix("s")
+    return _SHARE * (float(text) if text.isdecimal() else _TIMEOUT_SECONDS)
 
 
 class Injector:
@@ -55,18 +67,18 @@ class Injector:
         self._cache = ReadCache(api)
         self._settings = settings
 
-    async def respond(self, request: Json) -> Json:
-        """Return the `response` for the `request` of an AdmissionReview."""
+    async def respond(self, request: Json, seconds: float = _SHARE * _TIMEOUT_SECONDS) -> Json:
+        """Return the `response` for the `request` of an AdmissionReview, within a time limit."""
         pod = request["object"]
         if not requests_sidecar(pod):
             return {"uid": request["uid"], "allowed": True}
         try:
-            async with asyncio.timeout(DEADLINE_SECONDS):
+            async with asyncio.timeout(seconds):
                 answer = await self._inject(pod, request["namespace"])
         except RefusedError as error:
             return _refusal(request, 422, "Invalid", str(error))
         except (ApiError, TimeoutError) as error:
-            cause = str(error) or f"no response from the API server within {DEADLINE_SECONDS:g} s"
+            cause = str(error) or f"no response from the API server within {seconds:g} s"
             forbidden = isinstance(error, ApiError) and error.status == 403
             remedy = "grant this permission with the chart's role" if forbidden else "try again"
             message = f"{cause}: {remedy}"

@@ -18,7 +18,7 @@ from distributed_input_operator import metrics
 from distributed_input_operator.kube.api import Api
 from distributed_input_operator.objects.snapshot import Settings
 from distributed_input_operator.webhook import certificates
-from distributed_input_operator.webhook.admission import Injector
+from distributed_input_operator.webhook.admission import Injector, deadline_seconds
 from distributed_input_operator.webhook.conversion import Converter
 from distributed_input_operator.webhook.rotation import (
     MountedCertificate,
@@ -129,7 +129,8 @@ def _application(
             return web.Response(status=404)
         body = await request.json()
         with metrics.INJECTION_SECONDS.time():
-            response = await injector.respond(body["request"])
+            seconds = deadline_seconds(request.query.get("timeout"))
+            response = await injector.respond(body["request"], seconds)
         metrics.INJECTIONS.labels("injected" if response["allowed"] else "refused").inc()
         head = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview"}
         return web.json_response({**head, "response": response})

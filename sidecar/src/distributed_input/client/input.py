@@ -195,7 +195,10 @@ class Input:
             batches: the number of batches of the running epoch that the loop has consumed. It is
                 required with `dataset` and with the default strategy, because TensorFlow prefetches
                 batches and does not report which ones the loop has consumed.
-            epoch_over: if these are all batches of the epoch, continue with the next epoch.
+            epoch_over: if these are all batches of the epoch, continue with the next epoch. Pass it
+                with `dataset` when the loop over the epoch has ended. Without it, the position is
+                behind the last batch, and the next iterator ends at once, as a restored one of
+                TensorFlow does. With `numpy` and `distribute`, the end is known.
 
         Raises:
             PositionError: the number of consumed batches is unknown, or more than were read.
@@ -213,7 +216,10 @@ class Input:
                 "is unknown: read with distribute() and a strategy (OneDeviceStrategy for one "
                 "device), or count the batches and call position(batches=...)"
             )
-        saved = reader.position(batches if units is None else units, epoch_over)
+        if units is not None:
+            saved = reader.position(units, epoch_over)
+        else:  # without prefetching, only a loop that has used all batches reads the end
+            saved = reader.position(batches, epoch_over or not reader.prefetches)
         data: bytes = saved.SerializeToString()
         return data
 

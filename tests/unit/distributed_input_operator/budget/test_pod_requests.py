@@ -35,6 +35,24 @@ def test_init_containers_count_as_the_scheduler_counts_them():
     assert cpu(container(4), sidecar, own=3) == 5000
 
 
+def test_the_requests_of_a_pod_as_a_whole_replace_those_of_its_containers():
+    spec = {"containers": [container("250m")], "resources": {"requests": {"cpu": 64}}}
+    assert requested_amount(spec) == (1, 64_000, 0)
+    limits = {"resources": {"limits": {"cpu": 8, "memory": "1Gi"}}}
+    # The API server uses the pod's limit as its request only if no container has one.
+    assert requested_amount({"containers": [container(2)], **limits}) == (1, 2000, GIB)
+    devices = {"resources": {"requests": {"nvidia.com/gpu": 8, "hugepages-2Mi": "4Mi"}}}
+    assert requested_amount(devices, ["nvidia.com/gpu", "hugepages-2Mi"])[3:] == (0, 4 << 20)
+
+
+def test_the_overhead_of_the_runtime_class_is_added():
+    overhead = {"cpu": "250m", "memory": "1Gi"}
+    spec = {"containers": [container(1)], "overhead": overhead}
+    assert requested_amount(spec) == (1, 1250, GIB)
+    whole = {**spec, "resources": {"requests": {"cpu": 4}}}
+    assert requested_amount(whole) == (1, 4250, GIB)
+
+
 @pytest.mark.parametrize(
     ("memory", "counted"),
     [
@@ -60,6 +78,7 @@ def test_a_quantity_in_any_notation_counts_and_an_unreadable_one_counts_as_nothi
         {"containers": [{"resources": ["cpu"]}]},
         {"containers": [{"resources": {"requests": "all"}}]},
         {"containers": "none", "initContainers": {}},
+        {"resources": "all", "overhead": ["cpu"]},
         {},
     ],
 )

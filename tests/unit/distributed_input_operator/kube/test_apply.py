@@ -164,7 +164,14 @@ class TakenNames:
     ("metadata", "reason"),
     [
         ({}, "NameTaken"),
-        ({"labels": {"distributed-input.dev/input": "digits"}}, "Leftover"),
+        (
+            {
+                "labels": {"distributed-input.dev/input": "digits"},
+                "ownerReferences": [{"uid": "deleted"}],
+            },
+            "Leftover",
+        ),
+        ({"labels": {"distributed-input.dev/input": "digits"}}, "NameTaken"),
         ({"ownerReferences": [{"uid": "another"}]}, "NameTaken"),
     ],
 )
@@ -172,6 +179,10 @@ def test_an_object_of_another_owner_is_not_changed(metadata, reason):
     server: Any = TakenNames(**metadata)
     errors = asyncio.run(apply(server, Store(), snapshot(), plan(snapshot(), NOW)))
     assert ({error.reason for error in errors}, server.applied) == ({reason}, [])
+    assert {error.retryable for error in errors} == {reason == "Leftover"}
+    if reason == "NameTaken" and "labels" in metadata:
+        for error in errors:
+            assert "deleted with --cascade=orphan: run `kubectl delete" in str(error)
 
 
 def test_an_unknown_object_of_the_input_is_applied():

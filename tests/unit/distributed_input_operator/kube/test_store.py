@@ -51,6 +51,49 @@ def test_a_late_deletion_of_an_earlier_object_keeps_the_new_one():
     assert not store.children(KEY)
 
 
+def relabelled(obj: dict, input_name: str) -> dict:
+    return {
+        **obj,
+        "metadata": {**obj["metadata"], "labels": {"distributed-input.dev/input": input_name}},
+    }
+
+
+def test_a_child_with_another_label_stays_with_its_owner():
+    """The difference of its label is then repaired."""
+    store = Store()
+    owned = child(1)
+    owned["metadata"]["ownerReferences"] = [{"kind": "DistributedInput", "name": "digits"}]
+    store.put(owned)
+    changed = relabelled(owned, "other")
+    changed["metadata"]["resourceVersion"] = "2"
+    assert store.put(changed) == KEY
+    assert store.known() == [KEY]
+    labels = store.children(KEY)[PLACE]["metadata"]["labels"]
+    assert labels == {"distributed-input.dev/input": "other"}
+    assert store.drop(changed) == KEY
+    assert store.known() == []
+
+
+@given(st.permutations([(1, "digits"), (2, "other"), (3, "digits"), (4, "other")]))
+def test_a_pod_with_another_label_belongs_to_one_input_only(events):
+    """Its ReplicaSet releases it, and it must not count for both."""
+    store = Store()
+    for version, name in events:
+        store.put(relabelled({**child(version), "kind": "Pod", "spec": {}}, name))
+    assert store.known() == [("team", "other")]
+    last = relabelled({**child(5), "kind": "Pod"}, "digits")
+    assert store.drop(last) == ("team", "other")
+    assert store.known() == []
+
+
+def test_what_a_pod_requests_as_a_whole_is_kept():
+    store = Store()
+    whole = {"resources": {"requests": {"cpu": "64"}}, "overhead": {"cpu": "250m"}}
+    store.put({**child(1), "kind": "Pod", "spec": {**whole, "containers": [], "nodeName": "a"}})
+    (pod,) = store.children(KEY).values()
+    assert pod["spec"] == {**whole, "containers": []}
+
+
 def test_an_object_of_no_input_is_ignored():
     store = Store()
     other = child(1)

@@ -62,7 +62,7 @@ def test_an_init_container_that_fails_is_reported_before_the_containers_that_wai
     status = {
         "phase": "Pending",
         "initContainerStatuses": [{**failing, "name": "fetch"}],
-        **{"containerStatuses": waiting("PodInitializing")["containerStatuses"]},
+        "containerStatuses": waiting("PodInitializing")["containerStatuses"],
     }
     expected = "container fetch ended 2 times, last with exit status 3: no such bucket"
     assert parse(status).failing == expected

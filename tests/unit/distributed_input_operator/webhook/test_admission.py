@@ -13,8 +13,7 @@ from distributed_input.api import names
 from distributed_input_operator.kube.api import ApiError
 from distributed_input_operator.kube.kinds import Kind
 from distributed_input_operator.objects.snapshot import Settings
-from distributed_input_operator.webhook import admission
-from distributed_input_operator.webhook.admission import Injector
+from distributed_input_operator.webhook.admission import Injector, deadline_seconds
 from tests.unit.distributed_input_operator.injection.trainer_pods import (
     job,
     jobset,
@@ -52,10 +51,12 @@ class FakeApi:
         return self.objects.get((kind.group, kind.kind, name))
 
 
-def respond(of: Any, api: FakeApi, operator_class: str = "") -> dict[str, Any]:
+def respond(
+    of: Any, api: FakeApi, operator_class: str = "", seconds: float = 8.0
+) -> dict[str, Any]:
     request = {"uid": "7", "namespace": "ml", "object": of}
     settings = Settings("worker:1", "sidecar:1", operator_class=operator_class)
-    made = asyncio.run(Injector(api, settings).respond(request))  # type: ignore[arg-type]
+    made = asyncio.run(Injector(api, settings).respond(request, seconds))  # type: ignore[arg-type]
     assert made["uid"] == "7"
     return made
 
@@ -213,11 +214,18 @@ def test_a_pod_is_refused_if_the_api_server_returns_an_error(error, remedy):
     assert remedy in message
 
 
-def test_a_pod_is_refused_if_the_api_server_does_not_respond_in_time(monkeypatch):
-    monkeypatch.setattr(admission, "DEADLINE_SECONDS", 0.02)
+def test_a_pod_is_refused_if_the_api_server_does_not_respond_in_time():
     slow = FakeApi(train={})
     slow.delay = 60.0
-    assert "within 0.02 s" in refusal(pod(), slow)[1]
+    made = respond(pod(), slow, seconds=0.02)
+    assert "within 0.02 s" in made["status"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("timeout", "seconds"), [("30s", 24), ("5s", 4), ("1s", 0.8), (None, 8), ("soon", 8)]
+)
+def test_the_response_comes_before_the_api_server_stops_waiting(timeout, seconds):
+    assert deadline_seconds(timeout) == pytest.approx(seconds)
 
 
 def test_the_refusal_for_an_invalid_input_has_the_field():

@@ -11,11 +11,16 @@ from __future__ import annotations
 import time
 from collections import deque
 
-from distributed_input.api.errors import DistributedInputError, ReplayError, UnavailableError
+from distributed_input.api.errors import (
+    DatasetFnError,
+    DistributedInputError,
+    ReplayError,
+    UnavailableError,
+)
 from distributed_input.api.proto import worker_pb2
 from distributed_input.api.protocol import PROTOCOL
-from distributed_input.api.stalls import dataset_name
-from distributed_input.rows.blocks import RowBlock
+from distributed_input.api.stalls import dataset_name, stall_text
+from distributed_input.rows.blocks import RowBlock, check_sizes
 from distributed_input.rows.prefix import Prefix
 from distributed_input.runtime import logs
 from distributed_input.sidecar.errors import internal_error
@@ -162,6 +167,11 @@ class SplitStream:
     def _open(self) -> None:
         """Open the stream on a worker, at the first row not yet received."""
         context = self._context
+        job, epoch = context.plan.job, context.plan.epoch
+        crash = context.pool.crash(dataset_name(job), epoch, self.split)
+        if crash is not None:
+            self._fail(DatasetFnError(f"{stall_text(crash)}. It has ended two workers"))
+            return
         keys = context.plan.concurrent_keys(self.ordinal, context.pool.size)
         chosen = context.pool.acquire(keys, context.plan.key(self.split))
         if chosen is None:
@@ -330,13 +340,8 @@ class SplitStream:
 
     def _open_at(self, block: RowBlock, replays: bool) -> None:
         """Take over what the first block of a stream reports of the rows before it."""
-        stats, order = self._context.stats, self._context.plan.job.order_version
-        if block.order_version < order:
-            raise ValueError(
-                f"it orders rows by version {block.order_version} and the job by version {order}: "
-                "use one release of distributed-input in all workers"
-            )
-        self.failure = ""
+        block.check_order(self._context.plan.job.order_version)
+        stats, self.failure = self._context.stats, ""
         stats.waiting.pop("worker", None)
         stats.replays += replays
         before = Prefix(block.first_row, block.prefix_digest, block.digest_version)
@@ -380,6 +385,7 @@ class SplitStream:
         self.opened = True
         self._active_at = self.advanced_at = time.monotonic()
         self._check_row(block)
+        check_sizes(block, context.plan.columns)
         if block.rows:
             self._queue.append(BlockSlices(context.plan.columns, block))
             self._queued_bytes += block.cost

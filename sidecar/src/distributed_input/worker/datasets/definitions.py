@@ -4,10 +4,14 @@ Each worker calls dataset_fn itself, for each split that it runs. If the functio
 that changes, two workers may cut it into different splits, and rows would be lost or repeated. So
 the worker that describes a job computes the fingerprints of all splits. Every worker compares the
 graph of each split that it opens with them.
+
+A worker also compares each split with a few others, to find what selects the rows of a split.
 """
 
 from __future__ import annotations
 
+import threading
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -22,7 +26,11 @@ from distributed_input.tfdata.graph import fingerprint as fingerprints
 from distributed_input.tfdata.graph.fingerprint import fingerprint
 from distributed_input.tfdata.graph.node_defs import GraphDef
 from distributed_input.tfdata.random import selections
+from distributed_input.tfdata.random.selections import Definitions
 from distributed_input.worker.datasets import entry_points
+from distributed_input.worker.datasets.graph_cache import GraphCache
+
+_MAX_DATASETS = 64
 
 
 class SplitDefinitions(NamedTuple):
@@ -111,3 +119,33 @@ def check(job: types_pb2.Job, split: int, graph: GraphDef | None) -> None:
             "trainers of the job and start again, to read the changed dataset. Do not list a "
             "directory that changes during a run"
         )
+
+
+class OtherSplits:
+    """The definitions of the ops of a few splits, of the last datasets. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()  # a dataset is built once
+        self._known: OrderedDict[tuple[bytes, int], list[Definitions]] = OrderedDict()
+
+    def get(self, job: types_pb2.Job, seed: int, epoch: int, varies: bool) -> list[Definitions]:
+        """Return the definitions of some splits; see `selections.references`.
+
+        Args:
+            job: the complete job.
+            seed: seed of the epochs' order.
+            epoch: number of the epoch.
+            varies: whether the dataset depends on the epoch.
+        """
+        epoch = epoch if varies else 0
+        key = GraphCache.key(job, seed, job.num_splits), epoch
+        with self._lock:
+            if key not in self._known:
+                self._known[key] = [
+                    selections.define(graph_of(job, split, seed, epoch))
+                    for split in selections.references(job.num_splits)
+                ]
+            self._known.move_to_end(key)
+            while len(self._known) > _MAX_DATASETS:
+                self._known.popitem(last=False)
+            return self._known[key]

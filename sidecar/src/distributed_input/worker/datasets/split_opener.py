@@ -53,7 +53,6 @@ from distributed_input.worker.datasets.dataset_cache import DatasetCache
 from distributed_input.worker.datasets.element_specs import check_spec
 from distributed_input.worker.datasets.graph_cache import GraphCache, SplitGraph
 from distributed_input.worker.datasets.iterator_state import StateIdentity, identify
-from distributed_input.worker.datasets.other_splits import OtherSplits
 from distributed_input.worker.datasets.shared_passes import PassReader, Records, SharedPasses
 from distributed_input.worker.datasets.split_iterator import SplitIterator, iterate_dataset
 
@@ -104,7 +103,7 @@ class SplitOpener:
         self._relaxed = relaxed
         self._datasets = DatasetCache(fetch)
         self._graphs = GraphCache()
-        self._others = OtherSplits()
+        self._others = definitions.OtherSplits()
         self._passes = SharedPasses()
         self._arrays: dict[str, int] = {}  # the split in which a large array was first found
         self._serializing = threading.Lock()  # takes several times the memory of the graph

@@ -20,6 +20,7 @@ from distributed_input.worker.datasets import graph_cache, shared_passes, split_
 from distributed_input.worker.datasets.describe import describe
 from distributed_input.worker.datasets.split_iterator import SplitIterator
 from distributed_input.worker.datasets.split_opener import SplitOpener
+from testing.bench.shuffles import PIPELINES, alone, in_splits, share_deviation, windows
 
 # Entry points; CALLS has the split of each call.
 _CODE = """
@@ -62,6 +63,12 @@ def by_closure(context, factor=2):
     number = lambda x: x * factor + split
     data = tf.data.Dataset.range(20)
     return data.map(lambda x: tf.ensure_shape(tf.numpy_function(number, [x], tf.int64), []))
+
+def interleaved(context):
+    CALLS.append(context.input_pipeline_id)
+    data = tf.data.Dataset.range(40)
+    data = data.shard(context.num_input_pipelines, context.input_pipeline_id).shuffle(40)
+    return data.interleave(lambda x: tf.data.Dataset.from_tensors((x,)))
 
 def by_epoch(context):
     return rows(context).map(lambda *row: (*row, context.epoch))
@@ -331,3 +338,20 @@ def test_the_last_batch_op_gets_the_rows_of_an_element(monkeypatch: pytest.Monke
     assert split.state is not None
     assert other.state is not None
     assert split.state.key == other.state.key
+
+
+@pytest.mark.parametrize("name", sorted({*PIPELINES} - {"`sample_from_datasets`"}))
+def test_splits_mix_rows_as_one_process_does(name: str) -> None:
+    split, whole = in_splits(PIPELINES[name], 3000, 8), alone(PIPELINES[name], 3000)
+    assert windows(split) > 0.9 * windows(whole)
+    independent = (1 / 3 * 2 / 3 / 64) ** 0.5  # of the share of a third in 64 rows
+    assert share_deviation(split) < 1.35 * max(share_deviation(whole), independent)
+
+
+def test_splits_of_an_entry_point_are_compared_with_others_once(calls: list[int]) -> None:
+    opener, job = new_opener(), job_of("interleaved")
+    calls.clear()
+    found = [[read(opener, job, epoch, split) for split in range(2)] for epoch in range(2)]
+    assert sorted(calls) == [0, 0, 1, 1]  # each is built, and once more for the comparison
+    orders = {tuple(x // 2 for (x,) in rows) for epoch in found for rows in epoch}
+    assert len(orders) == 4

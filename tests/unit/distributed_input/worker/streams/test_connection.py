@@ -362,6 +362,22 @@ def test_a_stream_may_be_sent_or_closed_by_another_thread_while_it_is_opened(cha
     assert not producers._attached
 
 
+def test_a_connection_that_closes_while_a_stream_is_opened_counts_no_stream() -> None:
+    """Before the thread that closes it sees that the stream was counted."""
+    streams = OpenStreams(1)
+    connection = Connection(SharedProducers(Splits().start, inline_pool(), 1 << 20), streams)
+    enter = streams.enter
+
+    def enter_and_close() -> StreamCounters:
+        connection.close()
+        return enter()
+
+    streams.enter = enter_and_close
+    connection.open(0, request(), UNLIMITED)
+    assert streams.idle.is_set()
+    assert not connection._streams
+
+
 @pytest.mark.parametrize("breaks", [False, True])
 def test_a_connection_closes_when_its_requests_end(breaks: bool) -> None:
     connection, streams = connection_of(Splits())
