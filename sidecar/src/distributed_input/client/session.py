@@ -198,7 +198,7 @@ class SidecarSession:
                 return
 
     def _log_warnings(self, job: types_pb2.Job) -> None:
-        """Log the warnings about an entry point. An exported dataset's are printed by the export."""
+        """Log the warnings about an entry point. The export prints those of a dataset."""
         for warning in job.warnings if job.HasField("entry_point") else ():
             self._log_once(warning)
 
