@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from distributed_input.api.environment import DIR_ENV, JOB_ENV
-from distributed_input.api.errors import ConfigError, DistributedInputError, PositionError
+from distributed_input.api.errors import ConfigError, DistributedInputError, PositionError, short
 from distributed_input.api.proto import types_pb2
 from distributed_input.assignment.jobs import check_name
 from distributed_input.assignment.share import are_divided
@@ -18,7 +18,6 @@ from distributed_input.client.epoch_state import without_traceback
 from distributed_input.client.reader import InputReader
 from distributed_input.rows.decode import decode
 from distributed_input.rows.elements import ElementSpec
-from distributed_input.runtime.tracebacks import short
 
 if TYPE_CHECKING:
     import tensorflow as tf
