@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
@@ -286,6 +287,14 @@ class Input:
         draft, data = self._draft(dataset, global_batch_size)
         self._reader.open(draft, data, replicas)
         self._opened = (dataset, replicas, global_batch_size)
+        consumers = self._reader.welcome.consumers
+        if consumers > 1 and are_divided(self._reader.opened.job):
+            warnings.warn(
+                f"no batch size is known, so each element of the dataset is a step of one of the "
+                f"{consumers} trainers. TensorFlow divides each element among them: set "
+                "global_batch_size, or end the dataset with batch",
+                stacklevel=4,
+            )
 
     def _draft(self, dataset: Any, global_batch_size: int | None) -> tuple[types_pb2.Job, bytes]:
         draft = types_pb2.Job()

@@ -200,7 +200,7 @@ class SplitOpener:
         packing.restore(graph, graphs, self._folder)
         buffers.bound_shuffles(graph)
         sized = _sized(job, graph, batch_rows)
-        dataset = serialization.instantiate(sized or graph, type_specs.to_tf(element))
+        dataset = serialization.instantiate(sized or graph, type_specs.graph_spec(element))
         size, is_sized = _batch_size(job, graph), sized is not None
         if serial:
             dataset = determinism.run_serially(dataset)
