@@ -391,8 +391,7 @@ class SplitStream:
             self._queued_bytes += block.cost
             self._received_bytes += block.cost
             self.received += block.rows
-            prefix = self._prefix or Prefix()
-            self._prefix = prefix.extend(block.digests, block.digest_version)
+            self._prefix = (self._prefix or Prefix()).extend(block.digests, block.digest_version)
             context.stats.rows += block.rows
             context.stats.bytes += block.nbytes
         if block.last:
