@@ -428,7 +428,8 @@ ROW_KEEPING = (
 ORDER_DEPENDENT = (
     "take skip enumerate window batch padded_batch ragged_batch rebatch replica_batch "
     "replica_padded replica_ragged scan unique group_by_window group_sum bucket resample "
-    "take_while zip zip_with concatenate_same sample choose shard sharded_files user_shard slices spread"
+    "take_while zip zip_with concatenate_same sample choose shard sharded_files user_shard "
+    "slices spread"
 ).split()
 """What makes elements depend on which others come before them."""
 BATCHES = "batch padded_batch ragged_batch replica_batch replica_padded replica_ragged".split()

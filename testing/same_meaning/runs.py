@@ -145,6 +145,7 @@ def regressions(servers: Servers) -> int:
         case = Case.from_json(path.read_text())
         result = checked(servers, case)
         functions.remove_folder()
+        print(f"{path.name}: {result.outcome}", flush=True)
         for one in result.differences:
             failed = 1
             print(f"{path.name}: {one.kind}: {one.detail}\n  {case.text}", flush=True)

@@ -153,7 +153,7 @@ def test_a_split_that_hangs_is_reported_and_does_not_block_others(own_cluster: C
             with pytest.raises(
                 UnavailableError,
                 match=r"split 1 of dataset wide:stuck_split, row 0, requested from worker .*\): "
-                r"the worker has computed its row 0 for \d+ s\. Check",
+                r"the worker has computed its row 0 for \d+ s, in \S+ \(.*wide\.py:\d+\).*\. Check",
             ):
                 reading.result(readers.SECONDS)
     assert len(found) >= 3 * 64 - BATCH

@@ -156,7 +156,9 @@ class ControlLoop:
                 self._earlier.record(key, stored)
         if store.policy() is not None:
             return
-        self._first = FirstChanges(self._context.api, self._kinds, self._put, self._queue.add)
+        self._first = FirstChanges(
+            self._context.api, self._kinds, self._context.store.put, self._queue.add
+        )
         for key in self._earlier:
             self._first.add(key, Lane.EARLIER_CHANGE)
 
@@ -185,18 +187,14 @@ class ControlLoop:
             everywhere = kind.cluster_scoped or not self._namespaces
             for namespace in (None,) if everywhere else self._namespaces:
                 async for obj in self._context.api.objects(kind, namespace):
-                    self._put(obj)
-
-    def _put(self, obj: Json) -> InputKey | None:
-        self._resync.record_event(obj)
-        return self._context.store.put(obj)
+                    self._context.store.put(obj)
 
     def _on_event(self, kind: str | None, obj: Json) -> None:
+        self._resync.record_event(obj)
         if kind == "DELETED":
-            self._resync.record_event(obj, deleted=True)
             key = self._context.store.drop(obj)
         else:
-            key = self._put(obj)
+            key = self._context.store.put(obj)
         if key is None:  # Usually the event of the operator's own write.
             return
         if not self._all_listed:

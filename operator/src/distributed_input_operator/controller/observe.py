@@ -87,6 +87,26 @@ async def observe(context: ControllerContext, key: InputKey) -> Snapshot | None:
     return await _with_measurement(context, key, snapshot)
 
 
+async def observe_invalid(context: ControllerContext, key: InputKey) -> Snapshot | None:
+    """Return the objects and certificates of an input whose spec cannot be used.
+
+    They depend on its metadata and encryption alone. Its processes run, and need new certificates.
+
+    Returns:
+        The snapshot, with an empty spec. None: the input has no objects, or is not encrypted.
+
+    Raises:
+        ApiError: something could not be read. A retry may succeed.
+    """
+    stored = context.store.input(key)
+    if stored is None or (encryption := encryption_in(context.store, key, stored)) == "none":
+        return None
+    resource = with_encryption(parse_input({**stored, "spec": {}}), encryption)
+    snapshot = Snapshot(resource, Status(), context.settings, objects={})
+    snapshot = with_children(context.store, key, snapshot)
+    return (await _with_credentials(context, snapshot))[0] if snapshot.objects else None
+
+
 def encryption_in(store: Store, key: InputKey, stored: Json) -> Encryption:
     """Return the encryption of an input, by what the store has of it."""
     if decided := decided_encryption(stored):

@@ -14,19 +14,22 @@ from distributed_input_operator.controller.observe import (
     InvalidSpec,
     encryption_in,
     observe,
+    observe_invalid,
     with_children,
 )
 from distributed_input_operator.kube import events
 from distributed_input_operator.kube.api import ApiError
-from distributed_input_operator.kube.apply import apply, failure, write_status
-from distributed_input_operator.kube.owner import OwnerGone, correct
+from distributed_input_operator.kube.apply import apply, apply_one, failure, write_status
+from distributed_input_operator.kube.owner import OwnerGone, confirm, correct
 from distributed_input_operator.kube.store import POLICY_KEY
+from distributed_input_operator.objects.shared import certificate_objects
 from distributed_input_operator.objects.snapshot import Failure, Snapshot
 from distributed_input_operator.reconcile.pace import RolloutState
 from distributed_input_operator.reconcile.plan import (
     QUIET_SECONDS,
     Demand,
     Plan,
+    is_up_to_date,
     make_plan,
     plan_demand,
 )
@@ -56,14 +59,16 @@ async def reconcile(context: ControllerContext, key: InputKey) -> float | None:
         return None
     now = time.time()
     try:
-        snapshot = await observe(context, key)
+        try:
+            snapshot = await observe(context, key)
+        except InvalidSpec as error:
+            context.rollouts.forget(key)
+            await budgets.keep(context, key)
+            await _report_invalid(context, key, str(error), now)
+            return await _renew_certificates(context, key)
         if snapshot is not None:
             context.settling.pop(key, None)
             return await _reconcile(context, key, snapshot, now)
-    except InvalidSpec as error:
-        context.rollouts.forget(key)
-        await budgets.keep(context, key)
-        return await _report_invalid(context, key, str(error), now)
     except OwnerGone as gone:
         correct(context.store, key, gone)
         return 0.0
@@ -143,12 +148,28 @@ async def _report_failing_rollout(
     await events.report_failing_rollout(context.api, snapshot, cause, now)
 
 
+async def _renew_certificates(context: ControllerContext, key: InputKey) -> float | None:
+    """Renew the certificates of an input whose spec cannot be used.
+
+    Returns:
+        Seconds to wait, or None if the input is gone: its deletion is an event.
+    """
+    snapshot = await observe_invalid(context, key)
+    if snapshot is None:
+        return None
+    for one in certificate_objects(snapshot.resource, snapshot.certificates):
+        if not is_up_to_date(snapshot, one):
+            await confirm(context.api, snapshot.resource)
+            await apply_one(context.api, context.store, snapshot, one)
+    return min(QUIET_SECONDS, snapshot.renew_seconds)
+
+
 async def _report_invalid(
     context: ControllerContext, key: InputKey, message: str, now: float
-) -> float | None:
+) -> None:
     stored = context.store.input(key)
     if stored is None:
-        return None  # Its deletion is an event.
+        return  # Its deletion is an event.
     generation = stored["metadata"]["generation"]
     workers = context.store.children(key).get(("Deployment", names.worker(key[1])), {})
     encryption = encryption_in(context.store, key, stored)
@@ -158,4 +179,3 @@ async def _report_invalid(
         uid = stored["metadata"]["uid"]
         await write_status(context.api, context.store, *key, status, uid=uid)
         await events.report_invalid(context.api, stored["metadata"], message, now)
-    return QUIET_SECONDS

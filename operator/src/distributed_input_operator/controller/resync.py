@@ -1,20 +1,21 @@
 """Compare the store with lists of the API server: repair differences, and detect dead watches.
 
-A watch can stop delivering events without an error. A difference between a list and the events
-that remains after a grace period means that the watch is dead.
+A watch can stop delivering events without an error. It is dead if a difference between a list and
+the store remains after a grace period in which no event of its kind arrived. A slow process still
+receives events, so its watches are not dead.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from distributed_input_operator.budget.claim import InputKey
 from distributed_input_operator.kube.api import Api
 from distributed_input_operator.kube.kinds import Kind
-from distributed_input_operator.kube.shared_text import shared
 from distributed_input_operator.kube.store import Json, Store
 
 GRACE_SECONDS = 20.0
@@ -23,7 +24,7 @@ GRACE_SECONDS = 20.0
 
 @dataclass(frozen=True)
 class _Difference:
-    """An object whose list entry differs from the last event."""
+    """An object whose list entry differs from the store."""
 
     kind: Kind
     uid: str
@@ -63,17 +64,17 @@ class Resync:
         self._kinds = tuple(kinds)
         self._namespaces = tuple(namespaces)
         self._changed = changed
-        self._versions: dict[str, int] = {}
+        self._events: Counter[tuple[str, str | None]] = Counter()
+        """Number of events by watch: kind and namespace (None: all)."""
         self.dead: tuple[str, ...] = ()
         self.listing_seconds = 0.0
 
-    def record_event(self, obj: Json, *, deleted: bool = False) -> None:
-        """Record the version of an object that a watch reported."""
-        meta = obj["metadata"]
-        if deleted:
-            self._versions.pop(meta["uid"], None)
-        else:
-            self._versions[shared(meta["uid"])] = int(meta["resourceVersion"])
+    def record_event(self, obj: Json) -> None:
+        """Record that a watch reported an object."""
+        self._events[self._watch(obj["kind"], obj["metadata"].get("namespace", ""))] += 1
+
+    def _watch(self, kind: str, namespace: str) -> tuple[str, str | None]:
+        return kind, namespace if namespace in self._namespaces else None
 
     async def drop_missing(self, kind: Kind, namespace: str | None) -> None:
         """Drop the objects of `kind` that are in the store but not in the API server.
@@ -87,7 +88,6 @@ class Resync:
         for uid, obj in known.items():
             if uid in listed or namespace not in (None, obj["metadata"]["namespace"]):
                 continue
-            self._versions.pop(uid, None)
             key = self._store.drop(obj)
             if key:
                 self._changed(key)
@@ -100,6 +100,7 @@ class Resync:
         started = time.monotonic()
         differences = [one for kind in self._kinds for one in await self._differences(kind)]
         self.listing_seconds = time.monotonic() - started
+        before = self._events.copy()
         if differences:
             await asyncio.sleep(grace)
         kinds = {one.kind for one in differences}
@@ -109,7 +110,9 @@ class Resync:
             for one in differences
             if await self._still_differs(one, known[one.kind].get(one.uid))
         ]
-        self.dead = tuple(sorted({one.kind.kind for one in missed}))
+        watches = {self._watch(one.kind.kind, one.namespace) for one in missed}
+        dead = {one[0] for one in watches if self._events[one] == before[one]}
+        self.dead = tuple(sorted(dead))
 
     async def _differences(self, kind: Kind) -> list[_Difference]:
         known = self._store.of_kind(kind.kind)
@@ -118,7 +121,7 @@ class Resync:
             async for meta in self._api.metadata(kind, namespace):
                 uid, version = meta["uid"], int(meta["resourceVersion"])
                 listed.add(uid)
-                if self._versions.get(uid, 0) < version:
+                if _version(known.get(uid)) < version:
                     differences.append(_difference(kind, meta, version))
         for uid, obj in known.items():
             if uid not in listed:
@@ -127,7 +130,7 @@ class Resync:
 
     async def _still_differs(self, one: _Difference, known: Json | None) -> bool:
         """Return whether no event arrived since. If so, repair the store."""
-        if one.version and self._versions.get(one.uid, 0) >= one.version:
+        if one.version and _version(known) >= one.version:
             return False
         if not one.version and known is None:
             return False
@@ -141,6 +144,11 @@ class Resync:
             self._changed(key)
         # If it was created or deleted during the check, the watch does not report that version.
         return exists if one.version else not exists
+
+
+def _version(known: Json | None) -> int:
+    """Return the version in the store, which the operator's own write may have had. 0: none."""
+    return int(known["metadata"]["resourceVersion"]) if known else 0
 
 
 def _difference(kind: Kind, meta: Json, version: int) -> _Difference:

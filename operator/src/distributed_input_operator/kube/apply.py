@@ -40,7 +40,7 @@ async def apply(api: Api, store: Store, snapshot: Snapshot, plan: Plan) -> list[
     if any(error.retryable for error in errors):
         return errors  # Costs come before fewer replicas, or the wrong pods are deleted.
     results = await asyncio.gather(
-        *(_apply_one(api, store, snapshot, one) for one in plan.objects),
+        *(apply_one(api, store, snapshot, one) for one in plan.objects),
         *(_change_held(api, store, snapshot, one, plan) for one in _held(plan)),
         return_exceptions=True,
     )
@@ -67,9 +67,10 @@ async def _set_deletion_costs(
     return []
 
 
-async def _apply_one(
+async def apply_one(
     api: Api, store: Store, snapshot: Snapshot, manifest: Mapping[str, Any]
 ) -> None:
+    """Write one child of an input. Raises ApiError."""
     kind, meta = manifest["kind"], manifest["metadata"]
     if kind in CREATED_ONCE:
         await _create_once(api, store, manifest)

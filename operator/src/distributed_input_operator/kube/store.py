@@ -195,4 +195,5 @@ def _requests(spec: Json) -> Json:
 
 def _reference(key: InputKey, place: Key, known: _Packed) -> Json:
     meta = {"namespace": key[0], "name": place[1], "uid": known.uid}
+    meta["resourceVersion"] = str(known.version)
     return {"kind": place[0], "metadata": {**meta, "labels": {names.INPUT_LABEL: key[1]}}}

@@ -179,7 +179,7 @@ def make_plan(snapshot: Snapshot, demand: Demand, grant: Grant, turn: Turn = Tur
     return Plan(
         costs=_deletion_costs(snapshot, grant.workers),
         objects=tuple(
-            one for one in desired if not _is_held(one, held) and not _is_up_to_date(snapshot, one)
+            one for one in desired if not _is_held(one, held) and not is_up_to_date(snapshot, one)
         ),
         scales=tuple(
             (one["metadata"]["name"], one["spec"]["replicas"])
@@ -238,7 +238,8 @@ def _autoscaling_state(snapshot: Snapshot) -> AutoscalingState:
     return AutoscalingState(last.desired, fewer_since, last.fewer, idle_since, unmeasured_since)
 
 
-def _is_up_to_date(snapshot: Snapshot, desired: Manifest) -> bool:
+def is_up_to_date(snapshot: Snapshot, desired: Manifest) -> bool:
+    """Return whether a child in the cluster has all that is desired."""
     live = snapshot.live(desired["kind"], desired["metadata"]["name"])
     return bool(live) and (desired["kind"] in CREATED_ONCE or contains(live, desired))
 

@@ -6,6 +6,8 @@ from distributed_input.api.proto import types_pb2
 
 STALL_SECONDS = 10.0
 """A split is reported if its next rows take longer than this to compute."""
+IN_TENSORFLOW = "in TensorFlow"
+"""Where a split is that runs no line of the user's Python code."""
 FULL_QUEUES = "splits are larger than the sidecar's queues"
 """First words of what limits the workers that a consumer can use, while queues are full."""
 MAX_STALLED = 16
@@ -20,7 +22,13 @@ def dataset_name(job: types_pb2.Job) -> str:
 
 
 def stall_text(stalled: types_pb2.StalledSplit) -> str:
-    """Return one line about a split whose next rows take long."""
+    """Return one line about a split whose next rows take long, or that has ended a worker."""
+    if stalled.crash:
+        text = (
+            f"row {stalled.row} of split {stalled.split} of dataset {stalled.dataset} ended a "
+            f"worker in epoch {stalled.epoch}: {stalled.crash}"
+        )
+        return f"{text}, {stalled.at}" if stalled.at else text
     text = (
         f"split {stalled.split} of dataset {stalled.dataset} has computed row {stalled.row} of "
         f"epoch {stalled.epoch} for {stalled.seconds:.0f} s"

@@ -40,6 +40,7 @@ def stamp(position: trainer_pb2.Position, job: types_pb2.Job) -> None:
     if not position.format:
         position.format = FORMAT
         position.num_splits = job.num_splits
+        position.mode = job.mode
         accept_dataset(position, job)
 
 
@@ -76,6 +77,10 @@ def check(position: trainer_pb2.Position, job: types_pb2.Job) -> None:
     if position.format:
         fields.append(("spec.numSplits", position.num_splits, job.num_splits))
         _check_order(position, job)
+    if position.HasField("mode"):
+        name_of = types_pb2.ProcessingMode.Name
+        names = name_of(position.mode).lower(), name_of(job.mode).lower()
+        fields.append(("spec.processingMode", *names))
     for field, saved, now in fields:
         if saved != now:
             raise PositionError(

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from distributed_input.api.environment import DIR_ENV, JOB_ENV
-from distributed_input.api.errors import ConfigError, DistributedInputError, PositionError
+from distributed_input.api.errors import ConfigError, DistributedInputError, PositionError, short
 from distributed_input.api.proto import types_pb2
 from distributed_input.assignment.jobs import check_name
 from distributed_input.assignment.share import are_divided
@@ -19,7 +19,6 @@ from distributed_input.client.epoch_state import without_traceback
 from distributed_input.client.reader import InputReader
 from distributed_input.rows.decode import decode
 from distributed_input.rows.elements import ElementSpec
-from distributed_input.runtime.tracebacks import short
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -197,7 +196,10 @@ class Input:
             batches: the number of batches of the running epoch that the loop has consumed. It is
                 required with `dataset` and with the default strategy, because TensorFlow prefetches
                 batches and does not report which ones the loop has consumed.
-            epoch_over: if these are all batches of the epoch, continue with the next epoch.
+            epoch_over: if these are all batches of the epoch, continue with the next epoch. Pass it
+                with `dataset` when the loop over the epoch has ended. Without it, the position is
+                behind the last batch, and the next iterator ends at once, as a restored one of
+                TensorFlow does. With `numpy` and `distribute`, the end is known.
 
         Raises:
             PositionError: the number of consumed batches is unknown, or more than were read.
@@ -215,7 +217,10 @@ class Input:
                 "is unknown: read with distribute() and a strategy (OneDeviceStrategy for one "
                 "device), or count the batches and call position(batches=...)"
             )
-        saved = reader.position(batches if units is None else units, epoch_over)
+        if units is not None:
+            saved = reader.position(units, epoch_over)
+        else:  # without prefetching, only a loop that has used all batches reads the end
+            saved = reader.position(batches, epoch_over or not reader.prefetches)
         data: bytes = saved.SerializeToString()
         return data
 

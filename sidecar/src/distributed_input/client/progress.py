@@ -6,6 +6,7 @@ import os
 import threading
 import time
 import uuid
+from collections.abc import Callable
 from pathlib import Path
 
 from distributed_input.api.proto import trainer_pb2, types_pb2
@@ -17,6 +18,15 @@ _FIRST_GAP_SECONDS = 2.0  # between the first two reports of one wait
 
 _totals: dict[tuple[int, Path, str, str], types_pb2.ReceivedTotals] = {}
 _totals_lock = threading.Lock()  # guards also the values
+
+
+def _renew_lock(new_lock: Callable[[], threading.Lock] = threading.Lock) -> None:
+    """In a fork: replace the lock, which another thread of the parent may hold."""
+    global _totals_lock  # noqa: PLW0603 - it guards the totals of all readers
+    _totals_lock = new_lock()
+
+
+os.register_at_fork(after_in_child=_renew_lock)
 
 
 def totals_of(folder: Path, input_name: str, job: str) -> types_pb2.ReceivedTotals:

@@ -346,8 +346,8 @@ class InputReader:
             position = self._positions.at(consumed, self._session.units_per_step, start)
             identity.stamp(position, self.opened.job)
             seen = epoch.units
-            if requested is not None and not epoch_over:
-                seen = requested - replicas  # the last step may have seen the end
+            if requested is not None:  # the last step may have seen the end
+                seen = requested if epoch_over else requested - replicas
             position.end = epoch.ended and seen >= epoch.units
             return position
 

@@ -18,7 +18,6 @@ from pathlib import Path
 from distributed_input.api.errors import (
     ConfigError,
     DistributedInputError,
-    FencedError,
     ReplayWarning,
     UnavailableError,
     from_kind,
@@ -157,11 +156,8 @@ class SidecarSession:
             )
         channel.map_ring(welcome.ring_file, welcome.ring_bytes)
         self.welcome, self._has_connected = welcome, True
-        rank = launchers.local_rank(os.environ)
-        if self.job and rank is not None:
-            self._log_once(
-                f"job {self.job} reads all rows of the input, as each job does. {rank.remedy}"
-            )
+        if self.job and (rank := launchers.local_rank(os.environ)):
+            self._log_once(f"job {self.job} reads all rows, as each job does. {rank.remedy}")
 
     def define_job(self, draft: types_pb2.Job, dataset: bytes, replicas: int) -> None:
         """Set the job that `open_job` opens, on this sidecar and on later ones.
@@ -203,9 +199,7 @@ class SidecarSession:
                 return
 
     def _log_warnings(self, job: types_pb2.Job) -> None:
-        """Log the warnings about a job, each once. The process that exports a dataset prints its
-        own ones.
-        """
+        """Log the warnings about an entry point. The export prints those of a dataset."""
         for warning in job.warnings if job.HasField("entry_point") else ():
             self._log_once(warning)
 
@@ -350,13 +344,7 @@ class SidecarSession:
         failure = message.failure
         if failure.generation not in (0, self.generation):
             return
-        error = from_kind(failure.kind, failure.message)
-        rank = launchers.local_rank(os.environ)
-        if isinstance(error, FencedError) and rank is not None:
-            # The advice in the message is for two readers in one program.
-            cause, _, _ = failure.message.partition(". ")
-            raise FencedError(f"{cause}. {rank.remedy}")
-        raise error
+        raise launchers.with_remedy(from_kind(failure.kind, failure.message), os.environ)
 
     def _warn_of_difference(self, message: trainer_pb2.FromSidecar) -> None:
         """Warn once per epoch that a replay made other rows."""

@@ -16,6 +16,7 @@ from google.protobuf.message import DecodeError
 from numpy.typing import NDArray
 
 from distributed_input.api.proto import worker_pb2
+from distributed_input.rows.elements import Column
 from distributed_input.rows.prefix import DIGEST_VERSION
 from distributed_input.rows.runs import Buffer, Bytes
 
@@ -184,6 +185,31 @@ def _split_buffers(payload: Bytes, sizes: Sequence[int]) -> list[Bytes]:
         buffers.append(payload[offset : offset + size])
         offset += size
     return buffers
+
+
+def check_sizes(block: RowBlock, columns: Sequence[Column]) -> None:
+    """Raise ValueError unless the buffers of a block have the sizes of its rows.
+
+    A receiver copies them to places that it computes from the columns.
+    """
+    buffers = iter(block.buffers)
+    for column in columns:
+        data = next(buffers, None)
+        if data is None:
+            break
+        width = 4 if column.row_bytes is None else column.row_bytes
+        if data.nbytes != block.rows * width:
+            raise ValueError(
+                f"a block of {block.rows} rows has {data.nbytes} bytes of column {column.name}, "
+                f"not {block.rows * width}"
+            )
+        if column.row_bytes is None:
+            values, expected = next(buffers, None), int(data.view(np.uint32).sum(dtype=np.uint64))
+            if values is None or values.nbytes != expected:
+                raise ValueError(f"the lengths of column {column.name} do not fit its bytes")
+    count = sum(2 if column.row_bytes is None else 1 for column in columns)
+    if block.rows and len(block.buffers) != count:
+        raise ValueError(f"a block has {len(block.buffers)} buffers, not {count}")
 
 
 def varint(value: int) -> bytes:

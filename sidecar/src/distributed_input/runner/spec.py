@@ -81,6 +81,7 @@ def load_resources(
     Raises:
         ConfigError: has one line for each problem, with file, line, field and fix.
     """
+    _check_encoding(file)
     try:
         from distributed_input.api.resource.load import load_all
     except ImportError as error:
@@ -92,6 +93,21 @@ def load_resources(
         return load_all(file, check)
     except (OSError, ValueError) as error:
         raise ConfigError(str(error)) from error
+
+
+def _check_encoding(file: Path) -> None:
+    """Raise ConfigError if messages between processes, which are UTF-8, cannot have the path.
+
+    A relative `source.path` starts at the folder of the file.
+    """
+    path = str(file.absolute())
+    try:
+        path.encode()
+    except UnicodeEncodeError as error:
+        raise ConfigError(
+            f"{path!a}: the name of this file or folder is not UTF-8 in this process. Rename "
+            "it. If it is UTF-8, set the environment variable PYTHONUTF8=1"
+        ) from error
 
 
 def _config(resource: DistributedInput) -> InputConfig:

@@ -28,6 +28,7 @@ def memory_limit(root: Path = Path("/")) -> int | None:
     """
     groups = root / "sys/fs/cgroup"
     found = [_read_limit(groups / "memory/memory.limit_in_bytes")]  # version 1, in a container
+    found.append(_read_limit(groups / "memory.max"))
     with contextlib.suppress(OSError):
         for line in (root / "proc/self/cgroup").read_text().splitlines():
             if line.startswith("0::"):  # version 2: the lowest limit of all levels counts

@@ -9,6 +9,7 @@ import threading
 from pathlib import Path
 
 from distributed_input.api.files import SOCKET_NAME
+from distributed_input.runtime import logs
 from distributed_input.runtime.files import shared_files
 from distributed_input.runtime.metrics import Sample
 from distributed_input.runtime.portable import packet_socket
@@ -16,7 +17,9 @@ from distributed_input.sidecar.inputs.metric_samples import samples
 from distributed_input.sidecar.inputs.registry import InputRegistry
 from distributed_input.sidecar.inputs.session import TrainerSession
 
+_log = logs.get("sidecar.server")
 _SEND_BUFFER_BYTES = 1 << 21
+_RETRY_SECONDS = 0.5  # after a connection could not be accepted, for example without descriptors
 _SEND_TIMEOUT_SECONDS = 0.2  # a blocked send checks this often whether it was cancelled
 
 
@@ -37,6 +40,7 @@ class SidecarServer:
         os.chmod(path, shared_files.mode(folder))
         self._socket.listen(16)
         self._path = path
+        self._closed = threading.Event()
         self._thread = threading.Thread(target=self._accept, name="accept", daemon=True)
 
     def start(self) -> None:
@@ -55,6 +59,7 @@ class SidecarServer:
 
     def close(self) -> None:
         """Stop serving. Trainers get a retryable error."""
+        self._closed.set()
         self._path.unlink(missing_ok=True)
         self._socket.close()
         self._registry.close()
@@ -63,8 +68,12 @@ class SidecarServer:
         while True:
             try:
                 sock, _ = self._socket.accept()
-            except OSError:
-                return  # closed
+            except OSError as error:
+                if self._closed.is_set():
+                    return
+                _log.warning("cannot accept a trainer; retrying", cause=str(error))
+                self._closed.wait(_RETRY_SECONDS)
+                continue
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER_BYTES)
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _timeval(_SEND_TIMEOUT_SECONDS))
             session = TrainerSession(sock, self._registry)

@@ -78,6 +78,8 @@ class Membership:
                 if not failing or not isinstance(error, RetryableError):
                     _log.warning("heartbeat failed", cause=str(error))
                 failing = True
+            except Exception:  # noqa: BLE001  a bug must not end the heartbeats
+                _log.exception("heartbeat failed")
             self._wake.wait(interval)
             self._wake.clear()
 

@@ -6,7 +6,7 @@ import argparse
 import contextlib
 import gc
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import grpc
@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from distributed_input.api.environment import MACHINE_WORKERS_ENV
 from distributed_input.api.errors import RetryableError, UnavailableError
-from distributed_input.api.proto import dispatcher_pb2, worker_pb2
+from distributed_input.api.proto import dispatcher_pb2, types_pb2, worker_pb2
 from distributed_input.runtime import heap, logs, ready, statuses
 from distributed_input.runtime.exposition import Exposition
 from distributed_input.runtime.files import locked_folders
@@ -22,6 +22,7 @@ from distributed_input.runtime.serving import Server, make_server, open_channel
 from distributed_input.runtime.shutdown import Shutdown
 from distributed_input.runtime.stubs import Stub, identity, service_handler
 from distributed_input.runtime.tls_credentials import credentials_of
+from distributed_input.worker import crash_notes
 from distributed_input.worker.advertise import advertised_address
 from distributed_input.worker.datasets import entry_points
 from distributed_input.worker.datasets.split_opener import SplitOpener
@@ -35,6 +36,7 @@ from distributed_input.worker.transfer_listener import TransferListener
 _log = logs.get("worker.main")
 _HAND_BACK_SECONDS = 2.0  # part of the grace period, for streams that have not ended before it
 _FETCH_SECONDS = 120.0
+_FOLDERS = "distributed-input-worker"
 
 
 def serve(args: argparse.Namespace, stopping: Shutdown) -> None:
@@ -44,11 +46,18 @@ def serve(args: argparse.Namespace, stopping: Shutdown) -> None:
         args: flags of the command line.
         stopping: set when the process is asked to stop.
     """
-    with locked_folders.temporary("distributed-input-worker") as folder:
-        _serve(args, stopping, folder)
+    crashes = crash_notes.collect(locked_folders.parent_of(_FOLDERS), args.dispatcher)
+    with locked_folders.temporary(_FOLDERS) as folder:
+        crash_notes.enable(folder, args.dispatcher)
+        _serve(args, stopping, folder, crashes)
 
 
-def _serve(args: argparse.Namespace, stopping: Shutdown, folder: Path) -> None:
+def _serve(
+    args: argparse.Namespace,
+    stopping: Shutdown,
+    folder: Path,
+    crashes: Sequence[types_pb2.StalledSplit],
+) -> None:
     # Otherwise, a fifth of the pages of each element is new, which takes a quarter of its CPU time.
     heap.keep_freed_memory(heap.arenas_within(heap.memory_limit(), os.cpu_count() or 1))
     credentials = credentials_of(args.tls_dir, args.token_file, os.environ)
@@ -59,7 +68,7 @@ def _serve(args: argparse.Namespace, stopping: Shutdown, folder: Path) -> None:
     splits = SplitOpener(_fetcher(dispatcher), folder, args.relaxed, parallelism)
     states = StateFiles(Path(args.state_dir)) if args.state_dir else None
     service = WorkerService(
-        splits, parallelism, args.max_streams, args.share_bytes, args.relaxed, states
+        splits, parallelism, args.max_streams, args.share_bytes, args.relaxed, states, crashes
     )
     descriptor = worker_pb2.DESCRIPTOR.services_by_name["Worker"]
     encoded = dict.fromkeys(("Connect", "Stream"), (None, identity))

@@ -66,6 +66,7 @@ class WorkerService:
         share_bytes: int,
         relaxed: bool = False,
         state_files: StateFiles | None = None,
+        crashes: Sequence[types_pb2.StalledSplit] = (),
     ) -> None:
         self.streams = OpenStreams(max_streams)
         self._buffer_bytes = buffer_bytes()
@@ -75,6 +76,7 @@ class WorkerService:
         self._states = SplitStates(state_files)
         self._runner = SplitRunner(splits, self._states)
         self._failures = DatasetFailures()
+        self._crashes = list(crashes)
         self._producers = SharedProducers(self._blocks, self._pool, share_bytes)
         self.transfers: TransferListener | None = None
         self._lock = threading.Lock()
@@ -193,7 +195,7 @@ class WorkerService:
             capacity=self._pool.capacity,
             buffer_bytes=self._buffer_bytes,
             cpu_seconds=time.process_time(),
-            stalled=stalled,
+            stalled=self._crashes + stalled,
             failure=self._failures.last(),
         )
 

@@ -57,6 +57,10 @@ def test_a_stamped_position_is_valid(of: types_pb2.Job) -> None:
         ({"num_splits": 8}, "spec.numSplits = 32, the job now has 8"),
         ({"partitions": 2}, "spec.partitions = 4, the job now has 2"),
         ({"seed": 8}, "spec.seed = 7, the job now has 8"),
+        (
+            {"mode": types_pb2.PARALLEL_EPOCHS},
+            "spec.processingMode = 'distributed_epoch', the job now has 'parallel_epochs'",
+        ),
         ({"definitions": [6]}, "its definition was [0-9a-f]{16} and is now [0-9a-f]{16}"),
         ({"definitions": [5, 5]}, "list of files"),
         (

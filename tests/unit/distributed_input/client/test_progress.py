@@ -309,3 +309,11 @@ def test_a_reader_waits_only_if_the_loop_has_requested_a_unit(
     assert (reader._session.meter.report(generation, 2).wait_seconds > 0.3) == counts
     reader.close()
     sidecar.close()
+
+
+def test_a_fork_counts_although_another_thread_held_the_lock() -> None:
+    with progress._totals_lock:
+        child = os.fork()
+        if not child:
+            os._exit(0 if progress._totals_lock.acquire(timeout=5) else 1)
+    assert os.waitpid(child, 0)[1] == 0

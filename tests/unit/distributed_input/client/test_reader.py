@@ -1,4 +1,7 @@
-"""A reader continues with the next sidecar, unless it gets an error."""
+"""A reader continues with the next sidecar, unless it gets an error.
+
+This module is long because all tests of one module are in one file.
+"""
 
 from __future__ import annotations
 
@@ -20,6 +23,7 @@ from distributed_input.api.errors import (
 )
 from distributed_input.api.proto import trainer_pb2, types_pb2
 from distributed_input.client import session
+from distributed_input.client.input import Input
 from distributed_input.client.reader import InputReader
 from tests.unit.distributed_input.client.sidecars import SECONDS, Sidecar, Trainer
 
@@ -167,6 +171,29 @@ def test_a_position_counts_the_whole_elements_that_the_loop_consumed(
     assert reader.position(reader.requested_units()).end
     reader.close()
     sidecar.close()
+
+
+@pytest.mark.parametrize("prefetches", [False, True])
+def test_a_counted_position_at_the_end_is_that_of_the_next_epoch(
+    tmp_path: Path, sidecar: Sidecar, prefetches: bool
+) -> None:
+    """If TensorFlow prefetches, only the program knows whether its loop has met the end."""
+    reader, trainer, generation = begun(tmp_path, sidecar)
+    reader.count_steps(None, prefetches=prefetches)
+    for index in range(2):
+        trainer.unit(generation, index, step=index + 1)
+    trainer.send(end={"generation": generation, "units": 2})
+    assert len(list(reader.units(generation))) == 2
+    train = Input(reader)
+
+    def is_end(batches: int, **over: bool) -> bool:
+        return trainer_pb2.Position.FromString(train.position(batches, **over)).end
+
+    assert is_end(2) != prefetches
+    assert is_end(2, epoch_over=True)
+    assert not is_end(1)
+    assert not is_end(1, epoch_over=True)
+    reader.close()
 
 
 def test_units_that_a_dead_sidecar_read_ahead_are_dropped(tmp_path: Path, sidecar: Sidecar) -> None:

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from distributed_input.api.proto import worker_pb2
 from distributed_input.rows import blocks
-from distributed_input.rows.blocks import RowBlock
+from distributed_input.rows.blocks import RowBlock, check_sizes
+from distributed_input.rows.elements import Column
 
 BUFFERS = st.lists(st.binary(max_size=300), max_size=4)
 
@@ -125,3 +126,29 @@ def test_a_number_with_more_bytes_than_protobuf_writes_is_refused() -> None:
     assert blocks.read_varint(blocks.varint(2**64 - 1), 0) == (2**64 - 1, 10)
     with pytest.raises(ValueError, match="more than 10 bytes"):
         blocks.read_varint(b"\x80" * 10 + b"\x01", 0)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "message"),
+    [
+        ((8, 8, 3), ""),
+        ((12, 8, 3), "a block of 2 rows has 12 bytes of column x, not 8"),
+        ((8, 4, 3), "has 4 bytes of column text, not 8"),
+        ((8, 8, 4), "the lengths of column text do not fit its bytes"),
+        ((8, 8), "the lengths of column text do not fit its bytes"),
+        ((8, 8, 3, 1), "a block has 4 buffers, not 3"),
+        ((8,), "a block has 1 buffers, not 3"),
+    ],
+)
+def test_a_block_has_the_sizes_of_its_rows(sizes: tuple[int, ...], message: str) -> None:
+    """Two rows of 4 bytes and a text: a larger one would reach into the next slot."""
+    buffers = [np.zeros(size, np.uint8) for size in sizes]
+    if len(sizes) > 1:
+        buffers[1][0] = 3  # bytes of the first text
+    block = RowBlock(0, 2, tuple(buffers), np.zeros(2, np.uint64))
+    columns = [Column("x", 4), Column("text", None)]
+    if not message:
+        check_sizes(block, columns)
+        return
+    with pytest.raises(ValueError, match=message):
+        check_sizes(block, columns)

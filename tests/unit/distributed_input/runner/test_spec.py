@@ -102,3 +102,11 @@ def test_trainers_that_do_not_fit_the_batch_size_are_a_warning(tmp_path: Path) -
     (found,) = warnings
     text = "spec.partitions: 3 trainers cannot divide 8 partitions. Use 1, 2, 4 or 8 trainers"
     assert found.startswith(f"warning: {file}: a: {text}")
+
+
+def test_a_folder_whose_name_is_not_utf_8_is_refused_in_ascii(tmp_path: Path) -> None:
+    folder = tmp_path / "caf\udce9"  # the byte 0xe9, which is no UTF-8
+    folder.mkdir()
+    with pytest.raises(ConfigError, match=r"caf\\udce9.*is not UTF-8.*PYTHONUTF8=1") as caught:
+        spec.load(written(folder, FULL))
+    assert str(caught.value).isascii()

@@ -1,11 +1,15 @@
 from __future__ import annotations
 
+import errno
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from distributed_input.api.files import SOCKET_NAME
 from distributed_input.runtime.portable import packet_socket
+from distributed_input.sidecar import server as module
 from distributed_input.sidecar.inputs.registry import InputRegistry
 from distributed_input.sidecar.server import SidecarServer
 from tests.unit.distributed_input.sidecar.system import eventually
@@ -24,6 +28,29 @@ def test_the_socket_of_an_earlier_container_is_replaced(tmp_path: Path) -> None:
     assert new.is_healthy
     new.close()
     assert not (tmp_path / SOCKET_NAME).exists()
+
+
+def test_a_server_accepts_trainers_after_it_had_no_descriptors(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_RETRY_SECONDS", 0.001)
+    new = server(tmp_path)
+    accept, failures = new._socket.accept, [OSError(errno.EMFILE, "too many open files")] * 2
+
+    def fail_first() -> Any:
+        if failures:
+            raise failures.pop()
+        return accept()
+
+    monkeypatch.setattr(new, "_socket", SimpleNamespace(accept=fail_first, close=new._socket.close))
+    new.start()
+    with packet_socket.new() as trainer:
+        trainer.connect(str(tmp_path / SOCKET_NAME))
+        trainer.send(b"no message")
+        assert trainer.recv(1 << 16) == b"", "the session has ended the connection"
+    assert not failures
+    assert new.is_healthy
+    new.close()
 
 
 def test_a_server_without_a_thread_is_not_healthy(tmp_path: Path) -> None:

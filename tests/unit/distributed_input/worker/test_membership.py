@@ -131,3 +131,18 @@ def test_a_worker_of_a_pod_accepts_no_streams_from_a_dispatcher_of_release_0_1_0
     dispatcher.separates_pods = True  # it was upgraded
     membership.send_now()
     assert [dispatcher.requests.get(timeout=20).draining for _ in range(2)] == [True, False]
+
+
+def test_a_bug_does_not_end_the_heartbeats(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_RETRY_SECONDS", 0.001)
+    dispatcher, bugs = FakeDispatcher(), [ValueError("a bug")]
+
+    def load() -> WorkerLoad:
+        if bugs:
+            raise bugs.pop()
+        return WorkerLoad(False, 0, 0, 0.0, 1, 0.0)
+
+    membership = Membership(dispatcher, load, "host:1", "2.19")  # type: ignore[arg-type]
+    membership.start()
+    assert dispatcher.requests.get(timeout=10).address == "host:1"
+    membership.stop()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import copy
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -154,7 +155,7 @@ def test_an_input_with_an_invalid_spec_counts_where_its_labels_say():
     rest = {"name": "rest", "default": True, "limits": {"workers": 9}}
     own = {"name": "own", "selector": {"of": "us"}, "limits": {"workers": 9}}
     context.ledger.set_policy(PolicySpec.model_validate({"budgets": [own, rest]}))
-    context.ledger.request(WorkerRequest(Claim(KEY, 4, replicas=4, pods=4), labels=None))
+    context.ledger.request(WorkerRequest(Claim(KEY, 4, replicas=4), labels=None))
     stored = stored_input(1)
     stored["metadata"]["labels"] = {"of": "us"}
     context.store.put({**stored, "spec": {"workers": {"replicas": "many"}}})
@@ -191,12 +192,32 @@ def test_a_new_input_with_an_invalid_spec_keeps_the_default_encryption():
     assert status["encryption"] == "all"
 
 
+def test_the_certificates_of_an_input_with_an_invalid_spec_are_renewed():
+    """Its processes run, and serve nobody after their certificates expire."""
+    context, _ = new_context()
+    stored = stored_input(1, encryption="all")
+    context.store.put(stored)
+    asyncio.run(reconcile(context, KEY))
+    place = ("ConfigMap", names.certificates("digits"))
+    first = context.store.children(KEY)[place]["data"]
+    invalid = {**stored, "spec": {**stored["spec"], "workers": {"replicas": "many"}}}
+    invalid["metadata"] = {**stored["metadata"], "resourceVersion": "900"}
+    context.store.put(invalid)
+    assert (asyncio.run(reconcile(context, KEY)) or 0) > 0
+    assert context.store.children(KEY)[place]["data"] == first, "none is due"
+    context.certificate_life = timedelta(seconds=1)
+    asyncio.run(reconcile(context, KEY))
+    second = context.store.children(KEY)[place]["data"]
+    assert all(second[f"{role}.crt"] != first[f"{role}.crt"] for role in ("dispatcher", "worker"))
+    assert (context.store.input(KEY) or {})["spec"] == invalid["spec"]
+
+
 def test_an_input_of_another_class_leaves_no_state_of_its_predecessor():
     """The new input may arrive before the deletion of the old one was reconciled."""
     context, _ = new_context()
     context.rollouts.request(KEY, RolloutState.ROLLING)
     context.set_autoscaling_state(KEY, "u-1", AutoscalingState(4))
-    context.ledger.request(WorkerRequest(Claim(KEY, 4, replicas=4, pods=4)))
+    context.ledger.request(WorkerRequest(Claim(KEY, 4, replicas=4)))
     metrics.DESIRED.set(KEY, 4)
     context.store.put(stored_input(1))
     context.store.put(stored_input(2, "u-2", operatorClass="canary"))

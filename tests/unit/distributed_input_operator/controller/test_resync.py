@@ -26,6 +26,10 @@ class Server:
         self._objects = objects
         self._meanwhile = meanwhile
 
+    async def get(self, kind: Kind, namespace: str, name: str) -> Json | None:
+        found = (one for one in self._objects if one["kind"] == kind.kind)
+        return next((one for one in found if one["metadata"]["name"] == name), None)
+
     async def metadata(self, kind: Kind, namespace: str | None) -> AsyncIterator[Json]:
         self._meanwhile()
         for one in self._objects:
@@ -92,3 +96,39 @@ def test_a_new_object_of_the_same_name_is_kept():
     store = stored(old)
     dropped(store, Server(meanwhile=lambda: store.put(new)))
     assert list(store.of_kind(INPUT.kind)) == ["new"]
+
+
+def dead(store: Store, event: Json | None = None) -> tuple[str, ...]:
+    """Return the dead watches if this event arrives in the grace period."""
+    api: Any = Server(newer("digits"))
+    resync = Resync(api, store, [BY_NAME["Deployment"]], [None], lambda _: None)
+
+    async def check() -> None:
+        checking = asyncio.create_task(resync.check(grace=0.01))
+        await asyncio.sleep(0)
+        if event:
+            asyncio.get_running_loop().call_soon(resync.record_event, event)
+        await checking
+
+    asyncio.run(check())
+    assert store.of_kind("Deployment")[newer("digits")["metadata"]["uid"]], "it is repaired"
+    return resync.dead
+
+
+def newer(name: str) -> Json:
+    one = obj("Deployment", name)
+    return {**one, "metadata": {**one["metadata"], "resourceVersion": "9"}}
+
+
+def test_a_watch_without_any_event_is_dead():
+    assert dead(stored(obj("Deployment", "digits"))) == ("Deployment",)
+
+
+def test_a_slow_watch_that_still_reports_other_objects_is_not_dead():
+    late = obj("Deployment", "photos")
+    assert dead(stored(obj("Deployment", "digits")), late) == ()
+    assert dead(stored(obj("Deployment", "digits")), obj("Pod", "p")) == ("Deployment",)
+
+
+def test_a_write_of_the_operator_itself_needs_no_event():
+    assert dead(stored(newer("digits"))) == ()

@@ -195,7 +195,7 @@ class ReplayDifference(_message.Message):
     def __init__(self, generation: _Optional[int] = ..., message: _Optional[str] = ...) -> None: ...
 
 class Position(_message.Message):
-    __slots__ = ("job", "epoch", "step", "consumers", "base_step", "base_rows", "anchors", "prefixes", "consumer", "end", "own_rows", "partitions", "global_batch_size", "seed", "extra_units", "units_per_step", "format", "num_splits", "dataset", "definition", "definition_version", "order_version", "prefixes_v2")
+    __slots__ = ("job", "epoch", "step", "consumers", "base_step", "base_rows", "anchors", "prefixes", "consumer", "end", "own_rows", "partitions", "global_batch_size", "seed", "extra_units", "units_per_step", "format", "num_splits", "dataset", "definition", "definition_version", "order_version", "mode", "prefixes_v2")
     JOB_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     STEP_FIELD_NUMBER: _ClassVar[int]
@@ -218,6 +218,7 @@ class Position(_message.Message):
     DEFINITION_FIELD_NUMBER: _ClassVar[int]
     DEFINITION_VERSION_FIELD_NUMBER: _ClassVar[int]
     ORDER_VERSION_FIELD_NUMBER: _ClassVar[int]
+    MODE_FIELD_NUMBER: _ClassVar[int]
     PREFIXES_V2_FIELD_NUMBER: _ClassVar[int]
     job: str
     epoch: int
@@ -241,8 +242,9 @@ class Position(_message.Message):
     definition: int
     definition_version: str
     order_version: int
+    mode: _types_pb2.ProcessingMode
     prefixes_v2: _containers.RepeatedCompositeFieldContainer[Prefix]
-    def __init__(self, job: _Optional[str] = ..., epoch: _Optional[int] = ..., step: _Optional[int] = ..., consumers: _Optional[int] = ..., base_step: _Optional[int] = ..., base_rows: _Optional[_Iterable[int]] = ..., anchors: _Optional[_Iterable[_Union[Anchor, _Mapping]]] = ..., prefixes: _Optional[_Iterable[_Union[Prefix, _Mapping]]] = ..., consumer: _Optional[int] = ..., end: bool = ..., own_rows: _Optional[_Iterable[int]] = ..., partitions: _Optional[int] = ..., global_batch_size: _Optional[int] = ..., seed: _Optional[int] = ..., extra_units: _Optional[int] = ..., units_per_step: _Optional[int] = ..., format: _Optional[int] = ..., num_splits: _Optional[int] = ..., dataset: _Optional[str] = ..., definition: _Optional[int] = ..., definition_version: _Optional[str] = ..., order_version: _Optional[int] = ..., prefixes_v2: _Optional[_Iterable[_Union[Prefix, _Mapping]]] = ...) -> None: ...
+    def __init__(self, job: _Optional[str] = ..., epoch: _Optional[int] = ..., step: _Optional[int] = ..., consumers: _Optional[int] = ..., base_step: _Optional[int] = ..., base_rows: _Optional[_Iterable[int]] = ..., anchors: _Optional[_Iterable[_Union[Anchor, _Mapping]]] = ..., prefixes: _Optional[_Iterable[_Union[Prefix, _Mapping]]] = ..., consumer: _Optional[int] = ..., end: bool = ..., own_rows: _Optional[_Iterable[int]] = ..., partitions: _Optional[int] = ..., global_batch_size: _Optional[int] = ..., seed: _Optional[int] = ..., extra_units: _Optional[int] = ..., units_per_step: _Optional[int] = ..., format: _Optional[int] = ..., num_splits: _Optional[int] = ..., dataset: _Optional[str] = ..., definition: _Optional[int] = ..., definition_version: _Optional[str] = ..., order_version: _Optional[int] = ..., mode: _Optional[_Union[_types_pb2.ProcessingMode, str]] = ..., prefixes_v2: _Optional[_Iterable[_Union[Prefix, _Mapping]]] = ...) -> None: ...
 
 class Anchor(_message.Message):
     __slots__ = ("ordinal", "rows", "ended")

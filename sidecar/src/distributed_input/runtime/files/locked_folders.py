@@ -82,6 +82,11 @@ def is_stale(folder: Path) -> bool:
         return False
 
 
+def parent_of(name: str) -> Path:
+    """Return the folder of the temporary folders of a name."""
+    return Path(tempfile.gettempdir()) / f"{name}-{os.getuid()}"
+
+
 @contextlib.contextmanager
 def temporary(name: str) -> Iterator[Path]:
     """Create a locked temporary folder, and remove those of dead processes with the same name.
@@ -92,7 +97,7 @@ def temporary(name: str) -> Iterator[Path]:
     Raises:
         ConfigError: the parent belongs to another user.
     """
-    parent = Path(tempfile.gettempdir()) / f"{name}-{os.getuid()}"
+    parent = parent_of(name)
     parent.mkdir(mode=0o700, exist_ok=True)
     found = parent.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():

@@ -243,6 +243,9 @@ class DispatcherLink:
             except grpc.RpcError as failed:
                 self._record_failure(self._client.error_of(failed, "heartbeat"))
                 interval = _RETRY_SECONDS
+            except Exception:  # noqa: BLE001  a bug must not end the heartbeats
+                _log.exception("heartbeat failed")
+                interval = _RETRY_SECONDS
             self._requested.wait(interval)
             # However many heartbeats are requested, the dispatcher gets at most 20 a second.
             if self._requested.is_set() and not self._stopping.wait(_MIN_INTERVAL_SECONDS):

@@ -11,11 +11,16 @@ from __future__ import annotations
 import time
 from collections import deque
 
-from distributed_input.api.errors import DistributedInputError, ReplayError, UnavailableError
+from distributed_input.api.errors import (
+    DatasetFnError,
+    DistributedInputError,
+    ReplayError,
+    UnavailableError,
+)
 from distributed_input.api.proto import worker_pb2
 from distributed_input.api.protocol import PROTOCOL
-from distributed_input.api.stalls import dataset_name
-from distributed_input.rows.blocks import RowBlock
+from distributed_input.api.stalls import dataset_name, stall_text
+from distributed_input.rows.blocks import RowBlock, check_sizes
 from distributed_input.rows.prefix import Prefix
 from distributed_input.runtime import logs
 from distributed_input.sidecar.errors import internal_error
@@ -162,6 +167,11 @@ class SplitStream:
     def _open(self) -> None:
         """Open the stream on a worker, at the first row not yet received."""
         context = self._context
+        job, epoch = context.plan.job, context.plan.epoch
+        crash = context.pool.crash(dataset_name(job), epoch, self.split)
+        if crash is not None:
+            self._fail(DatasetFnError(f"{stall_text(crash)}. It has ended two workers"))
+            return
         keys = context.plan.concurrent_keys(self.ordinal, context.pool.size)
         chosen = context.pool.acquire(keys, context.plan.key(self.split))
         if chosen is None:
@@ -375,13 +385,13 @@ class SplitStream:
         self.opened = True
         self._active_at = self.advanced_at = time.monotonic()
         self._check_row(block)
+        check_sizes(block, context.plan.columns)
         if block.rows:
             self._queue.append(BlockSlices(context.plan.columns, block))
             self._queued_bytes += block.cost
             self._received_bytes += block.cost
             self.received += block.rows
-            prefix = self._prefix or Prefix()
-            self._prefix = prefix.extend(block.digests, block.digest_version)
+            self._prefix = (self._prefix or Prefix()).extend(block.digests, block.digest_version)
             context.stats.rows += block.rows
             context.stats.bytes += block.nbytes
         if block.last:

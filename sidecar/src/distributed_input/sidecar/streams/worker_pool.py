@@ -12,6 +12,7 @@ from __future__ import annotations
 import functools
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
@@ -19,7 +20,7 @@ import grpc
 
 from distributed_input.api import identity
 from distributed_input.api.hashing import mix
-from distributed_input.api.proto import dispatcher_pb2, worker_pb2
+from distributed_input.api.proto import dispatcher_pb2, types_pb2, worker_pb2
 from distributed_input.assignment.splits import place
 from distributed_input.runtime.credentials import Credentials
 from distributed_input.runtime.serving import open_channel
@@ -33,6 +34,7 @@ from distributed_input.sidecar.streams.split_calls import SplitCalls, WorkerLink
 from distributed_input.sidecar.streams.worker_connection import WorkerConnection
 
 _DIRECT_RETRY_SECONDS = 60.0  # only gRPC is used for this time
+_MOST_CRASHES = 2  # workers that one split may end
 _RETRY_SECONDS = 2.0  # a worker that failed is used again after this, or if no other is left
 
 
@@ -75,6 +77,14 @@ class _Member:
         return self.info.parallelism or 1  # an earlier version does not report it
 
 
+_Split = tuple[str, int, int]
+"""A split: its dataset, epoch and number."""
+
+
+def _key(stalled: types_pb2.StalledSplit) -> _Split:
+    return stalled.dataset, stalled.epoch, stalled.split
+
+
 # All streams that are opened together have the same arguments.
 _placed = functools.lru_cache(maxsize=64)(place)
 
@@ -105,6 +115,7 @@ class WorkerPool:
         self._local_share = 1.0
         self._reports = 0
         self._closed = False
+        self._crashes: defaultdict[_Split, list[types_pb2.StalledSplit]] = defaultdict(list)
         self._buffers: list[int] = []
         self._delayed: list[tuple[float, int, Callable[[], None]]] = []
         self._timer: threading.Thread | None = None
@@ -130,6 +141,9 @@ class WorkerPool:
                 if known:
                     known.info = info
                     continue
+                for one in info.stalled:
+                    if one.crash:  # of the process before this worker
+                        self._crashes[_key(one)].append(one)
                 channel = open_channel(info.address, self._credentials, server=identity.WORKER)
                 certificates = self._credentials.certificates
                 key = mix(*info.worker_id.encode())
@@ -245,9 +259,20 @@ class WorkerPool:
         with self._changed:
             member = self._members.get(worker_id)
             for one in member.info.stalled if member else ():
-                if (one.dataset, one.epoch, one.split) == (dataset, epoch, split):
-                    return f"the worker has computed its row {one.row} for {one.seconds:.0f} s"
+                if not one.crash and _key(one) == (dataset, epoch, split):
+                    text = f"the worker has computed its row {one.row} for {one.seconds:.0f} s"
+                    return f"{text}, {one.at}" if one.at else text
         return ""
+
+    def crash(self, dataset: str, epoch: int, split: int) -> types_pb2.StalledSplit | None:
+        """Return the last crash of a split that has ended several workers, and forget it.
+
+        A split that ended one of them may have been there by chance.
+        """
+        with self._changed:
+            if len(self._crashes.get((dataset, epoch, split), ())) < _MOST_CRASHES:
+                return None
+            return self._crashes.pop((dataset, epoch, split))[-1]
 
     @property
     def open_streams(self) -> int:

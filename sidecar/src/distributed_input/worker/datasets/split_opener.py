@@ -188,10 +188,11 @@ class SplitOpener:
     ) -> _Opened:
         """Return the dataset of a trainer's graph for a split and an epoch."""
         graphs = self._datasets.get(job.dataset_id)
+        # `split_graph` adds random ops of its own, which do not define the order.
+        definitions.check_order(job, packing.load_bare(graphs, split))
         graph, serial = export.split_graph(
             graphs, job.num_splits, split, seed, epoch, self._relaxed
         )
-        definitions.check_order(job, graph)
         identity = identify(graph, job.row_spec, seed, epoch, split, batched=job.batched)
         graph = _skip(graph, identity, skipped)
         files = SplitCaches(split, job.num_splits)

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from distributed_input.api.environment import MACHINE_WORKERS_ENV
+from distributed_input.runtime import heap
 
 _SHARE = 0.5  # the rest is for TensorFlow, rows on their way, and the other processes of a host
-_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 _MEMINFO = "/proc/meminfo"
 
 
@@ -23,11 +23,8 @@ def buffer_bytes(root: Path = Path("/"), env: Mapping[str, str] = os.environ) ->
         root: root of the file system.
         env: environment of this process.
     """
-    found = [_machine_bytes(root)]
-    for path in _LIMITS:
-        with contextlib.suppress(OSError, ValueError):
-            found.append(int((root / path[1:]).read_text()))
-    half = int(min((limit for limit in found if limit > 0), default=0) * _SHARE)
+    found = (_machine_bytes(root), heap.memory_limit(root))
+    half = int(min((limit for limit in found if limit), default=0) * _SHARE)
     return half // int(env.get(MACHINE_WORKERS_ENV) or 1)
 
 

@@ -149,11 +149,17 @@ class Connection:
             self._streams[number] = sending
         try:
             check_protocol(request.protocol, "the sidecar")
-            sending.counters = self._open_streams.enter()
+            counters = self._open_streams.enter()
         except DistributedInputError as error:
             self.queue(sending, (), error.with_traceback(None))  # it would keep these frames
             return
-        cursor = self._producers.open(request, sending.counters, sending)
+        with self._ready:
+            is_open = self._streams.get(number) is sending
+            sending.counters = counters if is_open else None
+        if not is_open:  # closed by another thread, which has not seen that it was counted
+            self._open_streams.leave(counters)
+            return
+        cursor = self._producers.open(request, counters, sending)
         with self._ready:
             sending.cursor = cursor
             is_open = self._streams.get(number) is sending

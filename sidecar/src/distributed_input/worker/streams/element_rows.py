@@ -17,6 +17,8 @@ from distributed_input.rows.elements import Column
 from distributed_input.rows.prefix import DIGEST_VERSION
 from distributed_input.rows.runs import Bytes, Offsets, row_offsets, slice_run
 from distributed_input.tfdata import user_code
+from distributed_input.worker import crash_notes
+from distributed_input.worker.crash_notes import UNNAMED, Computed
 from distributed_input.worker.datasets.split_iterator import SplitIterator
 from distributed_input.worker.states.state_saver import StateSaver
 from distributed_input.worker.streams.counters import StreamCounters
@@ -80,7 +82,7 @@ def encode_elements(
     digest_version: int = DIGEST_VERSION,
     first_row: int = 0,
     saver: StateSaver | None = None,
-    number: int = 0,
+    of: Computed = UNNAMED,
 ) -> Iterator[ElementRows]:
     """Yield the rows of each element of a split.
 
@@ -90,7 +92,7 @@ def encode_elements(
         digest_version: version of the rows' digests.
         first_row: index of the first row of the first element.
         saver: saves the state of the split between elements.
-        number: number of the split, for errors.
+        of: names the split, for errors.
 
     Raises:
         DatasetFnError: the dataset raised an error.
@@ -102,7 +104,7 @@ def encode_elements(
     while True:
         if saver is not None:
             saver.before_element(taken)
-        with _errors_at(split, number, first_row):
+        with _errors_at(split, of, first_row):
             began = time.perf_counter()
             try:
                 element = next(split.elements)
@@ -125,11 +127,11 @@ def encode_elements(
 
 
 @contextlib.contextmanager
-def _errors_at(split: SplitIterator, number: int, row: int) -> Iterator[None]:
+def _errors_at(split: SplitIterator, of: Computed, row: int) -> Iterator[None]:
     """Raise errors of the dataset, and of an element's spec, with the place of the element."""
-    place = f"row {row} of split {number}"
+    place = f"row {row} of split {of.split}"
     try:
-        with user_code.user_errors("the dataset", place):
+        with crash_notes.computing(of, row), user_code.user_errors("the dataset", place):
             yield
     except SpecError as error:
         remedy = f". {PYTHON_REMEDY}" if split.from_python else ""

@@ -15,6 +15,7 @@ from distributed_input.assignment.identity import ORDER_VERSION
 from distributed_input.rows.blocks import RowBlock
 from distributed_input.rows.elements import Column
 from distributed_input.rows.prefix import DIGEST_VERSION, Prefix
+from distributed_input.worker.crash_notes import Computed
 from distributed_input.worker.datasets.split_iterator import SplitIterator
 from distributed_input.worker.states.saved_state import StateError
 from distributed_input.worker.states.state_saver import StateSaver
@@ -59,7 +60,8 @@ def split_blocks(
     start = start or Prefix()
     replay = Replay(request.start_row, request.prefix_rows, start)
     version = digest_version(request)
-    elements = encode_elements(split, counters, version, start.rows, saver, request.split)
+    of = Computed.of(request.job, request.epoch, request.split)
+    elements = encode_elements(split, counters, version, start.rows, saver, of)
     if saver is not None and start.rows:
         saver.pause()
     rest = yield from _replay(replay, elements, split.row.columns, counters, saver)

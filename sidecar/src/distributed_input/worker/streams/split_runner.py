@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from distributed_input.api.proto import worker_pb2
 from distributed_input.rows.blocks import RowBlock
 from distributed_input.rows.prefix import Prefix
+from distributed_input.worker import crash_notes
+from distributed_input.worker.crash_notes import Computed
 from distributed_input.worker.datasets.split_iterator import SplitIterator
 from distributed_input.worker.datasets.split_opener import SplitOpener
 from distributed_input.worker.node import NODE
@@ -152,4 +154,6 @@ class SplitRunner:
         return self._batch_sizer.rows(request.job, block_bytes(request))
 
     def _open_with(self, request: worker_pb2.StreamRequest, rows: int) -> SplitIterator:
-        return self._splits.open(request.job, request.seed, request.epoch, request.split, rows)
+        of = Computed.of(request.job, request.epoch, request.split)
+        with crash_notes.computing(of, 0):
+            return self._splits.open(request.job, request.seed, request.epoch, request.split, rows)

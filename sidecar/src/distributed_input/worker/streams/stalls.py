@@ -7,13 +7,10 @@ import traceback
 from types import FrameType
 
 from distributed_input.api.proto import types_pb2
-from distributed_input.api.stalls import STALL_SECONDS, dataset_name
+from distributed_input.api.stalls import IN_TENSORFLOW, STALL_SECONDS, dataset_name
 from distributed_input.tfdata.user_code import is_library, is_own
 from distributed_input.worker.streams.block_producer import BlockProducer
 from distributed_input.worker.streams.own_thread import OwnThread
-
-IN_TENSORFLOW = "in TensorFlow"
-"""Where a split is that runs no line of the user's Python code."""
 
 
 def stalled_split(producer: BlockProducer, now: float) -> types_pb2.StalledSplit | None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from distributed_input.api.errors import UnavailableError
-from distributed_input.api.proto import worker_pb2
+from distributed_input.api.proto import types_pb2, worker_pb2
 from distributed_input.rows.blocks import RowBlock
 from distributed_input.sidecar.streams.split_calls import BlockReceiver
 
@@ -69,6 +69,7 @@ class GivenWorkers:
         calls: the calls so far.
         delayed: actions to be called later.
         released: whether each call that was released had failed.
+        crashed: what the pool reports about a split that ended several workers.
     """
 
     size, is_broken, draining = 1, False, False
@@ -77,12 +78,16 @@ class GivenWorkers:
         self.calls: list[GivenCall] = []
         self.delayed: list[Callable[[], None]] = []
         self.released: list[bool] = []
+        self.crashed: types_pb2.StalledSplit | None = None
 
     def break_stream(self) -> None:
         """Break the last call. The stream is opened again."""
         call = self.calls[-1]
         call.receiver.fail(call, UnavailableError("the worker is leaving"), True)
         self.delayed.pop()()
+
+    def crash(self, dataset: str, epoch: int, split: int) -> types_pb2.StalledSplit | None:
+        return self.crashed
 
     def acquire(self, keys: object, key: int) -> tuple[str, GivenWorkers]:
         return "worker", self

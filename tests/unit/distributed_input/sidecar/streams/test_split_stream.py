@@ -29,6 +29,7 @@ from distributed_input.api.errors import (
 )
 from distributed_input.api.proto import worker_pb2
 from distributed_input.api.proto.dispatcher_pb2 import WorkerInfo
+from distributed_input.api.proto.types_pb2 import StalledSplit
 from distributed_input.rows import blocks
 from distributed_input.rows.blocks import RowBlock
 from distributed_input.rows.prefix import Prefix
@@ -108,6 +109,26 @@ def read(pool: WorkerPool, worker: Worker, timeout: float = SECONDS, strict: boo
 
 
 # Errors.
+
+
+def test_a_split_that_ends_several_workers_fails_with_the_signal_and_the_line() -> None:
+    workers, shared = given_context()
+    with shared.lock:
+        stream = SplitStream(shared, 0, 0, 0, None)
+    workers.calls[-1].send(2)
+    workers.crashed = StalledSplit(
+        dataset="data:rows", split=3, row=77, at="in rows (data.py:5)", crash="Segmentation fault"
+    )
+    workers.break_stream()
+    assert len(workers.calls) == 1, "it is not opened again"
+    with shared.lock:
+        assert [block.rows for block in stream.take(2)] == [2]
+        with pytest.raises(DatasetFnError) as caught:
+            stream.take(1)
+    assert str(caught.value) == (
+        "row 77 of split 3 of dataset data:rows ended a worker in epoch 0: Segmentation fault, in "
+        "rows (data.py:5). It has ended two workers"
+    )
 
 
 def test_rows_received_before_an_error_are_returned_before_it(pool: WorkerPool) -> None:

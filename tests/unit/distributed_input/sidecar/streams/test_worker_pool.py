@@ -395,8 +395,30 @@ def test_what_a_worker_reports_about_a_stalled_split_is_returned(pool: WorkerPoo
     stalled = StalledSplit(dataset="train", epoch=1, split=2, row=3, seconds=12)
     pool.update([WorkerInfo(worker_id="a", address="127.0.0.1:9", stalled=[stalled]), worker("b")])
     assert pool.stalled("a", "train", 1, 2) == "the worker has computed its row 3 for 12 s"
+    stalled.at = "in rows (data.py:3)"
+    pool.update([WorkerInfo(worker_id="a", address="127.0.0.1:9", stalled=[stalled]), worker("b")])
+    assert pool.stalled("a", "train", 1, 2).endswith(" for 12 s, in rows (data.py:3)")
     others = [("a", "train", 1, 3), ("b", "train", 1, 2), ("unknown", "train", 1, 2)]
     assert [pool.stalled(*one) for one in others] == [""] * 3
+
+
+def crashed(name: str, split: int = 2, row: int = 3) -> WorkerInfo:
+    """Return a worker that reports that a split ended the process before it."""
+    report = StalledSplit(dataset="train", epoch=1, split=split, row=row, crash="Aborted")
+    return WorkerInfo(worker_id=name, address="127.0.0.1:9", stalled=[report])
+
+
+def test_a_split_that_ended_two_workers_is_reported_once(pool: WorkerPool) -> None:
+    for _ in range(2):  # each worker repeats its report
+        pool.update([crashed("a"), crashed("b", split=4)])
+        assert pool.crash("train", 1, 2) is None
+    assert pool.stalled("a", "train", 1, 2) == ""
+    pool.update([crashed("c", row=5)])
+    found = pool.crash("train", 1, 2)
+    assert found is not None
+    assert (found.row, found.crash) == (5, "Aborted")
+    pool.update([crashed("c"), worker("d")])
+    assert pool.crash("train", 1, 2) is None
 
 
 def test_a_release_of_a_worker_that_is_gone_is_ignored(pool: WorkerPool) -> None:

@@ -9,6 +9,7 @@ import pytest
 from distributed_input.worker.host.memory import buffer_bytes
 
 GIB = 1 << 30
+GROUP, NESTED = "proc/self/cgroup", "sys/fs/cgroup/slice"
 V1, V2 = "sys/fs/cgroup/memory/memory.limit_in_bytes", "sys/fs/cgroup/memory.max"
 
 
@@ -21,6 +22,8 @@ V1, V2 = "sys/fs/cgroup/memory/memory.limit_in_bytes", "sys/fs/cgroup/memory.max
         ({"proc/meminfo": "MemTotal:  4194304 kB\n", V2: "max\n"}, 2 * GIB),
         ({"proc/meminfo": "MemTotal:  4194304 kB\n", V1: f"{1 << 62}\n"}, 2 * GIB),
         ({V1: f"{GIB}\n"}, GIB // 2),
+        ({GROUP: "0::/slice/job\n", f"{NESTED}/memory.max": f"{GIB}\n"}, GIB // 2),
+        ({GROUP: "0::/slice/job\n", f"{NESTED}/job/memory.max": f"{GIB}\n"}, GIB // 2),
     ],
 )
 def test_half_of_the_limit_is_for_buffers(

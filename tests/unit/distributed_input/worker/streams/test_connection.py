@@ -1,4 +1,7 @@
-"""A connection sends the rows of all its streams in order, within the credit of each."""
+"""A connection sends the rows of all its streams in order, within the credit of each.
+
+This module is long because all tests of one module are in one file.
+"""
 
 from __future__ import annotations
 
@@ -360,6 +363,22 @@ def test_a_stream_may_be_sent_or_closed_by_another_thread_while_it_is_opened(cha
         assert not connection._streams
     assert streams.idle.is_set()
     assert not producers._attached
+
+
+def test_a_connection_that_closes_while_a_stream_is_opened_counts_no_stream() -> None:
+    """Before the thread that closes it sees that the stream was counted."""
+    streams = OpenStreams(1)
+    connection = Connection(SharedProducers(Splits().start, inline_pool(), 1 << 20), streams)
+    enter = streams.enter
+
+    def enter_and_close() -> StreamCounters:
+        connection.close()
+        return enter()
+
+    streams.enter = enter_and_close
+    connection.open(0, request(), UNLIMITED)
+    assert streams.idle.is_set()
+    assert not connection._streams
 
 
 @pytest.mark.parametrize("breaks", [False, True])

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from distributed_input.api.errors import DatasetFnError, SpecError
 from distributed_input.rows.elements import ElementSpec, Leaf
+from distributed_input.worker.crash_notes import Computed
 from distributed_input.worker.datasets.split_iterator import SplitIterator
 from distributed_input.worker.streams.counters import StreamCounters
 from distributed_input.worker.streams.element_rows import (
@@ -73,7 +74,7 @@ def test_a_value_of_another_type_is_reported_with_its_row_and_what_to_do() -> No
     row = ElementSpec({"value": 0}, (Leaf("value", "dense", "int64", ()),))
     elements = iter([{"value": 10}, {"value": 9.99}])
     split = SplitIterator(elements, row, False, from_python=True)
-    found = encode_elements(split, StreamCounters(), number=3)
+    found = encode_elements(split, StreamCounters(), of=Computed("data:rows", 0, 3))
     next(found)
     message = r"row 1 of split 3: component 'value' is float \(9.99\), expected int64. .*_spec"
     with pytest.raises(SpecError, match=message):

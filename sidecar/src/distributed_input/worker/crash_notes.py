@@ -1,0 +1,143 @@
+"""What a worker computes, in a file that outlives it, so that the next process can report a crash.
+
+A fatal signal, such as SIGSEGV in a library, ends the process between two instructions. So every
+thread writes beforehand which row it computes, and `faulthandler` adds the thread and the line. The
+files are in the worker's locked folder. Its parent stays when a container starts again.
+
+Only signals that a process causes itself are recorded. SIGKILL and SIGTERM come from outside.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import itertools
+import mmap
+import os
+import re
+import struct
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from distributed_input.api.proto import types_pb2
+from distributed_input.api.stalls import IN_TENSORFLOW, dataset_name
+from distributed_input.runtime import logs
+from distributed_input.runtime.files import locked_folders
+
+_log = logs.get("worker.crashes")
+_RECORD = struct.Struct("<QQQQ256p")  # thread, epoch, split, row, dataset
+_RECORDS = 1024  # threads that compute at the same time
+_RECENT_SECONDS = 300.0  # older crashes belong to another run
+_FATAL = re.compile(r"^Fatal Python error: (.+)$", re.MULTILINE)
+_CURRENT = re.compile(r"^Current thread 0x([0-9a-f]+).*\n((?:  .*\n?)*)", re.MULTILINE)
+_FRAME = re.compile(r'^  File "(.+)", line (\d+) in (\S+)', re.MULTILINE)
+
+_memory: list[mmap.mmap] = []  # one, once it is enabled
+_slots = itertools.count()
+_own = threading.local()
+
+
+class Computed(NamedTuple):
+    """What a thread computes."""
+
+    dataset: str
+    epoch: int
+    split: int
+
+    @classmethod
+    def of(cls, job: types_pb2.Job, epoch: int, split: int) -> Computed:
+        """Return a split of a job."""
+        return cls(dataset_name(job), epoch, split)
+
+
+UNNAMED = Computed("", 0, 0)
+
+
+def enable(folder: Path, run: str) -> None:
+    """Write notes of this process to a folder, for `collect`.
+
+    Args:
+        folder: the process's locked folder.
+        run: what the worker belongs to: the address of the dispatcher.
+    """
+    with (folder / "computing").open("w+b") as file:
+        file.truncate(_RECORD.size * _RECORDS)
+        _memory[:] = [mmap.mmap(file.fileno(), _RECORD.size * _RECORDS)]
+    (folder / "run").write_text(run, errors="surrogateescape")
+    # It stays open: faulthandler writes to its descriptor.
+    faulthandler.enable(os.open(folder / "crash", os.O_WRONLY | os.O_CREAT, 0o600))
+
+
+@contextlib.contextmanager
+def computing(what: Computed, row: int) -> Iterator[None]:
+    """Note that this thread computes a row, until the end of the block."""
+    if not _memory:
+        yield
+        return
+    if not hasattr(_own, "start"):
+        _own.start = next(_slots) % _RECORDS * _RECORD.size
+    dataset = what.dataset.encode(errors="surrogateescape")
+    thread = threading.get_ident()
+    _RECORD.pack_into(_memory[0], _own.start, thread, what.epoch, what.split, row, dataset)
+    try:
+        yield
+    finally:
+        _memory[0][_own.start : _own.start + 8] = bytes(8)
+
+
+def collect(parent: Path, run: str) -> list[types_pb2.StalledSplit]:
+    """Return the splits that ended other processes of a run, and remove the notes about them.
+
+    Args:
+        parent: folder of the workers' locked folders.
+        run: see `enable`.
+    """
+    found: list[types_pb2.StalledSplit] = []
+    for file in parent.glob("*/crash"):
+        with contextlib.suppress(OSError):
+            is_recent = time.time() - file.stat().st_mtime < _RECENT_SECONDS
+            of_run = (file.parent / "run").read_text(errors="surrogateescape") == run
+            if is_recent and of_run and locked_folders.is_stale(file.parent):
+                taken = file.rename(file.with_name(f"taken-{os.getpid()}"))
+                computing = (file.parent / "computing").read_bytes()
+                found += _crashes(taken.read_text(errors="replace"), computing)
+    return found
+
+
+def _crashes(text: str, computing: bytes) -> list[types_pb2.StalledSplit]:
+    fatal = _FATAL.search(text)
+    if fatal is None:
+        return []  # it ended in another way
+    _log.error("a worker crashed", traceback=text.strip())
+    current = _CURRENT.search(text)  # None: a thread without Python code crashed
+    ident, stack = (int(current[1], 16), current[2]) if current else (0, "")
+    running = [one for one in _RECORD.iter_unpack(computing) if one[0]]
+    # Without a match, a thread of TensorFlow crashed, for one of the splits.
+    guilty = [one for one in running if one[0] == ident] or running
+    return [_crash(fatal[1], _place(stack), len(guilty), *one) for one in guilty]
+
+
+def _crash(
+    fatal: str, place: str, count: int, _thread: int, epoch: int, split: int, row: int, name: bytes
+) -> types_pb2.StalledSplit:
+    others = f"one of {count} splits that it computed" if count > 1 else ""
+    return types_pb2.StalledSplit(
+        dataset=name.decode(errors="replace"),
+        epoch=epoch,
+        split=split,
+        row=row,
+        at=", ".join(filter(None, (place, others))),
+        crash=fatal,
+    )
+
+
+def _place(stack: str) -> str:
+    """Return the innermost line of the user in a stack."""
+    from distributed_input.tfdata.user_code import is_library  # imports TensorFlow
+
+    frames: list[tuple[str, str, str]] = _FRAME.findall(stack)
+    users = (one for one in frames if not is_library(one[0]))
+    return next((f"in {name} ({file}:{line})" for file, line, name in users), IN_TENSORFLOW)

@@ -1,0 +1,83 @@
+"""A process that crashes leaves notes, and the next one reports the split that ended it."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from distributed_input.runtime.files import locked_folders
+from distributed_input.worker import crash_notes
+
+_CRASH = """
+import os, signal, sys, threading
+from pathlib import Path
+from distributed_input.runtime.files import locked_folders
+from distributed_input.worker import crash_notes
+from distributed_input.worker.crash_notes import Computed
+
+def compute(split, row, then):
+    with crash_notes.computing(Computed("data:rows", 2, split), row):
+        then()
+
+def user():
+    os.kill(os.getpid(), int(sys.argv[2]))
+    threading.Event().wait()
+
+with locked_folders.locked(Path(sys.argv[1])) as folder:
+    crash_notes.enable(folder, "dispatcher:1")
+    waits = threading.Event()
+    other = lambda: (waits.set(), threading.Event().wait())
+    threading.Thread(target=compute, args=(9, 1, other), daemon=True).start()
+    waits.wait()
+    compute(3, 77, user)
+"""
+
+
+def crash(folder: Path, number: int) -> int:
+    """Run a process that computes row 77 of split 3, and is ended by a signal."""
+    script = folder.parent / "user_code.py"
+    script.write_text(_CRASH)
+    command = [sys.executable, str(script), str(folder), str(number)]
+    return subprocess.run(command, timeout=60, env={**os.environ, "PYTHONPATH": ""}).returncode
+
+
+def test_the_next_process_reports_the_split_row_and_line_once(tmp_path: Path) -> None:
+    parent = tmp_path / "workers"
+    parent.mkdir()
+    assert crash(parent / "one", 11) == -11
+    assert not crash_notes.collect(parent, "dispatcher:2"), "another run"
+    (found,) = crash_notes.collect(parent, "dispatcher:1")
+    assert (found.dataset, found.epoch, found.split, found.row) == ("data:rows", 2, 3, 77)
+    assert found.crash == "Segmentation fault"
+    script = re.escape(str(parent / "user_code.py"))
+    assert re.fullmatch(rf"in user \({script}:\d+\)", found.at)
+    assert not crash_notes.collect(parent, "dispatcher:1")
+
+
+def test_a_process_that_was_killed_leaves_no_report(tmp_path: Path) -> None:
+    parent = tmp_path / "workers"
+    parent.mkdir()
+    assert crash(parent / "one", 9) == -9
+    assert not crash_notes.collect(parent, "dispatcher:1")
+
+
+def test_notes_of_live_and_of_old_processes_are_ignored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = "Fatal Python error: Aborted\n\nThread 0x1 (most recent call first):\n"
+    record = crash_notes._RECORD.pack(5, 0, 4, 6, b"data:rows")
+    with locked_folders.locked(tmp_path / "one") as folder:
+        for name, content in (("run", b"a"), ("crash", text.encode()), ("computing", 2 * record)):
+            (folder / name).write_bytes(content)
+        assert not crash_notes.collect(tmp_path, "a"), "its process is alive"
+        monkeypatch.setattr(locked_folders, "is_stale", lambda _: True)
+        monkeypatch.setattr(crash_notes, "_RECENT_SECONDS", -1.0)
+        assert not crash_notes.collect(tmp_path, "a"), "it is old"
+        monkeypatch.setattr(crash_notes, "_RECENT_SECONDS", 60.0)
+        found = crash_notes.collect(tmp_path, "a")
+    assert {one.at for one in found} == {"in TensorFlow, one of 2 splits that it computed"}
