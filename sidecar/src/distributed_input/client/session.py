@@ -85,8 +85,6 @@ class SidecarSession:
         self._logged: set[str] = set()  # warnings
         self._warned_generation = 0  # the newest epoch whose rows differed
 
-    # Connecting.
-
     def connect(self, timeout: float) -> None:
         """Connect to a sidecar and exchange Hello and Welcome.
 

@@ -14,19 +14,16 @@ from distributed_input.api.proto import types_pb2
 from distributed_input.assignment import identity, jobs
 from distributed_input.assignment.jobs import DatasetFacts
 from distributed_input.rows.elements import ElementSpec
-from distributed_input.tfdata import (
-    buffers,
-    dataset_functions,
-    determinism,
-    padding,
-    sharding,
-    user_code,
+from distributed_input.tfdata import buffers, dataset_functions, determinism, sharding, user_code
+from distributed_input.tfdata.analysis import padding
+from distributed_input.tfdata.analysis.drop_remainder import (
+    disable_drop_remainder,
+    with_unknown_batch_size,
 )
-from distributed_input.tfdata.drop_remainder import disable_drop_remainder, with_unknown_batch_size
+from distributed_input.tfdata.analysis.graph_analysis import GraphAnalysis, analyze
 from distributed_input.tfdata.graph import caches, node_defs, packing
 from distributed_input.tfdata.graph.canonical import serialize
 from distributed_input.tfdata.graph.node_defs import GraphDef
-from distributed_input.tfdata.graph_analysis import GraphAnalysis, analyze
 from distributed_input.tfdata.input_context import SplitInputContext
 from distributed_input.tfdata.random import selections
 from distributed_input.tfdata.random.seeds import reseed

@@ -4,6 +4,8 @@ A `SplitStream` receives blocks ahead of need into a short queue of at least one
 stream breaks, it opens another one at the first row not yet received, on another worker if there is
 one. The worker replays the rows received so far, and compares their digest with the request's. The
 stream's credit lets the worker send what the queue has room for.
+
+This module is long because a stream is one state machine.
 """
 
 from __future__ import annotations

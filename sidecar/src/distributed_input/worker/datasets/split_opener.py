@@ -26,12 +26,12 @@ from distributed_input.tfdata import (
     dataset_functions,
     determinism,
     export,
-    graph_analysis,
     joined_batches,
     record_sharding,
     row_skips,
     type_specs,
 )
+from distributed_input.tfdata.analysis import graph_analysis
 from distributed_input.tfdata.graph import (
     batch_size,
     caches,

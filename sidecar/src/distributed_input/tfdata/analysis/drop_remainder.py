@@ -14,9 +14,9 @@ import tensorflow as tf
 from tensorflow.python.framework import tensor_util
 
 from distributed_input.rows.elements import ElementSpec
+from distributed_input.tfdata.analysis.scopes import PASSES, kind
 from distributed_input.tfdata.graph import node_defs
 from distributed_input.tfdata.graph.node_defs import GraphDef
-from distributed_input.tfdata.graph.scopes import PASSES, kind
 
 _BATCHES = (
     "BatchDatasetV2",
