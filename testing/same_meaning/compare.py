@@ -1,4 +1,7 @@
-"""Compares what the trainers saw with TensorFlow."""
+"""Compares what the trainers saw with TensorFlow.
+
+This module is long because it has all the ways in which they may differ.
+"""
 
 from __future__ import annotations
 

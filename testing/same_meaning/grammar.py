@@ -2,6 +2,8 @@
 
 A pipeline is a value of JSON: `{"source": [name, *args], "ops": [[name, *args], ...]}`. An argument
 may be another pipeline. `text` writes it as the Python expression that a user would write.
+
+This module is long because it lists what tf.data offers.
 """
 
 from __future__ import annotations

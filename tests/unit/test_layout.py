@@ -76,6 +76,12 @@ TESTED_ELSEWHERE = {
     "distributed_input/api/resource/policy_status.py": (
         "tests/unit/distributed_input_operator/reconcile/test_policy_status.py"
     ),
+    **{
+        f"distributed_input/tfdata/analysis/{name}.py": (
+            f"{_UNIT}/tfdata/analysis/test_graph_analysis.py"
+        )
+        for name in ("batches", "endless", "scopes")
+    },
     "distributed_input/tfdata/graph/captures.py": f"{_UNIT}/tfdata/graph/test_canonical.py",
     "distributed_input/tfdata/graph/function_names.py": f"{_UNIT}/tfdata/graph/test_canonical.py",
     "distributed_input/tfdata/graph/serialization.py": f"{_UNIT}/tfdata/graph/test_canonical.py",

@@ -125,3 +125,22 @@ def test_rows_are_padded_to_the_longest_one_of_a_step(cluster: Cluster, plain: b
         assert [sorted(step.tolist()) for step in steps] == [
             sorted(one.tolist()) for one in expected
         ]
+
+
+@pytest.mark.filterwarnings("ignore:In AUTO-mode", "ignore:DATA sharding", "ignore:RepeatDataset")
+@pytest.mark.parametrize("name", ["ragged", "none", "empty"])
+def test_a_rare_dataset_has_the_rows_of_tensorflow(cluster: Cluster, name: str) -> None:
+    batches = tf.data.Dataset.range(6).batch(2, drop_remainder=True)
+    dataset = {
+        "ragged": tf.data.Dataset.from_tensor_slices(tf.ragged.constant([[1], [2, 2], []])),
+        "none": batches.map(lambda x: (x, None)),
+        "empty": tf.data.Dataset.from_tensors([1]).batch(8, drop_remainder=True).repeat(),
+    }[name]
+
+    def rows(elements: Any) -> list[list[int]]:
+        parts = [tf.nest.flatten(element)[0].numpy().tolist() for element in elements]
+        return sorted(parts if name == "ragged" else [[row] for part in parts for row in part])
+
+    (sidecar,) = cluster.add_sidecars({f"rare-{name}": spec()})
+    with readers.connect(sidecar) as data:
+        assert rows(data.dataset(dataset)) == rows(dataset)

@@ -9,6 +9,13 @@ wrong values and wrong elements, and its iterators treat them differently from o
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
 
 class DistributedInputError(Exception):
     """Base class of all errors of this package."""
@@ -83,3 +90,21 @@ _KINDS = {
 def from_kind(kind: str, message: str) -> DistributedInputError:
     """Return an error of the class named `kind`; a TerminalError if there is no such class."""
     return _KINDS.get(kind, TerminalError)(message)
+
+
+def short(function: Callable[P, T]) -> Callable[P, T]:
+    """Return the function with errors, and Ctrl-C, that have no frames below it.
+
+    A notebook shows some lines for each frame and each cause, and the message below them. The
+    messages contain the causes. Only an error of the user's code keeps its cause.
+    """
+
+    @functools.wraps(function)
+    def called(*args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return function(*args, **kwargs)
+        except (DistributedInputError, KeyboardInterrupt) as error:
+            cause = error.__cause__ if isinstance(error, DatasetFnError) else None
+            raise error.with_traceback(None) from cause
+
+    return called

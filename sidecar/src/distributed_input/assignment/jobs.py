@@ -210,6 +210,7 @@ def complete(draft: types_pb2.Job, facts: DatasetFacts) -> types_pb2.Job:
     job.global_batch_size = given or asked or (facts.static_batch if facts.plain else 0) or 0
     job.partitions = partitions_of_draft(job)
     job.num_splits = splits_of_draft(draft, job.partitions, facts)
+    _check_endless(job, facts)
     whole = facts.whole or facts.policy == "DATA"
     job.read_amplification = job.num_splits if whole else 0
     job.shard_policy = facts.policy
@@ -238,6 +239,16 @@ def complete(draft: types_pb2.Job, facts: DatasetFacts) -> types_pb2.Job:
             "spec.numSplits. If they end, return an iterable with a length"
         )
     return job
+
+
+def _check_endless(job: types_pb2.Job, facts: DatasetFacts) -> None:
+    """Raise ConfigError if a partition has splits behind one that never ends."""
+    if facts.infinite and job.num_splits > job.partitions:
+        raise ConfigError(
+            f"spec.numSplits: {job.num_splits} splits for {job.partitions} partitions, but the "
+            f"dataset never ends: only the first {job.partitions} splits would be read. Remove it, "
+            f"set it to {job.partitions}, or remove repeat() from the dataset"
+        )
 
 
 def memory_warnings(job: types_pb2.Job, room: int) -> list[str]:

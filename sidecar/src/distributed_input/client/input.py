@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from distributed_input.api.environment import DIR_ENV, JOB_ENV
-from distributed_input.api.errors import ConfigError, DistributedInputError, PositionError
+from distributed_input.api.errors import ConfigError, DistributedInputError, PositionError, short
 from distributed_input.api.proto import types_pb2
 from distributed_input.assignment.jobs import check_name
 from distributed_input.assignment.share import are_divided
@@ -18,7 +19,6 @@ from distributed_input.client.epoch_state import without_traceback
 from distributed_input.client.reader import InputReader
 from distributed_input.rows.decode import decode
 from distributed_input.rows.elements import ElementSpec
-from distributed_input.runtime.tracebacks import short
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -287,6 +287,14 @@ class Input:
         draft, data = self._draft(dataset, global_batch_size)
         self._reader.open(draft, data, replicas)
         self._opened = (dataset, replicas, global_batch_size)
+        consumers = self._reader.welcome.consumers
+        if consumers > 1 and are_divided(self._reader.opened.job):
+            warnings.warn(
+                f"no batch size is known, so each element of the dataset is a step of one of the "
+                f"{consumers} trainers. TensorFlow divides each element among them: set "
+                "global_batch_size, or end the dataset with batch",
+                stacklevel=4,
+            )
 
     def _draft(self, dataset: Any, global_batch_size: int | None) -> tuple[types_pb2.Job, bytes]:
         draft = types_pb2.Job()

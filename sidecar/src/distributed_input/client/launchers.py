@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from distributed_input.api.errors import DistributedInputError, FencedError
+
 _VARIABLES = (
     ("LOCAL_RANK", ("LOCAL_WORLD_SIZE", "LOCAL_SIZE", "WORLD_SIZE")),  # torchrun, DeepSpeed
     ("OMPI_COMM_WORLD_LOCAL_RANK", ("OMPI_COMM_WORLD_LOCAL_SIZE",)),
@@ -50,3 +52,15 @@ def local_rank(env: Mapping[str, str]) -> LocalRank | None:
         if rank.isdecimal() and count.isdecimal() and int(count) > 1:
             return LocalRank(variable, int(rank), int(count))
     return None
+
+
+def with_remedy(error: DistributedInputError, env: Mapping[str, str]) -> DistributedInputError:
+    """Return an error, with the remedy for ranks if it is a FencedError of one of them.
+
+    The advice in the message is for two readers in one program.
+    """
+    rank = local_rank(env)
+    if rank is None or not isinstance(error, FencedError):
+        return error
+    cause, _, _ = str(error).partition(". ")
+    return FencedError(f"{cause}. {rank.remedy}")

@@ -18,7 +18,6 @@ from pathlib import Path
 from distributed_input.api.errors import (
     ConfigError,
     DistributedInputError,
-    FencedError,
     ReplayWarning,
     UnavailableError,
     from_kind,
@@ -28,6 +27,7 @@ from distributed_input.api.proto import trainer_pb2, types_pb2
 from distributed_input.api.protocol import PROTOCOL, check_protocol
 from distributed_input.assignment import identity
 from distributed_input.assignment.jobs import set_run
+from distributed_input.assignment.share import are_divided
 from distributed_input.client import launchers
 from distributed_input.client.channel import Channel, SidecarDisconnected
 from distributed_input.client.epoch_state import without_traceback
@@ -84,8 +84,6 @@ class SidecarSession:
         self._opened_channel: Channel | None = None  # the channel on which the job is open
         self._logged: set[str] = set()  # warnings
         self._warned_generation = 0  # the newest epoch whose rows differed
-
-    # Connecting.
 
     def connect(self, timeout: float) -> None:
         """Connect to a sidecar and exchange Hello and Welcome.
@@ -156,11 +154,8 @@ class SidecarSession:
             )
         channel.map_ring(welcome.ring_file, welcome.ring_bytes)
         self.welcome, self._has_connected = welcome, True
-        rank = launchers.local_rank(os.environ)
-        if self.job and rank is not None:
-            self._log_once(
-                f"job {self.job} reads all rows of the input, as each job does. {rank.remedy}"
-            )
+        if self.job and (rank := launchers.local_rank(os.environ)):
+            self._log_once(f"job {self.job} reads all rows, as each job does. {rank.remedy}")
 
     def define_job(self, draft: types_pb2.Job, dataset: bytes, replicas: int) -> None:
         """Set the job that `open_job` opens, on this sidecar and on later ones.
@@ -202,9 +197,7 @@ class SidecarSession:
                 return
 
     def _log_warnings(self, job: types_pb2.Job) -> None:
-        """Log the warnings about a job, each once. The process that exports a dataset prints its
-        own ones.
-        """
+        """Log the warnings about an entry point. The export prints those of a dataset."""
         for warning in job.warnings if job.HasField("entry_point") else ():
             self._log_once(warning)
 
@@ -236,7 +229,9 @@ class SidecarSession:
     @property
     def replicas(self) -> int:
         """The number of units in one step of the loop: what one `get_next` returns."""
-        return max(1, self._open_request.replicas) if self._open_request is not None else 1
+        if self._open_request is None or are_divided(self.opened.job):
+            return 1
+        return max(1, self._open_request.replicas)
 
     def epoch_start(self, epoch: int) -> trainer_pb2.Position:
         """Return the position at the start of an epoch."""
@@ -347,13 +342,7 @@ class SidecarSession:
         failure = message.failure
         if failure.generation not in (0, self.generation):
             return
-        error = from_kind(failure.kind, failure.message)
-        rank = launchers.local_rank(os.environ)
-        if isinstance(error, FencedError) and rank is not None:
-            # The advice in the message is for two readers in one program.
-            cause, _, _ = failure.message.partition(". ")
-            raise FencedError(f"{cause}. {rank.remedy}")
-        raise error
+        raise launchers.with_remedy(from_kind(failure.kind, failure.message), os.environ)
 
     def _warn_of_difference(self, message: trainer_pb2.FromSidecar) -> None:
         """Warn once per epoch that a replay made other rows."""

@@ -21,12 +21,11 @@ from types import TracebackType
 from typing import IO, Any, Literal
 
 from distributed_input.api import environment
-from distributed_input.api.errors import ConfigError, TerminalError
+from distributed_input.api.errors import ConfigError, TerminalError, short
 from distributed_input.runner import trainer_proxy
 from distributed_input.runner.processes.supervised_process import describe_exit
 from distributed_input.runner.supervisor import EXIT_PROCESS_FAILED
 from distributed_input.runtime.args import EXIT_CONFIG
-from distributed_input.runtime.tracebacks import short
 
 _PREFIX = "distributed-input: "
 _END_SECONDS = 20.0

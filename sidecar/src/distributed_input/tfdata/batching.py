@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import tensorflow as tf
+from tensorflow.python.data.util.structure import NoneTensorSpec
 
 from distributed_input.rows.elements import ElementSpec, Leaf
+from distributed_input.tfdata.joined_batches import component_specs
 
 
 def can_batch(spec: ElementSpec, batched: bool) -> bool:
@@ -26,7 +28,7 @@ def batch_rows(
       rows: the number of rows in an element.
     """
     if batched:
-        first = tf.nest.flatten(dataset.element_spec)[0]
+        first = component_specs(dataset)[0]
         return dataset if (first.shape[0] or 0) >= rows else _rebatch(dataset, rows)
     return dataset.batch(rows) if spec.is_static else dataset.ragged_batch(rows)
 
@@ -37,10 +39,8 @@ def _rebatch(dataset: tf.data.Dataset, rows: int) -> tf.data.Dataset:
     `Dataset.rebatch` also converts components that are not dense: it would trace a function for
     each split, and call it for each element.
     """
-    spec = tf.nest.map_structure(
-        lambda part: tf.TensorSpec([None, *part.shape[1:]], part.dtype), dataset.element_spec
-    )
-    parts = tf.nest.flatten(spec)
+    spec = tf.nest.map_structure(_of_any_rows, dataset.element_spec)
+    parts = [_of_any_rows(part) for part in component_specs(dataset)]
     variant = tf.raw_ops.RebatchDatasetV2(
         input_dataset=tf.data.experimental.to_variant(dataset),
         batch_sizes=tf.constant([rows], tf.int64),
@@ -52,6 +52,12 @@ def _rebatch(dataset: tf.data.Dataset, rows: int) -> tf.data.Dataset:
     # Resources of the dataset's graph, such as Python functions, live as long as the dataset.
     rebatched._of = dataset  # noqa: SLF001  this package's attribute
     return rebatched
+
+
+def _of_any_rows(spec: tf.TypeSpec) -> tf.TypeSpec:
+    if isinstance(spec, NoneTensorSpec):
+        return spec
+    return tf.TensorSpec([None, *spec.shape[1:]], spec.dtype)
 
 
 def _can_batch(leaf: Leaf) -> bool:

@@ -14,19 +14,16 @@ from distributed_input.api.proto import types_pb2
 from distributed_input.assignment import identity, jobs
 from distributed_input.assignment.jobs import DatasetFacts
 from distributed_input.rows.elements import ElementSpec
-from distributed_input.tfdata import (
-    buffers,
-    dataset_functions,
-    determinism,
-    padding,
-    sharding,
-    user_code,
+from distributed_input.tfdata import buffers, dataset_functions, determinism, sharding, user_code
+from distributed_input.tfdata.analysis import padding
+from distributed_input.tfdata.analysis.drop_remainder import (
+    disable_drop_remainder,
+    with_unknown_batch_size,
 )
-from distributed_input.tfdata.drop_remainder import disable_drop_remainder, with_unknown_batch_size
+from distributed_input.tfdata.analysis.graph_analysis import GraphAnalysis, analyze
 from distributed_input.tfdata.graph import caches, node_defs, packing
 from distributed_input.tfdata.graph.canonical import serialize
 from distributed_input.tfdata.graph.node_defs import GraphDef
-from distributed_input.tfdata.graph_analysis import GraphAnalysis, analyze
 from distributed_input.tfdata.input_context import SplitInputContext
 from distributed_input.tfdata.random import selections
 from distributed_input.tfdata.random.seeds import reseed
@@ -111,7 +108,7 @@ def _export_function(
     guess = jobs.splits_of_draft(draft, jobs.partitions_of_draft(draft))
     first, dataset, context = trace(guess, 0)
     element = from_tf(dataset.element_spec)
-    analysis = analyze(first)
+    analysis = analyze_dataset(first, dataset)
     _reject_python(analysis)
     caches.check(first)
     job, disabled = _complete(
@@ -146,7 +143,7 @@ def _export_plain(
 ) -> tuple[types_pb2.Job, types_pb2.GraphDataset]:
     element = from_tf(dataset.element_spec)
     prepared = sharding.prepare(dataset, lambda rows: jobs.partitions_of_draft(draft, rows))
-    analysis = analyze(prepared.graph_def)
+    analysis = analyze_dataset(prepared.graph_def, dataset)
     _reject_python(analysis)
     caches.check(prepared.graph_def)
     if analysis.batch_size and padding.remove(prepared.graph_def):
@@ -209,16 +206,19 @@ def _complete(
         )
 
     job = complete(analysis, element)
-    disabled = bool(analysis.drop_remainder and job.batched and disable_drop_remainder(graph_def))
+    is_dealt = job.shard_policy in ("DATA", "OFF")  # the batches are those of TensorFlow
+    may_disable = analysis.drop_remainder and job.batched
+    disabled = bool(may_disable and disable_drop_remainder(graph_def, in_repeats=not is_dealt))
     if disabled:
-        analysis = analyze(graph_def)
+        analysis = replace(analyze(graph_def), infinite=analysis.infinite)
         job = complete(analysis, with_unknown_batch_size(element))
         if job.remainder == types_pb2.KEEP:
             job.remainder = types_pb2.DROP
     if plain:
-        loses_rows = analysis.drop_remainder and job.shard_policy == "FILE"
+        are_full = is_dealt and analysis.drop_remainder
+        loses_rows = analysis.drop_remainder and not is_dealt
         analysis = replace(analysis, record_shard="", drop_remainder=loses_rows)
-        if analysis.repeats_batches and job.batched:
+        if analysis.repeats_batches and job.batched and not are_full:
             job.warnings.append(
                 f"{analysis.repeats_batches} follows a batch: tf.data ends each pass with a smaller"
                 " batch, here only the last batch of an epoch is smaller. Repeat before batch"
@@ -252,6 +252,12 @@ def _reject_python(facts: GraphAnalysis) -> None:
             " this process: use TensorFlow ops, or move the dataset to an entry point"
             " (package.module:function) in the workers' image"
         )
+
+
+def analyze_dataset(graph_def: GraphDef, dataset: tf.data.Dataset) -> GraphAnalysis:
+    """Return the analysis of a dataset. One that repeats no elements ends."""
+    analysis = analyze(graph_def)
+    return replace(analysis, infinite=None) if int(dataset.cardinality()) == 0 else analysis
 
 
 def count_rows(dataset: tf.data.Dataset, facts: GraphAnalysis, num_splits: int) -> int | None:

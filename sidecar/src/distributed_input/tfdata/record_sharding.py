@@ -11,10 +11,10 @@ from dataclasses import dataclass
 import tensorflow as tf
 
 from distributed_input.tfdata import sharding
+from distributed_input.tfdata.analysis.graph_analysis import analyze
 from distributed_input.tfdata.graph import caches, node_defs
 from distributed_input.tfdata.graph.canonical import canonicalize
 from distributed_input.tfdata.graph.node_defs import PYTHON_OPS, GraphDef, NodeDef
-from distributed_input.tfdata.graph_analysis import analyze
 
 _BATCHES = {"BatchDataset": None, "BatchDatasetV2": -1, "ParallelBatchDataset": -1}
 """Ops that batch, and the index of their input drop_remainder."""

@@ -61,6 +61,15 @@ def from_values(element: Any) -> ElementSpec:
     return ElementSpec(structure, tuple(leaves))
 
 
+def graph_spec(element: ElementSpec) -> Any:
+    """Return the nested `tf.TypeSpec`s of a dataset with these elements, as its graph has them.
+
+    There, also a ragged component of rank 0 is a variant.
+    """
+    leaves = [_type_spec(leaf, [], leaf.kind == "ragged") for leaf in element.leaves]
+    return element.unflatten(leaves, none=NoneTensorSpec())
+
+
 def to_tf(spec: ElementSpec, batched: bool = False, static_batch: int | None = None) -> Any:
     """Return the nested `tf.TypeSpec`s of a row, of a whole element, or of a batch of rows.
 
@@ -131,7 +140,7 @@ def _is_text(array: np.ndarray[Any, Any]) -> bool:
     return all(isinstance(item, (str, bytes)) for item in array.reshape(-1).tolist())
 
 
-def _type_spec(leaf: Leaf, rows: list[int | None]) -> tf.TypeSpec:
+def _type_spec(leaf: Leaf, rows: list[int | None], is_variant: bool = False) -> tf.TypeSpec:
     shape = [*rows, *leaf.shape]
     dtype = tf.dtypes.as_dtype(leaf.dtype)
     if leaf.kind == "unranked":
@@ -139,7 +148,7 @@ def _type_spec(leaf: Leaf, rows: list[int | None]) -> tf.TypeSpec:
     if leaf.kind == "sparse":
         return tf.SparseTensorSpec(shape, dtype)
     ragged_rank = leaf.ragged_rank + len(rows)
-    if leaf.kind == "dense" or ragged_rank == 0:
+    if leaf.kind == "dense" or (ragged_rank == 0 and not is_variant):
         return tf.TensorSpec(shape, dtype)
     return tf.RaggedTensorSpec(
         shape, dtype, ragged_rank, row_splits_dtype=tf.dtypes.as_dtype(leaf.row_splits_dtype)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from distributed_input.api.errors import ConfigError
@@ -173,6 +173,7 @@ ENTRY_FACTS = st.builds(
 def test_a_completed_job_is_a_completion_of_its_draft(
     draft: types_pb2.Job, facts: DatasetFacts, other: types_pb2.Job
 ) -> None:
+    assume(not facts.infinite or draft.num_splits <= 4)  # more are refused
     job = complete(draft, facts)
     job.definitions.append(3)
     assert is_completed(draft, job)
@@ -198,3 +199,13 @@ def test_a_job_of_another_resource_is_no_completion(changed: dict[str, Any]) -> 
 def test_two_batch_sizes_are_rejected() -> None:
     with pytest.raises(ConfigError, match=r"globalBatchSize is 8, but dataset_fn uses .* 16 rows"):
         complete(types_pb2.Job(global_batch_size=8), DatasetFacts(None, asked_batch=16))  # type: ignore[arg-type]
+
+
+def test_splits_behind_one_that_never_ends_are_refused() -> None:
+    draft = types_pb2.Job(partitions=2, num_splits=4)
+    with pytest.raises(ConfigError, match="only the first 2 splits would be read"):
+        complete(draft, DatasetFacts(ELEMENT, infinite=True))
+    assert (
+        complete(types_pb2.Job(partitions=2), DatasetFacts(ELEMENT, infinite=None)).num_splits == 2
+    )
+    assert not complete(draft, DatasetFacts(ELEMENT, infinite=None)).infinite

@@ -6,7 +6,7 @@ import pytest
 
 from distributed_input.api.errors import ConfigError
 from distributed_input.api.proto import types_pb2
-from distributed_input.assignment.share import share_of
+from distributed_input.assignment.share import are_divided, share_of
 
 
 def job(**fields: object) -> types_pb2.Job:
@@ -60,3 +60,10 @@ def test_order_any_does_not_need_divisors() -> None:
     shares = [share_of(loose, c, 3) for c in range(3)]
     assert [share.batch for share in shares] == [20, 20, 20]
     assert sorted(p for share in shares for p in share.partitions) == list(range(5))
+
+
+@pytest.mark.parametrize(
+    ("policy", "rows", "divided"), [("DATA", 0, True), ("DATA", 64, False), ("", 0, False)]
+)
+def test_whole_elements_of_a_dataset_are_divided(policy: str, rows: int, divided: bool) -> None:
+    assert are_divided(job(shard_policy=policy, global_batch_size=rows)) is divided

@@ -1,4 +1,7 @@
-"""A reader continues with the next sidecar, unless it gets an error."""
+"""A reader continues with the next sidecar, unless it gets an error.
+
+This module is long because all tests of one module are in one file.
+"""
 
 from __future__ import annotations
 

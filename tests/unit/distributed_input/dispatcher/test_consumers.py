@@ -66,6 +66,22 @@ def test_a_run_with_another_number_of_trainers_takes_over():
     assert holders(consumers, 2.0) == [(0, 2, "2-0"), (1, 2, "2-1")]
 
 
+def test_trainers_of_a_job_that_is_scaled_join_with_the_new_number():
+    """A pod keeps the number with which it was created; the Job replaces a pod that has failed."""
+    consumers = ConsumerRegistry(LIMITS)
+    for index in range(2):
+        assert consumers.beat(0.0, consumer(index, 2, f"1-{index}")) is None
+    for index in (2, 3):  # the pods that the Job adds
+        assert consumers.beat(1.0, consumer(index, 4, f"2-{index}")) is None
+    for index in range(2):
+        assert consumers.beat(2.0, consumer(index, 2, f"1-{index}")) is not None
+        assert consumers.beat(3.0, consumer(index, 4, f"3-{index}")) is None
+    assert [one[:2] for one in holders(consumers, 3.0)] == [(index, 4) for index in range(4)]
+    # A container that restarts in an old pod ends them.
+    assert consumers.beat(4.0, consumer(0, 2, "4-0")) is None
+    assert holders(consumers, 4.0) == [(0, 2, "4-0")]
+
+
 def test_the_error_of_a_wrong_count_has_both_counts():
     consumers = ConsumerRegistry(LIMITS)
     consumers.beat(0.0, consumer(1, 4, "2"))

@@ -1,4 +1,7 @@
-"""All of the dispatcher's knowledge together."""
+"""All of the dispatcher's knowledge together.
+
+This module is long because all tests of one module are in one file.
+"""
 
 from __future__ import annotations
 

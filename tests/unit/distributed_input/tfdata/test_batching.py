@@ -79,3 +79,9 @@ def test_large_batches_are_not_rebatched() -> None:
 def test_batches_of_rows_with_different_shapes_are_not_rebatched() -> None:
     padded = ROWS.map(tf.range).padded_batch(2)
     assert not can_batch(from_tf(padded.element_spec).unbatched(), True)
+
+
+def test_batches_with_none_are_rebatched() -> None:
+    dataset = ROWS.batch(2, drop_remainder=True).map(lambda x: (x, None))
+    row = from_tf(dataset.element_spec).unbatched()
+    assert [len(x) for x, _ in batch_rows(dataset, row, True, 3)] == [3, 3]

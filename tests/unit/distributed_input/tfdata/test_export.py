@@ -15,7 +15,7 @@ from distributed_input.api.proto import types_pb2
 from distributed_input.rows.elements import ElementSpec
 from distributed_input.tfdata.export import export_job, split_graph
 from distributed_input.tfdata.graph import packing, serialization
-from distributed_input.tfdata.type_specs import to_tf
+from distributed_input.tfdata.type_specs import graph_spec
 from tests.unit.distributed_input.tfdata.graphcases import elements, random_number, write_files
 
 Data: TypeAlias = tf.data.Dataset
@@ -40,7 +40,7 @@ def open_split(
     graph, serial = split_graph(dataset, job.num_splits, split, job.seed, epoch)
     assert not serial
     packing.restore(graph, dataset, folder)
-    return serialization.instantiate(graph, to_tf(ElementSpec.from_json(job.element_spec)))
+    return serialization.instantiate(graph, graph_spec(ElementSpec.from_json(job.element_spec)))
 
 
 def rows(job: types_pb2.Job, dataset: types_pb2.GraphDataset, epoch: int = 0) -> list[Any]:
@@ -193,6 +193,43 @@ def test_a_padded_batch_is_sent_as_rows_and_padded_in_each_step() -> None:
 
     job = export(dataset_fn)[0]
     assert (job.batched, ElementSpec.from_json(job.row_spec).leaves[0].padding) == (True, 0)
+
+
+def test_a_batch_in_a_function_makes_rows_and_a_warning() -> None:
+    def windows(ctx: Any, asks: bool = False) -> Data:
+        mine = Data.range(104).shard(ctx.num_input_pipelines, ctx.input_pipeline_id)
+        size = ctx.get_per_replica_batch_size(40) if asks else 5
+        return mine.window(size, shift=1, drop_remainder=True).flat_map(lambda w: w.batch(size))
+
+    job, _, warned = export(windows, global_batch_size=8)
+    leaf = ElementSpec.from_json(job.row_spec).leaves[0]
+    assert (job.batched, job.global_batch_size, leaf.shape) == (False, 8, (None,))
+    assert any(
+        "each element is one of the 8 rows of a step, because FlatMapDataset" in text
+        and "call context.get_per_replica_batch_size(rows)" in text
+        for text in warned
+    )
+    asked, _, warned = export(lambda ctx: windows(ctx, asks=True))
+    assert (asked.batched, asked.global_batch_size) == (True, 40)
+    assert not any("each element is one of" in text for text in warned)
+
+
+@pytest.mark.parametrize("rebatched", [True, False])
+def test_a_rebatched_plain_dataset_has_the_new_batch_size(rebatched: bool) -> None:
+    job, _, _ = export(
+        Data.range(64).batch(8).rebatch(16) if rebatched else Data.range(64).batch(8)
+    )
+    assert (job.batched, job.global_batch_size) == (True, 16 if rebatched else 8)
+
+
+def test_repeated_batches_without_remainder_are_dealt_as_they_are() -> None:
+    batches = Data.range(10).batch(4, drop_remainder=True)
+    job, made, warned = export(batches.repeat(2))
+    assert sorted(rows(job, made)) == sorted([*range(8)] * 2)
+    assert not any("Repeat before batch" in text for text in warned)
+    _, _, warned = export(Data.range(10).batch(4).repeat(2))
+    assert any("RepeatDataset follows a batch: tf.data ends each" in text for text in warned)
+    assert not export(Data.from_tensors([1]).batch(8, drop_remainder=True).repeat())[0].infinite
 
 
 def test_sharding_records_after_reading_gives_a_warning(tmp_path: Path) -> None:

@@ -13,9 +13,9 @@ from hypothesis import assume, event, example, given, settings
 from hypothesis import strategies as st
 
 from distributed_input.tfdata import row_skips
+from distributed_input.tfdata.analysis.graph_analysis import analyze
 from distributed_input.tfdata.graph import serialization
 from distributed_input.tfdata.graph.canonical import serialize
-from distributed_input.tfdata.graph_analysis import analyze
 from distributed_input.tfdata.random.element_keys import key_elements
 from distributed_input.tfdata.random.seeds import reseed
 from tests.unit.distributed_input.tfdata.graphcases import write_files

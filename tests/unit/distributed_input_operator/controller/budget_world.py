@@ -266,7 +266,7 @@ def exhaustive_fault(names: str, limit: int, most: int | None = None) -> tuple[s
     waiting = deque([first])
     while waiting and (most is None or len(parents) < most):
         world = waiting.popleft()
-        state = world.state()
+        state: object = world.state()
         if fault := world.fault(ROUNDS, good):
             done: list[Action] = []
             while (parent := parents[state]) is not None:

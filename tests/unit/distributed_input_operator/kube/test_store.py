@@ -160,3 +160,12 @@ def test_objects_like_the_first_of_their_kind_take_little_memory():
     assert max(map(len, kept)) < alone / 2
     replicas = [one["spec"]["replicas"] for one in store.children(KEY).values()]
     assert replicas == list(range(20))
+
+
+def test_a_pod_keeps_the_states_of_all_its_containers():
+    """Also of init containers: their failures are reported."""
+    states = {"initContainerStatuses": [{"name": "fetch"}], "containerStatuses": [{"name": "w"}]}
+    pod = {**child(1), "kind": "Pod", "status": {**states, "hostIP": "10.0.0.1"}}
+    store = Store()
+    store.put(pod)
+    assert store.children(KEY)["Pod", "digits-worker"]["status"] == states

@@ -1,4 +1,7 @@
-"""Laws of the planner: idempotent, converges at once, repairs drift, stays within bounds."""
+"""Laws of the planner: idempotent, converges at once, repairs drift, stays within bounds.
+
+This module is long because a plan has many rules, each with its own test.
+"""
 
 from __future__ import annotations
 

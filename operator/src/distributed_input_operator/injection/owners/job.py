@@ -12,6 +12,7 @@ from distributed_input_operator.injection.trainer_pod import (
     Manifest,
     RefusedError,
     TrainerRank,
+    annotations_of,
     literal,
     metadata_reference,
 )
@@ -44,15 +45,19 @@ def completions_of(job: Manifest, count: int | None) -> int:
     return completions
 
 
-def _rank(_: Manifest, owners: Owners, count: int | None) -> TrainerRank | None:
+def _rank(pod: Manifest, owners: Owners, count: int | None) -> TrainerRank | None:
     if not (owners and JOB.describes(owners[0])):
         return None
     spec, name = owners[0]["spec"], title(owners[0])
     one_pod = spec.get("parallelism", 1) == 1 and spec.get("completions") in (None, 1)
     if one_pod and spec.get("completionMode") != "Indexed":
         return TrainerRank(literal(0), 1, name)
-    index = metadata_reference("annotations", COMPLETION_INDEX)
-    return TrainerRank(index, completions_of(owners[0], count), name)
+    completions = completions_of(owners[0], count)
+    index = annotations_of(pod).get(COMPLETION_INDEX, "")
+    if count is None and index.isdecimal() and int(index) >= completions:
+        # The Job was read before it was scaled. Its controller creates the pod again.
+        raise RefusedError(f"{name} has {completions} pods, but this one has index {index}: retry")
+    return TrainerRank(metadata_reference("annotations", COMPLETION_INDEX), completions, name)
 
 
 RESOLVER = Resolver(JOB, _rank)

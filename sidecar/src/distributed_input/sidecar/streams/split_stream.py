@@ -4,6 +4,8 @@ A `SplitStream` receives blocks ahead of need into a short queue of at least one
 stream breaks, it opens another one at the first row not yet received, on another worker if there is
 one. The worker replays the rows received so far, and compares their digest with the request's. The
 stream's credit lets the worker send what the queue has room for.
+
+This module is long because a stream is one state machine.
 """
 
 from __future__ import annotations
@@ -391,8 +393,7 @@ class SplitStream:
             self._queued_bytes += block.cost
             self._received_bytes += block.cost
             self.received += block.rows
-            prefix = self._prefix or Prefix()
-            self._prefix = prefix.extend(block.digests, block.digest_version)
+            self._prefix = (self._prefix or Prefix()).extend(block.digests, block.digest_version)
             context.stats.rows += block.rows
             context.stats.bytes += block.nbytes
         if block.last:

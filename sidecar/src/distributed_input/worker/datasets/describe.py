@@ -14,7 +14,7 @@ from distributed_input.api.proto import types_pb2
 from distributed_input.assignment import identity, jobs
 from distributed_input.assignment.jobs import DatasetFacts
 from distributed_input.runtime import logs
-from distributed_input.tfdata import buffers, export, graph_analysis, sharding, type_specs
+from distributed_input.tfdata import buffers, export, sharding, type_specs
 from distributed_input.tfdata.graph import caches, canonical, fingerprint
 from distributed_input.tfdata.graph.node_defs import GraphDef
 from distributed_input.tfdata.random import selections
@@ -56,7 +56,7 @@ def describe(draft: types_pb2.Job, relaxed: bool = False, room: int = 0) -> type
         asked, infinite = context.global_batch_size, _never_ends(dataset)
         return jobs.complete(draft, DatasetFacts(element, asked, infinite=infinite))
     caches.check(definition)
-    graph = graph_analysis.analyze(definition)
+    graph = export.analyze_dataset(definition, dataset)
     serial = [] if relaxed else export.serial_warnings(definition, dataset)
     described = DatasetFacts(
         element=element,

@@ -17,7 +17,8 @@ import tensorflow as tf
 
 from distributed_input.api.errors import DatasetFnError
 from distributed_input.api.proto import types_pb2
-from distributed_input.tfdata import batching, graph_analysis, timed_reading, type_specs
+from distributed_input.tfdata import batching, timed_reading, type_specs
+from distributed_input.tfdata.analysis import graph_analysis
 from distributed_input.tfdata.graph import canonical
 from distributed_input.tfdata.input_context import SplitInputContext
 from distributed_input.tfdata.timed_reading import TimedReader

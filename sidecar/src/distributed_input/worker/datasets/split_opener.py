@@ -26,12 +26,12 @@ from distributed_input.tfdata import (
     dataset_functions,
     determinism,
     export,
-    graph_analysis,
     joined_batches,
     record_sharding,
     row_skips,
     type_specs,
 )
+from distributed_input.tfdata.analysis import graph_analysis
 from distributed_input.tfdata.graph import (
     batch_size,
     caches,
@@ -188,11 +188,11 @@ class SplitOpener:
     ) -> _Opened:
         """Return the dataset of a trainer's graph for a split and an epoch."""
         graphs = self._datasets.get(job.dataset_id)
+        # `split_graph` adds random ops of its own, which do not define the order.
+        definitions.check_order(job, packing.load_bare(graphs, split))
         graph, serial = export.split_graph(
             graphs, job.num_splits, split, seed, epoch, self._relaxed
         )
-        # Not `graph`: its random numbers come from datasets of keys, which the definition lacks.
-        definitions.check_order(job, packing.load_bare(graphs, split))
         identity = identify(graph, job.row_spec, seed, epoch, split, batched=job.batched)
         graph = _skip(graph, identity, skipped)
         files = SplitCaches(split, job.num_splits)
@@ -200,7 +200,7 @@ class SplitOpener:
         packing.restore(graph, graphs, self._folder)
         buffers.bound_shuffles(graph)
         sized = _sized(job, graph, batch_rows)
-        dataset = serialization.instantiate(sized or graph, type_specs.to_tf(element))
+        dataset = serialization.instantiate(sized or graph, type_specs.graph_spec(element))
         size, is_sized = _batch_size(job, graph), sized is not None
         if serial:
             dataset = determinism.run_serially(dataset)

@@ -11,6 +11,8 @@ A stream that is ahead waits for slower streams before blocks that they need are
 `WaitBudget` limits this time. Blocks that all streams have read are kept for jobs that start a
 little later: if several jobs read the dataset, and in the first minute after its first stream.
 After that, nothing is kept for a job that is alone.
+
+This module is long because one lock guards what all its methods change.
 """
 
 from __future__ import annotations

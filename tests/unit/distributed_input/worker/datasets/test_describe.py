@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from distributed_input.api.errors import ConfigError
 from distributed_input.api.proto import types_pb2
 from distributed_input.rows.elements import ElementSpec, Leaf
 from distributed_input.worker.datasets.describe import describe
@@ -235,7 +236,12 @@ def test_a_dataset_that_may_never_end_has_one_split_for_each_partition(
     job = described(function)
     assert (job.num_splits, job.infinite, list(job.warnings)) == (splits, infinite, [])
     entry = types_pb2.EntryPoint(target=f"describe_of_test:{function}")
-    given = describe(types_pb2.Job(entry_point=entry, partitions=4, num_splits=16))
+    draft = types_pb2.Job(entry_point=entry, partitions=4, num_splits=16)
+    if infinite:
+        with pytest.raises(ConfigError, match="only the first 4 splits would be read"):
+            describe(draft)
+        return
+    given = describe(draft)
     assert given.num_splits == 16
     assert [text for text in given.warnings if "12 of 16 are not" in text] == list(given.warnings)
     assert len(given.warnings) == is_unknown

@@ -7,7 +7,9 @@ import pytest
 import tensorflow as tf
 
 from distributed_input.api.errors import SpecError
+from distributed_input.rows.decode import decode
 from distributed_input.rows.elements import Leaf
+from distributed_input.rows.encode import make_encoder
 from distributed_input.tfdata.type_specs import from_tf
 from distributed_input.worker.datasets.element_specs import check_spec, spec_of_iterable
 
@@ -47,3 +49,12 @@ def test_a_split_with_another_spec_is_refused(other: object, message: str) -> No
     dataset = tf.data.Dataset.range(3).map(lambda row: {"x": row})
     with pytest.raises(SpecError, match=message):
         check_spec(dataset, from_tf(other), 3)
+
+
+def test_a_declared_vector_may_have_another_length_in_each_row() -> None:
+    spec = from_tf(tf.RaggedTensorSpec([None], tf.float32, ragged_rank=0))
+    encode = make_encoder(spec, batched=False)
+    rows = [encode(value)[1] for value in ([], [1.0, 2.5], np.array([3], np.float32))]
+    decoded = decode(spec, 3, [np.concatenate(parts) for parts in zip(*rows, strict=True)])
+    assert decoded.values.tolist() == [1.0, 2.5, 3.0]
+    assert decoded.row_splits[0].tolist() == [0, 0, 2, 3]

@@ -1,4 +1,7 @@
-"""A connection sends the rows of all its streams in order, within the credit of each."""
+"""A connection sends the rows of all its streams in order, within the credit of each.
+
+This module is long because all tests of one module are in one file.
+"""
 
 from __future__ import annotations
 

@@ -14,6 +14,13 @@ def test_an_indexed_job_has_index_and_count():
     assert rank_of(pod(owner=("Job", "fit")), job(4)) == (COMPLETION_FIELD, 4)
 
 
+def test_a_pod_of_a_job_that_was_scaled_gets_the_new_number():
+    new = pod(owner=("Job", "fit"), annotations={COMPLETION_INDEX: "5"})
+    assert rank_of(new, job(8)) == (COMPLETION_FIELD, 8)
+    # The cached Job is older than the pod.
+    assert "Job fit has 4 pods, but this one has index 5: retry" in refusal_of(new, job(4))
+
+
 def test_a_job_of_one_pod_needs_no_index():
     assert rank_of(pod(owner=("Job", "fit")), job(1, indexed=False)) == (0, 1)
     assert rank_of(pod(owner=("Job", "fit")), job(None, 1, indexed=False)) == (0, 1)

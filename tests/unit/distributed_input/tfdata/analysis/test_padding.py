@@ -8,8 +8,8 @@ from typing import Any, TypeAlias
 import pytest
 import tensorflow as tf
 
-from distributed_input.tfdata import padding
-from distributed_input.tfdata.batches import ElementBatches, find_batches
+from distributed_input.tfdata.analysis import padding
+from distributed_input.tfdata.analysis.batches import ElementBatches, find_batches
 from distributed_input.tfdata.graph.canonical import serialize
 from tests.unit.distributed_input.tfdata.graphcases import run
 

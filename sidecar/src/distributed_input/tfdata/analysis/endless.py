@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from distributed_input.tfdata.batches import BATCHES, FILTERS, MAPS, READERS
+from distributed_input.tfdata.analysis.batches import BATCHES, FILTERS, MAPS, READERS
+from distributed_input.tfdata.analysis.scopes import PASSES, GraphFunctions, Scope, kind, main_scope
 from distributed_input.tfdata.graph import node_defs
 from distributed_input.tfdata.graph.node_defs import GraphDef, NodeDef
-from distributed_input.tfdata.graph.scopes import PASSES, Functions, Scope, kind, main_scope
 
 # The result ends if and only if the input does.
 _SAME = (
@@ -26,7 +26,7 @@ _COUNT = {"Repeat": 1, "ShuffleAndRepeat": 4}
 def is_endless(graph_def: GraphDef) -> bool | None:
     """Return whether a dataset never ends; None if the graph does not show it."""
     main = main_scope(graph_def)
-    return _Endless(Functions(graph_def)).of(main, main.output, {})
+    return _Endless(GraphFunctions(graph_def)).of(main, main.output, {})
 
 
 _Known = dict[str, bool | None]
@@ -34,7 +34,7 @@ _Known = dict[str, bool | None]
 
 
 class _Endless:
-    def __init__(self, functions: Functions) -> None:
+    def __init__(self, functions: GraphFunctions) -> None:
         self._functions = functions
 
     def of(self, scope: Scope, node: NodeDef | None, known: _Known) -> bool | None:

@@ -14,9 +14,9 @@ import tensorflow as tf
 from tensorflow.python.framework import tensor_util
 
 from distributed_input.rows.elements import ElementSpec
+from distributed_input.tfdata.analysis.scopes import PASSES, kind
 from distributed_input.tfdata.graph import node_defs
 from distributed_input.tfdata.graph.node_defs import GraphDef
-from distributed_input.tfdata.graph.scopes import PASSES, kind
 
 _BATCHES = (
     "BatchDatasetV2",
@@ -25,11 +25,16 @@ _BATCHES = (
     "PaddedBatchDatasetV2",
 )
 # With one batch more, they still return each batch as it is.
-_PASSES = PASSES | set("Repeat ShuffleAndRepeat Shuffle Shard Take Skip Cache".split())
+_PASSES = PASSES | set("Shuffle Shard Take Skip Cache".split())
+_REPEATS = frozenset(["Repeat", "ShuffleAndRepeat"])
 
 
-def disable_drop_remainder(graph_def: GraphDef) -> bool:
+def disable_drop_remainder(graph_def: GraphDef, in_repeats: bool = True) -> bool:
     """Disable drop_remainder, in place, if all later ops pass elements on without a change.
+
+    Args:
+      graph_def: the graph of a split.
+      in_repeats: also if the batches are repeated: then each pass has the rows that the flag drops.
 
     Returns:
       Whether the flag was set and is now disabled.
@@ -37,7 +42,8 @@ def disable_drop_remainder(graph_def: GraphDef) -> bool:
     nodes = node_defs.by_name(graph_def.node)
     node = nodes[node_defs.source_of(node_defs.retval(graph_def).input[0])]
     passed = []
-    while kind(node.op) in _PASSES:
+    passes = _PASSES | _REPEATS if in_repeats else _PASSES
+    while kind(node.op) in passes:
         passed.append(node)
         node = nodes[node_defs.source_of(node.input[0])]
     if node.op not in _BATCHES or not node_defs.input_value(nodes, node, -1):

@@ -6,13 +6,13 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from distributed_input.tfdata import padding
-from distributed_input.tfdata.batches import drops_remainder, find_batches, is_batch
-from distributed_input.tfdata.endless import is_endless
+from distributed_input.tfdata.analysis import padding
+from distributed_input.tfdata.analysis.batches import drops_remainder, find_batches, is_batch
+from distributed_input.tfdata.analysis.endless import is_endless
+from distributed_input.tfdata.analysis.scopes import GraphFunctions, Scope, main_scope
 from distributed_input.tfdata.graph import caches, node_defs
 from distributed_input.tfdata.graph.function_names import readable_name
 from distributed_input.tfdata.graph.node_defs import PYTHON_OPS, GraphDef, NodeDef
-from distributed_input.tfdata.graph.scopes import Functions, Scope, main_scope
 
 _SKIPPING = ("RangeDataset", "TensorSliceDataset")
 _READERS = re.compile(
@@ -81,7 +81,7 @@ class _Walk:
     """Looks at a graph and its functions."""
 
     def __init__(self, graph_def: GraphDef) -> None:
-        self._functions = Functions(graph_def)
+        self._functions = GraphFunctions(graph_def)
 
     def shards_source(self, main: Scope) -> bool:
         """Return whether all shard ops, at least one, read a source that skips elements."""

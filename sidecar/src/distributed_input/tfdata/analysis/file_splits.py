@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from distributed_input.tfdata import determinism
-from distributed_input.tfdata.batches import (
+from distributed_input.tfdata.analysis.batches import (
     BATCHES,
     FILTERS,
     MAPS,
@@ -22,8 +22,8 @@ from distributed_input.tfdata.batches import (
     is_batch,
     is_row_map,
 )
+from distributed_input.tfdata.analysis.scopes import PASSES, GraphFunctions, Scope, kind, main_scope
 from distributed_input.tfdata.graph.node_defs import GraphDef, NodeDef
-from distributed_input.tfdata.graph.scopes import PASSES, Functions, Scope, kind, main_scope
 
 _ORDERS = PASSES | {"Shuffle", "Cache", "Repeat", "ShuffleAndRepeat"}
 _EACH_ROW = MAPS | FILTERS
@@ -49,7 +49,7 @@ def obstacle(graph_def: GraphDef, is_shard: Callable[[NodeDef], bool]) -> tuple[
     after: list[NodeDef] = []
     for node in main.chain():
         if is_shard(node):
-            found = _obstacle(Functions(graph_def), main, after)
+            found = _obstacle(GraphFunctions(graph_def), main, after)
             return (str(found.op), kind(found.op) in MAPS) if found is not None else ("", False)
         after.append(node)
     return str(after[-1].op), False  # it joins several datasets, or its function has the shard
@@ -57,7 +57,7 @@ def obstacle(graph_def: GraphDef, is_shard: Callable[[NodeDef], bool]) -> tuple[
 
 def hides_reader(graph_def: GraphDef) -> str:
     """Return the last op that cannot be split by files, if the dataset reads files; else ""."""
-    functions, main = Functions(graph_def), main_scope(graph_def)
+    functions, main = GraphFunctions(graph_def), main_scope(graph_def)
     if not any(kind(node.op) in READERS for node in functions.nodes(graph_def.node)):
         return ""
     fits = (_FITS_ROWS, BATCHES)
@@ -65,7 +65,7 @@ def hides_reader(graph_def: GraphDef) -> str:
     return next((str(node.op) for node in unknown if main.datasets(node)), "")
 
 
-def _obstacle(functions: Functions, main: Scope, after: list[NodeDef]) -> NodeDef | None:
+def _obstacle(functions: GraphFunctions, main: Scope, after: list[NodeDef]) -> NodeDef | None:
     batch: NodeDef | None = None  # the op that made the elements batches
     for node in reversed(after):
         if is_batch(node):
@@ -92,7 +92,7 @@ def _may_batch(main: Scope, node: NodeDef, before: NodeDef | None) -> bool:
     return before is None
 
 
-def _fits_batches(functions: Functions, main: Scope, node: NodeDef, batch: NodeDef) -> bool:
+def _fits_batches(functions: GraphFunctions, main: Scope, node: NodeDef, batch: NodeDef) -> bool:
     if not has_fixed_rows(main, batch):
         return kind(node.op) in PASSES
     if kind(node.op) not in MAPS:

@@ -11,11 +11,11 @@ from typing import Any
 
 import tensorflow as tf
 
-from distributed_input.tfdata import padding
+from distributed_input.tfdata.analysis import padding
+from distributed_input.tfdata.analysis.row_functions import works_by_rows
+from distributed_input.tfdata.analysis.scopes import PASSES, GraphFunctions, Scope, kind, main_scope
 from distributed_input.tfdata.graph import node_defs
 from distributed_input.tfdata.graph.node_defs import GraphDef, NodeDef
-from distributed_input.tfdata.graph.row_functions import works_by_rows
-from distributed_input.tfdata.graph.scopes import PASSES, Functions, Scope, kind, main_scope
 
 BATCHES = {
     "Batch": 1,
@@ -59,7 +59,7 @@ class ElementBatches:
 
 def find_batches(graph_def: GraphDef) -> ElementBatches:
     """Return what is known of the batches in a dataset's graph."""
-    functions, main = Functions(graph_def), main_scope(graph_def)
+    functions, main = GraphFunctions(graph_def), main_scope(graph_def)
     repeated, is_last = "", True
     for node in main.chain():
         one = kind(node.op)
@@ -106,7 +106,7 @@ def drops_remainder(scope: Scope, node: NodeDef) -> bool | None:
     return None if value is None else bool(value)
 
 
-def is_row_map(functions: Functions, scope: Scope, node: NodeDef) -> bool:
+def is_row_map(functions: GraphFunctions, scope: Scope, node: NodeDef) -> bool:
     """Return whether a map of batches is known to work row by row."""
     source = scope.input(node)
     if source is None or "output_shapes" not in source.attr:
@@ -120,7 +120,7 @@ def _any_rows(shape: Any) -> tf.TensorShape:
     return tf.TensorShape([None, *found[1:]]) if found.rank else found
 
 
-def _hides(functions: Functions, scope: Scope, node: NodeDef) -> str:
+def _hides(functions: GraphFunctions, scope: Scope, node: NodeDef) -> str:
     """Return the op if there is a batch before it or in its functions, else ""."""
     before = node_defs.ancestors(scope.nodes, node)
     batches = (one for one in functions.nodes(before) if is_batch(one))

@@ -45,10 +45,10 @@ def works_by_rows(library: dict[str, FunctionDef], name: str, shapes: Sequence[A
       shapes: TensorShapes of the arguments that are batches; the others are the same for all.
     """
     rows = [True] * len(shapes)
-    return _Check(library).function(name, list(shapes), rows) == "rows"
+    return _RowCheck(library).function(name, list(shapes), rows) == "rows"
 
 
-class _Check:
+class _RowCheck:
     def __init__(self, library: dict[str, FunctionDef]) -> None:
         self._library = library
         self._called = tf.compat.v1.GraphDef()

@@ -60,7 +60,7 @@ class Scope:
             node = below[0] if len(below) == 1 else None
 
 
-class Functions:
+class GraphFunctions:
     """The functions of a graph."""
 
     def __init__(self, graph_def: GraphDef) -> None:

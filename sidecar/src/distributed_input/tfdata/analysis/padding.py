@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from distributed_input.tfdata.analysis.scopes import PASSES, Scope, kind, main_scope
 from distributed_input.tfdata.graph import node_defs
 from distributed_input.tfdata.graph.node_defs import GraphDef, NodeDef
-from distributed_input.tfdata.graph.scopes import PASSES, Scope, kind, main_scope
 
 _KEEPS = PASSES | set(
     "Shuffle Repeat ShuffleAndRepeat Cache Skip Take Shard Filter ParallelFilter TakeWhile".split()

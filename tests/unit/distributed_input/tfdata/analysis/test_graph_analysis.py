@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from distributed_input.tfdata.analysis.graph_analysis import GraphAnalysis, analyze
 from distributed_input.tfdata.graph.canonical import serialize
-from distributed_input.tfdata.graph_analysis import GraphAnalysis, analyze
 from tests.unit.distributed_input.tfdata.graphcases import write_files
 
 Data: TypeAlias = tf.data.Dataset

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
-from distributed_input.tfdata.batches import MAPS, is_row_map
+from distributed_input.tfdata.analysis.batches import MAPS, is_row_map
+from distributed_input.tfdata.analysis.scopes import GraphFunctions, kind, main_scope
 from distributed_input.tfdata.graph.canonical import serialize
-from distributed_input.tfdata.graph.scopes import Functions, kind, main_scope
 
 TABLE = tf.constant([[5.0, 6.0]] * 12)
 WEIGHTS = tf.Variable([[1.0], [2.0], [3.0]])
@@ -61,7 +61,7 @@ def works_by_rows(function: Callable[[Any], Any], rows: tf.data.Dataset = MATRIC
     main = main_scope(graph)
     assert main.output is not None
     assert kind(main.output.op) in MAPS
-    return is_row_map(Functions(graph), main, main.output)
+    return is_row_map(GraphFunctions(graph), main, main.output)
 
 
 @pytest.mark.parametrize("name", BY_ROWS)
