@@ -100,6 +100,7 @@ class Trainer:
                 yield [element_of(one) for one in self._local(value)]
 
     def _local(self, value: Any) -> list[Any]:
+        assert self._strategy is not None
         results = self._strategy.experimental_local_results
         parts = [results(part) for part in tf.nest.flatten(value)]
         count = max(len(part) for part in parts)
