@@ -6,7 +6,6 @@ while they are traced if they do not fit it, so that the grammar drops the op.
 
 from __future__ import annotations
 
-import os
 import shutil
 import tempfile
 import threading
@@ -383,8 +382,3 @@ def options(policy: str = "", deterministic: bool | None = None) -> tf.data.Opti
     if deterministic is not None:
         made.deterministic = deterministic
     return made
-
-
-def process_folder_is_set() -> bool:
-    """Return whether this process has a folder."""
-    return bool(_folder) and os.path.isdir(_folder[0])
