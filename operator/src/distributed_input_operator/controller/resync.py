@@ -1,22 +1,26 @@
 """Compare the store with lists of the API server: repair differences, and detect dead watches.
 
 A watch can stop delivering events without an error. It is dead if a difference between a list and
-the store remains after a grace period in which no event of its kind arrived. A slow process still
-receives events, so its watches are not dead.
+the store remains after a grace period in which it delivered no event. A slow process still receives
+events, so its watches are not dead. Objects that the watched label places with no input do not
+count, because the store does not keep them.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from distributed_input_operator.budget.claim import InputKey
-from distributed_input_operator.kube.api import Api
+from distributed_input_operator.kube.api import Api, ApiError
 from distributed_input_operator.kube.kinds import Kind
-from distributed_input_operator.kube.store import Json, Store
+from distributed_input_operator.kube.store import Json, Store, input_of
+
+_log = logging.getLogger(__name__)
 
 GRACE_SECONDS = 20.0
 """Maximum delay of an event."""
@@ -84,7 +88,7 @@ class Resync:
         """
         # The store is read before the list begins, so objects that the list lacks are deleted.
         known = self._store.of_kind(kind.kind)
-        listed = {meta["uid"] async for meta in self._api.metadata(kind, namespace)}
+        listed = {meta["uid"] async for meta in self._listed(kind, namespace)}
         for uid, obj in known.items():
             if uid in listed or namespace not in (None, obj["metadata"]["namespace"]):
                 continue
@@ -105,11 +109,7 @@ class Resync:
             await asyncio.sleep(grace)
         kinds = {one.kind for one in differences}
         known = {kind: self._store.of_kind(kind.kind) for kind in kinds}
-        missed = [
-            one
-            for one in differences
-            if await self._still_differs(one, known[one.kind].get(one.uid))
-        ]
+        missed = [one for one in differences if await self._is_missed(one, known[one.kind])]
         watches = {self._watch(one.kind.kind, one.namespace) for one in missed}
         dead = {one[0] for one in watches if self._events[one] == before[one]}
         self.dead = tuple(sorted(dead))
@@ -118,7 +118,7 @@ class Resync:
         known = self._store.of_kind(kind.kind)
         listed, differences = set(), []
         for namespace in (None,) if kind.cluster_scoped else self._namespaces:
-            async for meta in self._api.metadata(kind, namespace):
+            async for meta in self._listed(kind, namespace):
                 uid, version = meta["uid"], int(meta["resourceVersion"])
                 listed.add(uid)
                 if _version(known.get(uid)) < version:
@@ -128,20 +128,35 @@ class Resync:
                 differences.append(_difference(kind, obj["metadata"], 0))
         return differences
 
+    async def _listed(self, kind: Kind, namespace: str | None) -> AsyncIterator[Json]:
+        """List the metadata of the objects that belong to inputs. Raises ApiError."""
+        async for meta in self._api.metadata(kind, namespace):
+            # Any user can give an object the watched label without the name of an input.
+            if input_of({"kind": kind.kind, "metadata": meta}):
+                yield meta
+
+    async def _is_missed(self, one: _Difference, known: Mapping[str, Json]) -> bool:
+        try:
+            return await self._still_differs(one, known.get(one.uid))
+        except ApiError as error:
+            name = f"{one.kind.kind} {one.namespace}/{one.name}"
+            _log.warning("resync of %s failed, will retry: %s", name, error)
+            return False
+
     async def _still_differs(self, one: _Difference, known: Json | None) -> bool:
-        """Return whether no event arrived since. If so, repair the store."""
+        """Return whether the watch missed the difference. Repair it in the store."""
         if one.version and _version(known) >= one.version:
             return False
         if not one.version and known is None:
             return False
-        now = await self._api.get(one.kind, one.namespace, one.name)
-        exists = now is not None and now["metadata"]["uid"] == one.uid
-        if now is not None and exists:
-            key = self._store.put(now)
-        else:
-            key = self._store.drop(known) if known else None
+        found = self._api.objects(one.kind, one.namespace, name=one.name)
+        now = [obj async for obj in found if obj["metadata"]["uid"] == one.uid and input_of(obj)]
+        key = self._store.drop(known) if known and not now else None
+        for obj in now:
+            key = self._store.put(obj)
         if key:
             self._changed(key)
+        exists = bool(now)
         # If it was created or deleted during the check, the watch does not report that version.
         return exists if one.version else not exists
 

@@ -68,26 +68,31 @@ class Store:
         self._class = operator_class
         self._foreign: set[InputKey] = set()
         self._objects: dict[InputKey, dict[Key, _Packed]] = defaultdict(dict)
-        self._pods: dict[str, InputKey] = {}
-        """The inputs of pods by uid. Somebody may change the label by which a pod is an input's."""
+        self._keys: dict[str, InputKey] = {}
+        """The input of each object by uid. Somebody may change the label that names it."""
         self._dictionaries: dict[str, bytes] = {}
         """The content of the first object of each kind."""
 
     def put(self, obj: Json) -> InputKey | None:
-        """Store an object. Return its input. None: the object is not new."""
+        """Store an object, or remove it if it is no input's any more.
+
+        Returns:
+            The input that it belongs to, or did. None: the object is not new, or no input's.
+        """
         key = input_of(obj)
-        if key is None:
-            return None
-        place, version = (shared(obj["kind"]), obj["metadata"]["name"]), _version(obj)
+        place, version = (shared(obj.get("kind", "")), obj["metadata"]["name"]), _version(obj)
         uid = shared(obj["metadata"].get("uid", ""))
-        before = self._pods.get(uid, key)
-        known = self._objects.get(before, {}).get(place)
-        if known is not None and known.version >= version:
-            return None
-        if before != key:
-            self._remove(before, place)
-        if place[0] == "Pod":
-            self._pods[uid] = key
+        before = self._keys.get(uid) or key
+        known = self._objects.get(before, {}).get(place) if before else None
+        if before and known is not None:
+            if known.version >= version:
+                return None
+            self._keys.pop(known.uid, None)
+            if before != key:
+                self._remove(before, place)
+        if key is None:
+            return before if known is not None else None
+        self._keys[uid] = key
         self._objects[key][place] = _Packed(uid, version, self._packed(obj))
         if obj["kind"] == KIND:
             own = (obj.get("spec") or {}).get("operatorClass", "") == self._class
@@ -97,12 +102,12 @@ class Store:
     def drop(self, obj: Json) -> InputKey | None:
         """Remove a deleted object. Return its input. None: the object was not known."""
         place, uid = (obj.get("kind", ""), obj["metadata"]["name"]), obj["metadata"]["uid"]
-        key = self._pods.get(uid) or input_of(obj)
+        key = self._keys.get(uid) or input_of(obj)
         known = self._objects.get(key, {}).get(place) if key else None
         if key is None or known is None or known.uid != uid:
             return None
         self._remove(key, place)
-        self._pods.pop(uid, None)
+        self._keys.pop(uid, None)
         if place[0] == KIND:
             self._foreign.discard(key)
         return key

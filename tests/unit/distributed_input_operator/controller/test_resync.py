@@ -6,8 +6,11 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
+import pytest
+
 from distributed_input_operator.budget.claim import InputKey
 from distributed_input_operator.controller.resync import Resync
+from distributed_input_operator.kube.api import ApiError
 from distributed_input_operator.kube.kinds import BY_NAME, INPUT, POLICY, Kind
 from distributed_input_operator.kube.store import Json, Store
 
@@ -25,10 +28,14 @@ class Server:
     def __init__(self, *objects: Json, meanwhile: Callable[[], object] = lambda: None) -> None:
         self._objects = objects
         self._meanwhile = meanwhile
+        self.refused = ""
 
-    async def get(self, kind: Kind, namespace: str, name: str) -> Json | None:
-        found = (one for one in self._objects if one["kind"] == kind.kind)
-        return next((one for one in found if one["metadata"]["name"] == name), None)
+    async def objects(self, kind: Kind, namespace: str, *, name: str) -> AsyncIterator[Json]:
+        for one in self._objects:
+            if one["kind"] == kind.kind and one["metadata"]["name"] == name:
+                if name == self.refused:
+                    raise ApiError(403, "Forbidden", f"{name} may not be read")
+                yield one
 
     async def metadata(self, kind: Kind, namespace: str | None) -> AsyncIterator[Json]:
         self._meanwhile()
@@ -115,8 +122,8 @@ def dead(store: Store, event: Json | None = None) -> tuple[str, ...]:
     return resync.dead
 
 
-def newer(name: str) -> Json:
-    one = obj("Deployment", name)
+def newer(name: str, kind: str = "Deployment") -> Json:
+    one = obj(kind, name)
     return {**one, "metadata": {**one["metadata"], "resourceVersion": "9"}}
 
 
@@ -132,3 +139,42 @@ def test_a_slow_watch_that_still_reports_other_objects_is_not_dead():
 
 def test_a_write_of_the_operator_itself_needs_no_event():
     assert dead(stored(newer("digits"))) == ()
+
+
+def checked(store: Store, server: Server, kind: str) -> tuple[tuple[str, ...], list[InputKey]]:
+    """Return the dead watches, and the inputs that are reconciled, if no event arrives."""
+    api: Any = server
+    found: list[InputKey] = []
+    resync = Resync(api, store, [BY_NAME[kind]], [None], found.append)
+    asyncio.run(resync.check(grace=0.0))
+    return resync.dead, found
+
+
+def of_no_input(kind: str) -> Json:
+    """Return an object with the watched label, whose value names no input."""
+    one = newer("digits", kind)
+    one["metadata"]["labels"] = {"distributed-input.dev/input": ""}
+    return one
+
+
+@pytest.mark.parametrize("kind", ["ConfigMap", "Pod"])
+def test_an_object_whose_label_names_no_input_is_not_missed(kind):
+    """Any user can create one, and the operator must not restart."""
+    assert checked(Store(), Server(of_no_input(kind)), kind) == ((), [])
+
+
+@pytest.mark.parametrize("kind", ["ConfigMap", "Pod"])
+def test_an_object_whose_label_no_longer_names_an_input_is_dropped(kind):
+    store = stored(obj(kind, "digits"))
+    server = Server(of_no_input(kind))
+    assert checked(store, server, kind) == ((kind,), [("team", "digits")]), "no event arrived"
+    assert not store.known()
+    store = stored(obj(kind, "digits"))
+    assert dropped(store, server, BY_NAME[kind]) == [("team", "digits")]
+
+
+def test_an_object_that_cannot_be_read_hides_no_dead_watch():
+    store = stored(obj("Deployment", "photos"), obj("Deployment", "digits"))
+    server = Server(newer("photos"), newer("digits"))
+    server.refused = "photos"
+    assert checked(store, server, "Deployment") == (("Deployment",), [("team", "digits")])

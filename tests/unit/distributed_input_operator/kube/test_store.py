@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import zlib
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -74,15 +75,26 @@ def test_a_child_with_another_label_stays_with_its_owner():
     assert store.known() == []
 
 
-@given(st.permutations([(1, "digits"), (2, "other"), (3, "digits"), (4, "other")]))
-def test_a_pod_with_another_label_belongs_to_one_input_only(events):
-    """Its ReplicaSet releases it, and it must not count for both."""
+@pytest.mark.parametrize("kind", ["Pod", "ConfigMap"])
+@given(events=st.permutations([(1, "digits"), (2, "other"), (3, "digits"), (4, "other")]))
+def test_an_object_with_another_label_belongs_to_one_input_only(kind, events):
+    """A ReplicaSet releases such a pod, which must not count for both."""
     store = Store()
     for version, name in events:
-        store.put(relabelled({**child(version), "kind": "Pod", "spec": {}}, name))
+        store.put(relabelled({**child(version), "kind": kind, "spec": {}}, name))
     assert store.known() == [("team", "other")]
-    last = relabelled({**child(5), "kind": "Pod"}, "digits")
+    last = relabelled({**child(5), "kind": kind}, "digits")
     assert store.drop(last) == ("team", "other")
+    assert store.known() == []
+
+
+def test_an_object_whose_label_names_no_input_leaves_its_input():
+    store = Store()
+    store.put(child(2))
+    assert store.put(relabelled(child(1), "")) is None
+    assert store.known() == [KEY], "an earlier version"
+    assert store.put(relabelled(child(3), "")) == KEY
+    assert store.put(relabelled(child(4), "")) is None
     assert store.known() == []
 
 
