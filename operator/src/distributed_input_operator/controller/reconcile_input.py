@@ -63,9 +63,7 @@ async def reconcile(context: ControllerContext, key: InputKey) -> float | None:
             snapshot = await observe(context, key)
         except InvalidSpec as error:
             context.rollouts.forget(key)
-            await budgets.keep(context, key)
-            await _report_invalid(context, key, str(error), now)
-            return await _renew_certificates(context, key)
+            return await _reconcile_invalid(context, key, str(error), now)
         if snapshot is not None:
             context.settling.pop(key, None)
             return await _reconcile(context, key, snapshot, now)
@@ -148,15 +146,35 @@ async def _report_failing_rollout(
     await events.report_failing_rollout(context.api, snapshot, cause, now)
 
 
-async def _renew_certificates(context: ControllerContext, key: InputKey) -> float | None:
-    """Renew the certificates of an input whose spec cannot be used.
+async def _reconcile_invalid(
+    context: ControllerContext, key: InputKey, message: str, now: float
+) -> float | None:
+    """Keep an input running whose spec cannot be used, and report that.
 
     Returns:
         Seconds to wait, or None if the input is gone: its deletion is an event.
+
+    Raises:
+        ApiError: a retry may succeed.
     """
+    failed, wait = None, QUIET_SECONDS
+    # Its processes serve nobody after their certificates expire, so nothing may prevent this step.
+    try:
+        wait = await _renew_certificates(context, key)
+    except ApiError as error:
+        failed = error
+    await budgets.keep(context, key)
+    await _report_invalid(context, key, message, now)
+    if failed is not None:
+        raise failed
+    return wait if context.store.input(key) else None
+
+
+async def _renew_certificates(context: ControllerContext, key: InputKey) -> float:
+    """Renew the certificates of an input whose spec cannot be used. Return seconds to wait."""
     snapshot = await observe_invalid(context, key)
     if snapshot is None:
-        return None
+        return QUIET_SECONDS
     for one in certificate_objects(snapshot.resource, snapshot.certificates):
         if not is_up_to_date(snapshot, one):
             await confirm(context.api, snapshot.resource)

@@ -23,6 +23,7 @@ from distributed_input_operator.controller.tokens import InputTokens
 from distributed_input_operator.kube.api import ApiError
 from distributed_input_operator.kube.store import Store
 from distributed_input_operator.reconcile.pace import RolloutState, Turn
+from distributed_input_operator.reconcile.plan import QUIET_SECONDS
 from tests.unit.distributed_input_operator.snapshots import (
     KEY_SECRET,
     SETTINGS,
@@ -39,6 +40,8 @@ class Server:
 
     def __init__(self) -> None:
         self.error: ApiError | None = None
+        self.status_error: ApiError | None = None
+        self.certificate_error: ApiError | None = None
         self.events: list[dict[str, Any]] = []
         self._version = 10
 
@@ -47,9 +50,13 @@ class Server:
 
     async def apply(self, manifest: dict[str, Any], subresource: str = "") -> dict[str, Any]:
         if subresource:
+            if self.status_error is not None:
+                raise self.status_error
             return self.stored({**stored_input(1), "status": manifest["status"]})
         if self.error is not None and manifest["kind"] == "Deployment":
             raise self.error
+        if self.certificate_error is not None and manifest["kind"] == "ConfigMap":
+            raise self.certificate_error
         return self.stored(manifest)
 
     async def create(self, manifest: dict[str, Any]) -> dict[str, Any]:
@@ -210,6 +217,55 @@ def test_the_certificates_of_an_input_with_an_invalid_spec_are_renewed():
     second = context.store.children(KEY)[place]["data"]
     assert all(second[f"{role}.crt"] != first[f"{role}.crt"] for role in ("dispatcher", "worker"))
     assert (context.store.input(KEY) or {})["spec"] == invalid["spec"]
+
+
+def encrypted_and_invalid() -> tuple[ControllerContext, Server, Any]:
+    """Return an input with an invalid spec, and a function that returns its certificates."""
+    context, server = new_context()
+    stored = stored_input(1, encryption="all")
+    context.store.put(stored)
+    asyncio.run(reconcile(context, KEY))
+    spec = {**stored["spec"], "workers": {"replicas": "many"}}
+    context.store.put(server.stored({**stored, "spec": spec}))
+    context.certificate_life = timedelta(seconds=1)
+    place = ("ConfigMap", names.certificates("digits"))
+    return context, server, lambda: context.store.children(KEY)[place]["data"]
+
+
+@pytest.mark.parametrize("part", ["status", "budgets"])
+def test_certificates_are_renewed_although_another_step_fails(part, monkeypatch):
+    context, server, certificates = encrypted_and_invalid()
+    first = certificates()
+    refused = ApiError(422, "Invalid", "status.conditions: Invalid value")
+    if part == "status":
+        server.status_error = refused
+    else:
+
+        async def keep(*_: object) -> None:
+            raise refused
+
+        monkeypatch.setattr(budgets, "keep", keep)
+    with pytest.raises(ApiError):
+        asyncio.run(reconcile(context, KEY))
+    assert certificates()["worker.crt"] != first["worker.crt"]
+
+
+def test_an_invalid_spec_is_reported_although_its_certificates_are_not_renewed():
+    context, server, _ = encrypted_and_invalid()
+    server.certificate_error = ApiError(500, "InternalError", "etcd is slow")
+    with pytest.raises(ApiError, match="etcd"):
+        asyncio.run(reconcile(context, KEY))
+    conditions = (context.store.input(KEY) or {})["status"]["conditions"]
+    assert any("spec.workers.replicas" in one["message"] for one in conditions)
+
+
+def test_an_invalid_input_without_certificates_is_looked_at_again():
+    """A later operator, or another policy, may be able to use it."""
+    context, _ = new_context()
+    invalid = stored_input(1)
+    invalid["spec"]["workers"] = {"replicas": "many"}
+    context.store.put(invalid)
+    assert asyncio.run(reconcile(context, KEY)) == QUIET_SECONDS
 
 
 def test_an_input_of_another_class_leaves_no_state_of_its_predecessor():
