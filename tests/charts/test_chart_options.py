@@ -208,6 +208,59 @@ def test_options_of_both_processes(name):
     assert default["topologyKey"] == "kubernetes.io/hostname"
 
 
+def test_null_means_the_default():
+    null = {"nodeSelector", "podLabels", "commonLabels", "podSecurityContext", "securityContext"}
+    values = [f"{key}=null" for key in sorted({*null, "namespaces", "images.registry"})]
+    assert manifests("here", *values) == manifests("here")
+
+
+class UniqueKeys(yaml.SafeLoader):
+    """A loader that refuses an object with the same key twice, as strict parsers of YAML do."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        keys = [key.value for key, _ in node.value]
+        assert len(set(keys)) == len(keys), node.start_mark
+        return dict(super().construct_mapping(node, deep))
+
+
+def test_specific_labels_replace_common_ones():
+    metrics = "distributed-input.dev/metrics"
+    injected = names.INJECT_LABEL
+    common = {"team": "a", "grafana_dashboard": "no", metrics: "no", injected: "no"}
+    common["rbac.authorization.k8s.io/aggregate-to-edit"] = "no"
+    monitors = ("podMonitor", "serviceMonitor", "prometheusRule")
+    values = [
+        f"json:commonLabels={json.dumps(common)}",
+        "grafanaDashboard.enabled=true",
+        *(f"{one}.enabled=true" for one in monitors),
+        *(f"{one}.labels.team=b" for one in monitors),
+    ]
+    text = render("here", *values)
+    found = [one for one in yaml.load_all(text, UniqueKeys) if one]
+
+    def labels(kind: str, ending: str) -> dict[str, str]:
+        return dict(find_one(found, kind, ending)["metadata"]["labels"])
+
+    assert labels("PrometheusRule", NAME) == labels("ServiceMonitor", NAME)
+    assert labels("ServiceMonitor", NAME)["team"] == "b"
+    assert labels("PodMonitor", "-trainers")["team"] == "b"
+    dashboard = labels("ConfigMap", "-dashboard")
+    assert (dashboard["team"], dashboard["grafana_dashboard"]) == ("a", "1")
+    assert labels("Service", "-metrics")[metrics] == "operator"
+    assert labels("ClusterRole", "-edit")["rbac.authorization.k8s.io/aggregate-to-edit"] == "true"
+    assert labels("Pod", "-test") == {**common, injected: "true"}
+
+
+def test_one_process_has_two_ports():
+    result = helm("template", RELEASE, CHART, "--set", "webhook.healthPort=9443")
+    assert "webhook.port and webhook.healthPort are both 9443" in result.stderr
+
+
+def test_a_registry_may_end_with_a_slash():
+    image = container(OPERATOR, "images.registry=registry.example/mirror/")["image"]
+    assert image.startswith("registry.example/mirror/distributed-input-operator:")
+
+
 def test_a_constraint_with_a_selector_keeps_it():
     selector = {"matchLabels": {"mine": "yes"}}
     zone = {"maxSkew": 1, "topologyKey": "zone", "labelSelector": selector}

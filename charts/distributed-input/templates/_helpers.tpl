@@ -31,7 +31,7 @@
 
 {{/* The namespaces to serve, as JSON. Empty: all. */}}
 {{- define "distributed-input.namespaces" -}}
-{{- concat (ternary (list .Release.Namespace) list .Values.namespaced) .Values.namespaces | uniq | toJson -}}
+{{- concat (ternary (list .Release.Namespace) list .Values.namespaced) (.Values.namespaces | default list) | uniq | toJson -}}
 {{- end }}
 
 {{/* The name of the Lease of the operator's class. */}}
@@ -55,7 +55,8 @@ app.kubernetes.io/component: operator
 app.kubernetes.io/component: webhook
 {{- end }}
 
-{{/* Labels of objects. Takes [root, component]. Those of the chart replace commonLabels. */}}
+{{/* Labels of objects. Takes [root, component], and further labels. Later ones replace earlier ones:
+commonLabels, those of the chart, the further ones. */}}
 {{- define "distributed-input.componentLabels" -}}
 {{- $root := index . 0 -}}
 {{- $own := include "distributed-input.allPods" $root | fromYaml -}}
@@ -63,13 +64,14 @@ app.kubernetes.io/component: webhook
 {{- $_ := set $own "app.kubernetes.io/version" $root.Chart.AppVersion -}}
 {{- $_ := set $own "app.kubernetes.io/managed-by" $root.Release.Service -}}
 {{- $_ := set $own "helm.sh/chart" (printf "%s-%s" $root.Chart.Name $root.Chart.Version | replace "+" "_") -}}
-{{ merge $own $root.Values.commonLabels | toYaml }}
+{{- $further := slice . 2 | first | default dict -}}
+{{ mergeOverwrite (dict) ($root.Values.commonLabels | default dict) $own $further | toYaml }}
 {{- end }}
 
 {{/* Labels of the release's pods. Takes [root, selector]. */}}
 {{- define "distributed-input.podLabels" -}}
 {{- $root := index . 0 -}}
-{{ merge (index . 1 | fromYaml) $root.Values.podLabels $root.Values.commonLabels | toYaml }}
+{{ merge (index . 1 | fromYaml) ($root.Values.podLabels | default dict) ($root.Values.commonLabels | default dict) | toYaml }}
 {{- end }}
 
 {{- define "distributed-input.labels" -}}
@@ -102,14 +104,14 @@ app.kubernetes.io/component: webhook
 {{/* Fields of a pod's spec that the operator and the webhook share. */}}
 {{- define "distributed-input.podSpec" -}}
 {{- $default := dict "runAsNonRoot" true "runAsUser" 65532 "runAsGroup" 65532 "fsGroup" 65532 "seccompProfile" (dict "type" "RuntimeDefault") }}
-securityContext: {{- mergeOverwrite $default .Values.podSecurityContext | toYaml | nindent 2 }}
+securityContext: {{- mergeOverwrite $default (.Values.podSecurityContext | default dict) | toYaml | nindent 2 }}
 {{- with .Values.images.pullSecrets }}
 imagePullSecrets: {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- with .Values.priorityClassName }}
 priorityClassName: {{ . }}
 {{- end }}
-nodeSelector: {{- merge (deepCopy .Values.nodeSelector) (dict "kubernetes.io/os" "linux") | toYaml | nindent 2 }}
+nodeSelector: {{- merge (deepCopy (.Values.nodeSelector | default dict)) (dict "kubernetes.io/os" "linux") | toYaml | nindent 2 }}
 {{- with .Values.tolerations }}
 tolerations: {{- toYaml . | nindent 2 }}
 {{- end }}
@@ -148,14 +150,15 @@ readinessProbe:
   periodSeconds: 5
   timeoutSeconds: 5
 {{- $default := dict "allowPrivilegeEscalation" false "readOnlyRootFilesystem" true "capabilities" (dict "drop" (list "ALL")) }}
-securityContext: {{- mergeOverwrite $default .Values.securityContext | toYaml | nindent 2 }}
+securityContext: {{- mergeOverwrite $default (.Values.securityContext | default dict) | toYaml | nindent 2 }}
 {{- end }}
 
 {{/* The full name of an image. Takes [root, image]. */}}
 {{- define "distributed-input.image" -}}
 {{- $root := index . 0 -}}
 {{- $image := index . 1 -}}
-{{- $name := list $root.Values.images.registry $image.repository | compact | join "/" -}}
+{{- $registry := $root.Values.images.registry | default "" | trimSuffix "/" -}}
+{{- $name := list $registry $image.repository | compact | join "/" -}}
 {{- if $image.digest -}}
 {{ printf "%s@%s" $name $image.digest }}
 {{- else -}}
