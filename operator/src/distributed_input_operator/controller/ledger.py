@@ -198,7 +198,7 @@ class Ledger:
         claim, grant = self._claims[key], self._grants[key]
         if claim.started and not (request.claim.started or grant.dispatcher):
             return True
-        used = max(request.claim.present, grant.workers)
+        used = max(request.claim.replicas, grant.workers) + request.claim.leaving
         return claim.present > used and not request.scaling
 
     def _grant(self, claim: Claim, last: Grant | None) -> Grant:

@@ -180,6 +180,8 @@ def _values(file: str, text: str) -> list[Any]:
 def _owners(manifest: Manifest) -> list[Manifest]:
     """Return what controls the pods of an object."""
     if (manifest.get("apiVersion"), manifest.get("kind")) == ("batch/v1", "CronJob"):
-        job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {}}
-        return [{**job, **manifest["spec"]["jobTemplate"]}]
+        meta, of = manifest.get("metadata") or {}, manifest["spec"]["jobTemplate"]
+        named = {key: meta[key] for key in ("name", "namespace") if key in meta}
+        job = {"apiVersion": "batch/v1", "kind": "Job"}
+        return [{**job, **of, "metadata": {**(of.get("metadata") or {}), **named}}]
     return [] if manifest.get("kind") == "Pod" else [manifest]

@@ -64,7 +64,7 @@ def inject(pod: Manifest, owners: Owners, find: FindInput, settings: Settings) -
     result = copy.deepcopy(dict(pod))
     if rank is not None:
         _check_trainers(inputs, rank)
-        _add_containers(result, inputs, rank, settings)
+        _add_containers(result, inputs, rank, settings, owners)
         reads = {names.reads_label(one.metadata.name): "true" for one in inputs}
         result["metadata"]["labels"] = {**labels_of(pod), **reads}
     result["metadata"]["annotations"] = {
@@ -134,13 +134,14 @@ def _add_containers(
     inputs: Sequence[DistributedInput],
     rank: TrainerRank,
     settings: Settings,
+    owners: Owners,
 ) -> None:
     spec = pod["spec"]
     runs_as_root = (spec.get("securityContext") or {}).get("runAsUser") == 0
     user = names.USER_ID if runs_as_root else None
     local = [one for one in inputs if one.spec.workers.local]
     added = [names.SIDECAR_CONTAINER, *(names.local_worker(one.metadata.name) for one in local)]
-    port, *worker_ports = free_ports(pod, added, rank)
+    port, *worker_ports = free_ports(pod, added, rank, owners)
     volumes = sidecar_volumes(inputs)
     for one, worker_port in zip(local, worker_ports, strict=True):
         worker, more = local_worker(pod, one, settings, user, worker_port)

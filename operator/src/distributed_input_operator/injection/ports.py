@@ -13,6 +13,7 @@ import re
 from collections.abc import Sequence
 
 from distributed_input.api import names
+from distributed_input_operator.injection.owners.owner import Owners
 from distributed_input_operator.injection.trainer_pod import (
     Manifest,
     TrainerRank,
@@ -27,7 +28,9 @@ HOST_PORTS = range(20_000, 30_000)
 _FIELD = re.compile(r"metadata\.(labels|annotations)\['(.*)'\]")
 
 
-def free_ports(pod: Manifest, added: Sequence[str], rank: TrainerRank) -> list[int]:
+def free_ports(
+    pod: Manifest, added: Sequence[str], rank: TrainerRank, owners: Owners = ()
+) -> list[int]:
     """Return a port for each added container that no other container of the pod declares.
 
     The result is the same if the pod has the added containers already.
@@ -36,6 +39,7 @@ def free_ports(pod: Manifest, added: Sequence[str], rank: TrainerRank) -> list[i
         pod: the pod, or its template.
         added: names of the added containers.
         rank: index of the trainer.
+        owners: what controls the pod, as far as known.
     """
     used = {
         port.get("containerPort")
@@ -48,16 +52,19 @@ def free_ports(pod: Manifest, added: Sequence[str], rank: TrainerRank) -> list[i
     start = 0
     if pod["spec"].get("hostNetwork"):
         ports = HOST_PORTS
-        start = (_place(pod) + _index(pod, rank) * len(added)) % len(ports)
+        start = (_place(pod, owners) + _index(pod, rank) * len(added)) % len(ports)
     free = (port for port in (*ports[start:], *ports[:start]) if port not in used)
     return list(itertools.islice(free, len(added)))
 
 
-def _place(pod: Manifest) -> int:
+def _place(pod: Manifest, owners: Owners) -> int:
     """Return a number that differs between owners of pods."""
-    meta, owner = pod["metadata"], controller(pod)
+    if owner := controller(pod):
+        return int(digest(owner["uid"]), 16)
+    of = owners[0] if owners else pod  # A template has no name.
+    meta = of.get("metadata") or {}
     name = meta.get("name") or meta.get("generateName", "")
-    return int(digest(owner["uid"] if owner else [meta.get("namespace"), name]), 16)
+    return int(digest([of.get("kind"), meta.get("namespace"), name]), 16)
 
 
 def _index(pod: Manifest, rank: TrainerRank) -> int:

@@ -67,7 +67,8 @@ def annotations_of(manifest: Manifest) -> Mapping[str, str]:
 
 def controller(manifest: Manifest) -> dict[str, Any] | None:
     """Return the owner reference of an object's controller, or None if it has none."""
-    owners = manifest["metadata"].get("ownerReferences") or ()
+    meta = manifest.get("metadata") or {}  # Only a manifest in a file can lack it.
+    owners = meta.get("ownerReferences") or ()
     return next((dict(one) for one in owners if one.get("controller")), None)
 
 

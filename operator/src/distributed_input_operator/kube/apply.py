@@ -136,7 +136,8 @@ async def _own_object(api: Api, kind: str, meta: Mapping[str, Any]) -> Mapping[s
             "NameTaken",
             f"{kind} {meta['name']} remains of an input that was deleted with --cascade=orphan: "
             "run `kubectl delete deployments,services,configmaps,secrets,serviceaccounts,"
-            f"networkpolicies,poddisruptionbudgets -l {names.INPUT_LABEL}={of}`",
+            f"networkpolicies,poddisruptionbudgets -n {meta['namespace']} "
+            f"-l {names.INPUT_LABEL}={of}`",
         )
     if of:
         # It belongs to a deleted input of the same name. The garbage collector will delete it.

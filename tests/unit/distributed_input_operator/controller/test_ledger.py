@@ -147,6 +147,17 @@ def test_a_deleted_input_counts_while_its_pods_terminate():
     assert [one.inputs for one in ledger.usage()] == [1]
 
 
+def test_leaving_pods_beside_granted_ones_do_not_reallocate_again_and_again():
+    ledger = ledger_with(5)
+    again = request("a", 9, replicas=1, pods=3)
+    ledger.request(again)
+    ledger.reallocate()
+    assert ledger.request(again).workers > 1
+    ledger.reallocate()
+    ledger.request(again)
+    assert not ledger.outdated
+
+
 def test_deleting_the_policy_removes_all_limits():
     ledger = Ledger()
     ledger.set_policy(limited(2))

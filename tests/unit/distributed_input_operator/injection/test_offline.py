@@ -101,6 +101,15 @@ def test_the_pods_of_lists_and_cron_jobs_are_injected():
     assert inner["spec"]["initContainers"][0]["name"] == names.SIDECAR_CONTAINER
 
 
+@pytest.mark.parametrize("empty", [{}, {"metadata": None}])
+def test_an_owner_without_metadata_is_an_owner_without_name(empty):
+    spec = {"jobTemplate": {**empty, "spec": job()["spec"]}}
+    cron = {"apiVersion": "batch/v1", "kind": "CronJob", **empty, "spec": spec}
+    assert inject(cron).manifests
+    unknown = {"apiVersion": "example.com/v1", "kind": "Fit", **empty, "spec": job()["spec"]}
+    assert "from its owner Fit: " in refusal(unknown)
+
+
 @pytest.mark.parametrize("items", [{}, {"items": None}, {"items": []}])
 def test_a_list_without_items_does_not_change(items):
     empty = {"apiVersion": "v1", "kind": "List", **items}

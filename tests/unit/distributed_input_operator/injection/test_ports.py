@@ -87,6 +87,14 @@ def test_in_its_own_network_each_pod_has_the_same_ports():
     assert free_ports(pod(initContainers=[added]), ["a", "b"], rank) == [9090, 9091]
 
 
+def test_templates_of_different_owners_have_different_ports_on_a_host():
+    rank = TrainerRank(literal(0), 1, "test")
+    a, b = ({"kind": "Job", "metadata": {"name": name, "namespace": "team"}} for name in "ab")
+    of_set = {**a, "kind": "StatefulSet"}
+    owned = [free_ports(template(**DNS), ["sidecar"], rank, [one])[0] for one in (a, b, of_set)]
+    assert len(set(owned)) == 3
+
+
 def test_a_template_on_the_network_of_the_host_gets_a_warning():
     find = finder(resource("train", "networkPolicy: false"))
     (warning,) = host_network_warnings(template(**DNS), find)

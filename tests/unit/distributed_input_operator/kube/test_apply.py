@@ -183,6 +183,7 @@ def test_an_object_of_another_owner_is_not_changed(metadata, reason):
     if reason == "NameTaken" and "labels" in metadata:
         for error in errors:
             assert "deleted with --cascade=orphan: run `kubectl delete" in str(error)
+            assert " -n team -l distributed-input.dev/input=digits`" in str(error)
 
 
 def test_an_unknown_object_of_the_input_is_applied():

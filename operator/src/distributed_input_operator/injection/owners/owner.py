@@ -43,4 +43,5 @@ class Resolver:
 
 def title(manifest: Manifest) -> str:
     """Return kind and name of an object, for messages."""
-    return f"{manifest.get('kind', '')} {manifest['metadata'].get('name', '')}".strip()
+    meta = manifest.get("metadata") or {}
+    return f"{manifest.get('kind', '')} {meta.get('name', '')}".strip()

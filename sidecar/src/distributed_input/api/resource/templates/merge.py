@@ -13,7 +13,8 @@ def merge(
     """Return `base` with `override` merged over it. Both are JSON and do not change.
 
     Mappings merge by key. Lists merge by the same keys as in the API server: containers by name,
-    volume mounts by path. Other values of `override` replace those of `base`.
+    volume mounts by path. A port replaces another one of the same name, because the API server
+    refuses both. Other values of `override` replace those of `base`.
 
     Args:
         base: the generated value.
@@ -33,9 +34,11 @@ def merge(
         }
     ours, theirs = by_key(base, field, parent), by_key(override, field, parent)
     if ours is not None and theirs is not None:
+        taken = {one.get("name") for one in theirs.values()} - {None} if field == "ports" else ()
         merged = [
             merge(one, theirs.get(key, {}), field, null_removes=null_removes)
             for key, one in ours.items()
+            if key in theirs or one.get("name") not in taken
         ]
         return merged + [one for key, one in theirs.items() if key not in ours]
     return override

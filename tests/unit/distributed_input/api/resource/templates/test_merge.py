@@ -39,6 +39,22 @@ def test_another_mount_of_a_volume_keeps_the_first_one():
     }
 
 
+def test_another_port_of_a_name_replaces_the_first_one():
+    base = {
+        "ports": [{"name": "data", "containerPort": 1}, {"name": "metrics", "containerPort": 2}]
+    }
+    override = {
+        "ports": [{"name": "data", "containerPort": 3}, {"containerPort": 2, "hostPort": 4}]
+    }
+    merged = merge(
+        {"containers": [{"name": "w", **base}]}, {"containers": [{"name": "w", **override}]}
+    )
+    assert merged["containers"][0]["ports"] == [
+        {"name": "metrics", "containerPort": 2, "hostPort": 4},
+        {"name": "data", "containerPort": 3},
+    ]
+
+
 def test_a_repeated_variable_merges_by_its_place():
     base = {"env": [{"name": "A", "value": "1"}, {"name": "A", "value": "2"}]}
     override = {"env": [{"name": "A", "value": "3"}]}
