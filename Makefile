@@ -15,7 +15,7 @@ SYNCED := .venv/.synced
 # A second environment, only for the examples: see pyproject.toml.
 EXAMPLES := .venv-examples
 DRAWING := $(EXAMPLES)/.synced
-UNIT := tests/unit tests/simulator tests/fuzz tests/same_meaning
+UNIT := tests/unit tests/simulator tests/fuzz
 DATA := examples/digits/data examples/photos/data
 
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
@@ -87,6 +87,7 @@ integration: $(SYNCED) $(DRAWING) $(DATA) ## Run tests with real processes on th
 	python -m testing.cluster storage
 	python -m testing.browser
 	pytest tests/integration
+	pytest tests/same_meaning
 
 portability: $(SYNCED) examples/digits/data ## Run tests and the digits example without the calls that macOS lacks
 	python -m testing.portability

@@ -106,7 +106,7 @@ def test_a_used_up_budget_limits_the_workers_and_the_condition_has_the_reason(
     )
     assert reported_events[-1]["message"] == condition["message"]
     eventually(lambda: operator.metric("distributed_input_workers_limited") == 7)
-    assert condition["message"] in operator.get("/metrics")[1]
+    assert 'budget="research"' in operator.get("/metrics")[1]
 
     apply_policy(
         cluster, {"name": "research", "namespaces": [cluster.namespace], "limits": {"workers": 20}}

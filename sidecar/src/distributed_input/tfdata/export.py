@@ -83,11 +83,13 @@ def split_graph(
         graph_def = packing.load_bare(dataset, split)
         return sharding.shard(graph_def, dataset.shard_policy, num_splits, split)
 
-    def others() -> list[selections.Definitions]:
-        return [selections.define(sharded(it)) for it in selections.references(num_splits)]
+    def others() -> list[selections.Shards]:
+        ends = (0, num_splits - 1)
+        return [selections.shards(sharded(it), num_splits, it) for it in ends]
 
     graph_def = sharded(split)
-    graph_def = reseed(graph_def, seed, epoch, split, selections.find(graph_def, others))
+    own = selections.find(graph_def, num_splits, split, others)
+    graph_def = reseed(graph_def, seed, epoch, split, own)
     determinism.force_determinism(graph_def)
     return graph_def, not relaxed and determinism.make_repeatable(graph_def)
 
@@ -131,6 +133,8 @@ def _export_function(
         parts.append(part)
     if len(parts) > 1 and all(part == parts[0] for part in parts[1:]):
         job.warnings.append(repeated_rows_warning("dataset_fn", len(parts)))
+    elif alike := selections.warning(parts[-1], len(parts), len(parts) - 1):
+        job.warnings.append(alike)
     if any(map(selections.has_random_order, parts)):
         job.order_version = identity.ORDER_VERSION
     job.split_bytes = buffers.held_bytes(parts[0])

@@ -12,6 +12,7 @@ from distributed_input.api.errors import ConfigError
 from distributed_input.tfdata import sharding
 from distributed_input.tfdata.determinism import force_determinism
 from distributed_input.tfdata.graph.canonical import serialize
+from distributed_input.tfdata.random import selections
 from distributed_input.tfdata.random.seeds import reseed
 from tests.unit.distributed_input.tfdata.graphcases import elements, plain, run, write_files
 
@@ -35,8 +36,9 @@ def splits(dataset: Data, num_splits: int, epoch: int = 0) -> list[list[Any]]:
     out = []
     for split in range(num_splits):
         part = sharding.shard(ready.graph_def, ready.policy, num_splits, split)
+        own = selections.find(part, num_splits, split)
         force_determinism(part)
-        out.append(run(reseed(part, 1, epoch, split), dataset.element_spec))
+        out.append(run(reseed(part, 1, epoch, split, own), dataset.element_spec))
     return out
 
 

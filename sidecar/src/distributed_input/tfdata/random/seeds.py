@@ -35,7 +35,7 @@ def reseed(
     seed: int,
     epoch: int,
     split: int,
-    shared: selections.Shared | None = None,
+    own: selections.OwnOps | None = None,
 ) -> GraphDef:
     """Return the graph with the seeds of one epoch.
 
@@ -44,8 +44,8 @@ def reseed(
       seed: the seed of the job.
       epoch: the index of the epoch, from 0.
       split: the index of the split.
-      shared: the nodes that have the same seeds in all splits. None: those of `selections.find`, if
-        the splits differ only in `shard`.
+      own: the ops whose seeds depend on the split; see `selections.find`. None: those of a dataset
+        that is not sharded.
 
     Returns:
       A new graph, equal in every process for equal arguments. Shuffles with
@@ -53,17 +53,17 @@ def reseed(
       epochs.
     """
     out = node_defs.copy_of(graph_def)
-    shared = selections.find(out) if shared is None else shared
+    own = selections.find(out, 1, split) if own is None else own
     seeder = _Seeder(seed, epoch, split)
     cached_nodes, cached = caches.before_caches(out)
-    seeder.scope(out.node, "", shared.get("", _NONE), cached_nodes)
+    seeder.scope(out.node, "", own.nodes.get("", _NONE), cached_nodes)
     for function in out.library.function:
         name = function.signature.name
         fixed = frozenset(node.name for node in function.node_def if name in cached)
-        seeder.scope(function.node_def, ":output:0", shared.get(name, _NONE), fixed)
+        seeder.scope(function.node_def, ":output:0", own.nodes.get(name, _NONE), fixed)
 
     def key(state: list[int], users: frozenset[str]) -> int:
-        return seeder.key(state, any(map(shared.get, users)), not users & cached)
+        return seeder.key(state, not users <= own.functions, not users & cached)
 
     rekey(out, key)
     return out
@@ -76,24 +76,24 @@ class _Seeder:
         self._seed, self._epoch, self._split = seed, epoch, split
         self._ordinal = 0
 
-    def scope(self, nodes: Any, output: str, shared: frozenset[str], fixed: frozenset[str]) -> None:
+    def scope(self, nodes: Any, output: str, own: frozenset[str], fixed: frozenset[str]) -> None:
         """Seed the random ops of the graph, or of one function.
 
         Args:
           nodes: a repeated NodeDef field; constants are added to it.
           output: the suffix of a node's name in an input.
-          shared: nodes that are the same in all splits.
+          own: nodes whose seeds depend on the split.
           fixed: nodes that are the same in all epochs.
         """
         named = node_defs.by_name(nodes)
         for node in list(nodes):
             if has_seed_attrs(node.op):
-                own = self._place() if is_unseeded(named, node) else ""
-                with_epoch, is_shared = node.name not in fixed, node.name in shared
-                first, second = self._hash(with_epoch, attr_seeds(node), own, is_shared)
+                place = self._place() if is_unseeded(named, node) else ""
+                with_epoch, is_shared = node.name not in fixed, node.name not in own
+                first, second = self._hash(with_epoch, attr_seeds(node), place, is_shared)
                 node.attr["seed"].i, node.attr["seed2"].i = first, second
             elif seed_inputs(node.op) is not None:
-                in_all = node.name in shared, node.name in fixed
+                in_all = node.name not in own, node.name in fixed
                 self._seed_inputs(named, nodes, node, output, *in_all)
 
     def _seed_inputs(

@@ -1,268 +1,358 @@
-"""Which random ops all splits share: those before an op that selects the rows of a split.
+"""Which random ops belong to one split: those known to follow the selection of its rows.
 
 Splits must agree on the order of what they select from. Otherwise `shuffle` before `shard` would
-repeat some rows and drop others. What comes after the last selection belongs to one split.
+repeat some rows and drop others. So all splits share the seeds of an op, unless it is known that
+nothing behind it selects the rows of the split.
 
-`dataset.shard` always selects. Other ops may select by the number of the split that their function
-or an argument contains, for example `filter` and `skip`. Such an op is found by a comparison with
-other splits: it has another definition there. Ops that keep all elements do not select. What a
-Python function does is not known, so an op that may select and calls one, counts as a selection.
+One selection is known: `dataset.shard(n, i)`, with the number of splits and the number of the
+split. What follows it has rows of this split alone. Other ways to select, such as a filter or a
+list of files that Python has cut, are not looked for: their shuffles are alike in all splits, and
+`warning` says so.
 
-A shuffle of what all splits have in common, with `take` or `skip` behind it, is shared too:
-programs divide a dataset into parts for training and for validation in this way.
+Random values in functions of maps do not change the order. They belong to the split also if no
+shard comes before them, if nothing behind them may drop rows.
 """
 
 from __future__ import annotations
 
 import functools
-import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
 from distributed_input.tfdata.graph import node_defs
-from distributed_input.tfdata.graph.node_defs import PYTHON_OPS, FunctionDef, GraphDef, NodeDef
-from distributed_input.tfdata.graph.random_ops import has_seed_attrs, input_seeds, seed_inputs
+from distributed_input.tfdata.graph.node_defs import FunctionDef, GraphDef, NodeDef
+from distributed_input.tfdata.graph.random_ops import has_seed_attrs, seed_inputs
+from distributed_input.tfdata.random.alignment import aligned
 
-KEEPS = frozenset(
-    "MapDataset ParallelMapDataset ParallelMapDatasetV2 MapAndBatchDataset NumaMapAndBatchDataset"
-    " BatchDataset BatchDatasetV2 ParallelBatchDataset PaddedBatchDataset PaddedBatchDatasetV2"
+_MAPS = frozenset(
+    "MapDataset ParallelMapDataset ParallelMapDatasetV2 MapAndBatchDataset"
+    " NumaMapAndBatchDataset".split()
+)
+_KEEPS = _MAPS | frozenset(
+    "BatchDataset BatchDatasetV2 ParallelBatchDataset PaddedBatchDataset PaddedBatchDatasetV2"
     " UnbatchDataset RebatchDataset RebatchDatasetV2 PrefetchDataset OptionsDataset ModelDataset"
     " CacheDataset CacheDatasetV2 RepeatDataset ShuffleDataset ShuffleDatasetV2 ShuffleDatasetV3"
     " ShuffleAndRepeatDataset ShuffleAndRepeatDatasetV2 AssertCardinalityDataset"
-    " ConcatenateDataset DirectedInterleaveDataset ParseExampleDataset ParseExampleDatasetV2"
-    " Identity _Retval".split()
+    " ConcatenateDataset ParseExampleDataset ParseExampleDatasetV2 Identity _Retval".split()
 )
-"""Ops that return all elements of their inputs, whatever their arguments are."""
+"""Ops that return all elements of their inputs."""
+_ZIP, _CHOICE = "ZipDataset", "DirectedInterleaveDataset"
+_FLATTENS = frozenset(
+    "FlatMapDataset InterleaveDataset ParallelInterleaveDataset ParallelInterleaveDatasetV2"
+    " ParallelInterleaveDatasetV3 ParallelInterleaveDatasetV4"
+    " LegacyParallelInterleaveDatasetV2".split()
+)
+_VARIANT = tf.variant.as_datatype_enum
 
-Shared: TypeAlias = Mapping[str, frozenset[str]]
-"""The names of the shared nodes of a graph (key "") and of its functions."""
-Definitions: TypeAlias = frozenset[bytes]
-"""Digests of the ops of a graph, without what comes before them."""
-
-_VARIANT, _RESOURCE = tf.variant.as_datatype_enum, tf.resource.as_datatype_enum
-_NOT_DEFINING = frozenset("seed seed2 metadata output_types output_shapes Toutput_types".split())
+Shards = tuple[bool, ...]
+"""For each shard op of a graph, whether it selects by the number of the split."""
 
 
-def references(num_splits: int) -> list[int]:
-    """Return the splits that each split is compared with.
+class OwnOps(NamedTuple):
+    """The ops whose seeds depend on the split.
 
-    If splits use the remainder or the quotient of their number, these splits have different ones.
+    Attributes:
+      nodes: their names in the graph (key "") and in functions.
+      functions: the functions whose random values they are.
     """
-    return sorted({0, min(1, num_splits - 1), num_splits - 1})
+
+    nodes: dict[str, frozenset[str]]
+    functions: frozenset[str]
 
 
-def define(graph_def: GraphDef) -> Definitions:
-    """Return the definitions of the ops of a canonical graph."""
-    ops = _Ops(graph_def)
-    scopes = (graph_def.node, *(function.node_def for function in graph_def.library.function))
-    found: set[bytes] = set()
-    for scope in scopes:
-        nodes = node_defs.by_name(scope)
-        for node in scope:
-            if _is_dataset(node) or node.op in KEEPS:
-                found |= {ops.definition(nodes, node), ops.arguments(nodes, node)}
-    return frozenset(found)
+def shards(graph_def: GraphDef, num_splits: int, split: int) -> Shards:
+    """Return which shard ops of a canonical graph select by the number of the split."""
+    return tuple(_is_of(nodes, node, num_splits, split) for _, nodes, node in _shards(graph_def))
 
 
-def find(graph_def: GraphDef, others: Callable[[], Sequence[Definitions]] = tuple) -> Shared:
-    """Return the nodes of a graph that have the same seeds in all splits.
+def find(
+    graph_def: GraphDef, num_splits: int, split: int, others: Callable[[], list[Shards]] = list
+) -> OwnOps:
+    """Return the ops of a split's graph whose seeds depend on the split.
 
     Args:
-      graph_def: the canonical graph of a split.
-      others: returns the definitions of other splits; see `references`. It is called if the
-        graph has ops that may select. None: all splits have the same functions and arguments.
+      graph_def: the canonical graph of the split.
+      num_splits: the number of splits.
+      split: the index of the split.
+      others: returns `shards` of the first and of the last split: a constant may be equal to the
+        number of this split by chance. It is called if the graph has such a shard op.
     """
-    search = _Search(_Ops(graph_def), functools.cache(others))
-    search.visit("", graph_def.node, everything=False)
-    _add_aligned(graph_def, search.shared)
-    return {scope: frozenset(names) for scope, names in search.shared.items() if names}
+    mine = shards(graph_def, num_splits, split)
+    same = [one if len(one) == len(mine) else () for one in (others() if any(mine) else [])]
+    certain = [all(found) for found in zip(mine, *same, strict=False)]
+    places = [(scope, node.name) for scope, _, node in _shards(graph_def)]
+    selecting = {place for place, is_own in zip(places, certain, strict=False) if is_own}
+    search = _Search(graph_def, selecting)
+    search.dataset_scope("", graph_def.node, node_defs.retval(graph_def).input[0], {})
+    own = {scope: frozenset(names) for scope, names in search.own.items() if names}
+    own[""] = own.get("", frozenset()) - aligned(graph_def, own.get("", frozenset()))
+    return OwnOps(own, frozenset(name for name, is_own in search.values.items() if is_own))
 
 
 def has_random_order(graph_def: GraphDef) -> bool:
     """Return whether random ops may define which rows a split has, or their order."""
-    ops = _Ops(graph_def)
-    scopes = (graph_def.node, *(function.node_def for function in graph_def.library.function))
+    library = {function.signature.name: function for function in graph_def.library.function}
+    scopes = (graph_def.node, *(function.node_def for function in library.values()))
     return any(
         seed_inputs(node.op) is not None
-        or (node.op not in KEEPS and _is_dataset(node) and ops.is_random(node))
+        or (node.op not in _KEEPS and _is_dataset(node) and _is_random(library, node))
         for scope in scopes
         for node in scope
     )
 
 
-class _Ops:
-    """The definitions of ops: everything except the datasets that are their inputs."""
+def warning(graph_def: GraphDef, num_splits: int, split: int) -> str:
+    """Return a warning if a shuffle of a function's dataset is the same in all splits, or ""."""
+    if num_splits == 1 or any(shards(graph_def, num_splits, split)):
+        return ""
+    shuffles = (node.op for node in graph_def.node if node.op.startswith("Shuffle"))
+    if next(shuffles, None) is None:
+        return ""
+    return (
+        "shuffle has the same order in all splits, because it is not known which op selects the"
+        " rows of a split. Select them with dataset.shard(context.num_input_pipelines,"
+        " context.input_pipeline_id), for example from the list of files: what follows it is"
+        " shuffled in each split on its own"
+    )
 
-    def __init__(self, graph_def: GraphDef) -> None:
-        self.library: dict[str, FunctionDef] = {
-            function.signature.name: function for function in graph_def.library.function
-        }
-        self._digests: dict[str, bytes] = {}
-        self._has: dict[tuple[str, str], bool] = {}
 
-    def definition(self, nodes: dict[str, NodeDef], node: NodeDef) -> bytes:
-        """Return the digest of an op with its functions and arguments."""
-        called = [self._function(name) for name in self.called(node)]
-        return _digest("op", self.arguments(nodes, node), called)
+def _shards(graph_def: GraphDef) -> Iterator[tuple[str, dict[str, NodeDef], NodeDef]]:
+    scopes = [("", graph_def.node)]
+    scopes += [(one.signature.name, one.node_def) for one in graph_def.library.function]
+    for scope, scope_nodes in scopes:
+        nodes = node_defs.by_name(scope_nodes)
+        for node in scope_nodes:
+            if node.op == "ShardDataset":
+                yield scope, nodes, node
 
-    def arguments(self, nodes: dict[str, NodeDef], node: NodeDef) -> bytes:
-        """Return the digest of an op without its functions."""
-        seeds = seed_inputs(node.op) or ()
-        inputs = [
-            self._value(nodes, name)
-            for i, name in enumerate(node_defs.data_inputs(node))
-            if i not in seeds
-        ]
-        return _digest("arguments", _bare(node), inputs)
 
-    def called(self, node: NodeDef) -> list[str]:
-        """Return the functions that a node calls."""
-        names = [node.op, *(ref.name for ref in node_defs.function_refs(node))]
-        return [name for name in names if name in self.library]
+def _is_of(nodes: dict[str, NodeDef], node: NodeDef, num_splits: int, split: int) -> bool:
+    found = [node_defs.input_value(nodes, node, index) for index in (1, 2)]
+    return num_splits > 1 and found == [num_splits, split]
 
-    def calls_python(self, node: NodeDef) -> bool:
-        """Return whether a node or a function that it calls is Python."""
-        return self._calls(node, "python", lambda it: it.op in PYTHON_OPS)
 
-    def is_random(self, node: NodeDef) -> bool:
-        """Return whether a node or a function that it calls may draw random numbers."""
-        return self._calls(node, "random", _is_random)
+@dataclass(frozen=True)
+class _Argument:
+    """An argument of a function.
 
-    def _calls(self, node: NodeDef, kind: str, is_kind: Callable[[NodeDef], bool]) -> bool:
-        return is_kind(node) or any(self._has_kind(f, kind, is_kind) for f in self.called(node))
+    Attributes:
+      is_dataset: it is a dataset.
+      is_own: it has, or depends on, rows of this split alone.
+    """
 
-    def _has_kind(self, name: str, kind: str, is_kind: Callable[[NodeDef], bool]) -> bool:
-        if (name, kind) not in self._has:
-            self._has[name, kind] = False  # ends recursion
-            nodes = self.library[name].node_def
-            self._has[name, kind] = any(self._calls(node, kind, is_kind) for node in nodes)
-        return self._has[name, kind]
+    is_dataset: bool
+    is_own: bool
 
-    def _function(self, name: str) -> bytes:
-        if name not in self._digests:
-            self._digests[name] = b""  # ends recursion
-            function = self.library[name]
-            nodes = [
-                (_bare(it), it.name, list(it.input), [self._function(f) for f in self.called(it)])
-                for it in function.node_def
-            ]
-            self._digests[name] = _digest(nodes, sorted(function.ret.items()))
-        return self._digests[name]
 
-    def _value(self, nodes: dict[str, NodeDef], name: str) -> bytes:
-        node = nodes.get(node_defs.source_of(name))
-        if node is None or _is_dataset(node):
-            return name.encode() if node is None else b"dataset"
-        parts = []
-        for below in node_defs.ancestors(nodes, node):
-            is_resource = below.op == "Const" and below.attr["dtype"].type == _RESOURCE
-            parts.append("resource" if is_resource else (_bare(below), len(below.input)))
-        return _digest(parts)
+@dataclass
+class _Scope:
+    """A graph, or a function that returns a dataset.
+
+    Attributes:
+      name: of the function; "": the graph.
+      nodes: its nodes.
+      arguments: of the function.
+      is_kept: nothing behind the function may drop elements.
+      selected: the datasets that have rows of this split alone, as far as that is known.
+      users: the nodes that have a dataset as their input.
+    """
+
+    name: str
+    nodes: dict[str, NodeDef]
+    arguments: dict[str, _Argument]
+    is_kept: bool
+    selected: dict[str, bool] = field(default_factory=dict)
+    users: dict[str, list[NodeDef]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for node in self.nodes.values():
+            for below in self.datasets(node):
+                self.users.setdefault(below, []).append(node)
+
+    def keeps(self, node: NodeDef) -> bool:
+        """Return whether nothing behind a node may drop its elements."""
+        users = self.users.get(node.name, [])
+        return self.is_kept and all(user.op in _KEEPS and self.keeps(user) for user in users)
+
+    def datasets(self, node: NodeDef) -> list[str]:
+        """Return the inputs of a node that are datasets."""
+        names = map(node_defs.source_of, node_defs.data_inputs(node))
+        return [name for name in names if self.is_dataset(name)]
+
+    def is_dataset(self, name: str) -> bool:
+        if name in self.arguments:
+            return self.arguments[name].is_dataset
+        return name in self.nodes and _is_dataset(self.nodes[name])
+
+    def depends_on_rows(self, name: str) -> bool:
+        """Return whether a value depends on an argument with rows of this split."""
+        if name in self.arguments:
+            return self.arguments[name].is_own
+        node = self.nodes.get(name)
+        below = [] if node is None else node_defs.ancestors(self.nodes, node)
+        names = {node_defs.source_of(each) for one in below for each in one.input}
+        return any(self.arguments[each].is_own for each in names & set(self.arguments))
 
 
 class _Search:
-    """Collects the shared nodes of a graph and of the functions that it calls."""
+    """Collects the ops that belong to one split, in the graph and in its functions."""
 
-    def __init__(self, ops: _Ops, others: Callable[[], Sequence[Definitions]]) -> None:
-        self._ops, self._others = ops, others
-        self.shared: dict[str, set[str]] = {}
-        self._visited: set[tuple[str, bool]] = set()
+    def __init__(self, graph_def: GraphDef, selecting: set[tuple[str, str]]) -> None:
+        self._library: dict[str, FunctionDef] = {
+            function.signature.name: function for function in graph_def.library.function
+        }
+        self._selecting = selecting
+        self._active: set[str] = set()
+        self.own: dict[str, set[str]] = {}
+        self.values: dict[str, bool] = {}
 
-    def visit(self, scope: str, scope_nodes: Any, *, everything: bool) -> None:
-        """Add the shared nodes of a graph or of a function.
-
-        Args:
-          scope: name of the function; "": the graph.
-          scope_nodes: its nodes.
-          everything: whether all of its nodes are shared.
-        """
-        if (scope, everything) in self._visited or (scope, True) in self._visited:
-            return
-        self._visited.add((scope, everything))
-        nodes = node_defs.by_name(scope_nodes)
-        mine = self.shared.setdefault(scope, set())
-        mine |= set(nodes) if everything else self._before_selections(nodes)
-        if not scope:
-            mine |= self._common(nodes, mine)
+    def dataset_scope(
+        self,
+        name: str,
+        scope_nodes: Any,
+        result: str,
+        arguments: dict[str, _Argument],
+        *,
+        is_kept: bool = True,
+    ) -> bool:
+        """Add the ops of a graph or of a function. Return whether its result has own rows only."""
+        if name in self._active:
+            return False
+        self._active.add(name)
+        scope = _Scope(name, node_defs.by_name(scope_nodes), arguments, is_kept)
+        is_selected = self._is_selected(scope, node_defs.source_of(result))
+        own = {node.name for node in scope_nodes if self._is_own(scope, node)}
+        if is_selected and any(argument.is_own for argument in arguments.values()):
+            own |= {node.name for node in scope_nodes if not _is_dataset(node)}
+        self._add(name, own)
         for node in scope_nodes:
-            for name in self._ops.called(node):
-                function = self._ops.library[name]
-                whole = node.name in mine or self._selects_with(nodes, node, function)
-                self.visit(name, function.node_def, everything=whole)
+            for function in self._called(node):
+                if node.op in _MAPS or not (_is_dataset(node) and _returns_dataset(function)):
+                    is_map = node.op in _MAPS and scope.keeps(node) and not self._reorders(function)
+                    self._value_function(function, is_own=node.name in own or is_map)
+        self._active.discard(name)
+        return is_selected
 
-    def _before_selections(self, nodes: dict[str, NodeDef]) -> set[str]:
-        found: set[str] = set()
-        for node in nodes.values():
-            if self._selects(nodes, node):
-                found |= {below.name for below in node_defs.ancestors(nodes, node)} - {node.name}
-        return found
+    def _is_selected(self, scope: _Scope, name: str) -> bool:
+        """Return whether a dataset has rows of this split alone."""
+        if name in scope.arguments:
+            return scope.arguments[name].is_dataset and scope.arguments[name].is_own
+        if name not in scope.nodes:
+            return False
+        if name not in scope.selected:
+            scope.selected[name] = False
+            scope.selected[name] = self._compute_selected(scope, scope.nodes[name])
+        return scope.selected[name]
 
-    def _common(self, nodes: dict[str, NodeDef], known: set[str]) -> set[str]:
-        """Return the shuffles whose input is equal in all splits, if a later op may drop rows."""
-        found: set[str] = set()
-        for node in nodes.values():
-            if _may_drop(nodes, node):
-                below = node_defs.ancestors(nodes, node)[:-1]
-                found |= {it.name for it in below if "Shuffle" in it.op} - known
-        return {name for name in found if not self._is_of_split(nodes, nodes[name])}
+    def _compute_selected(self, scope: _Scope, node: NodeDef) -> bool:
+        if (scope.name, node.name) in self._selecting:
+            return True
+        inputs = scope.datasets(node)
+        below = [self._is_selected(scope, name) for name in inputs]
+        inner = [
+            self._inner(scope, node, function, bool(below) and all(below))
+            for function in self._called(node)
+            if _returns_dataset(function) and node.op not in _MAPS
+        ]
+        if node.op in _FLATTENS or (inner and not inputs) or "PartitionedCall" in node.op:
+            return bool(inner) and all(inner)
+        if not inputs:  # a source
+            return any(
+                scope.depends_on_rows(node_defs.source_of(name))
+                for name in node_defs.data_inputs(node)
+            )
+        if node.op == _ZIP:
+            return any(below)
+        if node.op == _CHOICE:
+            return all(below[1:])
+        return all(below)
 
-    def _is_of_split(self, nodes: dict[str, NodeDef], node: NodeDef) -> bool:
-        """Return whether the input of a shuffle is known to differ between splits."""
-        return any(
-            below.op == "ShardDataset"
-            or (_is_dataset(below) and self._varies(nodes, below, python=False))
-            for below in node_defs.ancestors(nodes, node)[:-1]
+    def _inner(self, scope: _Scope, node: NodeDef, function: FunctionDef, is_behind: bool) -> bool:
+        """Visit a function that creates a dataset for each element, or that is called once."""
+        signature = function.signature
+        types = [argument.type == _VARIANT for argument in signature.input_arg]
+        names = [node_defs.source_of(name) for name in node_defs.data_inputs(node)]
+        if "PartitionedCall" in node.op or node.op in self._library:
+            given = [self._given(scope, name) for name in names]
+        elif node.op in _FLATTENS:
+            captured = names[1:][: len(node.attr["Targuments"].list.type)]
+            elements = [is_behind] * (len(types) - len(captured))
+            given = elements + [self._given(scope, name) for name in captured]
+        else:  # for example the windows of group_by_window
+            given = [is_behind and is_dataset for is_dataset in types]
+        arguments = {
+            argument.name: _Argument(is_dataset, is_own)
+            for argument, is_dataset, is_own in zip(signature.input_arg, types, given, strict=False)
+        }
+        result = function.ret[signature.output_arg[0].name]
+        is_kept = scope.keeps(node)
+        return self.dataset_scope(
+            signature.name, function.node_def, result, arguments, is_kept=is_kept
         )
 
-    def _selects(self, nodes: dict[str, NodeDef], node: NodeDef) -> bool:
-        if node.op == "ShardDataset":
+    def _given(self, scope: _Scope, name: str) -> bool:
+        if scope.is_dataset(name):
+            return self._is_selected(scope, name)
+        return scope.depends_on_rows(name)
+
+    def _is_own(self, scope: _Scope, node: NodeDef) -> bool:
+        if not _is_dataset(node):
+            return False
+        inputs = scope.datasets(node)
+        if inputs and all(self._is_selected(scope, name) for name in inputs):
             return True
-        if not _may_drop(nodes, node) or not self._has_random(nodes, node):
+        return self._is_choice(scope, node)
+
+    def _is_choice(self, scope: _Scope, node: NodeDef) -> bool:
+        """Return whether a dataset only chooses among own rows, or is zipped with them."""
+        found = scope.users.get(node.name, [])
+        return bool(found) and all(self._chooses(scope, node, user) for user in found)
+
+    def _chooses(self, scope: _Scope, node: NodeDef, user: NodeDef) -> bool:
+        inputs = scope.datasets(user)
+        if user.op == _ZIP:
+            return self._is_selected(scope, user.name) or self._is_choice(scope, user)
+        if user.op == _CHOICE:
+            is_selector = inputs[0] == node.name and node.name not in inputs[1:]
+            return is_selector and self._is_selected(scope, user.name)
+        if (scope.name, user.name) in self._selecting or self._is_selected(scope, user.name):
             return False
-        return self._varies(nodes, node) or self._gets_number(nodes, node)
+        return len(inputs) == 1 and self._is_choice(scope, user)
 
-    def _selects_with(
-        self, nodes: dict[str, NodeDef], node: NodeDef, function: FunctionDef
-    ) -> bool:
-        """Return whether a function gets the number of the split, or selects single elements."""
-        if not self._selects(nodes, node):
-            return False
-        returns_dataset = any(it.type == _VARIANT for it in function.signature.output_arg)
-        arguments = self._ops.arguments(nodes, node)
-        same = all(arguments in other for other in self._others())
-        return not (returns_dataset and same) or self._gets_number(nodes, node)
+    def _value_function(self, function: FunctionDef, *, is_own: bool) -> None:
+        """Add all ops of a function and of those that it calls."""
+        name = function.signature.name
+        if self.values.get(name) is (self.values.get(name, True) and is_own):
+            return
+        self.values[name] = self.values.get(name, True) and is_own
+        self._add(name, {node.name for node in function.node_def} if is_own else set())
+        for node in function.node_def:
+            for below in self._called(node):
+                self._value_function(below, is_own=is_own)
 
-    def _gets_number(self, nodes: dict[str, NodeDef], node: NodeDef) -> bool:
-        """Return whether a map before a node may add the number of the split to the elements."""
-        below = node_defs.ancestors(nodes, node)[:-1]
-        maps = (it for it in below if it.op in KEEPS and self._ops.called(it))
-        return any(self._varies(nodes, it) for it in maps)
+    def _reorders(self, function: FunctionDef) -> bool:
+        """Return whether a function may change the order of the rows of an element."""
+        return any(
+            node.op == "RandomShuffle" or _is_dataset(node) or any(map(self._reorders, called))
+            for node in function.node_def
+            for called in [self._called(node)]
+        )
 
-    def _varies(self, nodes: dict[str, NodeDef], node: NodeDef, python: bool = True) -> bool:
-        """Return whether an op differs between splits.
+    def _add(self, name: str, own: set[str]) -> None:
+        """Record the own ops of a scope. Those that any of its callers shares are shared."""
+        self.own[name] = self.own[name] & own if name in self.own else set(own)
 
-        Args:
-          nodes: the nodes of the graph or of the function.
-          node: the op.
-          python: the result if it calls Python.
-        """
-        if self._ops.calls_python(node):
-            return python
-        definition = self._ops.definition(nodes, node)
-        return any(definition not in other for other in self._others())
-
-    def _has_random(self, nodes: dict[str, NodeDef], node: NodeDef) -> bool:
-        return any(map(self._ops.is_random, node_defs.ancestors(nodes, node)))
+    def _called(self, node: NodeDef) -> list[FunctionDef]:
+        names = [node.op, *(ref.name for ref in node_defs.function_refs(node))]
+        return [self._library[name] for name in names if name in self._library]
 
 
-def _may_drop(nodes: dict[str, NodeDef], node: NodeDef) -> bool:
-    """Return whether a node has a dataset as its input and may drop elements of it."""
-    if node.op in KEEPS or not _is_dataset(node):
-        return False
-    inputs = [nodes.get(node_defs.source_of(name)) for name in node_defs.data_inputs(node)]
-    return any(below is None or _is_dataset(below) for below in inputs)
+def _returns_dataset(function: FunctionDef) -> bool:
+    found = function.signature.output_arg
+    return bool(found) and found[0].type == _VARIANT
 
 
 @functools.lru_cache(maxsize=1024)
@@ -276,62 +366,17 @@ def _is_dataset(node: NodeDef) -> bool:
     return _returns_variant(node.op) or _VARIANT in types
 
 
-def _is_random(node: NodeDef) -> bool:
-    has_seeds = has_seed_attrs(node.op) or seed_inputs(node.op) is not None
-    return has_seeds or node.op.startswith(("Stateful", "Rng")) or node.op == "ReadVariableOp"
-
-
-def _bare(node: NodeDef) -> bytes:
-    """Return the op and the attributes of a node, without seeds and the names of functions."""
-    out = type(node)(op=node.op, device=node.device)
-    for key, value in node.attr.items():
-        if key not in _NOT_DEFINING:
-            out.attr[key].CopyFrom(value)
-    for ref in node_defs.function_refs(out):
-        ref.name = ""
-    return node_defs.to_bytes(out)
-
-
-def _digest(*parts: object) -> bytes:
-    return hashlib.blake2b(repr(parts).encode(), digest_size=16).digest()
-
-
-def _add_aligned(graph_def: GraphDef, shared: dict[str, set[str]]) -> None:
-    """Add the random ops of the graph that must have the same numbers as a shared one.
-
-    They are the same object, or have equal seeds in two branches of the graph, such as images and
-    labels that are zipped. If a shared op with equal seeds comes before an op, its seeds are used
-    in two steps of one branch, and the second may differ.
-    """
-    nodes = node_defs.by_name(graph_def.node)
-    draws = [node for node in graph_def.node if seed_inputs(node.op) is not None]
-    before = {it.name: {one.name for one in node_defs.ancestors(nodes, it)} for it in draws}
-    known = shared.setdefault("", set())
-    first = [node for node in draws if node.name in known]
-    for node in draws:
-        equal = [
-            it for it in first if it.op == node.op and _seeds(nodes, it) == _seeds(nodes, node)
-        ]
-        is_second = any(it.name in before[node.name] for it in equal)
-        is_same = any(_places(nodes, it) & _places(nodes, node) for it in first)
-        if is_same or (equal and not is_second):
-            known.add(node.name)
-
-
-def _seeds(nodes: dict[str, NodeDef], node: NodeDef) -> tuple[Any, Any] | str:
-    seeds = input_seeds(nodes, node)
-    return node.name if seeds == (0, 0) or None in seeds else seeds
-
-
-def _places(nodes: dict[str, NodeDef], node: NodeDef) -> set[object]:
-    """Return the names of the dataset object and of the seed generators of an op."""
-    return set(_names(nodes, node))
-
-
-def _names(nodes: dict[str, NodeDef], node: NodeDef) -> Iterator[object]:
-    if "metadata" in node.attr and node.attr["metadata"].s:
-        yield node.attr["metadata"].s
-    for name in node.input:
-        below = nodes.get(node_defs.source_of(name))
-        if below is not None and below.op == "Const":
-            yield from (it.name for it in below.attr["value"].tensor.resource_handle_val)
+def _is_random(library: dict[str, FunctionDef], node: NodeDef) -> bool:
+    """Return whether a node or a function that it calls may draw random numbers."""
+    seen: set[str] = set()
+    queue = [node]
+    while queue:
+        one = queue.pop()
+        has_seeds = has_seed_attrs(one.op) or seed_inputs(one.op) is not None
+        if has_seeds or one.op.startswith(("StatefulUniform", "StatefulStandard", "Rng")):
+            return True
+        for name in [one.op, *(ref.name for ref in node_defs.function_refs(one))]:
+            if name in library and name not in seen:
+                seen.add(name)
+                queue += library[name].node_def
+    return False

@@ -26,7 +26,7 @@ from distributed_input.tfdata.graph import fingerprint as fingerprints
 from distributed_input.tfdata.graph.fingerprint import fingerprint
 from distributed_input.tfdata.graph.node_defs import GraphDef
 from distributed_input.tfdata.random import selections
-from distributed_input.tfdata.random.selections import Definitions
+from distributed_input.tfdata.random.selections import Shards
 from distributed_input.worker.datasets import entry_points
 from distributed_input.worker.datasets.graph_cache import GraphCache
 
@@ -121,15 +121,15 @@ def check(job: types_pb2.Job, split: int, graph: GraphDef | None) -> None:
         )
 
 
-class OtherSplits:
-    """The definitions of the ops of a few splits, of the last datasets. Thread-safe."""
+class EndShards:
+    """The shard ops of the first and of the last split, of the last datasets. Thread-safe."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()  # a dataset is built once
-        self._known: OrderedDict[tuple[bytes, int], list[Definitions]] = OrderedDict()
+        self._lock = threading.Lock()
+        self._known: OrderedDict[tuple[bytes, int], list[Shards]] = OrderedDict()
 
-    def get(self, job: types_pb2.Job, seed: int, epoch: int, varies: bool) -> list[Definitions]:
-        """Return the definitions of some splits; see `selections.references`.
+    def get(self, job: types_pb2.Job, seed: int, epoch: int, varies: bool) -> list[Shards]:
+        """Return `selections.shards` of the two splits. Two threads may build them at once.
 
         Args:
             job: the complete job.
@@ -137,15 +137,18 @@ class OtherSplits:
             epoch: number of the epoch.
             varies: whether the dataset depends on the epoch.
         """
-        epoch = epoch if varies else 0
-        key = GraphCache.key(job, seed, job.num_splits), epoch
+        epoch, splits = epoch if varies else 0, job.num_splits
+        key = GraphCache.key(job, seed, splits), epoch
         with self._lock:
-            if key not in self._known:
-                self._known[key] = [
-                    selections.define(graph_of(job, split, seed, epoch))
-                    for split in selections.references(job.num_splits)
-                ]
-            self._known.move_to_end(key)
+            if key in self._known:
+                self._known.move_to_end(key)
+                return self._known[key]
+        found = [
+            selections.shards(graph_of(job, split, seed, epoch), splits, split)
+            for split in (0, splits - 1)
+        ]
+        with self._lock:
+            self._known[key] = found
             while len(self._known) > _MAX_DATASETS:
                 self._known.popitem(last=False)
-            return self._known[key]
+        return found

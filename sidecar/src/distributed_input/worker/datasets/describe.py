@@ -81,6 +81,8 @@ def describe(draft: types_pb2.Job, relaxed: bool = False, room: int = 0) -> type
     if defined.repeated and not graph.python_ops:  # Python code is not in the graph
         name = f"entry point {draft.entry_point.target}"
         job.warnings.append(export.repeated_rows_warning(name, job.num_splits))
+    elif alike := selections.warning(first, job.num_splits, 0):
+        job.warnings.append(alike)
     for warning in job.warnings:
         _log.warning(warning, job=draft.name)
     job.definitions.extend(defined.fingerprints)

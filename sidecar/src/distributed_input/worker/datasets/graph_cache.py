@@ -16,7 +16,7 @@ from typing import Any
 from distributed_input.api.proto import types_pb2
 from distributed_input.assignment.jobs import set_run
 from distributed_input.tfdata.graph.node_defs import GraphDef
-from distributed_input.tfdata.random.selections import Shared
+from distributed_input.tfdata.random.selections import OwnOps
 
 _MAX_BYTES = 64 << 20
 _MAX_GRAPH_BYTES = 4 << 20  # a larger graph contains data: building it again costs less memory
@@ -30,13 +30,13 @@ class SplitGraph:
         graph: canonical graph, without the seeds of an epoch and without large arrays.
         element_spec: the nested TypeSpecs of its elements.
         functions: what keeps its Python functions, if it has any. They may hold large arrays.
-        shared: its nodes that have the same seeds in all splits.
+        own: its ops whose seeds depend on the split.
     """
 
     graph: GraphDef
     element_spec: Any
     functions: Sequence[Any]
-    shared: Shared
+    own: OwnOps
 
 
 class GraphCache:

@@ -103,7 +103,7 @@ class SplitOpener:
         self._relaxed = relaxed
         self._datasets = DatasetCache(fetch)
         self._graphs = GraphCache()
-        self._others = definitions.OtherSplits()
+        self._others = definitions.EndShards()
         self._passes = SharedPasses()
         self._arrays: dict[str, int] = {}  # the split in which a large array was first found
         self._serializing = threading.Lock()  # takes several times the memory of the graph
@@ -242,7 +242,7 @@ class SplitOpener:
             definitions.check(job, split, definition if same else None)
             definitions.check_order(job, definition)
             others = functools.partial(self._others.get, job, seed, epoch, context.varies)
-            shared = selections.find(definition, others)
+            own = selections.find(definition, job.num_splits, split, others)
             determinism.force_determinism(definition)
             buffers.bound_shuffles(definition)
             size = definition.ByteSize()
@@ -254,13 +254,13 @@ class SplitOpener:
                 functions = dataset_functions.functions_of(dataset)
             else:
                 size = definition.ByteSize()
-            cached = SplitGraph(definition, dataset.element_spec, functions, shared)
+            cached = SplitGraph(definition, dataset.element_spec, functions, own)
             if context.varies:
                 version += [str(seed), str(epoch)]
             else:
                 self._graphs.put(key, cached, size)
         files = SplitCaches(split, job.num_splits, version)
-        graph = seeds.reseed(cached.graph, seed, epoch, split, cached.shared)
+        graph = seeds.reseed(cached.graph, seed, epoch, split, cached.own)
         serial = not self._relaxed and determinism.make_repeatable(graph)
         identity = identify(graph, job.row_spec, seed, epoch, split, batched=job.batched)
         graph = _skip(graph, identity, skipped)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
-import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -41,11 +40,11 @@ def epochs_of(make: Make, epochs: int = 2) -> list[list[list[Any]]]:
     """Return the rows of all splits in each epoch, as workers read them."""
     datasets = [make(SPLITS, i) for i in range(SPLITS)]
     graphs = [serialize(dataset) for dataset in datasets]
-    others = [selections.define(graphs[i]) for i in selections.references(SPLITS)]
-    shared = [selections.find(graph, lambda: others) for graph in graphs]
+    ends = [selections.shards(graphs[i], SPLITS, i) for i in (0, SPLITS - 1)]
+    own = [selections.find(graph, SPLITS, i, lambda: ends) for i, graph in enumerate(graphs)]
     return [
         [
-            run(reseed(graph, 1, epoch, i, shared[i]), datasets[i].element_spec)
+            run(reseed(graph, 1, epoch, i, own[i]), datasets[i].element_spec)
             for i, graph in enumerate(graphs)
         ]
         for epoch in range(epochs)
@@ -55,6 +54,20 @@ def epochs_of(make: Make, epochs: int = 2) -> list[list[list[Any]]]:
 def read_by_number(n: int, i: int, numbers: Data) -> Data:
     """Return elements whose number has this remainder, by a filter of all elements."""
     return numbers.enumerate().filter(lambda k, _: k % n == i).map(lambda _, x: x)
+
+
+def sampled() -> Data:
+    return Data.sample_from_datasets([Data.range(12), Data.range(12, ROWS)], [0.5, 0.5], seed=1)
+
+
+def table(i: int) -> tf.lookup.StaticHashTable:
+    numbers = tf.range(SPLITS, dtype=tf.int64)
+    values = tf.lookup.KeyValueTensorInitializer(numbers, tf.cast(numbers == i, tf.int64))
+    return tf.lookup.StaticHashTable(values, default_value=0)
+
+
+def second(_: tf.Tensor, x: tf.Tensor) -> tf.Tensor:
+    return x
 
 
 # A random choice before a selection: all rows come once, in all splits together.
@@ -108,6 +121,39 @@ AGREEING: dict[str, Make] = {
     "sampled": lambda n, i: Data.sample_from_datasets(
         [Data.range(12), Data.range(12, ROWS)], [0.5, 0.5]
     ).shard(n, i),
+    "one row of each batch": lambda n, i: (
+        rows().shuffle(9, seed=1).batch(n, drop_remainder=True).map(lambda batch: batch[i])
+    ),
+    "a slice of each batch": lambda n, i: (
+        rows().shuffle(9).batch(2 * n).map(lambda batch: batch[2 * i : 2 * i + 2]).unbatch()
+    ),
+    "rows of a shuffle in a function": lambda n, i: (
+        Data.range(n)
+        .shard(n, i)
+        .flat_map(lambda k: rows().shuffle(9, seed=5).skip(k * ROWS // n).take(ROWS // n))
+    ),
+    "a number that is zipped": lambda n, i: (
+        Data.zip((sampled().enumerate(), Data.from_tensors(tf.constant(i, tf.int64)).repeat()))
+        .filter(lambda row, j: row[0] % n == j)
+        .map(lambda row, _: row[1])
+    ),
+    "a number that is an element": lambda n, i: (
+        lambda mixed: Data.from_tensors(tf.constant(i, tf.int64)).flat_map(
+            lambda k: mixed.shard(n, k)
+        )
+    )(sampled()),
+    "a table": lambda n, i: (
+        rows().shuffle(9).enumerate().filter(lambda k, _: table(i).lookup(k % n) == 1).map(second)
+    ),
+    "one split without the filter of others": lambda n, i: (
+        rows().shuffle(9, seed=3).shard(n, i)
+        if i == 2
+        else read_by_number(n, i, rows().shuffle(9, seed=3))
+    ),
+    "a shard with numbers of another split": lambda n, i: rows().shuffle(9).shard(n, (i + 1) % n),
+    "a part, and a filter": lambda n, i: read_by_number(
+        n, i, Data.range(ROWS * n).shard(n, 1).map(lambda x: x // n).shuffle(9)
+    ),
     "interleave of shuffled files": lambda n, i: (
         rows()
         .batch(6)
@@ -128,19 +174,12 @@ def test_splits_agree_on_what_they_select_from(name: str) -> None:
 
 # A random choice after all selections, or in a branch without one: an order without the row's
 # numbers, which is equal in all splits if they share their seeds.
-def numbers_of(n: int, i: int, data: Data) -> Data:
-    return data.map(lambda x: x - i * ROWS // n)
-
-
 INDEPENDENT: dict[str, Make] = {
     "shard": lambda n, i: rows().shard(n, i).shuffle(9).map(lambda x: x // n),
     "seeded": lambda n, i: rows().shard(n, i).shuffle(9, seed=5).map(lambda x: x // n),
     "not reshuffled": lambda n, i: (
         rows().shard(n, i).shuffle(9, reshuffle_each_iteration=False).map(lambda x: x // n)
     ),
-    "own source": lambda n, i: numbers_of(n, i, part(n, i).shuffle(9)),
-    "filter": lambda n, i: rows().filter(lambda x: x % n == i).shuffle(9).map(lambda x: x // n),
-    "size of the buffer": lambda n, i: numbers_of(n, i, part(n, i).shuffle(9 + i)),
     "a later filter": lambda n, i: (
         rows().shard(n, i).shuffle(9).filter(lambda x: x >= 0).map(lambda x: x // n)
     ),
@@ -188,9 +227,9 @@ INDEPENDENT: dict[str, Make] = {
     "map in two files": lambda n, i: Data.from_tensor_slices([1, 2]).interleave(
         lambda _: rows().shard(n, i).map(lambda _: draw(1000))
     ),
-    "shared and own shuffles with one seed": lambda n, i: numbers_of(
-        n, i, Data.range(2).shuffle(9, seed=4).shard(1, 0).flat_map(lambda _: part(n, i))
-    ).shuffle(9, seed=4),
+    "shared and own shuffles with one seed": lambda n, i: (
+        rows().shuffle(9, seed=4).shard(n, i).shuffle(9, seed=4).map(lambda x: x // n)
+    ),
 }
 
 
@@ -232,21 +271,27 @@ def test_one_dataset_before_and_after_a_shard_is_shared() -> None:
     assert all(a == b for split in epochs_of(twice, 1)[0] for a, b in split)
 
 
-def test_other_splits_are_needed_only_for_ops_that_may_select() -> None:
-    def none() -> list[selections.Definitions]:
+# It is not known that these ops select the rows of a split.
+ALIKE: dict[str, Make] = {
+    "own source": lambda n, i: part(n, i).shuffle(9).map(lambda x: x - i * ROWS // n),
+    "filter": lambda n, i: rows().filter(lambda x: x % n == i).shuffle(9).map(lambda x: x // n),
+}
+
+
+@pytest.mark.parametrize("name", ALIKE)
+def test_splits_shuffle_alike_with_a_warning_if_their_selection_is_not_known(name: str) -> None:
+    (found,) = epochs_of(ALIKE[name], 1)
+    assert len({tuple(split) for split in found}) == 1
+    graph = serialize(ALIKE[name](SPLITS, 1))
+    assert "dataset.shard(context.num_input_pipelines" in selections.warning(graph, SPLITS, 1)
+    assert not selections.warning(graph, 1, 0)
+    sharded = serialize(INDEPENDENT["shard"](SPLITS, 1))
+    assert not selections.warning(sharded, SPLITS, 1)
+
+
+def test_other_splits_are_needed_only_for_a_shard_by_the_number_of_the_split() -> None:
+    def none() -> list[selections.Shards]:
         raise AssertionError("another split was built")
 
-    for data in (
-        rows().shuffle(9).shard(4, 1).shuffle(9).map(lambda _: draw(5)).batch(2).prefetch(1),
-        rows().filter(lambda x: x > 1).batch(2),
-    ):
-        selections.find(serialize(data), none)
-
-
-@pytest.mark.parametrize("splits", [1, 2, 3, 9])
-def test_the_splits_to_compare_with_differ_by_remainder_and_by_quotient(splits: int) -> None:
-    found = np.array(selections.references(splits))
-    assert set(found) <= set(range(splits))
-    for step in range(2, splits):
-        assert len(set(found % step)) > 1
-        assert len(set(found // step)) > 1
+    for data in (rows().shuffle(9).shard(5, 1).shuffle(9), rows().filter(lambda x: x > 1)):
+        selections.find(serialize(data), 4, 1, none)
