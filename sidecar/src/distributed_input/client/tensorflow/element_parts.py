@@ -25,23 +25,8 @@ def divide(dataset: tf.data.Dataset, replicas: int) -> tf.data.Dataset:
         ConfigError: a component has no first dimension, or they are known to differ.
     """
     spec = dataset.element_spec
-    components = _present(spec)
-    for component in components:
-        if component.shape.rank is None or component.shape.rank == 0:
-            raise ConfigError(
-                f"elements of {component} cannot be divided among {replicas} replicas, as "
-                "experimental_distribute_dataset does: batch the dataset, or pass a dataset_fn, "
-                "whose elements are for one replica each"
-            )
-
-    sizes = list(dict.fromkeys(one.shape[0] for one in components if one.shape[0] is not None))
-    if len(sizes) > 1:
-        raise ConfigError(
-            f"components of one element have {sizes[0]} and {sizes[1]} rows, so it cannot be"
-            f" divided among {replicas} replicas: give all of them the same first dimension, or"
-            " pass a dataset_fn, whose elements are for one replica each"
-        )
-    rows_of_part = sizes[0] // replicas if sizes and sizes[0] % replicas == 0 else None
+    known = _known_rows(spec, replicas)
+    rows_of_part = known // replicas if known is not None and known % replicas == 0 else None
 
     def parts(*element: Any) -> tf.data.Dataset:
         whole = element if type(spec) is tuple else element[0]  # not for a namedtuple
@@ -60,6 +45,26 @@ def divide(dataset: tf.data.Dataset, replicas: int) -> tf.data.Dataset:
         return tf.data.Dataset.range(replicas).map(part)
 
     return dataset.flat_map(parts)
+
+
+def _known_rows(spec: Any, replicas: int) -> int | None:
+    components = _present(spec)
+    for component in components:
+        if component.shape.rank is None or component.shape.rank == 0:
+            raise ConfigError(
+                f"elements of {component} cannot be divided among {replicas} replicas, as "
+                "experimental_distribute_dataset does: batch the dataset, or pass a dataset_fn, "
+                "whose elements are for one replica each"
+            )
+
+    sizes = list(dict.fromkeys(one.shape[0] for one in components if one.shape[0] is not None))
+    if len(sizes) > 1:
+        raise ConfigError(
+            f"components of one element have {sizes[0]} and {sizes[1]} rows, so it cannot be"
+            f" divided among {replicas} replicas: give all of them the same first dimension, or"
+            " pass a dataset_fn, whose elements are for one replica each"
+        )
+    return sizes[0] if sizes else None
 
 
 def _present(element: Any) -> list[Any]:
