@@ -97,7 +97,11 @@ def _common_dims(leaf: Leaf, dims: npt.NDArray[np.int32]) -> tuple[int, ...]:
 
 def _pad(leaf: Leaf, values: Array, dims: npt.NDArray[np.int32], shape: tuple[int, ...]) -> Array:
     """Return rows of several shapes as rows of one shape."""
-    padding = leaf.padding.encode("latin-1") if isinstance(leaf.padding, str) else leaf.padding
+    padding: Any = leaf.padding
+    if leaf.is_string:
+        padding = padding.encode("latin-1")
+    elif isinstance(padding, str):
+        padding = complex(padding)
     padded = np.full((len(dims), *shape), padding, values.dtype)
     ends = _splits(dims.prod(axis=1, dtype=np.int64), np.dtype(np.int64)).tolist()
     for row, sizes, (start, end) in zip(padded, dims.tolist(), pairwise(ends), strict=True):

@@ -99,7 +99,7 @@ class Leaf:
         of rank 1: a vector whose length differs between rows.
       row_splits_dtype: "int32" or "int64"; used by ragged leaves only.
       padding: value that makes rows of a dense leaf as long as the longest one of a batch; text
-        (latin-1) for strings. None: the rows of a batch have one shape.
+        (latin-1) for strings, and for complex numbers. None: the rows of a batch have one shape.
     """
 
     path: str

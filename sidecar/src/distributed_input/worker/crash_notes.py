@@ -1,7 +1,7 @@
 """What a worker computes, in a file that outlives it, so that the next process can report a crash.
 
-A fatal signal, such as SIGSEGV in a library, ends the process between two instructions. So every
-thread writes beforehand which row it computes, and `faulthandler` adds the thread and the line. The
+A fatal signal, such as SIGSEGV in a library, ends the process between two instructions. So it notes
+beforehand which thread computes which row, and `faulthandler` adds the thread and the line. The
 files are in the worker's locked folder. Its parent stays when a container starts again.
 
 Only signals that a process causes itself are recorded. SIGKILL and SIGTERM come from outside.
@@ -11,14 +11,12 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
-import itertools
 import mmap
 import os
 import re
 import struct
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -28,16 +26,16 @@ from distributed_input.runtime import logs
 from distributed_input.runtime.files import locked_folders
 
 _log = logs.get("worker.crashes")
-_RECORD = struct.Struct("<QQQQ256p")  # thread, epoch, split, row, dataset
-_RECORDS = 1024  # threads that compute at the same time
+_RECORD = struct.Struct("<QQQQ256p")  # thread (0: none), row, epoch, split, dataset
+_ROW = struct.Struct("<QQ")  # the first two
+_RECORDS = 1024  # splits that are open at the same time; others have no notes
 _RECENT_SECONDS = 300.0  # older crashes belong to another run
 _FATAL = re.compile(r"^Fatal Python error: (.+)$", re.MULTILINE)
 _CURRENT = re.compile(r"^Current thread 0x([0-9a-f]+).*\n((?:  .*\n?)*)", re.MULTILINE)
 _FRAME = re.compile(r'^  File "(.+)", line (\d+) in (\S+)', re.MULTILINE)
 
 _memory: list[mmap.mmap] = []  # one, once it is enabled
-_slots = itertools.count()
-_own = threading.local()
+_free = [index * _RECORD.size for index in range(_RECORDS)]  # starts of unused records
 
 
 class Computed(NamedTuple):
@@ -69,23 +67,49 @@ def enable(folder: Path, run: str) -> None:
     (folder / "run").write_text(run, errors="surrogateescape")
     # It stays open: faulthandler writes to its descriptor.
     faulthandler.enable(os.open(folder / "crash", os.O_WRONLY | os.O_CREAT, 0o600))
+    # A child is another process, but it would write to these files.
+    os.register_at_fork(after_in_child=_disable)
 
 
-@contextlib.contextmanager
-def computing(what: Computed, row: int) -> Iterator[None]:
-    """Note that this thread computes a row, until the end of the block."""
-    if not _memory:
-        yield
-        return
-    if not hasattr(_own, "start"):
-        _own.start = next(_slots) % _RECORDS * _RECORD.size
-    dataset = what.dataset.encode(errors="surrogateescape")
-    thread = threading.get_ident()
-    _RECORD.pack_into(_memory[0], _own.start, thread, what.epoch, what.split, row, dataset)
-    try:
-        yield
-    finally:
-        _memory[0][_own.start : _own.start + 8] = bytes(8)
+def _disable() -> None:
+    faulthandler.disable()
+    _memory.clear()
+
+
+class Note:
+    """The note about what computes a split. Use it as a context, or close it at the end."""
+
+    def __init__(self, what: Computed) -> None:
+        self._start: int | None = None
+        if _memory:
+            with contextlib.suppress(IndexError):
+                self._start = _free.pop()
+        if self._start is not None:
+            dataset = what.dataset.encode(errors="surrogateescape")
+            _RECORD.pack_into(_memory[0], self._start, 0, 0, what.epoch, what.split, dataset)
+
+    def begin(self, row: int) -> None:
+        """Note that this thread computes a row, until `end`."""
+        if self._start is not None and _memory:
+            _ROW.pack_into(_memory[0], self._start, threading.get_ident(), row)
+
+    def end(self) -> None:
+        """Note that no thread computes a row."""
+        if self._start is not None and _memory:
+            _ROW.pack_into(_memory[0], self._start, 0, 0)
+
+    def close(self) -> None:
+        """Leave the record to another split."""
+        self.end()
+        if self._start is not None:
+            _free.append(self._start)
+            self._start = None
+
+    def __enter__(self) -> Note:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
 def collect(parent: Path, run: str) -> list[types_pb2.StalledSplit]:
@@ -101,10 +125,20 @@ def collect(parent: Path, run: str) -> list[types_pb2.StalledSplit]:
             is_recent = time.time() - file.stat().st_mtime < _RECENT_SECONDS
             of_run = (file.parent / "run").read_text(errors="surrogateescape") == run
             if is_recent and of_run and locked_folders.is_stale(file.parent):
-                taken = file.rename(file.with_name(f"taken-{os.getpid()}"))
+                text = file.read_text(errors="replace")
                 computing = (file.parent / "computing").read_bytes()
-                found += _crashes(taken.read_text(errors="replace"), computing)
+                # Another process takes it first, or removes the folder after this.
+                file.rename(file.with_name("reported"))
+                found += _crashes(text, computing)
     return found
+
+
+def is_needed(folder: Path) -> bool:
+    """Return whether the next process of a dead one's run may still `collect` its notes."""
+    with contextlib.suppress(OSError):
+        crash = (folder / "crash").stat()
+        return crash.st_size > 0 and time.time() - crash.st_mtime < _RECENT_SECONDS
+    return False
 
 
 def _crashes(text: str, computing: bytes) -> list[types_pb2.StalledSplit]:
@@ -121,7 +155,7 @@ def _crashes(text: str, computing: bytes) -> list[types_pb2.StalledSplit]:
 
 
 def _crash(
-    fatal: str, place: str, count: int, _thread: int, epoch: int, split: int, row: int, name: bytes
+    fatal: str, place: str, count: int, _thread: int, row: int, epoch: int, split: int, name: bytes
 ) -> types_pb2.StalledSplit:
     others = f"one of {count} splits that it computed" if count > 1 else ""
     return types_pb2.StalledSplit(

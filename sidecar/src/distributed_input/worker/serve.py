@@ -47,7 +47,7 @@ def serve(args: argparse.Namespace, stopping: Shutdown) -> None:
         stopping: set when the process is asked to stop.
     """
     crashes = crash_notes.collect(locked_folders.parent_of(_FOLDERS), args.dispatcher)
-    with locked_folders.temporary(_FOLDERS) as folder:
+    with locked_folders.temporary(_FOLDERS, crash_notes.is_needed) as folder:
         crash_notes.enable(folder, args.dispatcher)
         _serve(args, stopping, folder, crashes)
 

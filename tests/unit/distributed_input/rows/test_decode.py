@@ -134,15 +134,16 @@ def test_a_batch_of_no_rows_is_empty(leaf: Leaf) -> None:
             [[[1, 9], [2, 9]], [[3, 4], [5, 6]]],
         ),
         (("string", (None,)), [[b"a"], [b"b", b"c\0"]], [[b"a", b"\xff"], [b"b", b"c\0"]]),
+        (("complex64", (None,)), [[1j], [2, 3]], [[1j, 1 - 2j], [2, 3]]),
     ],
 )
 def test_rows_are_padded_to_the_longest_one_of_the_batch(
     leaf: Any, rows: list[Any], expected: list[Any]
 ) -> None:
-    padding = "\xff" if leaf[0] == "string" else 9
+    padding = {"string": "\xff", "complex64": "(1-2j)"}.get(leaf[0], 9)
     spec = spec_of("dense", *leaf).padded_with([padding])
     assert ElementSpec.from_json(spec.to_json()) == spec
-    dtype = object if leaf[0] == "string" else np.int64
+    dtype = object if leaf[0] == "string" else np.dtype(leaf[0])
     runs = [make_encoder(spec, False)({"a": np.array(row, dtype)})[1] for row in rows]
     assert decode(spec, len(rows), concat_runs(runs))["a"].tolist() == expected
 

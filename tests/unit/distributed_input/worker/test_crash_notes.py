@@ -12,6 +12,7 @@ import pytest
 
 from distributed_input.runtime.files import locked_folders
 from distributed_input.worker import crash_notes
+from distributed_input.worker.crash_notes import Computed
 
 _CRASH = """
 import os, signal, sys, threading
@@ -21,7 +22,8 @@ from distributed_input.worker import crash_notes
 from distributed_input.worker.crash_notes import Computed
 
 def compute(split, row, then):
-    with crash_notes.computing(Computed("data:rows", 2, split), row):
+    with crash_notes.Note(Computed("data:rows", 2, split)) as note:
+        note.begin(row)
         then()
 
 def user():
@@ -51,18 +53,21 @@ def test_the_next_process_reports_the_split_row_and_line_once(tmp_path: Path) ->
     parent.mkdir()
     assert crash(parent / "one", 11) == -11
     assert not crash_notes.collect(parent, "dispatcher:2"), "another run"
+    assert crash_notes.is_needed(parent / "one")
     (found,) = crash_notes.collect(parent, "dispatcher:1")
     assert (found.dataset, found.epoch, found.split, found.row) == ("data:rows", 2, 3, 77)
     assert found.crash == "Segmentation fault"
     script = re.escape(str(parent / "user_code.py"))
     assert re.fullmatch(rf"in user \({script}:\d+\)", found.at)
     assert not crash_notes.collect(parent, "dispatcher:1")
+    assert not crash_notes.is_needed(parent / "one")
 
 
 def test_a_process_that_was_killed_leaves_no_report(tmp_path: Path) -> None:
     parent = tmp_path / "workers"
     parent.mkdir()
     assert crash(parent / "one", 9) == -9
+    assert not crash_notes.is_needed(parent / "one")
     assert not crash_notes.collect(parent, "dispatcher:1")
 
 
@@ -70,7 +75,7 @@ def test_notes_of_live_and_of_old_processes_are_ignored(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     text = "Fatal Python error: Aborted\n\nThread 0x1 (most recent call first):\n"
-    record = crash_notes._RECORD.pack(5, 0, 4, 6, b"data:rows")
+    record = crash_notes._RECORD.pack(5, 6, 0, 4, b"data:rows")
     with locked_folders.locked(tmp_path / "one") as folder:
         for name, content in (("run", b"a"), ("crash", text.encode()), ("computing", 2 * record)):
             (folder / name).write_bytes(content)
@@ -81,3 +86,57 @@ def test_notes_of_live_and_of_old_processes_are_ignored(
         monkeypatch.setattr(crash_notes, "_RECENT_SECONDS", 60.0)
         found = crash_notes.collect(tmp_path, "a")
     assert {one.at for one in found} == {"in TensorFlow, one of 2 splits that it computed"}
+
+
+def test_open_splits_have_records_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    size = crash_notes._RECORD.size * crash_notes._RECORDS
+    monkeypatch.setattr(crash_notes, "_memory", memory := [bytearray(size)])
+
+    def noted() -> set[tuple[int, int]]:
+        records = crash_notes._RECORD.iter_unpack(memory[0])
+        return {(split, row) for thread, row, _, split, _ in records if thread}
+
+    with crash_notes.Note(Computed("data:rows", 0, 1)) as first:
+        first.begin(10)
+        for _ in range(crash_notes._RECORDS):
+            with crash_notes.Note(Computed("data:rows", 0, 2)) as note:
+                note.begin(20)
+        with crash_notes.Note(Computed("data:rows", 0, 3)) as other:
+            other.begin(30)
+            assert noted() == {(1, 10), (3, 30)}
+    assert not noted()
+
+
+def test_more_splits_than_records_have_no_notes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(crash_notes, "_memory", [bytearray(crash_notes._RECORD.size)])
+    monkeypatch.setattr(crash_notes, "_free", free := [0])
+    notes = [crash_notes.Note(crash_notes.UNNAMED) for _ in range(2)]
+    for note in notes:
+        note.begin(1)
+        note.close()
+    assert free == [0]
+
+
+_FORK = """
+import os, signal, sys
+from pathlib import Path
+from distributed_input.runtime.files import locked_folders
+from distributed_input.worker import crash_notes
+
+with locked_folders.locked(Path(sys.argv[1])) as folder:
+    crash_notes.enable(folder, "dispatcher:1")
+    with crash_notes.Note(crash_notes.UNNAMED) as note:
+        note.begin(1)
+        before = (folder / "computing").read_bytes()
+        child = os.fork()
+        if not child:
+            note.begin(2)
+            os.kill(os.getpid(), signal.SIGSEGV)
+        os.waitpid(child, 0)
+        print((folder / "crash").read_text(), (folder / "computing").read_bytes() == before)
+"""
+
+
+def test_a_forked_child_writes_no_notes(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", _FORK, str(tmp_path / "one")]
+    assert subprocess.check_output(command, text=True, timeout=60).strip() == "True"

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 import tensorflow as tf
+from tensorflow.python.data.util.structure import NoneTensorSpec
 
 from distributed_input.api.errors import ConfigError
 
@@ -21,23 +22,18 @@ def divide(dataset: tf.data.Dataset, replicas: int) -> tf.data.Dataset:
         replicas: number of parts.
 
     Raises:
-        ConfigError: a component has no first dimension.
+        ConfigError: a component has no first dimension, or they are known to differ.
     """
     spec = dataset.element_spec
-    for component in tf.nest.flatten(spec):
-        if component.shape.rank is None or component.shape.rank == 0:
-            raise ConfigError(
-                f"elements of {component} cannot be divided among {replicas} replicas, as "
-                "experimental_distribute_dataset does: batch the dataset, or pass a dataset_fn, "
-                "whose elements are for one replica each"
-            )
-
-    known = tf.nest.flatten(spec)[0].shape[0]
+    known = _known_rows(spec, replicas)
     rows_of_part = known // replicas if known is not None and known % replicas == 0 else None
 
     def parts(*element: Any) -> tf.data.Dataset:
-        whole = element if isinstance(spec, tuple) else element[0]
-        rows = _rows(tf.nest.flatten(whole)[0])
+        whole = element if type(spec) is tuple else element[0]  # not for a namedtuple
+        rows, *others = map(_rows, _present(whole))
+        for other in others:
+            message = "components of one element have different numbers of rows"
+            tf.debugging.assert_equal(rows, other, message)
         size = (rows + replicas - 1) // replicas
 
         def part(index: tf.Tensor) -> Any:
@@ -51,6 +47,32 @@ def divide(dataset: tf.data.Dataset, replicas: int) -> tf.data.Dataset:
     return dataset.flat_map(parts)
 
 
+def _known_rows(spec: Any, replicas: int) -> int | None:
+    components = _present(spec)
+    for component in components:
+        if component.shape.rank is None or component.shape.rank == 0:
+            raise ConfigError(
+                f"elements of {component} cannot be divided among {replicas} replicas, as "
+                "experimental_distribute_dataset does: batch the dataset, or pass a dataset_fn, "
+                "whose elements are for one replica each"
+            )
+
+    sizes = list(dict.fromkeys(one.shape[0] for one in components if one.shape[0] is not None))
+    if len(sizes) > 1:
+        raise ConfigError(
+            f"components of one element have {sizes[0]} and {sizes[1]} rows, so it cannot be"
+            f" divided among {replicas} replicas: give all of them the same first dimension, or"
+            " pass a dataset_fn, whose elements are for one replica each"
+        )
+    return sizes[0] if sizes else None
+
+
+def _present(element: Any) -> list[Any]:
+    """Return the components that are not None."""
+    flat = tf.nest.flatten(element)
+    return [one for one in flat if one is not None and not isinstance(one, NoneTensorSpec)]
+
+
 def _rows(value: Any) -> tf.Tensor:
     if isinstance(value, tf.SparseTensor):
         return value.dense_shape[0]
@@ -60,6 +82,8 @@ def _rows(value: Any) -> tf.Tensor:
 
 
 def _slice(value: Any, start: tf.Tensor, stop: tf.Tensor, rows: int | None) -> Any:
+    if value is None:
+        return None
     if isinstance(value, tf.SparseTensor):
         rest = value.dense_shape[1:]
         first = tf.concat([[start], tf.zeros_like(rest)], 0)

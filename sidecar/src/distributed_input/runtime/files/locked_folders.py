@@ -15,7 +15,7 @@ import shutil
 import stat
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from distributed_input.api.errors import ConfigError
@@ -83,29 +83,35 @@ def is_stale(folder: Path) -> bool:
 
 
 def parent_of(name: str) -> Path:
-    """Return the folder of the temporary folders of a name."""
-    return Path(tempfile.gettempdir()) / f"{name}-{os.getuid()}"
-
-
-@contextlib.contextmanager
-def temporary(name: str) -> Iterator[Path]:
-    """Create a locked temporary folder, and remove those of dead processes with the same name.
-
-    Args:
-        name: name of the folders' parent in the folder for temporary files.
+    """Return the folder of the temporary folders of a name; create it if needed.
 
     Raises:
-        ConfigError: the parent belongs to another user.
+        ConfigError: it belongs to another user.
     """
-    parent = parent_of(name)
+    parent = Path(tempfile.gettempdir()) / f"{name}-{os.getuid()}"
     parent.mkdir(mode=0o700, exist_ok=True)
     found = parent.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
         raise ConfigError(
             f"folder {parent}: not a folder that you own; set another folder with TMPDIR"
         )
+    return parent
+
+
+@contextlib.contextmanager
+def temporary(name: str, is_needed: Callable[[Path], bool] = lambda _: False) -> Iterator[Path]:
+    """Create a locked temporary folder, and remove those of dead processes with the same name.
+
+    Args:
+        name: name of the folders' parent in the folder for temporary files.
+        is_needed: returns whether to keep the folder of a dead process for now.
+
+    Raises:
+        ConfigError: the parent belongs to another user.
+    """
+    parent = parent_of(name)
     for folder in parent.iterdir():
-        if is_stale(folder):
+        if is_stale(folder) and not is_needed(folder):
             shutil.rmtree(folder, ignore_errors=True)
     with locked(parent / secrets.token_hex(8)) as folder:
         yield folder

@@ -25,7 +25,7 @@ BATCHES = {
     "Rebatch": 1,
 }
 """Ops that batch rows, and the index of their input batch_size."""
-READERS = frozenset("TFRecord TextLine FixedLengthRecord CSV Sql LMDB".split())
+READERS = frozenset("TFRecord TextLine FixedLengthRecord CSV Sql LMDB Avro Parquet".split())
 """Datasets that read files."""
 MAPS = frozenset(["Map", "ParallelMap"])
 FILTERS = frozenset(["Filter", "ParallelFilter"])

@@ -43,14 +43,14 @@ def obstacle(graph_def: GraphDef, is_shard: Callable[[NodeDef], bool]) -> tuple[
       The op, or "" if there is none; and whether it is a map of batches, which may still work on
       each row alone.
     """
-    for stateful in determinism.serial_ops(graph_def):
-        return f"{stateful.op} in {stateful.function}", False
+    serial = determinism.serial_ops(graph_def)
+    if serial:
+        return f"{serial[0].op} in {serial[0].function}", False
     main = main_scope(graph_def)
     after: list[NodeDef] = []
     for node in main.chain():
         if is_shard(node):
-            found = _obstacle(GraphFunctions(graph_def), main, after)
-            return (str(found.op), kind(found.op) in MAPS) if found is not None else ("", False)
+            return _obstacle(GraphFunctions(graph_def), main, after)
         after.append(node)
     return str(after[-1].op), False  # it joins several datasets, or its function has the shard
 
@@ -65,21 +65,24 @@ def hides_reader(graph_def: GraphDef) -> str:
     return next((str(node.op) for node in unknown if main.datasets(node)), "")
 
 
-def _obstacle(functions: GraphFunctions, main: Scope, after: list[NodeDef]) -> NodeDef | None:
+def _obstacle(functions: GraphFunctions, main: Scope, after: list[NodeDef]) -> tuple[str, bool]:
     batch: NodeDef | None = None  # the op that made the elements batches
+    unknown = ""  # a map of batches, which may still work on each row alone
     for node in reversed(after):
         if is_batch(node):
             if not _may_batch(main, node, batch):
-                return node
+                return str(node.op), False
             batch = node
         elif batch is None:
             if kind(node.op) not in _FITS_ROWS:
-                return node
+                return str(node.op), False
         elif kind(node.op) == "Unbatch" and not drops_remainder(main, batch):
             batch = None
         elif not _fits_batches(functions, main, node, batch):
-            return node
-    return None
+            if kind(node.op) not in MAPS:
+                return str(node.op), False
+            unknown = unknown or str(node.op)
+    return unknown, bool(unknown)
 
 
 def _may_batch(main: Scope, node: NodeDef, before: NodeDef | None) -> bool:

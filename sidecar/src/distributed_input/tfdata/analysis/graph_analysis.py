@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import Any
 
 from distributed_input.tfdata.analysis import padding
-from distributed_input.tfdata.analysis.batches import drops_remainder, find_batches, is_batch
+from distributed_input.tfdata.analysis.batches import (
+    READERS,
+    drops_remainder,
+    find_batches,
+    is_batch,
+)
 from distributed_input.tfdata.analysis.endless import is_endless
-from distributed_input.tfdata.analysis.scopes import GraphFunctions, Scope, main_scope
+from distributed_input.tfdata.analysis.scopes import GraphFunctions, Scope, kind, main_scope
 from distributed_input.tfdata.graph import caches, node_defs
 from distributed_input.tfdata.graph.function_names import readable_name
 from distributed_input.tfdata.graph.node_defs import PYTHON_OPS, GraphDef, NodeDef
 
 _SKIPPING = ("RangeDataset", "TensorSliceDataset")
-_READERS = re.compile(
-    r"^((TFRecord|TextLine|FixedLengthRecord|CSV|Sql|LMDB|Avro|Parquet|GrpcIO|IO)\w*Dataset(V\d)?"
-    r"|ReadFile|WholeFileReaderV2|ReaderReadV2)$"
-)
+_READS_FILES = frozenset(["ReadFile", "WholeFileReaderV2", "ReaderReadV2"])
 
 
 @dataclass(frozen=True)
@@ -124,7 +125,8 @@ class _Walk:
         return tuple(found)
 
     def _reads_files(self, nodes: list[NodeDef]) -> bool:
-        return any(_READERS.match(node.op) for node in self._functions.nodes(nodes))
+        ops = (node.op for node in self._functions.nodes(nodes))
+        return any(kind(op) in READERS or op in _READS_FILES for op in ops)
 
     def python_ops(self, main: Scope) -> tuple[str, ...]:
         """Return the Python functions, each as "op in the function that calls it"."""

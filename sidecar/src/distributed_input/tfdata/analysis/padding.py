@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import tensorflow as tf
+from tensorflow.python.framework import tensor_util
+
 from distributed_input.tfdata.analysis.scopes import PASSES, Scope, kind, main_scope
 from distributed_input.tfdata.graph import node_defs
 from distributed_input.tfdata.graph.node_defs import GraphDef, NodeDef
@@ -41,8 +44,8 @@ def values(graph_def: GraphDef) -> tuple[Any, ...]:
     """Return the values that fill up the components of a dataset's padded batches.
 
     Returns:
-      A number, text (latin-1) or None for each component; () if no padded batch is returned as it
-      is.
+      A number, text (latin-1 of strings, or a complex number) or None for each component; () if no
+      padded batch is returned as it is.
     """
     main = main_scope(graph_def)
     for node in main.chain():
@@ -95,7 +98,9 @@ def _value(node: NodeDef | None) -> Any:
     value = node_defs.const_value(node)
     if value is not None:
         return value.item()
-    if node is None or node.op != "Const" or not node.attr["value"].tensor.string_val:
+    if node is None or node.op != "Const":
         return None
-    text: bytes = node.attr["value"].tensor.string_val[0]
-    return text.decode("latin-1")
+    tensor = node.attr["value"].tensor
+    if tf.dtypes.as_dtype(tensor.dtype).is_complex:
+        return str(tensor_util.MakeNdarray(tensor).item())
+    return tensor.string_val[0].decode("latin-1") if tensor.string_val else None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Collection, Iterator, MutableSequence
+from collections.abc import Iterator, MutableSequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -30,13 +30,8 @@ def copy_of(graph_def: GraphDef) -> GraphDef:
 
 def uses_python(graph_def: GraphDef) -> bool:
     """Return whether a graph calls functions of this process."""
-    return uses_any(graph_def, PYTHON_OPS)
-
-
-def uses_any(graph_def: GraphDef, ops: Collection[str]) -> bool:
-    """Return whether a graph, or one of its functions, has one of these ops."""
     scopes = (graph_def.node, *(function.node_def for function in graph_def.library.function))
-    return any(node.op in ops for nodes in scopes for node in nodes)
+    return any(node.op in PYTHON_OPS for nodes in scopes for node in nodes)
 
 
 def retval(graph_def: GraphDef) -> NodeDef:

@@ -101,29 +101,44 @@ def encode_elements(
     encoder = encode.make_encoder(split.row, split.batched, split.leaves_of)
     widths = [column.row_bytes for column in split.row.columns]
     taken = 0
-    while True:
-        if saver is not None:
-            saver.before_element(taken)
-        with _errors_at(split, of, first_row):
+    with crash_notes.Note(of) as note:
+        while True:
+            if saver is not None:
+                saver.before_element(taken)
             began = time.perf_counter()
+            note.begin(first_row)
             try:
-                element = next(split.elements)
-            except StopIteration:
+                encoded = _next(split, encoder)
+            except BaseException:
+                # Contexts would take as long for each element as a cheap Python iterable.
+                with _errors_at(split, of, first_row):
+                    raise
+            finally:
+                note.end()
+            if encoded is None:
                 return
-            rows, buffers = encoder(element)
-            if split.from_python:
-                buffers = [buffer.copy() for buffer in buffers]
+            rows, buffers = encoded
             seconds = time.perf_counter() - began
-        counters.busy_seconds += seconds
-        taken += 1
-        digests = _NO_DIGESTS
-        if rows:
-            digests = row_digests(widths, buffers, rows, first_row, digest_version)
-        if saver is not None:
-            saver.add(digests, seconds)
-        if rows:
-            yield ElementRows(first_row, buffers, digests, seconds)
-            first_row += rows
+            counters.busy_seconds += seconds
+            taken += 1
+            digests = _NO_DIGESTS
+            if rows:
+                digests = row_digests(widths, buffers, rows, first_row, digest_version)
+            if saver is not None:
+                saver.add(digests, seconds)
+            if rows:
+                yield ElementRows(first_row, buffers, digests, seconds)
+                first_row += rows
+
+
+def _next(split: SplitIterator, encoder: encode.Encoder) -> tuple[int, list[Bytes]] | None:
+    """Return the number of rows of the next element, and their buffers; None at the end."""
+    try:
+        element = next(split.elements)
+    except StopIteration:
+        return None
+    rows, buffers = encoder(element)
+    return rows, [buffer.copy() for buffer in buffers] if split.from_python else buffers
 
 
 @contextlib.contextmanager
@@ -131,7 +146,7 @@ def _errors_at(split: SplitIterator, of: Computed, row: int) -> Iterator[None]:
     """Raise errors of the dataset, and of an element's spec, with the place of the element."""
     place = f"row {row} of split {of.split}"
     try:
-        with crash_notes.computing(of, row), user_code.user_errors("the dataset", place):
+        with user_code.user_errors("the dataset", place):
             yield
     except SpecError as error:
         remedy = f". {PYTHON_REMEDY}" if split.from_python else ""

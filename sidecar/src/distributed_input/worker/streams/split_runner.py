@@ -155,5 +155,6 @@ class SplitRunner:
 
     def _open_with(self, request: worker_pb2.StreamRequest, rows: int) -> SplitIterator:
         of = Computed.of(request.job, request.epoch, request.split)
-        with crash_notes.computing(of, 0):
+        with crash_notes.Note(of) as note:
+            note.begin(0)
             return self._splits.open(request.job, request.seed, request.epoch, request.split, rows)

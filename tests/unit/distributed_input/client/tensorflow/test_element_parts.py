@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import pytest
 import tensorflow as tf
@@ -13,6 +13,11 @@ from distributed_input.api.errors import ConfigError
 from distributed_input.client.tensorflow.element_parts import divide
 
 Data: TypeAlias = tf.data.Dataset
+
+
+class Pair(NamedTuple):
+    x: Any
+    y: Any
 
 
 def dicts(rows: int) -> Data:
@@ -32,6 +37,7 @@ SHAPES: dict[str, Callable[[], Data]] = {
     "one row": lambda: Data.from_tensors([3]),
     "dicts": lambda: dicts(8).concatenate(dicts(3)),
     "ragged": lambda: ragged(5).concatenate(ragged(4)),
+    "namedtuple": lambda: Data.range(5).batch(3).map(lambda x: Pair(x, x + 1)),
     "tuple": lambda: Data.range(5).batch(3).map(lambda x: (x,)),
 }
 
@@ -59,3 +65,25 @@ def test_the_rows_of_a_part_are_known_if_those_of_an_element_are() -> None:
 def test_elements_without_rows_are_refused() -> None:
     with pytest.raises(ConfigError, match=r"cannot be divided among 2 replicas.*batch the dataset"):
         divide(Data.range(3), 2)
+
+
+def test_a_namedtuple_stays_one() -> None:
+    part = next(iter(divide(SHAPES["namedtuple"](), 2)))
+    assert isinstance(part, Pair)
+
+
+def test_none_is_in_each_part() -> None:
+    parts = list(divide(Data.range(4).batch(4).map(lambda x: (None, x, None)), 2))
+    assert [(a, x.numpy().tolist(), b) for a, x, b in parts] == [
+        (None, [0, 1], None),
+        (None, [2, 3], None),
+    ]
+
+
+def test_components_with_different_numbers_of_rows_are_refused() -> None:
+    element = (tf.range(16), tf.range(3))
+    with pytest.raises(ConfigError, match="have 16 and 3 rows"):
+        divide(Data.from_tensors(element), 2)
+    unknown = Data.from_tensors(0).map(lambda i: (tf.range(i + 16), tf.range(i + 3)))
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"(?s)different.*16.*3"):
+        list(divide(unknown, 2))

@@ -67,5 +67,17 @@ def test_a_folder_that_is_being_created_is_kept_for_a_minute(tmp_path: Path) -> 
 def test_a_parent_that_is_not_a_folder_is_rejected(tmp_path: Path) -> None:
     (tmp_path / f"di-test-{os.getuid()}").symlink_to(tmp_path)
     with pytest.raises(ConfigError, match="set another folder with TMPDIR"):
+        locked_folders.parent_of("di-test")
+    with pytest.raises(ConfigError, match="set another folder with TMPDIR"):
         with locked_folders.temporary("di-test"):
             pass
+
+
+def test_a_folder_that_is_still_needed_is_kept() -> None:
+    folder = locked_folders.parent_of("di-test") / "dead"
+    folder.mkdir()
+    (folder / "lock").touch()
+    with locked_folders.temporary("di-test", lambda one: one == folder):
+        assert folder.exists()
+    with locked_folders.temporary("di-test"):
+        assert not folder.exists()

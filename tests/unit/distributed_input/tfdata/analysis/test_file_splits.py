@@ -113,6 +113,14 @@ NEEDS_ALL: dict[str, tuple[str, Make]] = {
         lambda f: f.rows.batch(5).filter(lambda x: tf.reduce_sum(NUMBER(x)) > 30),
     ),
     "batch, batch": ("BatchDatasetV2", lambda f: f.rows.batch(2).batch(2)),
+    "map of batches, take": (
+        "TakeDataset",
+        lambda f: f.rows.batch(5).map(lambda x: NUMBER(x) - tf.reduce_mean(NUMBER(x))).take(2),
+    ),
+    "drop_remainder, unbatch": (
+        "UnbatchDataset",
+        lambda f: f.rows.batch(5, drop_remainder=True).map(lambda x: x).unbatch(),
+    ),
     "variables": (
         "AssignAddVariableOp",
         lambda f: f.rows.map(lambda x: (x, counter.assign_add(0))).map(lambda x, _: x),
@@ -120,8 +128,7 @@ NEEDS_ALL: dict[str, tuple[str, Make]] = {
 }
 MAY_NEED_ALL: dict[str, Make] = {
     "mean": lambda f: f.rows.batch(5).map(lambda x: NUMBER(x) - tf.reduce_mean(NUMBER(x))),
-    "drop_remainder, unbatch": lambda f: f.rows.batch(5, drop_remainder=True)
-    .map(lambda x: x).unbatch(),
+    "two maps": lambda f: f.rows.batch(5).map(lambda x: x[::-1]).map(lambda x: (x,)),
     "padded_batch, map": lambda f: f.rows.map(tf.strings.bytes_split).map(lambda x: x)
     .padded_batch(5).map(tf.strings.length),
 }  # fmt: skip

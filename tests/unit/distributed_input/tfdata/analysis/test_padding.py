@@ -15,6 +15,7 @@ from tests.unit.distributed_input.tfdata.graphcases import run
 
 Data: TypeAlias = tf.data.Dataset
 ROWS = Data.range(1, 6).map(lambda x: {"a": tf.range(x), "b": tf.strings.as_string(tf.range(x))})
+COMPLEX = Data.range(3).map(lambda x: tf.cast(tf.range(x), tf.complex128))
 VALUES = {"a": tf.constant(-1, tf.int64), "b": "?"}
 
 
@@ -23,6 +24,8 @@ VALUES = {"a": tf.constant(-1, tf.int64), "b": "?"}
     [
         (lambda: ROWS.padded_batch(2), (0, "")),
         (lambda: ROWS.padded_batch(2, padding_values=VALUES).shuffle(2).prefetch(1), (-1, "?")),
+        (lambda: COMPLEX.padded_batch(2), ("0j",)),
+        (lambda: COMPLEX.padded_batch(2, padding_values=tf.constant(1 - 2j)), ("(1-2j)",)),
         (lambda: ROWS.padded_batch(2).map(lambda x: x), ()),
         (lambda: ROWS.map(lambda x: x["a"][:1]).batch(2), ()),
     ],

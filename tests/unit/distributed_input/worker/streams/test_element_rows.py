@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from distributed_input.api.errors import DatasetFnError, SpecError
 from distributed_input.rows.elements import ElementSpec, Leaf
+from distributed_input.worker import crash_notes
 from distributed_input.worker.crash_notes import Computed
 from distributed_input.worker.datasets.split_iterator import SplitIterator
 from distributed_input.worker.streams.counters import StreamCounters
@@ -68,6 +69,16 @@ def test_an_error_of_the_dataset_is_reported_as_such() -> None:
     assert counters.busy_seconds > 0
     with pytest.raises(DatasetFnError, match=r"the disk is gone \(row 1 of split 0\)"):
         next(found)
+
+
+def test_a_split_that_ends_leaves_its_record_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(crash_notes, "_memory", [bytearray(crash_notes._RECORD.size)])
+    monkeypatch.setattr(crash_notes, "_free", free := [0])
+    found = encode_elements(split_of(iter([np.zeros(1, np.uint8)] * 2)), StreamCounters())
+    next(found)
+    assert not free
+    found.close()
+    assert free == [0]
 
 
 def test_a_value_of_another_type_is_reported_with_its_row_and_what_to_do() -> None:
