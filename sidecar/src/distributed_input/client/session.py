@@ -27,7 +27,7 @@ from distributed_input.api.proto import trainer_pb2, types_pb2
 from distributed_input.api.protocol import PROTOCOL, check_protocol
 from distributed_input.assignment import identity
 from distributed_input.assignment.jobs import set_run
-from distributed_input.assignment.share import are_divided
+from distributed_input.assignment.share import loop_units
 from distributed_input.client import launchers
 from distributed_input.client.channel import Channel, SidecarDisconnected
 from distributed_input.client.epoch_state import without_traceback
@@ -229,9 +229,8 @@ class SidecarSession:
     @property
     def replicas(self) -> int:
         """The number of units in one step of the loop: what one `get_next` returns."""
-        if self._open_request is None or are_divided(self.opened.job):
-            return 1
-        return max(1, self._open_request.replicas)
+        request = self._open_request
+        return loop_units(self.opened.job, request.replicas if request is not None else 1)
 
     def epoch_start(self, epoch: int) -> trainer_pb2.Position:
         """Return the position at the start of an epoch."""
