@@ -104,7 +104,7 @@ class SidecarSession:
                 return
             except (UnavailableError, SidecarDisconnected, FileNotFoundError) as error:
                 now = time.monotonic()
-                self._check_folder(waited=now - began)
+                self._check_folder(now - began, timeout)
                 if now > deadline:
                     raise UnavailableError(
                         f"no sidecar at {self._folder} for {timeout:.0f} s ({error}): {_REMEDY}"
@@ -117,10 +117,11 @@ class SidecarSession:
                     )  # fmt: skip
                 time.sleep(_RETRY_SECONDS)
 
-    def _check_folder(self, waited: float) -> None:
+    def _check_folder(self, waited: float, timeout: float) -> None:
         """Raise UnavailableError if no sidecar can come any more: its run has removed the folder.
 
-        A sidecar that starts beside the trainer may create the folder, and has some seconds.
+        A sidecar that starts beside the trainer may create the folder. It has a quarter of the
+        timeout, so that a user can make it longer, and who forgot the sidecar soon gets the error.
         """
         if self._folder.is_dir():
             return
@@ -131,7 +132,7 @@ class SidecarSession:
                 "distributed_input.local(FILE), and then call connect() again. If it ended by "
                 "itself, the method close() of what local() returned raises the cause"
             ) from None
-        if waited > _NOTICE_SECONDS:
+        if waited > timeout / 4:
             raise UnavailableError(
                 f"no sidecar: folder {self._folder} does not exist: {_REMEDY}"
             ) from None

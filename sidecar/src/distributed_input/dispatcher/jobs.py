@@ -159,7 +159,7 @@ class JobRegistry:
         Args:
             now: time in seconds.
             name: full name of the job.
-            other_than: an incarnation whose use does not count.
+            other_than: an incarnation whose use does not count. It joins the run of the job.
         """
         entry = self._entries.get(name)
         if entry is None or not self._in_use_without(now, entry, other_than):
@@ -167,6 +167,8 @@ class JobRegistry:
             raise NotFoundError(
                 f"job {name} is not registered (yet); in use: {', '.join(used) or 'none'}"
             )
+        if other_than:
+            entry.opening[other_than] = now
         return entry.job
 
     def entry(self, name: str) -> JobEntry | None:

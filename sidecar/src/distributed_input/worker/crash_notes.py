@@ -28,7 +28,7 @@ from distributed_input.runtime import logs
 from distributed_input.runtime.files import locked_folders
 
 _log = logs.get("worker.crashes")
-_RECORD = struct.Struct("<QQQQ256p")  # thread, epoch, split, row, dataset
+_RECORD = struct.Struct("<QQQQ256p128p")  # thread, epoch, split, row, dataset, first run
 _RECORDS = 1024  # threads that compute at the same time
 _RECENT_SECONDS = 300.0  # older crashes belong to another run
 _FATAL = re.compile(r"^Fatal Python error: (.+)$", re.MULTILINE)
@@ -46,11 +46,12 @@ class Computed(NamedTuple):
     dataset: str
     epoch: int
     split: int
+    first_run: str = ""
 
     @classmethod
     def of(cls, job: types_pb2.Job, epoch: int, split: int) -> Computed:
         """Return a split of a job."""
-        return cls(dataset_name(job), epoch, split)
+        return cls(dataset_name(job), epoch, split, job.first_run)
 
 
 UNNAMED = Computed("", 0, 0)
@@ -81,7 +82,8 @@ def computing(what: Computed, row: int) -> Iterator[None]:
         _own.start = next(_slots) % _RECORDS * _RECORD.size
     dataset = what.dataset.encode(errors="surrogateescape")
     thread = threading.get_ident()
-    _RECORD.pack_into(_memory[0], _own.start, thread, what.epoch, what.split, row, dataset)
+    run = what.first_run.encode(errors="surrogateescape")
+    _RECORD.pack_into(_memory[0], _own.start, thread, what.epoch, what.split, row, dataset, run)
     try:
         yield
     finally:
@@ -121,7 +123,15 @@ def _crashes(text: str, computing: bytes) -> list[types_pb2.StalledSplit]:
 
 
 def _crash(
-    fatal: str, place: str, count: int, _thread: int, epoch: int, split: int, row: int, name: bytes
+    fatal: str,
+    place: str,
+    count: int,
+    _thread: int,
+    epoch: int,
+    split: int,
+    row: int,
+    name: bytes,
+    run: bytes,
 ) -> types_pb2.StalledSplit:
     others = f"one of {count} splits that it computed" if count > 1 else ""
     return types_pb2.StalledSplit(
@@ -131,6 +141,7 @@ def _crash(
         row=row,
         at=", ".join(filter(None, (place, others))),
         crash=fatal,
+        first_run=run.decode(errors="replace"),
     )
 
 
