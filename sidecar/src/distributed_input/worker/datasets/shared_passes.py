@@ -49,7 +49,7 @@ class Records:
         shard: the shard of one of the splits.
         num_splits: number of splits.
         dataset_id: passes of the same dataset share threads.
-        first_run: `Job.first_run`. Splits of later runs do not share a pass: files may have changed.
+        first_run: `Job.first_run`. Other runs have other passes: files may have changed.
         cpus: CPUs of this worker.
         split: dataset of the split, with its options and the resources of its graph.
     """
