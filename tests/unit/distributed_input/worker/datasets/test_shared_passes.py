@@ -27,7 +27,8 @@ class Numbers(Records):
     """The numbers below `count`, without TensorFlow. `read` has the first one of each batch."""
 
     def __init__(self, count: int, num_splits: int, max_rows: int = 1000) -> None:
-        self.num_splits, self.max_rows, self.key = num_splits, max_rows, ("numbers", 0, num_splits)
+        self.num_splits, self.max_rows = num_splits, max_rows
+        self.key = "numbers", "", 0, num_splits
         self.count = count
         self.read: list[int] = []
         self.own: list[tuple[int, int]] = []
